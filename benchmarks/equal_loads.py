@@ -37,9 +37,9 @@ from biotrail.cli import cluster
 from biotrail.cli.children.alternating import order
 from biotrail.cli.main import main as biotrail
 from biotrail.converters.analysis.diff.diff import CONFIDENCE, Comparison
-from biotrail.converters.analysis.diff.pooled import pooled
+from biotrail.converters.analysis.diff.side import pooled
 from biotrail.converters.analysis.diff.tree import Diff, Figure
-from biotrail.converters.analysis.distributions.blocks import Recording, read_slots
+from biotrail.converters.analysis.distributions.slots import Recording, read_slots
 from biotrail.converters.analysis.fleet.closing import make_report
 from biotrail.converters.inputs.opening import open_source
 from biotrail.converters.pipeline import Trace

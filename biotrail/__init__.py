@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, BinaryIO
 if TYPE_CHECKING:
     from biotrail.library import Recording
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 
 def open(

@@ -2,15 +2,15 @@
 /*
  * Functions of the bcc backend that write records. recorder/probes/bcc/source.py generates the
  * programs from this kernel's tracepoint formats and puts them behind this text: each program
- * fills a struct bt_said and calls one of the on_* functions below, all of which return 0.
+ * fills a struct bt_event and calls one of the on_* functions below, all of which return 0.
  */
 /*
  * Returns whether an event is to be recorded. Counts an event that is not: by kind in left_events,
  * a Q also by reason in left_out.
  */
-static inline __attribute__((always_inline)) int bt_wanted(struct bt_said *said, int kind)
+static inline __attribute__((always_inline)) int bt_wanted(struct bt_event *event, int kind)
 {
-	u64 reason = bt_judge(said);
+	u64 reason = bt_judge(event);
 	u32 cpu = bpf_get_smp_processor_id();
 	struct bt_element *element;
 
@@ -28,10 +28,10 @@ static inline __attribute__((always_inline)) int bt_wanted(struct bt_said *said,
 }
 
 /* As bt_wanted, for a remap: also true where only the source device is wanted. */
-static inline __attribute__((always_inline)) int bt_moved(struct bt_said *said, int kind)
+static inline __attribute__((always_inline)) int bt_remap_wanted(struct bt_event *event, int kind)
 {
-	return (bt_judge(said) == BT_BY_DEVICE && bt_wanted_source(said->old_dev)) ||
-	       bt_wanted(said, kind);
+	return (bt_judge(event) == BT_BY_DEVICE && bt_wanted_source(event->old_dev)) ||
+	       bt_wanted(event, kind);
 }
 
 /*
@@ -97,13 +97,13 @@ static inline __attribute__((always_inline)) u32 bt_opf(u64 rwbs, u32 other)
 }
 
 /* Fills the members that all bio records share. */
-#define FILL_BIO(record, said)                                                                     \
+#define FILL_BIO(record, event)                                                                     \
 	do {                                                                                       \
 		(record)->bio = 0;                                                                 \
-		(record)->sector = (said)->sector;                                                 \
-		(record)->bytes = (said)->bytes;                                                   \
-		(record)->opf = bt_opf((said)->rwbs, BT_OP_WRITE_ZEROES);                          \
-		(record)->dev = (said)->dev;                                                       \
+		(record)->sector = (event)->sector;                                                 \
+		(record)->bytes = (event)->bytes;                                                   \
+		(record)->opf = bt_opf((event)->rwbs, BT_OP_WRITE_ZEROES);                          \
+		(record)->dev = (event)->dev;                                                       \
 	} while (0)
 
 /* Declares `w` and `r` for a bio's record, and begins writing; returns if it is not wanted. */
@@ -111,19 +111,19 @@ static inline __attribute__((always_inline)) u32 bt_opf(u64 rwbs, u32 other)
 	struct bt_writer w;                                                                        \
 	struct type *r;                                                                            \
                                                                                                    \
-	if (!bt_wanted(said, kind) || !bt_begin(&w, kind))                                               \
+	if (!bt_wanted(event, kind) || !bt_begin(&w, kind))                                               \
 		return 0
 
-static inline __attribute__((always_inline)) int on_queue(struct bt_said *said)
+static inline __attribute__((always_inline)) int on_queue(struct bt_event *event)
 {
 	BEGIN_BIO(bt_q, BT_Q);
 	u32 tid = bt_task(&w), tgid = bpf_get_current_pid_tgid() >> 32;
 
 	r = bt_reserve(&w, BT_Q, sizeof(*r));
 	if (r) {
-		FILL_BIO(r, said);
+		FILL_BIO(r, event);
 		r->tid = tid;
-		r->part = said->dev; /* the disk: the tracepoint does not report the partition */
+		r->part = event->dev; /* the disk: the tracepoint does not report the partition */
 		r->ioprio = 0;
 		r->hint = 0;
 		r->flags = BT_RECORDER && tgid == BT_RECORDER ? BT_Q_FLAG_OWN : 0;
@@ -134,28 +134,28 @@ static inline __attribute__((always_inline)) int on_queue(struct bt_said *said)
 	return 0;
 }
 
-static inline __attribute__((always_inline)) int on_getrq(struct bt_said *said)
+static inline __attribute__((always_inline)) int on_getrq(struct bt_event *event)
 {
 	BEGIN_BIO(bt_g, BT_G);
 	u32 tid = bt_task(&w);
 
 	r = bt_reserve(&w, BT_G, sizeof(*r));
 	if (r) {
-		FILL_BIO(r, said);
+		FILL_BIO(r, event);
 		r->tid = tid;
 	}
 	bt_end(&w);
 	return 0;
 }
 
-static inline __attribute__((always_inline)) int on_merge(struct bt_said *said, int kind)
+static inline __attribute__((always_inline)) int on_merge(struct bt_event *event, int kind)
 {
 	BEGIN_BIO(bt_m, kind);
 	u32 tid = bt_task(&w);
 
 	r = bt_reserve(&w, kind, sizeof(*r));
 	if (r) {
-		FILL_BIO(r, said);
+		FILL_BIO(r, event);
 		r->tid = tid;
 		r->rq = 0;
 	}
@@ -167,52 +167,52 @@ static inline __attribute__((always_inline)) int on_merge(struct bt_said *said, 
  * The record is the front piece's: from its sector to new_sector, where the rest begins. The
  * difference is taken in 32 bits, as the kernel passes new_sector as an unsigned int.
  */
-static inline __attribute__((always_inline)) int on_split(struct bt_said *said)
+static inline __attribute__((always_inline)) int on_split(struct bt_event *event)
 {
 	BEGIN_BIO(bt_x, BT_X);
 	u32 tid = bt_task(&w);
 
 	r = bt_reserve(&w, BT_X, sizeof(*r));
 	if (r) {
-		FILL_BIO(r, said);
-		r->bytes = ((u32)said->new_sector - (u32)said->sector) << 9;
+		FILL_BIO(r, event);
+		r->bytes = ((u32)event->new_sector - (u32)event->sector) << 9;
 		r->tid = tid;
 		r->parent = 0;
-		r->new_sector = said->new_sector;
+		r->new_sector = event->new_sector;
 	}
 	bt_end(&w);
 	return 0;
 }
 
-static inline __attribute__((always_inline)) int on_remap(struct bt_said *said)
+static inline __attribute__((always_inline)) int on_remap(struct bt_event *event)
 {
 	struct bt_writer w;
 	struct bt_a *r;
 	u32 tid;
 
-	if (!bt_moved(said, BT_A) || !bt_begin(&w, BT_A))
+	if (!bt_remap_wanted(event, BT_A) || !bt_begin(&w, BT_A))
 		return 0;
 	tid = bt_task(&w);
 	r = bt_reserve(&w, BT_A, sizeof(*r));
 	if (r) {
-		FILL_BIO(r, said);
+		FILL_BIO(r, event);
 		r->tid = tid;
-		r->from_sector = said->old_sector;
-		r->from_dev = said->old_dev;
-		r->part = said->dev; /* the disk: a partition is only in from_dev */
+		r->from_sector = event->old_sector;
+		r->from_dev = event->old_dev;
+		r->part = event->dev; /* the disk: a partition is only in from_dev */
 	}
 	bt_end(&w);
 	return 0;
 }
 
-static inline __attribute__((always_inline)) int on_bio_complete(struct bt_said *said)
+static inline __attribute__((always_inline)) int on_bio_complete(struct bt_event *event)
 {
 	BEGIN_BIO(bt_bio_complete, BT_BIO_COMPLETE);
 
 	r = bt_reserve(&w, BT_BIO_COMPLETE, sizeof(*r));
 	if (r) {
-		FILL_BIO(r, said);
-		r->status = bt_status(said->error);
+		FILL_BIO(r, event);
+		r->status = bt_status(event->error);
 	}
 	bt_end(&w);
 	return 0;
@@ -223,44 +223,44 @@ static inline __attribute__((always_inline)) int on_bio_complete(struct bt_said 
  * tracepoint reports sector 0. Tests the letters again, not the opf: comparing the opf would make
  * the verifier follow every combination of letters to the end of the program.
  */
-static inline __attribute__((always_inline)) int bt_nowhere(struct bt_said *said)
+static inline __attribute__((always_inline)) int bt_has_no_sector(struct bt_event *event)
 {
-	u32 first = said->rwbs & 0xff, next = said->rwbs >> 8 & 0xff;
+	u32 first = event->rwbs & 0xff, next = event->rwbs >> 8 & 0xff;
 
 	if (first == 'F' && next != 'N')
 		return next == 'F' || !next || next == 'S' || next == 'M' || next == 'A';
 	if (first != 'N' && first != 'F')
 		return 0;
-	return said->sector == BT_NO_SECTOR || (!said->sector && !said->nr_sector);
+	return event->sector == BT_NO_SECTOR || (!event->sector && !event->nr_sector);
 }
 
 /*
  * Fills the members that all request records share. N without a position is passthrough, whose
  * direction the tracepoint does not report: recorded as DRV_IN.
  */
-#define FILL_RQ(record, said)                                                                      \
+#define FILL_RQ(record, event)                                                                      \
 	do {                                                                                       \
-		int nowhere = bt_nowhere(said);                                                    \
+		int nowhere = bt_has_no_sector(event);                                                    \
                                                                                                    \
 		(record)->rq = 0;                                                                  \
 		(record)->bio = 0;                                                                 \
-		(record)->sector = nowhere ? BT_NO_SECTOR : (said)->sector;                        \
-		(record)->bytes = (said)->bytes;                                                   \
+		(record)->sector = nowhere ? BT_NO_SECTOR : (event)->sector;                        \
+		(record)->bytes = (event)->bytes;                                                   \
 		(record)->opf =                                                                    \
-			bt_opf((said)->rwbs, nowhere ? BT_OP_DRV_IN : BT_OP_WRITE_ZEROES);         \
-		(record)->dev = (said)->dev;                                                       \
+			bt_opf((event)->rwbs, nowhere ? BT_OP_DRV_IN : BT_OP_WRITE_ZEROES);         \
+		(record)->dev = (event)->dev;                                                       \
 	} while (0)
 
-static inline __attribute__((always_inline)) int on_request(struct bt_said *said, int kind)
+static inline __attribute__((always_inline)) int on_request(struct bt_event *event, int kind)
 {
 	struct bt_writer w;
 	struct bt_start *r;
 
-	if (!bt_wanted(said, kind) || !bt_begin(&w, kind))
+	if (!bt_wanted(event, kind) || !bt_begin(&w, kind))
 		return 0;
 	r = bt_reserve(&w, kind, sizeof(*r));
 	if (r) {
-		FILL_RQ(r, said);
+		FILL_RQ(r, event);
 		r->tag = BT_NO_TAG;
 		r->sched_tag = BT_NO_TAG;
 	}
@@ -268,20 +268,20 @@ static inline __attribute__((always_inline)) int on_request(struct bt_said *said
 	return 0;
 }
 
-static inline __attribute__((always_inline)) int on_issue(struct bt_said *said)
+static inline __attribute__((always_inline)) int on_issue(struct bt_event *event)
 {
 	struct bt_writer w;
 	struct bt_d *r;
 
-	if (!bt_wanted(said, BT_D) || !bt_begin(&w, BT_D))
+	if (!bt_wanted(event, BT_D) || !bt_begin(&w, BT_D))
 		return 0;
 	r = bt_reserve(&w, BT_D, sizeof(*r));
 	if (r) {
-		FILL_RQ(r, said);
+		FILL_RQ(r, event);
 		r->tag = BT_NO_TAG;
 		r->sched_tag = BT_NO_TAG;
 		r->hctx = BT_UNKNOWN_HCTX;
-		r->ioprio = said->ioprio;
+		r->ioprio = event->ioprio;
 		r->nr_bios = 0;
 		r->hint = 0;
 		r->flags = 0;
@@ -290,50 +290,50 @@ static inline __attribute__((always_inline)) int on_issue(struct bt_said *said)
 	return 0;
 }
 
-static inline __attribute__((always_inline)) int on_complete(struct bt_said *said, int kind)
+static inline __attribute__((always_inline)) int on_complete(struct bt_event *event, int kind)
 {
 	struct bt_writer w;
 	struct bt_c *r;
 
-	if (!bt_wanted(said, kind) || !bt_begin(&w, kind))
+	if (!bt_wanted(event, kind) || !bt_begin(&w, kind))
 		return 0;
 	r = bt_reserve(&w, kind, sizeof(*r));
 	if (r) {
-		FILL_RQ(r, said);
-		r->status = bt_status(said->error);
+		FILL_RQ(r, event);
+		r->status = bt_status(event->error);
 	}
 	bt_end(&w);
 	return 0;
 }
 
-static inline __attribute__((always_inline)) int on_rq_remap(struct bt_said *said)
+static inline __attribute__((always_inline)) int on_rq_remap(struct bt_event *event)
 {
 	struct bt_writer w;
 	struct bt_rq_remap *r;
 
-	if (!bt_moved(said, BT_RQ_REMAP) || !bt_begin(&w, BT_RQ_REMAP))
+	if (!bt_remap_wanted(event, BT_RQ_REMAP) || !bt_begin(&w, BT_RQ_REMAP))
 		return 0;
 	r = bt_reserve(&w, BT_RQ_REMAP, sizeof(*r));
 	if (r) {
-		FILL_RQ(r, said);
-		r->from_dev = said->old_dev;
-		r->from_sector = said->old_sector;
+		FILL_RQ(r, event);
+		r->from_dev = event->old_dev;
+		r->from_sector = event->old_sector;
 	}
 	bt_end(&w);
 	return 0;
 }
 
-static inline __attribute__((always_inline)) int on_done(struct bt_said *said)
+static inline __attribute__((always_inline)) int on_done(struct bt_event *event)
 {
 	struct bt_writer w;
 	struct bt_done *r;
 
-	if (!bt_wanted(said, BT_DONE) || !bt_begin(&w, BT_DONE))
+	if (!bt_wanted(event, BT_DONE) || !bt_begin(&w, BT_DONE))
 		return 0;
 	r = bt_reserve(&w, BT_DONE, sizeof(*r));
 	if (r) {
 		r->rq = 0;
-		r->dev = said->dev;
+		r->dev = event->dev;
 		r->reserved = 0;
 	}
 	bt_end(&w);
@@ -341,7 +341,7 @@ static inline __attribute__((always_inline)) int on_done(struct bt_said *said)
 }
 
 /* block_plug and block_unplug do not report a device. */
-static inline __attribute__((always_inline)) int on_plug(struct bt_said *said)
+static inline __attribute__((always_inline)) int on_plug(struct bt_event *event)
 {
 	struct bt_writer w;
 	struct bt_p *r;
@@ -359,7 +359,7 @@ static inline __attribute__((always_inline)) int on_plug(struct bt_said *said)
 	return 0;
 }
 
-static inline __attribute__((always_inline)) int on_unplug(struct bt_said *said)
+static inline __attribute__((always_inline)) int on_unplug(struct bt_event *event)
 {
 	struct bt_writer w;
 	struct bt_u *r;
@@ -372,7 +372,7 @@ static inline __attribute__((always_inline)) int on_unplug(struct bt_said *said)
 	if (r) {
 		r->dev = 0;
 		r->tid = tid;
-		r->depth = said->nr_rq;
+		r->depth = event->nr_rq;
 		r->explicit = 0;
 	}
 	bt_end(&w);

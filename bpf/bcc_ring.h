@@ -50,7 +50,7 @@ BPF_F_TABLE("array", u32, struct bt_element, bt_rings, BT_CPUS, BPF_F_MMAPABLE);
 BPF_ARRAY(bt_tasks, struct bt_slot, BT_TASK_SLOTS);
 
 /* A tracepoint's fields; 0 where its format has no such field. */
-struct bt_said {
+struct bt_event {
 	u64 sector;
 	u64 old_sector;
 	u64 new_sector;

@@ -52,7 +52,7 @@ static __always_inline int on_queue(void *ctx, struct bio *bio)
 		r->page = bt_bio_page(bio, bio->bi_opf);
 		r->flags = bt_is_own(bio, w.tgid, r) ? BT_Q_FLAG_OWN : 0;
 		r->cgroup = cgroup;
-		bt_held_back(&w, bio);
+		bt_write_held(&w, bio);
 		bt_behalf(&w, bio, tid);
 		bt_stack(&w, ctx, bio);
 		bt_file(&w, bio, r);
@@ -169,7 +169,7 @@ static __always_inline int on_remap(struct bio *bio, __u32 from_dev, __u64 from_
  * `q` is not the one of the bio's disk. The request on the path has not completed yet: the C that
  * follows ends the bio, which has to be followed until then.
  */
-static __always_inline bool bt_is_foretold(struct request_queue *q, struct bio *bio)
+static __always_inline bool bt_mpath_early_end(struct request_queue *q, struct bio *bio)
 {
 	struct gendisk *disk = bt_bio_disk(bio);
 
@@ -187,7 +187,7 @@ static __always_inline int on_bio_complete(struct request_queue *q, struct bio *
 	place = bt_bio_place(bio);
 	if (!bt_bio_wanted(bio, place, BT_BIO_COMPLETE))
 		return 0;
-	if (config.follow && !bt_is_foretold(q, bio))
+	if (config.follow && !bt_mpath_early_end(q, bio))
 		bt_forget(bio);
 	if (!bt_begin(&w, BT_BIO_COMPLETE))
 		return 0;

@@ -24,9 +24,9 @@ enum bt_open { BT_OPEN_FILE = 1, BT_OPEN_NAMED = 2, BT_OPEN_PIPE = 3 };
  * Whether the call in the slot has a CALL record that a bio queued now can refer to. Not one that an
  * interrupting program wrote after this one read the clock: what reads the log looks back in time.
  */
-static __always_inline bool bt_call_is_told(struct bt_call_slot *slot, __u64 now)
+static __always_inline bool bt_call_is_recorded(struct bt_call_slot *slot, __u64 now)
 {
-	return slot->told >= slot->entry && now - slot->told < BT_CALL_REPEAT_NS;
+	return slot->call_written >= slot->entry && now - slot->call_written < BT_CALL_REPEAT_NS;
 }
 
 /*
@@ -49,11 +49,11 @@ static __always_inline void bt_call(struct bt_writer *w, struct bio *bio, struct
 			slot->bios++;
 			entry = slot->entry;
 			turn = slot->turn;
-			if (path.call && bt_call_is_told(slot, w->now)) {
+			if (path.call && bt_call_is_recorded(slot, w->now)) {
 				q->flags |= turn << BT_Q_TURN_SHIFT;
 				return;
 			}
-			if (slot->told < entry)
+			if (slot->call_written < entry)
 				turn = turn < BT_CALL_TURNS ? turn + 1 : 1;
 		}
 	}
@@ -63,7 +63,7 @@ static __always_inline void bt_call(struct bt_writer *w, struct bio *bio, struct
 	if (!r)
 		return;
 	if (slot && turn) {
-		slot->told = w->now;
+		slot->call_written = w->now;
 		slot->turn = turn;
 	}
 	r->bio = (__u64)bio;
@@ -158,7 +158,7 @@ static __always_inline bool bt_call_counts(struct bt_call_slot *slot, __u64 took
  * The beginning of the name that the kernel gives an open file without a path: "TCP", "UNIX-STREAM",
  * "[eventfd]", "kvm-vcpu:0"; 0: none. It is the file's own: all anonymous files have one inode.
  */
-static __always_inline __u64 bt_kernels_name(__u64 open)
+static __always_inline __u64 bt_anon_file_name(__u64 open)
 {
 	struct file *file = NULL;
 	__u64 name = 0;
@@ -183,7 +183,7 @@ static __noinline int bt_call_host(struct bt_writer *w, __u32 fd, __u64 bios, st
 	__u32 type;
 	__u64 at;
 
-	if (!bt_tells_files() ||
+	if (!bt_can_identify_files() ||
 	    !bpf_core_enum_value_exists(enum bpf_func_id___task,
 					BPF_FUNC_get_current_task_btf___task))
 		return 0;
@@ -202,7 +202,7 @@ static __noinline int bt_call_host(struct bt_writer *w, __u32 fd, __u64 bios, st
 	}
 	if (bios)
 		return 0;
-	host->inode = type == BT_MODE_PIPE ? 0 : bt_kernels_name(at);
+	host->inode = type == BT_MODE_PIPE ? 0 : bt_anon_file_name(at);
 	host->dev = 0;
 	host->generation = 0;
 	return type == BT_MODE_PIPE ? BT_OPEN_PIPE : BT_OPEN_NAMED;

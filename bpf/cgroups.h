@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Cgroups: which are recorded, and what the recorder is told of those that it has not seen.
+ * Cgroups: which are recorded, and the paths of those that the recorder has not seen.
  *
- * The recorder is told a cgroup's path when the cgroup is made, and when it is charged for a bio
+ * A cgroup's path is sent to the recorder when the cgroup is made, and when it is charged for a bio
  * for the first time. It knows from the path, and from what it looks up by it, whose the cgroup
  * is, and lists it if it is one that was asked for by name.
  */
@@ -67,22 +67,22 @@ static __always_inline void bt_verdict_keep(const struct bt_verdict *verdict)
 		(verdict->id << 1 | verdict->wanted) ^ verdict->salt;
 }
 
-/* What the recorder is told: struct bt_cgroup_told. */
+/* Paths of cgroups for the recorder: struct bt_cgroup_path. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, BT_TOLD_BYTES);
-} bt_told_ring SEC(".maps");
+	__uint(max_entries, BT_CGROUP_RING_BYTES);
+} bt_cgroup_ring SEC(".maps");
 
-/* Cgroups that the recorder was told of. One that is displaced is told of again. */
+/* Cgroups whose path was sent. The path of one that is displaced is sent again. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 4096);
 	__type(key, __u64);
 	__type(value, __u64);
-} bt_told SEC(".maps");
+} bt_cgroups_sent SEC(".maps");
 
 /* Returns the address of the kernfs_node above one; 0: there is none. */
-static __always_inline __u64 bt_above(__u64 node)
+static __always_inline __u64 bt_kernfs_parent(__u64 node)
 {
 	struct kernfs_node___parent *old = NULL;
 	struct kernfs_node___rcu *new = NULL;
@@ -95,56 +95,56 @@ static __always_inline __u64 bt_above(__u64 node)
 }
 
 /*
- * Tells the recorder a cgroup's path. Without room in the ring the next bio of the cgroup does.
+ * Sends the recorder a cgroup's path; where the ring is full the next bio of the cgroup does.
  * node: address of its kernfs_node, a scalar to the verifier. Not inlined, so that programs which
- * find the cgroup told already spill no registers for this.
+ * find the path sent already spill no registers for this.
  */
-static __noinline int bt_tell_cgroup(__u64 node, __u64 id)
+static __noinline int bt_send_cgroup(__u64 node, __u64 id)
 {
 	struct kernfs_node *kn = NULL;
-	struct bt_cgroup_told *told;
+	struct bt_cgroup_path *path;
 	__u64 above, one = 1;
 	__u32 at = 0;
 	long length;
 
-	told = bpf_ringbuf_reserve(&bt_told_ring, sizeof(*told), 0);
-	if (!told)
+	path = bpf_ringbuf_reserve(&bt_cgroup_ring, sizeof(*path), 0);
+	if (!path)
 		return 0;
-	told->cgroup = id;
-	told->whole = 0;
+	path->cgroup = id;
+	path->whole = 0;
 	for (int i = 0; i < BT_CGROUP_LEVELS; i++) {
-		above = bt_above(node);
+		above = bt_kernfs_parent(node);
 		if (!above) {
-			told->whole = 1;
+			path->whole = 1;
 			break;
 		}
-		if (at > sizeof(told->names) - BT_COMPONENT)
+		if (at > sizeof(path->names) - BT_COMPONENT)
 			break;
 		length = bpf_probe_read_kernel_str(
-			told->names + at, BT_COMPONENT,
+			path->names + at, BT_COMPONENT,
 			(void *)bt_read_u64(node + bpf_core_field_offset(kn->name)));
 		if (length <= 0)
 			break;
 		at += length & (2 * BT_COMPONENT - 1);
 		node = above;
 	}
-	told->bytes = at;
-	bpf_ringbuf_submit(told, 0);
-	bpf_map_update_elem(&bt_told, &id, &one, 0);
+	path->bytes = at;
+	bpf_ringbuf_submit(path, 0);
+	bpf_map_update_elem(&bt_cgroups_sent, &id, &one, 0);
 	return 0;
 }
 
-static __always_inline void bt_tell_once(__u64 node, __u64 id)
+static __always_inline void bt_send_cgroup_once(__u64 node, __u64 id)
 {
-	if (!bpf_map_lookup_elem(&bt_told, &id))
-		bt_tell_cgroup(node, id);
+	if (!bpf_map_lookup_elem(&bt_cgroups_sent, &id))
+		bt_send_cgroup(node, id);
 }
 
 /* A cgroup was made. Ids of other hierarchies than that which I/O is charged in mean others. */
 static __always_inline int on_cgroup_made(struct cgroup *made)
 {
 	if (made && made->root->hierarchy_id == config.hierarchy)
-		bt_tell_once((__u64)made->kn, made->kn->id);
+		bt_send_cgroup_once((__u64)made->kn, made->kn->id);
 	return 0;
 }
 

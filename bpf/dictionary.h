@@ -114,7 +114,7 @@ static __always_inline void bt_write_cgroup(struct bt_writer *w, struct kernfs_n
 	bpf_probe_read_kernel_str(record->name, sizeof(record->name), kn->name);
 	slot->id = id;
 	slot->generation = generation;
-	bt_tell_once((__u64)kn, id);
+	bt_send_cgroup_once((__u64)kn, id);
 }
 
 /*

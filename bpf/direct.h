@@ -57,7 +57,7 @@ struct task_struct___files {
 #pragma clang attribute pop
 
 /* What a bio's bi_end_io says of its inode. */
-enum bt_found { BT_FOUND, BT_NOT_FOUND, BT_NOT_TOLD };
+enum bt_found { BT_FOUND, BT_NOT_FOUND, BT_NOT_BY_END_IO };
 
 /* Fills `host` from the inode at an address; 0: false. */
 static __always_inline bool bt_host_at(__u64 inode_address, struct bt_host *host)
@@ -136,14 +136,14 @@ static __always_inline enum bt_found bt_host_by_end(struct bio *bio, volatile __
 	if (ways.dio_ends[0] && (end == ways.dio_ends[0] || end == ways.dio_ends[1]))
 		return bt_host_of_dio(bio, host) ? BT_FOUND : BT_NOT_FOUND;
 	if (!ways.btrfs_ends[0])
-		return BT_NOT_TOLD;
+		return BT_NOT_BY_END_IO;
 	if (end == ways.btrfs_ends[0] || end == ways.btrfs_ends[1]) {
 		*word = (__u64)bio;
-		return bt_host_of_btrfs(*word, host) ? BT_FOUND : BT_NOT_TOLD;
+		return bt_host_of_btrfs(*word, host) ? BT_FOUND : BT_NOT_BY_END_IO;
 	}
 	if (end == ways.btrfs_copy_end)
-		return bt_host_of_copy(bio, host) ? BT_FOUND : BT_NOT_TOLD;
-	return BT_NOT_TOLD;
+		return bt_host_of_copy(bio, host) ? BT_FOUND : BT_NOT_BY_END_IO;
+	return BT_NOT_BY_END_IO;
 }
 
 /* Returns the address of the struct file that the running task has open as `fd`; 0: none. */
@@ -258,7 +258,7 @@ static __always_inline bool bt_host_of(struct bio *bio, __u64 first, __u32 opf,
 	if (!*word)
 		return false;
 	found = bt_host_by_end(bio, word, host);
-	if (found != BT_NOT_TOLD)
+	if (found != BT_NOT_BY_END_IO)
 		return found == BT_FOUND;
 	if (bt_host_by_page(bio, first, opf, word, host))
 		return true;

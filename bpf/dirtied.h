@@ -305,7 +305,7 @@ static __always_inline void bt_dirtied(struct bt_writer *w, struct bio *bio, str
 	struct page *page;
 	__u32 kind;
 
-	if (!path.dirty || !q->page || !bt_tells_files())
+	if (!path.dirty || !q->page || !bt_can_identify_files())
 		return;
 	page = bio->bi_io_vec->bv_page;
 	if (!ways.split && bt_is_head(bio, page, word)) { /* why: bt_may_be_own() */

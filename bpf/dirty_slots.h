@@ -22,13 +22,13 @@
 #define BT_DIRTY_REGION 512 /* folios with slots side by side */
 #define BT_PAGE_SHIFT 6 /* of struct page's size; if it is another, slots are spread, not lost */
 
-#define bt_plain static inline __attribute__((always_inline))
+#define bt_always_inline static inline __attribute__((always_inline))
 
 /*
  * Returns the number of a folio's slot in the table's first or second half. shift: 64 less the bits
  * of a region's number in a half.
  */
-bt_plain __u32 bt_dirty_place(__u64 folio, _Bool second, __u64 shift)
+bt_always_inline __u32 bt_dirty_place(__u64 folio, _Bool second, __u64 shift)
 {
 	__u64 page = folio >> BT_PAGE_SHIFT;
 	__u64 hash = page / BT_DIRTY_REGION * BT_DIRTY_HASH;
@@ -41,7 +41,7 @@ bt_plain __u32 bt_dirty_place(__u64 folio, _Bool second, __u64 shift)
 }
 
 /* Returns the tag of a folio while it is of an inode, by their addresses. */
-bt_plain __u64 bt_dirty_tag(__u64 folio, __u64 inode)
+bt_always_inline __u64 bt_dirty_tag(__u64 folio, __u64 inode)
 {
 	__u64 hash = (folio ^ (inode << 20 | inode >> 44)) * BT_DIRTY_HASH;
 
@@ -49,13 +49,13 @@ bt_plain __u64 bt_dirty_tag(__u64 folio, __u64 inode)
 	return hash >> BT_DIRTY_TAG;
 }
 
-bt_plain _Bool bt_has_tag(__u64 slot, __u64 tag)
+bt_always_inline _Bool bt_has_tag(__u64 slot, __u64 tag)
 {
 	return slot && slot >> BT_DIRTY_TAG == tag;
 }
 
 /* Returns how many ticks before `time` a slot was written. */
-bt_plain __u64 bt_dirty_age(__u64 slot, __u64 time)
+bt_always_inline __u64 bt_dirty_age(__u64 slot, __u64 time)
 {
 	return (time - (slot >> BT_DIRTY_TIME)) & BT_DIRTY_TIMES;
 }
@@ -64,13 +64,13 @@ bt_plain __u64 bt_dirty_age(__u64 slot, __u64 time)
  * Whether a folio takes its second slot: where that is its own already, so that it never has both,
  * or else the older one. The first slot is neither free nor its own.
  */
-bt_plain _Bool bt_takes_second(__u64 first, __u64 second, __u64 tag, __u64 time)
+bt_always_inline _Bool bt_takes_second(__u64 first, __u64 second, __u64 tag, __u64 time)
 {
 	return !second || bt_has_tag(second, tag) ||
 	       bt_dirty_age(second, time) > bt_dirty_age(first, time);
 }
 
-bt_plain __u64 bt_dirty_word(__u64 tag, __u64 time, __u64 writer)
+bt_always_inline __u64 bt_dirty_word(__u64 tag, __u64 time, __u64 writer)
 {
 	return tag << BT_DIRTY_TAG | (time & BT_DIRTY_TIMES) << BT_DIRTY_TIME | writer;
 }

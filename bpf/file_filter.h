@@ -121,7 +121,7 @@ static __noinline int bt_judge_file(struct bio *bio, volatile __u64 *word)
 	__u64 page;
 
 	page = bt_bio_page(bio, opf);
-	if (!bt_tells_files() || !bt_host_of(bio, page, opf, word, &host))
+	if (!bt_can_identify_files() || !bt_host_of(bio, page, opf, word, &host))
 		return BT_FILE_UNKNOWN;
 	if ((host.mode & BT_MODE_TYPE) == BT_MODE_BLOCK)
 		return BT_BY_FILE;

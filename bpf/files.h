@@ -154,7 +154,7 @@ static __noinline int bt_put_file(struct bt_writer *w, struct bio *bio, struct b
 	struct bt_file *record;
 	struct bt_host host;
 
-	if (!bt_tells_files() ||
+	if (!bt_can_identify_files() ||
 	    !bt_host_of(bio, r->page, r->opf, &w->area->scratch[w->level], &host))
 		return 0;
 	if ((host.mode & BT_MODE_TYPE) == BT_MODE_BLOCK) {

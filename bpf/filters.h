@@ -152,14 +152,14 @@ static __always_inline enum bt_reason bt_judge(struct bio *bio, struct bt_place 
 }
 
 /* Whether there is a filter that only a bio can be tested by. */
-static __always_inline bool bt_asks_bios(void)
+static __always_inline bool bt_has_bio_filter(void)
 {
 	return config.nr_flags || config.nr_ranges || config.min_bytes || config.by_cgroup ||
 	       ways.by_file;
 }
 
 /* Filters a request that has no queued bio: the flush machinery's (flush_rq), or passthrough. */
-static __always_inline enum bt_reason bt_judge_bare(struct request *rq, __u32 dev)
+static __always_inline enum bt_reason bt_judge_without_bio(struct request *rq, __u32 dev)
 {
 	struct bt_place place = { .dev = dev };
 
@@ -167,7 +167,7 @@ static __always_inline enum bt_reason bt_judge_bare(struct request *rq, __u32 de
 		return BT_BY_DEVICE;
 	if (!bt_op_wanted(rq->cmd_flags & BT_OP_MASK))
 		return BT_BY_OP;
-	if (bt_asks_bios() || config.by_pid || config.by_tid || config.nr_comms)
+	if (bt_has_bio_filter() || config.by_pid || config.by_tid || config.nr_comms)
 		return BT_NO_BIO;
 	return BT_ADMITTED;
 }
@@ -177,7 +177,7 @@ static __always_inline enum bt_reason bt_judge_plug(struct bt_place place)
 {
 	if (!bt_wanted(place, 0))
 		return BT_BY_DEVICE;
-	if (bt_asks_bios() || config.ops)
+	if (bt_has_bio_filter() || config.ops)
 		return BT_NO_BIO;
 	return bt_judge_task();
 }

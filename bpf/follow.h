@@ -196,7 +196,7 @@ static __always_inline struct bt_share bt_rq_wanted(struct request *rq, __u32 de
 			bt_left_event(kind);
 		return share;
 	}
-	reason = bt_judge_bare(rq, dev);
+	reason = bt_judge_without_bio(rq, dev);
 	share.wanted = reason == BT_ADMITTED;
 	if (!share.wanted)
 		bt_leave_out(reason, kind);

@@ -202,7 +202,7 @@ static __always_inline void bt_find_limits(struct bt_held *r, struct bio *bio, _
 }
 
 /* Writes the HELD record of a bio, if a limit held it. r: its Q record. */
-static __always_inline void bt_held_back(struct bt_writer *w, struct bio *bio)
+static __always_inline void bt_write_held(struct bt_writer *w, struct bio *bio)
 {
 	__u64 td = bt_held_by(bio, w->flags);
 	struct bt_held *r;

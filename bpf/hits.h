@@ -82,7 +82,7 @@ static __always_inline bool bt_followed(void *ctx, struct bt_life *life, __u32 s
 	if (cookie & BT_SITE_LAST)
 		life->last = now;
 	if (cookie & BT_SITE_DEATH)
-		bt_death(life, slot, now, false);
+		bt_end_life(life, slot, now, false);
 	return opened;
 }
 
@@ -93,7 +93,7 @@ static __always_inline struct bt_life *bt_unfollowed(void *ctx, __u64 object, __
 	if (cookie & BT_SITE_NEW)
 		bt_forget_refused(object);
 	if (cookie & BT_SITE_BIRTH)
-		return bt_birth(ctx, object, slot);
+		return bt_begin_life(ctx, object, slot);
 	if (cookie & (BT_SITE_DEATH | BT_SITE_LAST))
 		bt_forget_refused(object);
 	return NULL;
@@ -117,7 +117,7 @@ static __always_inline bool on_hit(void *ctx, __u64 object, __u64 cookie)
 	object = bt_word_at(&object); /* a number from here on */
 	if (life && (cookie & BT_SITE_NEW || (cookie & BT_SITE_BIRTH && life->last))) {
 		/* Its death was not seen: the address is another object's now. */
-		bt_death(life, slot, bpf_ktime_get_ns(), true);
+		bt_end_life(life, slot, bpf_ktime_get_ns(), true);
 		life = NULL;
 	}
 	if (!life) {

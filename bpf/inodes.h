@@ -72,7 +72,7 @@ struct bt_host {
 	__u64 address; /* 0: a block device, whose dev_t is in `inode` */
 	__u64 inode;
 	__u32 dev;
-	__u32 generation; /* on btrfs with the subvolume in it: bt_tell_subvolume() */
+	__u32 generation; /* on btrfs with the subvolume in it: bt_mix_in_subvolume() */
 	__u32 mode;
 };
 
@@ -85,7 +85,7 @@ static __always_inline __u64 bt_transit_bit(__u32 opf)
 }
 
 /* Whether this kernel has the members that lead from a page to its inode. */
-static __always_inline bool bt_tells_files(void)
+static __always_inline bool bt_can_identify_files(void)
 {
 	struct page___memdesc *new = NULL;
 	struct inode *inode = NULL;
@@ -111,7 +111,7 @@ static __always_inline __u64 bt_btrfs_root(__u64 inode_address)
  * Mixes an inode's subvolume into its generation: in btrfs a number is used once in each of them,
  * and a snapshot's files have the generations of their originals.
  */
-static __always_inline void bt_tell_subvolume(struct bt_host *host)
+static __always_inline void bt_mix_in_subvolume(struct bt_host *host)
 {
 	__u32 id = bt_read_u32(bt_btrfs_root(host->address) + ways.btrfs_root_id);
 
@@ -133,7 +133,7 @@ static __always_inline void bt_read_host(struct bt_host *host)
 	host->dev = bt_read_u32(super + bpf_core_field_offset(sb->s_dev));
 	if (ways.btrfs &&
 	    bt_read_u64(super + bpf_core_field_offset(more->s_magic)) == BT_BTRFS_MAGIC)
-		bt_tell_subvolume(host);
+		bt_mix_in_subvolume(host);
 }
 
 /* Returns the flags of a head page; they are an unsigned long. */
@@ -201,7 +201,7 @@ static __always_inline bool bt_host_by_type(struct page *page, __u32 opf, volati
 	host->generation = inode->i_generation;
 	host->dev = inode->i_sb->s_dev;
 	if (ways.btrfs && ((struct super_block___files *)inode->i_sb)->s_magic == BT_BTRFS_MAGIC)
-		bt_tell_subvolume(host);
+		bt_mix_in_subvolume(host);
 	return true;
 }
 

@@ -89,7 +89,7 @@ static __always_inline void bt_interrupt(struct bt_writer *w, __u64 rq)
 		return;
 	cpu = bt_this_cpu();
 	r->rq = rq;
-	r->context = bt_here();
+	r->context = bt_context_now();
 	r->hard = BT_NEVER_AGO;
 	r->raised = BT_NEVER_AGO;
 	r->soft = BT_NEVER_AGO;

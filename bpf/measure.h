@@ -20,7 +20,7 @@ struct {
 } bt_measured SEC(".maps");
 
 /* A new entry, too large for a program's stack. */
-struct bt_measured_io bt_none_measured = {};
+struct bt_measured_io bt_new_measured = {};
 
 /* In the order of bt_measured_io.stages; recorder/schema/measure_structs.py names them. */
 enum bt_measured_stages { BT_Q2C, BT_G2D, BT_D2C, BT_PRE_FLUSH };
@@ -37,7 +37,7 @@ static __always_inline struct bt_measured_io *bt_measured_of(__u32 dev, __u32 op
 
 	if (sums)
 		return sums;
-	bpf_map_update_elem(&bt_measured, &key, &bt_none_measured, BPF_NOEXIST);
+	bpf_map_update_elem(&bt_measured, &key, &bt_new_measured, BPF_NOEXIST);
 	sums = bpf_map_lookup_elem(&bt_measured, &key);
 	if (sums)
 		return sums;

@@ -202,7 +202,7 @@ static __always_inline void bt_free_life(struct bt_life *life, __u32 slot)
 }
 
 /* Follows an object from now on, if it is one to follow; returns its life, and its slot in `slot`. */
-static __always_inline struct bt_life *bt_birth(void *ctx, __u64 object, __u32 *slot)
+static __always_inline struct bt_life *bt_begin_life(void *ctx, __u64 object, __u32 *slot)
 {
 	struct bt_follow_counts *counts = bt_counts_of_lives();
 	struct bt_follow_numbers *numbers;
@@ -244,7 +244,7 @@ static __always_inline struct bt_life *bt_birth(void *ctx, __u64 object, __u32 *
  * Forgets an object, whose life ended by `now`: its death was seen, or it is `reused` for another.
  * With --slower, a long life waits for the reader.
  */
-static __always_inline void bt_death(struct bt_life *life, __u32 slot, __u64 now, bool reused)
+static __always_inline void bt_end_life(struct bt_life *life, __u32 slot, __u64 now, bool reused)
 {
 	struct bt_follow_counts *counts = bt_counts_of_lives();
 	__u64 object = life->object, end = reused ? life->touched : now;

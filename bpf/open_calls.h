@@ -103,7 +103,7 @@ static __always_inline struct bt_open_calls *bt_make_calls_of(__u32 thread, __u6
 }
 
 /* 0 if two places are at most 2^bits bytes apart; without a branch, as all of them are verified. */
-static __always_inline __u64 bt_apart(__u64 one, __u64 other, __u32 bits)
+static __always_inline __u64 bt_distance_over(__u64 one, __u64 other, __u32 bits)
 {
 	return (one - other + (1ULL << bits)) >> (bits + 1);
 }
@@ -116,7 +116,7 @@ static __always_inline bool bt_has_open_call(struct bt_open_calls *calls, __u32 
 
 		if (i >= calls->depth)
 			break;
-		if (!((open->life ^ life) | bt_apart(open->at, at, BT_STACK_BITS)))
+		if (!((open->life ^ life) | bt_distance_over(open->at, at, BT_STACK_BITS)))
 			return true;
 	}
 	return false;
@@ -136,7 +136,7 @@ static __always_inline bool bt_open(struct bt_open_calls *calls, const struct bt
 
 		opaque(top);
 		if (top >= BT_OPEN_CALLS || calls->calls[top].at + (1 << BT_NEAR_BITS) > call->at ||
-		    bt_apart(calls->calls[top].at, call->at, BT_STACK_BITS))
+		    bt_distance_over(calls->calls[top].at, call->at, BT_STACK_BITS))
 			break;
 		depth = top;
 		gone++;
@@ -173,7 +173,7 @@ static __always_inline bool bt_close(struct bt_open_calls *calls, __u32 site, __
 			break;
 		open = &calls->calls[index];
 		if ((open->site ^ site) | ((open->object ^ object) & known) |
-		    bt_apart(open->at, at, BT_NEAR_BITS))
+		    bt_distance_over(open->at, at, BT_NEAR_BITS))
 			continue;
 		*call = *open;
 		calls->depth = index;

@@ -82,7 +82,7 @@ static __always_inline enum bt_taken bt_judge_side(const void *ctx,
 }
 
 /* Whether an event is one of those of its tracepoint that begin or end this pair. */
-static __always_inline bool bt_counts_at_all(const void *ctx, const volatile struct bt_side *side)
+static __always_inline bool bt_is_side_of_pair(const void *ctx, const volatile struct bt_side *side)
 {
 	__u64 value;
 
@@ -270,7 +270,7 @@ static __always_inline int on_pair_end(void *ctx)
 	if (!counts)
 		return 0;
 	side = &pairs[pair].end;
-	if (!bt_counts_at_all(ctx, side))
+	if (!bt_is_side_of_pair(ctx, side))
 		return 0;
 	if (!bt_key_of(ctx, side, pair, &key)) {
 		bt_count(counts->bad_end);

@@ -104,7 +104,7 @@ struct bt_call_slot {
 	__u64 walked_at; /* out then */
 	__u64 frame; /* where on the kernel stack it was walked from, as there */
 	__u64 base; /* where on the kernel stack a timed call began */
-	__u64 told; /* when its newest CALL was written; before `entry`: that is another call's */
+	__u64 call_written; /* when its newest CALL was written; before `entry`: that is another call's */
 	__u32 turn; /* of that CALL; 0: there was none */
 	__u32 reserved;
 };
@@ -121,9 +121,9 @@ struct {
 
 /*
  * By the place of a thread's slot: 1 while its slot has a wait. A byte of a table that stays in the
- * caches tells most switches and wake-ups that they need no slot. Bytes, as bits need atomics.
+ * caches saves most switches and wake-ups a look at their slot. Bytes, as bits need atomics.
  */
-__u8 bt_away[1 << BT_CALL_SLOT_BITS] = {};
+__u8 bt_has_wait[1 << BT_CALL_SLOT_BITS] = {};
 
 /* Where code runs. */
 enum bt_context { BT_IN_TASK = 0, BT_IN_SOFTIRQ = 1, BT_IN_HARDIRQ = 2 };
@@ -163,7 +163,7 @@ static __always_inline __u64 bt_now(void)
 }
 
 /* Where this program's event happens, as far as the interrupts' tracepoints tell. */
-static __always_inline __u32 bt_here(void)
+static __always_inline __u32 bt_context_now(void)
 {
 	struct bt_interrupts *cpu = bt_this_cpu();
 
@@ -183,9 +183,9 @@ static __always_inline struct bt_call_slot *bt_call_slot(__u32 tid)
 }
 
 /* Where it is noted whether a thread's slot has a wait, its own or another thread's. */
-static __always_inline __u8 *bt_away_of(__u32 tid)
+static __always_inline __u8 *bt_has_wait_of(__u32 tid)
 {
-	return &bt_away[tid & ((1U << BT_CALL_SLOT_BITS) - 1)];
+	return &bt_has_wait[tid & ((1U << BT_CALL_SLOT_BITS) - 1)];
 }
 
 /* Whether the slot has a call of this thread whose entry was seen. */

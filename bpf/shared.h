@@ -11,7 +11,7 @@
 #define BT_MAX_RANGES 8
 #define BT_CGROUP_LEVELS 16
 #define BT_CGROUP_NAMES 2024
-#define BT_TOLD_BYTES 131072
+#define BT_CGROUP_RING_BYTES 131072
 #define BT_OWN_FILES 8
 #define BT_FIRED_SLOTS 64
 #define BT_CALL_WORDS 8
@@ -179,18 +179,18 @@ _Static_assert(__builtin_offsetof(struct bt_config, loop_complete) == 1352, "loo
 _Static_assert(__builtin_offsetof(struct bt_config, hierarchy) == 1360, "hierarchy");
 _Static_assert(__builtin_offsetof(struct bt_config, pad) == 1364, "pad");
 
-/* A cgroup that the recorder is told of (cgroups.h). */
-struct bt_cgroup_told {
+/* The path of a cgroup, for the recorder (cgroups.h). */
+struct bt_cgroup_path {
 	__u64 cgroup; /* its id */
 	__u32 bytes; /* of names */
 	__u32 whole; /* the path is whole; 0: there was no room for the levels above */
 	__u8 names[BT_CGROUP_NAMES]; /* from the cgroup upwards, each with its NUL */
 };
-_Static_assert(sizeof(struct bt_cgroup_told) == 2040, "size");
-_Static_assert(__builtin_offsetof(struct bt_cgroup_told, cgroup) == 0, "cgroup");
-_Static_assert(__builtin_offsetof(struct bt_cgroup_told, bytes) == 8, "bytes");
-_Static_assert(__builtin_offsetof(struct bt_cgroup_told, whole) == 12, "whole");
-_Static_assert(__builtin_offsetof(struct bt_cgroup_told, names) == 16, "names");
+_Static_assert(sizeof(struct bt_cgroup_path) == 2040, "size");
+_Static_assert(__builtin_offsetof(struct bt_cgroup_path, cgroup) == 0, "cgroup");
+_Static_assert(__builtin_offsetof(struct bt_cgroup_path, bytes) == 8, "bytes");
+_Static_assert(__builtin_offsetof(struct bt_cgroup_path, whole) == 12, "whole");
+_Static_assert(__builtin_offsetof(struct bt_cgroup_path, names) == 16, "names");
 
 /* A file that the recorder writes (own.h). */
 struct bt_own_file {

@@ -67,7 +67,7 @@ struct gendisk___queue {
 #pragma clang attribute pop
 
 /* Whether the bio's device has requests (blk-mq), which are timed in place of bios. */
-static __always_inline bool bt_by_requests(struct bio *bio)
+static __always_inline bool bt_is_blk_mq(struct bio *bio)
 {
 	struct gendisk___queue *disk;
 
@@ -166,7 +166,7 @@ static __always_inline void bt_trigger_issue(struct request *rq, __u64 now, __u3
  * Returns the request's time in ns since its issue, or since its allocation if it is not in the
  * table; 0: neither is known. Removes the entry if `bytes` complete the request.
  */
-static __always_inline __u64 bt_took(struct request *rq, __u64 now, __u32 bytes)
+static __always_inline __u64 bt_time_since_issue(struct request *rq, __u64 now, __u32 bytes)
 {
 	__u64 key = bt_number(rq);
 	__u32 slot = bt_inflight_slot(key);
@@ -194,7 +194,7 @@ static __always_inline void bt_trigger_complete(struct request *rq, __u64 now, _
 	__u64 took;
 
 	if (triggers.slow_ns || triggers.depth) {
-		took = bt_took(rq, now, bytes);
+		took = bt_time_since_issue(rq, now, bytes);
 		if (triggers.slow_ns && took >= triggers.slow_ns && took < 1ULL << 55)
 			bt_fire(BT_SLOW, now, dev, bt_rq_op(rq), rq->__sector, took);
 	}
@@ -209,7 +209,7 @@ static __always_inline void bt_trigger_queue(struct bio *bio, __u64 now)
 	__u64 key;
 	__u32 slot;
 
-	if (!triggers.slow_ns || bt_by_requests(bio))
+	if (!triggers.slow_ns || bt_is_blk_mq(bio))
 		return;
 	key = bt_number(bio);
 	slot = bt_inflight_slot(key);

@@ -5,7 +5,7 @@
  * a timed call that has queued a bio. The slot of a timed call adds up all of its waits. A wait
  * outside of a timed call stands by itself: a WAIT_CALL record behind it has the call of the
  * thread's registers. Of most switches and wake-ups no thread is in a timed call or waits for I/O: a
- * word of the CPU tells that of the thread that leaves it (bt_entered.inside), a byte of bt_away that
+ * word of the CPU tells that of the thread that leaves it (bt_entered.inside), a byte of bt_has_wait that
  * of the thread that comes or is woken, and no slot is touched.
  */
 #ifndef BIOTRAIL_WAITS_H
@@ -151,7 +151,7 @@ static __always_inline void bt_leave_cpu(void *ctx, struct task_struct *task, bo
 	slot->waking = 0;
 	slot->state = io ? io : preempt ? 0 : state;
 	slot->recorded = io ? BT_FOR_IO : slot->state && slot->bios ? BT_IN_CALL : BT_NOT_RECORDED;
-	*bt_away_of(tid) = 1;
+	*bt_has_wait_of(tid) = 1;
 	if (!slot->recorded)
 		return;
 	bt_note_waiter(slot, task, inside);
@@ -206,7 +206,7 @@ end:
 }
 
 /*
- * prev: the thread that runs until now. runs->inside becomes that of `task`, which was marked in bt_away
+ * prev: the thread that runs until now. runs->inside becomes that of `task`, which was marked in bt_has_wait
  * when it left its CPU inside a timed call.
  */
 static __always_inline void bt_enter_cpu(struct bt_entered *runs, struct task_struct *prev,
@@ -219,7 +219,7 @@ static __always_inline void bt_enter_cpu(struct bt_entered *runs, struct task_st
 	bool inside;
 
 	runs->inside = 0;
-	away = bt_away_of(tid);
+	away = bt_has_wait_of(tid);
 	if (!tid || !*away)
 		return;
 	slot = bt_call_slot(tid);
@@ -279,13 +279,13 @@ static __always_inline int on_waking(struct task_struct *task)
 	__u32 tid = task->pid;
 
 	bt_runs()->wait++;
-	if (!tid || !*bt_away_of(tid))
+	if (!tid || !*bt_has_wait_of(tid))
 		return 0;
 	slot = bt_call_slot(tid);
 	if (!slot || slot->waiter != tid || slot->waking)
 		return 0;
 	slot->waker = bpf_get_current_pid_tgid();
-	slot->context = bt_here();
+	slot->context = bt_context_now();
 	/* Whoever does no I/O itself, such as a worker that ends write-back, has no name but for this. */
 	if (slot->waker && slot->recorded && !(bt_is_inside(slot, tid) && bt_is_of_others(slot)))
 		bt_name_waker();

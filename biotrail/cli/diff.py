@@ -12,10 +12,10 @@ from biotrail.cli.options.opening import Reading, reading_options
 from biotrail.cli.options.recordings import InputRecording, of_each, open_recordings, recordings
 from biotrail.converters.analysis.blame.blame import Course
 from biotrail.converters.analysis.diff.diff import CONFIDENCE, Comparison
-from biotrail.converters.analysis.diff.pooled import pooled
 from biotrail.converters.analysis.diff.runs import LEAST_RUNS
+from biotrail.converters.analysis.diff.side import pooled
 from biotrail.converters.analysis.diff.tree import Diff
-from biotrail.converters.analysis.distributions.blocks import Recording, read_slots
+from biotrail.converters.analysis.distributions.slots import Recording, read_slots
 from biotrail.text import tallies, units, values
 from biotrail.text.printing import say, say_json
 from biotrail.text.progress import progress

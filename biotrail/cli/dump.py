@@ -23,7 +23,7 @@ from biotrail.recorder.schema.records import BY_KIND, BY_LETTER, NO_SECTOR, NO_T
 from biotrail.recorder.schema.strings import shown
 from biotrail.text.printing import as_json, say
 from biotrail.text.rows import limit_option
-from biotrail.text.sites.records import hidden_of_hit, hidden_of_pair, name_hits, name_pairs
+from biotrail.text.sites.facts import hidden_of_hit, hidden_of_pair, name_hits, name_pairs
 
 WINDOW_EVENTS = 20_000
 """Events decoded at a time: few, so that output begins soon and memory stays small."""

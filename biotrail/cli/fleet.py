@@ -272,7 +272,7 @@ def _made(places: Sequence[str], fleet: FleetOptions, table: "HostsTable") -> "F
 
 def _write_page(made: "FleetReport", target: str, force: bool) -> None:
     from biotrail import __version__
-    from biotrail.converters.analysis.page.fleet_data import fleet_data
+    from biotrail.converters.analysis.page.data import fleet_data
     from biotrail.converters.analysis.page.html import fleet_page
     from biotrail.converters.lifecycles.meanings import MEANINGS
     from biotrail.text.fleet import head

@@ -26,7 +26,7 @@ from biotrail.recorder.session.session import RecordOptions, Status, Summary, re
 from biotrail.recorder.sites.following import FollowPlan
 from biotrail.text import units, values
 from biotrail.text.printing import say, say_all
-from biotrail.text.record.following import LOSSES
+from biotrail.text.record.closing import LOSSES
 
 _TREE = "biotrail.cli.tree"
 EVENT_SET = "sites"

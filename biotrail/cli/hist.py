@@ -19,8 +19,8 @@ from biotrail.converters.analysis.distributions.distribution import (
     Group,
     Measure,
     Question,
+    Scale,
 )
-from biotrail.converters.analysis.distributions.histogram import Scale
 from biotrail.converters.analysis.figures import DOUBTFUL, summary, with_doubtful
 from biotrail.converters.pipeline import Trace
 from biotrail.converters.sites.pair_names import pairs_alone

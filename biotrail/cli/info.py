@@ -17,7 +17,7 @@ from biotrail.text import tallies, units
 from biotrail.text.call_timing import timing_text
 from biotrail.text.printing import say_all, say_json
 from biotrail.text.record.left_out import filters_text, left_out_text, let_pass_text, read_left_out
-from biotrail.text.sites.following import following_lines
+from biotrail.text.sites.facts import following_lines
 
 _SCHEMA_KEYS = ("schema",)
 _WIDTH = 14

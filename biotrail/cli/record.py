@@ -27,7 +27,7 @@ from biotrail.recorder.session.session import RecordOptions, Status, Summary, re
 from biotrail.text import units
 from biotrail.text.printing import say
 from biotrail.text.record import closing as record_closing
-from biotrail.text.record.following import followed_lines
+from biotrail.text.record.closing import followed_lines
 from biotrail.text.record.left_out import left_out_text, let_pass_text
 
 LOG_SUFFIX = ".biotrail"

@@ -34,7 +34,7 @@ from biotrail.recorder.output import output
 from biotrail.text import tallies
 from biotrail.text.printing import cells, guard_option, say, say_json
 from biotrail.text.progress import progress
-from biotrail.text.report.rows import arranged, shortened
+from biotrail.text.report.cells import arranged, shortened
 from biotrail.text.report.verdict import as_dicts, lines, verdict
 from biotrail.text.rows import Order, limit_option, sort_option
 from biotrail.text.units import Duration

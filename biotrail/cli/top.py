@@ -292,6 +292,8 @@ def command(asked: TopOptions) -> int:
             if recorder.failed() >= 0:
                 relay(recorder.said().rstrip() or "biotrail: the recorder ended", err=True)
             return recorder.wait() or 1
+        if kept is not None:
+            kept.publish()
         _show(source, recorder, tee, asked)
         recorder.failed()
         if said := recorder.said().rstrip():

@@ -18,7 +18,7 @@ from biotrail.converters.analysis.blame.tree import (
     Victim,
     Without,
 )
-from biotrail.converters.analysis.distributions.keys_writer import RECORDER
+from biotrail.converters.analysis.distributions.keys import RECORDER
 from biotrail.text import blame_experiment as experiment_text
 from biotrail.text import units
 from biotrail.text.columns import Column, block, table, with_more

@@ -14,7 +14,7 @@ from biotrail.converters.analysis.diff.tree import (
     PairDiff,
     SideReport,
 )
-from biotrail.converters.analysis.distributions.blame_slots import WHOLE
+from biotrail.converters.analysis.distributions.slots import WHOLE
 from biotrail.text import tallies, units
 from biotrail.text.columns import Column, block, table, with_lines, without_repeats
 from biotrail.text.report.path import PARTS

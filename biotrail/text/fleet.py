@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from rich.console import RenderableType
 
 from biotrail.converters.analysis.blame.tree import Waited
-from biotrail.converters.analysis.fleet.deviations import LEAST_PEERS
+from biotrail.converters.analysis.fleet.closing import LEAST_PEERS
 from biotrail.converters.analysis.fleet.tree import Deviation, FleetGroup, FleetReport
 from biotrail.text import units
 from biotrail.text.blame import matrix, share

@@ -10,8 +10,14 @@ from dataclasses import dataclass
 import click
 import numpy as np
 
-from biotrail.converters.analysis.distributions.distribution import Distribution, Group, Measure
-from biotrail.converters.analysis.distributions.histogram import Columns, Histogram, Scale
+from biotrail.converters.analysis.distributions.distribution import (
+    Columns,
+    Distribution,
+    Group,
+    Histogram,
+    Measure,
+    Scale,
+)
 from biotrail.converters.analysis.figures import with_doubtful
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import U32

@@ -17,9 +17,11 @@ from biotrail.converters.lifecycles.arrow.columns import (
     TITLE,
     WALL,
     Column,
+    filled,
+    named,
+    nullable,
     schema,
 )
-from biotrail.converters.lifecycles.arrow.named import named, nullable
 from biotrail.converters.lifecycles.arrow.tables import (
     former_paths,
     thread_columns,
@@ -137,24 +139,18 @@ def calls_table(window: Lifecycles, context: Context) -> pa.Table:
     found, place = np.unique(calls.number, return_inverse=True)
     columns = {
         "call": named(coded, lambda code: name_of_call(code >> 1, bool(code & 1), context.machine)),
-        "timed": calls.timed,
         "number": np.array([plain_number(n) for n in found], dtype=np.int32)[place],
-        "foreign": calls.foreign,
         **thread_columns(calls, window.tasks),
         "title": titles(calls, window.tasks, context),
         "file_was": former_paths(calls, context),
-        "cpu": calls.cpu,
         "entry_time": wall_clock(context, calls.entry),
-        "entry_ns": nullable(calls.entry),
-        "exit_ns": calls.exit,
         "duration_ns": pa.array(calls.exit - calls.entry, mask=unknown),
         "result": pa.array(calls.result, mask=~calls.timed),
         "error": named(calls.result, name_of_error),
         "file": named(calls.file, lambda row: context.files[row].path if row >= 0 else None),
-        **{name: getattr(calls, name) for name in ("arg0", "arg2", "arg3", "bios", "waits", "own")},
         **{f"{part}_ns": pa.array(getattr(calls, part), mask=unknown) for part in _PARTS},
     }
-    return pa.table({name: columns[name] for name in CALL_SCHEMA.names}, schema=CALL_SCHEMA)
+    return filled(CALL_SCHEMA, calls, **columns)
 
 
 def waits_table(window: Lifecycles, context: Context) -> pa.Table:
@@ -172,8 +168,6 @@ def waits_table(window: Lifecycles, context: Context) -> pa.Table:
         **thread_columns(waits, window.tasks),
         "title": titles(waits, window.tasks, context),
         "file_was": former_paths(waits, context),
-        "entry_ns": nullable(waits.entry),
-        "timed": waits.timed,
         "call": named(
             coded,
             lambda code: (
@@ -186,19 +180,10 @@ def waits_table(window: Lifecycles, context: Context) -> pa.Table:
         "arg2": pa.array(waits.arg2, mask=waits.number < 0),
         "arg3": pa.array(waits.arg3, mask=waits.number < 0),
         "file": named(waits.file, lambda row: context.files[row].path if row >= 0 else None),
-        "out_ns": waits.out,
-        "woken_ns": waits.woken,
-        "run_ns": waits.run,
         "blocked_ns": waits.woken - waits.out,
         "runnable_ns": waits.run - waits.woken,
         "cause": named(waits.cause, lambda cause: WAIT_CAUSE_NAMES[WaitCause(cause)]),
-        "state": waits.state,
-        "io_wait": waits.io_wait,
-        "waker": waits.waker,
         "context": named(waits.context, _context_name),
-        "ran": waits.ran,
-        "ran_pid": waits.ran_pid,
-        "own": waits.own,
         "reason": named(waits.reason, lambda reason: _reason_name(reason, context)),
         "commit": nullable(waits.commit),
         "limit": named(waits.limit, lambda cg: context.cgroups.get(cg, f"id {cg}") if cg else None),
@@ -206,7 +191,7 @@ def waits_table(window: Lifecycles, context: Context) -> pa.Table:
             waits.commit_dev, lambda dev: context.device_name(dev) if dev else None
         ),
     }
-    return pa.table({name: columns[name] for name in WAIT_SCHEMA.names}, schema=WAIT_SCHEMA)
+    return filled(WAIT_SCHEMA, waits, **columns)
 
 
 def commits_table(window: Lifecycles, context: Context) -> pa.Table:
@@ -218,18 +203,7 @@ def commits_table(window: Lifecycles, context: Context) -> pa.Table:
     if window.path is None:
         return COMMIT_SCHEMA.empty_table()
     commits = window.path.commits
-    columns = {
-        "device": named(commits.dev, context.device_name),
-        "dev": commits.dev,
-        "transaction": commits.transaction.astype(np.int64),
-        "tid": commits.tid,
-        "end_ns": commits.end,
-        **{
-            f"{phase}_ns": nullable(getattr(commits, phase))
-            for phase in ("started", "locking", "flushing", "logging")
-        },
-    }
-    return pa.table({name: columns[name] for name in COMMIT_SCHEMA.names}, schema=COMMIT_SCHEMA)
+    return filled(COMMIT_SCHEMA, commits, device=named(commits.dev, context.device_name))
 
 
 def _reason_name(reason: int, context: Context) -> str | None:

@@ -43,11 +43,13 @@ class TaskNames:
             self._tgid.append(tgid)
             self._comm.append(comm.decode("utf-8", "replace"))
 
-    def rows(self, tid: U32, ts: I64) -> I32:
+    def rows(self, tid: U32, ts: I64, until: I64 | None = None) -> I32:
         """Return the row of each thread's name at a time, int32 (n,); -1 if the thread has no name.
 
         That is the last one recorded at `ts` or before. tid: (n,). ts: (n,) ns. If the thread's
-        names are all later, the first is used: the record of an earlier one may have been lost.
+        names are all later, the first is used, as the record of an earlier one may have been lost:
+        if it was recorded at `until` (n,) or before; None: whenever. With it the result does not
+        depend on how much of the log behind `until` has been read.
         """
         result = np.full(len(tid), -1, dtype=np.int32)
         if not self._tid or not len(tid):
@@ -61,7 +63,7 @@ class TaskNames:
         names = np.searchsorted(tids, threads, side="right") - begin
         if (names <= 1).all():  # no thread that is asked for has changed its name
             row = order[np.minimum(begin, len(order) - 1)]
-            return np.where(names == 1, row, -1).astype(np.int32)[of]
+            return self._told(np.where(names == 1, row, -1).astype(np.int32)[of], ts, until)
         wanted = tid.astype(np.int64)
         first = np.searchsorted(tids, wanted, side="left")
         stop = np.searchsorted(tids, wanted, side="right")
@@ -72,7 +74,14 @@ class TaskNames:
         at = np.clip(rank - 1, first, np.maximum(stop - 1, first))
         found = stop > first
         result[found] = order[at[found]]
-        return result
+        return self._told(result, ts, until)
+
+    def _told(self, rows: I32, ts: I64, until: I64 | None) -> I32:
+        """Return rows, -1 where the name was told too late."""
+        if until is None:
+            return rows
+        since = take_or(np.array(self._since, dtype=np.int64), rows, 0)
+        return np.where(since <= np.maximum(ts, until), rows, np.int32(-1))
 
     def table(self) -> Tasks:
         """Return all names so far as a new table, whose row numbers are those of `rows`."""

@@ -177,7 +177,7 @@ class Matcher:
     def _bios(self, of: dict[str, Any], queued: Bool) -> Bios:
         """Return the bios' table of what the machine wrote; the columns are its own."""
         tid, count = of["tid"], len(of["number"])
-        of["task"] = self._tasks.rows(tid, of["queue"]).astype(np.int32)
+        of["task"] = self._tasks.rows(tid, of["queue"], of["complete"])
         of["task"][~queued] = -1
         tid[tid >= FIRST_UNKNOWN_TID] = 0
         of["page"] = PAGE_KINDS[of.pop("flags")]

@@ -9,7 +9,14 @@ import pyarrow as pa
 
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import I64, NEVER, Lifecycles
-from biotrail.converters.lifecycles.arrow.columns import MONOTONIC, NAME, WALL, Column, schema
+from biotrail.converters.lifecycles.arrow.columns import (
+    MONOTONIC,
+    NAME,
+    WALL,
+    Column,
+    filled,
+    schema,
+)
 from biotrail.converters.lifecycles.arrow.tables import wall_clock
 from biotrail.converters.sites.building import Followed, LifeReader
 from biotrail.converters.sites.pair_names import PairNames
@@ -325,19 +332,12 @@ def pairs_table(window: Lifecycles, context: Context, names: PairNames) -> pa.Ta
     keys = zip(numbers, pairs.key0.tolist(), pairs.key1.tolist(), strict=True)
     by = zip(numbers, pairs.by.tolist(), strict=True)
     columns = {
-        "number": pairs.number,
         "pair": [names.name(number) for number in numbers],
         "began_time": wall_clock(context, pairs.began),
-        "began_ns": pairs.began,
-        "ended_ns": pairs.ended,
         "latency_ns": pairs.latency,
         "key": [names.key(*key) for key in keys],
         "by": [names.by(*value) or None for value in by],
-        "key0": pairs.key0,
-        "key1": pairs.key1,
         "by_value": pairs.by,
-        "tid": pairs.tid,
         "comm": [comm.decode(errors="replace") for comm in pairs.comm.tolist()],
-        "cpu": np.asarray(pairs.cpu),
     }
-    return pa.table({name: columns[name] for name in PAIR_SCHEMA.names}, schema=PAIR_SCHEMA)
+    return filled(PAIR_SCHEMA, pairs, **columns)

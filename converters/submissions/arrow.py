@@ -8,8 +8,16 @@ from biotrail.converters.calls.names import name_of_error
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.submission_tables import Joined, Runner
 from biotrail.converters.events.tables import NEVER, Lifecycles
-from biotrail.converters.lifecycles.arrow.columns import MONOTONIC, NAME, WALL, Column, schema
-from biotrail.converters.lifecycles.arrow.named import named, nullable
+from biotrail.converters.lifecycles.arrow.columns import (
+    MONOTONIC,
+    NAME,
+    WALL,
+    Column,
+    filled,
+    named,
+    nullable,
+    schema,
+)
 from biotrail.converters.lifecycles.arrow.tables import thread_columns, wall_clock
 from biotrail.converters.submissions.names import (
     IOPOLL,
@@ -61,13 +69,10 @@ def submissions_table(window: Lifecycles, context: Context) -> pa.Table:
     rows = window.path.submissions
     open_ended = rows.completed == NEVER
     columns = {
-        "number": rows.number,
         "operation": named(operations_of(rows), operation_name),
         "interface": named(rows.aio.astype(np.int64), lambda aio: "aio" if aio else "io_uring"),
-        "user_data": rows.user_data,
         "ring": nullable(rows.ring, 0),
         "fd": nullable(rows.fd),
-        "fixed": rows.fixed,
         "offset": nullable(rows.offset),
         "length": nullable(rows.length, 0),
         "mode": named(rows.runner, lambda runner: RUNNER_NAMES[Runner(runner)]),
@@ -82,8 +87,5 @@ def submissions_table(window: Lifecycles, context: Context) -> pa.Table:
         "reap_ns": nullable(rows.reaped),
         "result": pa.array(rows.result, mask=open_ended),
         "error": named(rows.result, name_of_error),
-        "bios": rows.bios,
-        "bytes": rows.bytes,
     }
-    made = {name: columns[name] for name in SUBMISSION_SCHEMA.names}
-    return pa.table(made, schema=SUBMISSION_SCHEMA)
+    return filled(SUBMISSION_SCHEMA, rows, **columns)

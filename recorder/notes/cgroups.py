@@ -23,7 +23,7 @@ from biotrail.recorder.host import cgroups, container_state
 from biotrail.recorder.host.cgroups import Hierarchy
 from biotrail.recorder.notes.hotplug import Periodic
 from biotrail.recorder.probes.backend import Probes
-from biotrail.recorder.probes.maps.cgroup_maps import MAX_NAMED, ToldCgroup
+from biotrail.recorder.probes.maps.cgroup_maps import MAX_NAMED, CgroupPath
 from biotrail.recorder.rights import helpers
 from biotrail.recorder.schema.cgroup_names import CgroupNames, NamedCgroups
 from biotrail.recorder.schema.cgroup_paths import and_above, identity
@@ -198,7 +198,7 @@ MAX_TOLD = 1 << 16
 class CgroupWatch(Periodic):
     """Cgroups that are new or renamed since the last look. Any thread may call its methods."""
 
-    def __init__(self, told: Callable[[], list[ToldCgroup]] = list) -> None:
+    def __init__(self, told: Callable[[], list[CgroupPath]] = list) -> None:
         """Begin without cgroups, so that the first `walk` finds all of them.
 
         told: returns what the programs told of since its last call.
@@ -400,7 +400,7 @@ class CgroupLook:
 
         child: reads the names of containers; None: nothing does. tell: called with messages.
         """
-        self.watch = CgroupWatch(probes.told_cgroups)
+        self.watch = CgroupWatch(probes.new_cgroups)
         self.containers = ContainerWatch(child, tell)
         self._probes, self._tell = probes, tell
         self._admission = (
@@ -460,7 +460,7 @@ class CgroupLook:
     def _run(self, waiting: int) -> None:
         poller = select.poll()
         poller.register(waiting, select.POLLIN)
-        told = self._probes.told_descriptor()
+        told = self._probes.cgroup_descriptor()
         if told is not None:
             poller.register(told, select.POLLIN)
         try:

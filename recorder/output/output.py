@@ -75,22 +75,6 @@ def ensure_free(
         raise OutputError(f"{called} already exists: will not overwrite it without --force")
 
 
-def create(
-    path: str | os.PathLike[str],
-    *,
-    force: bool = False,
-    shown: str | os.PathLike[str] | None = None,
-) -> BinaryIO:
-    """Make a private file (mode 0600) at `path`; return it open for writing and unbuffered.
-
-    It belongs to the user who called sudo, if any. With `force` an existing regular file is
-    unlinked first: whoever has it open keeps the old one. `shown`: the path in error messages;
-    None: `path`. Raises OutputError.
-    """
-    with _place(path, shown) as (at, name, called):
-        return create_at(at, name, force=force, shown=called)
-
-
 @contextmanager
 def _place(
     path: str | os.PathLike[str], shown: str | os.PathLike[str] | None = None
@@ -105,34 +89,55 @@ def _place(
 
 
 class NewFile:
-    """A file that was made at a path that a person gave, and that may have to go again."""
+    """A private file (mode 0600), of the user who called sudo, if any; hidden until `publish`.
 
-    def __init__(self, path: str, *, force: bool = False) -> None:
-        """Make it, as `create` does; `stream` is open for writing. Raises OutputError."""
-        directory, self._name = os.path.split(path)
+    So a file of its name stays as it is if what was to be written cannot begin.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
+        """Make the file in the directory of `path`, under an unguessable name.
+
+        `stream` is open for writing and unbuffered. `force`: an existing regular file at `path` may
+        be replaced. Raises OutputError.
+        """
+        self._path, self._force = os.fspath(path), force
+        directory, self._name = os.path.split(self._path)
         if self._name in ("", ".", ".."):
-            raise OutputError(f"{path} is no name of a file: give another path")
-        self._directory = HeldDirectory(directory, shown=path)
-        self.stream = create_at(self._directory.fd, self._name, force=force, shown=path)
+            raise OutputError(f"{self._path} is no name of a file: give another path")
+        self._directory = HeldDirectory(directory, shown=self._path)
+        at = self._directory.fd
+        ensure_free(self._name, force, at=at, shown=self._path)
+        self._hidden = hidden_name(self._name)
+        self.stream = create_at(at, self._hidden, shown=self._path)
         self._file = identity(self.stream.fileno())
 
+    def publish(self) -> None:
+        """Give the file its name; whoever has a replaced file open keeps it. Raises OutputError."""
+        try:
+            publish(self._hidden, self._name, self._force, at=self._directory.fd, shown=self._path)
+        except OSError as error:
+            raise explain(error, self._path) from error
+        self._directory.remove(self._hidden, self._file)
+
     def discard(self) -> None:
-        """Delete it, where it is now, unless its name is another file's."""
-        self._directory.remove(self._name, self._file)
+        """Delete the file, where it is now, unless its name is another file's."""
+        for name in (self._hidden, self._name):
+            self._directory.remove(name, self._file)
 
     def close(self) -> None:
-        """Close it and its directory."""
+        """Close the file and its directory."""
         self.stream.close()
         self._directory.close()
 
 
-def create_at(at: int, name: str, *, force: bool = False, shown: str) -> BinaryIO:
-    """Make a private file as `create`, of this `name` in the directory open as `at`."""
-    ensure_free(name, force, at=at, shown=shown)
+def create_at(at: int, name: str, *, shown: str) -> BinaryIO:
+    """Make a private file `name` in the directory open as `at`; return it open and unbuffered.
+
+    It belongs to the user who called sudo, if any. `shown`: the path in error messages. Raises
+    OutputError.
+    """
+    ensure_free(name, False, at=at, shown=shown)
     try:
-        if force:
-            with suppress(FileNotFoundError):
-                os.unlink(name, dir_fd=at)
         return _open_private(at, name, shown)
     except FileExistsError as error:
         raise OutputError(

@@ -16,7 +16,7 @@ from biotrail.recorder.filters.left_out import LeftOut
 from biotrail.recorder.filters.triggers import Hit, Triggers
 from biotrail.recorder.host.own_io import OwnFile
 from biotrail.recorder.log import Segment
-from biotrail.recorder.probes.maps.cgroup_maps import ToldCgroup
+from biotrail.recorder.probes.maps.cgroup_maps import CgroupPath
 from biotrail.recorder.probes.maps.file_maps import Files
 from biotrail.recorder.probes.maps.path_maps import PathChoice, PathRuns
 from biotrail.recorder.probes.maps.stack_maps import FreshStacks, Stacks
@@ -183,13 +183,13 @@ class Probes(Protocol):
         Does nothing in a backend that does not have `own_files`.
         """
 
-    def told_descriptor(self) -> int | None:
-        """Return a descriptor that is readable when there are cgroups to be told; None: never.
+    def cgroup_descriptor(self) -> int | None:
+        """Return a descriptor that is readable when there are new cgroups; None: never.
 
         To be called once open.
         """
 
-    def told_cgroups(self) -> list[ToldCgroup]:
+    def new_cgroups(self) -> list[CgroupPath]:
         """Return cgroups that were made, or charged for the first time, since the last call.
 
         Any thread may call, one at a time.

@@ -9,7 +9,7 @@ from biotrail.recorder.filters.triggers import Hit
 from biotrail.recorder.host.own_io import OwnFile
 from biotrail.recorder.probes.backend import Capabilities
 from biotrail.recorder.probes.kernel.run_stats import RunStats
-from biotrail.recorder.probes.maps.cgroup_maps import CgroupMaps, ToldCgroup
+from biotrail.recorder.probes.maps.cgroup_maps import CgroupMaps, CgroupPath
 from biotrail.recorder.probes.maps.file_maps import NO_FILES
 from biotrail.recorder.probes.maps.path_maps import NO_PATH, PathRuns
 from biotrail.recorder.probes.maps.stack_maps import FreshStacks
@@ -93,13 +93,13 @@ class BaseProbes(ABC):
     def own_file(self, file: OwnFile) -> None:  # noqa: B027 - a backend need not have it
         """Do nothing: for a backend that does not recognize the recorder's own files."""
 
-    def told_descriptor(self) -> int | None:
-        """Return a descriptor that is readable when there are cgroups to be told; None: never."""
+    def cgroup_descriptor(self) -> int | None:
+        """Return a descriptor that is readable when there are new cgroups; None: never."""
         return None if self._cgroups is None else self._cgroups.descriptor
 
-    def told_cgroups(self) -> list[ToldCgroup]:
+    def new_cgroups(self) -> list[CgroupPath]:
         """Return cgroups that were made, or charged for the first time, since the last call."""
-        return [] if self._cgroups is None else self._cgroups.told()
+        return [] if self._cgroups is None else self._cgroups.new_cgroups()
 
     def list_cgroup(self, number: int, *, wanted: bool) -> None:
         """Record the cgroup with this id, and those below it, from now on; or no longer."""

@@ -104,17 +104,17 @@ def _rights() -> Check:
 
 
 def _lacking() -> list[Check]:
-    """Return a check for each optional right (rights.LACKS), none of them `required`.
+    """Return a check for each of rights.MISSING_CAPABILITIES, in order; none is `required`.
 
-    In the order of LACKS. Named by what works with the right; the detail is "yes" or, where the
-    check fails, what is lacking, with the remedy.
+    Named by what works with the right; the detail is "yes" or, where the check fails, what is
+    lacking, with the remedy.
     """
     missing = {lack.key for lack in rights.lacking()}
     return [
         Check(lack.works, False, str(lack), lack.remedy, required=False)
         if lack.key in missing
         else Check(lack.works, True, "yes", required=False)
-        for lack in rights.LACKS
+        for lack in rights.MISSING_CAPABILITIES
     ]
 
 

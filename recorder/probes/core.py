@@ -237,7 +237,7 @@ class CoreProbes(MappedProbes):
         self._by_file.prepare(bpf)
         self._path_maps = PathMaps(bpf, self.path, self.config.call_over_ns)
         filters = self.config.filters
-        self._cgroups = CgroupMaps(bpf, filters, tells=True, made=self._tells_made)
+        self._cgroups = CgroupMaps(bpf, filters, reports=True, made=self._tells_made)
         bpf.set_autoload(_FORK_PROGRAM, filters.children)
         ids = _MAX_PROCESSES if filters.children else len(filters.pids + filters.tids)
         bpf.set_map_size("bt_ids", 8, max(1, ids))

@@ -24,7 +24,7 @@ LONG_NS = 10_000_000_000
 """Time (ns) below FILLED after which the threads return to normal scheduling."""
 
 
-class Urgency:
+class RealtimeBoost:
     """Makes the threads that drain the rings real-time while a ring is at least a quarter full."""
 
     def __init__(self, clock: Callable[[], int] = time.monotonic_ns) -> None:

@@ -22,7 +22,7 @@ _FIRST_PROCESS = Path("/proc/1/stat")
 
 
 @dataclass(frozen=True)
-class Lack:
+class MissingCapability:
     """A feature that does not work for lack of a capability, while recording itself does.
 
     key: the feature's identifier.
@@ -42,32 +42,32 @@ class Lack:
         return f"{self.what}, needs {self.needs}"
 
 
-_PROGRAM_TIMES = Lack(
+_PROGRAM_TIMES = MissingCapability(
     "program_times",
     "run statistics",
     "run time of programs: not known",
     "CAP_SYS_ADMIN",
     "run as root, or let the kernel count all programs always: sysctl kernel.bpf_stats_enabled=1",
 )
-_PRIORITY = Lack(
+_PRIORITY = MissingCapability(
     "priority",
     "raised priority",
     "priority of the recorder: not raised while rings fill (a busy host may cost events)",
     "CAP_SYS_NICE",
     f"run as root, or permit it: ulimit -r {PRIORITY}, LimitRTPRIO={PRIORITY}",
 )
-_PROCESSES = Lack(
+_PROCESSES = MissingCapability(
     "processes",
     "processes of others",
     "processes of other users: not visible (--children misses what runs already)",
     "CAP_SYS_PTRACE",
     "run as root, or as a member of the group that /proc's mount option gid= names",
 )
-LACKS = (_PROGRAM_TIMES, _PRIORITY, _PROCESSES)
+MISSING_CAPABILITIES = (_PROGRAM_TIMES, _PRIORITY, _PROCESSES)
 
 
-def lacking() -> list[Lack]:
-    """Return the LACKS that apply to the calling thread, in order.
+def lacking() -> list[MissingCapability]:
+    """Return the MISSING_CAPABILITIES that apply to the calling thread, in order.
 
     Run statistics need CAP_SYS_ADMIN or kernel.bpf_stats_enabled=1, a raised priority CAP_SYS_NICE
     or an RLIMIT_RTPRIO of at least PRIORITY, other users' processes a /proc that shows them.
@@ -78,7 +78,7 @@ def lacking() -> list[Lack]:
         _PRIORITY: capabilities.holds("CAP_SYS_NICE") or priority.permitted(),
         _PROCESSES: sees_all_processes(),
     }
-    return [lack for lack in LACKS if not works[lack]]
+    return [one for one in MISSING_CAPABILITIES if not works[one]]
 
 
 def _always_counted() -> bool:

@@ -14,7 +14,7 @@ CGROUP_LEVELS = 16
 """Levels of cgroups whose names a path from the kernel has at most."""
 CGROUP_NAMES = 2024
 """Bytes for these names: of 7 at their longest, of all as they are."""
-TOLD_BYTES = 128 << 10
+CGROUP_RING_BYTES = 128 << 10
 """The ring of cgroups' paths: room for 63."""
 OWN_FILES = 8
 """Files that the recorder writes, the newest: write-back reaches the disk up to 30 s later."""
@@ -91,7 +91,7 @@ LIMITS = {
     "BT_MAX_RANGES": MAX_RANGES,
     "BT_CGROUP_LEVELS": CGROUP_LEVELS,
     "BT_CGROUP_NAMES": CGROUP_NAMES,
-    "BT_TOLD_BYTES": TOLD_BYTES,
+    "BT_CGROUP_RING_BYTES": CGROUP_RING_BYTES,
     "BT_OWN_FILES": OWN_FILES,
     "BT_FIRED_SLOTS": FIRED_SLOTS,
     "BT_CALL_WORDS": CALL_WORDS,

@@ -110,9 +110,9 @@ CONFIG = Struct(
         Member("pad", "u32"),
     ),
 )
-CGROUP_TOLD = Struct(
-    "bt_cgroup_told",
-    "A cgroup that the recorder is told of (cgroups.h).",
+CGROUP_PATH = Struct(
+    "bt_cgroup_path",
+    "The path of a cgroup, for the recorder (cgroups.h).",
     (
         Member("cgroup", "u64", "its id"),
         Member("bytes", "u32", "of names"),
@@ -248,7 +248,7 @@ GENERATION = Struct(
     (Member("generation", "u32"), Member("known", "u32", "0: any")),
 )
 STRUCTS = (
-    *(FILTER, COMM, RANGE, CONFIG, CGROUP_TOLD, OWN_FILE, TRIGGERS, PATH, ENTERED, URING, FIRED),
+    *(FILTER, COMM, RANGE, CONFIG, CGROUP_PATH, OWN_FILE, TRIGGERS, PATH, ENTERED, URING, FIRED),
     *(FILE_WAYS, WANTED_FILE, GENERATION),
     *site_structs.STRUCTS,
     *follow_structs.STRUCTS,

@@ -118,7 +118,7 @@ def _end_facts(running: Running, stopped: Clock) -> End:
             "max_rss_bytes": cost.max_rss_bytes(),
             "max_cpu": running.options.max_cpu,
             "max_cpu_exceeded": running.watch.warnings,
-            "hurried": running.urgency.times,
+            "hurried": running.boost.times,
         },
         "events": round(running.writer.meter.events),
         "ns_per_event": ns_per_run(running.probes.programs()),

@@ -36,7 +36,7 @@ from biotrail.recorder.probes.kernel.run_stats import StatsChild
 from biotrail.recorder.probes.maps.stack_maps import Stacks
 from biotrail.recorder.probes.programs import EVENT_SETS
 from biotrail.recorder.rights import capabilities
-from biotrail.recorder.rights.rights import Lack
+from biotrail.recorder.rights.rights import MissingCapability
 from biotrail.recorder.schema import records
 from biotrail.recorder.schema.errors import OutputError, ProbeError
 from biotrail.recorder.schema.payloads import (
@@ -71,8 +71,12 @@ KEEP_BYTES = 1 << 30
 """Most bytes of chunks in a flight recorder's memory where the option limits only seconds."""
 
 
-def reserve(options: RecordOptions, stack: ExitStack, undo: ExitStack) -> BinaryIO | HeldDirectory:
-    """Open the file or pipe of a plain log, or the directory for a rotation or dumps.
+Place = NewFile | BinaryIO | HeldDirectory
+"""A plain log's file or pipe, or the directory of a rotation or dumps."""
+
+
+def reserve(options: RecordOptions, stack: ExitStack, undo: ExitStack) -> Place:
+    """Make the file of a plain log, still hidden; or open its pipe, or the directory of several.
 
     Called before the programs are loaded, so that a wrong path fails at once. `stack` gets what
     closes it; `undo` what deletes the file that was made, in case the recording cannot begin.
@@ -88,7 +92,7 @@ def reserve(options: RecordOptions, stack: ExitStack, undo: ExitStack) -> Binary
     made = NewFile(path, force=options.force)
     stack.callback(made.close)
     undo.callback(made.discard)
-    return made.stream
+    return made
 
 
 def _directory_of(path: str, stack: ExitStack) -> HeldDirectory:
@@ -115,7 +119,7 @@ def buffer_limit(limit: Limit) -> Limit:
 
 def open_sink(
     options: RecordOptions,
-    place: BinaryIO | HeldDirectory,
+    place: Place,
     header: Header,
     probes: Probes,
 ) -> Sink:
@@ -127,8 +131,9 @@ def open_sink(
     """
     programs, on_file = probes.programs, own_file_marker(probes.own_file)
     if not isinstance(place, HeldDirectory):
-        on_file(place)
-        return PlainLog(place, options.output, header, options.level, options.sync)
+        stream = place.stream if isinstance(place, NewFile) else place
+        on_file(stream)
+        return PlainLog(stream, options.output, header, options.level, options.sync)
     series = Series(
         options.output or "",
         options.max_files,
@@ -172,6 +177,8 @@ class Opened:
     header: Header
     seen: dict[str, str]
     """`fingerprint` of the devices, from before those in the header were looked up."""
+    new_file: NewFile | None
+    """A plain log's file, to be published once recording has begun; None: no such file."""
     sink: Sink
     """Where the log is written; it has the header already, unless it is a flight recorder's."""
     stacks: StackWatch
@@ -183,7 +190,7 @@ class Opened:
     cgroups: CgroupLook
     missing: list[MissingTracepoint]
     """Tracepoints of the event set that are not recorded: letter, tracepoint, reason."""
-    lacking: list[Lack]
+    lacking: list[MissingCapability]
     """What does not work for lack of rights."""
     count_runs: Callable[[bool], None]
     """Switches the kernel's counting of program runs."""
@@ -243,8 +250,8 @@ def open_recording(prepared: Prepared, stack: ExitStack, undo: ExitStack) -> Ope
     """Open the output and the probes, attach, write the header, start the command; in this order.
 
     `stack` closes what was opened, when the recording is over or has failed to begin. `undo`
-    deletes the files made and ends the command, in case it fails to begin; a file that
-    `options.force` replaced does not come back. Raises TraceError or OSError.
+    deletes the files made and ends the command, in case it fails to begin. A plain log's file is
+    left hidden, and one that `options.force` may replace as it is. Raises TraceError or OSError.
     """
     options, probes = prepared.options, prepared.probes
     messages: list[str] = []
@@ -290,6 +297,7 @@ def open_recording(prepared: Prepared, stack: ExitStack, undo: ExitStack) -> Ope
         prepared,
         header,
         seen,
+        place if isinstance(place, NewFile) else None,
         sink,
         stacks,
         files,
@@ -345,7 +353,7 @@ def _header(
     listed: list[Device],
     files: FileWatch,
     missing: list[MissingTracepoint],
-    lacking: list[Lack],
+    lacking: list[MissingCapability],
 ) -> Header:
     """Return the header of a new log, for attached probes."""
     options, probes = prepared.options, prepared.probes

@@ -10,7 +10,7 @@ from biotrail.recorder.output import folders
 from biotrail.recorder.probes.backend import Probes
 from biotrail.recorder.probes.maps.stack_maps import Stacks
 from biotrail.recorder.rights import capabilities, priority, rights
-from biotrail.recorder.rights.rights import Lack, Trial
+from biotrail.recorder.rights.rights import MissingCapability, Trial
 from biotrail.recorder.schema.payloads import LackFacts, RightFacts
 from biotrail.recorder.session.session_types import RecordOptions
 
@@ -56,7 +56,7 @@ def _check_priority() -> None:
         raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
 
 
-def lacking(options: RecordOptions) -> list[Lack]:
+def lacking(options: RecordOptions) -> list[MissingCapability]:
     """Return what will not work for lack of rights; "processes" only matters with `--children`.
 
     The rights are the calling thread's as of now: call it before `reduce`. Raises OSError.
@@ -65,7 +65,7 @@ def lacking(options: RecordOptions) -> list[Lack]:
     return [lack for lack in lacks if lack.key != "processes" or options.filters.children]
 
 
-def facts(lacks: list[Lack]) -> RightFacts:
+def facts(lacks: list[MissingCapability]) -> RightFacts:
     """Return the header's `rights`."""
     entries: list[LackFacts] = [{"what": lack.what, "needs": lack.needs} for lack in lacks]
     return {"uid": os.geteuid(), "lacking": entries}

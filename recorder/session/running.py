@@ -20,7 +20,7 @@ from biotrail.recorder.output.sinks import RotatingLog
 from biotrail.recorder.output.writer import WriterThread
 from biotrail.recorder.pausing.guard import Guard
 from biotrail.recorder.probes.rings.ring import rings_note
-from biotrail.recorder.rights.priority import Urgency
+from biotrail.recorder.rights.priority import RealtimeBoost
 from biotrail.recorder.schema.errors import ProbeError, TraceError
 from biotrail.recorder.schema.payloads import CallTimingNote
 from biotrail.recorder.session.cost_watch import (
@@ -186,10 +186,10 @@ class Running:
         advice = SITES_ADVICE if options.max_cpu_ends else ADVICE
         self.watch = CostWatch(probes, opened.count_runs, options.max_cpu, now_ns, advice)
         self.call_budget = CallBudget(probes, options.call_budget, now_ns)
-        self.urgency = Urgency()
-        self.urgency.add_thread()
-        self.urgency.add_thread(writer.thread)  # holds locks that the poll loop waits for
-        stack.callback(self.urgency.relax)
+        self.boost = RealtimeBoost()
+        self.boost.add_thread()
+        self.boost.add_thread(writer.thread)  # holds locks that the poll loop waits for
+        stack.callback(self.boost.relax)
         self.pace = Pace(self._longest_sleep())
         self.slept = SHORTEST
         """Seconds of the last sleep."""
@@ -291,7 +291,7 @@ class Running:
             waker.arm()  # before all that is looked at: what comes later wakes
         fill = self.probes.fill()
         self.pace.adapt(fill, self.slept)
-        self.urgency.adapt(fill)
+        self.boost.adapt(fill)
         self.intake.poll(now_ns)
         self.watch.end_full_sample(self.intake.taken_bytes)
         if now_ns >= self.watch.due_ns:

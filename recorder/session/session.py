@@ -28,7 +28,7 @@ def record(
     written before is readable. If the recording ends first, the command's end is waited for.
     `on_status`: called about once a second, and with messages for the user. `probes`: None: made by
     `options.backend`. Raises TraceError or OSError: recording could not begin; then no file is left
-    behind.
+    behind, and one that was to be replaced is as it was.
     """
     keep_freed_memory()
     with ExitStack() as stack:
@@ -41,6 +41,8 @@ def record(
                 kept, warning = reduce(options, prepared.probes)
                 opened.messages.extend([warning] if warning else [])
             running = Running(opened, kept, on_status, stack, undo)
+            if opened.new_file is not None:  # last: an older log is lost only to a new one
+                opened.new_file.publish()
             undo.pop_all()
         try:
             running.loop()

@@ -11,7 +11,7 @@ from biotrail.recorder.output.sinks import Limit
 from biotrail.recorder.pausing.guard import Pausing
 from biotrail.recorder.probes.maps.stack_maps import Stacks
 from biotrail.recorder.probes.sites.follow_options import FollowOptions
-from biotrail.recorder.rights.rights import Lack
+from biotrail.recorder.rights.rights import MissingCapability
 from biotrail.recorder.schema.errors import TraceError
 from biotrail.recorder.schema.payloads import MissingTracepoint
 
@@ -149,7 +149,7 @@ class Summary:
     """Bios and events that the filters left out."""
     missing: list[MissingTracepoint] = field(default_factory=list)
     """Tracepoints of the event set that could not be recorded: letter, tracepoint, reason."""
-    lacking: list[Lack] = field(default_factory=list)
+    lacking: list[MissingCapability] = field(default_factory=list)
     """What did not work for lack of rights."""
     file_bytes: int = 0
     """Size of the log in bytes; 0 for a rotation or flight recorder."""

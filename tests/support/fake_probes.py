@@ -12,7 +12,7 @@ from biotrail.recorder.filters.triggers import Hit
 from biotrail.recorder.host.own_io import OwnFile
 from biotrail.recorder.log import Segment
 from biotrail.recorder.probes.backend import Capabilities, ProgramInfo
-from biotrail.recorder.probes.maps.cgroup_maps import ToldCgroup
+from biotrail.recorder.probes.maps.cgroup_maps import CgroupPath
 from biotrail.recorder.probes.maps.file_maps import NO_FILES, Files
 from biotrail.recorder.probes.maps.path_maps import NO_PATH, PathChoice, PathRuns
 from biotrail.recorder.probes.maps.stack_maps import FreshStacks
@@ -92,10 +92,10 @@ class FakeProbes:
     def waker(self) -> Waker | None:
         return None
 
-    def told_descriptor(self) -> int | None:
+    def cgroup_descriptor(self) -> int | None:
         return None
 
-    def told_cgroups(self) -> list[ToldCgroup]:
+    def new_cgroups(self) -> list[CgroupPath]:
         return []
 
     def list_cgroup(self, number: int, *, wanted: bool) -> None:

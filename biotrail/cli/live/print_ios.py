@@ -64,6 +64,8 @@ def run(printing: Printing) -> int:
             if kept is not None:
                 kept.discard()
             return recorder.wait() or 1
+        if kept is not None:
+            kept.publish()
         printed = print_all(source, printing)
         source.join()
         status = recorder.wait()

@@ -12,8 +12,8 @@ from biotrail.converters.analysis.blame.blame import Asked, Course, First, Secon
 from biotrail.converters.analysis.blame.closing import by_slot, close
 from biotrail.converters.analysis.blame.tree import Blamed
 from biotrail.converters.analysis.choosing.outcomes import Wish
-from biotrail.converters.analysis.distributions.blame_slots import BlameSlots
 from biotrail.converters.analysis.distributions.keys import check_recorded
+from biotrail.converters.analysis.distributions.slots import BlameSlots
 from biotrail.converters.events.tables import Lifecycles
 from biotrail.converters.pipeline import Trace
 from biotrail.text.progress import progress

@@ -20,11 +20,11 @@ from biotrail.text.report.cells import (
     name_cells,
     tail,
     times,
+    weight,
     with_tail,
     work,
 )
 from biotrail.text.report.report import MOST_ROWS
-from biotrail.text.report.rows import weight
 from biotrail.text.rows import Order, first
 
 Labelled = Sequence[tuple[str, Report]]

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from biotrail.cli.options.cuts import Opened
 from biotrail.converters.analysis.choosing.choosing import Choice
-from biotrail.converters.analysis.choosing.excerpt import around, excerpt
+from biotrail.converters.analysis.choosing.select import around, excerpt
 from biotrail.converters.analysis.slow.calls import SlowestCalls, WantedCalls, check_timed
 from biotrail.converters.analysis.slow.pairs import SlowestPairs
 from biotrail.converters.analysis.slow.slow import Slowest

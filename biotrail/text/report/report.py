@@ -29,6 +29,7 @@ from biotrail.text.report.cells import (
     cgroup_words,
     doubtful_lines,
     group_cells,
+    in_order,
     name_cells,
     operation_rows,
     ranges_text,
@@ -51,7 +52,6 @@ from biotrail.text.report.path import (
     submissions,
     waits,
 )
-from biotrail.text.report.rows import in_order
 from biotrail.text.rows import Order, first, left_out
 
 MOST_ROWS = 15

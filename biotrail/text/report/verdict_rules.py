@@ -20,7 +20,7 @@ from biotrail.text import tallies, units
 from biotrail.text.blame import whose, without_them
 from biotrail.text.report.cells import RECORDER_SHARE, process_words
 from biotrail.text.report.path import length_text
-from biotrail.text.report.verdict_parts import (
+from biotrail.text.report.verdict_waits import (
     CPU_NEXT,
     NEXT,
     READING,
@@ -34,10 +34,10 @@ from biotrail.text.report.verdict_parts import (
     time_by_part,
     upper_devices,
     upper_operations,
+    waits,
     where_text,
     whole_time,
 )
-from biotrail.text.report.verdict_waits import waits
 
 # Thresholds of the rules; docs/report.md states each with its rule.
 MAIN_SHARE = 0.5

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lives of followed objects, single, merged and by function, for JSON; words that texts share."""
+"""Lives of followed objects for JSON; sentences on what a log followed; records of chosen sites."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from biotrail.converters.analysis.lives.functions import Functions
 from biotrail.converters.analysis.lives.merged import Calls, Figures, Merged, MergedNode
 from biotrail.converters.events.tables import NEVER
 from biotrail.converters.sites.lives import Tally
+from biotrail.converters.sites.pair_names import PairNames
+from biotrail.converters.sites.tables import Following, follows
 from biotrail.converters.sites.trees import (
     ENDING_NAMES,
     FINISH_NAMES,
@@ -16,7 +19,130 @@ from biotrail.converters.sites.trees import (
     Node,
     NodeKind,
 )
+from biotrail.recorder.schema.records import HIT_BORN, HIT_CUT, HIT_ENDED, Role
+from biotrail.text import units
 from biotrail.text.sites.tree import NODE_NAMES
+
+_WAYS = {
+    "session": "kprobe sessions",
+    "multi": "kprobe.multi",
+    "fentry": "fentry and fexit",
+    "kprobe": "kprobes",
+    "typed": "typed tracepoints alone",
+}
+_COUNTS = {
+    "born": "begun",
+    "ended": "ended",
+    "reused": "ended as their address was a new object's",
+    "idle": "given up as nothing was seen of them for long",
+    "quick": "quicker than --slower, left out",
+}
+"""What became of lives, by the END frame's counts."""
+_LACKING = {
+    "full": "births while as many objects as --max allows were followed: not followed",
+    "cut": "hits of long candidates had no room (--slower)",
+    "unmatched": "calls whose return was not seen",
+    "too_deep": "calls whose return could not be waited for",
+    "bad_reads": "births whose device or process could not be read",
+}
+
+
+def following_lines(header: Mapping[str, Any], end: Mapping[str, Any] | None) -> list[str]:
+    """Return what was followed, how, what became of it, and what was not seen; empty: nothing was.
+
+    header, end: the log's header and END frame; None: it has none.
+    """
+    if not follows(header):
+        return []
+    facts = header["sites"]["follow"]
+    following = Following(header)
+    lines = [f"struct {following.type}: {_sites(facts)}, by {_WAYS.get(following.way, '?')}"]
+    chosen = _chosen(facts)
+    if chosen:
+        lines.append(chosen)
+    lines += [f"{role}: {_names(facts.get(key, []))}" for role, key in _ROLES if facts.get(key)]
+    counts = ((end or {}).get("sites") or {}).get("follow") or {}
+    told = [f"{units.count(counts[k])} {text}" for k, text in _COUNTS.items() if counts.get(k)]
+    if told:
+        lines.append(f"lives: {', '.join(told)}")
+    lines += [f"{units.count(counts[k])} {text}" for k, text in _LACKING.items() if counts.get(k)]
+    return [*lines, *unseen_lines(facts.get("unseen", {}))]
+
+
+_ROLES = (("begins at", "births"), ("ends at", "deaths"))
+_MOST_NAMES = 6
+
+
+def _names(names: list[str]) -> str:
+    more = len(names) - _MOST_NAMES
+    return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+
+
+def _sites(facts: Mapping[str, Any]) -> str:
+    kinds = [site.get("kind") for site in facts.get("sites", [])]
+    functions, events = kinds.count("function"), kinds.count("tracepoint")
+    parts = [units.plural(functions, "function")] if functions else []
+    return ", ".join([*parts, *([units.plural(events, "tracepoint")] if events else [])]) or "none"
+
+
+def _chosen(facts: Mapping[str, Any]) -> str:
+    every, most = int(facts.get("every", 1)), int(facts.get("max", 0))
+    slower = int(facts.get("slower_ns", 0))
+    parts = [f"each {units.count(every)}th"] if every > 1 else []
+    parts += [f"{units.count(most)} at one time at most"] if most else []
+    parts += [f"only lives over {units.duration(slower)}"] if slower else []
+    return ", ".join(parts)
+
+
+def unseen_lines(unseen: Mapping[str, int]) -> list[str]:
+    """Return how many functions that take the type were not seen, by reason; empty: none."""
+    rows = sorted(unseen.items(), key=lambda row: (-int(row[1]), row[0]))
+    return [
+        f"{units.plural(int(count), 'function')} not seen: {why}" for why, count in rows if count
+    ]
+
+
+ROLE_NAMES = {Role.ENTRY: "entry", Role.RETURN: "return", Role.EVENT: "tracepoint"}
+
+
+def name_hits(columns: dict[str, list[Any]], following: Following) -> None:
+    """Add to the columns of HIT records names of sites and roles, and their flags.
+
+    `site_name`, `role_name`; `born`, `ended`, `cut`: whether the flag is set.
+    """
+    columns["site_name"] = [following.site(number).name for number in columns["site"]]
+    columns["role_name"] = [ROLE_NAMES.get(role, f"role {role}") for role in columns["role"]]
+    for name, bit in (("born", HIT_BORN), ("ended", HIT_ENDED), ("cut", HIT_CUT)):
+        columns[name] = [bool(flags & bit) for flags in columns["flags"]]
+
+
+def name_pairs(columns: dict[str, list[Any]], names: PairNames) -> None:
+    """Add to the columns of PAIR records `pair_name`, `key` and `by_text`."""
+    numbers = columns["pair"]
+    columns["pair_name"] = [names.name(number) for number in numbers]
+    keys = zip(numbers, columns["key0"], columns["key1"], strict=True)
+    columns["key"] = [names.key(*key) for key in keys]
+    by = zip(numbers, columns["by"], strict=True)
+    columns["by_text"] = [names.by(*value) for value in by]
+
+
+def hidden_of_pair(row: Mapping[str, Any]) -> set[str]:
+    """Return the fields of a pair that its line leaves out, as it has their texts.
+
+    row: with the columns of `name_pairs`.
+    """
+    return {"pair", "key0", "key1", "by"} | (set() if row["by_text"] else {"by_text"})
+
+
+def hidden_of_hit(row: Mapping[str, Any]) -> set[str]:
+    """Return the fields of a hit that its line leaves out, as it has their names or they say none.
+
+    row: with the columns of `name_hits`.
+    """
+    hidden = {"site", "role", "flags"}
+    hidden |= set() if row["role"] == Role.RETURN else {"value"}
+    return hidden | ({"stack"} if row["stack"] < 0 else set())
+
 
 Facts = dict[str, Any]
 

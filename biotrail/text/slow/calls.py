@@ -4,8 +4,13 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from biotrail.converters.analysis.slow.call_details import CallFacts, SlowCall, WaitFacts
-from biotrail.converters.analysis.slow.calls import SlowestCalls, WantedCalls
+from biotrail.converters.analysis.slow.calls import (
+    CallFacts,
+    SlowCall,
+    SlowestCalls,
+    WaitFacts,
+    WantedCalls,
+)
 from biotrail.converters.analysis.slow.io_details import IO
 from biotrail.converters.calls.names import MOVES_BYTES, WAIT_ONLY
 from biotrail.converters.events.context import Context
@@ -14,10 +19,7 @@ from biotrail.converters.pipeline import Trace
 from biotrail.text import tallies, units
 from biotrail.text.printing import Styled, styled
 from biotrail.text.report.path import PARTS
-from biotrail.text.slow.io import percent, took_text
-from biotrail.text.slow.related import other_lines
-from biotrail.text.slow.slow import MOST, Detail
-from biotrail.text.slow.stages import BAR
+from biotrail.text.slow.slow import BAR, MOST, Detail, other_lines, percent, took_text
 
 SHOWN_REASONS = 3
 """Most reasons of the waits of a part that the sentence names."""

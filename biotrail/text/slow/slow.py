@@ -5,21 +5,412 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 
-from biotrail.converters.analysis.guests.side import Side
-from biotrail.converters.analysis.slow.counts import Counts
-from biotrail.converters.analysis.slow.slow import Slowest, SlowIO, Wanted
+from biotrail.converters.analysis.guests.sides import Side
+from biotrail.converters.analysis.slow.io_details import IO, HeldBack, RequestFacts, Span
+from biotrail.converters.analysis.slow.slow import Counts, Slowest, SlowIO, Step, Wanted
+from biotrail.converters.analysis.slow.surroundings import Group, Moment, Surroundings
+from biotrail.converters.events.context import Context
+from biotrail.converters.events.tables import SECTOR_BYTES
+from biotrail.converters.events.titles import called
+from biotrail.converters.lifecycles.meanings import meaning
 from biotrail.converters.pipeline import Trace
 from biotrail.converters.sites.tables import Following
 from biotrail.converters.sites.trees import Life
+from biotrail.recorder.schema.strings import shown
 from biotrail.text import tallies, units
 from biotrail.text.columns import console
-from biotrail.text.printing import styled
+from biotrail.text.printing import Styled, styled
+from biotrail.text.report.path import limit_text
 from biotrail.text.sites.tree import life_lines
-from biotrail.text.slow.around import device_lines
-from biotrail.text.slow.events import event_lines, pause_lines, request_names
-from biotrail.text.slow.io import held_text, io_text, percent, thread_text, took_text, unusual_text
-from biotrail.text.slow.related import family_lines, request_lines
-from biotrail.text.slow.stages import stage_lines
+
+# Show as text what a device did while one of its I/Os waited.
+
+
+def device_lines(context: Context, slow: SlowIO) -> Iterator[str]:
+    """Yield what was in flight when the I/O was queued and issued, and what overtook it."""
+    around = slow.surroundings
+    if around is None:
+        return
+    yield f"  {_device(context, slow.io)}"
+    queued = around.when_queued
+    most = int(context.devices.get(slow.io.dev, {}).get("queue", {}).get("nr_requests", 0))
+    yield f"    when queued     {_moment(queued, most)}"
+    if around.when_issued is not None:
+        yield f"    when issued     {_moment(around.when_issued, most)}"
+        yield from _order_lines(around)
+        done = "while in device "
+    else:
+        done = "while under way "
+    later = around.of_these_issued_later
+    note = f", {later.ios} of them began later" if later.ios else ""
+    yield f"    {done}{_group(around.completed_meanwhile, 'completed')}{note}"
+    if around.flushes:
+        yield f"    cache flushes   {_flushes(around)}"
+
+
+def _flushes(around: Surroundings) -> str:
+    """Return how many cache flushes the device did while the I/O waited, and the longest."""
+    number = len(around.flushes) + around.flushes_left_out
+    ended = [f for f in around.flushes if f.complete_ns is not None]
+    text = f"{units.count(number)} meanwhile"
+    if not ended:
+        return text
+    longest = max(ended, key=lambda f: (f.complete_ns or 0) - f.issue_ns)
+    took = units.duration((longest.complete_ns or 0) - longest.issue_ns)
+    since = f"{longest.issue_ns / 1000:+,.3f} µs"
+    return f"{text}, {'the longest' if number > 1 else 'of'} {took} from {since} on"
+
+
+def _order_lines(around: Surroundings) -> Iterator[str]:
+    """Yield which I/Os were ahead of the I/O, overtook it, or were overtaken."""
+    for name, group in (
+        ("ahead of it", around.ahead),
+        ("overtook it", around.overtook_it),
+        ("it overtook", around.it_overtook),
+    ):
+        if group.ios:
+            yield f"    {name:<15} {_group(group)}"
+
+
+def _device(context: Context, io: IO) -> str:
+    """Return the device and its scheduler, nr_requests and write cache."""
+    entry = context.devices.get(io.dev, {})
+    queue = entry.get("queue", {})
+    facts = [
+        f"scheduler {entry['scheduler']}" if entry.get("scheduler") else "",
+        f"nr_requests {queue['nr_requests']}" if queue.get("nr_requests") else "",
+        f"write cache {entry['write_cache']}" if entry.get("write_cache") else "",
+    ]
+    known = ", ".join(fact for fact in facts if fact)
+    return f"{context.device_label(io.dev)}" + (f": {known}" if known else "")
+
+
+def _moment(moment: Moment, most: int) -> str:
+    """Return what waited and was in the device at one moment. most: nr_requests; 0: not known."""
+    if not (moment.waiting.ios or moment.in_device.ios or moment.requests_allocated):
+        return "idle"
+    parts = [_group(moment.waiting, "waiting"), _group(moment.in_device, "in the device")]
+    requests = units.plural(moment.requests_allocated, "request")
+    full = " (all that nr_requests allows)" if 0 < most <= moment.requests_allocated else ""
+    in_device = f"{moment.requests_in_device} in the device"
+    return "; ".join([*parts, f"{requests} in use{full}, {in_device}"])
+
+
+def _group(group: Group, what: str = "") -> str:
+    """Return how many I/Os: of which operations and sizes, and by which tasks."""
+    space = f" {what}" if what else ""
+    if not group.ios:
+        return f"none{space}"
+    kinds = sorted(group.operations.items(), key=lambda item: -item[1].ios)
+    operations = ", ".join(
+        f"{units.count(share.ios)} {name} {units.size(share.bytes)}" for name, share in kinds
+    )
+    tasks = ", ".join(f"{n} {units.count(i)}" for n, i in _most(group.tasks))
+    return f"{units.count(group.ios)}{space} ({operations}; by {tasks})"
+
+
+def _most(tasks: dict[str, int]) -> list[tuple[str, int]]:
+    """Return the three tasks with most I/Os, and `others` for the rest."""
+    ranked = sorted(tasks.items(), key=lambda item: -item[1])
+    rest = sum(number for _, number in ranked[3:])
+    return ranked[:3] + ([("others", rest)] if rest else [])
+
+
+# Events of a slow I/O as lines, and the longest pause between two of them.
+
+SHOWN_EVENTS = 24
+"""Most events of an I/O that are listed without -v."""
+
+
+def request_names(slow: SlowIO) -> dict[int, str]:
+    """Return `request 1`, `request 2`, … by the request's number."""
+    return {r.number: f"request {place}" for place, r in enumerate(slow.requests, 1)}
+
+
+def pause_lines(slow: SlowIO) -> Iterator[str]:
+    """Yield the longest pause between two events, for an I/O with several requests."""
+    pause = slow.longest_pause
+    if pause is None or len(slow.requests) < 2:
+        return
+    after, before = (_named(step, slow) for step in pause)
+    length = units.duration(pause[1].offset_ns - pause[0].offset_ns)
+    yield f"    longest pause {length}: from {after} to {before}"
+
+
+def _named(step: Step, slow: SlowIO) -> str:
+    """Return an event's letter, request and time since Q."""
+    about = "" if step.request is None else f" of {request_names(slow)[step.request]}"
+    return f"{step.letter}{about} (+{units.duration(step.offset_ns)})"
+
+
+def event_lines(slow: SlowIO, verbose: bool) -> Iterator[str]:
+    """Yield a heading and a line per event of the I/O, in time order; nothing without events.
+
+    Without `verbose`, of more than SHOWN_EVENTS the first and last half that many, and between
+    them how many are left out.
+    """
+    if not slow.events:
+        return
+    yield f"  {'since Q':>15}  cpu  event          sector + sectors"
+    half = SHOWN_EVENTS // 2
+    events = slow.events
+    cut = 0 if verbose else max(len(events) - SHOWN_EVENTS, 0)
+    names = request_names(slow)
+    for place, step in enumerate(events):
+        if cut and place == half:
+            left = units.plural(cut + slow.events_left_out, "more event")
+            yield f"  {'…':>15}       {left}; -v shows all"
+        if not cut or place < half or place >= half + cut:
+            yield _event(step, slow.io, names)
+    if slow.events_left_out and not cut:
+        left = units.plural(slow.events_left_out, "event")
+        yield f"  {'…':>15}       {left} in the midst left out"
+
+
+def _event(step: Step, io: IO, names: dict[int, str]) -> str:
+    """Return an event's line. names: of requests, by number."""
+    place = ""
+    if step.bytes or step.letter in "CEc":
+        place = f"{step.bytes} bytes"
+        if step.sector is not None:
+            place = f"{step.sector} + {step.bytes // SECTOR_BYTES}"
+    words = [] if step.device == io.device else [step.device]
+    if step.request is not None:
+        words.append(names.get(step.request, f"request {step.request}"))
+    words += [f"tag {step.tag}"] if step.tag is not None and step.letter in "DR" else []
+    words += [f"of {step.bios} bios"] if (step.bios or 0) > 1 else []
+    words += [step.status] if step.status not in (None, "OK") else []
+    if step.tid is not None or step.comm:
+        words.append(f"by {step.comm or '?'} ({step.tid or 'id unknown'})")
+    offset = f"{step.offset_ns / 1000:+,.3f} µs"
+    cpu = "?" if step.cpu is None else step.cpu
+    line = f"  {offset:>15}  {cpu:>3}  {step.letter} {step.name:<13}{place:<18}"
+    return f"{line}{', '.join(words)}".rstrip()
+
+
+# Requests of a slow I/O, other I/Os in them, and I/Os above and below it, as lines.
+
+SHOWN_OTHERS = 4
+"""Most requests, and most related I/Os, of an I/O that are listed without -v."""
+
+
+def request_lines(slow: SlowIO, verbose: bool) -> Iterator[str]:
+    """Yield a line per request of the I/O, then the other I/Os in these requests.
+
+    Without `verbose`, of more than SHOWN_OTHERS requests those that were longest with the device.
+    """
+    names = request_names(slow)
+    shown = slow.requests
+    more = len(shown) - SHOWN_OTHERS
+    if more > 0 and not verbose:
+        yield f"  the slowest of its {len(shown)} requests (-v shows all):"
+        shown = sorted(shown, key=lambda r: -_in_device(r))[:SHOWN_OTHERS]
+    for request in shown:
+        yield f"  {names[request.number]}: {_request(request, names)}"
+    total = len(slow.mates) + slow.mates_left_out
+    if not total:
+        return
+    yield f"  {units.plural(total, 'other I/O', 'other I/Os')} in the same request:"
+    yield from other_lines(slow.mates, slow.mates_left_out, slow.begin_ns, verbose)
+
+
+def _in_device(request: RequestFacts) -> int:
+    """Return ns from D to C; 0 where one of them is not known."""
+    if request.issue_ns is None or request.complete_ns is None:
+        return 0
+    return request.complete_ns - request.issue_ns
+
+
+def _request(request: RequestFacts, names: dict[int, str]) -> str:
+    """Return a request's operation, size, times and peculiarities."""
+    place = "" if request.sector is None else f" at sector {request.sector}"
+    words = [f"{request.operation} of {units.size(request.bytes)}{place}"]
+    if took := _in_device(request):
+        words.append(f"{units.duration(took)} from D to C")
+    elif request.doubtful:
+        words.append("time from D to C in doubt")
+    words.append(units.plural(request.bios, "bio"))
+    if request.others:
+        words.append(f"{request.others} more that the filters left out")
+    if request.kind != "normal":
+        words.append(request.kind)
+    if request.absorbed_by is not None:
+        words.append(f"absorbed by {names.get(request.absorbed_by, 'another request')}")
+    for name, value in (("tag", request.tag), ("hardware queue", request.hctx)):
+        words += [] if value is None else [f"{name} {value}"]
+    words += [units.plural(request.requeues, "requeue")] if request.requeues else []
+    words += [request.status] if request.status != "OK" else []
+    words += [request.certainty] if request.certainty != "exact" else []
+    return ", ".join(words)
+
+
+def family_lines(slow: SlowIO, verbose: bool) -> Iterator[str]:
+    """Yield the upper device's I/Os that it does the work of, and the lower devices' I/Os."""
+    if slow.parents:
+        yield "  does the work of:"
+        yield from other_lines(slow.parents, 0, slow.begin_ns, verbose)
+    total = len(slow.children) + slow.children_left_out
+    if total:
+        yield f"  below it, {units.plural(total, 'I/O')}{_below(slow)}:"
+        ranked = sorted(slow.children, key=lambda io: -io.waited_ns)
+        yield from other_lines(ranked, slow.children_left_out, slow.begin_ns, verbose)
+
+
+def _below(slow: SlowIO) -> str:
+    """Return when the lower devices' I/Os were queued and ended, relative to this I/O.
+
+    Empty where that is not known.
+    """
+    times = slow.below
+    if times is None:
+        return ""
+    before, below = times
+    since = "its issue" if slow.io.issue_ns is not None else "it was queued"
+    rest = slow.io.waited_ns - (slow.io.issue_ns or 0) - before - below
+    over = f", all done {units.duration(rest)} before it ended" if rest >= 0 else ""
+    return f", the first queued {units.duration(before)} after {since}{over}"
+
+
+def other_lines(ios: list[IO], left_out: int, begin: int, verbose: bool) -> Iterator[str]:
+    """Yield a line per I/O, without `verbose` of SHOWN_OTHERS, and how many more there are.
+
+    left_out: I/Os that are not in `ios`, counted as well. begin: ns of CLOCK_MONOTONIC from which
+    times count.
+    """
+    shown = ios if verbose else ios[:SHOWN_OTHERS]
+    for io in shown:
+        yield f"    {_other(io, begin)}"
+    more = len(ios) - len(shown) + left_out
+    if more:
+        yield f"    and {units.count(more)} more"
+
+
+def _other(io: IO, begin: int) -> str:
+    """Return a line on an I/O that is related to another I/O or a call, which began at `begin`."""
+    since = ""
+    if io.queue_ns is not None:
+        since = f"{(io.queue_ns - begin) / 1000:+,.3f} µs  "
+    stages = ", ".join(
+        f"{s.stage} {units.duration(s.ns)} ({percent(s.share)})" for s in io.stages if s.ns
+    )
+    marks = unusual_text(io)
+    return (
+        f"{since}{took_text(io)}  {io_text(io)}, {thread_text(io)}"
+        + (f": {stages}" if stages else "")
+        + (f"; {marks}" if marks else "")
+    )
+
+
+# Stages of a slow I/O as lines: how long, and what it waited for.
+
+BAR = 40
+"""Characters of a stage's bar for the whole latency."""
+
+
+def stage_lines(context: Context, slow: SlowIO) -> Iterator[str]:
+    """Yield a line per stage; the line of the longest stage also says what that means."""
+    io = slow.io
+    if not io.stages:
+        yield "    stages unknown"
+        return
+    for span in io.stages:
+        bar = "#" * round(BAR * span.share) or "." * bool(span.ns)
+        line = f"{span.stage:<10} {units.duration(span.ns):>9} {percent(span.share):>7}  {bar}"
+        if span is io.longest:
+            meaning = shown(f"  {_meaning(context, span, slow)}")
+            yield Styled(styled(f"  > {line}", fg="red") + meaning)
+        else:
+            yield f"    {line}"
+
+
+def _meaning(context: Context, span: Span, slow: SlowIO) -> str:
+    """Return what the I/O waited for in a stage; empty for a stage without a meaning.
+
+    Of D2C and bio-based, also whether more than half of that was before its lower I/O was queued,
+    or with the lower device.
+    """
+    text = meaning(context, slow.io.dev, span.stage, slow.io.q2g_reason)
+    if slow.io.under_way and span is slow.io.stages[-1]:
+        return f"{text}, until the log's end, unless its completion was not seen"
+    times = slow.below
+    if span.stage in ("D2C", "bio-based") and times is not None:
+        before, below = times
+        if before > span.ns / 2:
+            text += (
+                ", and most of that before its lower I/O was queued: a worker was busy, or "
+                "I/O was throttled"
+            )
+        elif below > span.ns / 2:
+            text += ", and most of that was the lower device's: see below"
+    return text
+
+
+# An I/O in a few words: what it was, whose, how long it took, what was unusual.
+
+_DOUBTS = ("interval", "ambiguous", "incomplete", "lost")
+
+
+def took_text(io: IO) -> str:
+    """Return an I/O's latency; without one its time in flight, or why it is not known."""
+    if io.doubtful:
+        return "time in doubt"
+    if io.under_way:
+        return f"{units.duration(io.waited_ns)}, still in flight"
+    if io.latency_ns is None:
+        return "unknown time"
+    return units.duration(io.waited_ns)
+
+
+def io_text(io: IO) -> str:
+    """Return an I/O's device, operation, flags, size and sector."""
+    where = f" at sector {io.sector}" if io.sector is not None and io.bytes else ""
+    size = f" of {units.size(io.bytes)}" if io.bytes else ""
+    flags = f" {io.flags}" if io.flags else ""
+    return f"{io.partition or io.device} {io.operation}{flags}{size}{where}"
+
+
+def thread_text(io: IO) -> str:
+    """Return an I/O's thread, and for whom it queued the I/O, if for another."""
+    if io.tid is None:
+        return f"{io.comm} (thread id unknown)" if io.comm else "task unknown"
+    text = f"{called(io.comm or '?', io.title)} ({io.tid})"
+    return text if io.for_tid is None else f"{text} for {io.for_comm} ({io.for_tid})"
+
+
+def unusual_text(io: IO) -> str:
+    """Return what is unusual about an I/O: errors, requeues, splits, doubtful certainty.
+
+    Empty: nothing.
+    """
+    found = []
+    if io.status != "OK":
+        found.append(f"ended with {io.status}, {units.size(io.done_bytes)} done")
+    if io.requeues:
+        found.append(units.plural(io.requeues, "requeue"))
+    if io.fragments > 1:
+        found.append(f"split into {io.fragments} pieces: stages are of the one that ended last")
+    if io.certainty in _DOUBTS and not io.under_way:
+        found.append(f"{io.certainty}: {tallies.CERTAINTY_MEANINGS[io.certainty]}")
+    return "; ".join(found)
+
+
+def held_text(held: HeldBack) -> str:
+    """Return which limit held an I/O before it was queued, for how long, and for whom."""
+    rates = limit_text(held.bps, held.iops)
+    limit = f"the limit of cgroup {held.cgroup or '(not known)'}"
+    limit += f" ({rates})" if held.bps is not None or held.iops is not None else ""
+    if held.limits > 1:
+        limit += f" or of {units.plural(held.limits - 1, 'cgroup')} above it"
+    if held.ns is None:
+        return f"held by {limit} before it was queued, length not known"
+    text = f"held by {limit} for {units.duration(held.ns)} before it was queued"
+    return text if held.tid is None else f"{text}, for {held.comm or '?'} ({held.tid})"
+
+
+def percent(share: float) -> str:
+    """Return a share as a percentage."""
+    return f"{100 * share:.1f} %"
+
 
 MOST = 1_000
 """Most I/Os that are shown, as each one is kept with all its events."""

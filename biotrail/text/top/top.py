@@ -5,20 +5,119 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 
+from biotrail.converters.analysis.blame.tree import Kind, Waited
+from biotrail.converters.analysis.figures import Summary
 from biotrail.converters.analysis.live.tree import Snapshot, Stretch
 from biotrail.converters.analysis.report.tree import CallReport, GroupReport, OperationReport
 from biotrail.converters.events.titles import called
 from biotrail.text import units
-from biotrail.text.columns import Column, block
-from biotrail.text.report.cells import doubtful_lines, name_cells, ranges_text
+from biotrail.text.blame import FILTERED, KINDS, share
+from biotrail.text.columns import Column, block, table, with_more, without_repeats
+from biotrail.text.report.cells import doubtful_lines, in_order, name_cells, ranges_text, weight
 from biotrail.text.report.path import PARTS
-from biotrail.text.report.rows import in_order, weight
 from biotrail.text.report.verdict import lines, of_snapshot
 from biotrail.text.rows import Order, first
-from biotrail.text.top.blame import blame, blame_lines
-from biotrail.text.top.table import PLAIN_ROWS, TIMES, Table, times
+
+PLAIN_ROWS = 10
+"""Rows of a table without a screen or a limit."""
+TIMES = (
+    Column("p50"),
+    Column("p99"),
+    Column("max", 2),
+    Column("p50 1 min", 1),
+    Column("p99 1 min", 1),
+)
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table of a snapshot, with all its rows.
+
+    repeats: number of leading cells that are blanked where they repeat the row above.
+    """
+
+    columns: Sequence[Column]
+    rows: list[list[str]]
+    repeats: int = 0
+    most: int = PLAIN_ROWS
+    """Rows shown where neither a terminal nor an option limits them."""
+
+    def drawn(self, limit: int, width: int, screen: bool = False) -> RenderableType:
+        """Return the first `limit` rows (0: all), and a line on how many more there are.
+
+        screen: that line does not mention --limit, as a screen has no room for more.
+        """
+        shown, more = first(self.rows, limit)
+        rows = without_repeats(shown, self.repeats) if self.repeats else shown
+        made = table("", self.columns, rows, width)
+        if screen and more:
+            return Group(made, f"… {units.plural(more, 'more row')}")
+        return with_more(made, more)
+
+
+def times(now: Summary | None, minute: Summary | None) -> list[str]:
+    """Return the cells of TIMES; `-` where there are no values."""
+    found = []
+    for values, shown in ((now, ("p50", "p99", "max")), (minute, ("p50", "p99"))):
+        some = values is not None and values.count
+        found += [units.duration(getattr(values, name)) if some else "-" for name in shown]
+    return found
+
+
+_LEAST = 0.01
+"""Share of a victim's time from which a part has a row."""
+
+
+def blame(snapshot: Snapshot) -> Table:
+    """Return a row for each part of a victim's time that is _LEAST, of the last minute and now.
+
+    Empty unless that is asked for.
+    """
+    now, minute = snapshot.now.blame, snapshot.minute.blame
+    newest = {one.name: _parts(one) for one in now.victims} if now else {}
+    rows = []
+    for one in minute.victims if minute else ():
+        mine = newest.get(one.name, {})
+        for what, ns in sorted(_parts(one).items(), key=lambda part: -part[1]):
+            if ns < _LEAST * one.wait_ns:
+                continue
+            cells = [share(mine.get(what, 0), sum(mine.values())), share(ns, one.wait_ns)]
+            rows.append([one.name, what, *cells, units.duration(ns / max(one.ios, 1))])
+    columns = [
+        Column("waits", left=True),
+        Column("", left=True),
+        Column("share", 1),
+        Column("share 1 min"),
+        Column("of each I/O"),
+    ]
+    return Table(columns, rows, 1, 2 * PLAIN_ROWS)
+
+
+def _parts(one: Waited) -> dict[str, int]:
+    """Return the parts of a victim's time by what they are called, ns."""
+    return {
+        f"behind {part.culprit}" if part.kind == Kind.OTHER else KINDS[part.kind]: part.wait_ns
+        for part in one.parts
+    }
+
+
+def blame_lines(snapshot: Snapshot) -> list[str]:
+    """Return what the table lacks."""
+    minute = snapshot.minute.blame
+    if minute is None:
+        return []
+    found = [] if minute.everybody else [FILTERED]
+    if missing := minute.left_out.get("time_not_known"):
+        found.append(
+            f"{units.plural(missing, 'bio')} of the last minute waited for an unknown time"
+        )
+    if missing := minute.left_out.get("requests_too_long"):
+        requests = units.plural(missing, "request")
+        found.append(f"{requests} of more than a second are blamed for nothing")
+    return found
+
 
 _HEAD = 2
 """Lines of a table's head."""

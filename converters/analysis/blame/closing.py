@@ -20,7 +20,7 @@ from biotrail.converters.analysis.blame.tree import (
     Without,
     parts_of,
 )
-from biotrail.converters.analysis.distributions.blame_slots import BlameSlots
+from biotrail.converters.analysis.distributions.slots import BlameSlots
 from biotrail.converters.events.tables import FAR, I64, OP_MASK
 
 TELLING_SHARE = 0.01

@@ -26,7 +26,7 @@ from biotrail.converters.analysis.blame.tree import (
     Truth,
     Victim,
 )
-from biotrail.converters.analysis.diff.student import student_t
+from biotrail.converters.analysis.diff.runs import student_t
 from biotrail.converters.events.distinct import distinct
 from biotrail.converters.events.path_tables import Calls
 from biotrail.converters.events.tables import I64, NEVER, Bool

@@ -9,8 +9,14 @@ from collections.abc import Callable
 
 import numpy as np
 
-from biotrail.converters.analysis.distributions.keys import KEYS, Key, Name, canonical
-from biotrail.converters.analysis.distributions.keys_writer import RECORDER, WORKERS
+from biotrail.converters.analysis.distributions.keys import (
+    KEYS,
+    RECORDER,
+    WORKERS,
+    Key,
+    Name,
+    canonical,
+)
 from biotrail.converters.analysis.distributions.samples import Samples
 from biotrail.converters.calls.keys import rows_dirtied
 from biotrail.converters.events.context import Context

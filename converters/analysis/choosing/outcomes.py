@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Choosing I/Os by their outcome: slower than some time, among the slowest, or failed."""
+"""Choice of I/Os and pairs of events by their outcome: their duration, or that they failed."""
 
+import errno
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from biotrail.converters.analysis.choosing.choosing import Choice
-from biotrail.converters.analysis.choosing.tries import tries
+from biotrail.converters.events.context import Context
+from biotrail.converters.events.site_tables import Pairs
 from biotrail.converters.events.tables import (
     I64,
     NEVER,
@@ -15,9 +18,30 @@ from biotrail.converters.events.tables import (
     Certainty,
     Lifecycles,
     Requests,
+    Tasks,
 )
 from biotrail.converters.lifecycles.result import Result
 from biotrail.converters.lifecycles.windows import first_seen, last_seen, sure_complete
+from biotrail.recorder.schema.records import BLK_STATUS
+
+_AGAIN = np.array(
+    [*(number for number, name in BLK_STATUS.items() if name == "AGAIN"), -errno.EAGAIN]
+)
+"""BLK_STS_AGAIN, and -EAGAIN for kernels that report an errno."""
+
+
+def tries(context: Context, table: Bios | Requests) -> Bool:
+    """Mark bios (requests) that were NOWAIT tries: bool (n,), by row of the table.
+
+    A try has REQ_NOWAIT and ended with BLK_STS_AGAIN, or -EAGAIN on kernels that report an errno.
+    The kernel ends a REQ_NOWAIT bio so (bio_wouldblock_error) if it cannot get a request or room in
+    the queue without waiting; io_uring then submits the same I/O again, without REQ_NOWAIT. All
+    False if the recording kernel has no REQ_NOWAIT.
+    """
+    asked: Bool = (table.opf & np.uint32(context.flag_mask("NOWAIT"))) != 0
+    if not asked.any():
+        return asked
+    return np.asarray(asked & np.isin(table.status, _AGAIN), dtype=np.bool_)
 
 
 @dataclass(frozen=True)
@@ -151,3 +175,44 @@ class Finder:
             return numbers, took
         order = np.lexsort((numbers, -took))[: self.wish.slowest]
         return numbers[order], took[order]
+
+
+_FIELDS = ("key0", "key1", "by")
+
+
+def chosen_pairs(pairs: Pairs, tasks: Tasks, choice: Choice, outcome: Outcome) -> Bool:
+    """Mark the chosen pairs: bool (n,), by row of `pairs`.
+
+    By the thread that ended a pair (of processes: its own id where its process is not known), its
+    name as in the record; by device where the key or --by is one; by how long it took. No pair is
+    chosen by operation, file, cgroup, among the slowest I/Os, or as failed: it has none of these.
+    tasks: the threads that `pairs.task` is the row of.
+    """
+    who = choice.who
+    wish = outcome.wish
+    if choice.by_what_is_done or who.by_cgroup or wish.slowest or wish.failed:
+        return np.zeros(len(pairs), dtype=np.bool_)
+    chosen = np.asarray(pairs.latency >= wish.slower_than)
+    if who.pids:
+        chosen &= who.of_processes(pairs, tasks)
+    if who.comms:
+        names, of = np.unique(pairs.comm, return_inverse=True)
+        named = [who.is_named(name.decode("utf-8", "replace")) for name in names.tolist()]
+        chosen &= np.array(named, dtype=np.bool_)[of]
+    if choice.by_device:
+        chosen &= _on_devices(pairs, choice)
+    return chosen
+
+
+def _on_devices(pairs: Pairs, choice: Choice) -> Bool:
+    """Mark the pairs of whose key or --by a field is one of the choice's devices."""
+    sites: Any = choice.context.header.get("sites") or {}
+    devices = np.array(choice.devices(), dtype=np.uint64)
+    found = np.zeros(len(pairs), dtype=np.bool_)
+    for number, facts in enumerate(sites.get("pairs", ())):
+        formats = facts.get("formats") or {}
+        rows = pairs.pair == number
+        for name in _FIELDS:
+            if formats.get(name) == "dev":
+                found |= rows & np.isin(getattr(pairs, name), devices)
+    return found

@@ -10,7 +10,7 @@ from biotrail.converters.analysis.blame.tree import OTHERS
 from biotrail.converters.analysis.diff.figures import Estimate, compare, ratio
 from biotrail.converters.analysis.diff.side import Side
 from biotrail.converters.analysis.diff.tree import BlameDiff, Figure
-from biotrail.converters.analysis.distributions.blame_slots import WHOLE
+from biotrail.converters.analysis.distributions.slots import WHOLE
 from biotrail.converters.events.tables import I64
 
 MOST_VICTIMS = 8

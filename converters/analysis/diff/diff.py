@@ -18,10 +18,9 @@ from biotrail.converters.analysis.diff.tree import (
     Figure,
     OperationDiff,
 )
-from biotrail.converters.analysis.distributions.blame_slots import WHOLE
-from biotrail.converters.analysis.distributions.blocks import Recording
 from biotrail.converters.analysis.distributions.depth import Depth
 from biotrail.converters.analysis.distributions.groups import Group, merged
+from biotrail.converters.analysis.distributions.slots import WHOLE, Recording
 from biotrail.converters.analysis.figures import with_doubtful
 from biotrail.converters.analysis.report.summaries import STAGE_ORDER
 from biotrail.converters.events.tables import I64, STAGE_NAMES, Stage

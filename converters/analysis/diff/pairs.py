@@ -8,7 +8,7 @@ import numpy as np
 from biotrail.converters.analysis.diff.figures import PERCENTILES, compare, ratio, times
 from biotrail.converters.analysis.diff.side import Named, Side, per_second
 from biotrail.converters.analysis.diff.tree import Figure, PairDiff
-from biotrail.converters.analysis.distributions.pair_slots import Slots
+from biotrail.converters.analysis.distributions.slots import LatencySlots
 
 
 def pair_diffs(a: Side, b: Side, confidence: float) -> list[PairDiff]:
@@ -36,7 +36,9 @@ def pair_diffs(a: Side, b: Side, confidence: float) -> list[PairDiff]:
     return [one for _, one in found]
 
 
-def _figures(a: tuple[Side, Slots], b: tuple[Side, Slots], confidence: float) -> Iterator[Figure]:
+def _figures(
+    a: tuple[Side, LatencySlots], b: tuple[Side, LatencySlots], confidence: float
+) -> Iterator[Figure]:
     """Yield the rate of pairs, then mean and percentiles of their latency (stage "all").
 
     a, b: of each side, the latencies by slot; empty: it has none. `of` is "pairs".
@@ -49,7 +51,7 @@ def _figures(a: tuple[Side, Slots], b: tuple[Side, Slots], confidence: float) ->
             yield compare(("pairs", stage, name, unit), first[name], second[name], confidence)
 
 
-def _rate(side: Side, slots: Slots) -> Named:
+def _rate(side: Side, slots: LatencySlots) -> Named:
     """Return "pairs_per_s" of one side; without a value where there are no pairs."""
     count = np.zeros(len(side.seconds), dtype=np.int64)
     for slot, latencies in slots.items():
@@ -57,7 +59,7 @@ def _rate(side: Side, slots: Slots) -> Named:
     return {"pairs_per_s": per_second(ratio(count, side.seconds, side.drawn), count)}
 
 
-def _times(side: Side, slots: Slots) -> Named:
+def _times(side: Side, slots: LatencySlots) -> Named:
     """Return the mean and PERCENTILES of one side's latencies, ns."""
     found = times(slots, len(side.seconds), side.drawn)
     return dict(zip(("mean", *PERCENTILES), found, strict=True))

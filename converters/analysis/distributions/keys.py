@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keys that I/O is grouped by: each maps a window's bios to codes, and codes to group names."""
 
+import posixpath
 from collections.abc import Callable, Mapping
 from typing import Protocol, runtime_checkable
 
@@ -8,26 +9,716 @@ import numpy as np
 
 from biotrail.converters.analysis.choosing.choosing import NO_FILES
 from biotrail.converters.analysis.distributions.groups import OTHERS
-from biotrail.converters.analysis.distributions.keys_cgroup import (
-    ByCgroup,
-    ByContainer,
-    ByNamespace,
-    ByPod,
-    ByUnit,
-)
-from biotrail.converters.analysis.distributions.keys_files import ByDirectory, ByInode, ByPath
-from biotrail.converters.analysis.distributions.keys_path import ByCall, ByPurpose
-from biotrail.converters.analysis.distributions.keys_process import ByProcess, ByThread
-from biotrail.converters.analysis.distributions.keys_writer import ByWriter
 from biotrail.converters.analysis.distributions.samples import Samples
+from biotrail.converters.calls.behalf import doers
+from biotrail.converters.calls.keys import rows_dirtied, rows_of
+from biotrail.converters.calls.names import name_of_call
+from biotrail.converters.events.array_steps import take_or
 from biotrail.converters.events.context import Context, dev_numbers
-from biotrail.converters.events.tables import I64, NO_CPU, Lifecycles
+from biotrail.converters.events.distinct import distinct_values
+from biotrail.converters.events.files import OTHER_DEV, File
+from biotrail.converters.events.path_tables import NO_CALL
+from biotrail.converters.events.tables import (
+    I64,
+    NO_CPU,
+    OP_MASK,
+    Bios,
+    Bool,
+    Lifecycles,
+    PageKind,
+    Tasks,
+    known_id,
+)
+from biotrail.converters.lifecycles.operations import CLEARED, FLUSH
+from biotrail.converters.lifecycles.purposes import PURPOSE_NAMES, Purpose, purposes
+from biotrail.recorder.schema.cgroup_names import CgroupName
 from biotrail.recorder.schema.errors import ConversionError
+
+Name = Mapping[str, str | int | None]
+"""Name of a group: field (device, operation, process, …) → value."""
+
+
+class ByPurpose:
+    """Key: what the bio is for. Codes are those of Purpose."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def codes(self, window: Lifecycles, samples: Samples) -> I64:
+        """Return the Purpose of each bio: int64 (n,), by row of the window's bios."""
+        return purposes(window.bios, window.tasks, self._context).astype(np.int64)
+
+    def name(self, code: int) -> Name:
+        """Return the name of a group, with the field `purpose`: "no data" for Purpose.NONE."""
+        return {"purpose": PURPOSE_NAMES.get(Purpose(code), "no data")}
+
+
+class ByCall:
+    """Key: name of the system call that queued the bio, or a page fault."""
+
+    def __init__(self, context: Context) -> None:
+        """Start without calls. context: the log's, for its machine's names of calls."""
+        self._context = context
+        self._names: list[str | None] = [None]
+        self._known: dict[str | None, int] = {None: 0}
+
+    def codes(self, window: Lifecycles, samples: Samples) -> I64:
+        """Return the code of each bio's call: int64 (n,), by row of the window's bios.
+
+        0: no call is known, as of bios that kernel threads queue. A new name gets the next code.
+        samples: not used.
+        """
+        found = np.zeros(len(window.bios), dtype=np.int64)
+        if window.path is None:
+            return found
+        paths = window.path.bios
+        row, known = rows_of(paths.number, window.bios.number)
+        with_call = np.flatnonzero(known)
+        with_call = with_call[paths.call[row[with_call]] != NO_CALL]
+        row = row[with_call]
+        numbers = paths.call[row].astype(np.int64) * 2 + paths.foreign[row]
+        distinct, place = np.unique(numbers, return_inverse=True)
+        codes = [self._code(number >> 1, bool(number & 1)) for number in distinct.tolist()]
+        found[with_call] = np.array(codes, dtype=np.int64)[place]
+        return found
+
+    def _code(self, number: int, foreign: bool) -> int:
+        """Return the code of a call's name; a new name gets the next code."""
+        name = name_of_call(number, foreign, self._context.machine)
+        code = self._known.setdefault(name, len(self._names))
+        if code == len(self._names):
+            self._names.append(name)
+        return code
+
+    def name(self, code: int) -> Name:
+        """Return the name of a group, with the field `call`: None where no call is known."""
+        return {"call": self._names[code]}
+
+
+_MOST_NAMES = 3
+"""Threads whose names stand for a process whose own name is not known."""
+_WORKER, _ROOT = "kworker", 1
+"""Beginning of the names of the kernel's workers; id of the cgroup above all, its low half."""
+
+
+class ProcessNames:
+    """Names of processes: the last one that each thread-group leader had.
+
+    Where the leader was not recorded, names of the process's threads stand for it.
+    """
+
+    def __init__(self) -> None:
+        self._read = 0
+        self._leaders: dict[int, str] = {}
+        self._threads: dict[int, dict[str, None]] = {}
+
+    def take(self, tasks: Tasks) -> list[tuple[int, int, str]]:
+        """Read and return the rows that are new since the last call: (tid, tgid, name) each.
+
+        tasks: of the log's next window; a row never changes.
+        """
+        old, self._read = self._read, len(tasks)
+        columns = (tasks.tid[old:].tolist(), tasks.tgid[old:].tolist(), tasks.comm[old:].tolist())
+        rows = [(tid, tgid, str(comm)) for tid, tgid, comm in zip(*columns, strict=True)]
+        for tid, tgid, comm in rows:
+            if tid == tgid:
+                self._leaders[tgid] = comm
+            else:
+                self.add_thread(tgid, comm)
+        return rows
+
+    def add_thread(self, tgid: int, comm: str) -> None:
+        """Note the name of a thread of a process."""
+        names = self._threads.setdefault(tgid, {})
+        if len(names) <= _MOST_NAMES:
+            names.setdefault(comm)
+
+    def __getitem__(self, tgid: int) -> str:
+        """Return the name of a process, by what was read so far; "": nothing is known of it."""
+        leader = self._leaders.get(tgid)
+        if leader is not None:
+            return leader
+        names = list(self._threads.get(tgid, {}))
+        return ", ".join([*names[:_MOST_NAMES], *(["…"] if len(names) > _MOST_NAMES else [])])
+
+
+class ByProcess:
+    """Key: the process of the thread whose I/O it is, which need not have queued it."""
+
+    def __init__(self, context: Context) -> None:
+        """Start without processes. context: the log's, for the paths of cgroups."""
+        self._context = context
+        self._names = ProcessNames()
+        self._known: dict[tuple[int, str, int], int] = {(-1, "", 0): 0}
+        self._groups: list[tuple[int, str, int]] = [(-1, "", 0)]
+        self._of_task = np.zeros(0, dtype=np.int64)
+        self._worker = np.zeros(0, dtype=np.bool_)
+
+    def codes(self, window: Lifecycles, samples: Samples) -> I64:
+        """Return the code of each bio's process: int64 (n,), by row of the window's bios.
+
+        The process is that of the thread for which the bio was queued or, unless that was another
+        one (`Bios.whom`), of the thread that queued it. What workers of the kernel queued for
+        nobody that is known is one group for each cgroup that is charged for it, but the root. 0:
+        the thread is not known. New processes get the next codes. samples: not used. A row of
+        `window.tasks` never changes from window to window, so only rows that are new since the last
+        call are read.
+        """
+        rows = self._names.take(window.tasks)
+        # Idle tasks, one a CPU, share the id 0 and are no process: their names tell them apart.
+        new = [self._code((tgid, "" if tgid else comm, 0)) for _, tgid, comm in rows]
+        self._of_task = np.concatenate([self._of_task, np.array(new, dtype=np.int64)])
+        workers = np.array([comm.startswith(f"{_WORKER}/") for *_, comm in rows], dtype=np.bool_)
+        self._worker = np.concatenate([self._worker, workers])
+        task = doers(window.bios)
+        found = take_or(self._of_task, task, 0)
+        charged = (window.bios.cgroup & np.uint64(0xFFFFFFFF)) > _ROOT
+        for_cgroup = np.flatnonzero(charged & take_or(self._worker, task, False))
+        if len(for_cgroup):
+            cgroups, at = np.unique(window.bios.cgroup[for_cgroup], return_inverse=True)
+            codes = [self._code((0, _WORKER, cgroup)) for cgroup in cgroups.tolist()]
+            found[for_cgroup] = np.array(codes, dtype=np.int64)[at]
+        return found
+
+    def _code(self, group: tuple[int, str, int]) -> int:
+        """Return the code of a process; a new process gets the next code."""
+        code = self._known.setdefault(group, len(self._groups))
+        if code == len(self._groups):
+            self._groups.append(group)
+        return code
+
+    def name(self, code: int) -> Name:
+        """See Key. All are None if the thread is not known (code 0), pid if its id is not.
+
+        Of what workers queued for a cgroup also `cgroup` (its path; None: not in the log) and
+        `cgroup_id`.
+        """
+        if not code:
+            return {"process": None, "pid": None, "title": None}
+        pid, named, cgroup = self._groups[code]
+        if cgroup:
+            path = self._context.cgroups.get(cgroup)
+            return {
+                **{"process": named, "pid": None, "title": None},
+                **{"cgroup": path, "cgroup_id": cgroup},
+            }
+        process, known = named or self._names[pid], known_id(pid)
+        title = self._context.titles.title(known, process)
+        return {"process": process, "pid": known, "title": title}
+
+
+class ByThread:
+    """Key: the thread whose I/O it is, by its id and name, and its process."""
+
+    def __init__(self, context: Context) -> None:
+        self._names = ProcessNames()
+        self._known: dict[tuple[int, int, str], int] = {}
+        self._groups: list[tuple[int, int, str]] = []
+        self._of_task = np.zeros(0, dtype=np.int64)
+
+    def codes(self, window: Lifecycles, samples: Samples) -> I64:
+        """See Key and ByProcess.codes."""
+        rows = self._names.take(window.tasks)
+        new = []
+        for row in rows:
+            code = self._known.setdefault(row, len(self._groups) + 1)
+            if code > len(self._groups):
+                self._groups.append(row)
+            new.append(code)
+        self._of_task = np.concatenate([self._of_task, np.array(new, dtype=np.int64)])
+        return take_or(self._of_task, doers(window.bios), 0)
+
+    def name(self, code: int) -> Name:
+        """See Key: `thread`, `tid`, `process` and `pid`; None where they are not known."""
+        if not code:
+            return {"thread": None, "tid": None, "process": None, "pid": None}
+        tid, tgid, comm = self._groups[code - 1]
+        process = self._names[tgid] if tgid else comm
+        return {
+            **{"thread": comm, "tid": known_id(tid)},
+            **{"process": process, "pid": known_id(tgid)},
+        }
+
+
+class ByCgroup:
+    """Key: the cgroup that is charged for the I/O."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._known: dict[int, int] = {}
+        self._ids: list[int] = []
+
+    def codes(self, window: Lifecycles, samples: Samples) -> I64:
+        """See Key."""
+        ids, _, place = distinct_values(window.bios.cgroup)
+        new = [self._code(one) for one in ids.view(np.uint64).tolist()]
+        return np.array(new, dtype=np.int64)[place]
+
+    def _code(self, one: int) -> int:
+        """Return the code of a cgroup id; a new id gets the next code."""
+        code = self._known.setdefault(one, len(self._ids))
+        if code == len(self._ids):
+            self._ids.append(one)
+        return code
+
+    def name(self, code: int) -> Name:
+        """See Key. cgroup: path, None if not in the log. cgroup_id: 0 if not known.
+
+        Beside them what it is: the fields of CgroupName, and its kind as `cgroup_kind`.
+        """
+        one, names = self._ids[code], self._context.cgroup_names
+        path = self._context.cgroups.get(one)
+        kind = "not known" if path is None else names.name(one).kind
+        fields = names.name(one).fields()
+        return {"cgroup": path, "cgroup_id": one, **fields, "cgroup_kind": kind}
+
+
+class _ByIdentity(ByCgroup):
+    """Key: what the cgroup is: all cgroups with the same name are one group.
+
+    Codes are of cgroups, as a path, or a container's name, may become known after the first I/O.
+    `canonical` maps them to the first code of the same group. `cgroup_kind` in a name says whether
+    the cgroup has such a name ("none": it has none; "not known": its path is not known).
+    """
+
+    fields: tuple[str, ...]
+    """Fields of CgroupName that are the group's name."""
+    kind: str
+
+    def __init__(self, context: Context) -> None:
+        """Start without cgroups. context: the log's, whose names grow while it is read."""
+        super().__init__(context)
+        self._first: list[int] = []
+        """First code of each code's group, by what was known then: see `_known_at`."""
+        self._known_at = (-1, -1)
+
+    def codes(self, window: Lifecycles, samples: Samples) -> I64:
+        """See Key. Of cgroups that are known to be the same group it is the first one's code."""
+        found, place = np.unique(super().codes(window, samples), return_inverse=True)
+        firsts = np.array([self.canonical(code) for code in found.tolist()], dtype=np.int64)
+        return firsts[place]
+
+    def canonical(self, code: int) -> int:
+        """Return the first code of the group of the cgroup with `code`, by what is known now."""
+        known = self._context.cgroup_names.changes, len(self._ids)
+        if known != self._known_at:
+            first: dict[tuple[str | int | None, ...], int] = {}
+            self._first = [
+                first.setdefault(tuple(self.name(one).values()), one)
+                for one in range(len(self._ids))
+            ]
+            self._known_at = known
+        return self._first[code]
+
+    def name(self, code: int) -> Name:
+        """See Key. The fields are `fields`, and `cgroup_kind`."""
+        one, names = self._ids[code], self._context.cgroup_names
+        named = names.name(one)
+        found = {field: getattr(named, field) for field in self.fields}
+        kind = self._kind(named) if names.knows(one) else "not known"
+        return {**found, "cgroup_kind": kind}
+
+    def _kind(self, named: CgroupName) -> str:
+        """Return `kind` if the cgroup has such a name, else "none"."""
+        return self.kind if any(getattr(named, field) for field in self.fields) else "none"
+
+
+class ByUnit(_ByIdentity):
+    """Key: the unit of systemd, and the slice that it is in."""
+
+    fields = ("unit", "slice")
+    kind = "unit"
+
+    def _kind(self, named: CgroupName) -> str:
+        """Return "unit", "slice" (a slice itself, without a unit) or "none"."""
+        return "unit" if named.unit else "slice" if named.slice else "none"
+
+
+class ByContainer(_ByIdentity):
+    """Key: the innermost container or guest; its monitor is a group of its own."""
+
+    fields = ("container", "container_id", "runtime", "pod", "pod_uid", "namespace")
+    kind = "container"
+
+    def _kind(self, named: CgroupName) -> str:
+        """Return "container", "monitor", "pod" (a pod itself, without a container) or "none"."""
+        return named.kind if named.kind in ("container", "monitor", "pod") else "none"
+
+
+class ByPod(_ByIdentity):
+    """Key: the pod, of Kubernetes or Podman."""
+
+    fields = ("pod", "namespace", "pod_uid")
+    kind = "pod"
+
+
+class ByNamespace(_ByIdentity):
+    """Key: the Kubernetes namespace of the pod."""
+
+    fields = ("namespace",)
+    kind = "namespace"
+
+    def _kind(self, named: CgroupName) -> str:
+        """Return "namespace", "not known" (of a pod whose namespace is not known) or "none"."""
+        if named.namespace is None:
+            return "none" if named.qos is None else "not known"
+        return "namespace"
+
+
+_Writer = tuple[int, str, int]
+_UNKNOWN_WRITER = (-1, "not known")
+_EARLIER = (-1, "dirtied before the recording, or not kept")
+"""Writers that are not known, and why; the reason stands where idle tasks have a name."""
+_OTHERS_PAGES = (
+    ((int(PageKind.FILE), int(PageKind.DEVICE)), _EARLIER),
+    ((int(PageKind.SWAP),), _UNKNOWN_WRITER),
+)
+"""Kinds of pages that whoever writes them need not have dirtied, and what their writer is then."""
+RECORDER = "(the recorder)"
+"""Name of who does the recording's own I/O, where it is told what devices did meanwhile."""
+WORKERS = "kworker/"
+"""Beginning of the names of the kernel's workers, which write what others asked for."""
+
+
+class ByWriter:
+    """Key: the task that dirtied the page which is written back; else who queued for itself."""
+
+    def __init__(self, context: Context) -> None:
+        """Start without writers. context: the log's, for the paths of cgroups."""
+        self._context = context
+        self._names = ProcessNames()
+        self._known: dict[_Writer, int] = {}
+        self._writers: list[_Writer] = []
+
+    def codes(self, window: Lifecycles, samples: Samples) -> I64:
+        """Return the code of each bio's writer: int64 (n,), by row of the window's bios.
+
+        A writer is a process and a cgroup. Where it is known who dirtied the
+        bio's first page, they are that thread's, with the cgroup that it was in then (where that is
+        not known, the one that is charged for the bio); else that of the thread for which it was
+        queued, or that queued it, with the cgroup that is charged. So the reader is charged for
+        reads, readahead and pages that it swaps in. Who writes back a page of the cache, or swaps
+        one out, is not its writer, and a worker of the kernel acts for others: then the writer is
+        not known. A new writer gets the next code. samples: not used.
+        """
+        bios, tasks = window.bios, window.tasks
+        self._names.take(tasks)
+        pairs = np.empty(len(bios), np.dtype([("task", "<i8"), ("cgroup", "<u8")]))
+        pairs["task"], pairs["cgroup"] = doers(bios), bios.cgroup
+        distinct, place = np.unique(pairs, return_inverse=True)
+        of_pair = [
+            (
+                *(self._who(int(tasks.tgid[t]), str(tasks.comm[t])) if t >= 0 else _UNKNOWN_WRITER),
+                cgroup,
+            )
+            for t, cgroup in distinct.tolist()
+        ]
+        found = self._codes_of(of_pair)[place]
+        for kinds, why in _OTHERS_PAGES:
+            rows = np.flatnonzero(self._writes(window) & np.isin(bios.page, kinds))
+            found[rows] = self._codes_of([(*why, one) for one in bios.cgroup[rows].tolist()])
+        if window.path is None:
+            return found
+        paths = window.path.bios
+        row, dirtied = rows_dirtied(paths, bios)
+        comms = [comm.decode("utf-8", "replace") for comm in paths.dirty_comm[row].tolist()]
+        cgroup = paths.dirty_cgroup[row]
+        cgroup = np.where(cgroup == 0, bios.cgroup[dirtied], cgroup)
+        who = map(self._who, paths.dirty_pid[row].tolist(), comms)
+        found[dirtied] = self._codes_of(
+            [(*task, one) for task, one in zip(who, cgroup.tolist(), strict=True)]
+        )
+        return found
+
+    def _who(self, pid: int, comm: str) -> tuple[int, str]:
+        """Return a thread's process; _UNKNOWN_WRITER for a kernel worker, which acts for others.
+
+        With a name where that alone tells: why it is not known, which idle task it is (id 0).
+        """
+        if comm.startswith(WORKERS):
+            return _UNKNOWN_WRITER
+        if pid <= 0:
+            return pid, comm
+        self._names.add_thread(pid, comm)
+        return pid, ""
+
+    def _writes(self, window: Lifecycles) -> Bool:
+        """Mark the window's bios that write data."""
+        op = (window.bios.opf & OP_MASK).astype(np.int64)
+        writes = [self._context.op_number(name) for name in ("write", "zone_append")]
+        return np.asarray(np.isin(op, [n for n in writes if n >= 0]), dtype=np.bool_)
+
+    def _codes_of(self, writers: list[_Writer]) -> I64:
+        """Return the writers' codes; a new writer gets the next code."""
+        for writer in writers:
+            if self._known.setdefault(writer, len(self._writers)) == len(self._writers):
+                self._writers.append(writer)
+        return np.array([self._known[writer] for writer in writers], dtype=np.int64)
+
+    def name(self, code: int) -> Name:
+        """Return the name of a group: `process`, `pid`, `title`, `cgroup` and `cgroup_id`.
+
+        process and pid are None where the writer is not known; `writer` then says why. cgroup:
+        path, None if not in the log; cgroup_id: 0 if not known.
+        """
+        pid, comm, cgroup = self._writers[code]
+        known = pid >= 0
+        process = comm or self._names[pid]
+        why = {} if known else {"writer": comm}
+        return {
+            **why,
+            "process": process if known else None,
+            "pid": known_id(pid) if known else None,
+            "title": self._context.titles.title(known_id(pid), process) if known else None,
+            "cgroup": self._context.cgroups.get(cgroup),
+            "cgroup_id": cgroup,
+        }
+
+
+NO_DATA = frozenset({FLUSH, *CLEARED})
+"""Operations whose bios carry no pages."""
+_KINDS = ("no data", "not known", "swap", "journal", "metadata", "no I/O")
+"""file_kind by code of what has no file; files follow."""
+_EMPTY, _UNKNOWN, _SWAP, _JOURNAL, _METADATA, NO_IO = range(len(_KINDS))
+"""Codes of bios without data, of bios whose file is not known, of what such are for, and of calls
+that queued no I/O."""
+_FIRST = len(_KINDS)
+"""Code of the first file."""
+_PURPOSES = {
+    Purpose.NONE: _EMPTY,
+    Purpose.SWAP: _SWAP,
+    Purpose.JOURNAL: _JOURNAL,
+    Purpose.METADATA: _METADATA,
+}
+_OF_PURPOSE = np.array([_PURPOSES.get(one, _UNKNOWN) for one in sorted(Purpose)], np.int64)
+"""Purpose → code of its bios without a file."""
+
+
+def _without(code: int) -> Name:
+    """Return the name's fields for a group without a file: a code below _FIRST."""
+    return {"file": None, "file_kind": _KINDS[code], "file_dev": None, "inode": None}
+
+
+def _kind(file: File) -> str:
+    """Return file_kind: "device" (a block device's own pages), "file", "no name" or "other"."""
+    if file.device:
+        return "device"
+    if file.dev == OTHER_DEV:
+        return "other"
+    return "file" if file.known else "no name"
+
+
+class ByInode:
+    """Key: inode of the file whose pages the bio carries. Codes: row in Context.files, + _FIRST.
+
+    Bios without a file: a code below _FIRST, by what they are for.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def codes(self, window: Lifecycles, samples: Samples) -> I64:
+        """See Key."""
+        row = window.bios.file.astype(np.int64)
+        found = row + _FIRST
+        missing = np.flatnonzero(row < 0)
+        if len(missing):
+            bios = window.bios if len(missing) == len(row) else window.bios.take(missing)
+            found[missing] = _OF_PURPOSE[purposes(bios, window.tasks, self._context)]
+            found[missing[self._carries_nothing(bios)]] = _EMPTY
+        return found
+
+    def _carries_nothing(self, bios: Bios) -> Bool:
+        """Mark the bios without pages: flush, discard and the like, or 0 bytes."""
+        operations, names = self._context.op_codes(bios.opf)
+        empty = np.array([name in NO_DATA for name in names], dtype=np.bool_)[operations]
+        return np.asarray(empty | (bios.bytes == 0), dtype=np.bool_)
+
+    def name(self, code: int) -> Name:
+        """Return the name of a group: `file`, `file_kind`, `file_dev` and `inode`.
+
+        code: as of `codes`. file: the last path; `file_was`, if it was renamed: the one before.
+        file_kind: "file"; "no name" (`file` then says the inode);
+        "other" (what a call's descriptor is that is no file: file_dev and inode are None);
+        "device" (a block device's own pages: file and inode are None, and `device` names it); or
+        one of _KINDS (the bio has no file: all others are None). file_dev: major:minor of
+        the file system, or of the device. label: what people call the file, where they do;
+        container_file: where containers see it, where it is in a layer of an overlay.
+        """
+        if code < _FIRST:
+            return _without(code)
+        file = self._context.files[code - _FIRST]
+        path, inode = (None, None) if file.device else (file.path, file.inode)
+        fields = {"file": path, "file_kind": _kind(file)}
+        if file.dev == OTHER_DEV:
+            return {**fields, "file_dev": None, "inode": None}
+        if file.was is not None:
+            fields["file_was"] = file.was
+        device = {"device": file.path} if file.device else {}
+        label = {"label": file.label} if file.label else {}
+        if (seen := file.in_container) is not None:
+            label["container_file"] = seen
+        return {**fields, "file_dev": dev_numbers(file.dev), "inode": inode, **device, **label}
+
+
+class ByPath(ByInode):
+    """Key: path of the file, whichever inodes had that path; without a file as ByInode.
+
+    Where the records of a file's name were lost, the path can become known after the file's first
+    I/O, and it changes when the file is renamed. Such I/O has a code of its own; `canonical` maps
+    it to the code of the last path. Only where another file had got the earlier path, too, before
+    the change was noticed, the I/O until then stays with that path.
+    """
+
+    def __init__(self, context: Context) -> None:
+        """Start without paths. context: the log's, whose `files` grow while it is read."""
+        super().__init__(context)
+        self._next = _FIRST
+        self._codes: dict[tuple[int, str], int] = {}
+        """(dev_t, `_words` of the file) → code."""
+        self._inodes: dict[int, set[int]] = {}
+        """Code → rows of its files in Context.files."""
+        self._renamed = 0
+        """Rows of `Context.files.renamed` that were looked at."""
+        self._of_row = np.zeros(0, dtype=np.int64)
+        """Per row of Context.files: code, or 0 if not asked for yet or without a name so far."""
+
+    def _words(self, file: File) -> str:
+        """Return the text that all files of a group (on one device) share: the path."""
+        return file.path
+
+    def codes(self, window: Lifecycles, samples: Samples) -> I64:
+        """Return the code of the path of each bio's file: int64 (n,), by row of the window's bios.
+
+        The same path on two devices has two codes. A new path gets the next code; so does the
+        stand-in (`inode N of …`) of a file whose path is not known yet. Bios without a file have
+        codes below _FIRST, as by ByInode. Adds to `_codes` and `_inodes`, and lengthens `_of_row`
+        where Context.files has grown. samples: not used.
+        """
+        self._take_renamed()
+        inodes = super().codes(window, samples)
+        rows, place = np.unique(inodes, return_inverse=True)
+        if len(rows) and rows[-1] - _FIRST >= len(self._of_row):
+            room = np.zeros(2 * int(rows[-1]), dtype=np.int64)
+            room[: len(self._of_row)] = self._of_row
+            self._of_row = room
+        found = [self._code(code - _FIRST) if code >= _FIRST else code for code in rows.tolist()]
+        return np.array(found, dtype=np.int64)[place]
+
+    def _take_renamed(self) -> None:
+        """Have files that were renamed since the last call looked up anew; part them from others.
+
+        A path that they alone had is free for another file's code.
+        """
+        renamed = self._context.files.renamed
+        for row in renamed[self._renamed :]:
+            code = int(self._of_row[row]) if row < len(self._of_row) else 0
+            if not code:
+                continue
+            self._of_row[row] = 0
+            rows = self._inodes[code]
+            if len(rows) > 1:
+                rows.discard(row)
+            else:
+                self._codes = {key: one for key, one in self._codes.items() if one != code}
+        self._renamed = len(renamed)
+
+    def _code(self, row: int) -> int:
+        """Return the code of the file in a row of Context.files; a new group gets the next code.
+
+        A group is one device's `_words` of a file: its path or, while that is not known, its
+        stand-in (`inode N of …`). row: from 0, within `_of_row`. Notes the row in `_inodes`, unless
+        the code is in `_of_row` already. The code is kept in `_of_row` only if the file's path is
+        known, because a path can follow.
+        """
+        code = int(self._of_row[row])
+        if code:
+            return code
+        file = self._context.files[row]
+        code = self._code_of(file)
+        self._inodes.setdefault(code, set()).add(row)
+        if file.known:
+            self._of_row[row] = code
+        return code
+
+    def _code_of(self, file: File) -> int:
+        """Return the code of the file's group; a new group gets the next code."""
+        code = self._codes.setdefault((file.dev, self._words(file)), self._next)
+        self._next += code == self._next
+        return code
+
+    def canonical(self, code: int) -> int:
+        """Return the code of the path that the files of `code` have by now.
+
+        code: as of `codes`. It is returned itself if these files have several paths or still none
+        that is known, or if it stands for I/O without a file. Adds the files' rows to `_inodes` of
+        the returned code (not if they have several paths), so that `name` counts them; a path that
+        no I/O had so far gets the next code.
+        """
+        if code < _FIRST:
+            return code
+        self._take_renamed()
+        rows = self._inodes[code]
+        codes = {self._code_of(self._context.files[row]) for row in rows}
+        if len(codes) > 1:
+            return code
+        [path] = codes
+        self._inodes.setdefault(path, set()).update(rows)
+        return path
+
+    def name(self, code: int) -> Name:
+        """Return the name of a path's group: the fields of ByInode.name, and `inodes`.
+
+        Those are file, file_kind, file_dev, inode and, of a block device's own pages, device. code:
+        as of `codes` or `canonical`. If several inodes had the path, `inode` is None, and there is
+        no `file_was`. `inodes`: how
+        many had it; 0 for a group without a file, and for a block device's own pages.
+        """
+        if code < _FIRST:
+            return {**_without(code), "inodes": 0}
+        rows = self._inodes[code]
+        fields = super().name(min(rows) + _FIRST)
+        if fields["file"] is None:
+            return {**fields, "inodes": 0}
+        if len(rows) > 1:
+            fields = {name: value for name, value in fields.items() if name != "file_was"}
+        inode = fields["inode"] if len(rows) == 1 else None
+        return {**fields, "inode": inode, "inodes": len(rows)}
+
+
+class ByDirectory(ByPath):
+    """Key: directory of the file; files without a known name form one group per device."""
+
+    def _words(self, file: File) -> str:
+        if file.device:
+            return file.path
+        return directory(file.path) if file.known else ""
+
+    def name(self, code: int) -> Name:
+        """Return the name of a directory's group: `dir`, `file_kind`, `file_dev` and `inodes`.
+
+        code: as of `codes` or `canonical`. dir: path of the directory; None where file_kind is not
+        "file". inodes: how many inodes had files in it; 0 for a group without a file, and for a
+        block device's own pages. The latter have `device`, too.
+        """
+        fields = dict(super().name(code))
+        path = fields.pop("file")
+        fields.pop("inode")
+        fields.pop("file_was", None)
+        fields.pop("label", None)
+        fields.pop("container_file", None)
+        known = fields["file_kind"] == "file"
+        return {"dir": directory(str(path)) if known else None, **fields}
+
+
+def directory(path: str) -> str:
+    """Return the path without its last component: `/srv/db`, `/`, or `sda1:/` from `sda1:/db`."""
+    parent = posixpath.dirname(path)
+    return f"{parent}/" if parent.endswith(":") else parent
+
 
 OP_BITS = 8
 """Bits of the operation's number in a place: `dev << OP_BITS | operation` (Samples.place)."""
-Name = Mapping[str, str | int | None]
-"""Name of a group: field (device, operation, process, …) → value."""
 
 
 @runtime_checkable

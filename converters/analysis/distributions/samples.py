@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biotrail.converters.analysis.choosing.choosing import asks_flush
-from biotrail.converters.analysis.choosing.tries import tries
+from biotrail.converters.analysis.choosing.outcomes import tries
 from biotrail.converters.analysis.distributions.sums import loops
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import (
@@ -46,7 +46,7 @@ COUNTERS = (
     "by_workers",  # that another thread queued for whom they are (`Bios.whom`)
     *CLEARED.values(),  # lengths of ranges that were discarded, zeroed or erased: no data moves
 )
-"""Names of `Samples.counters`, the same for bios and requests. A try (tries.py) counts only in
+"""Names of `Samples.counters`, the same for bios and requests. A try counts only in
 tries and tried_bytes."""
 NOT_COUNTED = -1
 """Size of a try."""
@@ -56,7 +56,7 @@ NOT_COUNTED = -1
 class Samples:
     """The rows of a window's `bios` or `requests`, (n,), and their stages, (m,), as samples.
 
-    Rows are those of the table. A NOWAIT try (tries.py) has a row, too, but no size, status,
+    Rows are those of the table. A NOWAIT try has a row, too, but no size, status,
     latency or stages; one whose latency is in doubt has neither a latency nor stages.
     """
 

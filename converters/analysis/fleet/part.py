@@ -8,13 +8,13 @@ from typing import Any
 
 from biotrail.converters.analysis.blame.online import Waits, waits_of
 from biotrail.converters.analysis.diff.options import options_of
-from biotrail.converters.analysis.distributions.blocks import Slots
 from biotrail.converters.analysis.distributions.extent import begin_text, extent
-from biotrail.converters.analysis.fleet.host_times import HostTimes
+from biotrail.converters.analysis.distributions.slots import Slots
 from biotrail.converters.analysis.fleet.sums import (
     REST,
     Both,
     Groups,
+    HostTimes,
     Sums,
     device_sums,
     merge_groups,

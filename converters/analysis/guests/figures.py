@@ -10,8 +10,7 @@ import numpy as np
 
 from biotrail.converters.analysis.guests.guest import Disk, Guest
 from biotrail.converters.analysis.guests.links import REASONS, STAGES, Unlinked
-from biotrail.converters.analysis.guests.side import GUEST, HOST, Side
-from biotrail.converters.analysis.guests.sides import OPERATIONS
+from biotrail.converters.analysis.guests.sides import GUEST, HOST, OPERATIONS, Side
 from biotrail.converters.events.tables import I64, Certainty
 
 _METHOD: Literal["inverted_cdf"] = "inverted_cdf"

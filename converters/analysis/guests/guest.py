@@ -5,19 +5,185 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from biotrail.converters.analysis.guests.agreement import Agreement, agree
 from biotrail.converters.analysis.guests.image import Mapping
 from biotrail.converters.analysis.guests.links import Links, Recorded, link
 from biotrail.converters.analysis.guests.sides import (
+    READ,
+    WRITE,
     Asked,
     Process,
     Served,
     guest_side,
     host_side,
 )
+from biotrail.converters.clocks.corridor import MOST_DRIFT, Fit, fit
+from biotrail.converters.events.array_steps import spread
 from biotrail.converters.events.context import Context
+from biotrail.converters.events.tables import I64, NEVER, Bool
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.errors import ConversionError
+
+# The guest's clock on the host's, from the requests that both recorded.
+#
+# A guest issues a request before the host queues its bio, and the host's bio completes before the
+# guest sees the completion. So each request and its bio bound the offset of the clocks from both
+# sides, whatever the wall clocks say. Which bio is a request's is not known beforehand: bios that
+# begin at the request's sector are candidates, and the offset is what most of them agree on.
+
+_STRETCH = 5_000_000_000
+"""ns of the guest's clock whose candidates are judged together."""
+_MOST_ALIKE = 64
+"""Bios at a request's sector; requests with more are no help."""
+_MOST_CANDIDATES = 4_000_000
+LEAST = 8
+"""Requests that have to agree."""
+_LEAST_SHARE = 0.3
+"""Share of the requests with candidates that have to agree, of a stretch."""
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Candidates: a request and a bio each, with the offsets (host minus guest) that they allow."""
+
+    request: I64
+    """Row of `Asked` (n,), ascending."""
+    at: I64
+    """Its issue, ns of the guest's clock."""
+    low: I64
+    """Least offset, ns: from both completions."""
+    high: I64
+    """Greatest offset, ns: from issue and queue."""
+
+    def __len__(self) -> int:
+        return len(self.at)
+
+    def take(self, rows: I64 | Bool) -> "Pairs":
+        """Return the chosen rows."""
+        return Pairs(self.request[rows], self.at[rows], self.low[rows], self.high[rows])
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """The clocks' line, and what it rests on."""
+
+    fit: Fit
+    requests: int
+    """Pairs of requests and bios that bound it."""
+    contradicting: int
+    """Pairs that were left out because they contradict the others."""
+
+
+def agree(asked: Asked, served: Served) -> Agreement | None:
+    """Return the line of the host's clock by the guest's; None: too few requests agree on one."""
+    pairs = candidates(asked, served)
+    if len(pairs) < LEAST:
+        return None
+    chosen = _unmistakable(pairs.take(_agreeing(pairs)))
+    if len(np.unique(chosen.request)) < LEAST:
+        return None
+    found = fit(chosen.at, chosen.low, chosen.high)
+    if found is None:
+        return None
+    left = int((~found.kept).sum())
+    if len(chosen) - left < LEAST or left > len(chosen) // 10:
+        raise ConversionError(
+            f"--guest-of: {left:,} of {len(chosen):,} requests contradict a steady clock of the "
+            "guest: it was set, or slept, while recording; give shorter recordings"
+        )
+    return Agreement(found, len(chosen) - left, left)
+
+
+def candidates(asked: Asked, served: Served) -> Pairs:
+    """Return pairs of requests and bios of one operation that begin at one sector."""
+    mine = np.flatnonzero(_usable(asked) & (asked.issue != NEVER))
+    theirs = np.flatnonzero(_usable(served) & (served.queue != NEVER))
+    keys = asked.sector[mine] * 2 + asked.op[mine]
+    others = served.sector[theirs] * 2 + served.op[theirs]
+    order = np.argsort(others, kind="stable")
+    first = np.searchsorted(others[order], keys, side="left")
+    count = np.searchsorted(others[order], keys, side="right") - first
+    count[count > _MOST_ALIKE] = 0
+    few = np.arange(len(count)) % (int(count.sum()) // _MOST_CANDIDATES + 1) == 0
+    count[~few] = 0  # evenly, so that the bounds still span the recording
+    row = np.repeat(np.arange(len(mine)), count)
+    bio = theirs[order[spread(first, count)]]
+    request = mine[row]
+    low = served.complete[bio] - asked.complete[request]
+    high = served.queue[bio] - asked.issue[request]
+    # A bio takes no longer than the request that it serves.
+    pairs = Pairs(request, asked.issue[request], low, high)
+    return pairs.take(low <= high)
+
+
+def _usable(table: Asked | Served) -> Bool:
+    """Mark reads and writes with data whose completion is known, and not in doubt."""
+    moves = (table.op == READ) | (table.op == WRITE)
+    return np.asarray(moves & (table.sectors > 0) & (table.complete != NEVER) & ~table.doubtful)
+
+
+def _agreeing(pairs: Pairs) -> Bool:
+    """Mark the candidates that agree with most others about the offset.
+
+    The stretch of time where most agree comes first; its neighbours have to agree with it, as far
+    as clocks may drift.
+    """
+    stretch = (pairs.at - pairs.at[0]) // _STRETCH
+    bounds = np.flatnonzero(np.diff(stretch, prepend=-1, append=stretch[-1] + 1))
+    spans = list(zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True))
+    found = [_most_agreed(pairs, span, None) for span in spans]
+    seed = max(range(len(spans)), key=lambda at: found[at][2])
+    chosen = np.zeros(len(pairs), dtype=np.bool_)
+    begin, end, agreed = found[seed]
+    wanted = len(np.unique(pairs.request[slice(*spans[seed])]))
+    if agreed < max(LEAST, _LEAST_SHARE * wanted):
+        return chosen
+    for steps in (range(seed, len(spans)), range(seed - 1, -1, -1)):
+        near, at = (begin, end), int(pairs.at[spans[seed][0]])
+        for number in steps:
+            span = spans[number]
+            room = _drift(abs(int(pairs.at[span[0]]) - at) + _STRETCH)
+            low, high, count = _most_agreed(pairs, span, (near[0] - room, near[1] + room))
+            if count:
+                near, at = (low, high), int(pairs.at[span[0]])
+                some = slice(*span)
+                wide = _drift(_STRETCH)
+                chosen[some] = (pairs.low[some] - wide <= high) & (pairs.high[some] + wide >= low)
+    return chosen
+
+
+def _unmistakable(pairs: Pairs) -> Pairs:
+    """Return the pairs of requests with one candidate left; all pairs if these are too few."""
+    _, row, count = np.unique(pairs.request, return_inverse=True, return_counts=True)
+    alone = count[row] == 1
+    return pairs.take(alone) if int(alone.sum()) >= LEAST else pairs
+
+
+def _drift(ns: int) -> int:
+    """Return by how much (ns) the clocks' offset may change within a time."""
+    return int(ns * MOST_DRIFT * 1e-6)
+
+
+def _most_agreed(
+    pairs: Pairs, span: tuple[int, int], within: tuple[int, int] | None
+) -> tuple[int, int, int]:
+    """Return (least, greatest, count): the offsets that most candidates of a span allow.
+
+    span: first row, and the row behind the last. within: offsets (ns) that are possible; None: any.
+    As Marzullo's algorithm does: the place where most intervals overlap.
+    """
+    wide = _drift(_STRETCH) // 2
+    low, high = pairs.low[slice(*span)] - wide, pairs.high[slice(*span)] + wide
+    if within is not None:
+        low, high = np.maximum(low, within[0]), np.minimum(high, within[1])
+        low, high = low[low <= high], high[low <= high]
+    if not len(low):
+        return 0, 0, 0
+    at = np.concatenate([low, high])
+    step = np.repeat([1, -1], len(low))
+    order = np.lexsort((-step, at))
+    depth = np.cumsum(step[order])
+    best = int(depth.argmax())
+    return int(at[order[best]]), int(at[order[best + 1]]), int(depth[best])
 
 
 @dataclass(frozen=True)

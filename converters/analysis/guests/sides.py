@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from biotrail.converters.analysis.choosing.tries import tries
+from biotrail.converters.analysis.choosing.outcomes import tries
 from biotrail.converters.analysis.guests.image import Mapping
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import (
@@ -25,6 +25,32 @@ from biotrail.converters.events.tables import (
 from biotrail.converters.lifecycles.operations import FLUSH, operations
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.errors import ConversionError
+
+HOST, GUEST = "host", "guest and hypervisor"
+"""Sides of a request's time: the stages on the host's device, and those to and from there."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """Where the time of one of the guest's requests went."""
+
+    request: int
+    """Its number in the guest's log."""
+    disk: str
+    behind: str
+    stages_ns: dict[str, int]
+    """Stage → ns; empty if the host's times are not known."""
+    side: str
+    """HOST or GUEST, whichever had more of the time; "" without stages."""
+    certainty: str
+    """Of the link; "" without one."""
+    host_bios: list[int]
+    """Numbers of the bios in the host's log, in the order of their queue."""
+    reason: str
+    """Why it has no bio on the host; "" if it has."""
+    within_ns: int
+    """Bound of the clocks' error."""
+
 
 OPERATIONS = ("read", "write", FLUSH, "discard")
 READ, WRITE, FLUSHES, DISCARD = range(len(OPERATIONS))

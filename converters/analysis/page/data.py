@@ -10,9 +10,47 @@ from biotrail.converters.analysis.distributions.groups import OTHERS
 from biotrail.converters.analysis.distributions.keys import OP_BITS, operation
 from biotrail.converters.analysis.distributions.sketch import SUB_BITS, Distribution, bucket_begin
 from biotrail.converters.analysis.figures import Summary
+from biotrail.converters.analysis.fleet.tree import FleetReport, as_dict
 from biotrail.converters.analysis.report.timeline import LOWER, Course, Timeline
 from biotrail.converters.analysis.report.tree import Report
 from biotrail.converters.events.context import Context
+
+FLEET_ROOM = {
+    "groups": 1_200_000,
+    "hosts": 1_500_000,
+    "outliers": 300_000,
+    "said": 200_000,
+    "blame": 60_000,
+    "incomplete": 100_000,
+    "left_out": 100_000,
+}
+"""Characters of JSON that each list may have, so that a page with the library is below 5 MB."""
+_NOT_SHOWN = ("operations", "depth", "pattern", "flushes", "events")
+"""Keys of groups that the page does not show."""
+
+
+def fleet_data(report: FleetReport) -> dict[str, Any]:
+    """Return the data of a fleet's page as dicts and lists for json.dumps.
+
+    Lists are cut to FLEET_ROOM characters of JSON; `left_out` has the number of rows cut from each,
+    if any. Groups have their totals alone, hosts the first sentence of their reports, as `said`.
+    """
+    shown = as_dict(report)
+    shown["groups"] = [
+        {key: value for key, value in group.items() if key not in _NOT_SHOWN}
+        for group in shown["groups"]
+    ]
+    shown["said"] = [
+        {"host": host["host"], **host["verdict"][0]} for host in shown["hosts"] if host["verdict"]
+    ]
+    for host in shown["hosts"]:
+        del host["verdict"], host["blame"]
+    shown["blame"] = shown["blame"] or []
+    left_out = {}
+    for name, room in FLEET_ROOM.items():
+        shown[name], left_out[name] = bounded(shown[name], room)
+    return {"report": shown, "left_out": {name: n for name, n in left_out.items() if n}}
+
 
 MOST = {
     "devices": 64,

@@ -23,30 +23,27 @@ from biotrail.converters.analysis.distributions.groups import (
 from biotrail.converters.analysis.distributions.keys import (
     KEYS,
     OP_BITS,
+    ByCgroup,
     ByCpu,
     ByDevice,
+    ByPath,
     ByPlace,
+    ByProcess,
     Key,
     canonical,
     check_recorded,
     name_of,
 )
-from biotrail.converters.analysis.distributions.keys_cgroup import ByCgroup
-from biotrail.converters.analysis.distributions.keys_files import ByPath
-from biotrail.converters.analysis.distributions.keys_process import ByProcess
 from biotrail.converters.analysis.distributions.samples import of_bios, of_requests
 from biotrail.converters.analysis.distributions.series import Series, check_interval
 from biotrail.converters.analysis.report.calls.callers import Callers
-from biotrail.converters.analysis.report.calls.calls import CallsByName
-from biotrail.converters.analysis.report.calls.groups import OF_CALLS, CallsByGroup
+from biotrail.converters.analysis.report.calls.calls import OF_CALLS, CallsByGroup, CallsByName
 from biotrail.converters.analysis.report.calls.submissions import SubmissionsByOperation
 from biotrail.converters.analysis.report.calls.waits import CommitsByDevice, WaitsByReason
+from biotrail.converters.analysis.report.devices.completions import Completions, Drivers
 from biotrail.converters.analysis.report.devices.devices import Device, Devices
-from biotrail.converters.analysis.report.devices.drivers import Drivers
 from biotrail.converters.analysis.report.devices.flushes import Flush, Flushes
-from biotrail.converters.analysis.report.devices.hanging import Hanging
-from biotrail.converters.analysis.report.devices.held import HeldByLimit
-from biotrail.converters.analysis.report.devices.interrupts import Completions
+from biotrail.converters.analysis.report.devices.held import Hanging, HeldByLimit
 from biotrail.converters.analysis.report.devices.purposes import Purposes
 from biotrail.converters.analysis.report.devices.ready import Ready
 from biotrail.converters.analysis.report.devices.stacked import Stacked

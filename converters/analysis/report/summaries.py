@@ -11,9 +11,8 @@ from biotrail.converters.analysis.distributions.groups import Group, merged
 from biotrail.converters.analysis.distributions.keys import OP_BITS, Name, operation
 from biotrail.converters.analysis.distributions.samples import COUNTERS
 from biotrail.converters.analysis.figures import Summary, stage_times, with_doubtful
-from biotrail.converters.analysis.report.devices.devices import Device
+from biotrail.converters.analysis.report.devices.devices import Device, Pattern
 from biotrail.converters.analysis.report.devices.flushes import Flush
-from biotrail.converters.analysis.report.devices.patterns import Pattern
 from biotrail.converters.analysis.report.devices.stacked import Stacked
 from biotrail.converters.analysis.report.tree import (
     CompletionReport,

@@ -262,7 +262,7 @@ class CompletionReport:
     """Requests of these whose time has no steps: issued again, after the interrupt known, or with a
     completion in doubt."""
     steps: Annotated[list[StageTimes], Shown(rename={"stage": "step"})]
-    """Steps from the issue to the completion, as in interrupts.STEPS."""
+    """Steps from the issue to the completion, as in completions.STEPS_BY_WAY."""
 
 
 @dataclass
@@ -270,7 +270,7 @@ class DriverReport:
     """What a device's driver did with its requests."""
 
     driver: str
-    """A name of drivers.STEPS."""
+    """A name of completions.STEPS."""
     requests: int
     undivided: int
     """Requests of these whose time has no steps: issued again, a step was not recorded, or the
@@ -282,7 +282,7 @@ class DriverReport:
     setup: Summary | None
     """ns from the setup of the command to D, before the steps; None for other drivers than NVMe."""
     steps: Annotated[list[StageTimes], Shown(rename={"stage": "step"})]
-    """Steps from the issue to the completion, as in drivers.STEPS."""
+    """Steps from the issue to the completion, as in completions.STEPS."""
 
 
 @dataclass(kw_only=True)

@@ -7,16 +7,15 @@ request with it, and its parents and children. The other I/Os of the device at t
 second pass: `surroundings`.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from biotrail.converters.analysis.choosing.choosing import Choice
-from biotrail.converters.analysis.choosing.tries import tries
-from biotrail.converters.analysis.guests.side import Side
-from biotrail.converters.analysis.slow.counts import Counts
-from biotrail.converters.analysis.slow.followed import FollowedLife, followed_lives
+from biotrail.converters.analysis.choosing.outcomes import tries
+from biotrail.converters.analysis.guests.sides import Side
 from biotrail.converters.analysis.slow.io_details import (
     HANGS_NS,
     IO,
@@ -45,6 +44,64 @@ from biotrail.converters.pipeline import Trace
 from biotrail.converters.sites.tables import Following
 from biotrail.converters.sites.trees import Life
 from biotrail.recorder.schema.records import BY_KIND, NO_SECTOR, NO_TAG, Kind
+
+
+@dataclass
+class Counts:
+    """Numbers of I/Os that a Slowest looked at."""
+
+    ios: int = 0
+    """Chosen I/Os without tries; of whole families only the topmost bios."""
+    matching: int = 0
+    """I/Os of these that are as slow as wanted (and failed, if only failed ones are wanted)."""
+    under_way: int = 0
+    """I/Os of these that were in flight when the log ended."""
+    without_latency: int = 0
+    """I/Os of these whose duration is not known, because Q or C is not in the log."""
+    doubtful: int = 0
+    """I/Os of these whose duration is in doubt (`Bios.doubtful`); none of them matches."""
+    held: int = 0
+    """I/Os of these that a cgroup's limit held before their Q, which is no part of a duration."""
+    tries: int = 0
+    """NOWAIT tries that failed at once; not counted in the other numbers."""
+
+
+MOST_LIVES = 20
+"""Lives of an I/O that are listed; a bio of a stacked device may have many requests."""
+
+
+@dataclass
+class FollowedLife:
+    """A followed life that belongs to an I/O."""
+
+    life: int
+    """Its number, as `biotrail tree --life` takes it."""
+    number: int
+    """Number of the request or, where bios are followed, of the bio."""
+
+
+def followed_lives(
+    window: Lifecycles, kind: str, bios: Sequence[int], requests: Sequence[int]
+) -> list[FollowedLife]:
+    """Return the lives of an I/O, in the order of their numbers, at most MOST_LIVES.
+
+    window: in which the I/O ended. kind: the struct that the log follows. bios: numbers of the
+    I/O's bio and of those on lower devices that serve it. requests: numbers of the bio's requests;
+    those that served the other bios are looked up.
+    """
+    found = None if window.sites is None else window.sites.joined
+    if found is None or not len(found):
+        return []
+    wanted = np.array(bios, np.int64)
+    if kind == "request":
+        edges = window.edges
+        served = edges.request[np.isin(edges.bio, wanted)]
+        wanted = np.concatenate([served, np.array(requests, np.int64)])
+    rows = np.flatnonzero(np.isin(found.number, wanted))
+    rows = rows[np.argsort(found.life[rows])][:MOST_LIVES]
+    pairs = zip(found.life[rows].tolist(), found.number[rows].tolist(), strict=True)
+    return [FollowedLife(life, number) for life, number in pairs]
+
 
 MOST_EVENTS = 1000
 """Events kept of one I/O: a discard of a whole disk has thousands of pieces."""

@@ -1,11 +1,45 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Columns of `bios` and `requests` as Arrow tables: names, types, units, meaning, in one place."""
+"""Columns of Arrow tables: their names, types, units and meaning, and how rows fill them."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
-from biotrail.converters.events.tables import STAGE_NAMES, Stage
+from biotrail.converters.events.tables import NEVER, STAGE_NAMES, Stage
+
+Naming = Callable[[int], str | None]
+
+
+def named(values: NDArray[Any], name: Naming) -> pa.Array:
+    """Return the numbers' names as a dictionary array of strings; a name of None becomes null.
+
+    name: called once for each distinct number.
+    """
+    found, codes = np.unique(values, return_inverse=True)
+    return dictionary(codes, [name(int(value)) for value in found])
+
+
+def dictionary(codes: NDArray[Any], names: Sequence[str | None]) -> pa.Array:
+    """Return names[codes] as a dictionary array of strings.
+
+    codes: int, indices into `names`. Equal names become one entry, in alphabetical order; None
+    becomes null.
+    """
+    distinct = sorted({name for name in names if name is not None})
+    places = {name: place for place, name in enumerate(distinct)}
+    to = np.array([-1 if n is None else places[n] for n in names] or [0], np.int32)[codes]
+    indices = pa.array(to, mask=to < 0)
+    return pa.DictionaryArray.from_arrays(indices, pa.array(distinct, pa.string()))
+
+
+def nullable(values: NDArray[Any], none: int = NEVER) -> pa.Array:
+    """Return the values as an Arrow array with null in place of `none`."""
+    return pa.array(values, mask=values == none)
+
 
 NAME = pa.dictionary(pa.int32(), pa.string())
 WALL = pa.timestamp("ns", tz="UTC")
@@ -194,6 +228,24 @@ def schema(columns: tuple[Column, ...]) -> pa.Schema:
     return pa.schema(
         [pa.field(c.name, c.type, metadata={"unit": c.unit, "meaning": c.meaning}) for c in columns]
     )
+
+
+def filled(schema: pa.Schema, rows: Any, **given: Any) -> pa.Table:
+    """Return a table of the rows: what is not given is the rows' attribute of that name.
+
+    A column of times (unit MONOTONIC, such as `queue_ns`) is the attribute without `_ns`, with null
+    for NEVER. schema: of `schema`. rows: a table whose columns are arrays (n,). given: column
+    → values (n,).
+    """
+    columns = {}
+    for field in schema:
+        if field.name in given:
+            columns[field.name] = given[field.name]
+        elif field.metadata[b"unit"].decode() == MONOTONIC:
+            columns[field.name] = nullable(getattr(rows, field.name.removesuffix("_ns")))
+        else:
+            columns[field.name] = getattr(rows, field.name)
+    return pa.table(columns, schema=schema)
 
 
 BIO_SCHEMA = schema(BIOS)

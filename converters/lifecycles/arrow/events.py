@@ -8,8 +8,7 @@ from biotrail.converters.events.arrow import COLUMNS, CPU, KIND, KIND_TYPE, TIME
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.tables import I64, NO_CPU
-from biotrail.converters.lifecycles.arrow.columns import NAME
-from biotrail.converters.lifecycles.arrow.named import named, nullable
+from biotrail.converters.lifecycles.arrow.columns import NAME, named, nullable
 from biotrail.recorder.schema.records import BY_KIND, Kind
 
 _TEXT = pa.string()

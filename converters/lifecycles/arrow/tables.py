@@ -7,7 +7,8 @@ import numpy as np
 import pyarrow as pa
 
 from biotrail.converters.events.context import Context, dev_numbers
-from biotrail.converters.events.path_tables import Calls, Waits
+from biotrail.converters.events.drivers import DRIVERS
+from biotrail.converters.events.path_tables import NO_CALL, BioPaths, Calls, DriverSteps, Waits
 from biotrail.converters.events.submission_tables import Submissions
 from biotrail.converters.events.tables import (
     I64,
@@ -25,17 +26,145 @@ from biotrail.converters.events.tables import (
 )
 from biotrail.converters.lifecycles.arrow.columns import (
     BIO_SCHEMA,
+    DRIVER_NAMES,
+    HELD_NAMES,
+    PATH_NAMES,
     REQUEST_SCHEMA,
     WALL,
+    dictionary,
+    filled,
+    named,
+    nullable,
     stage_column,
 )
-from biotrail.converters.lifecycles.arrow.drivers import driver_columns
-from biotrail.converters.lifecycles.arrow.named import dictionary, named, nullable
-from biotrail.converters.lifecycles.arrow.path import held_columns, path_columns
+from biotrail.converters.lifecycles.call_arguments import argument
 from biotrail.converters.lifecycles.operations import operations
 from biotrail.converters.lifecycles.purposes import PURPOSE_NAMES, Purpose, purposes
 from biotrail.recorder.schema import cgroup_names
 from biotrail.recorder.schema.records import FIRST_UNKNOWN_TID, NO_SECTOR, NO_TAG
+from biotrail.recorder.schema.syscalls import shown_name
+
+NO_NAME = "(not known)"
+"""Column `limit`: a limit held the bio, and whose is not known."""
+
+
+def path_columns(window: Lifecycles, context: Context) -> dict[str, pa.Array]:
+    """Return the columns PATH_NAMES with a value per bio of the window, in the order of its `bios`.
+
+    Null: the log was recorded without that part of the path; no program's thread queued the bio
+    (no call), or it did not write back a page whose dirtying is known (the `dirty_` columns); the
+    call was not timed (its entry); the call has no such argument (fd, offset, length). context: of
+    the log, for names of calls and cgroups.
+    """
+    bios = window.bios.number
+    paths = None if window.path is None else window.path.bios
+    if paths is None or not len(paths):
+        return {name: pa.nulls(len(bios), BIO_SCHEMA.field(name).type) for name in PATH_NAMES}
+    columns = _path_columns(paths, context)
+    place = np.searchsorted(paths.number, bios)
+    known = paths.number[np.minimum(place, len(paths) - 1)] == bios
+    rows = pa.array(place, mask=~known)
+    return {name: columns[name].take(rows) for name in PATH_NAMES}
+
+
+def held_columns(window: Lifecycles, context: Context) -> dict[str, pa.Array]:
+    """Return the columns HELD_NAMES with a value per bio of the window, in the order of its `bios`.
+
+    Null: no cgroup's limit held the bio, or that is not known. context: of the log, for names.
+    """
+    bios = window.bios.number
+    held = None if window.path is None else window.path.held
+    if held is None or not len(held):
+        return {name: pa.nulls(len(bios), BIO_SCHEMA.field(name).type) for name in HELD_NAMES}
+    place = np.minimum(np.searchsorted(held.number, bios), len(held) - 1)
+    rows = pa.array(place, mask=held.number[place] != bios)
+    columns = {
+        "limit": named(
+            held.limit, lambda cg: context.cgroups.get(cg, f"id {cg}") if cg else NO_NAME
+        ),
+        "held_ns": nullable(held.held),
+        "held_tid": nullable(held.tid, 0),
+    }
+    return {name: columns[name].take(rows) for name in HELD_NAMES}
+
+
+def _path_columns(paths: BioPaths, context: Context) -> dict[str, pa.Array]:
+    """Return the columns PATH_NAMES with a value per row of `paths`, by name.
+
+    Null: the call, its entry or argument is not known, or the dirtying is not. A page fault is a
+    call; a cgroup without a name is `id N`. context: of the log, for names.
+    """
+    machine, cgroups = context.machine, context.cgroups
+    number = paths.call.astype(np.int64)
+    coded = np.where(number == NO_CALL, -1, (number + 1) * 2 + paths.foreign)
+    given = {
+        what: argument(paths.args, paths.call, paths.foreign, machine, what)
+        for what in ("fd", "offset", "length")
+    }
+    dirtied = paths.dirtied != NEVER
+    comms, code = np.unique(paths.dirty_comm, return_inverse=True)
+    texts = [comm.decode("utf-8", "replace") for comm in comms.tolist()]
+    return {
+        "call": named(
+            coded, lambda c: None if c < 0 else shown_name((c >> 1) - 1, bool(c & 1), machine)
+        ),
+        "entry_ns": nullable(paths.entry),
+        **{
+            f"call_{what}": pa.array(values, mask=~known) for what, (values, known) in given.items()
+        },
+        "dirty_ns": nullable(paths.dirtied),
+        "dirty_tid": pa.array(paths.dirty_tid, mask=~dirtied),
+        "dirty_pid": pa.array(paths.dirty_pid, mask=~dirtied),
+        "dirty_cgroup": named(
+            paths.dirty_cgroup, lambda cg: cgroups.get(cg, f"id {cg}") if cg else None
+        ),
+        "dirty_comm": named(np.where(dirtied, code, -1), lambda c: texts[c] if c >= 0 else None),
+    }
+
+
+_NVME, _SCSI = DRIVERS.index("nvme"), DRIVERS.index("scsi")
+
+
+def driver_columns(window: Lifecycles) -> dict[str, pa.Array]:
+    """Return the columns DRIVER_NAMES with a value per request of the window, in their order.
+
+    Null: the log was recorded without the part driver of the path, the request's driver is none of
+    DRIVERS or its steps are not in the log, or that step is not known. Counts of errors and
+    time-outs are SCSI's, the queue's head and tail NVMe's, where its answer was recorded.
+    """
+    numbers = window.requests.number
+    steps = None if window.path is None else window.path.steps
+    if steps is None or not len(steps):
+        return {
+            name: pa.nulls(len(numbers), REQUEST_SCHEMA.field(name).type) for name in DRIVER_NAMES
+        }
+    columns = _driver_columns(steps)
+    place = np.searchsorted(steps.number, numbers)
+    known = steps.number[np.minimum(place, len(steps) - 1)] == numbers
+    rows = pa.array(place, mask=~known)
+    return {name: columns[name].take(rows) for name in DRIVER_NAMES}
+
+
+def _driver_columns(steps: DriverSteps) -> dict[str, pa.Array]:
+    """Return the columns DRIVER_NAMES with a value per row of `steps`, by name.
+
+    Null: the driver is none of DRIVERS, a time is not known, the counts of a driver that is not
+    SCSI, and the queue's head and tail of one that is not NVMe or whose answer was not recorded.
+    """
+    names = pa.array([name or None for name in DRIVERS], pa.string())
+    number = np.minimum(steps.driver, len(DRIVERS) - 1).astype(np.int32)
+    other = steps.driver >= len(DRIVERS)
+    scsi = steps.driver == _SCSI
+    queue = (steps.driver == _NVME) & (steps.answered != NEVER)
+    times = {"begun": steps.begun, "answered": steps.answered, "finished": steps.finished}
+    return {
+        "driver": pa.DictionaryArray.from_arrays(pa.array(number, mask=other), names),
+        **{f"driver_{name}_ns": pa.array(t, mask=t == NEVER) for name, t in times.items()},
+        "driver_errors": pa.array(steps.errors, mask=~scsi),
+        "driver_timeouts": pa.array(steps.timeouts, mask=~scsi),
+        "sq_head": pa.array(steps.sq_head, mask=~queue),
+        "sq_tail": pa.array(steps.sq_tail, mask=~queue),
+    }
 
 
 def bios_table(window: Lifecycles, context: Context) -> pa.Table:
@@ -64,21 +193,14 @@ def bios_table(window: Lifecycles, context: Context) -> pa.Table:
         "file_was": former_paths(bios, context),
         **path_columns(window, context),
         **held_columns(window, context),
-        "ioprio": bios.ioprio,
-        "hint": bios.hint,
         "purpose": named(
             purposes(bios, tasks, context), lambda purpose: PURPOSE_NAMES.get(Purpose(purpose))
         ),
         "cpu": nullable(bios.cpu, NO_CPU),
         "queue_time": wall_clock(context, bios.queue),
-        "queue_ns": nullable(bios.queue),
-        "getrq_ns": nullable(bios.getrq),
-        "merge_ns": nullable(bios.merge),
-        "fragments": bios.fragments,
-        "requests": bios.requests,
         "request": nullable(bios.request),
     }
-    return pa.table({name: columns[name] for name in BIO_SCHEMA.names}, schema=BIO_SCHEMA)
+    return filled(BIO_SCHEMA, bios, **columns)
 
 
 def _cgroup_names(bios: Bios, context: Context) -> dict[str, pa.Array]:
@@ -152,17 +274,14 @@ def requests_table(window: Lifecycles, context: Context) -> pa.Table:
         "sched_tag": nullable(requests.sched_tag, NO_TAG),
         "hctx": nullable(requests.hctx, NO_TAG),
         "start_time": wall_clock(context, requests.start),
-        "start_ns": nullable(requests.start),
-        "bios": requests.bios,
-        "others": requests.others,
         "absorbed_by": nullable(requests.absorbed_by),
         **driver_columns(window),
     }
-    return pa.table({name: columns[name] for name in REQUEST_SCHEMA.names}, schema=REQUEST_SCHEMA)
+    return filled(REQUEST_SCHEMA, requests, **columns)
 
 
 def _common(table: Bios | Requests, stages: Stages, context: Context, begin: I64) -> dict[str, Any]:
-    """Return the columns that bios and requests have in common, by name.
+    """Return the columns that bios and requests share and that are not their attributes, by name.
 
     begin: per row, the time (ns) from which latency counts, NEVER unknown. stages: those of the
     table's rows, which must be sorted by number. Latency is complete - begin, at least 0; null if
@@ -173,23 +292,15 @@ def _common(table: Bios | Requests, stages: Stages, context: Context, begin: I64
     ended = (begin != NEVER) & (table.complete != NEVER)
     latency = np.maximum(table.complete - begin, 0)
     return {
-        "number": table.number,
         "device": named(table.dev, context.device_name),
         "dev": named(table.dev, dev_numbers),
         "op": dictionary(*operations(context, table.opf, table.bytes)),
         "flags": named(table.opf, context.flag_names),
         "sector": pa.array(table.sector, mask=table.sector == NO_SECTOR),
-        "bytes": table.bytes,
-        "done_bytes": table.done_bytes,
-        "insert_ns": nullable(table.insert),
-        "issue_ns": nullable(table.issue),
-        "complete_ns": nullable(table.complete),
         "latency_ns": pa.array(latency, mask=~ended | table.doubtful),
         "doubtful_ns": pa.array(latency, mask=~ended | ~table.doubtful),
-        "requeues": table.requeues,
         "status": named(table.status, context.status_name),
         "certainty": named(table.certainty, lambda c: Certainty(c).name.lower()),
-        "own": table.own,
         "parent": nullable(table.parent),
         "family": nullable(table.family),
         **_stage_columns(table.number, stages, table.doubtful),

@@ -17,9 +17,9 @@ from biotrail.recorder.schema.kernel_names import OPS, RWBS_OPS
 _ADMITTED = 15
 """BT_ADMITTED, bt_judge's answer for wanted events: no reason's number, below BT_REASONS."""
 
-# C conditions on a struct bt_said: an empty write, and a request without a position.
-_EMPTY = "(!said->bytes && (!said->sector || said->sector == BT_NO_SECTOR))"
-_NOWHERE = "(said->sector == BT_NO_SECTOR || (!said->sector && !said->nr_sector))"
+# C conditions on a struct bt_event: an empty write, and a request without a position.
+_EMPTY = "(!event->bytes && (!event->sector || event->sector == BT_NO_SECTOR))"
+_NOWHERE = "(event->sector == BT_NO_SECTOR || (!event->sector && !event->nr_sector))"
 _OTHERS = {
     # An empty write with PREFLUSH is a flush, as with core; its completion has no letter for it.
     "WRITE": f"(a == 'W' && b != 'Z' && !{_EMPTY})",
@@ -65,14 +65,14 @@ def check(filters: Filters) -> None:
 def source(devices: list[DeviceFilter], filters: Filters) -> str:
     """Return the C text of the filters: three macros and two functions for bpf/bcc.h.
 
-    `devices`: empty for all. `u64 bt_judge(struct bt_said *)` returns BT_ADMITTED or why the event
+    `devices`: empty for all. `u64 bt_judge(struct bt_event *)` returns BT_ADMITTED or why the event
     is left out, as an index of REASONS: the first of device, op and sectors of which values
     are given and none matches. `int bt_wanted_source(u32 dev)` returns whether a remap from `dev`
     is wanted: from a chosen partition, or a disk chosen whole; from any without `devices`.
     BT_FILTERING is 0 where nothing is filtered, else 1; BT_BY_DEVICE is the index of "device".
     Raises ProbeError: an unknown operation.
     """
-    body = ["u64 w = said->rwbs;", "u8 a, b, c;", *_letters()]
+    body = ["u64 w = event->rwbs;", "u8 a, b, c;", *_letters()]
     for reason, condition in (
         ("device", _any(_device(d) for d in devices)),
         ("op", _any(_op(n) for n in masks(filters.ops, OPS, "--op"))),
@@ -87,7 +87,7 @@ def source(devices: list[DeviceFilter], filters: Filters) -> str:
             f"#define BT_FILTERING {filtering}",
             f"#define BT_ADMITTED {_ADMITTED}",
             f"#define BT_BY_DEVICE {REASONS.index('device')}",
-            inline("u64 bt_judge(struct bt_said *said)", [*body, "return BT_ADMITTED;"]),
+            inline("u64 bt_judge(struct bt_event *event)", [*body, "return BT_ADMITTED;"]),
             inline("int bt_wanted_source(u32 dev)", [f"return {origin};"]),
         )
     )
@@ -114,17 +114,17 @@ def _device(device: DeviceFilter) -> str:
     The event's dev is the disk's in both cases. A partition's event begins within the partition's
     sectors; an event without data (0 bytes) matches any partition of its disk.
     """
-    same_disk = f"said->dev == {device.disk}U"
+    same_disk = f"event->dev == {device.disk}U"
     if not device.part:
         return f"({same_disk})"
-    within = f"said->sector >= {device.start}ULL && said->sector < {device.end}ULL"
-    return f"({same_disk} && (!said->bytes || ({within})))"
+    within = f"event->sector >= {device.start}ULL && event->sector < {device.end}ULL"
+    return f"({same_disk} && (!event->bytes || ({within})))"
 
 
 def _op(number: int) -> str:
     """Return a C condition, in parentheses, for an event of an operation.
 
-    It is over the letters a, b and c and, for some operations, the struct `said`. `number`: the
+    It is over the letters a, b and c and, for some operations, the struct `event`. `number`: the
     operation's in kernel_names.OPS, but not DRV_OUT, which has no letters (StopIteration). The
     condition is that of _OTHERS, if the operation is there; else its letters in RWBS_OPS are
     compared, and letters behind do not matter.
@@ -142,9 +142,11 @@ def _range(first: int, last: int) -> str:
     Sectors of 512 bytes on the disk. An event without sectors matches if its position, other than
     0, lies in the range (a completion may have no data left); at position 0 it never matches.
     """
-    end = "said->sector + said->nr_sector"
-    data = f"said->sector <= {last}ULL && {end} > {first}ULL"
-    return f"(said->sector && said->sector >= {first}ULL && said->sector <= {last}ULL) || ({data})"
+    end = "event->sector + event->nr_sector"
+    data = f"event->sector <= {last}ULL && {end} > {first}ULL"
+    return (
+        f"(event->sector && event->sector >= {first}ULL && event->sector <= {last}ULL) || ({data})"
+    )
 
 
 def inline(head: str, body: Iterable[str]) -> str:

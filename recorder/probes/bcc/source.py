@@ -25,24 +25,24 @@ RINGS = "bt_rings"
 """Name of the map of rings in the C text."""
 # The call in bpf/bcc.h that writes an event's record, by letter.
 _CALLS = {
-    "Q": "on_queue(&said)",
-    "G": "on_getrq(&said)",
-    "M": "on_merge(&said, BT_M)",
-    "F": "on_merge(&said, BT_F)",
-    "X": "on_split(&said)",
-    "A": "on_remap(&said)",
-    "c": "on_bio_complete(&said)",
-    "s": "on_request(&said, BT_START)",
-    "I": "on_request(&said, BT_I)",
-    "R": "on_request(&said, BT_R)",
-    "m": "on_request(&said, BT_RQ_MERGE)",
-    "D": "on_issue(&said)",
-    "C": "on_complete(&said, BT_C)",
-    "E": "on_complete(&said, BT_E)",
-    "d": "on_done(&said)",
-    "P": "on_plug(&said)",
-    "U": "on_unplug(&said)",
-    "a": "on_rq_remap(&said)",
+    "Q": "on_queue(&event)",
+    "G": "on_getrq(&event)",
+    "M": "on_merge(&event, BT_M)",
+    "F": "on_merge(&event, BT_F)",
+    "X": "on_split(&event)",
+    "A": "on_remap(&event)",
+    "c": "on_bio_complete(&event)",
+    "s": "on_request(&event, BT_START)",
+    "I": "on_request(&event, BT_I)",
+    "R": "on_request(&event, BT_R)",
+    "m": "on_request(&event, BT_RQ_MERGE)",
+    "D": "on_issue(&event)",
+    "C": "on_complete(&event, BT_C)",
+    "E": "on_complete(&event, BT_E)",
+    "d": "on_done(&event)",
+    "P": "on_plug(&event)",
+    "U": "on_unplug(&event)",
+    "a": "on_rq_remap(&event)",
 }
 _SAID = {
     "sector": 8,
@@ -56,7 +56,7 @@ _SAID = {
     "error": 4,
     "ioprio": 2,
 }
-"""Members of struct bt_said that are copied from the field of the same name: size in bytes."""
+"""Members of struct bt_event that are copied from the field of the same name: size in bytes."""
 
 _POINTERS = ("bio", "rq", "parent", "page")
 _NEVER = (*_POINTERS, "tag", "sched_tag", "hctx", "nr_bios", "hint", "cgroup", "explicit")
@@ -167,18 +167,18 @@ def _program(letter: str, form: Format) -> str:
     """Return the C text of one event's program.
 
     It copies the fields of _SAID that the tracepoint's format has, and the letters of rwbs, to a
-    struct bt_said, and calls the letter's function in bpf/bcc.h. Without a field "bytes" that
+    struct bt_event, and calls the letter's function in bpf/bcc.h. Without a field "bytes" that
     member is nr_sector × 512; others without a field are 0. Raises ProbeError: a field of a size or
     offset that `_load` does not know.
     """
-    lines = ["struct bt_said said = {};"]
+    lines = ["struct bt_event event = {};"]
     for name, size in _SAID.items():
         if name in form.fields:
-            lines.append(f"said.{name} = {_load(form, form.fields[name], size)};")
+            lines.append(f"event.{name} = {_load(form, form.fields[name], size)};")
     if "bytes" not in form.fields:
-        lines.append("said.bytes = said.nr_sector << 9;")
+        lines.append("event.bytes = event.nr_sector << 9;")
     if "rwbs" in form.fields:
-        lines.append(f"said.rwbs = {_letters(form, form.fields['rwbs'])};")
+        lines.append(f"event.rwbs = {_letters(form, form.fields['rwbs'])};")
     body = "\n".join(f"\t{line}" for line in lines)
     return f"int {program_name(letter)}(void *ctx)\n{{\n{body}\n\treturn {_CALLS[letter]};\n}}\n"
 

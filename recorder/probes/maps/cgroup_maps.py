@@ -14,10 +14,10 @@ from biotrail.recorder.host import cgroups
 from biotrail.recorder.probes.kernel.libbpf import BpfObject
 from biotrail.recorder.probes.rings.entries import EntryRing, entry_type
 from biotrail.recorder.schema import shared
-from biotrail.recorder.schema.limits import TOLD_BYTES
+from biotrail.recorder.schema.limits import CGROUP_RING_BYTES
 
 TRACEPOINT = "cgroup_mkdir"
-"""Whose program tells of cgroups that are made."""
+"""Whose program sends the paths of cgroups that are made."""
 _PROGRAM = "bt_cgroup_made"
 MAX_NAMED = 4096
 """Cgroups with a name that is asked for which can be recorded at once."""
@@ -27,19 +27,19 @@ _SALT_SHIFT = 44
 _ONE = ctypes.c_uint64(1)
 
 
-class ToldCgroup(NamedTuple):
-    """A cgroup that the programs told of."""
+class CgroupPath(NamedTuple):
+    """The path of a cgroup, as the programs sent it."""
 
     cgroup: int
     """Its id."""
     path: str | None
-    """From the root of its hierarchy; None: too long to be told."""
+    """From the root of its hierarchy; None: too long to be sent."""
 
 
-class _Told(ctypes.Structure):
-    """`struct bt_cgroup_told`."""
+class _CgroupEntry(ctypes.Structure):
+    """`struct bt_cgroup_path`."""
 
-    _fields_ = shared.fields(shared.CGROUP_TOLD)
+    _fields_ = shared.fields(shared.CGROUP_PATH)
 
 
 class _Salt(ctypes.Structure):
@@ -48,60 +48,60 @@ class _Salt(ctypes.Structure):
     _fields_ = (("salt", ctypes.c_uint64),)
 
 
-class ToldRing(EntryRing):
-    """The ring `bt_told_ring`."""
+class CgroupRing(EntryRing):
+    """The ring `bt_cgroup_ring`."""
 
-    entry = entry_type(np.dtype(_Told))  # type: ignore[arg-type]
+    entry = entry_type(np.dtype(_CgroupEntry))  # type: ignore[arg-type]
 
 
 class CgroupMaps:
     """These maps of one object."""
 
-    def __init__(self, bpf: BpfObject, filters: Filters, *, tells: bool, made: bool) -> None:
+    def __init__(self, bpf: BpfObject, filters: Filters, *, reports: bool, made: bool) -> None:
         """Look up the cgroups that are chosen by path, and size the maps, before loading.
 
-        tells: what the programs tell is read. made: of cgroups that are made, too. Raises
-        ProbeError: a cgroup that does not exist, or cannot be charged.
+        reports: the programs' paths of cgroups are read. made: of cgroups that are made, too.
+        Raises ProbeError: a cgroup that does not exist, or cannot be charged.
         """
         where = cgroups.hierarchy() if filters.cgroups else None
         self._chosen = [cgroup_id(path, where) for path in filters.cgroups]
         self._bpf = bpf
-        self._ring: ToldRing | None = None
+        self._ring: CgroupRing | None = None
         self._changes = 0
         self._lock = threading.Lock()
         many = len(self._chosen) + (MAX_NAMED if filters.named else 0)
         bpf.set_map_size(_WANTED, 8, max(1, many))
-        self._tells, self._made = tells, tells and made
-        if not tells:
-            bpf.set_map_size("bt_told", 8, 1)
-            bpf.set_map_size("bt_told_ring", 0, mmap.PAGESIZE)
+        self._reports, self._made = reports, reports and made
+        if not reports:
+            bpf.set_map_size("bt_cgroups_sent", 8, 1)
+            bpf.set_map_size("bt_cgroup_ring", 0, mmap.PAGESIZE)
         bpf.set_autoload(_PROGRAM, self._made)
 
     def open(self) -> None:
-        """List the chosen cgroups, once loaded, and map what is told. Raises ProbeError."""
+        """List the chosen cgroups, once loaded, and map the ring. Raises ProbeError."""
         for number in self._chosen:
             self._bpf.put(_WANTED, ctypes.c_uint64(number), _ONE)
-        if self._tells:
-            self._ring = ToldRing.map(self._bpf.map_fd("bt_told_ring"), TOLD_BYTES)
+        if self._reports:
+            self._ring = CgroupRing.map(self._bpf.map_fd("bt_cgroup_ring"), CGROUP_RING_BYTES)
 
     def attach(self) -> None:
-        """Have the programs tell of cgroups that are made from now on. Raises RefusedError."""
+        """Have the programs report cgroups that are made from now on. Raises RefusedError."""
         if self._made:
             self._bpf.attach(_PROGRAM)
 
     @property
     def descriptor(self) -> int | None:
-        """Readable when the programs have told of a cgroup; None: they do not."""
-        return None if self._ring is None else self._bpf.map_fd("bt_told_ring")
+        """Readable when the programs have sent a path; None: they send none."""
+        return None if self._ring is None else self._bpf.map_fd("bt_cgroup_ring")
 
-    def told(self) -> list[ToldCgroup]:
-        """Return the cgroups that the programs told of since the last call, in their order."""
+    def new_cgroups(self) -> list[CgroupPath]:
+        """Return the paths that the programs sent since the last call, in their order."""
         if self._ring is None:
             return []
         return [
-            ToldCgroup(int(one["cgroup"]), _path(one["names"][: one["bytes"]].tobytes()))
+            CgroupPath(int(one["cgroup"]), _path(one["names"][: one["bytes"]].tobytes()))
             if one["whole"]
-            else ToldCgroup(int(one["cgroup"]), None)
+            else CgroupPath(int(one["cgroup"]), None)
             for one in self._ring.take()
         ]
 

@@ -116,7 +116,7 @@ def set_filters(
     )
     bpf.set_initial_value(".rodata.sites", made)
     bpf.set_map_size("bt_ids", 8, max(1, len(_ids(filters))))
-    return CgroupMaps(bpf, filters, tells=bool(filters.named), made=tells_made)
+    return CgroupMaps(bpf, filters, reports=bool(filters.named), made=tells_made)
 
 
 def fill_ids(bpf: BpfObject, filters: Filters) -> None:

@@ -176,7 +176,7 @@ class FollowMaps:
             self._forget(int(slot))
 
     def _forget(self, slot: int) -> None:
-        """End the life in a slot, as bt_death in bpf/objects.h does."""
+        """End the life in a slot, as bt_end_life in bpf/objects.h does."""
         life = self._lives[slot]
         key, value = ctypes.c_uint64(int(life["object"])), ctypes.c_uint32(0)
         fd, library = self._bpf.map_fd("bt_objects"), load_library()

@@ -21,7 +21,7 @@ from biotrail.recorder.probes.sites.follow_options import FollowOptions
 from biotrail.recorder.schema.errors import OutputError, ProbeError
 from biotrail.recorder.schema.records import PATH_PARTS, Kind
 from biotrail.recorder.session.session import Status
-from biotrail.text.record.following import followed_lines
+from biotrail.text.record.closing import followed_lines
 from tests.support.cli_runner import Cli
 from tests.support.fake_recorder import Recorder, summary
 

@@ -17,7 +17,10 @@ from tests.support.paths import ROOT
 
 # What documents say exists: commands with the options and values there, and where links lead.
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+    *sorted((ROOT / "docs").glob("*.md")),
+]
 _COMMAND = re.compile(r"^(?:\$ )?(?:ssh host )?(?:sudo )?(?:\S*/)?biotrail (?P<words>[a-z].*)$")
 _NOT_ITS_OWN = re.compile(r"\s{2,}\S.*$|\s+[|>&].*$|\s+#.*$")
 """What stands behind a command on its line: words about it, pipes, comments."""
@@ -26,11 +29,33 @@ _FROM_THE_SHELL = re.compile(r"\$\([^)]*\)")
 _LINK = re.compile(r"\]\((?P<file>[^)#:\s]*)(?:#(?P<place>[^)\s]+))?\)")
 _HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 
+_CODE = re.compile(r"`([^`\n]+)`")
+_PATH = re.compile(
+    r"(?<![\w./~-])(?:benchmarks|bpf|converters|docs|recorder|scripts|share|tests"
+    r"|biotrail/(?:cli|text|bpf|recorder|converters))/[\w./*-]*"
+)
+_MODULES_OF = re.compile(r"^\| module of `(?P<folder>[\w/]+)` \|")
+"""The head of a table whose first column has modules, by their names below a folder."""
+
 
 def places(page: Path) -> set[str]:
     """The headings of a page, as links name them."""
     heads = _HEADING.findall(page.read_text(encoding="utf-8"))
     return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+def files(text: str) -> Iterator[str]:
+    """Paths of the tree that a page names in code, and modules in the first column of a table."""
+    for code in _CODE.findall(text):
+        for path in _PATH.findall(code):
+            yield path.rstrip("./")
+    folder = ""
+    for line in text.splitlines():
+        head = _MODULES_OF.match(line)
+        folder = head["folder"] if head else folder * line.startswith("|")
+        if folder and not head:
+            for name in _CODE.findall(line.split("|")[1]):
+                yield f"{folder.rstrip('/')}/{name.rstrip('/')}"
 
 
 def blocks(text: str) -> Iterator[str]:
@@ -105,6 +130,27 @@ def test_links_lead_somewhere(page: Path) -> None:
         target = page.parent / link["file"] if link["file"] else page
         assert target.exists(), link[0]
         assert link["place"] is None or link["place"] in places(target), link[0]
+
+
+@pytest.mark.parametrize("page", PAGES[3:], ids=lambda page: page.name)
+def test_a_page_says_for_whom_it_is(page: Path) -> None:
+    # GIVEN a page / WHEN its first paragraph is read / THEN it names the readers
+    text = page.read_text(encoding="utf-8")
+    assert re.match(r"(<!--[^\n]+\n)?# [^\n]+\n\nFor ", text)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_files_are_there(page: Path) -> None:
+    # GIVEN a page / WHEN files and modules that it names are looked for / THEN each is there
+    for path in files(page.read_text(encoding="utf-8")):
+        assert any(ROOT.glob(path)) or any(ROOT.glob(f"{path}.py")), path
+
+
+def test_files_are_found() -> None:
+    # GIVEN names of files as pages have them / THEN these are what is looked for
+    table = "| module of `converters/` | holds |\n|---|---|\n| `match/rules` | `no` |"
+    found = ["tests/unit", "converters", "converters/match/rules"]
+    assert list(files(f"`tests/unit/`\n\n{table}")) == found
 
 
 # share/ holds a man page for each command and shell completions, all of them up to date.

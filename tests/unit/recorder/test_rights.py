@@ -22,7 +22,7 @@ from biotrail.recorder.probes import capability
 from biotrail.recorder.probes.kernel import run_stats, tracefs
 from biotrail.recorder.probes.maps.stack_maps import Stacks
 from biotrail.recorder.rights import capabilities, helpers, priority, rights
-from biotrail.recorder.rights.priority import FILLED, LONG_NS, Urgency
+from biotrail.recorder.rights.priority import FILLED, LONG_NS, RealtimeBoost
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.session import rights_kept
 from biotrail.recorder.session.session import RecordOptions
@@ -142,18 +142,18 @@ HURRY = """
 import os
 from biotrail.recorder.probes.backend import Capabilities
 from biotrail.recorder.session import rights_kept
-from biotrail.recorder.rights.priority import Urgency
+from biotrail.recorder.rights.priority import RealtimeBoost
 from biotrail.recorder.session.session_types import RecordOptions
 class Probes:
     capabilities = Capabilities("core")
     def programs(self):
         return []
 kept, warning = rights_kept.reduce(RecordOptions("t", [], None), Probes())
-urgency = Urgency()
-urgency.add_thread()
-urgency.adapt(1.0)
+boost = RealtimeBoost()
+boost.add_thread()
+boost.adapt(1.0)
 first = os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK
-urgency.relax()
+boost.relax()
 second = os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK
 print(kept, warning, first == os.SCHED_RR, second == os.SCHED_OTHER)
 """
@@ -383,8 +383,8 @@ def test_a_ring_that_fills_makes_it_hurry_until_it_was_emptier_for_long() -> Non
 
     def work() -> list[object]:
         clock = Clock()
-        urgency = Urgency(clock)
-        urgency.add_thread()
+        boost = RealtimeBoost(clock)
+        boost.add_thread()
         told = []
         for fill, now in (
             (0.0, 1),
@@ -395,9 +395,9 @@ def test_a_ring_that_fills_makes_it_hurry_until_it_was_emptier_for_long() -> Non
             (0.0, LONG_NS + 5),
         ):
             clock.now = now
-            urgency.adapt(fill)
+            boost.adapt(fill)
             told.append(policy())
-        return [*told, urgency.times]
+        return [*told, boost.times]
 
     other, hurried = os.SCHED_OTHER, os.SCHED_RR
     assert in_a_thread(work) == [other, hurried, hurried, hurried, hurried, other, 1]
@@ -407,9 +407,9 @@ def test_a_command_does_not_inherit_the_hurry() -> None:
     """GIVEN a thread that hurries WHEN it starts a command THEN that is scheduled as usual."""
 
     def work() -> list[object]:
-        urgency = Urgency()
-        urgency.add_thread()
-        urgency.adapt(1.0)
+        boost = RealtimeBoost()
+        boost.add_thread()
+        boost.adapt(1.0)
         done = subprocess.run(
             [sys.executable, "-c", TOLD], capture_output=True, text=True, check=True
         )
@@ -427,11 +427,11 @@ def test_without_the_right_it_goes_on_as_it_is(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(os, "sched_setscheduler", refuse)
 
     def work() -> list[object]:
-        urgency = Urgency()
-        urgency.add_thread()
-        urgency.adapt(1.0)
-        urgency.relax()
-        return [policy(), urgency.times]
+        boost = RealtimeBoost()
+        boost.add_thread()
+        boost.adapt(1.0)
+        boost.relax()
+        return [policy(), boost.times]
 
     assert in_a_thread(work) == [os.SCHED_OTHER, 1]
 

@@ -2,16 +2,237 @@
 """The calls that waited most, by process: for what, and what others did meanwhile."""
 
 from collections import Counter
+from dataclasses import dataclass, replace
 
-from biotrail.converters.analysis.distributions.keys_process import ProcessNames
-from biotrail.converters.analysis.report.calls.groups import CallsByGroup
-from biotrail.converters.analysis.report.calls.meanwhile import Meanwhile
+import numpy as np
+
+from biotrail.converters.analysis.distributions.keys import RECORDER, ByWriter, ProcessNames
+from biotrail.converters.analysis.distributions.samples import of_bios
+from biotrail.converters.analysis.distributions.sums import sum_by
+from biotrail.converters.analysis.report.calls.calls import CallsByGroup
 from biotrail.converters.analysis.report.calls.waits import WaitsByReason
-from biotrail.converters.analysis.report.tree import Caller, CallerWait, CallReport, Who
+from biotrail.converters.analysis.report.tree import (
+    Beside,
+    Caller,
+    CallerWait,
+    CallReport,
+    Party,
+    Who,
+)
 from biotrail.converters.calls.reason_rules import WAIT_REASON_NAMES, WaitReason
 from biotrail.converters.events.context import Context
-from biotrail.converters.events.tables import Lifecycles
-from biotrail.recorder.schema.syscalls import KERNEL_THREAD, shown_name
+from biotrail.converters.events.tables import (
+    FAR,
+    I64,
+    NEVER,
+    OP_MASK,
+    U32,
+    Bios,
+    Lifecycles,
+    Table,
+    WaitCause,
+)
+from biotrail.converters.lifecycles.operations import transferred
+from biotrail.recorder.schema.syscalls import KERNEL_THREAD, REAPING_CALLS, numbers, shown_name
+
+# Whose I/O devices had while a process's calls waited, for I/O or for who does it.
+#
+# That something was in flight beside a wait does not say that it caused it: `analysis/blame` does.
+
+KEPT_NS = 10_000_000_000
+"""Bios that ended so long before a window's end are kept for waits that end later."""
+MOST_KEPT = 1 << 17
+MOST_COLUMNS = 24
+"""Parties of a window, by device and operation, that are told apart: those with most time."""
+_RECORDER = (1 << 24) - 1
+"""Code of who does the recording's own I/O; those of others are less."""
+_COMMITS = "jbd2/"
+"""Beginning of the names of threads that commit journals."""
+
+
+@dataclass
+class _Flight(Table):
+    """One row per bio."""
+
+    begin: I64
+    end: I64
+    """FAR: in flight."""
+    dev: U32
+    op: U32
+    who: I64
+    """Code of ByWriter."""
+    bytes: I64
+
+
+class Meanwhile:
+    """Adds up what devices did during waits, window after window, in the log's order."""
+
+    def __init__(self, context: Context) -> None:
+        """Start without waits. context: the log's."""
+        self._context = context
+        self._writer = ByWriter(context)
+        self._reaping = numbers(REAPING_CALLS, context.machine)
+        self._kept: _Flight | None = None
+        self._sums: dict[tuple[int, int, int, int], list[int]] = {}
+        """(process that waited, dev, operation, code of ByWriter) → ns in flight, bytes."""
+        self._waited: Counter[int] = Counter()
+        self._carried: Counter[tuple[int, int]] = Counter()
+        """(dev, code of ByWriter) → bytes that threads which commit journals wrote of others."""
+
+    def add(self, window: Lifecycles) -> None:
+        """Add the waits that ended in the log's next window."""
+        path = window.path
+        if path is None:
+            return
+        ended = self._flights(window, carries=True)
+        still = replace(window, bios=window.open_bios, path=replace(path, bios=path.open_bios))
+        known = [ended] if self._kept is None else [self._kept, ended]
+        flights = _Flight.concatenate([*known, self._flights(still, carries=False)])
+        closed = _Flight.concatenate(known)
+        recent = np.flatnonzero(closed.end > window.end - KEPT_NS)
+        self._kept = closed.take(recent[-MOST_KEPT:])
+        waits = path.waits
+        rows = np.flatnonzero(
+            (waits.cause != WaitCause.OTHERWISE)
+            & ~np.isin(waits.number, self._reaping)
+            & (waits.number != KERNEL_THREAD)
+            & (waits.task >= 0)
+            & ~waits.own
+            & (waits.woken > waits.out)
+        )
+        calls = path.calls  # those that reap wait for a ring, which is no recorded wait
+        reaps = np.flatnonzero(
+            np.isin(calls.number, self._reaping)
+            & ~calls.foreign
+            & (calls.own_io + calls.other_io > 0)
+            & (calls.task >= 0)
+            & (calls.entry != NEVER)
+            & calls.timed
+        )
+        if not len(rows) and not len(reaps):
+            return
+        task = np.concatenate([waits.task[rows], calls.task[reaps]])
+        process = window.tasks.tgid[task].astype(np.int64)
+        begin = np.concatenate([waits.out[rows], calls.entry[reaps]])
+        end = np.concatenate([waits.woken[rows], calls.exit[reaps]])
+        self._add_waits(process, begin, end, flights)
+
+    def _flights(self, window: Lifecycles, *, carries: bool) -> _Flight:
+        """Return the window's bios, also those of the recording.
+
+        carries: note what the threads that commit journals wrote.
+        """
+        if carries:
+            window = window.with_own()
+        bios = window.bios
+        none = window.bio_stages.take(np.zeros(0, dtype=np.int64))
+        who = self._writer.codes(window, of_bios(bios, none, self._context))
+        size = transferred(self._context, bios.opf, bios.bytes)
+        if carries:
+            self._carry(window, who, size)
+        who = np.where(bios.own, _RECORDER, who)
+        kept = bios.queue != NEVER
+        end = np.where(bios.complete == NEVER, FAR, bios.complete)
+        op = (bios.opf & OP_MASK).astype(np.uint32)
+        return _Flight(bios.queue, end, bios.dev, op, who, size).take(kept)
+
+    def _carry(self, window: Lifecycles, who: I64, size: I64) -> None:
+        """Note whose data the threads that commit journals wrote: the window's bios."""
+        bios: Bios = window.bios
+        names = window.tasks.comm
+        commits = np.array([str(one).startswith(_COMMITS) for one in names], dtype=np.bool_)
+        if not commits.any():
+            return
+        rows = np.flatnonzero(bios.task >= 0)
+        for row in rows[commits[bios.task[rows]]].tolist():
+            self._carried[(int(bios.dev[row]), int(who[row]))] += int(size[row])
+
+    def _add_waits(self, process: I64, out: I64, woken: I64, flights: _Flight) -> None:
+        """Add waits of processes, (n,) each."""
+        pids, place = np.unique(process, return_inverse=True)
+        place = place.astype(np.int64)
+        lasted = sum_by(place, woken - out, len(pids)).tolist()
+        self._waited.update(dict(zip(pids.tolist(), lasted, strict=True)))
+        touched = (flights.end > out.min()) & (flights.begin < woken.max())
+        flights = flights.take(touched)
+        if not len(flights):
+            return
+        keys = flights.dev.astype(np.int64) << 32 | flights.op.astype(np.int64) << 24 | flights.who
+        columns, at = np.unique(keys, return_inverse=True)
+        span = np.minimum(flights.end, woken.max()) - np.maximum(flights.begin, out.min())
+        most = np.argsort(-sum_by(at.astype(np.int64), span, len(columns)), kind="stable")
+        for column in most[:MOST_COLUMNS].tolist():
+            one = flights.take(at == column)
+            flown = _integral(one.begin, one.end, woken) - _integral(one.begin, one.end, out)
+            done = _until(one.end, one.bytes, woken) - _until(one.end, one.bytes, out)
+            flown, done = (sum_by(place, of, len(pids)) for of in (flown, done))
+            key = int(columns[column])
+            dev, op, who = key >> 32, key >> 24 & 0xFF, key & 0xFFFFFF
+            for pid, ns, size in zip(pids.tolist(), flown.tolist(), done.tolist(), strict=True):
+                sums = self._sums.setdefault((pid, dev, op, who), [0, 0])
+                sums[0] += ns
+                sums[1] += size
+
+    def of(self, pid: int) -> list[Beside]:
+        """Return what was in flight while calls of a process waited, the most first.
+
+        Without what threads that commit journals write for themselves, which is the commit.
+        """
+        found: dict[Party, Beside] = {}
+        for (of, dev, op, who), (ns, size) in self._sums.items():
+            if of != pid or not ns:
+                continue
+            party = self._party(dev, who, self._context.op_name(op))
+            if (party.process or "").startswith(_COMMITS):
+                continue
+            one = found.setdefault(party, Beside(party, 0.0, 0))
+            one.mean += ns / max(self._waited[pid], 1)
+            one.bytes += size
+        return sorted(found.values(), key=lambda one: -one.mean)
+
+    def carried(self) -> dict[Party, int]:
+        """Return how many bytes of files' data of whom threads that commit journals wrote."""
+        found: Counter[Party] = Counter()
+        for (dev, who), size in self._carried.items():
+            party = self._party(dev, who, "write")
+            if party.process is not None and not party.process.startswith(_COMMITS):
+                found[party] += size
+        return dict(found)
+
+    def _party(self, dev: int, who: int, operation: str) -> Party:
+        if who == _RECORDER:
+            device = self._context.device_name(dev)
+            return Party(device=device, operation=operation, process=RECORDER, pid=None, title=None)
+        name = self._writer.name(who)
+        return Party(
+            device=self._context.device_name(dev),
+            operation=operation,
+            process=None if name["process"] is None else str(name["process"]),
+            pid=None if name["pid"] is None else int(name["pid"]),
+            title=None if name["title"] is None else str(name["title"]),
+        )
+
+
+def _integral(begin: I64, end: I64, times: I64) -> I64:
+    """Return, for each time (m,), the ns for which I/Os (n,) were in flight until then, summed."""
+    origin = begin.min()
+    return _elapsed(begin - origin, times - origin) - _elapsed(end - origin, times - origin)
+
+
+def _elapsed(since: I64, times: I64) -> I64:
+    """Return, for each time, the sum of what passed since those of `since` that are before it."""
+    ordered = np.sort(since)
+    sums = np.concatenate([[0], np.cumsum(np.minimum(ordered, times.max(initial=0)))])
+    count = np.searchsorted(ordered, times, side="right")
+    return np.asarray(count * times - sums[count], dtype=np.int64)
+
+
+def _until(at: I64, size: I64, times: I64) -> I64:
+    """Return, for each time (m,), the sum of the sizes (n,) with `at` not after it."""
+    order = np.argsort(at)
+    sums = np.concatenate([[0], np.cumsum(size[order])])
+    return np.asarray(sums[np.searchsorted(at[order], times, side="right")], dtype=np.int64)
+
 
 MOST = 10
 _WORKERS = shown_name(KERNEL_THREAD, False, "")

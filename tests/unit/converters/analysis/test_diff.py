@@ -18,14 +18,23 @@ import numpy as np
 import pytest
 
 from biotrail.cli.children import alternating
-from biotrail.converters.analysis.diff.bootstrap import Resampling, interval
 from biotrail.converters.analysis.diff.diff import Comparison
+from biotrail.converters.analysis.diff.figures import Resampling, interval
 from biotrail.converters.analysis.diff.options import options_of
-from biotrail.converters.analysis.diff.pooled import pooled
-from biotrail.converters.analysis.diff.runs import EQUAL, TOO_FEW_RUNS, A, B, Design, Run, mark
-from biotrail.converters.analysis.diff.student import student_t, t_beyond
+from biotrail.converters.analysis.diff.runs import (
+    EQUAL,
+    TOO_FEW_RUNS,
+    A,
+    B,
+    Design,
+    Run,
+    mark,
+    student_t,
+    t_beyond,
+)
+from biotrail.converters.analysis.diff.side import pooled
 from biotrail.converters.analysis.diff.tree import CallDiff, Diff, Figure
-from biotrail.converters.analysis.distributions.blocks import (
+from biotrail.converters.analysis.distributions.slots import (
     LEAST_SLOTS,
     MOST_SLOTS,
     Recording,

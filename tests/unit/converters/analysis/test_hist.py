@@ -16,12 +16,14 @@ from hypothesis import strategies as st
 from biotrail.converters.analysis.choosing.choosing import Choice
 from biotrail.converters.analysis.distributions import depth, samples, sketch, sums
 from biotrail.converters.analysis.distributions.depth import Depth, Span
-from biotrail.converters.analysis.distributions.distribution import Distribution, Measure, Question
-from biotrail.converters.analysis.distributions.histogram import (
+from biotrail.converters.analysis.distributions.distribution import (
     MOST_COLUMNS,
     Columns,
+    Distribution,
     HeatMap,
     Histogram,
+    Measure,
+    Question,
     Scale,
 )
 from biotrail.converters.analysis.distributions.sketch import (

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from biotrail.converters.analysis.report.calls import groups as call_groups
-from biotrail.converters.analysis.report.calls.groups import CallsByGroup
+from biotrail.converters.analysis.report.calls import calls as calls_of_log
+from biotrail.converters.analysis.report.calls.calls import CallsByGroup
 from biotrail.converters.analysis.report.report import Reporter
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.records import STATE_IO_WAIT
@@ -202,7 +202,7 @@ def test_calls_by_group_can_be_reported_again(
     for window in trace.lifecycles():
         calls.add(window)
     one = min(code for code, _ in calls._figures)
-    monkeypatch.setattr(call_groups, "canonical", lambda _key, _code: one)
+    monkeypatch.setattr(calls_of_log, "canonical", lambda _key, _code: one)
     # WHEN they are reported twice  THEN the figures are the same
     assert calls.reports() == calls.reports()
 

@@ -16,11 +16,15 @@ import numpy as np
 import pytest
 
 from biotrail.converters.analysis.choosing.choosing import Choice
-from biotrail.converters.analysis.choosing.excerpt import around, excerpt
-from biotrail.converters.analysis.slow.before import MOST_BEFORE, Before, Neighbour
+from biotrail.converters.analysis.choosing.select import around, excerpt
 from biotrail.converters.analysis.slow.io_details import IO
 from biotrail.converters.analysis.slow.slow import Slowest, SlowIO, Wanted
-from biotrail.converters.analysis.slow.surroundings import Neighbourhood
+from biotrail.converters.analysis.slow.surroundings import (
+    MOST_BEFORE,
+    Before,
+    Neighbour,
+    Neighbourhood,
+)
 from biotrail.converters.events.tables import NEVER, Bios, Lifecycles, Tasks
 from biotrail.converters.lifecycles.result import Result
 from biotrail.converters.outputs.perfetto.convert import convert

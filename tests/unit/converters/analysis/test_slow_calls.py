@@ -8,8 +8,13 @@ from typing import Any
 import pytest
 
 from biotrail.converters.analysis.live.calls import CallsOfStretch
-from biotrail.converters.analysis.slow.call_details import state_name
-from biotrail.converters.analysis.slow.calls import MOST_BIOS, MOST_WAITS, SlowestCalls, WantedCalls
+from biotrail.converters.analysis.slow.calls import (
+    MOST_BIOS,
+    MOST_WAITS,
+    SlowestCalls,
+    WantedCalls,
+    state_name,
+)
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.records import Kind
 from tests.support.cli_runner import Cli

@@ -22,7 +22,8 @@ SEEDS = (
 )
 """Histories that were wrong before, or otherwise in other windows."""
 FRESH = range(930_000, 930_060)
-FEW = range(930_000, 930_008)
+FEW = (*range(930_000, 930_008), 973_437)
+"""The last: a thread's name is told after its I/O."""
 
 
 @pytest.mark.parametrize("seed", [*SEEDS, *FRESH])

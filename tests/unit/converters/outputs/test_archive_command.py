@@ -320,7 +320,7 @@ BAD = {
     "half": "is a part of an archive only",
     "empty": "is empty",
     "foreign": "is a Parquet file, but no archive of events",
-    "newer": "is an archive of format 2",
+    "newer": "is an archive of format 3",
     "account": "fails its checksum",
     "rewritten": "row groups",
 }
@@ -337,7 +337,7 @@ def spoil(path: Path, how: str) -> None:
         file = pq.ParquetFile(path)
         facts = dict(file.metadata.metadata)
         if how == "newer":
-            facts[b"biotrail.format"] = b"2"
+            facts[b"biotrail.format"] = b"3"
         elif how == "account":
             facts[b"biotrail.account"] += b" "
         table = file.read()

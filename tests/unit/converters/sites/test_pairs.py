@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from biotrail.converters.analysis.diff.diff import Comparison
-from biotrail.converters.analysis.diff.pooled import pooled
-from biotrail.converters.analysis.distributions.blocks import read_slots
+from biotrail.converters.analysis.diff.side import pooled
+from biotrail.converters.analysis.distributions.slots import read_slots
 from biotrail.converters.analysis.report import pairs as figures
 from biotrail.converters.analysis.report.report import make_report
 from biotrail.converters.events.context import Context

@@ -54,7 +54,6 @@ def test_root_follows_nobody_elses_links(theirs: Path) -> None:
     # WHEN root writes there in any way
     target = theirs / "logs" / "x.json"
     ways = (
-        lambda: output.create(target, force=True),
         lambda: output.replacing(target, force=True).__enter__(),
         lambda: output.replacing_directory(target, force=True, marker="*").__enter__(),
         lambda: output.adding_to_directory(target, force=True, marker="*").__enter__(),
@@ -93,7 +92,7 @@ def test_a_loop_of_links_ends(theirs: Path) -> None:
     (theirs / "one").symlink_to("two")
     (theirs / "two").symlink_to("one")
     with pytest.raises(OutputError, match="symbolic links"):
-        output.create(theirs / "one" / "x")
+        output.NewFile(theirs / "one" / "x")
 
 
 def test_paths_by_descriptor_are_followed(theirs: Path) -> None:
@@ -115,7 +114,9 @@ def test_honest_directories_work(theirs: Path, way: str) -> None:
     # GIVEN a directory of a service user, as it is, sticky as /tmp, or open to everybody
     theirs.chmod({"named": 0o755, "sticky": 0o1777, "open to all": 0o777}[way])
     # WHEN files and directories are written there THEN they are
-    output.create(theirs / "log").close()
+    made = output.NewFile(theirs / "log")
+    made.publish()
+    made.close()
     with output.replacing(theirs / "page") as stream:
         stream.write(b"x")
     with output.replacing_directory(theirs / "otf2", marker="a") as part:
@@ -468,7 +469,8 @@ def test_a_nonsense_sudo_environment_leaves_the_file_to_the_recorder(
     monkeypatch.setenv("SUDO_UID", uid)
     monkeypatch.setenv("SUDO_GID", gid)
     # WHEN a file is made THEN it is there, and its maker's
-    output.create(tmp_path / "log").close()
+    with output.replacing(tmp_path / "log"):
+        pass
     assert (tmp_path / "log").stat().st_uid == os.geteuid()
 
 
@@ -485,7 +487,7 @@ def test_a_file_that_cannot_be_given_away_is_not_left_behind(
     monkeypatch.setenv("SUDO_GID", "70001")
     # WHEN a file is to be made THEN one message says so, and nothing is left
     with pytest.raises(OutputError, match=r"log to the user who called sudo .*70000.*unset"):
-        output.create(tmp_path / "log")
+        output.NewFile(tmp_path / "log")
     assert os.listdir(tmp_path) == []
 
 
@@ -497,8 +499,10 @@ def test_a_new_file_is_private_whatever_the_umask(tmp_path: Path) -> None:
     old = os.umask(0o777)
     try:
         # WHEN a file is created
-        with output.create(tmp_path / "log") as stream:
-            stream.write(b"x")
+        made = output.NewFile(tmp_path / "log")
+        made.stream.write(b"x")
+        made.publish()
+        made.close()
     finally:
         os.umask(old)
     # THEN its owner alone may read and write it
@@ -512,7 +516,7 @@ def test_an_existing_file_is_kept_without_force(tmp_path: Path) -> None:
     path.write_bytes(b"old")
     # WHEN it is to be created THEN the error names it and the remedy, and it is as it was
     with pytest.raises(OutputError, match=r"log already exists.*--force"):
-        output.create(path)
+        output.NewFile(path)
     assert path.read_bytes() == b"old"
 
 
@@ -521,11 +525,41 @@ def test_force_replaces_the_name_and_not_the_file(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_bytes(b"old")
     with path.open("rb") as reader:
-        # WHEN it is replaced by force
-        output.create(path, force=True).close()
-        # THEN the reader keeps what it had, and the name leads to the new, empty one
+        # WHEN it is to be replaced by force  THEN it has its name until the new file gets it
+        made = output.NewFile(path, force=True)
+        assert path.read_bytes() == b"old"
+        made.publish()
+        made.close()
+        # AND the reader keeps what it had, and the name leads to the new, empty one
         assert reader.read() == b"old"
     assert path.read_bytes() == b""
+    assert os.listdir(tmp_path) == ["log"]
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_discarded_file_leaves_nothing(tmp_path: Path, force: bool) -> None:
+    # GIVEN a new file, without a name and with it
+    for published in (False, True):
+        made = output.NewFile(tmp_path / "log", force=force)
+        if published:
+            made.publish()
+        # WHEN it is discarded THEN the directory is as it was
+        made.discard()
+        made.close()
+        assert os.listdir(tmp_path) == []
+
+
+def test_a_name_that_another_file_took_stays_its(tmp_path: Path) -> None:
+    # GIVEN a new file whose name another program takes
+    made = output.NewFile(tmp_path / "log")
+    (tmp_path / "log").write_bytes(b"theirs")
+    # WHEN it is to get the name THEN that is refused, also when it goes
+    with pytest.raises(OutputError, match=r"log already exists.*--force"):
+        made.publish()
+    made.discard()
+    made.close()
+    assert os.listdir(tmp_path) == ["log"]
+    assert (tmp_path / "log").read_bytes() == b"theirs"
 
 
 @pytest.mark.parametrize("force", [False, True])
@@ -543,7 +577,7 @@ def test_what_is_no_regular_file_is_never_replaced(tmp_path: Path, kind: str, fo
         path.symlink_to(target)
     # WHEN a file is to be created there THEN it is refused, and nothing was followed
     with pytest.raises(OutputError, match="no regular file"):
-        output.create(path, force=force)
+        output.NewFile(path, force=force)
     assert os.path.lexists(path)
     assert not target.exists() or target.read_bytes() == b"precious"
 
@@ -551,14 +585,14 @@ def test_what_is_no_regular_file_is_never_replaced(tmp_path: Path, kind: str, fo
 def test_a_missing_directory_is_named(tmp_path: Path) -> None:
     # GIVEN no directory WHEN a file is to be created in it THEN the error says so
     with pytest.raises(OutputError, match=r"no/log.*directory does not exist"):
-        output.create(tmp_path / "no" / "log")
+        output.NewFile(tmp_path / "no" / "log")
 
 
 @pytest.mark.parametrize("url", ["s3://bucket/log", Path("s3://bucket/log")])
 def test_a_url_is_named_as_one(url: str | Path) -> None:
     # GIVEN a URL, also one taken for a path  WHEN it is written to
     with pytest.raises(OutputError) as failed:
-        output.create(url)
+        output.NewFile(url)
     # THEN the message says that it is none of this machine's files
     assert "it is a URL" in str(failed.value)
     assert "--to URL" in str(failed.value)
@@ -571,7 +605,8 @@ def test_sudo_gives_the_file_to_its_caller(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("SUDO_UID", "1234")
     monkeypatch.setenv("SUDO_GID", "2345")
     # WHEN a file and a directory are written
-    output.create(tmp_path / "log").close()
+    with output.replacing(tmp_path / "log"):
+        pass
     with output.replacing_directory(tmp_path / "archive", marker="a.otf2") as directory:
         (directory / "a.otf2").write_bytes(b"x")
     # THEN they belong to the user who called sudo

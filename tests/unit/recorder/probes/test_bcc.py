@@ -349,10 +349,10 @@ def test_fields_are_taken_from_where_the_format_has_them() -> None:
     )
     # WHEN programs are made THEN letters are read where they are, and a priority if there is one
     assert "*(u64 *)((char *)ctx + 32) << 0" in old
-    assert "said.ioprio" not in old.partition("int bt_rq_issue")[2]
+    assert "event.ioprio" not in old.partition("int bt_rq_issue")[2]
     assert "*(u16 *)((char *)ctx + 34) << 0" in new
-    assert "said.ioprio = *(u16 *)((char *)ctx + 32);" in new
-    assert "said.bytes = *(u32 *)((char *)ctx + 28);" in new
+    assert "event.ioprio = *(u16 *)((char *)ctx + 32);" in new
+    assert "event.bytes = *(u32 *)((char *)ctx + 28);" in new
 
 
 def test_bytes_come_from_sectors_where_the_format_has_none() -> None:
@@ -363,7 +363,7 @@ def test_bytes_come_from_sectors_where_the_format_has_none() -> None:
         SIZES,
         2,
     )
-    assert "said.bytes = said.nr_sector << 9;" in text
+    assert "event.bytes = event.nr_sector << 9;" in text
 
 
 def test_a_field_of_another_size_is_refused() -> None:
@@ -395,8 +395,8 @@ def test_filters_name_disks_and_sectors() -> None:
     devices = [DeviceFilter(7 << 20), DeviceFilter(8 << 20, 8 << 20 | 1, 2048, 4096)]
     # WHEN filters are made THEN the one is by its number, the other by its sectors too
     text = bcc_filters.source(devices, Filters())
-    assert f"(said->dev == {7 << 20}U)" in text
-    assert re.search(rf"said->dev == {8 << 20}U && .*2048ULL.*4096ULL", text)
+    assert f"(event->dev == {7 << 20}U)" in text
+    assert re.search(rf"event->dev == {8 << 20}U && .*2048ULL.*4096ULL", text)
     assert f"dev == {8 << 20 | 1}U" in text
 
 

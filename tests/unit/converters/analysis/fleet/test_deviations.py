@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from biotrail.converters.analysis.diff.figures import Estimate
-from biotrail.converters.analysis.fleet.deviations import (
+from biotrail.converters.analysis.fleet.closing import (
     LEAST_PEERS,
     deviations,
     far_of,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The steps of a device's driver between the issue and the completion of its requests.
+"""The steps between the issue and the completion of a device's requests, by driver and by way.
 
 Each driver has steps of its own. They divide D2C without a gap, so their sum is D2C of the requests
 that are divided. The setup of an NVMe command is before D: nvme sets a request up, then issues it.
@@ -11,12 +11,119 @@ import numpy as np
 
 from biotrail.converters.analysis.distributions.sketch import Distribution
 from biotrail.converters.analysis.figures import Summary, stage_times
-from biotrail.converters.analysis.report.tree import DriverReport
+from biotrail.converters.analysis.report.tree import CompletionReport, DriverReport
 from biotrail.converters.calls.keys import rows_of
 from biotrail.converters.events.drivers import DRIVERS
-from biotrail.converters.events.path_tables import DriverSteps
+from biotrail.converters.events.path_tables import DriverSteps, Interrupts
 from biotrail.converters.events.tables import I64, NEVER, Lifecycles, Requests
 from biotrail.converters.lifecycles.windows import sure_complete
+
+# A completion is recorded (C) in the device's interrupt, in the BLOCK softirq that the interrupt
+# raised, or in a task that polls or works for the driver. The CPU of the interrupt need not be the
+# one that completes (blk_mq_complete_request sends an IPI): the softirq is then raised on a CPU
+# that had no interrupt of the device.
+
+WAYS = ("interrupt", "softirq", "softirq without interrupt", "task")
+"""Ways of a completion. "softirq without interrupt": raised by a task, or for another CPU."""
+INTERRUPT, SOFTIRQ, RAISED, TASK = range(len(WAYS))
+STEPS_BY_WAY = (
+    ("D to interrupt", "interrupt to C"),
+    ("D to interrupt", "interrupt to softirq", "softirq to C"),
+    ("D to raise", "raise to softirq", "softirq to C"),
+    ("D to C",),
+)
+"""Names of the steps of each way, from the issue to the completion."""
+_IN_SOFTIRQ, _IN_INTERRUPT = 1, 2
+
+
+@dataclass
+class Way:
+    """Requests of one device that were completed in one way."""
+
+    requests: int = 0
+    undivided: int = 0
+    """Those of them without steps: issued again, or after the interrupt that is known."""
+    steps: dict[str, Distribution] = field(default_factory=dict)
+    """Name in STEPS_BY_WAY → ns."""
+
+    def add(self, way: int, times: I64, divided: I64) -> None:
+        """Add requests that were completed in the way `way` (index of WAYS).
+
+        times: ns, (len(STEPS_BY_WAY[way]) + 1, n), from the issue to the completion. divided:
+        indices of the columns that count in `steps`; the others count in `undivided`.
+        """
+        self.requests += times.shape[1]
+        self.undivided += times.shape[1] - len(divided)
+        lasted = np.diff(times[:, divided], axis=0)
+        for name, values in zip(STEPS_BY_WAY[way], lasted, strict=True):
+            self.steps.setdefault(name, Distribution()).add(values)
+
+
+class Completions:
+    """Ways of completion of all devices' requests, window after window."""
+
+    def __init__(self) -> None:
+        """Start without requests."""
+        self._ways: dict[tuple[int, int], Way] = {}
+        """(dev_t, index of WAYS) → requests."""
+
+    def add(self, window: Lifecycles) -> None:
+        """Add the requests of the log's next window whose completion has an INTERRUPT record.
+
+        Each to its device and way (`ways_of`). Requests of which a step's time is not known, in
+        doubt or not in order, or that were requeued, count as `undivided`: their steps do not
+        count. Requests in flight are left out: they come again.
+        """
+        if window.path is None or not len(window.path.interrupts):
+            return
+        requests = window.requests
+        row, known = rows_of(requests.number, window.path.interrupts.number)
+        interrupts = window.path.interrupts.take(known)
+        requests = requests.take(row[known])
+        way = ways_of(interrupts)
+        issue, complete = requests.issue, sure_complete(requests)
+        between = {
+            INTERRUPT: (interrupts.hard,),
+            SOFTIRQ: (interrupts.hard, interrupts.soft),
+            RAISED: (interrupts.raised, interrupts.soft),
+            TASK: (),
+        }
+        for code, columns in between.items():
+            times = np.stack([issue, *columns, complete])
+            # An interrupt raised for an earlier request can be all that the CPU still knows.
+            ordered = (times != NEVER).all(axis=0) & (np.diff(times, axis=0) >= 0).all(axis=0)
+            divided = ordered & (requests.requeues == 0)
+            for dev in np.unique(requests.dev[way == code]).tolist():
+                rows = np.flatnonzero((way == code) & (requests.dev == dev))
+                found = self._ways.setdefault((dev, code), Way())
+                found.add(code, times[:, rows], np.flatnonzero(divided[rows]))
+
+    def reports(self, dev: int) -> list[CompletionReport]:
+        """Return a report for each way in which requests of a device were completed.
+
+        dev: dev_t; unknown ones give []. In the order of WAYS. A step's share is of the time from
+        issue to completion of that way's divided requests; steps without a value are left out.
+        """
+        found = []
+        for code, name in enumerate(WAYS):
+            if (way := self._ways.get((dev, code))) is None:
+                continue
+            steps = stage_times(way.steps, {step: step for step in STEPS_BY_WAY[code]})
+            found.append(CompletionReport(name, way.requests, way.undivided, steps))
+        return found
+
+
+def ways_of(interrupts: Interrupts) -> I64:
+    """Return the way of each completion: int64 (n,), index of WAYS.
+
+    INTERRUPT and TASK by the context of the completion (any other than softirq and interrupt is
+    TASK); in a softirq SOFTIRQ, or RAISED where no interrupt is known.
+    """
+    in_softirq = interrupts.context == _IN_SOFTIRQ
+    way = np.where(in_softirq & (interrupts.hard != NEVER), SOFTIRQ, TASK)
+    way = np.where(in_softirq & (interrupts.hard == NEVER), RAISED, way)
+    return np.where(interrupts.context == _IN_INTERRUPT, INTERRUPT, way).astype(np.int64)
+
 
 SETUP = "setup to D"
 STEPS = {

@@ -5,24 +5,214 @@ The width of a slot doubles as the recording goes on: there are never more than 
 and a recording of at least LEAST_SLOTS * LEAST_SLOT_NS ends with at least LEAST_SLOTS.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from biotrail.converters.analysis.distributions.blame_slots import BlameSlots
-from biotrail.converters.analysis.distributions.call_slots import CallSlots
+from biotrail.converters.analysis.distributions.call_figures import (
+    CallFigures,
+    by_pair,
+    coded,
+    named,
+)
 from biotrail.converters.analysis.distributions.depth import Depth
 from biotrail.converters.analysis.distributions.extent import begin_text, extent
 from biotrail.converters.analysis.distributions.flow import Flow
 from biotrail.converters.analysis.distributions.groups import Group, Groups, add_to_all, merged
 from biotrail.converters.analysis.distributions.keys import OP_BITS, operation
-from biotrail.converters.analysis.distributions.pair_slots import PairSlots
 from biotrail.converters.analysis.distributions.samples import Samples, of_bios, of_requests
+from biotrail.converters.analysis.distributions.sketch import Distribution, add_grouped
 from biotrail.converters.events.context import Context
+from biotrail.converters.events.distinct import distinct
+from biotrail.converters.events.site_tables import Pairs
 from biotrail.converters.events.tables import I64, Lifecycles
 from biotrail.converters.pipeline import Trace
 from biotrail.converters.sites.pair_names import PairNames
+
+WHOLE = "Q2C"
+"""Name of the whole of a victim's time, beside its parts."""
+
+
+@dataclass
+class BlameSlots:
+    """Victims' time by part and slot of time. Counters: slot → number, or ns, which may be < 0."""
+
+    by: str = ""
+    """What victims and culprits are; empty: nobody was blamed."""
+    ios: dict[str, Counter[int]] = field(default_factory=dict)
+    """Victim → I/Os that ended in each slot."""
+    waits: dict[tuple[str, str], Counter[int]] = field(default_factory=dict)
+    """(victim, part) → ns of these I/Os; a part is a kind, or `behind` and a culprit's name."""
+
+    def widen(self) -> None:
+        """Merge slots 2i and 2i + 1 into slot i."""
+        for slots in (*self.ios.values(), *self.waits.values()):
+            found = list(slots.items())
+            slots.clear()
+            for slot, value in found:
+                slots[slot >> 1] += value
+
+    def add_all(self, other: "BlameSlots", offset: int) -> None:
+        """Add the slots of another recording, of the same width, behind the first `offset`."""
+        self.by = self.by or other.by
+        for victim, slots in other.ios.items():
+            ours = self.ios.setdefault(victim, Counter())
+            ours.update({slot + offset: value for slot, value in slots.items()})
+        for name, slots in other.waits.items():
+            ours = self.waits.setdefault(name, Counter())
+            ours.update({slot + offset: value for slot, value in slots.items()})
+
+    def parts(self, victim: str) -> dict[str, int]:
+        """Return a victim's parts with their ns, in all."""
+        return {part: sum(of.values()) for (name, part), of in self.waits.items() if name == victim}
+
+
+MOST_CALL_NAMES = 64
+"""Names of calls, with and without I/O, that are kept; calls of later ones are `left_out`."""
+
+CallName = tuple[str, bool]
+"""(name of a call, whether the calls did I/O)"""
+
+
+@dataclass
+class CallSlots:
+    """Figures of one recording's calls, by name and by the slot in which they returned."""
+
+    by_name: dict[CallName, dict[int, CallFigures]] = field(default_factory=dict)
+    """Name → slot → figures; slots without such a call are absent."""
+    left_out: int = 0
+    """Calls of names past the first MOST_CALL_NAMES."""
+
+    def add(self, window: Lifecycles, context: Context, origin: int, width: int) -> None:
+        """Add a window's timed calls, with known entry or not, to the slots in which they returned.
+
+        Calls that returned before `origin` are in slot 0. Once there are MOST_CALL_NAMES names,
+        calls of further ones are only counted in `left_out`. context: the log's. origin: ns where
+        slot 0 begins. width: ns of a slot.
+        """
+        if window.path is None:
+            return
+        calls = window.path.calls.take(window.path.calls.timed)
+        slot = np.maximum(calls.exit - origin, 0) // width
+        for code, one, rows in by_pair(coded(calls), slot):
+            known = named(code, context)
+            if known not in self.by_name and len(self.by_name) >= MOST_CALL_NAMES:
+                self.left_out += len(rows)
+                continue
+            slots = self.by_name.setdefault(known, {})
+            slots.setdefault(one, CallFigures()).add(calls.take(rows), known[0])
+
+    def widen(self) -> None:
+        """Merge slots 2i and 2i + 1 into slot i."""
+        for name, slots in self.by_name.items():
+            merged: dict[int, CallFigures] = {}
+            for slot, figures in slots.items():
+                merged.setdefault(slot >> 1, CallFigures()).merge(figures)
+            self.by_name[name] = merged
+
+    def add_all(self, other: "CallSlots", offset: int) -> None:
+        """Add other slots of the same width behind the first `offset`; `other` is not changed.
+
+        Slot i of `other` becomes slot i + offset, merged by name; MOST_CALL_NAMES is not applied.
+        `left_out` adds up.
+        """
+        self.left_out += other.left_out
+        for name, slots in other.by_name.items():
+            ours = self.by_name.setdefault(name, {})
+            for slot, figures in slots.items():
+                ours.setdefault(slot + offset, CallFigures()).merge(figures)
+
+
+MOST_PAIR_NAMES = 64
+"""Values of --by, of all pairs together, that are kept; pairs of later ones are `left_out`."""
+
+LatencySlots = dict[int, Distribution]
+"""Slot → latencies (ns) of the pairs that ended in it; empty slots are absent."""
+PairName = tuple[str, str]
+"""(name of the declared pair, value of --by as text; "": all pairs of that name)"""
+
+
+@dataclass
+class PairSlots:
+    """Latencies of one recording's pairs by declaration, by value of --by, and by slot."""
+
+    by_name: dict[PairName, LatencySlots] = field(default_factory=dict)
+    """Name → slots; empty until `name`."""
+    left_out: int = 0
+    """Pairs of values of --by past the first MOST_PAIR_NAMES; they are among all of their name."""
+    _whole: dict[int, LatencySlots] = field(default_factory=dict)
+    """Index of the declared pair → slots."""
+    _groups: dict[tuple[int, int], LatencySlots] = field(default_factory=dict)
+    """(index of the declared pair, value of --by) → slots."""
+
+    def add(self, window: Lifecycles, names: PairNames, origin: int, width: int) -> None:
+        """Add a window's pairs to the slots in which they ended; slot 0 if before `origin`.
+
+        names: the log's. origin: ns where slot 0 begins. width: ns of a slot.
+        """
+        if window.sites is None or not len(window.sites.pairs):
+            return
+        pairs = window.sites.pairs
+        slot = np.maximum(pairs.ended - origin, 0) // width
+        rows, of = distinct(pairs.pair, slot)
+        into = [self._whole.setdefault(p, {}).setdefault(s, Distribution()) for p, s in rows]
+        add_grouped(of, pairs.latency, into)
+        numbers = np.unique(pairs.pair)
+        told = numbers[[names.has_by(number) for number in numbers.tolist()]]
+        chosen = np.isin(pairs.pair, told)
+        self._add_groups(pairs.take(chosen), slot[chosen])
+
+    def _add_groups(self, pairs: Pairs, slot: I64) -> None:
+        """Add pairs by their value of --by. slot: (n,), of each pair."""
+        rows, of = distinct(pairs.pair, pairs.by)
+        for pair, value in rows:
+            if (pair, value) not in self._groups and len(self._groups) < MOST_PAIR_NAMES:
+                self._groups[pair, value] = {}
+        known = np.array([(p, v) in self._groups for p, v in rows], dtype=np.bool_)[of]
+        self.left_out += int((~known).sum())
+        pairs, slot = pairs.take(known), slot[known]
+        cells, of = distinct(pairs.pair, pairs.by, slot)
+        into = [self._groups[p, v].setdefault(s, Distribution()) for p, v, s in cells]
+        add_grouped(of, pairs.latency, into)
+
+    def widen(self) -> None:
+        """Merge slots 2i and 2i + 1 into slot i."""
+        for held in (self._whole, self._groups, self.by_name):
+            for slots in held.values():
+                found = sorted(slots.items())
+                slots.clear()
+                for slot, times in found:
+                    slots.setdefault(slot >> 1, Distribution()).merge(times)
+
+    def name(self, names: PairNames) -> None:
+        """Fill `by_name`; to be called once, after the last window.
+
+        names: as the log's END has them: functions' names are known only then. Values that are
+        shown alike are one.
+        """
+        for number, slots in sorted(self._whole.items()):
+            self._merge((names.name(number), ""), slots, 0)
+        for (number, value), slots in self._groups.items():
+            self._merge((names.name(number), names.by(number, value)), slots, 0)
+        self._whole, self._groups = {}, {}
+
+    def add_all(self, other: "PairSlots", offset: int) -> None:
+        """Add the named slots of another recording, of the same width, behind the first `offset`.
+
+        `other` is not changed. `left_out` adds up; MOST_PAIR_NAMES is not applied.
+        """
+        self.left_out += other.left_out
+        for name, slots in other.by_name.items():
+            self._merge(name, slots, offset)
+
+    def _merge(self, name: PairName, slots: LatencySlots, offset: int) -> None:
+        """Add slots to those of `name`: slot i to slot i + offset."""
+        ours = self.by_name.setdefault(name, {})
+        for slot, times in slots.items():
+            ours.setdefault(slot + offset, Distribution()).merge(times)
+
 
 LEAST_SLOT_NS = 10_000_000
 """Width of the slots of a short recording, ns."""
