@@ -4,6 +4,7 @@
 import dataclasses
 import importlib.util
 import sys
+from collections.abc import Hashable
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
@@ -12,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from biotrail.converters.events.path_tables import Calls, Waits
-from biotrail.converters.events.stacks import Stack
 from biotrail.converters.events.tables import I32, Edges, Lifecycles, Table
 from biotrail.converters.pipeline import WINDOW_EVENTS, Trace
 from biotrail.recorder.log.frames import MAGIC
@@ -48,54 +48,61 @@ def windows_of(log: Any, window_events: int, associate: str = "auto") -> Read:
 def differences(one: Read, other: Read) -> list[str]:
     """What differs between two readings: columns of the tables of all windows, of the account.
 
-    In which window an I/O is does not count, nor what is in flight between two. Rows of stacks are
-    numbered in the order in which they are met, so stacks are compared by their frames.
+    In which window an I/O is does not count, nor what is in flight between two. Rows of stacks and
+    files are numbered in the order in which they are met, so stacks are compared by their frames,
+    and files by what they are.
     """
     found = []
     for field in dataclasses.fields(one[0].account):
         values = getattr(one[0].account, field.name), getattr(other[0].account, field.name)
         if values[0] != values[1]:
             found.append(f"account.{field.name}: {values[0]} and {values[1]}")
-    stacks = _common_rows(one[0], other[0])
-    first, second = _whole(one[1], stacks[0]), _whole(other[1], stacks[1])
+    known: dict[str, dict[Hashable, int]] = {"stack": {}, "file": {}}
+    first, second = (_whole(windows, _numbers(trace, known)) for trace, windows in (one, other))
     found += [f"{name}: one reading has none" for name in sorted(first.keys() ^ second.keys())]
     for name in first.keys() & second.keys():
         found += _columns(name, first[name], second[name])
     return found
 
 
-def _whole(windows: list[Lifecycles], stacks: I32) -> dict[str, Any]:
+def _whole(windows: list[Lifecycles], numbers: dict[str, I32]) -> dict[str, Any]:
     """The tables of all windows, each sorted by what its rows are of."""
     found = {}
     for name in TABLES:
         tables = [getattr(window, name) for window in windows]
-        found[name] = _with_stacks(_in_order(type(tables[0]).concatenate(tables)), stacks)
+        found[name] = _in_order(_with_numbers(type(tables[0]).concatenate(tables), numbers))
     for part in ("path", "sites"):
         several = [getattr(w, part) for w in windows if getattr(w, part) is not None]
         for field in dataclasses.fields(several[0]) if several else ():
             tables = [t for one in several if isinstance(t := getattr(one, field.name), Table)]
             if tables and not field.name.startswith("open_"):
-                found[f"{part}.{field.name}"] = _in_order(type(tables[0]).concatenate(tables))
+                whole = _with_numbers(type(tables[0]).concatenate(tables), numbers)
+                found[f"{part}.{field.name}"] = _in_order(whole)
     return found
 
 
-def _common_rows(*traces: Trace) -> list[I32]:
-    """Return per trace, for each of its stacks' rows, a number that equal stacks share.
+def _numbers(trace: Trace, known: dict[str, dict[Hashable, int]]) -> dict[str, I32]:
+    """Return, per column of rows, a number for each row that equal stacks or files share.
 
-    Another entry follows, -1, for bios without a stack.
+    known: numbers so far, to which new ones are added. Another entry follows, -1, for "none".
     """
-    numbers: dict[Stack, int] = {}
-    return [
-        np.array([*(numbers.setdefault(s, len(numbers)) for s in trace.stacks.all()), -1], np.int32)
-        for trace in traces
-    ]
+    files = trace.context.files
+    rows: dict[str, list[Any]] = {
+        "stack": list(trace.stacks.all()),
+        "file": [files[row] for row in range(len(files))],
+    }
+    return {
+        name: np.array(
+            [*(known[name].setdefault(one, len(known[name])) for one in found), -1], "i4"
+        )
+        for name, found in rows.items()
+    }
 
 
-def _with_stacks(table: Table, rows: I32) -> Any:
-    """Return the table with its stacks' rows replaced by the numbers at them, if it has stacks."""
-    if not hasattr(table, "stack"):
-        return table
-    return dataclasses.replace(table, stack=rows[table.stack])  # type: ignore[type-var]
+def _with_numbers(table: Any, numbers: dict[str, I32]) -> Any:
+    """Return the table with rows of stacks and files replaced by the numbers at them."""
+    found = {name: of for name, of in numbers.items() if hasattr(table, name)}
+    return dataclasses.replace(table, **{n: of[getattr(table, n)] for n, of in found.items()})
 
 
 def _columns(where: str, first: Table, second: Table) -> list[str]:

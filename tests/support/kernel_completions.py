@@ -26,14 +26,12 @@ from tests.support import devices, ftrace_setup
 
 
 def _service_threads(known: str = "tokio-rt-worker") -> frozenset[str]:
-    """Return the names of all threads of processes that have a thread of the name `known`."""
-    found = {known}
-    for process in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):  # it ended meanwhile
-            names = {one.read_text().strip() for one in process.glob("task/*/comm")}
-            if known in names:
-                found |= names
-    return frozenset(found)
+    """Return `known`, and the names of the first process's other threads if it has such a one."""
+    threads = set()
+    for comm in Path("/proc/1/task").glob("*/comm"):
+        with suppress(OSError):  # the thread ended
+            threads.add(comm.read_text().strip())
+    return frozenset({known, *threads} if known in threads else {known})
 
 
 SERVICE_THREADS = _service_threads()
