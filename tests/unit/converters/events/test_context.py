@@ -167,24 +167,6 @@ def test_a_name_that_comes_late_is_better_than_none() -> None:
     assert named(tasks, (5, 10), (5, 55)) == ["dd", "dd"]
 
 
-def test_a_name_that_comes_after_an_io_is_not_its_own() -> None:
-    # GIVEN names that were told after the events that they are asked for, of one and of two names
-    tasks = TaskNames()
-    tasks.add_records(events((50, 5, 5, b"dd"), (50, 6, 6, b"a"), (60, 6, 6, b"b")))
-    # WHEN asked for I/O that had ended just before, or ended just then
-    for last in ([5], [5, 6]):  # each alone, and beside one that was renamed
-        tid = np.array(last, np.uint32)
-        ts = np.full(len(last), NOW + 10)
-        before = tasks.rows(tid, ts, np.full(len(last), NOW + 49))
-        just = tasks.rows(tid, ts, np.full(len(last), NOW + 50))
-        # THEN it has none, as in a window that ends before the name; or that name
-        assert before.tolist() == [-1] * len(last)
-        assert tasks.table().comm[just].tolist() == ["dd", "a"][: len(last)]
-    # AND one that never ended has the name of its time
-    never = tasks.rows(np.array([5, 5], np.uint32), NOW + np.array([10, 50]), np.array([-1, -1]))
-    assert never.tolist() == [-1, 0]
-
-
 def test_rows_stay_when_more_is_learned() -> None:
     # GIVEN rows given out / WHEN more names come, the same ones again too
     tasks = TaskNames()

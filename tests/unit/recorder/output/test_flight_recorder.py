@@ -223,7 +223,8 @@ def test_amounts_and_triggers_are_understood() -> None:
 def test_bad_triggers_are_usage_errors(bad: str) -> None:
     # GIVEN no trigger WHEN it is converted THEN a usage error says what to write
     with pytest.raises(
-        Exception, match=r"slow=50ms|no duration|not between|stuck=1s|STALL|0.5 to 10 s|longer than"
+        Exception,
+        match=r"slow=50ms|not a duration|not between|stuck=1s|STALL|0.5 to 10 s|longer than",
     ):
         TriggerType().convert(bad, None, None)
 

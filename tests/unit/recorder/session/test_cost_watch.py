@@ -129,7 +129,7 @@ def test_percentages_are_understood() -> None:
         2.5,
     ]
     for bad in ("0", "-1", "nan", "inf", "x", ""):
-        with pytest.raises(Exception, match=r"no percentage|not between"):
+        with pytest.raises(Exception, match=r"not a percentage|not between"):
             Percent(LEAST_PER_CENT).convert(bad, None, None)
 
 
