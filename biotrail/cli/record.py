@@ -100,6 +100,8 @@ def command(command: tuple[str, ...], asked: RecordCommandOptions) -> int:
     ssh host sudo biotrail record -o - --duration 5s > host.biotrail
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
     what, keeping = asked.what, asked.keeping
+    if asked.filters.below and not what.devices:
+        raise click.UsageError("--below needs -d: without it every device is recorded")
     if keeping.resume:
         return _resume()
     if keeping.dry_run:

@@ -35,14 +35,14 @@ def record(
         prepared = prepare(options, stack, probes)
         with ExitStack() as undo:
             opened = open_recording(prepared, stack, undo)
+            if opened.new_file is not None:  # all began, and there are still all rights to do it
+                opened.new_file.publish()
             # Before the first thread is started, as threads inherit capabilities.
             kept = None
             if options.give_up_rights:
                 kept, warning = reduce(options, prepared.probes)
                 opened.messages.extend([warning] if warning else [])
             running = Running(opened, kept, on_status, stack, undo)
-            if opened.new_file is not None:  # last: an older log is lost only to a new one
-                opened.new_file.publish()
             undo.pop_all()
         try:
             running.loop()

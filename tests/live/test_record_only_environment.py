@@ -88,7 +88,7 @@ def test_wheel_holds_the_programs_and_the_packages_only(wheel: Path) -> None:
     # AND beside it man pages and completion alone
     beside = {name.split("/")[3] for name in names if "/data/share/" in name}
     assert {name.split("/")[2] for name in names if ".data/" in name} == {"share"}
-    assert beside == {"man", "bash-completion", "zsh", "fish"}
+    assert beside == {"man", "bash-completion", "zsh", "fish", "kubernetes"}
 
 
 def test_help_needs_the_record_side_alone(environment: Path, directory: Path) -> None:

@@ -76,7 +76,8 @@ def _whole(windows: list[Lifecycles], numbers: dict[str, I32]) -> dict[str, Any]
         for field in dataclasses.fields(several[0]) if several else ():
             tables = [t for one in several if isinstance(t := getattr(one, field.name), Table)]
             if tables and not field.name.startswith("open_"):
-                whole = _with_numbers(type(tables[0]).concatenate(tables), numbers)
+                whole = type(tables[0]).concatenate(tables)
+                whole = _with_numbers(whole, {"file": numbers["file"]})
                 found[f"{part}.{field.name}"] = _in_order(whole)
     return found
 

@@ -127,15 +127,10 @@ _OPTIONS = with_options(
 
 
 def filter_options(command: Command) -> Command:
-    """Add the filter options to a command, which gets one argument `filters`: a Filters.
-
-    The command must have an argument `devices`: the filters are checked against it.
-    """
+    """Add the filter options to a command, which gets one argument `filters`: a Filters."""
 
     @functools.wraps(command)
     def called(filters: Filters, **given: Any) -> Any:
-        if given["below"] and not given["devices"]:
-            raise click.UsageError("--below needs -d: without it every device is recorded")
         flags = tuple(
             tuple(w for w in word.split("+") if w) for word in words_of(given.pop("flags"))
         )

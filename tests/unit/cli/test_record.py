@@ -34,6 +34,13 @@ def recorder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Recorder:
     return fake
 
 
+def test_below_needs_a_device(cli: Cli) -> None:
+    # GIVEN no device WHEN those below it are to be recorded THEN it is a usage error
+    done = cli("record", "--below")
+    assert done.status == 2
+    assert "--below needs -d: without it every device is recorded" in done.err
+
+
 def test_arguments_become_options(cli: Cli, recorder: Recorder) -> None:
     # GIVEN every option WHEN the command is called
     words = "record -d sda -d /home -o x.biotrail -f --duration 5min --events all"

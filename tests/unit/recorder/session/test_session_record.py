@@ -181,12 +181,10 @@ def test_a_recording_that_cannot_begin_leaves_no_file(tmp_path: Path) -> None:
     assert not path.exists()
 
 
-@pytest.mark.parametrize("failing", ["attach", "command", "after its start"])
-def test_an_older_log_stays_until_recording_has_begun(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
-) -> None:
+@pytest.mark.parametrize("failing", ["attach", "command"])
+def test_an_older_log_stays_until_recording_has_begun(tmp_path: Path, failing: str) -> None:
     # GIVEN a log that --force may replace, and a recording that cannot begin: its programs do not
-    # attach, its command is no program, or the recorder keeps a right that it may not have
+    # attach, or its command is no program
     def refuse(*_arguments: object) -> None:
         raise ProbeError("not here")
 
@@ -194,19 +192,16 @@ def test_an_older_log_stays_until_recording_has_begun(
     path.write_bytes(b"old")
     if failing == "attach":
         probes.attach = refuse  # type: ignore[method-assign]
-    elif failing == "command":
+    else:
         (tmp_path / "text").touch(mode=0o755)
         command = [str(tmp_path / "text")]
-    else:
-        monkeypatch.setattr(session, "reduce", refuse)
-    some = options(path, force=True, command=command, give_up_rights=failing == "after its start")
+    some = options(path, force=True, command=command)
     # WHEN it is asked for  THEN the older log is there, and no other file
     with pytest.raises(TraceError):
         record(some, probes=probes)
     assert path.read_bytes() == b"old"
     assert set(os.listdir(tmp_path)) <= {"log", "text"}
     # AND a recording that can begin replaces it
-    monkeypatch.undo()
     record(options(path, force=True, duration=0.05), probes=FakeProbes())
     assert not LogReader(path).interrupted
     assert set(os.listdir(tmp_path)) <= {"log", "text"}
