@@ -24,7 +24,7 @@ from tests.support.named_cgroups import (
     pod,
     read,
 )
-from tests.support.record_command import recorder
+from tests.support.record_command import recorder, wait_for_size
 
 pytestmark = [
     pytest.mark.usefixtures("needs_bpf"),
@@ -92,7 +92,9 @@ def test_cgroups_that_live_for_a_moment_keep_their_names(
             (f"/system.slice/{unit}", f"/docker/{container}", deep, long, odd), 1
         ):
             with docker_name(container, "short"), made(where, form):
+                before = log.stat().st_size
                 read(loop_device, count, place(where, form))
+                wait_for_size(log, before + 1)  # the recorder has met it
         recording.terminate()
         recording.communicate(timeout=60)
     # THEN all of them are known, by their paths and names

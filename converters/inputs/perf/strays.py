@@ -120,6 +120,9 @@ _EACH: dict[int, int] = {
 """Bytes of each entry, of which the first 8 bytes of a record's body say the number."""
 _UNALIGNED = (RecordType.TRACING_DATA, RecordType.FEATURE)
 """Records whose sizes need not be multiples of 8, but for packed ones."""
+_ANY_END = (RecordType.SAMPLE, 17, 18)
+"""A sample, and KSYMBOL and BPF_EVENT: where several events get one of these, the kernel adds the
+trailer's size anew for each (perf_event_ksymbol_output), so bytes follow the trailer."""
 Window = tuple[int, int]
 """First and last time (ns)."""
 
@@ -148,7 +151,7 @@ class Strays:
         others = np.flatnonzero(types != RecordType.SAMPLE)
         hidden[others], time[others] = self._events.hidden(block, words, block.at[others])
         odd |= hidden
-        kernel = np.flatnonzero((types < FIRST_OF_PERF) & (types != RecordType.SAMPLE) & ~odd)
+        kernel = np.flatnonzero((types < FIRST_OF_PERF) & ~np.isin(types, _ANY_END) & ~odd)
         odd[kernel] = ~self._events.has_trailer(words, block.at[kernel])
         found = self._windows(block, odd, hidden, time, rows) if odd.any() else []
         newest = [int(part.time.max()) for part in rows if len(part)]

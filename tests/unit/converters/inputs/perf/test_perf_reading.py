@@ -198,6 +198,17 @@ def test_what_was_lost_is_dated() -> None:
     ]
 
 
+def test_a_ksymbol_may_have_bytes_behind_its_end() -> None:
+    """GIVEN KSYMBOLs as the kernel writes them for a second event; THEN nothing is left out."""
+    made = Perf()
+    body = made.pack("QIHH", 1 << 63, 20, 1, 0) + b"bpf_prog_59f4a931744dcdc6".ljust(32, b"\0")
+    ends = made.trailer(START + 1_000), made.trailer(START + 1_000) + b"\x48\x5c\x79\xa0" * 8
+    data = made.file([*reads(made), *(made.record(17, body + end) for end in ends)])
+    source, _ = read(data)
+    assert source.losses == []
+    assert source.unreadable_bytes == 0
+
+
 def test_rounds_say_up_to_when_all_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """GIVEN rounds; THEN a part is complete to the newest record of the round before the last."""
     monkeypatch.setattr(records, "BLOCK_BYTES", 1 << 20)
