@@ -83,7 +83,6 @@ def test_options_become_filters() -> None:
         (["--sectors", "9-3"], "no range of sectors"),
         (["--sectors", "a"], "no range of sectors"),
         (["--children"], "needs --pid"),
-        (["--below"], "needs -d"),
         (["--min-size", "4G"], "is not between"),
         (["--flags", "+"], "names no flag"),
         (["--comm", ""], "must not be empty"),
