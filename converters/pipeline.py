@@ -236,7 +236,7 @@ class Trace:
 
         window_events: new events that are collected before a window is made. on_progress: called
         with the file offset reached (bytes). on_window: called with (result, window) before each
-        window is yielded; the result has the association, for callers that need the events behind
+        window is yielded; the result has what was matched, for callers that need the events behind
         the tables (`histories`). Windows that end before the span are left out. small: split
         windows that would hold twice `window_events` or more; the same I/Os end, but less is known
         of open bios that were split, so counters can differ. Fills `account`. Raises

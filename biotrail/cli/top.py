@@ -14,12 +14,14 @@ from biotrail.cli.options.gathering import added, gathered, option
 from biotrail.cli.options.opening import include_ambiguous_option
 from biotrail.cli.options.record_arguments import (
     EVENT_SETS,
-    PathParts,
     RecordingCommand,
+    call_budget_option,
+    call_over_option,
     device_option,
     duration_option,
     force_option,
     given,
+    path_option,
 )
 from biotrail.cli.options.record_filters import filter_options
 from biotrail.converters.analysis.figures import as_json
@@ -30,7 +32,7 @@ from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.output import output
 from biotrail.recorder.probes.backend import BACKENDS
 from biotrail.recorder.schema.errors import LogFormatError
-from biotrail.text import units, values
+from biotrail.text import units
 from biotrail.text.printing import relay, say_json
 from biotrail.text.report.verdict import as_dicts, of_snapshot
 from biotrail.text.rows import Order, limit_option, sort_option
@@ -208,24 +210,14 @@ class TopOptions:
         "--buffer-size", type=units.Size(1), metavar="SIZE", help="See biotrail record."
     )
     """Bytes of each CPU's ring; None: the recorder chooses."""
-    path: frozenset[str] | None = option(
-        "--path",
-        type=PathParts(),
-        is_flag=False,
-        flag_value="all",
-        metavar="[=PARTS]",
-        help="Record the path, too, as biotrail record does: shows system calls and the slowest "
-        "ones.",
+    path: frozenset[str] | None = added(
+        path_option(
+            "Record the path, too, as biotrail record does: shows system calls and the slowest "
+            "ones."
+        )
     )
     """Parts of the path; None: none."""
-    call_over: float = option(
-        "--call-over",
-        type=units.Duration(),
-        metavar="TIME",
-        default="1ms",
-        show_default=True,
-        help="See biotrail record.",
-    )
+    call_over: float = added(call_over_option("See biotrail record."))
     """Seconds."""
     all_calls: bool = option(
         "--all-calls",
@@ -233,14 +225,7 @@ class TopOptions:
         help="Also among the slowest: calls that neither queued I/O nor waited for it.",
     )
     """Whether calls without I/O are among the slowest, too."""
-    call_budget: float = option(
-        "--call-budget",
-        type=values.Percent(),
-        metavar="PERCENT",
-        default=5.0,
-        show_default=True,
-        help="See biotrail record.",
-    )
+    call_budget: float = added(call_budget_option("See biotrail record."))
     """Per cent of a CPU; 0: no limit."""
     blame: str | None = added(blame_option("Also show who waited for whom: victims and culprits"))
     """What victims and culprits are; None: nobody is blamed."""

@@ -13,6 +13,7 @@ from biotrail.cli.options.cuts import Cut, Opened, nanoseconds, time_options
 from biotrail.cli.options.ending import terminated_as_interrupted
 from biotrail.cli.options.gathering import added, gathered, option
 from biotrail.cli.options.recordings import InputRecording, logs_argument, of_each, recordings
+from biotrail.converters.analysis.choosing.choosing import matches
 from biotrail.converters.analysis.lives.functions import Functions
 from biotrail.converters.analysis.lives.merged import Merged
 from biotrail.converters.analysis.stacks.flame import Flame, Side, flame_of
@@ -60,13 +61,7 @@ class Chosen:
             return False
         if life.span < self.slower:
             return False
-        return not self.comms or any(self._named(run.comm) for run in life.contexts)
-
-    def _named(self, comm: str) -> bool:
-        return any(
-            comm.startswith(name[:-1]) if name.endswith("*") else comm == name
-            for name in self.comms
-        )
+        return not self.comms or any(matches(run.comm, self.comms) for run in life.contexts)
 
 
 @dataclass

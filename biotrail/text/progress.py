@@ -19,7 +19,7 @@ from biotrail.text import units
 _CLEAR = "\x1b[K"
 """ECMA-48: erase to the end of the line."""
 OnWindow = Callable[[Associated, Lifecycles], None]
-"""Called with a window's association and its lifecycles."""
+"""Called with a window's result and its lifecycles."""
 
 
 @contextmanager

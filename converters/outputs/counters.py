@@ -6,6 +6,7 @@ start with the highest level in it, so that short peaks show, and one at its end
 came to. A sample that repeats the value before is left out.
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -327,7 +328,7 @@ class _Steps:
 
 
 @dataclass
-class _Binned:
+class _Binned(ABC):
     """Figures of bins within a trace: they begin with it, and the last one ends with it.
 
     Bins have 10 ms in a trace of half a second or more, and less in a shorter one, whose samples
@@ -373,7 +374,7 @@ class _Binned:
         ready = self._times < before
         return self._pop(ready, until)
 
-    def _compress(self) -> None:
+    def _compress(self) -> None:  # noqa: B027 - not all figures can be compressed
         """Bound the memory of the completions that are held."""
 
     def finish_all(self, end: int) -> list[Samples]:
@@ -411,13 +412,13 @@ class _Binned:
             for series, values in zip(self._series, figures, strict=True)
         ]
 
+    @abstractmethod
     def _figures(self, bins: I64, place: I64, amounts: I64, length: I64) -> list[NDArray[Any]]:
         """Return the figures of bins: FIGURES arrays (k,).
 
         bins, length: number and length (ns) of each bin with completions, (k,), sorted. place,
         amounts: of each completion, the number of its bin and its bytes or latency, in any order.
         """
-        raise NotImplementedError
 
 
 class Throughput(_Binned):

@@ -161,15 +161,6 @@ class TypeTable:
         """Names of the kernel's own structs, those of modules left out."""
         return list(self.kernel_btf.names(Kind.STRUCT))
 
-    @cached_property
-    def tracepoint_names(self) -> list[str]:
-        """Names of all typed tracepoints, those of modules too."""
-        return [
-            name.removeprefix(_TRACEPOINT)
-            for blob in self._blobs(_TRACEPOINT)
-            for name in blob.names(Kind.TYPEDEF, prefix=_TRACEPOINT)
-        ]
-
     def functions_taking(self, struct: str) -> list[Taking]:
         """Return the functions with a `struct STRUCT *` among their arguments, by module and name.
 

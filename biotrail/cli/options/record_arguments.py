@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from biotrail.cli.options.gathering import added, option
+from biotrail.cli.options.gathering import Decorator, added, option
 from biotrail.recorder.probes.backend import BACKENDS
 from biotrail.recorder.probes.maps.stack_maps import Stacks
 from biotrail.recorder.probes.sites.follow_options import AUTO, FOLLOWED_IO, FollowOptions
@@ -82,10 +82,12 @@ class FollowValue(click.ParamType[FollowOptions]):
                 known = ", ".join(f"{one}=" for one in _SETTINGS)
                 self.fail(f"there is no setting {part!r}: choose of {known}", param, ctx)
             given[name] = text
-        return _wish(struct, given, lambda message: self.fail(message, param, ctx))
+        return _follow_options(struct, given, lambda message: self.fail(message, param, ctx))
 
 
-def _wish(struct: str, given: Mapping[str, str], fail: Callable[[str], Any]) -> FollowOptions:
+def _follow_options(
+    struct: str, given: Mapping[str, str], fail: Callable[[str], Any]
+) -> FollowOptions:
     """Return what the settings say; `fail` is called with a message on one that is wrong."""
     from biotrail.recorder.probes.sites.planning import WAYS  # not for each recording
 
@@ -141,6 +143,42 @@ class PathParts(click.ParamType[frozenset[str]]):
 EVENT_SETS = ("light", "minimal", "lifecycle", "all")
 _RAW = "biotrail.cli.recording.arguments"
 """Key in a context's `meta` under which a RecordingCommand keeps its words."""
+
+
+def path_option(text: str) -> Decorator:
+    """Return the option --path, a set of parts or None; text: its help."""
+    return click.option(
+        "--path",
+        type=PathParts(),
+        is_flag=False,
+        flag_value="all",
+        metavar="[=PARTS]",
+        help=text,
+    )
+
+
+def call_over_option(text: str) -> Decorator:
+    """Return the option --call-over, in seconds; text: its help."""
+    return click.option(
+        "--call-over",
+        type=units.Duration(),
+        metavar="TIME",
+        default="1ms",
+        show_default=True,
+        help=text,
+    )
+
+
+def call_budget_option(text: str) -> Decorator:
+    """Return the option --call-budget, in per cent of a CPU; text: its help."""
+    return click.option(
+        "--call-budget",
+        type=values.Percent(),
+        metavar="PERCENT",
+        default=5.0,
+        show_default=True,
+        help=text,
+    )
 
 
 @dataclass(frozen=True)
@@ -206,35 +244,26 @@ class RecordArguments:
         help="Keep the whole command line of each process, not only the title that it set, or "
         "interpreter and script. It may hold secrets, which are then in the log.",
     )
-    path: frozenset[str] | None = option(
-        "--path",
-        type=PathParts(),
-        is_flag=False,
-        flag_value="all",
-        metavar="[=PARTS]",
-        help="Record the path beside the block layer: the system call that queues each bio (call), "
-        "calls with entry and exit (time), every thread's waits for I/O (wait), the interrupt of "
-        "each completion (irq), who dirtied the pages of write-back (dirty), what each wait is for "
-        "and the commits of journals (fs). All of them, or PARTS with commas.",
+    path: frozenset[str] | None = added(
+        path_option(
+            "Record the path beside the block layer: the system call that queues each bio "
+            "(call), calls with entry and exit (time), every thread's waits for I/O (wait), the "
+            "interrupt of each completion (irq), who dirtied the pages of write-back (dirty), what "
+            "each wait is for and the commits of journals (fs). All of them, or PARTS with commas."
+        )
     )
     """Parts of the path; None: none."""
-    call_over: float = option(
-        "--call-over",
-        type=units.Duration(),
-        metavar="TIME",
-        default="1ms",
-        show_default=True,
-        help="With --path: record calls that took longer than this even if they do no I/O.",
+    call_over: float = added(
+        call_over_option(
+            "With --path: record calls that took longer than this even if they do no I/O."
+        )
     )
     """Seconds."""
-    call_budget: float = option(
-        "--call-budget",
-        type=values.Percent(),
-        metavar="PERCENT",
-        default=5.0,
-        show_default=True,
-        help="With --path: time calls no longer once that takes more than so much of a CPU, and "
-        "say so; waits and the call that queues each bio are still recorded. 0: no limit.",
+    call_budget: float = added(
+        call_budget_option(
+            "With --path: time calls no longer once that takes more than so much of a CPU, and say "
+            "so; waits and the call that queues each bio are still recorded. 0: no limit."
+        )
     )
     """Per cent of a CPU; 0: no limit."""
     follow: FollowOptions | None = option(

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Choice of I/Os by device, operation, file and submitter."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
@@ -42,6 +42,11 @@ def device_named(context: Context, name: str) -> int | None:
         if short in (entry.get("name"), entry.get("dm_name"), dev_numbers(dev)):
             return dev
     return _numbered(short)
+
+
+def matches(comm: str, names: Iterable[str]) -> bool:
+    """Return whether a thread's name is one of `names`, or begins as one that ends in `*`."""
+    return any(comm.startswith(n[:-1]) if n.endswith("*") else comm == n for n in names)
 
 
 @dataclass(frozen=True)
@@ -119,10 +124,7 @@ class Who:
 
     def is_named(self, comm: str) -> bool:
         """Return whether a thread's name matches one of `comms`."""
-        return any(
-            comm.startswith(name[:-1]) if name.endswith("*") else comm == name
-            for name in self.comms
-        )
+        return matches(comm, self.comms)
 
     def _charged(self, one: int, context: Context) -> bool:
         """Return whether a cgroup, by id, or one above it, is among those chosen."""

@@ -207,11 +207,6 @@ class FleetReport:
         """Recordings in which something is missing."""
         return [one for one in self.recordings if not one.complete]
 
-    @property
-    def host_names(self) -> list[str]:
-        """Names of the hosts."""
-        return [one.host for one in self.hosts]
-
 
 def as_dict(report: FleetReport) -> dict[str, Any]:
     """Return the report as dicts and lists for json.dumps, with the keys of docs/fleet.md."""

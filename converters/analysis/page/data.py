@@ -8,7 +8,7 @@ from typing import Any
 from biotrail.converters.analysis import figures
 from biotrail.converters.analysis.distributions.groups import OTHERS
 from biotrail.converters.analysis.distributions.keys import OP_BITS, operation
-from biotrail.converters.analysis.distributions.sketch import SUB_BITS, Distribution, bucket_begin
+from biotrail.converters.analysis.distributions.sketch import Distribution
 from biotrail.converters.analysis.figures import Summary
 from biotrail.converters.analysis.fleet.tree import FleetReport, as_dict
 from biotrail.converters.analysis.report.timeline import LOWER, Course, Timeline
@@ -268,11 +268,6 @@ def heat(times: Distribution) -> list[int]:
     """
     first, counts = times.coarse(ROW_BITS)
     return [first, *counts]
-
-
-def row_begin(row: int) -> int:
-    """Return the least value (ns) in a row of a heat map."""
-    return bucket_begin(((row - 1) << (SUB_BITS - ROW_BITS)) + 1) if row else 0
 
 
 def _depths(report: Report, timeline: Timeline, context: Context) -> list[dict[str, Any]]:

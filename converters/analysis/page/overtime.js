@@ -111,7 +111,7 @@ function stepLines(label, lines, told, height, scale) {
   );
 }
 
-/** Returns where a heat map's row begins, ns; as row_begin in page/data.py, without rounding. */
+/** Returns where a heat map's row begins, ns; by the buckets of distributions/sketch.py, without rounding. */
 function rowBegin(row) {
   if (row <= 0) return 0;
   const per = timeline.rows_per_octave;

@@ -12,6 +12,7 @@ from biotrail.converters.analysis.page.data import as_json
 from biotrail.converters.analysis.stacks.stacks import (
     UNKNOWN,
     Callers,
+    Weighed,
     Weight,
     frame_text,
     shown_user,
@@ -62,7 +63,7 @@ COLOURS = {
 
 
 @dataclass
-class Node:
+class Node(Weighed):
     """One frame: a function called in one way, with the I/O that came through it."""
 
     name: str
@@ -77,17 +78,6 @@ class Node:
     """Sum of the bios' latencies."""
     below: dict[tuple[str, Side], int] = field(default_factory=dict, repr=False)
     """(name, side) of each function called → its index in the list of nodes."""
-
-    def weight(self, by: Weight) -> int:
-        """Return the figure of the node that `by` selects: bios, bytes, or summed latency in ns.
-
-        The I/O of the functions called from it is included.
-        """
-        return {
-            Weight.COUNT: self.bios,
-            Weight.BYTES: self.bytes,
-            Weight.LATENCY: self.latency_ns,
-        }[by]
 
     @property
     def colour(self) -> str:

@@ -30,8 +30,24 @@ class Weight(StrEnum):
     LATENCY = "latency"
 
 
+class Weighed:
+    """What has figures by which stacks are compared."""
+
+    bios: int
+    bytes: int
+    latency_ns: int
+
+    def weight(self, by: Weight) -> int:
+        """Return the weight: number of bios, bytes, or ns of latency."""
+        return {
+            Weight.COUNT: self.bios,
+            Weight.BYTES: self.bytes,
+            Weight.LATENCY: self.latency_ns,
+        }[by]
+
+
 @dataclass
-class Callers:
+class Callers(Weighed):
     """Figures of the bios that one command queued from one stack."""
 
     comm: str
@@ -64,14 +80,6 @@ class Callers:
         self.latency_ns += other.latency_ns
         self.histogram += other.histogram
         self.times.merge(other.times)
-
-    def weight(self, by: Weight) -> int:
-        """Return the weight: number of bios, bytes, or ns of latency."""
-        return {
-            Weight.COUNT: self.bios,
-            Weight.BYTES: self.bytes,
-            Weight.LATENCY: self.latency_ns,
-        }[by]
 
 
 class StackTable:
