@@ -112,10 +112,13 @@ static __always_inline bool bt_is_of_others(struct bt_call_slot *slot)
 static __always_inline int on_sys_enter(void *ctx, __u64 number)
 {
 	struct bt_entered *runs = bt_runs();
+	__u64 timing = bt_timing;
 	struct bt_call_slot *slot;
 	__u64 ids;
 	__u32 tid;
 
+	if (!(timing & 1)) /* timing has ended, and this program has not been detached yet */
+		return 0;
 	runs->calls++;
 	runs->inside = 0;
 	ids = bpf_get_current_pid_tgid();
@@ -135,7 +138,7 @@ static __always_inline int on_sys_enter(void *ctx, __u64 number)
 	slot->left_out = 0;
 	slot->waits = 0;
 	slot->io_waits = 0;
-	slot->timing = bt_timing;
+	slot->timing = timing;
 	slot->base = (__u64)ctx;
 	slot->entry = bt_now();
 	return 0;
