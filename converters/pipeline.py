@@ -18,7 +18,7 @@ from biotrail.converters.events.loss import mark_lost, mark_unended
 from biotrail.converters.events.path import attach_path
 from biotrail.converters.events.running_calls import RunningCalls
 from biotrail.converters.events.stacks import StackNames, attach_stacks
-from biotrail.converters.events.tables import Lifecycles
+from biotrail.converters.events.tables import SETTLE_NS, Lifecycles
 from biotrail.converters.events.tasks import TaskNames
 from biotrail.converters.inputs.log import Indexed, Part, Source
 from biotrail.converters.inputs.opening import has_pointers, open_source, says_time
@@ -56,10 +56,6 @@ MOST_WAITING = 4_000_000
 
 HOLD_NS = 20_000_000
 """Events of the newest 20 ms wait, as other CPUs' rings may still deliver events of that time."""
-
-SETTLE_NS = 20_000_000
-"""Bios and requests that ended less than this before a window's end are kept for the next window:
-records such as E, which follow a completion, may still come."""
 
 
 class Trace:

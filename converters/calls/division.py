@@ -42,8 +42,9 @@ _NOT_IO = np.array(sorted(NOT_IO), dtype=np.uint8)
 _SUBMITTING = frozenset({"io_submit", "io_uring_enter"})
 _URING_THREADS = "iou-"
 """Beginning of the names of io_uring's own threads, which queue bios outside of any call."""
-_REMEMBERED_NS = 100_000_000
-"""Bios of calls that were not timed are kept so long for the waits of the next window."""
+_REMEMBERED_NS = 1_000_000_000
+"""A wait of a call that was not timed is for own I/O if its thread ran within this time of its end:
+so long the end is kept for the waits of later windows."""
 
 
 @dataclass
@@ -128,7 +129,7 @@ class CallDivider:
             np.add.at(sums, key_wait[rows], waits.woken[rows] - waits.out[rows])
         latest = [latest_end(*of, key_call, path.calls.exit) != NEVER for of in spans]
         calls = replace(path.calls, own=latest[0] & ~latest[1])
-        self._keep(keys, closed, own_io, other_io)
+        self._keep(keys, closed, still.queue, waits.run, own_io, other_io)
         found = replace(path, waits=waits)
         parts = own_io[key_call], other_io[key_call]
         first = first_waits(
@@ -156,11 +157,14 @@ class CallDivider:
         OTHERWISE: for what its `reason` says is no I/O (NOT_IO). Else OWN_IO: a bio of the wait's
         call was queued before the wait began (`out`) and ended after. Else OTHER_IO in an
         uninterruptible state, and where the kernel counted the wait of a call that was not timed as
-        one for I/O; OTHERWISE in any other. own: the call had queued bios by `out`, and
-        all are the recording's own. spans: of all bios, and of those not the recording's own.
-        key_wait: key of each wait's call.
+        one for I/O; OTHERWISE in any other. own: the call had queued bios by `out`, and all are the
+        recording's own; of a call that was not timed only those in flight then count. spans: of all
+        bios, and of those not the recording's own. key_wait: key of each wait's call.
         """
         ends, others = (latest_end(*of, key_wait, waits.out) for of in spans)
+        told = waits.timed | ((ends > waits.out) & (ends >= waits.run - _REMEMBERED_NS))
+        ends = np.where(told, ends, NEVER)
+        others = np.where(waits.timed | (others > waits.out), others, NEVER)
         uninterruptible = (waits.state & _UNINTERRUPTIBLE) != 0
         for_io = uninterruptible | (waits.io_wait & ~waits.timed)
         cause = np.where(for_io, WaitCause.OTHER_IO, WaitCause.OTHERWISE)
@@ -237,15 +241,18 @@ class CallDivider:
         end = np.where(complete == NEVER, FAR, complete)
         return tasks.tgid[bios.task[rows]].astype(np.int64), bios.queue[rows], end
 
-    def _keep(self, keys: Keys, closed: CallBios, own_io: I64, other_io: I64) -> None:
+    def _keep(
+        self, keys: Keys, closed: CallBios, queued: I64, run: I64, own_io: I64, other_io: I64
+    ) -> None:
         """Set `_unreturned` to what the next window must know of calls that have not returned.
 
         A row for the newest call of each thread, unless it ended in this window or its entry is not
-        known; and one for each call that is not timed and had a bio end in the last 100 ms. Bios in
-        flight are not in its `end`: they come again. keys: of the window's tables, in the order of
-        `divide`. own_io, other_io: ns per key, this window's included.
+        known; and one for each call that is not timed and had a bio end since its thread last ran,
+        as far as that is known, within _REMEMBERED_NS. Bios in flight are not in its `end`: they
+        come again. keys: of the window's tables, in the order of `divide`. run: of its waits (ns).
+        own_io, other_io: ns per key, this window's included.
         """
-        key_before, key_closed, _, _, key_call = keys.of
+        key_before, key_closed, key_still, key_wait, key_call = keys.of
         before = self._unreturned
         end, others_end = np.full((2, len(keys.tid)), NEVER, dtype=np.int64)
         end[key_before], others_end[key_before] = before.end, before.others_end
@@ -254,8 +261,12 @@ class CallDivider:
         np.maximum.at(others_end, key_closed[rows], closed.end[rows])
         kept = keys.newest() & (keys.entry > NEVER)
         kept[key_call] = False
-        newest = closed.end.max(initial=NEVER)
-        kept |= (keys.entry < NEVER) & (end > newest - _REMEMBERED_NS)
+        _, thread = np.unique(keys.tid, return_inverse=True)
+        ran = np.full(len(keys.tid), NEVER, dtype=np.int64)
+        for key, time in ((key_closed, closed.queue), (key_still, queued), (key_wait, run)):
+            np.maximum.at(ran, thread[key], time)
+        newest = ran.max(initial=NEVER)
+        kept |= (keys.entry < NEVER) & (end > np.maximum(ran[thread], newest - _REMEMBERED_NS))
         columns = (keys.tid, keys.entry, own_io, other_io, end, others_end)
         self._unreturned = _Unreturned(*(column[kept] for column in columns))
 

@@ -14,7 +14,7 @@ import numpy as np
 from biotrail.converters.calls.keys import rows_of
 from biotrail.converters.calls.reason_rules import WaitReason
 from biotrail.converters.events.path_tables import HeldBios, HeldSince, PathTables, Waits
-from biotrail.converters.events.tables import I64, NEVER, Bios, Lifecycles, WaitCause
+from biotrail.converters.events.tables import I64, NEVER, SETTLE_NS, Bios, Lifecycles, WaitCause
 
 if TYPE_CHECKING:
     from biotrail.converters.lifecycles.result import Result
@@ -77,8 +77,9 @@ def _match(held: HeldBios, bios: Bios, waits: Waits, ends: I64) -> _Match:
     """Return which held bios' completions ended which of the waits.
 
     That is the first wait to end after the completion, within WAKE_NS and before any other
-    completion, if it began before the bio's Q, was not for a bio that its own call queued, is not
-    known to be for anything but I/O, and is of the thread that the bio names, if it names one.
+    completion, if its thread ran again within SETTLE_NS of it, it began before the bio's Q, was
+    not for a bio that its own call queued, is not known to be for anything but I/O, and is of the
+    thread that the bio names, if it names one.
     bios: those of `held` and others. ends: the completions of all of the window's bios, distinct,
     ascending.
     """
@@ -95,6 +96,7 @@ def _match(held: HeldBios, bios: Bios, waits: Waits, ends: I64) -> _Match:
     first = order[np.minimum(place, len(order) - 1)]
     woken = waits.woken[first]
     good = (place < len(order)) & (woken - complete <= WAKE_NS) & (waits.out[first] < queue)
+    good &= waits.run[first] - complete <= SETTLE_NS
     good &= np.searchsorted(ends, woken, side="right") == (
         np.searchsorted(ends, complete, side="right")
     )

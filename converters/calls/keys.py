@@ -32,7 +32,7 @@ class CallBios(Table):
     queue: I64
     """Time of Q (ns)."""
     end: I64
-    """Time of the completion (ns); FAR where it is not in the log so far."""
+    """When it ended (ns), as by `ends_of`."""
     own: Bool
     """Whether it is the recording's own I/O."""
 
@@ -43,12 +43,11 @@ class CallBios(Table):
         With the beginning of the hold for Q. bios, held: as for `held_with_entry`.
         """
         rows, held = held_with_entry(bios, held)
-        complete = bios.complete[rows]
         return cls(
             tid=held.tid.astype(np.int64),
             entry=held.entry,
             queue=bios.queue[rows] - held.held,
-            end=np.where(complete == NEVER, FAR, complete),
+            end=ends_of(bios)[rows],
             own=bios.own[rows],
         )
 
@@ -60,14 +59,19 @@ class CallBios(Table):
         out.
         """
         rows, entry = rows_with_entry(bios, paths)
-        complete = bios.complete[rows]
         return cls(
             tid=bios.tid[rows].astype(np.int64),
             entry=entry,
             queue=bios.queue[rows],
-            end=np.where(complete == NEVER, FAR, complete),
+            end=ends_of(bios)[rows],
             own=bios.own[rows],
         )
+
+
+def ends_of(bios: Bios) -> I64:
+    """Return when each bio ended (ns), at the latest if it was not recorded; FAR: not so far."""
+    gone = np.where(bios.gone == NEVER, FAR, bios.gone)
+    return np.where(bios.complete == NEVER, gone, bios.complete)
 
 
 def held_with_entry(bios: Bios, held: "HeldBios") -> "tuple[I64, HeldBios]":

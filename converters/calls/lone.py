@@ -11,11 +11,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from biotrail.converters.calls.keys import CallBios, rows_of
+from biotrail.converters.calls.keys import CallBios, ends_of, rows_of
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.path_column import NO_CALL
 from biotrail.converters.events.path_tables import BioPaths, Calls, PathTables, Waits
-from biotrail.converters.events.tables import FAR, I64, NEVER, U64, Bios, WaitCause
+from biotrail.converters.events.tables import I64, NEVER, SETTLE_NS, U64, Bios, WaitCause
 
 _NEAR_NS = 10_000
 """A wake-up follows the completion of the bio that was waited for within this time, mostly."""
@@ -74,12 +74,11 @@ class LoneWaits:
         known &= number >= 0
         arguments = [np.where(known, args[:, at], none) for at in (0, 2, 3)]
         arguments[:2] = [one & _LOW_HALF for one in arguments[:2]]
-        complete = bios.complete[rows]
         return rows, CallBios(
             tid=bios.tid[rows].astype(np.int64),
             entry=_signature(number, *arguments),
             queue=bios.queue[rows],
-            end=np.where(complete == NEVER, FAR, complete),
+            end=ends_of(bios)[rows],
             own=bios.own[rows],
         )
 
@@ -120,6 +119,7 @@ class LoneWaits:
         order = np.flatnonzero(ended.complete != NEVER)
         order = order[np.argsort(ended.complete[order], kind="stable")]
         asked = ~waits.timed & (waits.file < 0) & (waits.cause == WaitCause.OTHER_IO)
+        asked &= waits.run - waits.woken <= SETTLE_NS - _WAKE_NS  # its bio may be told by then
         if len(order):
             waits.file[asked] = _ending_file(
                 waits.out[asked], waits.woken[asked], ended.complete[order], file_of[order]
@@ -151,7 +151,8 @@ def first_waits(waits: Waits, keys: I64, bios: CallBios) -> I64:
     """Return per bio the row of the wait that it was waited for in first, -1: none: int64 (n,).
 
     That is the first wait of its thread and call that began at its Q or later, if it was in flight
-    then. keys: of the waits, as in `bios.entry`.
+    then, and if the thread ran again within SETTLE_NS of its end: a later record may come when the
+    bio has been told. keys: of the waits, as in `bios.entry`.
     """
     found = np.full(len(bios), -1, dtype=np.int64)
     if not len(waits) or not len(bios):
@@ -170,6 +171,7 @@ def first_waits(waits: Waits, keys: I64, bios: CallBios) -> I64:
     same = (tid[bio] == tid[wait]) & (key[bio] == key[wait])
     bio, wait = bio[same], wait[same] - len(bios)
     good = bios.end[bio] > waits.out[wait]
+    good &= waits.run[wait] - SETTLE_NS <= bios.end[bio]
     found[bio[good]] = wait[good]
     return found
 

@@ -32,6 +32,11 @@ NO_CPU = 0xFFFF
 FAR = 2**63 - 1
 """ns: later than any time."""
 
+SETTLE_NS = 20_000_000
+"""Bios and requests that ended less than this before a window's end are kept for the next window:
+records such as E, which follow a completion, may still come. What a later record could say of them
+is left out in windows of every size."""
+
 NEVER = -1
 """Time column: not recorded. Number column (parent, request, …): none, or not known."""
 

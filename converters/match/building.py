@@ -184,8 +184,6 @@ class MatchingBuilder:
             self._first_counted = min(self._first_counted, int(counted.number[0]))
         used = self._matcher.take(counted, settle_ns)
         rows, still = self._matcher.rows(before), self._matcher.open_rows()
-        still.bios.gone[:] = NEVER
-        still.requests.gone[:] = NEVER
         behind = Behind(self._kept, fresh)
         path = self._path(fresh, behind, rows, still)
         self._keep(behind, still, self._records_path or path is not None)

@@ -256,6 +256,7 @@ def test_files_of_subvolumes_and_snapshots_are_told_apart(mount: Any, tmp_path: 
         devices.run("btrfs", "subvolume", "create", at / name)
         (at / name / "file").write_bytes(b"x" * 4096)
     devices.run("btrfs", "subvolume", "snapshot", at / "a", at / "c")
+    devices.run("btrfs", "filesystem", "sync", at)
     subvolumes = ("a", "b", "c")
     assert len({os.stat(at / name / "file").st_ino for name in subvolumes}) == 1
     # WHEN each is written with a length of its own

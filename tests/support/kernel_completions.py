@@ -26,12 +26,14 @@ from tests.support import devices, ftrace_setup
 
 
 def _service_threads(known: str = "tokio-rt-worker") -> frozenset[str]:
-    """Return `known`, and the names of the first process's other threads if it has such a one."""
-    threads = set()
-    for comm in Path("/proc/1/task").glob("*/comm"):
-        with suppress(OSError):  # the thread ended
-            threads.add(comm.read_text().strip())
-    return frozenset({known, *threads} if known in threads else {known})
+    """Return `known`, and the names of all threads of processes that have such a one."""
+    found = {known}
+    for tasks in Path("/proc").glob("[0-9]*/task"):
+        threads = set()
+        with suppress(OSError):  # the process or a thread ended
+            threads = {comm.read_text().strip() for comm in tasks.glob("*/comm")}
+        found |= threads if known in threads else set()
+    return frozenset(found)
 
 
 SERVICE_THREADS = _service_threads()

@@ -540,6 +540,25 @@ def test_causes_do_not_depend_on_windows() -> None:
         assert set(found.waits.cause.tolist()) == {OWN}, window
 
 
+@pytest.mark.parametrize(
+    ("ready", "own", "bios"), [(15 * MS, OWN, 1), (60 * MS, OWN, 0), (1100 * MS, OTHER, 0)]
+)
+def test_a_thread_that_gets_its_cpu_late(ready: int, own: WaitCause, bios: int) -> None:
+    # GIVEN a wait for a bio, whose thread runs again long after the bio ended, beside other I/O
+    log = PathLog()
+    log.bio(100, 480, args=(5, 0, 4096, 0))
+    log.waits_alone(150, 500, 500 + ready, args=(5, 4096, 0))
+    for at in range(2 * MS, 1200 * MS, 2 * MS):
+        log.bio(at, at + 480, tid=43, call=None)
+    for window in (250_000, 7, 3):
+        # WHEN it is read in large and in small windows
+        found = read_parts(log, window)
+        # THEN it is for own I/O for a second, and the bio has its call where that is told in time
+        assert found.waits.cause.tolist() == [own], window
+        assert found.calls.bios.tolist() == [bios], window
+        assert (found.paths.entry != NEVER).sum() == bios, window
+
+
 def test_a_timed_call_keeps_its_waits() -> None:
     # GIVEN a timed call with a wait, a page fault of the same thread beside, and a wait of state S
     # in which the kernel counted the thread as waiting for I/O
