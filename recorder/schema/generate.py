@@ -11,6 +11,7 @@ import difflib
 import sys
 import textwrap
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 from biotrail.recorder.schema import records, shared
@@ -201,7 +202,7 @@ def _shared_fields() -> dict[str, Field]:
     }
 
 
-def _rows(head: str, rows: list[tuple[str, ...]]) -> list[str]:
+def _rows(head: str, rows: Sequence[tuple[str, ...]]) -> list[str]:
     """Return the lines of a Markdown table, without any where there are no rows."""
     escaped = [
         [cell.replace("|", "\\|") for cell in cells] for cells in rows
