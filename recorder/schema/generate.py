@@ -11,7 +11,6 @@ import difflib
 import sys
 import textwrap
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 
 from biotrail.recorder.schema import records, shared
@@ -202,43 +201,44 @@ def _shared_fields() -> dict[str, Field]:
     }
 
 
-def _rows(head: str, rows: Sequence[tuple[str, ...]]) -> list[str]:
-    """Return the lines of a Markdown table, without any where there are no rows."""
-    escaped = [
-        [cell.replace("|", "\\|") for cell in cells] for cells in rows
-    ]  # it would end a cell
-    lines = [f"| {' | '.join(cells)} |" for cells in escaped]
-    return ["", head, "|---" * len(rows[0]) + "|", *lines] if rows else []
+def _columns(rows: list[tuple[str, ...]]) -> list[str]:
+    """Return rows as lines of code, their cells below each other."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    cells = ([cell.ljust(width) for cell, width in zip(row, widths, strict=True)] for row in rows)
+    return ["", *(f"    {'  '.join(row).rstrip()}" for row in cells)] if rows else []
 
 
 def _record(record: Record, alike: dict[str, Field]) -> list[str]:
     """Return the Markdown lines of a record: title, meaning, fields but the head.
 
-    Fields of `alike` and reserved ones are named with their offset alone; a table has the others.
+    Fields of `alike` and reserved ones are named with their offset alone; the others have a line.
     """
     title = f"### {int(record.kind)} `{record.letter}` {record.name}, {record.size} bytes"
     source = f" From `{record.tracepoint}`." if record.tracepoint else ""
-    named, rows = [], []
+    named: list[str] = []
+    rows: list[tuple[str, ...]] = []
     for field in record.fields[1:]:
         offset, kind = str(_offset(record, field)), field.type
         if field.name == "reserved" or alike.get(field.name) == field:
             named.append(f"{offset} `{field.name}`")
         else:
             kind += f"[{field.count}]" if field.count > 1 else ""
-            rows.append((offset, f"`{field.name}`", kind, field.unit, field.meaning))
+            rows.append((offset, field.name, kind, field.unit, field.meaning))
     at = f" At {', '.join(named)}." if named else ""
     return [
         *("", title, ""),
         *textwrap.wrap(f"{record.meaning}{source}{at}", _DOCUMENT_COLUMNS),
-        *_rows("| offset | field | type | unit | meaning |", rows),
+        *_columns(rows),
     ]
 
 
 def tables_text() -> str:
     """Return the text between the marks of `docs/log-format.md`, both included: the tables."""
     alike = _shared_fields()
-    rows = [(f"`{name}`", field.type, field.unit, field.meaning) for name, field in alike.items()]
-    lines = [BEGIN_MARK, *_rows("| field | type | unit | meaning |", rows)]
+    rows: list[tuple[str, ...]] = [
+        (name, field.type, field.unit, field.meaning) for name, field in alike.items()
+    ]
+    lines = [BEGIN_MARK, *_columns(rows)]
     for record in RECORDS:
         lines += _record(record, alike)
     return "\n".join([*lines, "", END_MARK])
