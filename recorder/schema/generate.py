@@ -10,6 +10,7 @@ import ctypes
 import difflib
 import sys
 import textwrap
+from collections import Counter
 from pathlib import Path
 
 from biotrail.recorder.schema import records, shared
@@ -33,6 +34,7 @@ _C_TYPES = {
     "i64": "__s64",
 }
 _C_COLUMNS = 100
+_DOCUMENT_COLUMNS = 100
 
 _COMMAND = "python -m biotrail.recorder.schema.generate"
 
@@ -188,31 +190,58 @@ def shared_text() -> str:
     return "\n".join([*lines, "", "#endif", ""])
 
 
-def _table(record: Record) -> list[str]:
-    """Return the Markdown lines of a record: title, meaning, table of fields.
+def _shared_fields() -> dict[str, Field]:
+    """Return the fields that three records or more have alike, by name, in order of appearance."""
+    counts = Counter(field for record in RECORDS for field in record.fields)
+    often = {field.name: field for field, count in reversed(counts.most_common()) if count >= 3}
+    return {
+        field.name: field
+        for field in counts
+        if often.get(field.name) == field and field.name != "reserved"
+    }
 
-    The title has the kind's number, letter, name and size in bytes; the table's columns are offset
-    in bytes, field, type, unit, meaning. A tracepoint, if the record has one, follows its meaning.
-    The last line is empty.
+
+def _columns(rows: list[tuple[str, ...]]) -> list[str]:
+    """Return rows as lines of code, their cells below each other."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    cells = ([cell.ljust(width) for cell, width in zip(row, widths, strict=True)] for row in rows)
+    return ["", *(f"    {'  '.join(row).rstrip()}" for row in cells)] if rows else []
+
+
+def _record(record: Record, alike: dict[str, Field]) -> list[str]:
+    """Return the Markdown lines of a record: title, meaning, fields but the head.
+
+    Fields of `alike` and reserved ones are named with their offset alone; the others have a line.
     """
     title = f"### {int(record.kind)} `{record.letter}` {record.name}, {record.size} bytes"
     source = f" From `{record.tracepoint}`." if record.tracepoint else ""
-    lines = [title, "", record.meaning + source, ""]
-    lines += ["| offset | field | type | unit | meaning |", "|---|---|---|---|---|"]
-    for field in record.fields:
-        kind = f"{field.type}[{field.count}]" if field.count > 1 else field.type
-        meaning = field.meaning.replace("|", "\\|")  # a bare bar would end the cell
-        cells = (str(_offset(record, field)), f"`{field.name}`", kind, field.unit, meaning)
-        lines.append("| " + " | ".join(cells) + " |")
-    return [*lines, ""]
+    named: list[str] = []
+    rows: list[tuple[str, ...]] = []
+    for field in record.fields[1:]:
+        offset, kind = str(_offset(record, field)), field.type
+        if field.name == "reserved" or alike.get(field.name) == field:
+            named.append(f"{offset} `{field.name}`")
+        else:
+            kind += f"[{field.count}]" if field.count > 1 else ""
+            rows.append((offset, field.name, kind, field.unit, field.meaning))
+    at = f" At {', '.join(named)}." if named else ""
+    return [
+        *("", title, ""),
+        *textwrap.wrap(f"{record.meaning}{source}{at}", _DOCUMENT_COLUMNS),
+        *_columns(rows),
+    ]
 
 
 def tables_text() -> str:
     """Return the text between the marks of `docs/log-format.md`, both included: the tables."""
-    lines = [BEGIN_MARK, ""]
+    alike = _shared_fields()
+    rows: list[tuple[str, ...]] = [
+        (name, field.type, field.unit, field.meaning) for name, field in alike.items()
+    ]
+    lines = [BEGIN_MARK, *_columns(rows)]
     for record in RECORDS:
-        lines += _table(record)
-    return "\n".join([*lines, END_MARK])
+        lines += _record(record, alike)
+    return "\n".join([*lines, "", END_MARK])
 
 
 def document_text(current: str) -> str:

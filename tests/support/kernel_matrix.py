@@ -41,18 +41,26 @@ class Matrix:
         return sorted({kernel for _, kernel in self.cells}, key=_version)
 
     def lines(self) -> list[str]:
-        """The table as Markdown, then the reasons of skips."""
+        """The table as Markdown, then the reasons of skips.
+
+        Cases of one test with the same results share a row, those with one reason a line.
+        """
         kernels = self.kernels()
-        rows = [["", *kernels], ["---"] * (len(kernels) + 1)]
-        for test in dict.fromkeys(test for test, _ in self.cells):
-            rows.append([test, *(self.cells.get((test, kernel), NOT_RUN) for kernel in kernels)])
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        rows[1] = ["-" * width for width in widths]
-        table = [
-            f"| {' | '.join(c.ljust(w) for c, w in zip(row, widths, strict=True))} |"
-            for row in rows
+        rows: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+        for name in dict.fromkeys(test for test, _ in self.cells):
+            test, _, case = name.partition(", ")
+            cells = tuple(self.cells.get((name, kernel), NOT_RUN) for kernel in kernels)
+            rows.setdefault((test, cells), []).append(case)
+        table = [f"| | {' | '.join(kernels)} |", "|---" * (len(kernels) + 1) + "|"]
+        for (test, cells), cases in rows.items():
+            of = f": {'; '.join(cases)}" if all(cases) else ""
+            table.append(f"| {test}{of} | {' | '.join(cells)} |")
+        why: dict[tuple[str, str], list[str]] = {}
+        for (test, kernel), reason in self.reasons.items():
+            why.setdefault((kernel, reason), []).append(test)
+        notes = [
+            f"- {kernel}, {'; '.join(tests)}: {reason}" for (kernel, reason), tests in why.items()
         ]
-        notes = [f"- {kernel}, {test}: {why}" for (test, kernel), why in self.reasons.items()]
         return [*table, "", SKIPPED, "", *notes] if notes else table
 
     def of_booted(self) -> "Matrix":
@@ -98,13 +106,16 @@ def read(lines: list[str]) -> Matrix:
     """The matrix that `lines` wrote."""
     found = Matrix()
     rows = [[c.strip() for c in line.strip("|").split("|")] for line in lines if line[:1] == "|"]
-    for row in rows[2:]:
-        for kernel, cell in zip(rows[0][1:], row[1:], strict=True):
-            if cell != NOT_RUN:
-                found.cells[row[0], kernel] = cell
+    for label, *cells in rows[2:]:
+        test, _, cases = label.partition(": ")
+        for name in [f"{test}, {case}" for case in cases.split("; ")] if cases else [test]:
+            for kernel, cell in zip(rows[0][1:], cells, strict=True):
+                if cell != NOT_RUN:
+                    found.cells[name, kernel] = cell
     for line in lines:
         if match := _REASON.fullmatch(line):
-            found.reasons[match["test"], match["kernel"]] = match["reason"]
+            for test in match["test"].split("; "):
+                found.reasons[test, match["kernel"]] = match["reason"]
     return found
 
 

@@ -538,13 +538,13 @@ def test_a_wrong_table_of_hosts_is_one_message(
     assert message in done.err
 
 
-# docs/fleet.md: its queries run on a dataset, and agree with each other.
+# docs/fleet.md: its queries run on a dataset.
 
 PAGE = ROOT / "docs" / "fleet.md"
 BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
 
-def test_the_queries_of_the_page_agree(
+def test_the_queries_of_the_page_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # GIVEN a dataset of two hosts, with reads
@@ -557,9 +557,8 @@ def test_the_queries_of_the_page_agree(
         scope: dict[str, Any] = {}
         exec(text.replace("'read'", "'write'").replace('"read"', '"write"'), scope)
         answers.append(scope["answer"])
-    # THEN DuckDB and Polars have the same hosts, counts and percentiles, and events as many bytes
-    duckdb, polars, events = answers
-    assert [row[0] for row in duckdb] == ["db1", "db2"]
-    assert [tuple(row) for row in duckdb] == [tuple(row) for row in polars]
-    assert [row[0] for row in events] == ["db1", "db2"]
+    # THEN each has both hosts, which did the same (test_parquet_docs compares engines)
+    bios, events = answers
+    assert [row[0] for row in bios] == [row[0] for row in events] == ["db1", "db2"]
+    assert bios[0][1:] == bios[1][1:]
     assert events[0][1:] == events[1][1:]

@@ -6,7 +6,9 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 import click
@@ -151,6 +153,26 @@ def test_files_are_found() -> None:
     table = "| module of `converters/` | holds |\n|---|---|\n| `match/rules` | `no` |"
     found = ["tests/unit", "converters", "converters/match/rules"]
     assert list(files(f"`tests/unit/`\n\n{table}")) == found
+
+
+# docs/architecture.md lists what is depended on, with the versions that pyproject.toml asks for.
+
+
+def test_dependencies_are_listed_with_their_floors() -> None:
+    # GIVEN what runs of a command may need  WHEN its row in the table is read
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = [
+        project["optional-dependencies"][name] for name in ("otf2", "fleet", "metrics", "view")
+    ]
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rows = [
+        line.split("|") for line in page.partition("## Libraries")[2].splitlines() if "|" in line
+    ]
+    # THEN it has the floor
+    for wanted in chain(project["dependencies"], *extras):
+        name, floor = re.match(r"([\w-]+)>=([\w.]+)", wanted).groups()  # type: ignore[union-attr]
+        row = next((row for row in rows if name in re.findall(r"[\w-]+", row[1])), None)
+        assert row and floor in re.findall(r"[\d.]+\d|\d+", row[2]), wanted
 
 
 # share/ holds a man page for each command and shell completions, all of them up to date.

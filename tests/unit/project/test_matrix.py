@@ -27,6 +27,20 @@ def test_a_table_reads_back() -> None:
     assert read(one.lines()) == one
 
 
+def test_cases_with_the_same_results_share_a_row() -> None:
+    # GIVEN cases of one test, of which two are alike
+    one = of("6.1")
+    for case in ("ahci", "brd", "trace, plain"):
+        one.note(f"counts, {case}", "6.1", "skip" if case == "brd" else "pass", "")
+        one.note(f"bytes, {case}", "6.1", "skip", "no module")
+    # WHEN they are put as lines  THEN these share a row, and reasons a line
+    lines = one.lines()
+    assert "| counts: ahci; trace, plain | pass |" in lines
+    assert "- 6.1, bytes, ahci; bytes, brd; bytes, trace, plain: no module" in lines
+    # AND it reads back
+    assert read(lines) == one
+
+
 def test_kernels_stand_by_their_version() -> None:
     # GIVEN 6.12, 5.10 and 6.1  WHEN merged  THEN they stand in the order of versions
     merged = of("6.12", nvme="pass")

@@ -16,6 +16,7 @@ from biotrail.converters.calls.reason_rules import (
     REASONS,
     RULES,
     WAIT_REASON_NAMES,
+    Rule,
     WaitReason,
 )
 from biotrail.converters.calls.reasons import reason_of
@@ -314,9 +315,17 @@ def reasons() -> str:
 
 
 def rules() -> str:
+    """The rules; the functions of locks, which several rules have, stand in that of any caller."""
+
+    def names(rule: Rule) -> str:
+        locks = {r.functions for r in RULES if r.reason == WaitReason.LOCK and not r.callers}
+        return (
+            "of *lock*" if rule.callers and rule.functions in locks else functions(rule.functions)
+        )
+
     rows = [
-        f"| {WAIT_REASON_NAMES[rule.reason]} | {functions(rule.functions)} "
-        f"| {functions(rule.callers)} | {rule.kernels} |"
+        f"| {WAIT_REASON_NAMES[rule.reason]} | {names(rule)} | {functions(rule.callers)} "
+        f"| {rule.kernels} |"
         for rule in RULES
     ]
     head = "| waited for | a function | called by | kernels |"

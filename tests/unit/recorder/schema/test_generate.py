@@ -57,7 +57,7 @@ def test_prose_around_the_tables_is_kept(tmp_path):
     assert text.startswith("# Title\n\nBefore.\n\n" + generate.BEGIN_MARK)
     assert text.endswith(generate.END_MARK + "\n\nAfter.\n")
     assert "\nold\n" not in text
-    assert "| 8 | `bio` | u64 |" in text
+    assert "\n    bio         u64           address of the struct bio: " in text
 
 
 def test_missing_marks_are_an_error(tmp_path, capsys):
