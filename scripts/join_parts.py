@@ -137,7 +137,7 @@ def _declarations(tree: ast.Module) -> str:
     classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
     text = [_TYPES]
     text += [f"ctypedef {node.name.lower()}_s* {node.name}\n" for node in classes]
-    text.append("ctypedef note_s* At\n")
+    text.append("ctypedef note_s* At\nctypedef Flight[4] flight_4\n")
     fields: dict[str, list[str]] = {}
     for node in classes:
         own = [

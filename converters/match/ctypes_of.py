@@ -18,6 +18,8 @@ words = Any
 int64_7 = Any
 """Seven of int64; likewise the next."""
 int64_32 = Any
+flight_4 = Any
+"""Four pointers to flights."""
 
 NULL: Any = None
 abort: Any = None

@@ -11,7 +11,7 @@ than none, so nobody waits for them longer than that.
 import cython
 
 from biotrail.converters.match.ctypes_of import NULL, bint, free, int64, size_of, uint64
-from biotrail.converters.match.flights import add_found, oldest_first
+from biotrail.converters.match.flights import add_found, add_fresh, oldest_first, several
 from biotrail.converters.match.lives import (
     Ending,
     Exchange,
@@ -29,6 +29,8 @@ from biotrail.converters.match.numbers import (
     HELD,
     ISSUED,
     KNOWN,
+    OPENED,
+    PAIRED,
     PENDING,
     SHARE,
     UNBOUNDED,
@@ -172,8 +174,10 @@ def open_flight(f: Flight) -> None:
 def open_since(m: Machine, start: int64) -> None:
     """Likewise of all on the pile from a place on."""
     at: int64
-    for at in range(start, m.found):
+    stop: int64 = add_fresh(m, start, OPENED)
+    for at in range(stop, m.found):
         open_flight(m.pile[at])
+    m.found = stop
 
 
 def open_event(m: Machine) -> None:
@@ -576,7 +580,8 @@ def merge_flushes(m: Machine, start: int64) -> Flushes:
     small: Flushes
     one: Flight
     at: int64
-    for at in range(start, m.found):
+    stop: int64 = add_fresh(m, start, PAIRED)
+    for at in range(stop, m.found):
         small = m.pile[at].flushes
         if not small or small == g:
             continue
@@ -598,9 +603,10 @@ def merge_flushes(m: Machine, start: int64) -> Flushes:
     if not g:
         g = cython.cast(Flushes, allocate(1, size_of(Flushes)))
         g.first_end = FOREVER
-    for at in range(start, m.found):
+    for at in range(stop, m.found):
         if not m.pile[at].flushes:
             enter_flushes(g, m.pile[at])
+    m.found = stop
     return g
 
 
@@ -643,7 +649,7 @@ def pair_flush(m: Machine, start: int64, others: bint) -> None:
     bits: int64 = 0
     if m.found == start:
         return
-    if m.found - start == 1 and not m.pile[start].flushes:
+    if not several(m, start) and not m.pile[start].flushes:
         return
     g = merge_flushes(m, start)
     g.first_end = min(g.first_end, m.ts)

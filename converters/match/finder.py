@@ -33,6 +33,7 @@ from biotrail.converters.match.finder_requests import (
     find_started,
 )
 from biotrail.converters.match.flights import (
+    add_fresh,
     ending,
     exact,
     free_listed,
@@ -40,6 +41,7 @@ from biotrail.converters.match.flights import (
     new_flight,
     oldest_first,
     put_in,
+    several,
     starting,
     take_out,
 )
@@ -58,6 +60,7 @@ from biotrail.converters.match.numbers import (
     SENT_BY_REMAP,
     SENT_ON_WITHOUT_QUEUE,
     SEVERAL_ARE_AMBIGUOUS,
+    SHARED,
     START,
     UNSERVED_FRONTS,
     WAITING,
@@ -145,12 +148,15 @@ def choose(m: Machine, start: int64, is_open: bint) -> Flight:
     Several are ambiguous from now on. is_open: they are not alike, so that the choice decides which
     completion is whose.
     """
+    stop: int64
     if m.found == start:
         return NULL
-    if m.found - start > 1 and m.on[SEVERAL_ARE_AMBIGUOUS]:
-        share(m, start, is_open)
-        merge_tags(m, start, True)
-        merge_tags(m, start, False)
+    if several(m, start) and m.on[SEVERAL_ARE_AMBIGUOUS]:
+        stop = add_fresh(m, start, SHARED)
+        share(m, stop, is_open)
+        merge_tags(m, stop, True)
+        merge_tags(m, stop, False)
+        m.found = stop
         if m.from_sector == m.to_sector and not is_flush_request(m):
             merge_flushes(m, start)
     event_inherits(m, m.pile[start])
@@ -202,11 +208,13 @@ def find_queued(m: Machine) -> None:
         f = NULL
     elif f.sector != m.from_sector or f.end != m.to_sector or f.op != m.op:
         f = NULL
-    if not f:
+    if f:
+        take_out(m, f)
+    else:
         f = new_flight(m, True)
-        put_in(f, WAITING)
     f.queued = True
     f.flags = m.opf & (m.preflush | m.fua)
+    put_in(m, f, WAITING)
     m.bio = f.identity
 
 
@@ -224,10 +232,10 @@ def find_remapped(m: Machine) -> None:
         f.device = m.device
         f.sector = m.from_sector
         f.end = m.to_sector
-        put_in(f, WAITING)
+        put_in(m, f, WAITING)
     else:
         f = new_flight(m, True)
-        put_in(f, WAITING)
+        put_in(m, f, WAITING)
         if m.on[SENT_ON_WITHOUT_QUEUE]:
             find_above(m, f, device_of(m, from_dev), from_sector)
     f.from_part = m.w6[m.row] >> 32
@@ -258,9 +266,10 @@ def find_above(m: Machine, f: Flight, upper: Device, from_sector: uint64) -> Non
     exact(m, upper.waiting)
     m.from_sector = sector
     m.to_sector = end_sector
-    if m.found - start == 1 and m.pile[start].tid == m.tid and m.pile[start].queued:
-        f.above = m.pile[start]
-        f.above_order = f.above.order
+    if m.found > start and not several(m, start):
+        if m.pile[start].tid == m.tid and m.pile[start].queued:
+            f.above = m.pile[start]
+            f.above_order = f.above.order
     m.found = start
 
 
@@ -282,7 +291,7 @@ def find_split(m: Machine) -> None:
     front = new_flight(m, True)
     m.bio = front.identity
     front.queued = True
-    put_in(front, WAITING)
+    put_in(m, front, WAITING)
     if parent:
         m.other = parent.identity
         front.parent = parent
@@ -407,15 +416,19 @@ def early_ended(m: Machine) -> Flight:
     """Return the only issued request whose first bio a c is of, or NULL."""
     start: int64 = m.found
     f: Flight = NULL
+    one: Flight
     at: int64
     count: int64 = 0
     if m.from_sector == m.to_sector or m.device.queues or not m.on[EARLY_BEFORE_REQUEST]:
         return NULL
     starting(m, m.device.issued, m.from_sector)
     for at in range(start, m.found):
-        if m.pile[at].end >= m.to_sector and m.pile[at].head:
-            f = m.pile[at]
-            count += 1
+        one = m.pile[at] if m.pile[at].end >= m.to_sector else NULL
+        while one and count < 2:
+            if one.head:
+                f = one
+                count += 1
+            one = one.younger
     m.found = start
     return f if count == 1 else NULL
 

@@ -16,6 +16,7 @@ from biotrail.converters.match.finder import (
     set_request,
 )
 from biotrail.converters.match.flights import (
+    add_found,
     add_guess,
     all_of,
     exact,
@@ -23,6 +24,8 @@ from biotrail.converters.match.flights import (
     new_flight,
     oldest_first,
     overlaps_guess,
+    put_back,
+    several,
     sharing,
     starting,
     take_out,
@@ -53,7 +56,7 @@ def find_completed(m: Machine) -> None:
     if not m.bios_end_by_c:
         m.device.takes_requests = True
     find_completing(m)
-    if m.found - start > 1 and m.on[LIVED_THROUGH_LOSS]:
+    if several(m, start) and m.on[LIVED_THROUGH_LOSS]:
         pass_over_lost(m, start)
     if m.high != 0 and m.on[FAILS_BEFORE_ISSUE]:
         find_failing(m, start)
@@ -81,7 +84,7 @@ def note_partial(m: Machine, start: int64) -> None:
     at: int64
     for at in range(start + 1, m.found):
         if m.pile[at].end != m.pile[start].end:
-            add_guess(m, PARTIALS, m.from_sector, m.to_sector, start, m.found)
+            add_guess(m, PARTIALS, start)
             return
 
 
@@ -121,8 +124,10 @@ def pass_over_lost(m: Machine, start: int64) -> None:
     same place is the likelier owner. At first both are in doubt; once it was passed over, no later
     one pays for it.
     """
+    divide_rows(m, start)
     at: int64
     left: int64 = start
+    stop: int64
     known: bint = True
     f: Flight
     for at in range(start, m.found):
@@ -135,14 +140,40 @@ def pass_over_lost(m: Machine, start: int64) -> None:
     if not known:
         open_since(m, start)
     left = start
-    for at in range(start, m.found):
+    stop = m.found
+    for at in range(start, stop):
         f = m.pile[at]
         if f.issue_ts > m.lost_at:
             m.pile[left] = f
             left += 1
         else:
-            f.passed = True
+            while f and not f.passed:
+                add_found(m, f)
+                f = f.younger
+    for at in range(stop, m.found):
+        m.pile[at].passed = True
+        put_back(m, m.pile[at])
     m.found = left
+
+
+def divide_rows(m: Machine, start: int64) -> None:
+    """Part those of each row on the pile that were issued since records were lost from others."""
+    stop: int64 = m.found
+    at: int64
+    f: Flight
+    for at in range(start, stop):
+        f = m.pile[at]
+        if f.row and f.row.lost_at != m.lost_at:
+            f.row.lost_at = m.lost_at
+            while f:
+                if f.issue_ts <= m.lost_at and not f.lived_through:
+                    add_found(m, f)
+                f = f.younger
+    if m.found > stop:
+        for at in range(stop, m.found):
+            put_back(m, m.pile[at])
+        m.found = start
+        find_completing(m)
 
 
 def find_failing(m: Machine, start: int64) -> None:
@@ -166,6 +197,7 @@ def end_data(m: Machine, r: Flight) -> None:
     """
     if r.sequence:
         r.data_done = True
+        put_back(m, r)
         drop_tag(r, True)
     else:
         take_out(m, r)

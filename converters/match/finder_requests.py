@@ -32,7 +32,9 @@ from biotrail.converters.match.flights import (
     new_flight,
     oldest_first,
     overlaps_guess,
+    put_back,
     put_in,
+    several,
     sharing,
     starting,
     take_out,
@@ -113,7 +115,7 @@ def allocated(m: Machine) -> Flight:
     m.address = r.identity
     m.device.takes_requests = True
     m.device.tells_allocations = True
-    put_in(r, HELD)
+    put_in(m, r, HELD)
     return r
 
 
@@ -136,6 +138,7 @@ def find_started(m: Machine) -> None:
     if not r:
         r = allocated(m)
     r.started = True
+    put_back(m, r)
     if scheduler != NO_TAG:
         key = OF_SCHEDULER | scheduler
     elif tag != NO_TAG:
@@ -149,7 +152,7 @@ def find_started(m: Machine) -> None:
 def find_cloned(m: Machine) -> None:
     """A new request, the clone of one of the dm device above."""
     r: Flight = begin_request(m)
-    put_in(r, HELD)
+    put_in(m, r, HELD)
     set_request(m, r)
 
 
@@ -157,11 +160,13 @@ def may_merge(m: Machine, start: int64, but: Flight) -> None:
     """Leave those requests on the pile that can grow: not with a flush (REQ_NOMERGE_FLAGS)."""
     at: int64
     left: int64 = start
+    f: Flight
     for at in range(start, m.found):
-        if m.pile[at] == but:
-            continue
-        if not m.pile[at].flags & (m.preflush | m.fua) or not m.on[FLUSHES_MERGE_NOT]:
-            m.pile[left] = m.pile[at]
+        f = m.pile[at]
+        if f == but:
+            f = but.younger
+        if f and (not f.flags & (m.preflush | m.fua) or not m.on[FLUSHES_MERGE_NOT]):
+            m.pile[left] = f
             left += 1
     m.found = left
 
@@ -212,7 +217,7 @@ def find_merged(m: Machine) -> None:
     taker = choose_taker(m, start)
     if not taker:
         bio.joined = True
-        put_in(bio, WAITING)
+        put_in(m, bio, WAITING)
         return
     serve(taker, bio)
     m.address = taker.identity
@@ -236,8 +241,8 @@ def find_takers(m: Machine) -> None:
 
 def choose_taker(m: Machine, start: int64) -> Flight:
     """Return the first of those that a merge may be into, or NULL; of several it is a guess."""
-    if m.found - start > 1:
-        add_guess(m, GUESSES, m.from_sector, m.to_sector, start, m.found)
+    if several(m, start):
+        add_guess(m, GUESSES, start)
     return choose(m, start, True)
 
 
@@ -278,8 +283,8 @@ def find_absorption(m: Machine) -> None:
         ending(m, d.held, m.from_sector)
     if side != M:
         starting(m, d.held, m.to_sector)
-    oldest_first(m, takers)
     may_merge(m, takers, merged)
+    oldest_first(m, takers)
     taker = choose_taker(m, takers)
     if m.on[GUESSES_BLUR] and near_guess(m):
         open_event(m)
@@ -325,9 +330,10 @@ def find_inserted(m: Machine) -> None:
     r = choose(m, start, False)
     if not r:
         r = unseen_request(m)
-        put_in(r, HELD)
+        put_in(m, r, HELD)
     doubt_range(m, r)
     r.inserted = True
+    put_back(m, r)
     set_request(m, r)
 
 
@@ -346,6 +352,7 @@ def unseen_request(m: Machine) -> Flight:
     last: Flight = NULL
     b: Flight
     taken: int64 = 0
+    others: bint = False
     doubtful: bint
     d: Device = m.device
     d.takes_requests = True
@@ -361,10 +368,11 @@ def unseen_request(m: Machine) -> Flight:
             last = b
             reached = b.end
             taken += 1
+        others = others or not b.counts_here or b.younger != NULL
     shorter_discards(m)
     if taken != 1 or reached != m.to_sector:
         smaller_discards(m, start, stop)
-    doubtful = m.found > stop or taken < stop - start
+    doubtful = m.found > stop or others
     doubtful = doubtful or (reached != m.to_sector and m.records_bios)
     if not doubtful and m.on[GUESSES_BLUR]:
         doubtful = near_guess(m)
@@ -372,11 +380,14 @@ def unseen_request(m: Machine) -> Flight:
         open_flight(r)
         open_since(m, start)
     m.found = stop
-    if taken < stop - start:
+    if others:
         for at in range(start, stop):
-            if not m.pile[at].counts_here:
-                add_found(m, m.pile[at])
-        add_guess(m, GUESSES, m.from_sector, m.to_sector, stop, m.found)
+            b = m.pile[at]
+            if b.counts_here:
+                b = b.younger
+            if b:
+                add_found(m, b)
+        add_guess(m, GUESSES, stop)
         m.found = stop
     for at in range(start, stop):
         b = m.pile[at]
@@ -484,7 +495,7 @@ def find_issued(m: Machine) -> None:
     if m.on[FUA_IS_A_SEQUENCE]:
         r.sequence = r.sequence or (r.flags & m.fua & ~kept) != 0
     r.issue_ts = m.ts
-    put_in(r, ISSUED)
+    put_in(m, r, ISSUED)
     if m.to_sector > m.from_sector:
         d.issued_sector = m.from_sector
         d.issued_end = m.to_sector
@@ -507,6 +518,7 @@ def keep_sequences(m: Machine, start: int64) -> None:
         f = m.pile[at]
         if f.sequence:
             f.data_done = True
+            put_back(m, f)
         else:
             m.pile[left] = f
             left += 1
@@ -543,5 +555,5 @@ def find_requeued(m: Machine) -> None:
             open_flight(r)
     r.inserted = False
     drop_tag(r, True)
-    put_in(r, HELD)
+    put_in(m, r, HELD)
     set_request(m, r)

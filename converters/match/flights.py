@@ -2,8 +2,10 @@
 """What is in flight on a device, by sectors: trees of ranges, and the questions asked of them.
 
 A tree is sorted by first sector, then by age, and knows the largest end below each of its nodes: so
-it tells who begins, ends or lies somewhere without a look at all others. Candidates are put on the
-machine's pile, each list from a place on that its asker remembers.
+it tells who begins, ends or lies somewhere without a look at all others. Flights that no question
+tells apart stand in a row, of which the tree has the oldest: a thousand identical reads are as one.
+Candidates, the oldest of each row, are put on the machine's pile, each list from a place on that
+its asker remembers.
 """
 
 import cython
@@ -20,14 +22,16 @@ from biotrail.converters.match.ctypes_of import (
     uint64,
 )
 from biotrail.converters.match.doubt import leave_all
-from biotrail.converters.match.lives import Device, Flight, Guess, Guessed, Life, Range
+from biotrail.converters.match.lives import Device, Flight, Guess, Guessed, Life, Range, Row
 from biotrail.converters.match.memory import BLOCK, add_block, allocate
 from biotrail.converters.match.numbers import (
     FOREVER,
+    GUESSED,
     GUESSES,
     HELD,
     INTERVAL,
     ISSUED,
+    NEVER,
     NOWHERE,
     WAITING,
 )
@@ -166,29 +170,169 @@ def list_flight(m: Machine, f: Flight) -> None:
         m.listed = f
 
 
-def put_in(f: Flight, place: int64) -> None:
+def tree_of(f: Flight) -> cython.pointer(Range):
+    """Return the tree that a flight is in by its place."""
+    if f.place == WAITING:
+        return cython.address(f.device.waiting)
+    if f.place == HELD:
+        return cython.address(f.device.held)
+    return cython.address(f.device.issued)
+
+
+def put_in(m: Machine, f: Flight, place: int64) -> None:
     """Put a flight into a tree of its device."""
-    d: Device = f.device
+    tree: cython.pointer(Range)
+    like: Flight
     f.place = place
-    if place == WAITING:
-        d.waiting = with_range(d.waiting, cython.cast(Range, f))
-    elif place == HELD:
-        d.held = with_range(d.held, cython.cast(Range, f))
+    f.lived_through = place == ISSUED and f.issue_ts <= m.lost_at
+    f.flush_before = NEVER
+    if place != ISSUED and f.sector == f.end and f.order > f.device.flush_issued:
+        f.flush_before = f.device.flush_issued
+    tree = tree_of(f)
+    like = find_like(tree[0], f)
+    if like:
+        enter_row(tree, like, f)
     else:
-        d.issued = with_range(d.issued, cython.cast(Range, f))
+        tree[0] = with_range(tree[0], cython.cast(Range, f))
 
 
 def take_out(m: Machine, f: Flight) -> None:
     """Take a flight out of its tree."""
-    d: Device = f.device
-    if f.place == WAITING:
-        d.waiting = without_range(d.waiting, cython.cast(Range, f))
-    elif f.place == HELD:
-        d.held = without_range(d.held, cython.cast(Range, f))
-    elif f.place == ISSUED:
-        d.issued = without_range(d.issued, cython.cast(Range, f))
+    tree: cython.pointer(Range)
+    if f.place != NOWHERE:
+        tree = tree_of(f)
+        if not f.older:
+            tree[0] = without_range(tree[0], cython.cast(Range, f))
+            if f.younger:
+                tree[0] = with_range(tree[0], cython.cast(Range, f.younger))
+        if f.row:
+            leave_row(f)
     f.place = NOWHERE
     list_flight(m, f)
+
+
+# --- Rows of those that no question tells apart
+
+
+def find_like(t: Range, f: Flight) -> Flight:
+    """Return the oldest flight of the row in a tree that one belongs to, or NULL."""
+    like: Flight
+    while t and t.sector != f.sector:
+        t = t.left if t.sector > f.sector else t.right
+    if not t:
+        return NULL
+    like = cython.cast(Flight, t)
+    if is_like(like, f):
+        return like
+    like = find_like(t.left, f)
+    return like if like else find_like(t.right, f)
+
+
+def is_like(one: Flight, other: Flight) -> bint:
+    """Return whether no question tells two flights apart that begin at one place in one tree."""
+    if one.end != other.end or one.op != other.op or one.flags != other.flags:
+        return False
+    if one.tid != other.tid and one.place != ISSUED and not one.inserted:
+        return False
+    if one.queued != other.queued or one.joined != other.joined:
+        return False
+    if one.started != other.started or one.inserted != other.inserted:
+        return False
+    if one.sequence != other.sequence or one.data_done != other.data_done:
+        return False
+    if one.lived_through != other.lived_through or one.passed != other.passed:
+        return False
+    return one.flush_before == other.flush_before
+
+
+def enter_row(tree: cython.pointer(Range), like: Flight, f: Flight) -> None:
+    """Put a flight into a row, which may be of one so far."""
+    row: Row = like.row
+    older: Flight
+    at: int64
+    if not row:
+        row = cython.cast(Row, allocate(1, size_of(Row)))
+        row.first = row.last = like
+        row.lost_at = FOREVER
+        for at in range(4):
+            row.fresh[at] = like
+        like.row = row
+    older = row.last
+    while older and older.order > f.order:
+        older = older.older
+    f.row = row
+    f.older = older
+    f.younger = older.younger if older else like
+    if older:
+        older.younger = f
+    else:
+        row.first = f
+        tree[0] = without_range(tree[0], cython.cast(Range, like))
+        tree[0] = with_range(tree[0], cython.cast(Range, f))
+    if f.younger:
+        f.younger.older = f
+    else:
+        row.last = f
+    for at in range(4):
+        if not row.fresh[at] or row.fresh[at].order > f.order:
+            row.fresh[at] = f
+
+
+def leave_row(f: Flight) -> None:
+    """Take a flight out of its row; one that is alone then is in none."""
+    row: Row = f.row
+    at: int64
+    if f.older:
+        f.older.younger = f.younger
+    else:
+        row.first = f.younger
+    if f.younger:
+        f.younger.older = f.older
+    else:
+        row.last = f.older
+    for at in range(4):
+        if row.fresh[at] == f:
+            row.fresh[at] = f.younger
+    f.row = NULL
+    f.older = f.younger = NULL
+    if row.first == row.last:
+        row.first.row = NULL
+        free(row)
+
+
+def several(m: Machine, start: int64) -> bint:
+    """Return whether there are several candidates on the pile from a place on."""
+    return m.found - start > 1 or (m.found > start and m.pile[start].younger != NULL)
+
+
+def add_fresh(m: Machine, start: int64, what: int64) -> int64:
+    """Put on the pile of each row there those with which that was not done yet; it is now.
+
+    And its oldest, which stands for those with which it was. Return where they begin.
+    """
+    stop: int64 = m.found
+    at: int64
+    f: Flight
+    row: Row
+    for at in range(start, stop):
+        f = m.pile[at]
+        row = f.row
+        add_found(m, f)
+        if row:
+            if row.fresh[what] and row.fresh[what].order > f.order:
+                f = row.fresh[what]
+            else:
+                f = f.younger if row.fresh[what] else NULL
+            while f:
+                add_found(m, f)
+                f = f.younger
+            row.fresh[what] = NULL
+    return stop
+
+
+def put_back(m: Machine, f: Flight) -> None:
+    """Put a flight into its tree again: what its row has in common is not so of it any more."""
+    move(m, f, f.sector, f.end)
 
 
 def move(m: Machine, f: Flight, sector: uint64, end: uint64) -> None:
@@ -197,7 +341,7 @@ def move(m: Machine, f: Flight, sector: uint64, end: uint64) -> None:
     take_out(m, f)
     f.sector = sector
     f.end = end
-    put_in(f, place)
+    put_in(m, f, place)
 
 
 def free_listed(m: Machine) -> None:
@@ -366,24 +510,46 @@ def oldest_first(m: Machine, start: int64) -> None:
 # --- Guesses
 
 
-def add_guess(
-    m: Machine, kind: int64, low: uint64, high: uint64, start: int64, stop: int64
-) -> None:
+def add_guess(m: Machine, kind: int64, start: int64) -> None:
     """Note that the event was given to one of several: where they are, any range may be wrong.
 
-    kind: GUESSES of what waits or is held, PARTIALS of requests. They are on the pile.
+    kind: GUESSES of what waits or is held, PARTIALS of requests. They are on the pile. Of a row
+    those that an earlier guess has that is as wide need not be in this one: it lasts as long.
     """
     g: Guess = cython.cast(Guess, allocate(1, size_of(Guess)))
     one: Guessed
+    row: Row
+    low: uint64 = m.from_sector
+    high: uint64 = m.to_sector
+    stop: int64 = m.found
     at: int64
     for at in range(start, stop):
         low = min(low, m.pile[at].sector)
         high = max(high, m.pile[at].end)
+    for at in range(start, stop):
+        row = m.pile[at].row
+        if not row:
+            continue
+        # What is held can leave and come back (R): then a guess is what it was when it was made.
+        if row.first.place == HELD or row.first == row.fresh[GUESSED]:
+            row.fresh[GUESSED] = row.first
+            row.guess_sector = low
+            row.guess_end = high
+        elif row.guess_sector > low or row.guess_end < high:
+            row.fresh[GUESSED] = row.first
+            row.guess_sector = low
+            row.guess_end = high
+        else:
+            row.guess_sector = max(row.guess_sector, low)
+            row.guess_end = min(row.guess_end, high)
+    stop = add_fresh(m, start, GUESSED)
+    for at in range(stop, m.found):
         one = cython.cast(Guessed, allocate(1, size_of(Guessed)))
         one.flight = m.pile[at]
         one.order = one.flight.order
         one.next = g.first
         g.first = one
+    m.found = stop
     g.sector = low
     g.end = high
     g.order = next_order(m)
@@ -463,10 +629,15 @@ def free_device(d: Device) -> None:
 
 def leave_tree(t: Range) -> None:
     """Take the flights of a tree out of all that they are in with others."""
+    f: Flight
     if t:
         leave_tree(t.left)
         leave_tree(t.right)
-        leave_all(cython.cast(Flight, t))
+        f = cython.cast(Flight, t)
+        free(f.row)
+        while f:
+            leave_all(f)
+            f = f.younger
 
 
 def free_guesses(t: Range) -> None:

@@ -7,6 +7,7 @@ NEVER where there was none, and then the rest means nothing.
 
 from biotrail.converters.match.ctypes_of import (
     bint,
+    flight_4,
     int32,
     int64,
     int64_7,
@@ -492,12 +493,20 @@ class Flight(Range):
     """A bio that merged into a request that is not known."""
     queued: bint
     """A bio of which a Q was seen on its device."""
+    row: "Row"
+    """Those that are like it, if there are any: the next one and the one before by age."""
+    older: "Flight"
+    younger: "Flight"
+    flush_before: int64
+    """Of one without data: the newest flush request issued before it that may end it no more."""
     from_part: uint32
     """Of a bio that an A sent: to which partition or disk."""
     issue_ts: int64
     """A request's last D."""
     passed: bint
     """Its completion was likely lost: a later request of its place got one."""
+    lived_through: bint
+    """Records were lost since its issue, as far as a C of several like it has asked."""
     parent: "Flight"
     """Of a front piece; while `parent_order` is that one's."""
     parent_order: int64
@@ -533,6 +542,23 @@ class Flight(Range):
     living: "Tags"
     before_living: "Flight"
     next_living: "Flight"
+
+
+@struct
+class Row:
+    """Flights of a tree that no question tells apart, the oldest first; that one is in the tree.
+
+    fresh: the oldest one with which that was not done that `numbers` says; nor with younger ones.
+    """
+
+    first: Flight
+    last: Flight
+    fresh: flight_4
+    guess_sector: uint64
+    """What all guesses cover in which those before `fresh[GUESSED]` are."""
+    guess_end: uint64
+    lost_at: int64
+    """The last loss by which they were divided."""
 
 
 @struct

@@ -97,6 +97,12 @@ PENDING = 0
 KNOWN = 1
 UNBOUNDED = 2
 
+# What is done once with each of a row of alike flights (Row.fresh).
+SHARED = 0
+OPENED = 1
+PAIRED = 2
+GUESSED = 3
+
 SHARE = 10  # converters.events.ends.SHARE
 
 # Rules, by their place in `rules.NAMES`.

@@ -5,11 +5,13 @@ import json
 import random
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from biotrail.converters.events.tables import NEVER, Bios, Certainty, Requests
 from biotrail.converters.lifecycles.account import Pairing
 from biotrail.converters.pipeline import Trace
+from biotrail.recorder.schema.records import NO_TAG
 from biotrail.text.tallies import pairing_lines
 from tests.scenarios.cases_more import LOOP
 from tests.scenarios.cases_more import REQUEST_BASED as REQUEST_BASED_LOG
@@ -18,7 +20,8 @@ from tests.scenarios.tools import events_of, tables_of
 from tests.scenarios.variants import DM, REQUEST_BASED
 from tests.simulation.check import Tables, run
 from tests.simulation.loads import history
-from tests.simulation.model import LIFECYCLE, MINIMAL
+from tests.simulation.model import LIFECYCLE, MINIMAL, Rec
+from tests.simulation.world import VDA
 from tests.support import captures, heavy_loads, paths
 from tests.support.captures import BASE_NS
 from tests.support.cli_runner import Cli
@@ -563,6 +566,23 @@ def test_two_reads_of_one_place_at_once(q: int, end: int, *, in_doubt: bool, sca
         assert found == [("ambiguous", False), ("ambiguous", True)]
     else:
         assert found == [("ambiguous", in_doubt)] * 2
+
+
+@pytest.mark.parametrize("letters", ["QGsIDC", "QDC"])
+def test_many_identical_reads_at_once(letters: str) -> None:
+    # GIVEN 20,000 identical reads in flight, queued, issued and completed one after the other
+    times = 20_000
+    asked = {"dev": VDA, "sector": 2048, "bytes": 4096, "tid": 100, "part": VDA}
+    asked |= {"tag": NO_TAG, "sched_tag": NO_TAG, "hctx": NO_TAG}
+    phases = "".join(letter * times for letter in letters)
+    events = [Rec(letter, ts, 0, asked) for ts, letter in enumerate(phases)]
+    log, _ = heavy_loads.log_of(heavy_loads.Stretch(events, captures.DEVICES, letters), 1)
+    # WHEN they are read, which takes minutes if each event looks at all of them
+    bios = Bios.concatenate([w.bios for w in Trace(log, "intervals").lifecycles()])
+    # THEN the oldest one is what each event is of, and all are in doubt
+    assert (np.diff(bios.queue) == 1).all()
+    assert set((bios.complete - bios.queue).tolist()) == {(len(letters) - 1) * times}
+    assert set(bios.certainty.tolist()) == {Certainty.AMBIGUOUS}
 
 
 @pytest.mark.parametrize(("end", "in_doubt"), [(105, False), (300, True)])
