@@ -76,10 +76,23 @@ static __always_inline __u32 bt_io_state(struct task_struct *task, __u32 state)
 	return state;
 }
 
+/* Writes the TASK record of the running thread if it is not cached. Interrupts are off since `at`. */
+static __always_inline void bt_name_running(__u64 at)
+{
+	struct bt_task_slot now;
+	struct bt_writer w;
+
+	bt_current(&now);
+	if (bt_is_cached(bt_slot_of(now.tid), &now) || !bt_begin_at(&w, BT_TASK, at))
+		return;
+	bt_task(&w);
+	bt_end(&w);
+}
+
 /*
- * Notes the running thread's call and its file, before a wait outside of a timed call, and names the
- * thread: when the wait ends, another one runs. Inside of a timed call (its RETURN has all of this)
- * the number alone, should timing end before the wait does. at: now.
+ * Names the running thread before a wait: when that ends, another one runs. Outside of a timed call
+ * also notes its call and file. Inside of one its RETURN has these: the number alone, should timing
+ * end before the wait does. at: now.
  */
 static __always_inline void bt_note_waiter(struct bt_call_slot *slot, struct task_struct *task,
 					   bool inside, __u64 at)
@@ -100,16 +113,14 @@ static __always_inline void bt_note_waiter(struct bt_call_slot *slot, struct tas
 	slot->fd = now.args[0];
 	slot->length = now.args[2];
 	slot->offset = now.args[3];
-	if (inside || !bt_begin_at(&w, BT_WAIT, at))
+	bt_name_running(at);
+	if (inside || !config.files || slot->wait_number < 0 || now.foreign ||
+	    !bt_names(path.fds, slot->wait_number) || !bt_begin_at(&w, BT_WAIT, at))
 		return;
-	bt_task(&w);
-	if (config.files && slot->wait_number >= 0 && !now.foreign &&
-	    bt_names(path.fds, slot->wait_number)) {
-		slot->open = bt_call_host(&w, now.args[0], 0, &host);
-		slot->inode = host.inode;
-		slot->dev = host.dev;
-		slot->generation = host.generation;
-	}
+	slot->open = bt_call_host(&w, now.args[0], 0, &host);
+	slot->inode = host.inode;
+	slot->dev = host.dev;
+	slot->generation = host.generation;
 	bt_end(&w);
 }
 
@@ -270,23 +281,12 @@ static __always_inline int on_switch(void *ctx, bool preempt, struct task_struct
 	return 0;
 }
 
-/* Writes the TASK record of the running thread, which wakes another one, if it is not cached. */
-static __always_inline void bt_name_waker(void)
-{
-	struct bt_task_slot now;
-	struct bt_writer w;
-
-	bt_current(&now);
-	if (bt_is_cached(bt_slot_of(now.tid), &now) || !bt_begin(&w, BT_TASK))
-		return;
-	bt_task(&w);
-	bt_end(&w);
-}
-
+/* Interrupts are off: the woken thread's pi_lock is held. */
 static __always_inline int on_waking(struct task_struct *task)
 {
 	struct bt_call_slot *slot;
 	__u32 tid = task->pid;
+	__u64 now;
 
 	bt_runs()->wait++;
 	if (!tid || !*bt_has_wait_of(tid))
@@ -296,10 +296,11 @@ static __always_inline int on_waking(struct task_struct *task)
 		return 0;
 	slot->waker = bpf_get_current_pid_tgid();
 	slot->context = bt_context_now();
+	now = bt_now();
 	/* Whoever does no I/O itself, such as a worker that ends write-back, has no name but for this. */
 	if (slot->waker && slot->recorded && !(bt_is_inside(slot, tid) && bt_is_of_others(slot)))
-		bt_name_waker();
-	slot->waking = bt_now();
+		bt_name_running(now);
+	slot->waking = now;
 	return 0;
 }
 
