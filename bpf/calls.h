@@ -145,14 +145,15 @@ static __always_inline int on_sys_enter(void *ctx, __u64 number)
 }
 
 /*
- * Whether a call that took `took` ns is recorded. 32-bit programs' calls have other numbers than
- * those whose bits are set.
+ * Whether a call that ends now is recorded. 32-bit programs' calls have other numbers than those
+ * whose bits are set.
  */
-static __always_inline bool bt_call_counts(struct bt_call_slot *slot, __u64 took)
+static __always_inline bool bt_call_counts(struct bt_call_slot *slot)
 {
 	if (slot->bios || slot->io_waits)
 		return true;
-	if (took > path.over_ns && (!bt_names(path.idles, slot->number) || bt_is_foreign()))
+	if (bt_now() - slot->entry > path.over_ns &&
+	    (!bt_names(path.idles, slot->number) || bt_is_foreign()))
 		return true;
 	return slot->waits && bt_names(path.reaps, slot->number);
 }
@@ -242,7 +243,7 @@ static __always_inline int bt_call_ends(const void *regs, __u64 result, __u32 ti
 	if (!bt_is_inside(slot, tid))
 		return 0;
 	slot->tid = 0;
-	if (!bt_call_counts(slot, bt_now() - slot->entry))
+	if (!bt_call_counts(slot))
 		return 0;
 	if (bt_is_of_others(slot)) {
 		bt_left_event(BT_RETURN);

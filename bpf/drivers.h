@@ -40,6 +40,18 @@ struct {
 	__type(value, struct bt_steps);
 } bt_driver_steps SEC(".maps");
 
+/*
+ * By a hash of a request's address: 1 if a driver has begun with one. Completions of requests whose
+ * drivers tell nothing, virtio's for instance, are saved a look into the map.
+ */
+#define BT_HAS_STEPS_BITS 12
+__u8 bt_has_steps[1 << BT_HAS_STEPS_BITS] = {};
+
+static __always_inline __u8 *bt_has_steps_of(__u64 rq)
+{
+	return &bt_has_steps[(rq * BT_FILE_HASH) >> (64 - BT_HAS_STEPS_BITS)];
+}
+
 static __always_inline struct bt_steps *bt_steps_of(__u64 rq)
 {
 	return bpf_map_lookup_elem(&bt_driver_steps, &rq);
@@ -57,6 +69,8 @@ static __always_inline int bt_step_begin(__u64 rq, enum bt_driver_of driver)
 	}
 	if (!steps)
 		return 0;
+	if (!*bt_has_steps_of(rq))
+		*bt_has_steps_of(rq) = 1;
 	steps->driver = driver;
 	steps->answered = 0;
 	steps->finished = 0;
@@ -129,10 +143,13 @@ static __always_inline int on_loop_answer(__u64 kiocb)
 /* The steps of a request that completes now; NULL: none are recorded, or known. */
 static __always_inline struct bt_steps *bt_completing(void *rq)
 {
-	__u64 address = (__u64)rq;
 	struct bt_steps *steps;
+	__u64 address;
 
 	if (!path.driver)
+		return NULL;
+	address = bt_address(rq);
+	if (!*bt_has_steps_of(address))
 		return NULL;
 	steps = bt_steps_of(address);
 	return steps && steps->begun ? steps : NULL;

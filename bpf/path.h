@@ -98,11 +98,6 @@ struct bt_call_slot {
 	__u32 waker; /* thread that ran where it was woken */
 	__u32 context; /* enum bt_context of the wake-up */
 	__s32 stack; /* with which it left its CPU, if path.fs; negative: an errno */
-	__u32 walked; /* thread whose stack that is, by bt_take_stack(); 0: none's */
-	__s32 walked_number; /* wait_number when it was walked */
-	__u32 walked_state; /* state then */
-	__u64 walked_at; /* out then */
-	__u64 frame; /* where on the kernel stack it was walked from, as there */
 	__u64 base; /* where on the kernel stack a timed call began */
 	__u64 call_written; /* when its newest CALL was written; before `entry`: that is another call's */
 	__u32 turn; /* of that CALL; 0: there was none */

@@ -21,23 +21,24 @@ struct bt_regs {
 	__u32 foreign;
 };
 
+/* regs: typed to the verifier, so that direct loads are allowed. */
 static __always_inline void bt_read_regs(struct bt_regs *to, const void *regs)
 {
 	const struct pt_regs___x86 *x86 = regs;
 	const struct pt_regs___arm64 *arm64 = regs;
 
 	if (bpf_core_field_exists(x86->orig_ax)) {
-		to->number = BPF_CORE_READ(x86, orig_ax);
-		to->args[0] = BPF_CORE_READ(x86, di);
-		to->args[1] = BPF_CORE_READ(x86, si);
-		to->args[2] = BPF_CORE_READ(x86, dx);
-		to->args[3] = BPF_CORE_READ(x86, r10);
+		to->number = x86->orig_ax;
+		to->args[0] = x86->di;
+		to->args[1] = x86->si;
+		to->args[2] = x86->dx;
+		to->args[3] = x86->r10;
 	} else if (bpf_core_field_exists(arm64->syscallno)) {
-		to->number = BPF_CORE_READ(arm64, syscallno);
-		to->args[0] = BPF_CORE_READ(arm64, orig_x0);
-		to->args[1] = BPF_CORE_READ(arm64, regs[1]);
-		to->args[2] = BPF_CORE_READ(arm64, regs[2]);
-		to->args[3] = BPF_CORE_READ(arm64, regs[3]);
+		to->number = arm64->syscallno;
+		to->args[0] = arm64->orig_x0;
+		to->args[1] = arm64->regs[1];
+		to->args[2] = arm64->regs[2];
+		to->args[3] = arm64->regs[3];
 	}
 }
 

@@ -81,10 +81,10 @@ struct bt_writer {
 };
 
 /*
- * Enters the next nesting level and fills `w` for its ring; has to be followed by bt_end. false:
- * all levels are in use, counted in too_deep.
+ * Enters the next nesting level and fills `w` for its ring, but for w->now; has to be followed by
+ * bt_end. false: all levels are in use, counted in too_deep.
  */
-static __always_inline bool bt_begin(struct bt_writer *w, enum bt_kind kind)
+static __always_inline bool bt_enter_level(struct bt_writer *w, enum bt_kind kind)
 {
 	__u32 cpu = bpf_get_smp_processor_id();
 	struct bt_area *area = bpf_map_lookup_elem(&bt_rings, &cpu);
@@ -110,7 +110,24 @@ static __always_inline bool bt_begin(struct bt_writer *w, enum bt_kind kind)
 	}
 	w->head = area->head[level];
 	w->tail = *(volatile __u64 *)&area->tail[level].position;
+	return true;
+}
+
+/* As bt_enter_level. The clock is read within the level: a ring's records are in order of time. */
+static __always_inline bool bt_begin(struct bt_writer *w, enum bt_kind kind)
+{
+	if (!bt_enter_level(w, kind))
+		return false;
 	w->now = bpf_ktime_get_ns() & BT_TIMESTAMP_MASK;
+	return true;
+}
+
+/* As bt_begin, where the clock was read before, and no interrupt can have come since. */
+static __always_inline bool bt_begin_at(struct bt_writer *w, enum bt_kind kind, __u64 now)
+{
+	if (!bt_enter_level(w, kind))
+		return false;
+	w->now = now;
 	return true;
 }
 

@@ -238,8 +238,10 @@ struct bt_path {
 	__u64 fds[BT_CALL_WORDS]; /* bit per call whose first argument is its file */
 	__u64 ioctl; /* number of ioctl() */
 	__u64 frozen; /* task_struct.flags of a thread in the freezer; 0: no state D */
+	__u64 text; /* where the kernel's code begins */
+	__u64 text_bytes; /* its size; 0: not known */
 };
-_Static_assert(sizeof(struct bt_path) == 272, "size");
+_Static_assert(sizeof(struct bt_path) == 288, "size");
 _Static_assert(__builtin_offsetof(struct bt_path, call) == 0, "call");
 _Static_assert(__builtin_offsetof(struct bt_path, time) == 4, "time");
 _Static_assert(__builtin_offsetof(struct bt_path, wait) == 8, "wait");
@@ -258,6 +260,8 @@ _Static_assert(__builtin_offsetof(struct bt_path, dirty_shift) == 184, "dirty_sh
 _Static_assert(__builtin_offsetof(struct bt_path, fds) == 192, "fds");
 _Static_assert(__builtin_offsetof(struct bt_path, ioctl) == 256, "ioctl");
 _Static_assert(__builtin_offsetof(struct bt_path, frozen) == 264, "frozen");
+_Static_assert(__builtin_offsetof(struct bt_path, text) == 272, "text");
+_Static_assert(__builtin_offsetof(struct bt_path, text_bytes) == 280, "text_bytes");
 
 /* How often the programs of the path ran on a CPU, to know their cost (path.h): a cache line. */
 struct bt_entered {

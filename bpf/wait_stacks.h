@@ -4,8 +4,9 @@
  * distinct stack once; a WAIT_STACK record after the WAIT has its id. Readers find the reason by the
  * names of the functions.
  *
- * A walk costs some 3 us. A thread that waits again in the same call and state, as deep in its kernel
- * stack as before, came there by the same functions: it is not walked again for a second.
+ * A walk costs some 3 us. A thread that waits in the same call and state, as deep in its kernel
+ * stack as before, came there by the same functions: it is not walked again for a second. A call
+ * waits in a few places in turn, so a table keeps the stacks of several.
  */
 #ifndef BIOTRAIL_WAIT_STACKS_H
 #define BIOTRAIL_WAIT_STACKS_H
@@ -23,7 +24,6 @@ struct {
 
 #define BT_STACKS_SHIFT 27 /* a span is 2^27 ns, 134 ms */
 #define BT_STACKS_MOST 2000 /* in a span and on a CPU: 14,900 a second, 4 % of it */
-#define BT_WALK_AGAIN (1ULL << 30) /* ns until a stack is walked again though nothing changed */
 #define BT_EAGAIN 11 /* errno of a stack that was not asked for, as there were too many */
 
 /* How many stacks a CPU has taken in the span of time `span`. */
@@ -33,6 +33,24 @@ struct bt_stacks_taken {
 	__u64 pad[6]; /* a cache line of its own */
 };
 struct bt_stacks_taken bt_stacks_taken[BT_PATH_CPUS] = {};
+
+/*
+ * Stacks that need not be walked again, a word each, 0 if it is free: a tag of thread, call, state and
+ * depth; when it was walked; its id.
+ *
+ *   63         28 27              14 13      0
+ *   |    tag     | time in 2^28 ns  |  stack  |
+ */
+#define BT_WALKED_BITS 12
+#define BT_WALKED_TAG 28
+#define BT_WALKED_TIME 14
+#define BT_WALKED_SHIFT 28
+#define BT_WALKED_TIMES ((1ULL << (BT_WALKED_TAG - BT_WALKED_TIME)) - 1)
+#define BT_WALK_AGAIN 4 /* units of that time until a stack is walked again */
+#define BT_CODE_WORDS 20 /* of the stack that are looked at together: a program's own is small */
+#define BT_CODE_PARTS 2
+#define BT_WALKED_HASH 0x9e3779b97f4a7c15ULL /* 2^64 / golden ratio */
+__u64 bt_walked[1 << BT_WALKED_BITS] = {};
 
 /* Whether this CPU may take one more stack: one costs about 3 us. */
 static __always_inline bool bt_may_take_stack(__u64 now)
@@ -60,30 +78,56 @@ static __always_inline int bt_wait_stack_id(void *ctx, __u64 now)
 	return id;
 }
 
+/* Returns a hash of the addresses of the kernel's code that are on the stack from `at` on. */
+static __noinline __u64 bt_code_on_stack(__u64 at)
+{
+	__u64 words[BT_CODE_WORDS], hash = 0;
+
+	for (int part = 0; part < BT_CODE_PARTS; part++) {
+		if (bpf_probe_read_kernel(words, sizeof(words), (void *)at))
+			break;
+		for (int i = 0; i < BT_CODE_WORDS; i++)
+			if (words[i] - path.text < path.text_bytes)
+				hash = (hash ^ words[i]) * BT_WALKED_HASH;
+		at += sizeof(words);
+	}
+	return hash;
+}
+
 /*
  * Sets slot->stack to the stack with which the running thread leaves its CPU. Where ctx lies tells how
  * deep the kernel stack is: it is in the tracepoint's frame, always as far from the scheduler's. Of a
  * timed call it is told from where the program of sys_enter had its ctx, as the kernel may begin each
- * call elsewhere (randomize_kstack_offset).
+ * call elsewhere (randomize_kstack_offset). Of another call that is not known, and two places may be
+ * as deep by chance: of such only the newest stack is kept.
  */
 static __always_inline void bt_take_stack(void *ctx, struct bt_call_slot *slot, __u32 tid,
-					  bool inside)
+					  bool inside, bool kernel)
 {
-	volatile __u64 *frame = &slot->frame; /* what was stored is a scalar to the verifier */
-	__u64 before = *frame;
+	volatile __u64 *word = &bt_runs()->word; /* what was stored is a scalar to the verifier */
+	__u64 time = slot->out >> BT_WALKED_SHIFT, thread, tag, found;
+	__u32 place;
 
-	*frame = (__u64)ctx;
-	if (inside)
-		*frame = slot->base - *frame;
-	if (slot->stack >= 0 && slot->walked == tid && *frame == before &&
-	    slot->walked_number == slot->wait_number && slot->walked_state == slot->state &&
-	    slot->out - slot->walked_at < BT_WALK_AGAIN)
+	*word = (__u64)ctx;
+	thread = tid * BT_WALKED_HASH;
+	tag = inside ? slot->base - *word : *word;
+	tag ^= bt_code_on_stack(*word);
+	tag ^= (__u64)slot->wait_number << 48 ^ (__u64)slot->state << 20;
+	tag = (tag ^ thread) * BT_WALKED_HASH;
+	tag = (tag ^ tag >> 32) * BT_WALKED_HASH;
+	place = (path.text_bytes && (inside || kernel) ? tag : thread >> 32) &
+		((1U << BT_WALKED_BITS) - 1);
+	tag >>= BT_WALKED_TAG;
+	found = bt_walked[place];
+	if (found >> BT_WALKED_TAG == tag &&
+	    ((time - (found >> BT_WALKED_TIME)) & BT_WALKED_TIMES) < BT_WALK_AGAIN) {
+		slot->stack = found & ((1U << BT_WALKED_TIME) - 1);
 		return;
+	}
 	slot->stack = bt_wait_stack_id(ctx, slot->out);
-	slot->walked = tid;
-	slot->walked_number = slot->wait_number;
-	slot->walked_state = slot->state;
-	slot->walked_at = slot->out;
+	if (slot->stack >= 0)
+		bt_walked[place] = tag << BT_WALKED_TAG | (time & BT_WALKED_TIMES) << BT_WALKED_TIME |
+				   slot->stack;
 }
 
 /* Writes the WAIT_STACK record of a wait whose WAIT record was just written. */

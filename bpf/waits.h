@@ -76,13 +76,26 @@ static __always_inline __u32 bt_io_state(struct task_struct *task, __u32 state)
 	return state;
 }
 
+/* Writes the TASK record of the running thread if it is not cached. Interrupts are off since `at`. */
+static __always_inline void bt_name_running(__u64 at)
+{
+	struct bt_task_slot now;
+	struct bt_writer w;
+
+	bt_current(&now);
+	if (bt_is_cached(bt_slot_of(now.tid), &now) || !bt_begin_at(&w, BT_TASK, at))
+		return;
+	bt_task(&w);
+	bt_end(&w);
+}
+
 /*
- * Notes the running thread's call and its file, before a wait outside of a timed call, and names the
- * thread: when the wait ends, another one runs. Inside of a timed call (its RETURN has all of this)
- * the number alone, should timing end before the wait does.
+ * Names the running thread before a wait: when that ends, another one runs. Outside of a timed call
+ * also notes its call and file. Inside of one its RETURN has these: the number alone, should timing
+ * end before the wait does. at: now.
  */
 static __always_inline void bt_note_waiter(struct bt_call_slot *slot, struct task_struct *task,
-					   bool inside)
+					   bool inside, __u64 at)
 {
 	struct bt_regs now = {};
 	struct bt_host host = {};
@@ -100,33 +113,34 @@ static __always_inline void bt_note_waiter(struct bt_call_slot *slot, struct tas
 	slot->fd = now.args[0];
 	slot->length = now.args[2];
 	slot->offset = now.args[3];
-	if (inside || !bt_begin(&w, BT_WAIT))
+	bt_name_running(at);
+	if (inside || !config.files || slot->wait_number < 0 || now.foreign ||
+	    !bt_names(path.fds, slot->wait_number) || !bt_begin_at(&w, BT_WAIT, at))
 		return;
-	bt_task(&w);
-	if (config.files && slot->wait_number >= 0 && !now.foreign &&
-	    bt_names(path.fds, slot->wait_number)) {
-		slot->open = bt_call_host(&w, now.args[0], 0, &host);
-		slot->inode = host.inode;
-		slot->dev = host.dev;
-		slot->generation = host.generation;
-	}
+	slot->open = bt_call_host(&w, now.args[0], 0, &host);
+	slot->inode = host.inode;
+	slot->dev = host.dev;
+	slot->generation = host.generation;
 	bt_end(&w);
 }
 
 /* Counts a wait as lost: its thread's slot was taken by another one before it ended. */
-static __always_inline void bt_lose_wait(void)
+static __always_inline void bt_lose_wait(__u64 now)
 {
 	struct bt_writer w;
 
-	if (!bt_begin(&w, BT_WAIT))
+	if (!bt_begin_at(&w, BT_WAIT, now))
 		return;
 	w.area->lost[w.level][BT_WAIT]++;
 	bt_end(&w);
 }
 
-/* ctx: the program's; `task` runs until now. inside: it may be inside a timed call. */
+/*
+ * ctx: the program's; `task` runs until now. inside: it may be inside a timed call. at: set to the
+ * time if the clock is read.
+ */
 static __always_inline void bt_leave_cpu(void *ctx, struct task_struct *task, bool preempt,
-					 __u32 state, bool inside)
+					 __u32 state, bool inside, __u64 *at)
 {
 	__u32 io = preempt ? 0 : bt_io_state(task, state);
 	struct bt_call_slot *slot;
@@ -144,33 +158,35 @@ static __always_inline void bt_leave_cpu(void *ctx, struct task_struct *task, bo
 	}
 	if (!inside && !bt_call_wanted(bpf_get_current_pid_tgid()))
 		return;
+	*at = bt_now();
 	if (slot->waiter && slot->waiter != tid && slot->recorded)
-		bt_lose_wait();
+		bt_lose_wait(*at);
 	slot->waiter = tid;
-	slot->out = bt_now();
+	slot->out = *at;
 	slot->waking = 0;
 	slot->state = io ? io : preempt ? 0 : state;
 	slot->recorded = io ? BT_FOR_IO : slot->state && slot->bios ? BT_IN_CALL : BT_NOT_RECORDED;
 	*bt_has_wait_of(tid) = 1;
 	if (!slot->recorded)
 		return;
-	bt_note_waiter(slot, task, inside);
+	bt_note_waiter(slot, task, inside, *at);
 	if (path.fs)
-		bt_take_stack(ctx, slot, tid, inside);
+		bt_take_stack(ctx, slot, tid, inside, task->flags & BT_PF_KTHREAD);
 }
 
 /*
- * Writes the WAIT record of a wait, and what belongs to it. entry: of its call; 0: not timed. ran: the
- * thread that leaves this CPU to it, which is named if it kept it waiting.
+ * Writes the WAIT record of a wait that ends now, and what belongs to it. entry: of its call; 0: not
+ * timed. ran: the thread that leaves this CPU to it, which is named if it kept it waiting.
  */
 static __always_inline void bt_write_wait(struct bt_call_slot *slot, __u32 tid, __u64 entry,
-					  __u64 blocked, __u64 runnable, struct task_struct *ran)
+					  __u64 now, __u64 blocked, __u64 runnable,
+					  struct task_struct *ran)
 {
 	struct bt_wait_call *call;
 	struct bt_writer w;
 	struct bt_wait *r;
 
-	if (!bt_begin(&w, BT_WAIT))
+	if (!bt_begin_at(&w, BT_WAIT, now))
 		return;
 	if (ran->pid && runnable > BT_KEPT_WAITING)
 		bt_task(&w);
@@ -207,12 +223,12 @@ end:
 
 /*
  * prev: the thread that runs until now. runs->inside becomes that of `task`, which was marked in bt_has_wait
- * when it left its CPU inside a timed call.
+ * when it left its CPU inside a timed call. now: 0: the clock is not read yet.
  */
 static __always_inline void bt_enter_cpu(struct bt_entered *runs, struct task_struct *prev,
-					 struct task_struct *task)
+					 struct task_struct *task, __u64 now)
 {
-	__u64 now, woken, blocked, runnable;
+	__u64 woken, blocked, runnable;
 	struct bt_call_slot *slot;
 	__u32 tid = task->pid;
 	__u8 *away;
@@ -230,7 +246,8 @@ static __always_inline void bt_enter_cpu(struct bt_entered *runs, struct task_st
 		return;
 	*away = 0;
 	slot->waiter = 0;
-	now = bt_now();
+	if (!now)
+		now = bt_now();
 	/* A thread that was preempted was ready to run all the time. */
 	woken = slot->state ? slot->waking : slot->out;
 	if (woken < slot->out)
@@ -248,35 +265,28 @@ static __always_inline void bt_enter_cpu(struct bt_entered *runs, struct task_st
 	if (inside && bt_is_of_others(slot))
 		bt_left_event(BT_WAIT);
 	else
-		bt_write_wait(slot, tid, inside ? slot->entry : 0, blocked, runnable, prev);
+		bt_write_wait(slot, tid, inside ? slot->entry : 0, now, blocked, runnable, prev);
 }
 
+/* Interrupts are off: one reading of the clock serves both threads, and their records. */
 static __always_inline int on_switch(void *ctx, bool preempt, struct task_struct *prev,
 				     struct task_struct *next, __u32 state)
 {
 	struct bt_entered *runs = bt_runs();
+	__u64 now = 0;
 
 	runs->wait++;
-	bt_leave_cpu(ctx, prev, preempt, state, runs->inside == (__u32)prev->pid);
-	bt_enter_cpu(runs, prev, next);
+	bt_leave_cpu(ctx, prev, preempt, state, runs->inside == (__u32)prev->pid, &now);
+	bt_enter_cpu(runs, prev, next, now);
 	return 0;
 }
 
-/* Writes the TASK record of the running thread, which wakes another one, if it is not cached. */
-static __always_inline void bt_name_waker(void)
-{
-	struct bt_writer w;
-
-	if (!bt_begin(&w, BT_TASK))
-		return;
-	bt_task(&w);
-	bt_end(&w);
-}
-
+/* Interrupts are off: the woken thread's pi_lock is held. */
 static __always_inline int on_waking(struct task_struct *task)
 {
 	struct bt_call_slot *slot;
 	__u32 tid = task->pid;
+	__u64 now;
 
 	bt_runs()->wait++;
 	if (!tid || !*bt_has_wait_of(tid))
@@ -286,10 +296,11 @@ static __always_inline int on_waking(struct task_struct *task)
 		return 0;
 	slot->waker = bpf_get_current_pid_tgid();
 	slot->context = bt_context_now();
+	now = bt_now();
 	/* Whoever does no I/O itself, such as a worker that ends write-back, has no name but for this. */
 	if (slot->waker && slot->recorded && !(bt_is_inside(slot, tid) && bt_is_of_others(slot)))
-		bt_name_waker();
-	slot->waking = bt_now();
+		bt_name_running(now);
+	slot->waking = now;
 	return 0;
 }
 

@@ -162,6 +162,8 @@ PATH = Struct(
         Member("fds", "u64", "bit per call whose first argument is its file", "BT_CALL_WORDS"),
         Member("ioctl", "u64", "number of ioctl()"),
         Member("frozen", "u64", "task_struct.flags of a thread in the freezer; 0: no state D"),
+        Member("text", "u64", "where the kernel's code begins"),
+        Member("text_bytes", "u64", "its size; 0: not known"),
     ),
 )
 ENTERED = Struct(

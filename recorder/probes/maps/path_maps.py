@@ -350,6 +350,11 @@ class PathMaps:
             bpf.set_autoload(program, program in chosen)
         constants = _constants(choice.parts, over_ns)
         constants.frozen = choice.frozen
+        if "fs" in choice.parts:
+            found = addresses_of(_TEXT)
+            if len(found) == len(_TEXT):
+                constants.text, end = (found[name] for name in _TEXT)
+                constants.text_bytes = end - constants.text
         steps = drivers.SLOTS if drivers.PART in choice.parts else 1
         bpf.set_map_entries("bt_driver_steps", steps)
         calls = _CALL_SLOTS if choice.parts & {"time", "wait"} else 1
@@ -444,6 +449,8 @@ def _constants(parts: Collection[str], over_ns: int) -> _Path:
     return path
 
 
+_TEXT = ("_stext", "_etext")
+"""Symbols between which the kernel's code is, without that of modules."""
 _RING_SETS, _RING_SET_BYTES = 1 << 14, 8 * 32
 _RING_THREADS, _RING_THREAD_BYTES = 1 << 16, 16
 _URING_FUNCTIONS = {
