@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from biotrail.cli import record as module
-from biotrail.recorder.log import LogReader, LogWriter, Segment
+from biotrail.recorder.log import LogReader, LogWriter
 from biotrail.recorder.notes.stacks import StackWatch
 from biotrail.recorder.output.sinks import Limit
 from biotrail.recorder.schema.errors import OutputError, ProbeError, ReaderGoneError, TraceError
@@ -286,10 +286,10 @@ def fail_in_chunk(monkeypatch: pytest.MonkeyPatch, number: int, error: Callable[
     """Have the log's chunk of that number (from 0) fail."""
     write = LogWriter.write_chunk
 
-    def writing(self: LogWriter, segments: list[Segment], clock: dict[str, int]) -> int:
+    def writing(self: LogWriter, *chunk: Any) -> int:
         if self.chunks == number:
             raise error()
-        return write(self, segments, clock)
+        return write(self, *chunk)
 
     monkeypatch.setattr(LogWriter, "write_chunk", writing)
     monkeypatch.setattr("biotrail.recorder.session.intake.CHUNK_NS", 1)
