@@ -164,6 +164,8 @@ class WriterThread:
                 self.error = self.error or OutputError(_WRITER_CRASHED)
             for _ in self._helpers:
                 self._packings.put(None)
+            for helper in self._helpers:
+                helper.join()
 
     def _help(self) -> None:
         """Pack what is given to helpers, until None is."""

@@ -31,7 +31,6 @@ from biotrail.recorder.session.running import GLANCE, LONGEST, NAP, SHORTEST, Pa
 from biotrail.recorder.session.session import Status, record
 from biotrail.recorder.session.stop import Every, StopRequests
 from tests.support.fake_probes import FakeProbes, options
-from tests.support.record_command import wait_until
 
 CLOCK = {"monotonic": 10**9, "boottime": 10**9, "realtime": 10**18, "uncertainty": 100}
 
@@ -320,7 +319,7 @@ def test_helpers_pack_what_waits_and_the_log_stays_in_order(tmp_path: Path, help
     assert len(writer.tasks) == sum(1 for n in range(20) if n % 3)
     assert writer.error is None
     # THEN no thread is left
-    wait_until(lambda: not {*threading.enumerate()} - before, "the threads end")
+    assert not {*threading.enumerate()} - before
 
 
 def test_what_a_helper_has_no_memory_for_is_packed_by_the_writer() -> None:

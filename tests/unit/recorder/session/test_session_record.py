@@ -207,6 +207,21 @@ def test_an_older_log_stays_until_recording_has_begun(tmp_path: Path, failing: s
     assert set(os.listdir(tmp_path)) <= {"log", "text"}
 
 
+def test_standard_output_has_nothing_before_the_command_runs(
+    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    # GIVEN a command that is no program, and one that is
+    (tmp_path / "text").touch(mode=0o755)
+    # WHEN a recording to standard output is asked for / THEN of the first one there is no byte
+    with pytest.raises(TraceError, match="cannot start"):
+        record(options(None, command=[str(tmp_path / "text")]), probes=FakeProbes())
+    assert capfdbinary.readouterr().out == b""
+    # THEN of the second one there is a whole log
+    record(options(None, command=["true"]), probes=FakeProbes())
+    (tmp_path / "log").write_bytes(capfdbinary.readouterr().out)
+    assert not LogReader(tmp_path / "log").interrupted
+
+
 @pytest.mark.parametrize(
     "limits", [{}, {"rotate": Limit(bytes=1 << 20)}, {"keep": Limit(seconds=60)}]
 )
