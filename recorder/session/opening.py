@@ -249,7 +249,9 @@ def open_recording(prepared: Prepared, stack: ExitStack, undo: ExitStack) -> Ope
     """Open the output and the probes, attach, write the header, start the command; in this order.
 
     To standard output the header is written last: who reads it takes it for the beginning of the
-    recording, which is not to come if the command cannot be started. `stack` closes what was opened, when the recording is over or has failed to begin. `undo`
+    recording, which is not to come if the command cannot be started.
+
+    `stack` closes what was opened, when the recording is over or has failed to begin. `undo`
     deletes the files made and ends the command, in case it fails to begin. A plain log's file is
     left hidden, and one that `options.force` may replace as it is. Raises TraceError or OSError.
     """
