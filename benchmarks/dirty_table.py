@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which write-backs the table of who dirtied pages knows, and how many it charges wrongly.
 
-    python -m benchmarks.dirty_table [--memory 64] [--millions 100]
+    python -m benchmarks.dirty_table [--memory 64] [--table 64] [--millions 100]
 
 The table's own arithmetic (bpf/dirty_slots.h) in a simulation of a machine with 4 KiB folios: 64
 writers make folios dirty that are clean, by turns; the one that is dirty for longest is written
@@ -16,7 +16,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from biotrail.recorder.probes.maps.path_maps import DIRTY_BYTES, dirty_shift
+from biotrail.recorder.probes.maps.path_maps import dirty_shift, dirty_table
 
 HEADER = Path(__file__).parents[1] / "bpf/dirty_slots.h"
 DIRTY_GIB = (1.0, 4.0, 8.0, 12.8)
@@ -113,10 +113,12 @@ def _simulation(directory: Path) -> ctypes.CDLL:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--memory", type=int, default=64, help="GiB of memory")
+    parser.add_argument("--table", type=int, help="MiB, a power of two; without: as recorded")
     parser.add_argument("--millions", type=int, default=100, help="of folios made dirty")
     chosen = parser.parse_args()
     if chosen.millions < 4:
         parser.error("--millions: nothing would be written back; at least 4")
+    size = chosen.table << 20 if chosen.table else dirty_table(chosen.memory << 18)
     u64 = ctypes.c_uint64
     with tempfile.TemporaryDirectory() as directory:
         simulate = _simulation(Path(directory)).simulate
@@ -126,10 +128,8 @@ def main() -> None:
         for random in (0, 1):
             out = (u64 * 3)()
             folios, most = chosen.memory << 18, int(gib * (1 << 18))
-            shift = dirty_shift(DIRTY_BYTES)
-            if simulate(
-                DIRTY_BYTES // 8, shift, folios, most, chosen.millions * 10**6, random, out
-            ):
+            steps = chosen.millions * 10**6
+            if simulate(size // 8, dirty_shift(size), folios, most, steps, random, out):
                 raise MemoryError("no memory for the simulation")
             total, known, wrong = out
             order = "random" if random else "in order"

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the recorder's own work costs per record: a log's records once more through its steps.
 
-    python -m benchmarks.recorder_replay [LOG …] [--levels 1,0] [--rounds 5] [--json FILE]
+    python -m benchmarks.recorder_replay [LOG …] [--levels 1,0] [--helpers 0,1] [--rounds 5]
+                                         [--json FILE]
 
 The records of a log are put back into rings in memory, as the programs wrote them, and go the way
 that they take while recording: copied out of the rings, a tenth of a ring at a time, encoded
@@ -30,9 +31,11 @@ from benchmarks.cost_tools import Biotrail
 from benchmarks.record_cost import describe
 from biotrail.recorder.accounting.meter import Meter
 from biotrail.recorder.log import LogReader, LogWriter, Segment
+from biotrail.recorder.log.chunks import CLOCK_KEYS
 from biotrail.recorder.log.columns import record_starts
 from biotrail.recorder.log.frames import Codec
 from biotrail.recorder.log.packing import Packer
+from biotrail.recorder.output.writer import WriterThread
 from biotrail.recorder.probes.rings.barriers import NoBarrier
 from biotrail.recorder.probes.rings.ring import LEVELS, Rings, RingSizes
 from biotrail.recorder.schema.errors import TraceError
@@ -94,20 +97,36 @@ class TimedPacker(Packer):
             return super().compress(payload)
 
 
+@dataclass(frozen=True)
+class Drained:
+    """Full rings emptied. records: millions a second; cpu: ns a record, of all threads."""
+
+    log: str
+    level: int
+    helpers: int
+    records: float
+    cpu: float
+
+
 class FilledRings(Rings):
     """Rings that a log's segments are put into, in place of the programs."""
 
-    def __init__(self, cpus: int) -> None:
-        sizes = RingSizes(RING_BYTES, RING_BYTES)
+    def __init__(self, cpus: int, ring_bytes: int = RING_BYTES) -> None:
+        sizes = RingSizes(ring_bytes, ring_bytes)
         super().__init__(bytearray(cpus * sizes.area_bytes), cpus, sizes, NoBarrier())
 
     def put(self, segment: Segment) -> None:
         """Store a segment's bytes where its position is, and begin the ring there if it is not."""
-        size, at = RING_BYTES, segment.position % RING_BYTES
+        size = self.sizes.ring_bytes
+        at = segment.position % size
         base = segment.cpu * self.sizes.area_bytes + self.sizes.offset(segment.level)
         first = min(len(segment.data), size - at)
         self._bytes[base + at : base + at + first] = segment.data[:first]
         self._bytes[base : base + len(segment.data) - first] = segment.data[first:]
+        self.begin(segment)
+
+    def begin(self, segment: Segment) -> None:
+        """Have nothing before the segment in its ring."""
         for words in (self._heads, self._tails, self._done):
             words[segment.cpu, segment.level] = segment.position
 
@@ -129,7 +148,7 @@ def replay(parts: Parts, level: int, directory: Path) -> tuple[Stopwatch, int]:
             for segment in segments:
                 drained += _drain(rings, segment, watch)
             now = time.monotonic_ns()
-            clock = dict.fromkeys(("monotonic", "boottime", "realtime", "uncertainty"), now)
+            clock = dict.fromkeys(CLOCK_KEYS, now)
             with watch.step("encode"):
                 packed = packer.chunks(drained, clock)
             with watch.step("write"):
@@ -153,6 +172,32 @@ def _drain(rings: FilledRings, segment: Segment, watch: Stopwatch) -> list[Segme
         with watch.step("drain"):
             drained += rings.drain()
     return drained
+
+
+def drain_full(name: str, parts: Parts, level: int, helpers: int, rounds: int) -> Drained:
+    """Empty rings that hold all chunks, as the recorder's threads do; return the quickest round."""
+    cpus = 1 + max(s.cpu for segments in parts for s in segments)
+    rings = FilledRings(cpus, 1 << (2 * MOST_BYTES - 1).bit_length())
+    for segment in (s for segments in parts for s in segments):
+        rings.put(segment)
+    records = count(parts)
+    rows = []
+    for _ in range(rounds):
+        with tempfile.TemporaryFile(dir="/dev/shm", buffering=0) as stream:
+            writer = WriterThread(LogWriter(stream, {}, level=level), helpers)
+            began, cpu_began = time.monotonic_ns(), time.process_time_ns()
+            for segments in parts:
+                for segment in segments:
+                    rings.begin(segment)
+                    rings.publish(segment, len(segment.data))
+                clock = dict.fromkeys(CLOCK_KEYS, time.monotonic_ns())
+                drained = rings.drain()
+                while not (writer.ready() and writer.offer_chunk(drained, clock)):
+                    time.sleep(0.001)
+            writer.finish(lambda log: None, lambda: False)
+            took, cpu = time.monotonic_ns() - began, time.process_time_ns() - cpu_began
+            rows.append(Drained(name, level, helpers, 1e3 * records / took, cpu / records))
+    return max(rows, key=lambda row: row.records)
 
 
 def read(path: Path) -> Parts:
@@ -232,16 +277,26 @@ def line(row: Row) -> str:
     )
 
 
+def drained_line(row: Drained) -> str:
+    """One line of full rings emptied."""
+    return (
+        f"{row.log[-26:] + ', ' + str(row.level):32}{row.helpers} helpers:{row.records:6.1f} M "
+        f"records/s,{row.cpu:6.1f} ns CPU a record"
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("logs", nargs="*", type=Path, metavar="LOG", help="none: record some")
     parser.add_argument("--levels", type=_numbers, default=[1, 0], help="zstd's; 0: none")
+    parser.add_argument("--helpers", type=_numbers, default=[], help="numbers of threads")
     parser.add_argument("--rounds", type=int, default=5, help="of which the least counts")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here too")
     arguments = parser.parse_args()
     keep_freed_memory()  # as the recorder does
     print(describe(), HEAD, sep="\n", flush=True)
     rows: list[Row] = []
+    drained: list[Drained] = []
     try:
         with tempfile.TemporaryDirectory(dir="/dev/shm") as directory:
             logs: Any = ((path.name, path) for path in arguments.logs)
@@ -250,10 +305,18 @@ def main() -> None:
                 for level in arguments.levels:
                     rows.append(measure(name, parts, level, arguments.rounds))
                     print(line(rows[-1]), flush=True)
+                    for helpers in arguments.helpers:
+                        row = drain_full(name, parts, level, helpers, arguments.rounds)
+                        drained.append(row)
+                        print(drained_line(row), flush=True)
     except (SkippedError, TraceError) as error:
         sys.exit(f"recorder_replay.py: {error}")
     if arguments.json is not None:
-        report = {"machine": describe(), "rows": [asdict(row) for row in rows]}
+        report = {
+            "machine": describe(),
+            "rows": [asdict(row) for row in rows],
+            "drained": [asdict(row) for row in drained],
+        }
         arguments.json.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from biotrail.recorder.log.columns import kinds_of, pack, plan, unpack
+from biotrail.recorder.log.columns import Found, kinds_of, pack, plan, starts_of, unpack
 from biotrail.recorder.log.frames import MAX_CHUNK_DATA, DamagedError
 from biotrail.recorder.schema.payloads import MAX_NS
 from biotrail.recorder.schema.records import BLOCK_BYTES, TIMESTAMP_BITS, Kind
@@ -163,36 +163,61 @@ def runs(segments: Sequence[Segment]) -> list[list[Segment]]:
     return [group for groups in rings.values() for group in groups]
 
 
+class Encoded(NamedTuple):
+    """A chunk's payload, not compressed; and in `found` where records of sought kinds are."""
+
+    payload: memoryview
+    found: list[Found]
+
+
 def encode_chunk(
-    groups: Sequence[Sequence[Segment]], clock: dict[str, Any], *, columns: bool = True
-) -> memoryview:
-    """Return a chunk's payload, not compressed: clock reading, segment table, segments' bytes.
+    groups: Sequence[Sequence[Segment]],
+    clock: dict[str, Any],
+    *,
+    columns: bool = True,
+    sought: Collection[int] = (),
+) -> Encoded:
+    """Return a chunk's payload: clock reading, segment table, segments' bytes.
 
     `groups`: as `runs` returns; each is stored as one segment. `clock`: ns by CLOCK_KEYS name, all
     of which it has; other keys are ignored. With `columns`, records are stored as columns, except
     for groups that cannot be parsed; those, and all groups without `columns`, are stored as they
-    were in the ring.
+    were in the ring. `sought`: kinds whose records are found on the way.
     """
     bodies = [_body(group, columns=columns) for group in groups]
     at = _META.size + len(groups) * _ENTRY.size
     payload = np.empty(at + sum(body.size for body in bodies), dtype=np.uint8)
     _META.pack_into(payload.data, 0, *(int(clock[key]) for key in CLOCK_KEYS), len(groups), 0)
+    found: list[Found] = []
     for row, (group, body) in enumerate(zip(groups, bodies, strict=True)):
         first, length = group[0], sum(len(segment.data) for segment in group)
         place = (first.cpu, first.level, body.layout, 0)
         entry = _META.size + row * _ENTRY.size
         _ENTRY.pack_into(payload.data, entry, first.position, length, body.size, *place)
-        body.write(payload[at : at + body.size])
+        found += body.write(payload[at : at + body.size], sought)
         at += body.size
-    return payload.data
+    return Encoded(payload.data, found)
+
+
+def find(segments: Sequence[Segment], sought: Collection[int]) -> list[Found]:
+    """Return where records of the kinds `sought` are in segments that have any."""
+    found = []
+    for segment in segments if sought else ():
+        words = np.frombuffer(segment.data, dtype="<u8", count=len(segment.data) // 8)
+        if len(starts := starts_of(words, segment.position // 8, sought)):
+            found.append(Found(words, starts))
+    return found
 
 
 class _Body(NamedTuple):
-    """A group of segments as it is stored: layout, bytes, and what writes these into an array."""
+    """A group of segments as it is stored: layout, bytes, and what writes these into an array.
+
+    What writes them is told kinds that are sought, and returns where these are.
+    """
 
     layout: int
     size: int
-    write: Callable[[NDArray[np.uint8]], None]
+    write: Callable[[NDArray[np.uint8], Collection[int]], list[Found]]
 
 
 def _body(group: Sequence[Segment], *, columns: bool) -> _Body:
@@ -202,15 +227,21 @@ def _body(group: Sequence[Segment], *, columns: bool) -> _Body:
         return _Body(_COLUMNS, planned.size, planned.write)
     packed = pack(b"".join(pieces), group[0].position) if columns else None
     parts, layout = (pieces, _ROWS) if packed is None else (packed, _COLUMNS)
-    return _Body(layout, sum(map(len, parts)), partial(_copy, parts))
+    return _Body(layout, sum(map(len, parts)), partial(_copy, group, parts))
 
 
-def _copy(parts: Sequence[bytes | memoryview], out: NDArray[np.uint8]) -> None:
-    """Write byte strings into `out`, one behind the other."""
+def _copy(
+    group: Sequence[Segment],
+    parts: Sequence[bytes | memoryview],
+    out: NDArray[np.uint8],
+    sought: Collection[int],
+) -> list[Found]:
+    """Write the byte strings `parts` of a group into `out`, one behind the other."""
     at = 0
     for part in parts:
         out[at : at + len(part)] = np.frombuffer(part, dtype=np.uint8)
         at += len(part)
+    return find(group, sought)
 
 
 def decode_chunk(payload: bytes) -> tuple[dict[str, int], list[Segment]]:

@@ -4,7 +4,8 @@
 """The loops of `columns`, for Cython: records in the ring's layout to columns, and back.
 
 Compiled by Cython where a compiler was there at installation; the same file runs uncompiled, for
-tests. `columns` draws the layout, and does the same in numpy where this is not compiled.
+tests. `columns` draws the layout, and does the same in numpy where this is not compiled. While a
+chunk is encoded other threads of Python run.
 """
 
 import cython
@@ -27,6 +28,7 @@ def top(kind: cython.longlong) -> cython.longlong:
 
 @cython.cfunc
 @cython.inline
+@cython.nogil
 @cython.exceptval(check=False)
 def words_at(
     kind: cython.longlong, size: cython.longlong, place: cython.longlong, left: cython.longlong
@@ -59,14 +61,16 @@ def count_records(
     count: cython.longlong = 0
     kind: cython.longlong
     step: cython.longlong
-    while at < total:
-        kind = (words[at] >> 56) & 0xFF
-        step = words_at(kind, sizes[kind], position + at, total - at)
-        if step == 0:
-            return -1
-        counts[kind] += 1
-        count += 1
-        at += step
+    with cython.nogil:
+        while at < total:
+            kind = (words[at] >> 56) & 0xFF
+            step = words_at(kind, sizes[kind], position + at, total - at)
+            if step == 0:
+                count = -1
+                break
+            counts[kind] += 1
+            count += 1
+            at += step
     return count
 
 
@@ -109,17 +113,21 @@ def fill_columns(
     columns: cython.longlong[::1],
     kinds: cython.uchar[::1],
     planes: cython.uchar[:, ::1],
-) -> None:
+    wanted: cython.const[cython.uchar][::1],
+    starts: cython.longlong[::1],
+) -> cython.longlong:
     """Write records that `count_records` counted as columns, behind those of earlier calls.
 
     counts: (256,) of all calls' records. places: (256,) where in `columns` the next record of each
     kind goes; changed. state: (3,) records so far, those with a time, and the last time; changed.
-    kinds: (n,), planes: (7, n less PADs), the upper four of zeros.
+    kinds: (n,), planes: (7, n less PADs), the upper four of zeros. starts: gets the index of the
+    first word of each record of a `wanted` kind, (256,) 0 or 1, not PAD; returns how many.
     """
     total: cython.longlong = words.shape[0]
     at: cython.longlong = 0
     record: cython.longlong = state[0]
     timed: cython.longlong = state[1]
+    found: cython.longlong = 0
     kind: cython.longlong
     step: cython.longlong
     place: cython.longlong
@@ -128,39 +136,44 @@ def fill_columns(
     time: cython.longlong
     before: cython.longlong = state[2]
     delta: cython.longlong
-    while at < total:
-        kind = (words[at] >> 56) & 0xFF
-        time = words[at] & _TIME_MASK
-        kinds[record] = kind
-        record += 1
-        place = places[kind]
-        places[kind] = place + 1
-        if kind == _PAD:
-            step = words_at(kind, 0, position + at, total - at)
-            columns[place] = time
-            columns[place + counts[kind]] = step
+    with cython.nogil:
+        while at < total:
+            kind = (words[at] >> 56) & 0xFF
+            time = words[at] & _TIME_MASK
+            kinds[record] = kind
+            record += 1
+            place = places[kind]
+            places[kind] = place + 1
+            if kind == _PAD:
+                step = words_at(kind, 0, position + at, total - at)
+                columns[place] = time
+                columns[place + counts[kind]] = step
+                at += step
+                continue
+            if wanted[kind]:
+                starts[found] = at
+                found += 1
+            step = sizes[kind]
+            stride = counts[kind]  # kept here: a store to `columns` may change it, to the compiler
+            for word in range(1, step):
+                columns[place] = words[at + word]
+                place += stride
             at += step
-            continue
-        step = sizes[kind]
-        stride = counts[kind]  # kept here: a store to `columns` may change it, to the compiler
-        for word in range(1, step):
-            columns[place] = words[at + word]
-            place += stride
-        at += step
-        delta = time - before
-        before = time
-        planes[0, timed] = delta & 0xFF
-        planes[1, timed] = (delta >> 8) & 0xFF
-        planes[2, timed] = (delta >> 16) & 0xFF
-        delta >>= 24
-        if delta != 0:  # seldom: records 17 ms apart, or not in the order of time
-            for word in range(3, 7):
-                planes[word, timed] = delta & 0xFF
-                delta >>= 8
-        timed += 1
+            delta = time - before
+            before = time
+            planes[0, timed] = delta & 0xFF
+            planes[1, timed] = (delta >> 8) & 0xFF
+            planes[2, timed] = (delta >> 16) & 0xFF
+            delta >>= 24
+            if delta != 0:  # seldom: records 17 ms apart, or not in the order of time
+                for word in range(3, 7):
+                    planes[word, timed] = delta & 0xFF
+                    delta >>= 8
+            timed += 1
     state[0] = record
     state[1] = timed
     state[2] = before
+    return found
 
 
 def fill_records(

@@ -10,6 +10,7 @@ once: no record crosses a multiple of 4096 bytes, so all blocks of a segment are
 import struct
 from collections.abc import Collection, Sequence
 from types import ModuleType
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,6 +54,16 @@ Bytes = NDArray[np.uint8]
 Index = NDArray[np.int64]
 
 
+class Found(NamedTuple):
+    """Where records of some kinds are.
+
+    words: of a ring, uint64. starts: indices of these records' first words, ascending, int64.
+    """
+
+    words: Words
+    starts: Index
+
+
 def pack(data: bytes | memoryview, position: int) -> list[bytes | memoryview] | None:
     """Return the records in `data` as columns, or None where `data` cannot be parsed as records.
 
@@ -67,7 +78,7 @@ def pack(data: bytes | memoryview, position: int) -> list[bytes | memoryview] | 
     if loops is not None:
         if (planned := plan([data], position)) is None:
             return None
-        planned.write(out := np.empty(planned.size, dtype=np.uint8))
+        planned.write(out := np.empty(planned.size, dtype=np.uint8), ())
         return [out.data]
     words: Words = np.frombuffer(data, dtype="<u8")
     tops = np.ascontiguousarray(words.view(np.uint8)[7::8])
@@ -130,8 +141,11 @@ class Plan:
         self._timed = self._records - int(counts[Kind.PAD])
         self.size = self._kinds_at + self._records + _TIME_BYTES * self._timed
 
-    def write(self, out: Bytes) -> None:
-        """Write the segment into `out`, (size,) uint8, of which every byte is written."""
+    def write(self, out: Bytes, sought: Collection[int]) -> list[Found]:
+        """Write the segment into `out`, (size,) uint8, of which every byte is written.
+
+        Returns where records of the kinds `sought`, of which PAD is none, are in each piece.
+        """
         _HEAD.pack_into(out.data, 0, self._records, len(self._kinds))
         counts = self._counts[self._kinds].tolist()
         table = zip(self._kinds.tolist(), self._widths.tolist(), counts, strict=True)
@@ -147,10 +161,19 @@ class Plan:
         places[self._kinds] = np.cumsum(self._lengths) - self._lengths
         sizes = (_WORDS, self._counts)
         kinds = out[self._kinds_at : planes_at]
+        wanted = _mask(sought)
+        rest = np.empty(int(self._counts[list(sought)].sum()), dtype=np.int64)
+        found = []
         for words, position in self._pieces:
-            self._loops.fill_columns(words, position, *sizes, places, state, cells, kinds, planes)
+            number = self._loops.fill_columns(
+                words, position, *sizes, places, state, cells, kinds, planes, wanted, rest
+            )
+            if number:
+                found.append(Found(words.view("<u8"), rest[:number]))
+                rest = rest[number:]
         if cells is not columns:
             columns[:] = cells
+        return found
 
 
 def plan(pieces: Sequence[bytes | memoryview], position: int) -> Plan | None:
@@ -181,14 +204,20 @@ def counts_of(data: bytes | memoryview, position: int) -> Index | None:
     return counts
 
 
+def _mask(kinds: Collection[int]) -> Bytes:
+    """Return (256,) uint8: 1 for each of the kinds."""
+    wanted = np.zeros(256, dtype=np.uint8)
+    wanted[list(kinds)] = 1
+    return wanted
+
+
 def starts_of(words: Words, position: int, kinds: Collection[int]) -> Index:
     """Return the indices of the words at which records of some kinds start, ascending, int64.
 
     `words`: of a ring, from `position` (in words) on. Of words that are no whole records those that
     `record_starts` takes for the heads of such records.
     """
-    wanted = np.zeros(256, dtype=np.uint8)
-    wanted[list(kinds)] = 1
+    wanted = _mask(kinds)
     if loops is not None:
         starts = np.empty(len(words) // int(_WORDS[list(kinds)].min()), dtype=np.int64)
         found = loops.find_records(words.view(np.int64), position, _WORDS, wanted, starts)

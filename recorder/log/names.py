@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from biotrail.recorder.log.chunks import Chunk, Segment
-from biotrail.recorder.log.columns import starts_of
+from biotrail.recorder.log.chunks import Chunk, Segment, find
+from biotrail.recorder.log.columns import Found
 from biotrail.recorder.log.file_names import FileNames
 from biotrail.recorder.schema.records import BY_KIND, CALL_REPEAT_NS, TIMESTAMP_BITS, Kind
 
@@ -48,7 +48,8 @@ class _Form(NamedTuple):
 _TABLES = (_Form(Kind.TASK, 4, TASK_SLOTS), _Form(Kind.CGROUP, 8, CGROUP_SLOTS))
 """Kinds of which one record is a whole name; a file's path takes several FILE_NAME records."""
 _FORMS = (*_TABLES, _Form(Kind.FILE_NAME, 8, 0))
-_KINDS = frozenset(form.kind for form in _FORMS)
+KINDS = frozenset(form.kind for form in _FORMS)
+"""Kinds of name records."""
 
 
 class NameRecords(NamedTuple):
@@ -69,22 +70,19 @@ def name_records(segments: Sequence[Segment]) -> NameRecords:
     `segments`: records as in the rings, in any order of rings; a record that goes past its
     segment's end is left out. Of a kind without records, no rows.
     """
+    return records_at(find(segments, KINDS))
+
+
+def records_at(found: Sequence[Found]) -> NameRecords:
+    """Do as `name_records`, of a chunk of which it is known where records of KINDS are."""
     parts: tuple[list[Rows], ...] = tuple([] for _ in _FORMS)
-    for segment in segments:
-        words = np.frombuffer(segment.data, dtype="<u8", count=len(segment.data) // 8)
-        starts = starts_of(words, segment.position // 8, _KINDS)
-        if not len(starts):  # most chunks
-            continue
+    for words, starts in found:
         kinds = words.take(starts) >> np.uint64(TIMESTAMP_BITS)
         for form, rows in zip(_FORMS, parts, strict=True):
             of_kind = starts[(kinds == form.kind) & (starts + form.words <= len(words))]
-            rows.append(words[of_kind[:, np.newaxis] + np.arange(form.words)])
+            if len(of_kind):
+                rows.append(words[of_kind[:, np.newaxis] + np.arange(form.words)])
     return NameRecords(*(_sorted(rows, f.words) for rows, f in zip(parts, _FORMS, strict=True)))
-
-
-def repeatable(segments: Sequence[Segment]) -> NameRecords:
-    """Return what later files repeat of a chunk: its name records, and its running calls."""
-    return name_records(segments)._replace(calls=running_calls(segments))
 
 
 def running_calls(segments: Sequence[Segment]) -> Rows:
@@ -94,19 +92,18 @@ def running_calls(segments: Sequence[Segment]) -> Rows:
     the thread's id, from the Q that the CALL follows in its ring; a CALL without one is left out.
     """
     parts: list[Rows] = []
-    for segment in segments:
-        words = np.frombuffer(segment.data, dtype="<u8", count=len(segment.data) // 8)
-        starts = starts_of(words, segment.position // 8, {Kind.CALL})
-        starts = starts[starts + _CALL_WORDS <= len(words)]
-        calls = words[starts[:, np.newaxis] + np.arange(_CALL_WORDS)]
+    for words, starts in find(segments, (Kind.Q, Kind.CALL)):
+        kinds = words.take(starts) >> np.uint64(TIMESTAMP_BITS)
+        queues = starts[kinds == Kind.Q]
+        at = starts[(kinds == Kind.CALL) & (starts + _CALL_WORDS <= len(words))]
+        calls = words[at[:, np.newaxis] + np.arange(_CALL_WORDS)]
         refers = (calls[:, -1] >> np.uint64(_TURN_SHIFT) & np.uint64(0xFF)) > 0
         if not refers.any():  # most logs
             continue
         times = calls[:, 0] & np.uint64(_TIME_MASK)
         refers &= times + np.uint64(CALL_REPEAT_NS) > times[refers].max()
-        calls, starts = calls[refers], starts[refers]
-        queues = starts_of(words, segment.position // 8, {Kind.Q})
-        before = np.searchsorted(queues, starts) - 1
+        calls, at = calls[refers], at[refers]
+        before = np.searchsorted(queues, at) - 1
         own = before >= 0
         own[own] = words[queues[before[own]] + 1] == calls[own, 1]
         calls = calls[own]
@@ -115,12 +112,20 @@ def running_calls(segments: Sequence[Segment]) -> Rows:
     return _sorted(parts, _CALL_WORDS)
 
 
-def for_notes(segments: Sequence[Segment]) -> dict[int, bytes]:
-    """Return the segments' records of NOTED kinds (TASK, FILE_NAME): kind → their bytes, by time.
+def repeatable(named: Sequence[NameRecords], segments: Sequence[Segment]) -> list[NameRecords]:
+    """Return what later files repeat of the chunks of one drain: names, by time, and its calls.
+
+    named: of each chunk. segments: what all were made of.
+    """
+    *front, last = named
+    return [*front, last._replace(calls=running_calls(segments))]
+
+
+def for_notes(records: NameRecords) -> dict[int, bytes]:
+    """Return a chunk's records of NOTED kinds (TASK, FILE_NAME): kind → their bytes, by time.
 
     The bytes are as in the ring. A kind without records has no key.
     """
-    records = name_records(segments)
     rows = {Kind.TASK: records.tasks, Kind.FILE_NAME: records.files}
     return {int(kind): rows[kind].tobytes() for kind in NOTED if len(rows[kind])}
 

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 import zstandard
 
 from biotrail.recorder.log import frames, names
-from biotrail.recorder.log.chunks import Segment, encode_chunk, first_time, may_hold, runs, split
+from biotrail.recorder.log.chunks import Segment, encode_chunk, first_time, runs, split
 from biotrail.recorder.log.frames import Codec
+from biotrail.recorder.log.names import NameRecords
 
 _WINDOW_LOG = (frames.MAX_CHUNK_DATA - 1).bit_length()
 _HASH_LOG = 16  # a table of 256 KiB, which fits a core's second-level cache
@@ -32,8 +33,8 @@ class Packed(NamedTuple):
     """Bytes of records in the payload, as in the rings."""
     clock: dict[str, Any]
     """Clock reading after the drain, ns by CLOCK_KEYS name."""
-    names: dict[int, bytes]
-    """Kind → bytes of the records that a note is to repeat (names.for_notes)."""
+    names: NameRecords
+    """The chunk's name records."""
 
 
 class Packer:
@@ -70,13 +71,14 @@ class Packer:
         packed = []
         for group in split([s for s in segments if len(s.data)]):
             rings = runs(group)
-            payload = encode_chunk(rings, clock, columns=self._compressor is not None)
+            payload, found = encode_chunk(
+                rings, clock, columns=self._compressor is not None, sought=names.KINDS
+            )
             records = sum(len(s.data) for s in group)
             first = first_time(group, last)
-            noted = may_hold(payload, names.NOTED)
-            repeated = names.for_notes([s for index in noted for s in rings[index]])
+            named = names.records_at(found)
             stored = self.compress(payload)
-            packed.append(Packed(first, last, *stored, len(payload), records, clock, repeated))
+            packed.append(Packed(first, last, *stored, len(payload), records, clock, named))
         return packed
 
 

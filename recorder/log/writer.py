@@ -56,7 +56,8 @@ class LogWriter:
         """
         self._stream = _unbuffered(stream)
         self._name = name or _name(stream)
-        self._packer = Packer(level)
+        self._level = level
+        self._packer = self.new_packer()
         self._sync = sync
         if sync and not _is_file(stream):
             raise OutputError(f"{self._name}: only a regular file can be synced; leave out --sync")
@@ -78,16 +79,26 @@ class LogWriter:
         for _ in range(2):
             self._frame(FrameType.HEADER, payload)
 
-    def write_chunk(self, segments: Sequence[Segment], clock: dict[str, Any]) -> int:
+    def new_packer(self) -> Packer:
+        """Return what packs chunks as this log has them, for a thread of its own."""
+        return Packer(self._level)
+
+    def write_chunk(
+        self,
+        segments: Sequence[Segment],
+        clock: dict[str, Any],
+        packed: Sequence[Packed] | None = None,
+    ) -> int:
         """Write the segments of one drain of the rings as chunks; return the bytes written.
 
         `clock`: reading after the drain, ns by CLOCK_KEYS name. More than 8 MiB of records become
         several chunks, cut between records; without any record there is one empty chunk. The bytes
-        include a note of names, if one was due (see `write_packed`).
+        include a note of names, if one was due (see `write_packed`). `packed`: the chunks, from a
+        packer of this log; None: they are packed here.
         """
         before = self.size
-        for packed in self._packer.chunks(segments, clock):
-            self.write_packed(packed)
+        for one in self._packer.chunks(segments, clock) if packed is None else packed:
+            self.write_packed(one)
         return self.size - before
 
     def write_packed(self, chunk: Packed) -> None:
@@ -100,7 +111,7 @@ class LogWriter:
         self._frame(FrameType.CHUNK, chunk.stored, words, packed=(chunk.codec, chunk.raw))
         self.chunks += 1
         self.raw_bytes += chunk.records
-        for kind, records in chunk.names.items():
+        for kind, records in names.for_notes(chunk.names).items():
             self._names.setdefault(kind, []).append(records)
             self._names_bytes += len(records)
         self._named_at = chunk.last_ns

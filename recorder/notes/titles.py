@@ -3,12 +3,12 @@
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 from biotrail.recorder.host.process_titles import Process, look
-from biotrail.recorder.log import Segment
-from biotrail.recorder.log.names import name_records
+from biotrail.recorder.log.names import Rows
 from biotrail.recorder.output.writer import Job, WriterThread
 from biotrail.recorder.schema.payloads import TitlesNote
 
@@ -40,28 +40,23 @@ class TitleWatch:
     def __init__(self, whole: bool, find: Callable[..., Process | None] = look) -> None:
         """whole: note whole command lines. find: process_titles.look, or one for tests."""
         self._whole, self._find = whole, find
-        self._unread: deque[Sequence[Segment]] = deque(maxlen=16)
         self._waiting: deque[_Thread] = deque(maxlen=_MOST_WAITING)
         self._seen: dict[_Thread, None] = {}
         self._known: dict[int, _Known] = {}
         self._again_ns = 0
 
-    def job(self, writer: WriterThread, segments: Sequence[Segment]) -> Job:
-        """Return a job that notes titles of processes in the segments, which are written before.
+    def job(self, writer: WriterThread) -> Job:
+        """Return a job that notes titles of processes in the chunks that are written before it."""
+        return writer.note("titles", partial(self.changes, writer.tasks))
 
-        Where an earlier job found the writer's queue full, its segments are looked at, too.
-        """
-        self._unread.append(segments)
-        return writer.note("titles", self.changes)
-
-    def changes(self) -> TitlesNote | None:
+    def changes(self, unread: deque[Rows]) -> TitlesNote | None:
         """Return a `titles` note of processes with new titles; None: there are none.
 
-        Runs in the writer thread.
+        unread: TASK records of chunks; it is empty then. Runs in the writer thread.
         """
         until = time.monotonic_ns() + _LOOK_NS
-        while self._unread:
-            self._add(self._unread.popleft())
+        while unread:
+            self._add(unread.popleft())
         note: TitlesNote = {}
         while self._waiting and time.monotonic_ns() < until:
             self._note(note, self._waiting.popleft())
@@ -70,8 +65,7 @@ class TitleWatch:
             self._look_again(note, until)
         return note or None
 
-    def _add(self, segments: Sequence[Segment]) -> None:
-        rows = name_records(segments).tasks
+    def _add(self, rows: Rows) -> None:
         for _, ids, *comm in rows.tolist():
             name = b"".join(word.to_bytes(8, "little") for word in comm).partition(b"\0")[0]
             thread = (ids >> 32, ids & 0xFFFFFFFF, name.decode("utf-8", "replace"))

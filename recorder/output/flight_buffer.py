@@ -27,13 +27,14 @@ from biotrail.recorder.schema.payloads import Clock, End, Header, Note
 class _Kept(NamedTuple):
     """The records of one write_chunk call.
 
-    chunks: compressed. size: their bytes in memory. names: name records in them. events: estimated
-    number. last_ns: time of the newest record (CLOCK_MONOTONIC), or of the call if there is none.
+    chunks: compressed. size: their bytes in memory. names: what later files repeat of them. events:
+    estimated number. last_ns: time of the newest record (CLOCK_MONOTONIC), or of the call if there
+    is none.
     """
 
-    chunks: list[Packed]
+    chunks: Sequence[Packed]
     size: int
-    names: NameRecords
+    names: list[NameRecords]
     events: float
     last_ns: int
 
@@ -69,7 +70,7 @@ class FlightBuffer:
         self._limit = limit
         self._programs = programs
         self._level = level
-        self._packer = Packer(level)
+        self._packer = self.new_packer()
         self._background = Background(header)
         self._run = header["log_id"]
         self._clock: Clock = header["clocks"]
@@ -106,19 +107,26 @@ class FlightBuffer:
         """Whether a dump is being written."""
         return self._thread is not None and self._thread.is_alive()
 
-    def write_chunk(self, segments: Sequence[Segment], clock: Clock) -> int:
+    def new_packer(self) -> Packer:
+        """Return what packs chunks for this memory, for a thread of its own."""
+        return Packer(self._level)
+
+    def write_chunk(
+        self, segments: Sequence[Segment], clock: Clock, packed: Sequence[Packed] | None = None
+    ) -> int:
         """Add records to the memory, drop the oldest beyond the limit; return the bytes added.
 
         Bytes, also those of the limit, are of compressed chunks. What one call added is dropped as
         a whole. The newest call's chunks stay even if they alone are larger than the limit of
         bytes.
         """
-        chunks = self._packer.chunks(segments, clock)
+        chunks = self._packer.chunks(segments, clock) if packed is None else packed
         size = sum(len(chunk.stored) for chunk in chunks)
         meter = Meter()
         meter.add(segments)
         last = max((chunk.last_ns for chunk in chunks), default=clock["monotonic"])
-        self._kept.append(_Kept(chunks, size, repeatable(segments), meter.events, last))
+        named = repeatable([chunk.names for chunk in chunks], segments)
+        self._kept.append(_Kept(chunks, size, named, meter.events, last))
         self.size += size
         self._clock = clock
         while len(self._kept) > 1 and self._too_large():
@@ -157,7 +165,8 @@ class FlightBuffer:
         """
         oldest = self._kept.popleft()
         self.size -= oldest.size
-        self._background.update(oldest.names)
+        for records in oldest.names:
+            self._background.update(records)
         self._first_clock = oldest.chunks[-1].clock
         self._drop_losses(self._kept[0].chunks[0].first_ns if self._kept else 0)
 

@@ -13,6 +13,7 @@ from biotrail.recorder.accounting import cost
 from biotrail.recorder.accounting.loss import Window
 from biotrail.recorder.log import LogWriter, Segment, names
 from biotrail.recorder.log.chunks import first_time
+from biotrail.recorder.log.packing import Packed, Packer
 from biotrail.recorder.output.series import Background, Series, removed, shifted
 from biotrail.recorder.probes.backend import ProgramInfo
 from biotrail.recorder.schema.errors import OutputError
@@ -33,10 +34,16 @@ class Limit:
 class LogSink(Protocol):
     """The methods that the writer thread calls. All may raise OutputError or OSError."""
 
-    def write_chunk(self, segments: Sequence[Segment], clock: Clock) -> int:
+    def new_packer(self) -> Packer:
+        """Return what packs chunks for `write_chunk`, for a thread of its own."""
+
+    def write_chunk(
+        self, segments: Sequence[Segment], clock: Clock, packed: Sequence[Packed] | None = None
+    ) -> int:
         """Write records as one or more chunks; return the bytes written.
 
-        `clock`: read when the records were copied from the rings.
+        `clock`: read when the records were copied from the rings. `packed`: the chunks, by one of
+        the sink's packers; None: they are packed here.
         """
 
     def write_loss(self, windows: list[Window]) -> None:
@@ -88,6 +95,7 @@ class PlainLog:
         self._path = path
         name = path or "standard output"
         self._log = LogWriter(stream, header, level=level, sync=sync, name=name)
+        self.new_packer = self._log.new_packer
         self.write_chunk = self._log.write_chunk
         self.write_loss = self._log.write_loss
         self.write_note = self._log.write_note
@@ -143,6 +151,7 @@ class RotatingLog:
         self._limit = limit
         self._programs = programs
         self._level, self._sync = level, sync
+        self._packer = self.new_packer()
         self._background = Background(header)
         self._run = header["log_id"]
         self._clock: Clock = header["clocks"]
@@ -196,17 +205,26 @@ class RotatingLog:
         log.write_loss(windows)
         self._losses.add(windows)
 
-    def write_chunk(self, segments: Sequence[Segment], clock: Clock) -> int:
+    def new_packer(self) -> Packer:
+        """Return what packs chunks for these files, for a thread of its own."""
+        return Packer(self._level)
+
+    def write_chunk(
+        self, segments: Sequence[Segment], clock: Clock, packed: Sequence[Packed] | None = None
+    ) -> int:
         """Write a chunk to the present file, or to a new one after `rotate`; return its bytes.
 
         A new file begins at the border between both, or earlier if a record is older.
         """
+        if packed is None:
+            packed = self._packer.chunks(segments, clock)
         log = self._log
         if log is None:
             border = first_time(segments, self._clock["monotonic"])
             log = self._open(shifted(self._clock, border))
-        size = log.write_chunk(segments, clock)
-        self._background.update(names.repeatable(segments))
+        size = log.write_chunk(segments, clock, packed)
+        for records in names.repeatable([one.names for one in packed], segments):
+            self._background.update(records)
         self._clock = clock
         return size
 

@@ -1,13 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """The thread that compresses and writes the log, so that the poll loop never waits for a disk."""
 
+import os
 import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from biotrail.recorder.accounting.meter import Meter
 from biotrail.recorder.log import Segment
+from biotrail.recorder.log.names import Rows
+from biotrail.recorder.log.packing import Packed, Packer
 from biotrail.recorder.output.sinks import LogSink
 from biotrail.recorder.schema.errors import OutputError
 from biotrail.recorder.schema.payloads import Clock, Note
@@ -16,6 +21,9 @@ QUEUE_JOBS = 64
 """Jobs that may wait in the queue."""
 QUEUE_BYTES = 64 << 20
 """Bytes of records that may wait; beyond that they stay in the rings, whose losses are counted."""
+
+MOST_HELPERS = 3
+"""Threads that pack beside the writer thread; one less than there are CPUs, if that is fewer."""
 
 _NO_MEMORY = (
     "there was not enough memory to write the log: what was written before reads back as an "
@@ -29,15 +37,51 @@ _WRITER_CRASHED = (
 Job = Callable[[LogSink], None]
 
 
+class Packing:
+    """The records of a drain, to be packed by the first thread that comes to them."""
+
+    def __init__(self, segments: Sequence[Segment], clock: dict[str, int]) -> None:
+        self.segments, self.clock = segments, clock
+        self.over = threading.Event()
+        """Set when the thread that packs has done so or failed."""
+        self._begun = threading.Lock()
+        self._packed: list[Packed] | None = None
+
+    def run(self, packer: Packer) -> None:
+        """Pack, unless a thread has begun to."""
+        if self._begun.acquire(blocking=False):
+            try:
+                with suppress(MemoryError):  # `take` tries again
+                    self._packed = packer.chunks(self.segments, self.clock)
+            finally:
+                self.over.set()
+
+    def take(self, packer: Packer) -> list[Packed]:
+        """Return the chunks once `over` is set; pack here what another thread failed to."""
+        packed, self._packed = self._packed, None
+        return packer.chunks(self.segments, self.clock) if packed is None else packed
+
+
 class WriterThread:
-    """A thread that runs jobs on a sink in order.
+    """A thread that runs jobs on a sink in order, and helpers that pack chunks while it is behind.
 
     After an error the jobs of `chunk`, `note`, `notes` and `loss` write nothing any more.
     """
 
-    def __init__(self, log: LogSink) -> None:
-        """Start the thread; it calls every job with `log`, one after the other."""
+    def __init__(self, log: LogSink, helpers: int | None = None) -> None:
+        """Start the threads; one calls every job with `log`, one after the other.
+
+        `helpers`: None: as many as MOST_HELPERS says.
+        """
+        if helpers is None:
+            helpers = min(MOST_HELPERS, len(os.sched_getaffinity(0)) - 1)
         self._log = log
+        self._packer = log.new_packer()
+        self._packings: queue.SimpleQueue[Packing | None] = queue.SimpleQueue()
+        self._helpers = [
+            threading.Thread(target=self._help, name="biotrail-pack", daemon=True)
+            for _ in range(helpers)
+        ]
         self._jobs: queue.Queue[Job | None] = queue.Queue(QUEUE_JOBS)
         self._thread = threading.Thread(target=self._run, name="biotrail-write", daemon=True)
         self._ended = False
@@ -57,7 +101,10 @@ class WriterThread:
         """Events of the records whose job did not write them."""
         self.progress_ns = time.monotonic_ns()
         """When a job last ended, ns of CLOCK_MONOTONIC."""
-        self._thread.start()
+        self.tasks: deque[Rows] = deque(maxlen=16)
+        """TASK records of the chunks written last, which who looks at them takes away."""
+        for thread in (self._thread, *self._helpers):
+            thread.start()
 
     def ready(self) -> bool:
         """Return whether more records may be copied from the rings."""
@@ -76,9 +123,9 @@ class WriterThread:
         return True
 
     @property
-    def thread(self) -> int:
-        """The kernel's id of the thread; until it runs 0, which system calls take as the caller."""
-        return self._thread.native_id or 0
+    def threads(self) -> list[int]:
+        """The kernel's ids of the threads that run."""
+        return [one.native_id for one in (self._thread, *self._helpers) if one.native_id]
 
     def finish(self, last: Job, waited: Callable[[], bool]) -> bool:
         """Have the thread run all queued jobs, then `last`, and wait for its end.
@@ -115,6 +162,29 @@ class WriterThread:
         finally:
             if not self._ended:  # an unexpected exception: threading prints its traceback
                 self.error = self.error or OutputError(_WRITER_CRASHED)
+            for _ in self._helpers:
+                self._packings.put(None)
+            for helper in self._helpers:
+                helper.join()
+
+    def _help(self) -> None:
+        """Pack what is given to helpers, until None is."""
+        packer = self._log.new_packer()
+        while (packing := self._packings.get()) is not None:
+            packing.run(packer)
+
+    def _pack(self, packing: Packing) -> list[Packed]:
+        """Return packed chunks; while a helper packs them, pack others that wait."""
+        packing.run(self._packer)
+        while not packing.over.is_set():
+            try:
+                other = self._packings.get_nowait()
+            except queue.Empty:
+                packing.over.wait()
+            else:
+                if other is not None:
+                    other.run(self._packer)
+        return packing.take(self._packer)
 
     def chunk(self, segments: Sequence[Segment], clock: dict[str, int]) -> Job:
         """Return a job that writes the segments as a chunk; more than 8 MiB become several.
@@ -123,13 +193,17 @@ class WriterThread:
         and takes its bytes off those that wait, to which `offer_chunk` adds them. `clock`: read
         when the segments were copied from the rings.
         """
+        return self._chunk(Packing(segments, clock))
+
+    def _chunk(self, packing: Packing) -> Job:
+        segments = packing.segments
         raw = sum(len(segment.data) for segment in segments)
 
         def write(log: LogSink) -> None:
             chunks = self.chunks
             try:
                 if self.error is None:
-                    self._write_chunk(log, segments, clock, raw)
+                    self._write_chunk(log, packing, raw)
             finally:
                 self._done += raw
                 if self.chunks == chunks:
@@ -138,20 +212,27 @@ class WriterThread:
         return write
 
     def offer_chunk(self, segments: Sequence[Segment], clock: dict[str, int]) -> bool:
-        """Queue a chunk's job unless the queue is full; return whether it was queued."""
-        if not self.offer(self.chunk(segments, clock)):
+        """Queue a chunk's job unless the queue is full; return whether it was queued.
+
+        While others wait to be written, helpers pack it.
+        """
+        packing = Packing(segments, clock)
+        if not self.offer(self._chunk(packing)):
             return False
+        if self._helpers and self._given != self._done:
+            self._packings.put(packing)
         self._given += sum(len(segment.data) for segment in segments)
         return True
 
-    def _write_chunk(
-        self, log: LogSink, segments: Sequence[Segment], clock: dict[str, int], raw: int
-    ) -> None:
-        self.log_bytes += log.write_chunk(segments, clock)
+    def _write_chunk(self, log: LogSink, packing: Packing, raw: int) -> None:
+        segments, clock = packing.segments, packing.clock
+        packed = self._pack(packing)
+        self.log_bytes += log.write_chunk(segments, clock, packed)
         self.raw_bytes += raw
         self.chunks += 1
         self.until = clock
         self.meter.add(segments)
+        self.tasks.extend(one.names.tasks for one in packed if len(one.names.tasks))
 
     def note(self, name: str, make: Callable[[], Note | None]) -> Job:
         """Return a job that calls `make` and writes its result as note `name`, unless it is None.

@@ -125,14 +125,13 @@ class Intake:
         if self._pending and not self._writer.offer_chunk(self._pending, self.clock):
             return
         if self._pending:
-            self._writer.offer(self._titles.job(self._writer, self._pending))
+            self._writer.offer(self._titles.job(self._writer))
         self._pending, self._pending_bytes, self._chunk_ns = [], 0, now_ns
 
     def jobs(self) -> list[Job]:
         """Return the jobs that write new stacks, the waiting records and their titles."""
         chunk = [self._writer.chunk(self._pending, self.clock)] if self._pending else []
-        titles = self._titles.job(self._writer, self._pending)
-        return [*self._stacks.jobs(self._writer), *chunk, titles]
+        return [*self._stacks.jobs(self._writer), *chunk, self._titles.job(self._writer)]
 
 
 class LossFeed:

@@ -248,6 +248,9 @@ def _resolve_devices(
 def open_recording(prepared: Prepared, stack: ExitStack, undo: ExitStack) -> Opened:
     """Open the output and the probes, attach, write the header, start the command; in this order.
 
+    To standard output the header is written last: who reads it takes it for the beginning of the
+    recording, which is not to come if the command cannot be started.
+
     `stack` closes what was opened, when the recording is over or has failed to begin. `undo`
     deletes the files made and ends the command, in case it fails to begin. A plain log's file is
     left hidden, and one that `options.force` may replace as it is. Raises TraceError or OSError.
@@ -286,12 +289,13 @@ def open_recording(prepared: Prepared, stack: ExitStack, undo: ExitStack) -> Ope
     lacking = rights_kept.lacking(options)
     messages += [str(lack) for lack in lacking if lack.key == "processes"]
     header = _header(prepared, clock, listed, files, missing, lacking)
+    if options.output is None:
+        _start_command(prepared, undo)
     sink = open_sink(options, place, header, probes)
     stack.callback(sink.release)
     undo.callback(sink.discard)
-    if prepared.child is not None:
-        prepared.child.start()
-        undo.callback(prepared.child.terminate)
+    if options.output is not None:
+        _start_command(prepared, undo)
     return Opened(
         prepared,
         header,
@@ -308,6 +312,12 @@ def open_recording(prepared: Prepared, stack: ExitStack, undo: ExitStack) -> Ope
         count_runs,
         messages,
     )
+
+
+def _start_command(prepared: Prepared, undo: ExitStack) -> None:
+    if prepared.child is not None:
+        prepared.child.start()
+        undo.callback(prepared.child.terminate)
 
 
 def _guard(options: RecordOptions, stack: ExitStack, messages: list[str]) -> Guard | None:

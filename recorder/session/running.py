@@ -188,7 +188,8 @@ class Running:
         self.call_budget = CallBudget(probes, options.call_budget, now_ns)
         self.boost = RealtimeBoost()
         self.boost.add_thread()
-        self.boost.add_thread(writer.thread)  # holds locks that the poll loop waits for
+        for thread in writer.threads:  # they hold locks that the poll loop waits for
+            self.boost.add_thread(thread)
         stack.callback(self.boost.relax)
         self.pace = Pace(self._longest_sleep())
         self.slept = SHORTEST

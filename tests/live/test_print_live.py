@@ -193,3 +193,18 @@ def test_what_cannot_be_recorded_leaves_no_file(tmp_path: Path) -> None:
     done = biotrail("record", "--print", "-d", "nosuchdevice", "-o", log, status=1)
     assert done.stderr.count("nosuchdevice") == 1 and "Traceback" not in done.stderr
     assert not log.exists()
+
+
+def test_an_older_log_stays_if_the_command_cannot_be_started(
+    loop_device: LoopDevice, tmp_path: Path
+) -> None:
+    # GIVEN a log that may be replaced, and a command that is executable and no program
+    log, command = tmp_path / "a.biotrail", tmp_path / "text"
+    log.write_bytes(b"old")
+    command.touch(mode=0o755)
+    # WHEN its I/O is to be printed / THEN one message, status 1, and the log is as it was
+    asked = ["record", "--print", "-d", loop_device.path, "-f", "-o", log, "--", command]
+    done = biotrail(*asked, status=1)
+    assert done.stderr.count("cannot start") == 1 and done.stdout == ""
+    assert log.read_bytes() == b"old"
+    assert sorted(tmp_path.iterdir()) == [log, command]

@@ -2,6 +2,7 @@
 """The whole path beside the block layer (bpf/path.h): its parts, programs, maps and constants."""
 
 import ctypes
+import os
 import platform
 import time
 from collections.abc import Collection, Mapping
@@ -38,8 +39,6 @@ MEANINGS = {
 _NO_REGISTERS = "this kernel's programs cannot read a task's registers (they can since 5.15)"
 
 _CALL_SLOTS = 1 << 16
-DIRTY_BYTES = 16 << 20
-"""The table of who dirtied pages, if memory allows."""
 _DIRTY_SLOT_BYTES = 8
 _DIRTY_REGION = 512
 """BT_DIRTY_REGION of bpf/dirty_slots.h."""
@@ -47,6 +46,8 @@ _WRITER_SETS = 1 << 13
 """BT_WRITER_SETS of bpf/dirtied.h."""
 LEAST_DIRTY_BYTES = 1 << 20
 """The smallest table of who dirtied pages: of 512 MiB of pages in order, at best."""
+MOST_DIRTY_BYTES = 128 << 20
+"""The largest one: of a machine of 128 GiB and more."""
 _COUNTED = ("wait", "irq", "dirty")
 """Parts whose programs count their runs, each in the member of `struct bt_entered` of its name."""
 _NO_CALL = (1 << 64) - 1
@@ -362,7 +363,8 @@ class PathMaps:
         self._constants_made = constants
         self.dirty_bytes = 0
         """Bytes of the table of who dirtied pages; 0: that is not recorded."""
-        self.size_dirty(DIRTY_BYTES)
+        self._dirty_wanted = dirty_table(os.sysconf("SC_PHYS_PAGES"))
+        self.size_dirty(self._dirty_wanted)
         _prepare_uring(bpf, "uring" in choice.parts)
 
     def size_dirty(self, size: int) -> None:
@@ -381,11 +383,11 @@ class PathMaps:
 
     def short_of_memory(self) -> str:
         """Return a message if the table of who dirtied pages was made smaller; "" if it was not."""
-        if not 0 < self.dirty_bytes < DIRTY_BYTES:
+        if not 0 < self.dirty_bytes < self._dirty_wanted:
             return ""
         return (
             f"the table of who dirtied pages (--path dirty) is {self.dirty_bytes >> 10} KiB "
-            f"instead of {DIRTY_BYTES >> 10}: a memory limit leaves no room "
+            f"instead of {self._dirty_wanted >> 10}: a memory limit leaves no room "
             "for more, so fewer writers of write-back are known; raise the memory limit of this "
             "service or login"
         )
@@ -420,6 +422,16 @@ class PathMaps:
         for part, program in self._choice.programs:
             if part == "time":
                 self._bpf.detach_one(program)
+
+
+def dirty_table(pages: int) -> int:
+    """Return how many bytes the table of who dirtied pages takes where there is room.
+
+    `pages`: of the machine's memory. A slot for two pages at least, in a power of two: more than
+    twice as many as pages may be dirty by default (vm.dirty_ratio, a fifth of memory).
+    """
+    size = 1 << (pages * _DIRTY_SLOT_BYTES // 2 - 1).bit_length()
+    return min(max(size, LEAST_DIRTY_BYTES), MOST_DIRTY_BYTES)
 
 
 def dirty_shift(size: int) -> int:

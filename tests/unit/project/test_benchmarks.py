@@ -376,6 +376,10 @@ def test_a_log_is_measured_step_by_step(segment: Segment, tmp_path: Path) -> Non
         assert "ns/record" in recorder_replay.HEAD
         assert recorder_replay.line(row).startswith("a, ")
     assert rows[0].stored_per_record < rows[1].stored_per_record
+    # WHEN full rings are emptied, with a helper / THEN all its records were taken
+    emptied = recorder_replay.drain_full("a", parts, level=1, helpers=1, rounds=1)
+    assert min(emptied.records, emptied.cpu) > 0
+    assert "1 helpers" in recorder_replay.drained_line(emptied)
 
 
 def test_a_log_with_too_few_records_is_refused(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from biotrail.recorder.log import LogReader, LogWriter, Segment, columns, names
 from biotrail.recorder.log.chunks import decode_chunk, encode_chunk, first_time, runs, split, unwrap
 from biotrail.recorder.log.frames import MAX_CHUNK_DATA, encode_frame, encode_preamble
+from biotrail.recorder.log.packing import Packer
 from biotrail.recorder.schema.errors import LogFormatError, OutputError
 from biotrail.recorder.schema.records import BLOCK_BYTES, RECORDS, TIMESTAMP_BITS, Kind
 from tests.support.both_ways import uncompiled
@@ -444,8 +445,9 @@ def test_a_run_is_stored_as_if_it_were_one_segment(
     other = Segment(0, 0, 0, b"".join(_records([5] * before)))
     front = [[other]] if before else []
     # WHEN both are encoded
-    whole = encode_chunk([*front, [Segment(3, 1, position, data)]], CLOCK, columns=columns_)
-    pieces = encode_chunk([*front, _pieces(data, position, cuts)], CLOCK, columns=columns_)
+    segments = [Segment(3, 1, position, data)]
+    whole = encode_chunk([*front, segments], CLOCK, columns=columns_).payload
+    pieces = encode_chunk([*front, _pieces(data, position, cuts)], CLOCK, columns=columns_).payload
     # THEN the bytes are equal, and decode to one segment with all records
     assert bytes(pieces) == bytes(whole)
     last = decode_chunk(bytes(pieces))[1][-1]
@@ -459,26 +461,35 @@ def test_pieces_without_compiled_loops_are_the_same_bytes(monkeypatch: pytest.Mo
     times = [1000 + 7 * n for n in range(300)] + [2**40, 5, 2**55, 2**55 + 2**30]
     data = ring(_records(times), 4080)
     pieces = _pieces(data, 4080, 0b101)
-    compiled = bytes(encode_chunk([pieces], CLOCK))
+    compiled = bytes(encode_chunk([pieces], CLOCK).payload)
     # WHEN they are encoded by numpy
     monkeypatch.setattr(columns, "loops", None)
     # THEN nothing differs
-    assert bytes(encode_chunk([pieces], CLOCK)) == compiled
+    assert bytes(encode_chunk([pieces], CLOCK).payload) == compiled
 
 
 @pytest.mark.parametrize("kind", [Kind.TASK, Kind.CGROUP, Kind.FILE_NAME, Kind.Q])
+@pytest.mark.parametrize("level", [0, 1])
 def test_name_records_are_found_by_the_kinds_that_are_present(
-    kind: Kind, monkeypatch: pytest.MonkeyPatch
+    kind: Kind, level: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # GIVEN records of which one may be a name
+    # GIVEN records of which one or two may be names, in pieces as polls copied them
     data = ring([record(Kind.D, 5, 1), record(kind, 6, 2), record(Kind.C, 7, 3)], 0)
-    segments = [Segment(0, 0, 0, data), Segment(0, 0, len(data), ring([record(Kind.Q, 8, 4)], 0))]
-    # WHEN the names are looked for, with the compiled loops and without
-    found = [len(rows) for rows in names.name_records(segments)]
+    later = ring([record(Kind.Q, 8, 4), record(kind, 9, 2)], 0)
+    segments = [Segment(0, 0, 0, data), Segment(0, 0, len(data), later)]
+
+    def found() -> list[list[bytes]]:
+        packed = Packer(level).chunks(segments, CLOCK)
+        ways = names.name_records(segments), *(chunk.names for chunk in packed)
+        return [[rows.tobytes() for rows in way] for way in ways]
+
+    # WHEN the names are looked for, alone and while packing, with the compiled loops and without
+    compiled = found()
     monkeypatch.setattr(columns, "loops", None)
-    # THEN there are as many
-    assert found == [len(rows) for rows in names.name_records(segments)]
-    assert sum(found) == (kind != Kind.Q)
+    # THEN all find the same
+    first, *others = [*compiled, *found()]
+    assert others == [first] * 3
+    assert len(b"".join(first)) == (kind != Kind.Q) * 2 * len(record(kind, 6, 2))
 
 
 @given(

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The notes of titles: whose are looked up, when, and what is noted of them."""
 
-from typing import cast
+from collections import deque
 
 import pytest
 
 from biotrail.recorder.host.process_titles import Process
 from biotrail.recorder.log import Segment
+from biotrail.recorder.log.names import name_records
 from biotrail.recorder.notes import titles
 from biotrail.recorder.notes.titles import TitleWatch
-from biotrail.recorder.output.writer import WriterThread
 from biotrail.recorder.schema.payloads import TitlesNote
 from biotrail.recorder.schema.records import Kind
 from tests.support import log_samples
@@ -28,19 +28,11 @@ class Machine:
         return self.processes.get(pid)
 
 
-class Writer:
-    """Stands for the writer thread: its note jobs are looks."""
-
-    def note(self, name: str, make: object) -> object:
-        return make
-
-
 def seen(watch: TitleWatch, *threads: tuple[int, int, bytes]) -> TitlesNote | None:
     """Has the watch see records of threads (process, thread, name); returns the note."""
     tasks = [record(Kind.TASK, START, tid=t, tgid=p, comm=c) for p, t, c in threads]
     data = log_samples.ring(tasks, 0) if tasks else b""
-    watch.job(cast(WriterThread, Writer()), [Segment(0, 0, 0, data)])
-    return watch.changes()
+    return watch.changes(deque([name_records([Segment(0, 0, 0, data)]).tasks]))
 
 
 @pytest.fixture(autouse=True)

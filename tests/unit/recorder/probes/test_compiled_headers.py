@@ -17,7 +17,7 @@ INODE = 0xFFFF888104563A78
 PAGE, LINE = 64, 64
 """sizeof(struct page); bytes of a cache line."""
 SHIFT = 64 - 11
-"""Of the table as the recorder makes it: 2^11 regions of 512 slots in each half, 16 MiB."""
+"""Of a table as the recorder makes it: 2^11 regions of 512 slots in each half, 16 MiB."""
 HALF = 512 << 11
 SOURCE = f"""
 typedef unsigned int __u32;

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,8 @@ from biotrail.recorder.accounting.meter import Meter
 from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.host import cgroups
 from biotrail.recorder.log import LogReader, LogWriter, Segment, columns
-from biotrail.recorder.output.writer import WriterThread
+from biotrail.recorder.log.packing import Packed, Packer
+from biotrail.recorder.output.writer import Packing, WriterThread
 from biotrail.recorder.probes.backend import Capabilities
 from biotrail.recorder.probes.maps.path_maps import PathChoice
 from biotrail.recorder.schema.errors import OutputError, ProbeError, TraceError
@@ -295,6 +297,42 @@ def test_the_writer_writes_in_order_and_counts(tmp_path: Path) -> None:
     assert reader.notes == [("cgroups", {"1": "/"})]
     assert (writer.chunks, writer.raw_bytes, writer.meter.events) == (1, len(data), 2)
     assert writer.error is None
+
+
+@pytest.mark.parametrize("helpers", [0, 1, 3])
+def test_helpers_pack_what_waits_and_the_log_stays_in_order(tmp_path: Path, helpers: int) -> None:
+    # GIVEN a writer that has not got to its first chunk yet
+    before, begin = {*threading.enumerate()}, threading.Event()
+    with (tmp_path / "log").open("wb", buffering=0) as stream:
+        writer = WriterThread(LogWriter(stream, header()), helpers)
+        writer.submit(lambda _log: begin.wait(60) and None)
+        # WHEN twenty chunks are handed over, and it goes on
+        data = [record_of(Kind.TASK if n % 3 else Kind.Q) * (n + 1) for n in range(20)]
+        for one in data:
+            assert writer.offer_chunk([Segment(0, 0, 0, one)], CLOCK)
+        begin.set()
+        assert writer.finish(lambda log: log.close({"reason": "test"}), lambda: False)
+    # THEN each is in the log once, in order, and counted once
+    reader = LogReader(tmp_path / "log")
+    assert [bytes(s.data) for c in reader.chunks() for s in c.segments] == data
+    assert (writer.chunks, writer.raw_bytes) == (20, sum(map(len, data)))
+    assert len(writer.tasks) == sum(1 for n in range(20) if n % 3)
+    assert writer.error is None
+    # THEN no thread is left
+    assert not {*threading.enumerate()} - before
+
+
+def test_what_a_helper_has_no_memory_for_is_packed_by_the_writer() -> None:
+    # GIVEN a packer without memory, and one with
+    class Short(Packer):
+        def chunks(self, segments: Sequence[Segment], clock: dict[str, Any]) -> list[Packed]:
+            raise MemoryError
+
+    packing = Packing([Segment(0, 0, 0, record_of(Kind.Q))], CLOCK)
+    # WHEN the first one packs / THEN the second one does when the chunks are taken
+    packing.run(Short(1))
+    assert packing.over.is_set()
+    assert [chunk.records for chunk in packing.take(Packer(1))] == [len(record_of(Kind.Q))]
 
 
 class FullDisk(io.RawIOBase):

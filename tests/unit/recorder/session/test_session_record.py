@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from biotrail.cli import record as module
-from biotrail.recorder.log import LogReader, LogWriter, Segment
+from biotrail.recorder.log import LogReader, LogWriter
 from biotrail.recorder.notes.stacks import StackWatch
 from biotrail.recorder.output.sinks import Limit
 from biotrail.recorder.schema.errors import OutputError, ProbeError, ReaderGoneError, TraceError
@@ -207,6 +207,21 @@ def test_an_older_log_stays_until_recording_has_begun(tmp_path: Path, failing: s
     assert set(os.listdir(tmp_path)) <= {"log", "text"}
 
 
+def test_standard_output_has_nothing_before_the_command_runs(
+    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    # GIVEN a command that is no program, and one that is
+    (tmp_path / "text").touch(mode=0o755)
+    # WHEN a recording to standard output is asked for / THEN of the first one there is no byte
+    with pytest.raises(TraceError, match="cannot start"):
+        record(options(None, command=[str(tmp_path / "text")]), probes=FakeProbes())
+    assert capfdbinary.readouterr().out == b""
+    # THEN of the second one there is a whole log
+    record(options(None, command=["true"]), probes=FakeProbes())
+    (tmp_path / "log").write_bytes(capfdbinary.readouterr().out)
+    assert not LogReader(tmp_path / "log").interrupted
+
+
 @pytest.mark.parametrize(
     "limits", [{}, {"rotate": Limit(bytes=1 << 20)}, {"keep": Limit(seconds=60)}]
 )
@@ -286,10 +301,10 @@ def fail_in_chunk(monkeypatch: pytest.MonkeyPatch, number: int, error: Callable[
     """Have the log's chunk of that number (from 0) fail."""
     write = LogWriter.write_chunk
 
-    def writing(self: LogWriter, segments: list[Segment], clock: dict[str, int]) -> int:
+    def writing(self: LogWriter, *chunk: Any) -> int:
         if self.chunks == number:
             raise error()
-        return write(self, segments, clock)
+        return write(self, *chunk)
 
     monkeypatch.setattr(LogWriter, "write_chunk", writing)
     monkeypatch.setattr("biotrail.recorder.session.intake.CHUNK_NS", 1)

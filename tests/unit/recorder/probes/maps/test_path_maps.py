@@ -340,6 +340,27 @@ def test_what_is_recorded_is_loaded_attached_and_sized() -> None:
     assert (section.time, section.wait, section.call, section.over_ns) == (1, 1, 0, 5_000_000)
 
 
+@pytest.mark.parametrize(
+    ("memory", "table"),
+    [(128, 1), (1 << 10, 1), (3 << 10, 4), (24 << 10, 32), (64 << 10, 64), (1 << 20, 128)],
+)
+def test_the_table_of_who_dirtied_pages_grows_with_memory(
+    memory: int, table: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN a machine with so many MiB of memory, in pages of 4 KiB
+    monkeypatch.setattr("os.sysconf", {"SC_PHYS_PAGES": memory << 8}.__getitem__)
+    # WHEN who dirtied pages is recorded THEN the table has so many MiB, and the programs know
+    bpf = Object()
+    maps = PathMaps(bpf, chosen(frozenset({"dirty"}), MODERN), 0)  # type: ignore[arg-type]
+    assert maps.dirty_bytes == table * MIB
+    assert bpf.entries["bt_dirty_slots"] == table * MIB // 8
+    assert 512 << (64 - bpf.sections[".rodata.path"].dirty_shift) == table * MIB // 16
+    assert maps.short_of_memory() == ""
+    # WHEN it is made smaller THEN that is said
+    maps.size_dirty(MIB // 2)
+    assert f"is 512 KiB instead of {table << 10}: a memory limit" in maps.short_of_memory()
+
+
 def test_calls_are_told_apart_by_their_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     # GIVEN x86-64 WHEN constants are made
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
