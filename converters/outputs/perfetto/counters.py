@@ -80,19 +80,18 @@ class Passage:
         """
         chosen = np.flatnonzero(slices.group == dev)
         rows = slices.rows[chosen]
-        bios = table.take(rows)
-        direction = _directions(context, bios.opf)
+        direction = _directions(context, table.opf[rows])
+        queue, complete, doubtful = table.queue[rows], table.complete[rows], table.doubtful[rows]
+        end = slices.end[chosen]
+        end[doubtful] = last_seen(table.take(rows[doubtful]), completed=False)
+        known = (queue != NEVER) & (complete != NEVER) & ~doubtful
         return cls(
             start=slices.start[chosen],
-            issue=bios.issue,
-            end=np.where(bios.doubtful, last_seen(bios, completed=False), slices.end[chosen]),
-            complete=bios.complete,
-            done_bytes=bios.done_bytes.astype(np.int64),
-            latency=np.where(
-                (bios.queue != NEVER) & (bios.complete != NEVER) & ~bios.doubtful,
-                bios.complete - bios.queue,
-                NEVER,
-            ),
+            issue=table.issue[rows],
+            end=end,
+            complete=complete,
+            done_bytes=table.done_bytes[rows].astype(np.int64),
+            latency=np.where(known, complete - queue, NEVER),
             read=direction == _IN,
             write=direction == _OUT,
         )

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from biotrail.converters.events.tables import I64, U16, U64, Bool
 from biotrail.converters.outputs.perfetto.names import ARGUMENT_IIDS
 from biotrail.converters.outputs.perfetto.packets.encode import Unsigned
+from biotrail.converters.outputs.perfetto.slices import stage_loops as loops
 
 _UINT, _INT, _BOOL, _STRING = 0x18, 0x20, 0x10, 0x88
 
@@ -146,25 +147,22 @@ class Slices:
         if not len(row):
             return
         stages = self.stages or _no_stages(len(self))
-        owner = np.repeat(np.arange(len(self)), stages.count)
         at = np.clip(at, self.start[row], self.end[row])
-        before, place = up_to(owner, stages.start, row, at)
-        if len(owner):
-            last = np.maximum(place - 1, 0)
-            within = (before > 0) & (stages.end[last] > at)
-            at = np.where(within, stages.start[last], at)
-        rows, starts = np.concatenate([owner, row]), np.concatenate([stages.start, at])
-        lasting = np.arange(len(rows)) < len(owner)
-        order = np.lexsort((lasting, starts, rows))
-        of_stages = np.zeros(len(owner), np.uint64) if stages.flow is None else stages.flow
-        count = np.bincount(rows, minlength=len(self))
+        place = np.empty(len(row), dtype=np.int64)
+        first = np.cumsum(stages.count) - stages.count
+        given = (row, first, stages.count, stages.start, stages.end, at)
+        loops.place_marks(*map(np.ascontiguousarray, given), place)
+        order = np.lexsort((at, row))
+        at, place = at[order], place[order]
+        of_stages = np.zeros(len(stages.name), np.uint64) if stages.flow is None else stages.flow
+        count = stages.count + np.bincount(row, minlength=len(self))
         self.stages = StageColumns(
             first=np.cumsum(count) - count,
             count=count,
-            name=np.concatenate([stages.name, np.full(len(row), name, np.uint16)])[order],
-            start=starts[order],
-            end=np.concatenate([stages.end, at])[order],
-            flow=np.concatenate([of_stages, flow])[order],
+            name=np.insert(stages.name, place, np.uint16(name)),
+            start=np.insert(stages.start, place, at),
+            end=np.insert(stages.end, place, at),
+            flow=np.insert(of_stages, place, flow[order]),
         )
 
     def part(self, at: I64) -> "Slices":

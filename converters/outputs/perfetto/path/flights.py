@@ -97,7 +97,8 @@ class Flights:
         now = self._now
         if now is None:
             return ""
-        return self._named(dev, now.take((now.dev == dev) & (now.number != number)), begin, end)
+        beside = (now.end > begin) & (now.queue < end) & (now.dev == dev) & (now.number != number)
+        return self._named(dev, now.take(beside), begin, end)
 
     def beside_call(self, tid: int, disk: int | None, begin: int, end: int) -> str:
         """Return in words what a device had while a thread waited in a call; empty: nothing else.

@@ -201,6 +201,9 @@ class FlowMaker:
         """
         table, tasks = window.bios, window.tasks
         named = np.array([str(comm).startswith(_JOURNAL) for comm in tasks.comm], dtype=np.bool_)
+        if not named.any():
+            none = np.zeros(0, dtype=np.int64)
+            return none, none
         drawn = _drawn(bios, len(table))
         rows = np.flatnonzero((shows | self._every) & (drawn >= 0) & (table.task >= 0))
         rows = rows[named[table.task[rows]] & (table.complete[rows] != NEVER)]
@@ -370,24 +373,26 @@ class _Pairs:
         table = window.bios
         drawn = _drawn(bios, len(table))
         rows = np.flatnonzero(shows & (drawn >= 0))
-        request = _requests_of(table, window.requests, _drawn(requests, len(window.requests)))
-        began = np.append(requests.start, 0)
-        served = (request[rows] >= 0) & (began[request[rows]] >= table.queue[rows])
-        mine = rows[served]
-        above, has = _find(table.number, table.parent)
-        lower = rows[has[rows] & (drawn[above[rows]] >= 0)]
-        by = request[above[lower]]
-        issued = (by >= 0) & (began[by] <= table.queue[lower])
-        under, of_bio = lower[issued], lower[~issued]
         number, queue = table.number, table.queue
+        drawn_requests = _drawn(requests, len(window.requests))
+        request = _requests_of(table.request[rows], window.requests, drawn_requests)
+        began = np.append(requests.start, 0)
+        served = (request >= 0) & (began[request] >= queue[rows])
+        mine, by = rows[served], request[served]
+        upper, has = _find(number, table.parent[rows])
+        has[has] = drawn[upper[has]] >= 0
+        lower, upper = rows[has], upper[has]
+        above = _requests_of(table.request[upper], window.requests, drawn_requests)
+        issued = (above >= 0) & (began[above] <= queue[lower])
+        under, of_bio = lower[issued], lower[~issued]
         return cls(
             drawn=(drawn[rows], number[rows]),
             lower=(drawn[lower], number[lower]),
             alone=(drawn[rows[~served]], number[rows[~served]]),
-            served=(request[mine], number[mine]),
-            from_bio=(drawn[mine], began[request[mine]], number[mine]),
-            below_request=(by[issued], queue[under], number[under]),
-            below_bio=(drawn[above[of_bio]], queue[of_bio], number[of_bio]),
+            served=(by, number[mine]),
+            from_bio=(drawn[mine], began[by], number[mine]),
+            below_request=(above[issued], queue[under], number[under]),
+            below_bio=(drawn[upper[~issued]], queue[of_bio], number[of_bio]),
         )
 
 
@@ -398,15 +403,13 @@ def _drawn(slices: Slices, count: int) -> I64:
     return drawn
 
 
-def _requests_of(bios: Bios, requests: Requests, drawn: I64) -> I64:
-    """Return per bio the index of the slice of the request that finished it; -1: none is drawn.
+def _requests_of(number: I64, requests: Requests, drawn: I64) -> I64:
+    """Return the index of the slice of each request, by its number; -1: none is drawn.
 
     drawn: per row of `requests`, the index of its slice or -1.
     """
-    row, known = _find(requests.number, bios.request)
-    if not len(requests):
-        return np.full(len(bios), -1, dtype=np.int64)
-    return np.where(known, drawn[row], -1)
+    row, known = _find(requests.number, number)
+    return np.where(known, drawn[row], -1) if len(requests) else row - 1
 
 
 def _find(number: I64, wanted: I64) -> tuple[I64, Bool]:
@@ -414,6 +417,9 @@ def _find(number: I64, wanted: I64) -> tuple[I64, Bool]:
 
     The row is 0 where it is not.
     """
+    if (number[:-1] < number[1:]).all():
+        row, known = rows_of(number, wanted)
+        return row, known & (wanted != NEVER)
     order = np.argsort(number, kind="stable")
     row, known = rows_of(number[order], wanted)
-    return (order[row] if len(order) else row), known & (wanted != NEVER)
+    return order[row], known & (wanted != NEVER)

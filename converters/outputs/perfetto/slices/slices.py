@@ -84,8 +84,9 @@ class SliceMaker:
         dropped.
         """
         tables = window.bios, window.open_bios, window.requests, window.open_requests
-        present = np.concatenate([table.family for table in tables])
-        known = self.stacked[np.isin(self.stacked, present)]
+        known = self.stacked
+        if len(known):
+            known = known[np.isin(known, np.concatenate([table.family for table in tables]))]
         lower = [table.family[table.parent >= 0] for table in tables]
         self.stacked = np.unique(np.concatenate([known, *lower]))
 

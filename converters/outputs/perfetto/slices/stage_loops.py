@@ -91,3 +91,38 @@ def lay(
             ends[kept] = other
             kept += 1
     return kept
+
+
+def place_marks(
+    row: cython.const[cython.longlong][::1],
+    first: cython.const[cython.longlong][::1],
+    count: cython.const[cython.longlong][::1],
+    start: cython.const[cython.longlong][::1],
+    end: cython.const[cython.longlong][::1],
+    at: cython.longlong[::1],
+    place: cython.longlong[::1],
+) -> cython.void:
+    """Fill `place` with the stage before which each mark comes; move a mark to its stage's begin.
+
+    row: per mark, its slice. first, count: per slice, its stages, of which start and end (ns) are
+    in order of start. at: per mark, ns; changed where it is within a stage.
+    """
+    i: cython.longlong
+    low: cython.longlong
+    high: cython.longlong
+    middle: cython.longlong
+    begin: cython.longlong
+    for i in range(row.shape[0]):
+        begin = low = first[row[i]]
+        high = low + count[row[i]]
+        while low < high:
+            middle = (low + high) // 2
+            if start[middle] <= at[i]:
+                low = middle + 1
+            else:
+                high = middle
+        if low > begin and end[low - 1] > at[i]:
+            at[i] = start[low - 1]
+        while low > begin and start[low - 1] == at[i]:
+            low -= 1
+        place[i] = low
