@@ -150,8 +150,9 @@ class Slices:
         at = np.clip(at, self.start[row], self.end[row])
         place = np.empty(len(row), dtype=np.int64)
         first = np.cumsum(stages.count) - stages.count
-        given = (row, first, stages.count, stages.start, stages.end, at)
-        loops.place_marks(*map(np.ascontiguousarray, given), place)
+        row = np.ascontiguousarray(row)
+        start, end = np.ascontiguousarray(stages.start), np.ascontiguousarray(stages.end)
+        loops.place_marks(row, first, stages.count, start, end, at, place)
         order = np.lexsort((at, row))
         at, place = at[order], place[order]
         of_stages = np.zeros(len(stages.name), np.uint64) if stages.flow is None else stages.flow

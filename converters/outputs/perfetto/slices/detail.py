@@ -61,8 +61,7 @@ class StandardMaker(_LessMaker):
         `_unusual` alone.
         """
         seen = seen_of(table, stages)
-        slices = self._begin(BIO, table, seen)
-        table = table.take(slices.rows)
+        slices, table = self._begin(BIO, table, seen)
         self._stacks(slices, table)
         add_stages(slices, stages, arguments=False)
         chosen, others = self._split(self._bios, slices, table)
@@ -112,8 +111,7 @@ class StandardMaker(_LessMaker):
         the last call of `bios` have no stages and the arguments of `_unusual` alone.
         """
         seen = requests_seen(table, stages)
-        slices = self._begin(REQUEST, table, seen)
-        table = table.take(slices.rows)
+        slices, table = self._begin(REQUEST, table, seen)
         chosen, others = self._split(self._requests, slices, table)
         others &= ~np.isin(table.number, self._served)
         chosen = np.flatnonzero(~others)
@@ -174,8 +172,7 @@ class SparseMaker(_LessMaker):
         ids.
         """
         seen = seen_of(table, stages)
-        slices = self._begin(BIO, table, seen)
-        table = table.take(slices.rows)
+        slices, table = self._begin(BIO, table, seen)
         self._doubts(slices, table)
         self._marks(slices, table, seen)
         if self.stages:

@@ -3,6 +3,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,6 +58,7 @@ from biotrail.converters.outputs.perfetto.tracks.place import Place
 from biotrail.recorder.schema.records import FIRST_UNKNOWN_TID, NO_SECTOR, NO_TAG
 
 _CERTAINTIES = [c.name.lower() for c in Certainty]
+R = TypeVar("R", Bios, Requests)
 
 
 @dataclass
@@ -101,8 +103,7 @@ class SliceMaker:
         texts.
         """
         seen = seen_of(table, stages)
-        slices = self._begin(BIO, table, seen)
-        table = table.take(slices.rows)
+        slices, table = self._begin(BIO, table, seen)
         self._stacks(slices, table)
         self._bio_arguments(slices, table, tasks, seen)
         add_stages(slices, stages, told=~table.doubtful)
@@ -157,8 +158,7 @@ class SliceMaker:
         and texts.
         """
         seen = requests_seen(table, stages)
-        slices = self._begin(REQUEST, table, seen)
-        table = table.take(slices.rows)
+        slices, table = self._begin(REQUEST, table, seen)
         self._request_arguments(slices, table, seen)
         add_stages(slices, stages, told=~table.doubtful)
         return slices
@@ -217,13 +217,14 @@ class SliceMaker:
         completion. In the order of (start, number); rows without any known time have no slice.
         Interns names.
         """
-        category = BIO if isinstance(table, Bios) else REQUEST
         seen = seen_of(table, no_stages())
         seen.over[:] = seen.lost[:] = False
-        return self._begin(category, table, seen)
+        if isinstance(table, Bios):
+            return self._begin(BIO, table, seen)[0]
+        return self._begin(REQUEST, table, seen)[0]
 
-    def _begin(self, category: str, table: Bios | Requests, seen: Seen) -> Slices:
-        """Return slices of the rows with a known time, sorted by (start, number).
+    def _begin(self, category: str, table: R, seen: Seen) -> tuple[Slices, R]:
+        """Return slices of the rows with a known time, sorted by (start, number), and their rows.
 
         They have neither arguments nor stages. category: BIO or REQUEST. table: rows (n,); seen:
         their times, also (n,). A slice ends at the completion, else at the last known time where
@@ -232,21 +233,24 @@ class SliceMaker:
         """
         timed = np.flatnonzero(seen.first >= 0)
         rows = timed[_order(seen.first[timed], table.number[timed])]
-        complete = table.complete[rows]
-        end = np.where(complete >= 0, complete, np.where(seen.over[rows], seen.last[rows], FOREVER))
-        start = seen.first[rows]
-        family, in_family = self._families(table.family[rows])
-        return Slices(
+        start, over, last = seen.first, seen.over, seen.last
+        if len(rows) < len(table) or (rows[:-1] > rows[1:]).any():
+            table = table.take(rows)
+            start, over, last = start[rows], over[rows], last[rows]
+        end = np.where(table.complete >= 0, table.complete, np.where(over, last, FOREVER))
+        family, in_family = self._families(table.family)
+        slices = Slices(
             category,
-            number=table.number[rows],
-            group=table.dev[rows].astype(np.int64),
+            number=table.number,
+            group=table.dev.astype(np.int64),
             start=start,
             end=np.maximum(end, start),
-            name=self._names(table, rows),
+            name=self._names(table),
             family=family,
             in_family=in_family,
             rows=rows,
         )
+        return slices, table
 
     def _families(self, family: I64) -> tuple[U64 | None, Bool | None]:
         """Return correlation ids (n,), and which slices (n,) have one.
@@ -264,32 +268,26 @@ class SliceMaker:
             return None, None
         return ids, stacked
 
-    def _names(self, table: Bios | Requests, rows: I64) -> U64:
-        """Return the interned name of each of `rows` (n,) of `table`.
+    def _names(self, table: Bios | Requests) -> U64:
+        """Return the interned name of each row of `table`.
 
         It is DEVICE_FLUSH for a request that the kernel's flush machinery issues, else FLUSH for an
         empty bio or request with PREFLUSH, else the operation's name. Interns new names.
         """
-        if not len(rows):
+        if not len(table):
             return np.zeros(0, dtype=np.uint64)
-        opf = table.opf[rows]
+        opf = table.opf
         opfs, codes = distinct(opf)
         texts = [self.context.op_name(int(o)) for o in opfs]
         ids = np.array([self.names.id(t) for t in texts], dtype=np.uint64)[codes]
         preflush = (opf & np.uint32(self.context.flag_mask("PREFLUSH"))) != 0
-        flush = (table.bytes[rows] == 0) & preflush
+        flush = (table.bytes == 0) & preflush
         if flush.any():
             ids[flush] = self.names.id(FLUSH)
-        if isinstance(table, Requests) and (internal := self._internal(table, rows)).any():
-            ids[internal] = self.names.id(DEVICE_FLUSH)
+        if isinstance(table, Requests):
+            flushes = opf & np.uint32(OP_MASK) == self.context.op_number(FLUSH)
+            ids[flushes & (table.kind == RequestKind.FLUSH)] = self.names.id(DEVICE_FLUSH)
         return ids
-
-    def _internal(self, table: Requests, rows: I64) -> Bool:
-        """Mark the requests in `rows` that blk-flush.c issues for bios waiting for a flush."""
-        operation = self.context.op_number(FLUSH)
-        named = table.opf[rows] & np.uint32(OP_MASK) == operation
-        flush: Bool = (table.kind[rows] == RequestKind.FLUSH) & named
-        return flush
 
     def _process(self, slices: Slices, table: Bios, tasks: Tasks) -> None:
         """Add to slices of bios the arguments `process` and `title`, where they are known.
