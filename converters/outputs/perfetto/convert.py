@@ -18,7 +18,26 @@ from biotrail.converters.events.stacks import StackNames
 from biotrail.converters.events.tables import I64, NEVER, Lifecycles, LossWindows, Tasks
 from biotrail.converters.inputs.perfetto.clocks import BOOTTIME
 from biotrail.converters.lifecycles.result import FIRST_UNRECORDED
+from biotrail.converters.outputs.perfetto.calls import CallMaker
+from biotrail.converters.outputs.perfetto.callstacks import CallStacks
+from biotrail.converters.outputs.perfetto.clocks import OWN_CLOCK, ClockBook
+from biotrail.converters.outputs.perfetto.columns import Slices
+from biotrail.converters.outputs.perfetto.commits import CommitMaker
 from biotrail.converters.outputs.perfetto.counters import CounterWriter
+from biotrail.converters.outputs.perfetto.flights import Flights
+from biotrail.converters.outputs.perfetto.flows import FlowMaker
+from biotrail.converters.outputs.perfetto.ftrace import BlockedReasons, block_io
+from biotrail.converters.outputs.perfetto.interrupts import InterruptMaker
+from biotrail.converters.outputs.perfetto.joined import mark_crossing, mark_lives
+from biotrail.converters.outputs.perfetto.lanes import FOREVER
+from biotrail.converters.outputs.perfetto.lives import LifeWriter
+from biotrail.converters.outputs.perfetto.metadata import (
+    Facts,
+    attributes,
+    instant,
+    recording_facts,
+    system_info,
+)
 from biotrail.converters.outputs.perfetto.names import (
     STAGE_IIDS,
     STANDARD,
@@ -26,38 +45,17 @@ from biotrail.converters.outputs.perfetto.names import (
     Interned,
     Options,
 )
-from biotrail.converters.outputs.perfetto.packets.callstacks import CallStacks
-from biotrail.converters.outputs.perfetto.packets.clocks import OWN_CLOCK, ClockBook
-from biotrail.converters.outputs.perfetto.packets.columns import Slices
-from biotrail.converters.outputs.perfetto.packets.metadata import (
-    Facts,
-    attributes,
-    instant,
-    recording_facts,
-    system_info,
-)
-from biotrail.converters.outputs.perfetto.path.calls import CallMaker
-from biotrail.converters.outputs.perfetto.path.commits import CommitMaker
-from biotrail.converters.outputs.perfetto.path.flights import Flights
-from biotrail.converters.outputs.perfetto.path.flows import FlowMaker
-from biotrail.converters.outputs.perfetto.path.ftrace import BlockedReasons, block_io
-from biotrail.converters.outputs.perfetto.path.interrupts import InterruptMaker
-from biotrail.converters.outputs.perfetto.path.slow_calls import SlowCalls
-from biotrail.converters.outputs.perfetto.path.submissions import SubmissionMaker
-from biotrail.converters.outputs.perfetto.sites.joined import mark_crossing, mark_lives
-from biotrail.converters.outputs.perfetto.sites.lives import LifeWriter
-from biotrail.converters.outputs.perfetto.sites.pairs import PairMaker
-from biotrail.converters.outputs.perfetto.slices.detail import drawn_with, slice_maker
-from biotrail.converters.outputs.perfetto.slices.slowest import Blame, Slowest, counters
-from biotrail.converters.outputs.perfetto.slices.times import no_stages
+from biotrail.converters.outputs.perfetto.packets import PacketFile
+from biotrail.converters.outputs.perfetto.pairs import PairMaker
+from biotrail.converters.outputs.perfetto.place import Place
+from biotrail.converters.outputs.perfetto.slices import drawn_with, slice_maker
+from biotrail.converters.outputs.perfetto.slowest import Blame, SlowCalls, Slowest, counters
+from biotrail.converters.outputs.perfetto.submissions import SubmissionMaker
 from biotrail.converters.outputs.perfetto.summary import LARGE, PerfettoSummary, View
-from biotrail.converters.outputs.perfetto.tracks.lanes import FOREVER
-from biotrail.converters.outputs.perfetto.tracks.place import Place
-from biotrail.converters.outputs.perfetto.tracks.tracks import Identity, Streams
-from biotrail.converters.outputs.perfetto.tracks.tree import Tree
-from biotrail.converters.outputs.perfetto.writing.encoding import last_packet
-from biotrail.converters.outputs.perfetto.writing.file import PacketFile
-from biotrail.converters.outputs.perfetto.writing.slices import SliceWriter
+from biotrail.converters.outputs.perfetto.times import no_stages
+from biotrail.converters.outputs.perfetto.tracks import Identity, Streams
+from biotrail.converters.outputs.perfetto.tree import Tree
+from biotrail.converters.outputs.perfetto.writing import SliceWriter, last_packet
 from biotrail.converters.sites.building import LifeReader
 
 __all__ = ["LARGE", "PerfettoSummary", "convert", "convert_parts"]

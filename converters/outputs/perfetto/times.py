@@ -15,10 +15,10 @@ from biotrail.converters.events.tables import (
     Stages,
 )
 from biotrail.converters.lifecycles.windows import first_seen, last_seen
+from biotrail.converters.outputs.perfetto import loops
+from biotrail.converters.outputs.perfetto.columns import Slices, StageColumns
+from biotrail.converters.outputs.perfetto.lanes import FOREVER
 from biotrail.converters.outputs.perfetto.names import STAGE_IIDS, stage_argument
-from biotrail.converters.outputs.perfetto.packets.columns import Slices, StageColumns
-from biotrail.converters.outputs.perfetto.slices import stage_loops as loops
-from biotrail.converters.outputs.perfetto.tracks.lanes import FOREVER
 
 _NAMES = np.array([STAGE_IIDS[stage] for stage in Stage], dtype=np.uint16)
 """Interned name of each stage."""
@@ -124,7 +124,6 @@ def add_stages(
     order = lasting[np.argsort(rows[lasting], kind="stable")]
     count = np.bincount(rows[order], minlength=len(slices))
     slices.stages = StageColumns(
-        first=np.cumsum(count) - count,
         count=count,
         name=_NAMES[table.stage[order]],
         start=start[order],
@@ -140,5 +139,4 @@ def _laid(slices: Slices, stages: Stages, rows: I64) -> StageColumns:
     kinds = _NAMES[stages.stage]
     given = [rows, stages.start, stages.end, kinds, slices.start, slices.end]
     kept = loops.lay(*[*map(np.ascontiguousarray, given), count, name, start, end])
-    first = np.cumsum(count) - count
-    return StageColumns(first, count, name[:kept], start[:kept], end[:kept])
+    return StageColumns(count, name[:kept], start[:kept], end[:kept])

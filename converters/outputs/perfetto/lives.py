@@ -17,10 +17,11 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
 
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import NEVER, Lifecycles
+from biotrail.converters.outputs.perfetto.joined import life_flow
 from biotrail.converters.outputs.perfetto.names import ARROW, OF_LIFE
-from biotrail.converters.outputs.perfetto.sites.joined import life_flow
-from biotrail.converters.outputs.perfetto.tracks.tracks import Identity, begin_packet, end_packet
-from biotrail.converters.outputs.perfetto.tracks.tree import Tree
+from biotrail.converters.outputs.perfetto.packets import begin_packet, end_packet
+from biotrail.converters.outputs.perfetto.tracks import Identity
+from biotrail.converters.outputs.perfetto.tree import Tree
 from biotrail.converters.sites.building import Followed, LifeReader
 from biotrail.converters.sites.tables import Following
 from biotrail.converters.sites.trees import (

@@ -7,15 +7,15 @@ from biotrail.converters.calls.keys import rows_of
 from biotrail.converters.events.array_steps import spread, take_or
 from biotrail.converters.events.site_tables import JoinedLives
 from biotrail.converters.events.tables import I64, U32, U64, Bool, Lifecycles
+from biotrail.converters.outputs.perfetto.columns import Flows, Slices
 from biotrail.converters.outputs.perfetto.names import (
     GUEST_STAGE_ARGUMENTS,
     TO_HOST,
     TO_LIFE,
     Interned,
 )
-from biotrail.converters.outputs.perfetto.packets.columns import Flows, Slices
-from biotrail.converters.outputs.perfetto.tracks.place import Arrows, Crossing
-from biotrail.converters.outputs.perfetto.tracks.tracks import Identity
+from biotrail.converters.outputs.perfetto.place import Arrows, Crossing
+from biotrail.converters.outputs.perfetto.tracks import Identity
 
 
 def life_flow(identity: Identity, life: int) -> int:
@@ -77,13 +77,11 @@ def together(flows: Flows | None, count: int, row: I64, ids: U64) -> Flows | Non
     """Return flows with further ones: `ids` of the slices `row`. count: number of slices."""
     if flows is not None:
         row = np.concatenate([np.repeat(np.arange(count), flows.count), row])
-        each = np.repeat(flows.first, flows.count)
-        step = np.arange(len(each)) - np.repeat(np.cumsum(flows.count) - flows.count, flows.count)
-        ids = np.concatenate([flows.id[each + step], ids])
+        ids = np.concatenate([flows.id, ids])
     if not len(ids):
         return flows
     counts = np.bincount(row, minlength=count)
-    return Flows(np.cumsum(counts) - counts, counts, ids[np.argsort(row, kind="stable")])
+    return Flows(counts, ids[np.argsort(row, kind="stable")])
 
 
 def mark_crossing(

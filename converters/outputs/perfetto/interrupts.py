@@ -14,6 +14,7 @@ from biotrail.converters.events.tables import (
     Lifecycles,
     Table,
 )
+from biotrail.converters.outputs.perfetto.columns import Slices, StageColumns
 from biotrail.converters.outputs.perfetto.names import (
     HARD_IRQ,
     INTERRUPT,
@@ -21,8 +22,7 @@ from biotrail.converters.outputs.perfetto.names import (
     SOFTIRQ,
     Interned,
 )
-from biotrail.converters.outputs.perfetto.packets.columns import Slices, StageColumns
-from biotrail.converters.outputs.perfetto.packets.ranking import Ranking
+from biotrail.converters.outputs.perfetto.ranking import Ranking
 
 _IN_SOFTIRQ, _IN_INTERRUPT = 1, 2
 _NAMES = "interrupt", "softirq without interrupt"
@@ -175,7 +175,6 @@ class InterruptMaker:
         count = lasting.sum(axis=1)
         kind = np.broadcast_to(np.arange(3), lasting.shape)[lasting]
         slices.stages = StageColumns(
-            first=np.cumsum(count) - count,
             count=count,
             name=names[kind].astype(np.uint16),
             start=since[lasting],

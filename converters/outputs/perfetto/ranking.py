@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from biotrail.converters.events.tables import I64, Bool
-from biotrail.converters.outputs.perfetto.packets.columns import Slices
+from biotrail.converters.outputs.perfetto.columns import Slices
 
 DETAILED = 500
 """I/Os of each device and operation that have all arguments."""

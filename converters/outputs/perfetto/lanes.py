@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from biotrail.converters.events.tables import I64, Bool
-from biotrail.converters.outputs.perfetto.tracks import lane_loops as loops
+from biotrail.converters.outputs.perfetto import loops
 
 _FEW_LANES = 512
 """Up to so many lanes, a look at each is faster than a tree."""

@@ -10,9 +10,9 @@ from biotrail.converters.events.context import Context
 from biotrail.converters.events.distinct import distinct
 from biotrail.converters.events.site_tables import Pairs
 from biotrail.converters.events.tables import I64, Lifecycles
+from biotrail.converters.outputs.perfetto.columns import Slices
 from biotrail.converters.outputs.perfetto.names import PAIR, Interned
-from biotrail.converters.outputs.perfetto.packets.columns import Slices
-from biotrail.converters.outputs.perfetto.tracks.tree import PairTrack
+from biotrail.converters.outputs.perfetto.tree import PairTrack
 from biotrail.converters.sites.pair_names import PairNames
 
 MOST_TRACKS = 256

@@ -7,9 +7,9 @@ import numpy as np
 
 from biotrail.converters.events.path_tables import Commits, PathTables, no_commits
 from biotrail.converters.events.tables import NEVER
+from biotrail.converters.outputs.perfetto.columns import Slices, StageColumns
+from biotrail.converters.outputs.perfetto.flows import FlowMaker
 from biotrail.converters.outputs.perfetto.names import COMMIT, COMMIT_PHASES, Interned
-from biotrail.converters.outputs.perfetto.packets.columns import Slices, StageColumns
-from biotrail.converters.outputs.perfetto.path.flows import FlowMaker
 
 
 @dataclass
@@ -68,7 +68,6 @@ class CommitMaker:
         count = shown.sum(axis=1)
         ids = np.array([self.names.id(phase) for phase in COMMIT_PHASES], dtype=np.uint16)
         return StageColumns(
-            first=np.cumsum(count) - count,
             count=count,
             name=np.broadcast_to(ids, shown.shape)[shown],
             start=begun[shown],

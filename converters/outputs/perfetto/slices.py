@@ -1,23 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Turn bios, requests and loss windows into slices: columns of times, names and arguments."""
+"""Draw less of each bio, so that a browser holds more of a long log."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from biotrail.converters.calls.keys import rows_of
+from biotrail.converters.calls.names import name_of_call
 from biotrail.converters.events.context import Context
+from biotrail.converters.events.path_column import NO_CALL
 from biotrail.converters.events.path_tables import PathTables
 from biotrail.converters.events.tables import (
     I32,
     I64,
     NEVER,
     OP_MASK,
-    U8,
-    U16,
-    U32,
     U64,
     Bios,
     Bool,
@@ -29,6 +27,10 @@ from biotrail.converters.events.tables import (
     Stages,
     Tasks,
 )
+from biotrail.converters.lifecycles.windows import restricted
+from biotrail.converters.outputs.perfetto.callstacks import CallStacks
+from biotrail.converters.outputs.perfetto.columns import Slices
+from biotrail.converters.outputs.perfetto.lanes import FOREVER
 from biotrail.converters.outputs.perfetto.names import (
     BIO,
     DEVICE_FLUSH,
@@ -36,26 +38,28 @@ from biotrail.converters.outputs.perfetto.names import (
     LOSS,
     REQUEST,
     Colour,
+    Detail,
     Interned,
+    ioprio_text,
+    record_name,
+    size_text,
 )
-from biotrail.converters.outputs.perfetto.packets.callstacks import CallStacks
-from biotrail.converters.outputs.perfetto.packets.columns import Slices
-from biotrail.converters.outputs.perfetto.packets.encode import distinct
-from biotrail.converters.outputs.perfetto.packets.texts import ioprio_text, record_name
-from biotrail.converters.outputs.perfetto.path.arguments import (
+from biotrail.converters.outputs.perfetto.path_arguments import (
     add_bio_path,
     add_interrupts,
     add_steps,
 )
-from biotrail.converters.outputs.perfetto.slices.times import (
+from biotrail.converters.outputs.perfetto.place import Place
+from biotrail.converters.outputs.perfetto.ranking import Ranking
+from biotrail.converters.outputs.perfetto.times import (
     Seen,
     add_stages,
     no_stages,
     seen_of,
 )
-from biotrail.converters.outputs.perfetto.tracks.lanes import FOREVER
-from biotrail.converters.outputs.perfetto.tracks.place import Place
 from biotrail.recorder.schema.records import FIRST_UNKNOWN_TID, NO_SECTOR, NO_TAG
+
+# Turn bios, requests and loss windows into slices: columns of times, names and arguments.
 
 _CERTAINTIES = [c.name.lower() for c in Certainty]
 R = TypeVar("R", Bios, Requests)
@@ -127,17 +131,17 @@ class SliceMaker:
             pids = tasks.tgid[np.maximum(table.task, 0)]
             slices.uint("pid", pids, (table.task >= 0) & (pids < FIRST_UNKNOWN_TID))
         self._common(slices, table, seen)
-        part = self._mapped(table.part, self.context.device_label)
+        part = self.strings.ids(table.part, self.context.device_label)
         slices.text("partition", np.where(table.part == table.dev, np.uint64(0), part))
         slices.uint("request", table.request, table.request >= 0)
         slices.uint("parent", table.parent, table.parent >= 0)
         slices.uint("fragments", table.fragments, table.fragments != 1)
         slices.uint("requests", table.requests, table.requests > 1)
-        slices.text("ioprio", self._mapped(table.ioprio, ioprio_text))
+        slices.text("ioprio", self.strings.ids(table.ioprio, ioprio_text))
         if (table.file >= 0).any():
-            slices.text("file", self._mapped(table.file, self._file))
+            slices.text("file", self.strings.ids(table.file, self._file))
         if self.callstacks.names is not None and (table.stack >= 0).any():
-            slices.text("no_stack", self._mapped(table.stack, self.callstacks.missing))
+            slices.text("no_stack", self.strings.ids(table.stack, self.callstacks.missing))
         if (table.whom >= 0).any():
             known = table.whom >= 0
             slices.text("for_process", self._thread_names(table.whom, tasks))
@@ -176,7 +180,7 @@ class SliceMaker:
         slices.uint("tag", table.tag, table.tag != NO_TAG)
         slices.uint("sched_tag", table.sched_tag, table.sched_tag != NO_TAG)
         slices.uint("hctx", table.hctx, table.hctx != NO_TAG)
-        kind = self._mapped(table.kind, lambda k: RequestKind(k).name.lower())
+        kind = self.strings.ids(table.kind, lambda k: RequestKind(k).name.lower())
         slices.text("kind", np.where(table.kind == RequestKind.NORMAL, np.uint64(0), kind))
         slices.uint("parent", table.parent, table.parent >= 0)
         slices.uint("absorbed_by", table.absorbed_by, table.absorbed_by >= 0)
@@ -205,7 +209,7 @@ class SliceMaker:
         )
         cpu, count = table.cpu[rows], table.count[rows]
         slices.uint("cpu", cpu, cpu >= 0)
-        slices.text("kind", self._mapped(table.kind[rows], record_name))
+        slices.text("kind", self.strings.ids(table.kind[rows], record_name))
         slices.uint("count", count, count >= 0)
         self._host(slices)
         return slices
@@ -274,12 +278,8 @@ class SliceMaker:
         It is DEVICE_FLUSH for a request that the kernel's flush machinery issues, else FLUSH for an
         empty bio or request with PREFLUSH, else the operation's name. Interns new names.
         """
-        if not len(table):
-            return np.zeros(0, dtype=np.uint64)
         opf = table.opf
-        opfs, codes = distinct(opf)
-        texts = [self.context.op_name(int(o)) for o in opfs]
-        ids = np.array([self.names.id(t) for t in texts], dtype=np.uint64)[codes]
+        ids = self.names.ids(opf, self.context.op_name)
         preflush = (opf & np.uint32(self.context.flag_mask("PREFLUSH"))) != 0
         flush = (table.bytes == 0) & preflush
         if flush.any():
@@ -297,20 +297,16 @@ class SliceMaker:
         """
         if (table.task >= 0).any():
             slices.text("process", self._thread_names(table.task, tasks))
-            used, inverse = distinct(np.maximum(table.task, 0))
-            titles = [
-                self.context.titles.title(tasks.pid(int(row)), str(tasks.comm[row])) for row in used
-            ]
-            if any(titles):
-                ids = np.array([self.strings.id(t) if t else 0 for t in titles], dtype=np.uint64)
-                slices.text("title", np.where(table.task >= 0, ids[inverse], np.uint64(0)))
+            title = self.context.titles.title
+            titles = self.strings.ids(
+                np.maximum(table.task, 0), lambda row: title(tasks.pid(row), str(tasks.comm[row]))
+            )
+            slices.text("title", np.where(table.task >= 0, titles, np.uint64(0)))
 
     def _thread_names(self, rows: I32, tasks: Tasks) -> U64:
-        """Return the interned ids of the names in rows of `tasks` (n,), 0 for -1; some are not."""
-        used, inverse = distinct(np.maximum(rows, 0))
-        names = [str(c) for c in tasks.comm[used]]
-        ids = np.array([self.strings.id(c) if c else 0 for c in names], dtype=np.uint64)
-        return np.where(rows >= 0, ids[inverse], np.uint64(0))
+        """Return the interned ids of the names in rows of `tasks` (n,), 0 for -1."""
+        names = self.strings.ids(np.maximum(rows, 0), lambda row: str(tasks.comm[row]))
+        return np.where(rows >= 0, names, np.uint64(0))
 
     def _size(self, slices: Slices, table: Bios | Requests) -> None:
         """Add to slices the arguments `latency_ns`, `sector` and `bytes`.
@@ -335,11 +331,11 @@ class SliceMaker:
         table: per slice (n,) its bio or request. seen: per row of the table that the slices were
         made from (`slices.rows`).
         """
-        flags = self._mapped(table.opf & ~np.uint32(0xFF), self.context.flag_names)
+        flags = self.strings.ids(table.opf & ~np.uint32(0xFF), self.context.flag_names)
         slices.text("flags", flags)
         slices.text("status", self._status(table))
         slices.text("certainty", self._certainty(table))
-        slices.text("device", self._mapped(table.dev, self.context.device_label))
+        slices.text("device", self.strings.ids(table.dev, self.context.device_label))
         slices.uint("number", table.number)
         ended = table.complete >= 0
         slices.uint("done_bytes", table.done_bytes, ended & (table.done_bytes != table.bytes))
@@ -373,25 +369,11 @@ class SliceMaker:
             slices.text("host", np.full(len(slices), iid, dtype=np.uint64))
 
     def _status(self, table: Bios | Requests) -> U64:
-        return self._mapped(table.status, self.context.status_name)
+        return self.strings.ids(table.status, self.context.status_name)
 
     def _certainty(self, table: Bios | Requests) -> U64:
         certainty = [self.strings.id(name) for name in _CERTAINTIES]
         return np.array(certainty, dtype=np.uint64)[table.certainty]
-
-    def _mapped(
-        self, values: U8 | U16 | U32 | NDArray[np.int32], text: Callable[[int], str]
-    ) -> U64:
-        """Return per value (n,) the interned id of `text(value)`; 0 for an empty text.
-
-        `text` is called once for each distinct value. New texts are interned.
-        """
-        if not len(values):
-            return np.zeros(0, dtype=np.uint64)
-        once, inverse = distinct(values)
-        texts = [text(int(v)) for v in once]
-        ids = [self.strings.id(t) if t else 0 for t in texts]
-        return np.array(ids, dtype=np.uint64)[inverse]
 
 
 def requests_seen(table: Requests, stages: Stages) -> Seen:
@@ -412,3 +394,191 @@ def _order(first: I64, second: I64) -> I64:
     if ((a < b) | ((a == b) & (second[:-1] < second[1:]))).all():
         return np.arange(len(first))
     return np.lexsort((second, first))
+
+
+class _LessMaker(SliceMaker):
+    """What the makers below share."""
+
+    def _doubts(self, slices: Slices, table: Bios | Requests) -> None:
+        """Add to slices the certainty unless it is exact, and the status unless it is OK."""
+        doubtful = table.certainty != Certainty.EXACT
+        slices.text("certainty", np.where(doubtful, self._certainty(table), np.uint64(0)))
+        slices.text("status", np.where(table.status != 0, self._status(table), np.uint64(0)))
+
+
+@dataclass
+class StandardMaker(_LessMaker):
+    """Makes slices with all arguments of the slowest I/Os, and of others what is out of the usual.
+
+    Arguments are most of a trace's bytes, and hardly any is ever read. The slowest are those of
+    Ranking, and the requests that finished them.
+    """
+
+    _bios: Ranking = field(default_factory=Ranking)
+    _requests: Ranking = field(default_factory=Ranking)
+    _served: I64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """Numbers of the requests that finished the window's chosen bios; -1: none did."""
+
+    def bios(self, table: Bios, stages: Stages, tasks: Tasks) -> Slices:
+        """Return a slice per bio of which any time is known, in the order of (start, number).
+
+        As SliceMaker.bios, but bios that are not chosen have their `number` and the arguments of
+        `_unusual` alone.
+        """
+        seen = seen_of(table, stages)
+        slices, table = self._begin(BIO, table, seen)
+        self._stacks(slices, table)
+        add_stages(slices, stages, arguments=False)
+        chosen, others = self._split(self._bios, slices, table)
+        slices.uint("number", table.number, others)
+        part, few = slices.part(chosen), table.take(chosen)
+        self._served = few.request
+        self._bio_arguments(part, few, tasks, seen)
+        add_stages(part, stages, told=~few.doubtful)
+        part.stages = None  # all bios have theirs
+        slices.adopt(part, chosen)
+        self._summaries(slices, table, tasks, others)
+        self._unusual(slices, table, seen, others)
+        return slices
+
+    def _summaries(self, slices: Slices, table: Bios, tasks: Tasks, others: Bool) -> None:
+        """Add to bios of `others` (n,) the argument `what`, where the path was recorded.
+
+        It is one interned text, 7 bytes, of what else are three arguments: `4 KiB fio pread64`.
+        Without the path it would take a trace of small random reads over 150 bytes a bio.
+        """
+        if self.path is None or not len(self.path.bios):
+            return
+        at = np.flatnonzero(others)
+        few = table.take(at)
+        row, known = rows_of(self.path.bios.number, few.number)
+        paths = self.path.bios
+        call = np.where(known, paths.call[row], NO_CALL)
+        foreign = np.where(known, paths.foreign[row], False)
+        key = np.stack([few.bytes.astype(np.int64), few.task.astype(np.int64), call, foreign])
+        kinds, codes = np.unique(key, axis=1, return_inverse=True)
+        texts = [self._summary(tasks, *kind) for kind in kinds.T.tolist()]
+        ids = np.array([self.strings.id(text) if text else 0 for text in texts], dtype=np.uint64)
+        part = slices.part(at)
+        part.text("what", ids[codes.reshape(-1)])
+        slices.adopt(part, at)
+
+    def _summary(self, tasks: Tasks, size: int, task: int, call: int, foreign: int) -> str:
+        """Return a bio's size, process and call in one text, without what is not known."""
+        comm = str(tasks.comm[task]) if task >= 0 else ""
+        name = "" if call == NO_CALL else name_of_call(call, bool(foreign), self.context.machine)
+        return " ".join(filter(None, (size_text(size), comm, name)))
+
+    def requests(self, table: Requests, stages: Stages) -> Slices:
+        """Return a slice per request of which any time is known, in the order of (start, number).
+
+        As SliceMaker.requests, but requests that are neither chosen nor finished a chosen bio of
+        the last call of `bios` have no stages and the arguments of `_unusual` alone.
+        """
+        seen = requests_seen(table, stages)
+        slices, table = self._begin(REQUEST, table, seen)
+        chosen, others = self._split(self._requests, slices, table)
+        others &= ~np.isin(table.number, self._served)
+        chosen = np.flatnonzero(~others)
+        part = slices.part(chosen)
+        few = table.take(chosen)
+        self._request_arguments(part, few, seen)
+        add_stages(part, stages, told=~few.doubtful)
+        slices.adopt(part, chosen)
+        self._unusual(slices, table, seen, others)
+        return slices
+
+    def _split(self, ranking: Ranking, slices: Slices, table: Bios | Requests) -> tuple[I64, Bool]:
+        """Return the indices of the slices with all arguments, and the mask of the others (n,)."""
+        chosen = ranking.choose(slices, (table.status != 0) | table.doubtful)
+        others = np.ones(len(slices), dtype=np.bool_)
+        others[chosen] = False
+        return chosen, others
+
+    def _unusual(self, slices: Slices, table: Bios | Requests, seen: Seen, others: Bool) -> None:
+        """Add to the slices of `others` (n,) what tells how an I/O is out of the usual.
+
+        They are certainty (unless exact), status (unless OK), done_bytes (unless all), requeues,
+        parent, a request's `bios` (unless 1), and those of `_marks`. table: per slice (n,) its bio
+        or request. seen: per row of the table that the slices were made from.
+        """
+        short = (table.complete >= 0) & (table.done_bytes != table.bytes)
+        several = np.asarray(table.bios != 1) if isinstance(table, Requests) else short
+        odd = (table.certainty != Certainty.EXACT) | (table.status != 0) | (table.parent >= 0)
+        odd |= short | several | (table.requeues > 0) | table.own | (table.complete == NEVER)
+        odd |= (table.queue if isinstance(table, Bios) else table.start) == NEVER
+        if self.place.host:
+            odd[:] = True
+        at = np.flatnonzero(odd & others)
+        part, few = slices.part(at), table.take(at)
+        self._doubts(part, few)
+        part.uint("parent", few.parent, few.parent >= 0)
+        part.uint("done_bytes", few.done_bytes, short[at])
+        part.uint("requeues", few.requeues, few.requeues > 0)
+        if isinstance(few, Requests):
+            part.uint("bios", few.bios, few.bios != 1)
+        self._marks(part, few, seen)
+        slices.adopt(part, at)
+
+
+@dataclass
+class SparseMaker(_LessMaker):
+    """Makes slices of bios, with arguments only where one is uncertain, failed or cut off."""
+
+    stages: bool = False
+    """Whether slices have stages; without them they have no correlation ids either."""
+
+    def bios(self, table: Bios, stages: Stages, tasks: Tasks) -> Slices:
+        """Return a slice per bio of which any time is known, in the order of (start, number).
+
+        table, tasks: a window's bios and threads' names, which are not drawn. stages: of these
+        bios, drawn if `self.stages`. Slices have no arguments but certainty and status, where these
+        are not EXACT and OK, and the marks of `_marks`. Without stages they have no correlation
+        ids.
+        """
+        seen = seen_of(table, stages)
+        slices, table = self._begin(BIO, table, seen)
+        self._doubts(slices, table)
+        self._marks(slices, table, seen)
+        if self.stages:
+            add_stages(slices, stages, arguments=False)
+        else:
+            slices.family = None
+        return slices
+
+
+def slice_maker(
+    detail: Detail,
+    context: Context,
+    names: Interned,
+    strings: Interned,
+    stacks: CallStacks,
+    place: Place,
+    colour: Colour,
+) -> SliceMaker:
+    """Return the SliceMaker that draws as much of each bio as `detail` says.
+
+    That is a SparseMaker for STAGES, with stages, and for BIOS. names, strings:
+    event names and text arguments interned so far, to which new ones are added. stacks: the log's
+    call stacks. place: where the log stands in the trace. colour: which slices share a correlation
+    id.
+    """
+    parts = context, names, strings, stacks, place, colour
+    if detail == Detail.FULL:
+        return SliceMaker(*parts)
+    if detail == Detail.STANDARD:
+        return StandardMaker(*parts)
+    return SparseMaker(*parts, stages=detail == Detail.STAGES)
+
+
+def drawn_with(detail: Detail, window: Lifecycles) -> Lifecycles:
+    """Return the window without its requests if `detail` has none, else the window itself.
+
+    Requests in flight and requests' stages are left out, too; bios and their edges stay.
+    """
+    if detail.requests:
+        return window
+    tables = window.requests, window.open_requests
+    none = (np.zeros(len(table), dtype=np.bool_) for table in tables)
+    bios = (np.ones(len(table), dtype=np.bool_) for table in (window.bios, window.open_bios))
+    return restricted(window, next(bios), next(none), next(bios), next(none))

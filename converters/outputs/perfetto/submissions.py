@@ -1,21 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Slices of io_uring's requests and aio's iocbs, on lanes below their process."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from biotrail.converters.calls.names import name_of_error
 from biotrail.converters.events.path_tables import PathTables
 from biotrail.converters.events.submission_tables import Joined, Runner, Submissions
-from biotrail.converters.events.tables import I64, NEVER, U64, Bool, Tasks
+from biotrail.converters.events.tables import I64, NEVER, Bool, Tasks
+from biotrail.converters.outputs.perfetto.columns import Slices
 from biotrail.converters.outputs.perfetto.names import SUBMISSION, Detail, Interned
-from biotrail.converters.outputs.perfetto.packets.columns import Slices
-from biotrail.converters.outputs.perfetto.packets.encode import distinct
-from biotrail.converters.outputs.perfetto.packets.ranking import Ranking
+from biotrail.converters.outputs.perfetto.ranking import Ranking
 from biotrail.converters.submissions.names import (
     JOINED_NAMES,
     RUNNER_NAMES,
@@ -68,7 +64,7 @@ class SubmissionMaker:
             group=self._process(rows, tasks),
             start=start,
             end=np.maximum(end, start),
-            name=_interned(self.names, operations_of(rows), operation_name),
+            name=self.names.ids(operations_of(rows), operation_name),
             family=None,
             rows=np.arange(len(rows)),
         )
@@ -123,9 +119,9 @@ class SubmissionMaker:
         slices.uint("offset", rows.offset, rows.offset >= 0)
         slices.uint("bytes", rows.bytes)
         slices.uint("queued_bios", rows.bios)
-        runners = _interned(self.strings, rows.runner, lambda one: RUNNER_NAMES[Runner(one)])
+        runners = self.strings.ids(rows.runner, lambda one: RUNNER_NAMES[Runner(one)])
         slices.text("mode", runners)
-        how = _interned(self.strings, rows.joined, lambda one: JOINED_NAMES[Joined(one)])
+        how = self.strings.ids(rows.joined, lambda one: JOINED_NAMES[Joined(one)])
         slices.text("joined", how)
         over = rows.completed != NEVER
         slices.uint("result", rows.result, over & (rows.result >= 0))
@@ -140,14 +136,9 @@ class SubmissionMaker:
         failed = _failed(rows)
         if failed.any():
             results = np.where(failed, rows.result, 0)
-            ids = _interned(self.strings, results, lambda one: name_of_error(one) or "none")
+            ids = self.strings.ids(results, lambda one: name_of_error(one) or "none")
             slices.text("error", np.where(failed, ids, np.uint64(0)))
 
 
 def _failed(rows: Submissions) -> Bool:
     return np.asarray((rows.completed != NEVER) & (rows.result < 0), dtype=np.bool_)
-
-
-def _interned(table: Interned, values: NDArray[np.integer[Any]], name: Callable[[int], str]) -> U64:
-    found, codes = distinct(values)
-    return np.array([table.id(name(int(one))) for one in found], dtype=np.uint64)[codes]

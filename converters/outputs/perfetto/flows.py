@@ -27,8 +27,8 @@ from biotrail.converters.events.tables import (
     Table,
     WaitCause,
 )
+from biotrail.converters.outputs.perfetto.columns import Flows, Slices, up_to
 from biotrail.converters.outputs.perfetto.names import MARKS, Interned
-from biotrail.converters.outputs.perfetto.packets.columns import Flows, Slices, up_to
 
 _SOON = 100_000
 """ns from a completion to the wake-up that it causes, at most: a large bio ends page by page."""
@@ -331,7 +331,7 @@ class FlowMaker:
         ids = np.concatenate([self._ids(arrow, number) for arrow, _, number in arrows])
         order = np.argsort(rows, kind="stable")
         counts = np.bincount(rows, minlength=count)
-        return Flows(np.cumsum(counts) - counts, counts, ids[order])
+        return Flows(counts, ids[order])
 
 
 def _commit_keys(dev: U32, transaction: I64 | U32) -> I64:

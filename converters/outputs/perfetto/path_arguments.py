@@ -24,9 +24,8 @@ from biotrail.converters.events.tables import (
     Tasks,
 )
 from biotrail.converters.lifecycles.purposes import PURPOSE_NAMES, Purpose, purposes
+from biotrail.converters.outputs.perfetto.columns import Slices
 from biotrail.converters.outputs.perfetto.names import Interned
-from biotrail.converters.outputs.perfetto.packets.columns import Slices
-from biotrail.converters.outputs.perfetto.packets.encode import distinct
 from biotrail.recorder.schema.syscalls import call_name
 
 _CONTEXTS = ("task", "softirq", "interrupt")
@@ -95,9 +94,8 @@ def _add_limits(
     slices.text("limit_of", np.where(unnamed, np.uint64(strings.id("not known")), limits))
     told = known & (held.held != NEVER)
     slices.uint("held_ns", held.held, told)
-    found, codes = np.unique(np.where(told, held.task, -1), return_inverse=True)
-    ids = [strings.id(str(tasks.comm[one])) if one >= 0 else 0 for one in found.tolist()]
-    slices.text("held_for", np.array(ids, dtype=np.uint64)[codes])
+    named = np.where(told, held.task, -1)
+    slices.text("held_for", strings.ids(named, lambda one: tasks.comm[one] if one >= 0 else ""))
 
 
 def _add_purposes(
@@ -127,9 +125,7 @@ def _call_ids(bios: BioPaths, context: Context, strings: Interned) -> U64:
     Calls of 32-bit programs are `32-bit system call`.
     """
     machine = str(context.header.get("host", {}).get("machine", ""))
-    found, codes = distinct(bios.call)
-    texts = [call_name(int(number), machine) for number in found]
-    ids = np.array([strings.id(text) for text in texts], dtype=np.uint64)[codes]
+    ids = strings.ids(bios.call, lambda number: call_name(number, machine))
     if bios.foreign.any():
         ids[bios.foreign] = strings.id("32-bit system call")
     return ids

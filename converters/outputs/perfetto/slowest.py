@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draw a trace's slowest I/Os on a track of their own, and find where to look first."""
+"""The slowest I/Os and system calls of a trace, each on a track of their own, and who slowed them.
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+Slices are written when the trace ends.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -15,25 +18,215 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
 )
 
 from biotrail.converters.analysis.slow.io_details import IO, io_at, row_of
-from biotrail.converters.calls.names import name_of_call
+from biotrail.converters.calls.names import name_of_call, name_of_error
+from biotrail.converters.calls.reason_rules import WAIT_REASON_NAMES, WaitReason
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.path_column import NO_CALL
+from biotrail.converters.events.path_tables import Calls, Waits
 from biotrail.converters.events.tables import (
     I64,
+    NEVER,
     STAGE_NAMES,
+    WAIT_CAUSE_NAMES,
     Lifecycles,
+    Tasks,
+    WaitCause,
 )
 from biotrail.converters.lifecycles.meanings import meaning
 from biotrail.converters.lifecycles.purposes import PURPOSE_NAMES, Purpose, purposes
-from biotrail.converters.outputs.perfetto.names import SLOWEST, STAGE_TITLES, Interned
-from biotrail.converters.outputs.perfetto.packets.columns import Slices
-from biotrail.converters.outputs.perfetto.packets.ranking import episodes
-from biotrail.converters.outputs.perfetto.packets.texts import size_text
-from biotrail.converters.outputs.perfetto.path.flights import Flights
-from biotrail.converters.outputs.perfetto.path.slow_slices import SlowSlice, slow_packets
-from biotrail.converters.outputs.perfetto.tracks.tree import Tree
+from biotrail.converters.outputs.perfetto.columns import Slices
+from biotrail.converters.outputs.perfetto.flights import Flights
+from biotrail.converters.outputs.perfetto.lanes import LanePool
+from biotrail.converters.outputs.perfetto.names import (
+    BLOCKED,
+    RUNNABLE,
+    SLOW_CALL,
+    SLOWEST,
+    STAGE,
+    STAGE_TITLES,
+    Interned,
+    size_text,
+)
+from biotrail.converters.outputs.perfetto.packets import begin_packet, end_packet
+from biotrail.converters.outputs.perfetto.ranking import MOST, episodes
+from biotrail.converters.outputs.perfetto.tree import Tree
 from biotrail.recorder.schema.durations import duration
-from biotrail.recorder.schema.strings import shown
+from biotrail.recorder.schema.strings import characters, shown
+from biotrail.recorder.schema.syscalls import KERNEL_THREAD, shown_name
+
+
+@dataclass(frozen=True)
+class SlowSlice:
+    """A slice with what lies in it. Times are ns."""
+
+    name: str
+    start: int
+    end: int
+    facts: Mapping[str, int | str | None]
+    """Its arguments; those that are None or empty are left out."""
+    stages: Sequence[tuple[str, int, int]]
+    """Name, begin and end of each, in order of time."""
+    flow: int
+    """Id of the arrow that leads to it; 0: none."""
+    colour: str
+    """Text that gives it its colour, where it has no `family`."""
+    family: int | None = None
+    """Its correlation id."""
+    more: Callable[[TrackEvent], None] | None = None
+    """Adds more arguments to its event."""
+
+
+def slow_packets(tree: Tree, category: str, slices: Sequence[SlowSlice]) -> list[TracePacket]:
+    """Return the lanes' descriptors of the category's track, then the slices in order of start."""
+    slices = sorted(slices, key=lambda one: one.start)
+    start, end = (np.array([getattr(s, at) for s in slices], np.int64) for at in ("start", "end"))
+    never = np.zeros(len(slices), dtype=np.bool_)
+    lanes = LanePool().assign(np.arange(len(slices)), start, end, never).tolist()
+    tracks = {lane: tree.lane(category, 0, lane) for lane in sorted(set(lanes))}
+    packets = [TracePacket(track_descriptor=track) for track in tracks.values()]
+    for one, lane in zip(slices, lanes, strict=True):
+        packets += _slice(one, category, tracks[lane].uuid)
+    return packets
+
+
+def _slice(one: SlowSlice, category: str, track: int) -> list[TracePacket]:
+    """Return the packets of a slice and its stages. track: uuid of its lane."""
+    begin = begin_packet(track, one.start, one.name, category)
+    event = begin.track_event
+    if one.family is None:
+        event.correlation_id_str = one.colour
+    else:
+        event.correlation_id = one.family
+    if one.flow:
+        event.flow_ids.append(one.flow)
+    for key, value in one.facts.items():
+        if isinstance(value, int):
+            event.debug_annotations.add(name=key, int_value=value)
+        elif value:
+            event.debug_annotations.add(name=key, string_value=characters(value))
+    if one.more is not None:
+        one.more(event)
+    packets, last = [begin], one.start
+    for name, begins, ends in one.stages:
+        start, end = max(begins, last), min(ends, one.end)
+        if end > start:
+            packets += [begin_packet(track, start, name, STAGE), end_packet(track, end)]
+            last = end
+    return [*packets, end_packet(track, one.end)]
+
+
+_WORKERS = shown_name(KERNEL_THREAD, False, "")
+"""Name of the waits of kernel threads."""
+WITH_ARROWS = 10
+"""The slowest calls whose waits have arrows from the commits that ended them, by default."""
+
+
+@dataclass
+class SlowCalls:
+    """The slowest calls so far, of those that are drawn."""
+
+    context: Context
+    names: Interned
+    """Event names."""
+    flights: Flights
+    """With the window that the calls' slices are made in."""
+    _kept: list[SlowSlice] = field(default_factory=list)
+    """The slowest first."""
+
+    def add(self, slices: Slices, table: Calls, row: I64, waits: Waits, tasks: Tasks) -> I64:
+        """Take in calls; return the indices of those slices that are among the slowest so far.
+
+        slices: of the calls of `table`, in its order. row: per wait, its call. tasks: threads, to
+        which `table.task` refers.
+        """
+        least = self._kept[-1].end - self._kept[-1].start if len(self._kept) == MOST else -1
+        at = np.flatnonzero(slices.end - slices.start > least)
+        at = at[~(self.context.files.of_kernel(table.file[at]) & (table.bios[at] == 0))]
+        worker = table.number[at] == KERNEL_THREAD
+        at = at[episodes(slices.start[at], slices.end[at], slices.number[at], lesser=worker)]
+        fresh = {
+            one: self._slice(slices, table, one, waits.take(np.flatnonzero(row == one)), tasks)
+            for one in at.tolist()
+        }
+        every = sorted([*self._kept, *fresh.values()], key=lambda one: one.start - one.end)
+        start, end = (np.array([getattr(s, a) for s in every], np.int64) for a in ("start", "end"))
+        workers = np.array([one.colour == _WORKERS for one in every], np.bool_)
+        chosen = episodes(start, end, np.arange(len(every)), lesser=workers)
+        self._kept = [every[i] for i in chosen.tolist()]
+        slow = [id(one) for one in self._kept[:WITH_ARROWS]]
+        return np.array([at for at, one in fresh.items() if id(one) in slow], dtype=np.int64)
+
+    def _slice(
+        self, slices: Slices, table: Calls, at: int, waits: Waits, tasks: Tasks
+    ) -> SlowSlice:
+        one = table.take(np.array([at]))
+        task, result, start = int(one.task[0]), int(one.result[0]), int(slices.start[at])
+        name = self.names.text(int(slices.name[at]))
+        comm = str(tasks.comm[task]) if task >= 0 else ""
+        end, file = int(slices.end[at]), int(one.file[0])
+        facts: dict[str, int | str | None] = {
+            "why": self._why(one, waits, end - start),
+            "process": comm,
+            "latency_ns": end - start,
+            "file": self.context.files[file].shown if file >= 0 else None,
+            "fd": int(one.arg0[0]) if one.number[0] >= 0 else None,
+            "result": result if result >= 0 and one.timed[0] else None,
+            "error": name_of_error(result),
+            "queued_bios": int(one.bios[0]) or None,
+            "tid": int(one.tid[0]),
+            "pid": tasks.pid(task),
+            "commit": int(waits.commit.max(initial=NEVER)) if (waits.commit >= 0).any() else None,
+        }
+        stages = []
+        for reason, out, woken, run in zip(
+            waits.reason.tolist(),
+            waits.out.tolist(),
+            waits.woken.tolist(),
+            waits.run.tolist(),
+            strict=True,
+        ):
+            stages += [(self._named(reason), out, woken), (RUNNABLE, woken, run)]
+        shown = f"{name} {comm}".rstrip()
+        return SlowSlice(shown, start, end, facts, stages, 0, name)
+
+    def _named(self, reason: int) -> str:
+        said = "fs" in self.context.path_parts and reason != WaitReason.UNKNOWN
+        return WAIT_REASON_NAMES[WaitReason(reason)] if said else BLOCKED
+
+    def _why(self, one: Calls, waits: Waits, took: int) -> str:
+        """Return in a sentence where most of a call's time went. took: ns, the whole call."""
+        runnable = int(one.runnable[0])
+        running = max(took - runnable - int(one.blocked[0]), 0)
+        most = max(runnable, running, int(one.blocked[0]))
+        if runnable == most and most:
+            return f"ready to run, without a CPU, {duration(most)} of {duration(took)}"
+        if running == most or not len(waits):
+            return f"ran {duration(running)} of {duration(took)}"
+        length = waits.woken - waits.out
+        alike = waits.reason if "fs" in self.context.path_parts else waits.cause
+        sums = {int(kind): int(length[alike == kind].sum()) for kind in np.unique(alike)}
+        kind = max(sums, key=lambda one: sums[one])
+        longest = int(np.argmax(np.where(alike == kind, length, -1)))
+        what = WAIT_CAUSE_NAMES[WaitCause(int(waits.cause[longest]))]
+        if alike is waits.reason and kind != WaitReason.UNKNOWN:
+            what = f"{WAIT_REASON_NAMES[WaitReason(kind)]} ({what})"
+        text = f"waited {duration(sums[kind])} of {duration(took)}: {what}"
+        disk = None
+        if waits.commit[longest] != NEVER:
+            dev = int(waits.commit_dev[longest])
+            disk = self.context.disk_of(dev)
+            text += f"; transaction {int(waits.commit[longest])} of {self.context.device_name(dev)}"
+        if waits.cause[longest] == WaitCause.OTHERWISE:
+            return text
+        begin = int(one.entry[0])
+        beside = self.flights.beside_call(int(one.tid[0]), disk, begin, begin + took)
+        return "; ".join(filter(None, (text, beside)))
+
+    def packets(self, tree: Tree, host: str) -> list[TracePacket]:
+        """Return the track "slowest calls": its lanes' descriptors, and the slices with waits."""
+        drawn = [replace(one, facts={**one.facts, "host": host}) for one in self._kept]
+        return slow_packets(tree, SLOW_CALL, drawn)
+
 
 # Draw who slowed whom: culprits of the slowest I/Os, and how much of victims' I/O waits.
 
@@ -96,8 +289,6 @@ def counters(blame: Blame, tree: Tree, begin: int, end: int) -> Iterator[TracePa
             yield packet
 
 
-WITH_ARROWS = 10
-"""The slowest I/Os whose arrows to and from calls, requests and lower bios are drawn by default."""
 _KEPT = 64
 """I/Os that are kept at most, as slower ones of later windows change which are of one burst."""
 _TITLES = {STAGE_NAMES[stage]: title for stage, title in STAGE_TITLES.items()}

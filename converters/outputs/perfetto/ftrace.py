@@ -13,14 +13,14 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket
 from biotrail.converters.calls.reason_rules import WAIT_REASON_NAMES, WaitReason
 from biotrail.converters.events.path_tables import Waits
 from biotrail.converters.events.tables import I64, Requests
-from biotrail.converters.outputs.perfetto.packets.columns import Slices
-from biotrail.converters.outputs.perfetto.packets.encode import Rows, tag
-from biotrail.converters.outputs.perfetto.tracks.lanes import FOREVER
+from biotrail.converters.outputs.perfetto import loops
+from biotrail.converters.outputs.perfetto.columns import Slices
+from biotrail.converters.outputs.perfetto.lanes import FOREVER
 from biotrail.recorder.schema.records import NO_SECTOR
 from biotrail.recorder.schema.strings import characters
 
-_EVENT, _TIME, _PID = tag(2, 2), tag(1, 0), tag(2, 0)
-_START, _DONE = tag(546, 2), tag(547, 2)
+_EVENT_BYTES = 64
+"""Most bytes of a block_io_start or block_io_done."""
 _UNINTERRUPTIBLE = 2
 _SCHEDULER = ("schedule", "__schedule", "io_schedule", "preempt_schedule")
 """Functions that begin so are how a thread waits, not where: the kernel passes over them, too."""
@@ -42,21 +42,18 @@ def block_io(requests: Slices, table: Requests, offset: int) -> list[TracePacket
     order = np.lexsort((done, at))
     few, at, done = few.take(row[order]), at[order], done[order]
     major, minor = few.dev.astype(np.uint64) >> 20, few.dev.astype(np.uint64) & 0xFFFFF
-    rows = Rows(len(at))
-    with rows.message(_EVENT):
-        rows.varint(_TIME, np.maximum(at, 0).astype(np.uint64))
-        rows.const(_PID + b"\0")
-        for lead, where in ((_START, ~done), (_DONE, done)):
-            with rows.message(lead, where):
-                device = (minor & 0xFF) | major << 8 | minor >> 8 << 20
-                rows.varint(tag(1, 0), device.astype(np.uint64), where)
-                sector = np.where(few.sector == NO_SECTOR, 0, few.sector).astype(np.uint64)
-                rows.varint(tag(2, 0), sector, where)
-                rows.varint(tag(3, 0), few.bytes >> np.uint32(9), where)
-                rows.varint(tag(4, 0), few.bytes, where)
+    out = np.empty(_EVENT_BYTES * len(at), dtype=np.uint8)
+    used = loops.encode_block_io(
+        np.maximum(at, 0),
+        done.view(np.uint8),
+        (minor & 0xFF) | major << 8 | minor >> 8 << 20,
+        np.where(few.sector == NO_SECTOR, 0, few.sector),
+        few.bytes.astype(np.uint64),
+        out,
+    )
     packet = TracePacket()
     packet.ftrace_events.cpu = 0
-    packet.ftrace_events.MergeFromString(rows.finish())
+    packet.ftrace_events.MergeFromString(out[:used].tobytes())
     return [packet]
 
 

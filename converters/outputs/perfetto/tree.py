@@ -46,8 +46,8 @@ from biotrail.converters.outputs.perfetto.names import (
     STATE,
     SUBMISSION,
 )
-from biotrail.converters.outputs.perfetto.tracks.place import Place
-from biotrail.converters.outputs.perfetto.tracks.tracks import Identity
+from biotrail.converters.outputs.perfetto.place import Place
+from biotrail.converters.outputs.perfetto.tracks import Identity
 
 # Descriptions of tracks, which the UI shows behind each track's help button.
 

@@ -13,8 +13,7 @@ from biotrail.converters.analysis.distributions.sums import sum_by
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import FAR, I64, NEVER, OP_MASK, U32, Lifecycles, Table
 from biotrail.converters.lifecycles.operations import asks_flush, transferred
-from biotrail.converters.outputs.perfetto.names import FLUSH
-from biotrail.converters.outputs.perfetto.packets.texts import size_text
+from biotrail.converters.outputs.perfetto.names import FLUSH, size_text
 from biotrail.recorder.schema.durations import duration
 
 _FEW_KEPT, _MOST_KEPT = 1 << 14, 1 << 18

@@ -8,10 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biotrail.converters.events.tables import I64, U16, U64, Bool
+from biotrail.converters.outputs.perfetto import loops
 from biotrail.converters.outputs.perfetto.names import ARGUMENT_IIDS
-from biotrail.converters.outputs.perfetto.packets.encode import Unsigned
-from biotrail.converters.outputs.perfetto.slices import stage_loops as loops
 
+Unsigned = NDArray[np.unsignedinteger[Any]]
+"""An array of any unsigned dtype."""
 _UINT, _INT, _BOOL, _STRING = 0x18, 0x20, 0x10, 0x88
 
 
@@ -45,13 +46,10 @@ class Column:
 
 @dataclass
 class StageColumns:
-    """Stages that take time, ordered by slice, then by time.
+    """Stages that take time, and marks, ordered by slice, then by time."""
 
-    Slice i has the rows first[i] to first[i] + count[i] - 1.
-    """
-
-    first: I64
     count: I64
+    """Per slice: how many it has."""
     name: U16
     """Per stage: interned id of its name."""
     start: I64
@@ -63,13 +61,10 @@ class StageColumns:
 
 @dataclass
 class Flows:
-    """Ids of the flows that slices have, ordered by slice.
+    """Ids of the flows that slices have, ordered by slice."""
 
-    Slice i has the ids first[i] to first[i] + count[i] - 1.
-    """
-
-    first: I64
     count: I64
+    """Per slice: how many it has."""
     id: U64
     """Per slice and flow: the flow's id."""
 
@@ -149,17 +144,15 @@ class Slices:
         stages = self.stages or _no_stages(len(self))
         at = np.clip(at, self.start[row], self.end[row])
         place = np.empty(len(row), dtype=np.int64)
-        first = np.cumsum(stages.count) - stages.count
+        first = firsts(stages.count)
         row = np.ascontiguousarray(row)
         start, end = np.ascontiguousarray(stages.start), np.ascontiguousarray(stages.end)
         loops.place_marks(row, first, stages.count, start, end, at, place)
         order = np.lexsort((at, row))
         at, place = at[order], place[order]
         of_stages = np.zeros(len(stages.name), np.uint64) if stages.flow is None else stages.flow
-        count = stages.count + np.bincount(row, minlength=len(self))
         self.stages = StageColumns(
-            first=np.cumsum(count) - count,
-            count=count,
+            count=stages.count + np.bincount(row, minlength=len(self)),
             name=np.insert(stages.name, place, np.uint16(name)),
             start=np.insert(stages.start, place, at),
             end=np.insert(stages.end, place, at),
@@ -185,9 +178,9 @@ class Slices:
         And its stages, if it has any.
         """
         if part.stages is not None:
-            first, count = np.zeros((2, len(self)), dtype=np.int64)
-            first[at], count[at] = part.stages.first, part.stages.count
-            self.stages = replace(part.stages, first=first, count=count)
+            count = np.zeros(len(self), dtype=np.int64)
+            count[at] = part.stages.count
+            self.stages = replace(part.stages, count=count)
         for column in part.columns:
             here, values = column.present()
             self.columns.append(
@@ -211,7 +204,12 @@ class Slices:
 def _no_stages(count: int) -> StageColumns:
     none = np.zeros(0, dtype=np.int64)
     zeros = np.zeros(count, dtype=np.int64)
-    return StageColumns(zeros, zeros, none.astype(np.uint16), none, none)
+    return StageColumns(zeros, none.astype(np.uint16), none, none)
+
+
+def firsts(count: I64) -> I64:
+    """Return where each slice's rows begin, of rows that are ordered by slice."""
+    return np.cumsum(count) - count
 
 
 def up_to(key: I64, time: I64, asked: I64, at: I64) -> tuple[I64, I64]:

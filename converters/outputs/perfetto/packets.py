@@ -4,11 +4,45 @@
 from collections.abc import Iterable
 from typing import BinaryIO
 
-from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket, TrackEvent
 
 from biotrail.converters.outputs.perfetto.summary import PerfettoSummary
-from biotrail.converters.outputs.perfetto.tracks.tracks import framed
 from biotrail.recorder.schema.errors import OutputError
+
+
+def varint(value: int) -> bytes:
+    """Return a number of at least 0 as a protobuf varint in its shortest form."""
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def framed(packets: Iterable[TracePacket]) -> bytes:
+    """Return the packets as they stand in a file: `Trace.packet` fields, one after the other."""
+    out = []
+    for packet in packets:
+        data = packet.SerializeToString()
+        out += [b"\x0a", varint(len(data)), data]
+    return b"".join(out)
+
+
+def begin_packet(track: int, at: int, name: str, category: str) -> TracePacket:
+    """Return the packet that begins a slice on the track with that uuid. at: ns."""
+    packet = TracePacket(timestamp=at)
+    event = packet.track_event
+    event.type, event.track_uuid, event.name = TrackEvent.TYPE_SLICE_BEGIN, track, name
+    event.categories.append(category)
+    return packet
+
+
+def end_packet(track: int, at: int) -> TracePacket:
+    """Return the packet that ends the track's innermost slice. at: ns."""
+    packet = TracePacket(timestamp=at)
+    packet.track_event.type, packet.track_event.track_uuid = TrackEvent.TYPE_SLICE_END, track
+    return packet
 
 
 class PacketFile:

@@ -15,11 +15,12 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
     ClockSnapshot,
     TracePacket,
     TrackDescriptor,
-    TrackEvent,
 )
 
 from biotrail.converters.events.tables import I64, U64, Bool
 from biotrail.converters.inputs.perfetto.clocks import MONOTONIC
+from biotrail.converters.outputs.perfetto.callstacks import CallStacks, Defined
+from biotrail.converters.outputs.perfetto.clocks import ClockBook
 from biotrail.converters.outputs.perfetto.names import (
     ARGUMENT_IIDS,
     ARGUMENTS,
@@ -33,10 +34,8 @@ from biotrail.converters.outputs.perfetto.names import (
     STAGE_TITLES,
     Interned,
 )
-from biotrail.converters.outputs.perfetto.packets.callstacks import CallStacks, Defined
-from biotrail.converters.outputs.perfetto.packets.clocks import ClockBook
-from biotrail.converters.outputs.perfetto.packets.encode import tag, varint
-from biotrail.converters.outputs.perfetto.tracks.place import Ids
+from biotrail.converters.outputs.perfetto.packets import framed
+from biotrail.converters.outputs.perfetto.place import Ids
 
 _SHORT, _SHORTS = 1 << 12, (1 << 14) - (1 << 12)
 """First and number of the sequence ids of lanes and counters. They take two bytes as a varint;
@@ -132,31 +131,6 @@ def _hash(text: str) -> int:
     """Return the text's 64-bit BLAKE2b hash."""
     digest = hashlib.blake2b(f"biotrail {text}".encode(), digest_size=8)
     return int.from_bytes(digest.digest(), "little")
-
-
-def framed(packets: Iterable[TracePacket]) -> bytes:
-    """Return the packets as they stand in a file: `Trace.packet` fields, one after the other."""
-    out = []
-    for packet in packets:
-        data = packet.SerializeToString()
-        out += [tag(1, 2), varint(len(data)), data]
-    return b"".join(out)
-
-
-def begin_packet(track: int, at: int, name: str, category: str) -> TracePacket:
-    """Return the packet that begins a slice on the track with that uuid. at: ns."""
-    packet = TracePacket(timestamp=at)
-    event = packet.track_event
-    event.type, event.track_uuid, event.name = TrackEvent.TYPE_SLICE_BEGIN, track, name
-    event.categories.append(category)
-    return packet
-
-
-def end_packet(track: int, at: int) -> TracePacket:
-    """Return the packet that ends the track's innermost slice. at: ns."""
-    packet = TracePacket(timestamp=at)
-    packet.track_event.type, packet.track_event.track_uuid = TrackEvent.TYPE_SLICE_END, track
-    return packet
 
 
 @dataclass

@@ -17,12 +17,11 @@ from biotrail.converters.events.tables import (
     Bool,
     Tasks,
 )
+from biotrail.converters.outputs.perfetto.columns import Slices, StageColumns
+from biotrail.converters.outputs.perfetto.flows import FlowMaker
 from biotrail.converters.outputs.perfetto.names import BLOCKED, CALL, RUNNABLE, Detail, Interned
-from biotrail.converters.outputs.perfetto.packets.columns import Slices, StageColumns
-from biotrail.converters.outputs.perfetto.packets.encode import distinct
-from biotrail.converters.outputs.perfetto.packets.ranking import Ranking
-from biotrail.converters.outputs.perfetto.path.flows import FlowMaker
-from biotrail.converters.outputs.perfetto.path.slow_calls import SlowCalls
+from biotrail.converters.outputs.perfetto.ranking import Ranking
+from biotrail.converters.outputs.perfetto.slowest import SlowCalls
 
 _MOST_HELD = 1 << 16
 """Calls that are held back at most: beyond, all are drawn."""
@@ -167,9 +166,10 @@ class CallMaker:
         if table is None or not len(table):
             return Slices.none(CALL)
         machine = str(self.context.header.get("host", {}).get("machine", ""))
-        found, codes = distinct(table.number.astype(np.int64) * 2 + table.timed)
-        texts = [name_of_call(int(one) >> 1, False, machine, bool(one & 1)) for one in found]
-        ids = np.array([self.names.id(text) for text in texts], dtype=np.uint64)[codes]
+        ids = self.names.ids(
+            table.number.astype(np.int64) * 2 + table.timed,
+            lambda one: name_of_call(one >> 1, False, machine, bool(one & 1)),
+        )
         if table.foreign.any():
             ids[table.foreign] = self.names.id("32-bit system call")
         number = self._numbered + np.arange(len(table))
@@ -231,10 +231,8 @@ class CallMaker:
         """Add the argument `error` to the slices of calls, rows of `table`, that failed."""
         if not len(table):
             return
-        found, codes = distinct(-np.clip(table.result, -LARGEST_ERRNO - 1, 0))
-        names = [name_of_error(-int(number)) for number in found]
-        ids = [self.strings.id(name) if name else 0 for name in names]
-        slices.text("error", np.array(ids, dtype=np.uint64)[codes])
+        errors = -np.clip(table.result, -LARGEST_ERRNO - 1, 0)
+        slices.text("error", self.strings.ids(errors, lambda number: name_of_error(-number)))
 
     def _add_waits(self, slices: Slices, row: I64, waits: Waits, shown: Bool) -> None:
         """Set `slices.stages` to waits of these calls.
@@ -261,7 +259,6 @@ class CallMaker:
             flow = np.stack([np.zeros_like(by), by], axis=1).reshape(-1)[lasting]
         count = np.bincount(rows[lasting], minlength=len(slices))
         slices.stages = StageColumns(
-            first=np.cumsum(count) - count,
             count=count,
             name=names[lasting],
             start=start[lasting],
