@@ -420,16 +420,12 @@ class Trace:
         return events
 
     def _add_names(self, events: Events) -> None:
-        """Add the thread and file names among the events."""
         self._apply_notes()  # `mounts` notes come before the files on these mounts
         self.tasks.add_records(events)
         self.context.files.add_records(events)
 
     def _apply_notes(self) -> None:
-        """Apply the notes that the reader has met since the last call.
-
-        `stacks` goes to `stacks`; all go to the context, which ignores those of other names.
-        """
+        """Apply the notes that the reader has met since the last call."""
         notes = self.reader.notes[self._notes :]  # a live log's reader may add more meanwhile
         self._notes += len(notes)
         for name, payload in notes:

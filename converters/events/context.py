@@ -31,7 +31,6 @@ def _header_map(source: Mapping[str, Any], key: str, default: dict[str, int]) ->
 
 
 def _is_complete(clocks: Mapping[str, int]) -> bool:
-    """Return whether a clock reading has monotonic, boottime and realtime."""
     return {"monotonic", "boottime", "realtime"} <= clocks.keys()
 
 

@@ -164,13 +164,7 @@ class FileNames:
                 parts = []
 
     def _add_path(self, parts: list[np.void]) -> None:
-        """Store in `_names` the path of one file from its FILE_NAME records, innermost name first.
-
-        Does nothing if names were foreseen, the file has this path already, or the first record is
-        not the beginning of one. The pieces of a name are joined; bytes that are not UTF-8 are
-        replaced. The last record's flags say whether the path is cut or deleted; the mount is the
-        one known at this time, or None.
-        """
+        """Store the path of one file from its FILE_NAME records, innermost name first."""
         first, last = parts[0], parts[-1]
         if self._foreseen or first["level"] or first["piece"]:
             return
@@ -269,7 +263,6 @@ class FileNames:
         return File(path, inode, dev, False, True, before, label)
 
     def _path(self, dev: int, names: _Names) -> str:
-        """Return a recorded path as of `__getitem__`. dev: s_dev of the file system."""
         where = self._device_name(dev)
         mount = names.mount or self._mount(dev, names.inside)
         path = f"{where}:…{names.inside}" if names.cut else f"{where}:{names.inside}"

@@ -96,10 +96,7 @@ def _ends_of_takers(requests: Requests) -> I64:
 
 
 def _touched(begin: I64, complete: I64, loss: LossWindows) -> Bool:
-    """Return per row whether the time from `begin` to `complete` (ns) overlaps any loss window.
-
-    complete: NEVER counts as in flight for ever. The borders belong to both. loss: at least one.
-    """
+    """Return per row whether the time from `begin` to `complete` (ns) overlaps any loss window."""
     end = np.where(complete == NEVER, np.iinfo(np.int64).max, complete)
     order = np.argsort(loss.start)
     start = loss.start[order]

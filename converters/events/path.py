@@ -107,10 +107,7 @@ def _join_calls(
 
 
 def _join_dirtied(events: Events, rows: I64, path: PathColumn) -> None:
-    """Write dirtied, tid, pid, comm, cgroup of the DIRTIED records at `rows` to their Q's row.
-
-    Records whose Q is not in `events` are ignored.
-    """
+    """Write dirtied, tid, pid, comm, cgroup of the DIRTIED records at `rows` to their Q's row."""
     queued = queued_of(events, rows)
     rows, queued = rows[queued >= 0], queued[queued >= 0]
     records = events.fields(Kind.DIRTIED, rows)
@@ -122,10 +119,7 @@ def _join_dirtied(events: Events, rows: I64, path: PathColumn) -> None:
 
 
 def _join_held(events: Events, rows: I64, path: PathColumn) -> None:
-    """Write limit, bps, iops and limits of the HELD records at `rows` to their Q's row, and `held`.
-
-    Records whose Q is not in `events` are ignored.
-    """
+    """Write limit, bps, iops, limits and `held` of the HELD records at `rows` to their Q's row."""
     queued = queued_of(events, rows)
     rows, queued = rows[queued >= 0], queued[queued >= 0]
     records = events.fields(Kind.HELD, rows)
@@ -138,20 +132,14 @@ def _join_held(events: Events, rows: I64, path: PathColumn) -> None:
 def _join_field(
     events: Events, rows: I64, kind: Kind, name: str, column: NDArray[np.void], at: I32
 ) -> None:
-    """Write a field of records of this kind, at `rows`, to their Q's row of a column of PATH.
-
-    at: per event, its row of `column`. Records whose Q is not in `events` are ignored.
-    """
+    """Write a field of records of this kind, at `rows`, to their Q's row of a column of PATH."""
     queued = queued_of(events, rows)
     rows, queued = rows[queued >= 0], queued[queued >= 0]
     column[at[queued]] = events.field(kind, name, rows)
 
 
 def _join_submissions(events: Events, rows: I64, path: PathColumn) -> None:
-    """Write all fields of REQUEST of the SUBMISSION records at `rows` to their Q's `request`.
-
-    Records whose Q is not in `events` are ignored.
-    """
+    """Write all fields of REQUEST of the SUBMISSION records at `rows` to their Q's `request`."""
     queued = queued_of(events, rows)
     rows, queued = rows[queued >= 0], queued[queued >= 0]
     records = events.fields(Kind.SUBMISSION, rows)
@@ -160,11 +148,7 @@ def _join_submissions(events: Events, rows: I64, path: PathColumn) -> None:
 
 
 def _join_interrupts(events: Events, rows: I64, path: PathColumn) -> None:
-    """Write context, irq, hard, raised and soft of INTERRUPT records to their C's row of `path`.
-
-    rows: of these records in `events`, whose times before the C (ns ago) become absolute; 2^32 - 1
-    becomes NEVER. Records whose C is not in `events` are ignored.
-    """
+    """Write context, irq, hard, raised and soft of INTERRUPT records to their C's row of `path`."""
     completed = completion_of(events, rows)
     rows, completed = rows[completed >= 0], completed[completed >= 0]
     records = events.fields(Kind.INTERRUPT, rows)

@@ -217,7 +217,6 @@ def _has_bios(events: Events, found: LightRequests, requests: Requests) -> Bool:
 def _bios(
     events: Events, found: LightRequests, requests: Requests, shown: Bool, context: Context
 ) -> Bios:
-    """Return a row for all bios of each request that `shown` marks."""
     found, requests = found.take(shown), requests.take(shown)
     cgroup = events.field(Kind.LIGHT, "cgroup", found.first)
     return standing_bios(
@@ -228,7 +227,6 @@ def _bios(
 def _in_flight(
     events: Events, still: LightRequests, now: int, context: Context
 ) -> tuple[Bios, Requests]:
-    """Return the rows of requests in flight at `now` (ns), as far as they were known by then."""
     known = replace(
         still,
         issue=np.where(still.issue < now, still.issue, NEVER),

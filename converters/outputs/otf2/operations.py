@@ -66,10 +66,7 @@ class Operations:
 
 
 def _bounds(*times: I64) -> tuple[I64, I64]:
-    """Return the earliest and latest (n,) of several arrays of times; where all are NEVER, NEVER.
-
-    times: each (n,), ns or NEVER.
-    """
+    """Return the earliest and latest (n,) of arrays of times; NEVER where all are."""
     table = np.stack(times)
     seen = table != NEVER
     first = np.where(seen, table, LATEST).min(axis=0)

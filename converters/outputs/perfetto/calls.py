@@ -116,12 +116,7 @@ class CallMaker:
         return self._take(np.ones(len(self._held), dtype=np.bool_), tasks)
 
     def _take(self, ready: Bool, tasks: Tasks) -> Slices:
-        """Return slices of the held calls that are `ready` (n,); these are held no longer.
-
-        The slices are sorted by entry, and have arguments, waits and, with `flows`, the ids of
-        flows, which then forget these calls. Adds to `threads`. `_held` must not be None. tasks:
-        the window's threads.
-        """
+        """Return slices of the held calls that are `ready` (n,); these are held no longer."""
         assert self._held is not None
         self._intern()
         table = self._held.take(ready)
@@ -145,10 +140,7 @@ class CallMaker:
         return slices
 
     def _add_threads(self, table: Calls, tasks: Tasks) -> None:
-        """Add (process id, name) of each call's thread, at its last row, to `threads`.
-
-        By thread id. Where the thread is not known (task -1): (tid, "").
-        """
+        """Add (process id, name) of each call's thread, at its last row, to `threads`."""
         tids, last = np.unique(table.tid[::-1], return_index=True)
         rows = table.task[::-1][last]
         for tid, row in zip(tids.tolist(), rows.tolist(), strict=True):
@@ -157,12 +149,7 @@ class CallMaker:
             self.threads[int(tid)] = named
 
     def _slices(self, table: Calls | None) -> Slices:
-        """Return slices of the calls, in the table's order, without arguments; None: no call.
-
-        table: sorted by entry, entries known. group: the thread id. name: the system call's, by the
-        log's machine, or `32-bit system call`. end: the exit, at least the entry. Numbers count on
-        from call to call in `_numbered`.
-        """
+        """Return slices of the calls, in the table's order, without arguments; None: no call."""
         if table is None or not len(table):
             return Slices.none(CALL)
         machine = str(self.context.header.get("host", {}).get("machine", ""))
@@ -205,13 +192,7 @@ class CallMaker:
             slices.adopt(part, others)
 
     def _all_arguments(self, slices: Slices, table: Calls, commit: I64) -> None:
-        """Add the arguments of names.CALL_ARGUMENTS to `slices`, the slices of the rows of `table`.
-
-        Only calls that failed (a result from -4095 to -1) have `error`: the errno's name (`EIO`),
-        or `errno N`; only the others have `result`, which may be negative, if they were timed.
-        blocked_ns, runnable_ns, queued_bios and waits are left out where 0; running_ns is the rest
-        of the time, at least 0. New texts are added to `strings`.
-        """
+        """Add names.CALL_ARGUMENTS to `slices`, which are of the rows of `table`."""
         if not len(table):
             return
         blocked, runnable = table.blocked, table.runnable
@@ -228,7 +209,6 @@ class CallMaker:
         slices.uint("commit", commit, commit != NEVER)
 
     def _errors(self, slices: Slices, table: Calls) -> None:
-        """Add the argument `error` to the slices of calls, rows of `table`, that failed."""
         if not len(table):
             return
         errors = -np.clip(table.result, -LARGEST_ERRNO - 1, 0)

@@ -70,24 +70,17 @@ class CallStacks:
 
     @staticmethod
     def _new(defined: Defined, kind: str, iid: int) -> bool:
-        """Add (kind, iid) to `defined`; return whether it was not there."""
         if (kind, iid) in defined:
             return False
         defined.add((kind, iid))
         return True
 
     def _id(self, kind: str, key: str | _Place) -> int:
-        """Return the id of a name, mapping or frame; a new one at its first use."""
         known = self._ids.setdefault(kind, {})
         return known.setdefault(key, len(known) + 1)
 
     def _frame(self, data: InternedData, place: _Place, defined: Defined) -> int:
-        """Return a frame's interned id; define the frame for a packet sequence that lacks it.
-
-        place: the frame's (function, mapping). data: interned data of a packet on that sequence.
-        defined: (kind, id) of all that the sequence has defined. The frame, its function's name and
-        its mapping are added to both where they are missing in `defined`.
-        """
+        """Return a frame's interned id; define the frame for a packet sequence that lacks it."""
         iid = self._id("frame", place)
         if self._new(defined, "frame", iid):
             name, mapping = self._id("name", place[0]), self._id("mapping", place[1])

@@ -190,12 +190,6 @@ class Slices:
     def _add(
         self, name: str, tag: int, values: Unsigned, where: Bool | None, interned: bool = False
     ) -> None:
-        """Append a column to `columns`, unless no slice has it.
-
-        name: of ARGUMENTS. tag: as `Column.tag`. values:
-        per slice (n,), or ids of interned strings if `interned`. where: slices that have it; None:
-        all.
-        """
         iid = ARGUMENT_IIDS[name]
         if where is None or where.any():
             self.columns.append(Column(iid, tag, values, where, interned))

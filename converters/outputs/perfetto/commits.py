@@ -57,11 +57,7 @@ class CommitMaker:
         return slices
 
     def _phases(self, table: Commits) -> StageColumns:
-        """Return the phases of commits as stages of their slices, in the order of `table`.
-
-        A phase goes from the moment at which it began to the next phase's (the last to the commit's
-        end). Left out are those of which one of both was not seen, and those of no length.
-        """
+        """Return the phases of commits as stages of their slices, in the order of `table`."""
         begun = _moments(table)
         ended = np.concatenate([begun[:, 1:], table.end[:, None]], axis=1)
         shown = (begun != NEVER) & (ended > begun)

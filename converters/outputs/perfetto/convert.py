@@ -130,11 +130,6 @@ class _Converter:
         lives: LifeReader | None = None,
         blame: Blame | None = None,
     ) -> None:
-        """Nothing is written before the first window.
-
-        out: stays open. place, blame: as for `convert`. lives: gathers the lives of followed
-        objects, the same for all parts of a trace; None: a new one.
-        """
         context, options = trace.context, trace.options
         detail, colour = options.detail, options.colour
         self._to_end, self._detail = trace.to_end, detail
@@ -193,13 +188,8 @@ class _Converter:
     def write_window(self, window: Lifecycles) -> None:
         """Write the slices of what the window ended, and counter samples.
 
-        window: directly after the last one. Slices: of bios, requests, losses, calls (with flows
-        some are held back for a later window), commits, submissions and pairs, and of lives of
-        followed objects. Bios and requests in flight at its end get a lane now and their slice in a
-        later window. Requests, interrupts and flows are drawn where `Detail.requests`. Adds to
-        `summary`; notes the slowest bios for `finish`; the first call writes what a trace begins
-        with. Beyond 16,384 interned strings, interning starts anew. Raises OutputError where
-        writing fails.
+        Bios and requests in flight at its end get a lane now and their slice in a later window;
+        with flows, so do some calls.
         """
         window = drawn_with(self._detail, window)
         self._stacks.refresh()
@@ -247,7 +237,6 @@ class _Converter:
 
     @property
     def held_bytes(self) -> int:
-        """How many bytes `finish` will write of devices' states, at most."""
         return self._counters.held_bytes
 
     def _submitted(self, window: Lifecycles) -> PathTables | None:
@@ -327,12 +316,8 @@ class _Converter:
     def _start(self, window: Lifecycles | None, slices: Collection[Slices]) -> None:
         """Advance `_end` to the last packet of `slices`; the first call writes the first packets.
 
-        window: the window that the slices are of; None: there is none. slices: per category. The
-        trace begins at the earliest of: the first slice, the window's begin, or without a window
-        the first clock reading; at 0 at least. The first packets are the clocks, facts about the
-        recording (also as an instant at the begin), and the groups of the host and the recording.
-        Sets `_begin` (ns of the log's clock) and `_shown_from` (the same on the trace's primary
-        clock). Raises OutputError where writing fails.
+        The trace begins at the earliest of the first slice and the window's begin, or without a
+        window at the first clock reading.
         """
         for drawn in slices:
             if len(drawn):
@@ -363,7 +348,6 @@ class _Converter:
         self._file.packets([instant(self._tree.recording, self._begin, "recording", facts)])
 
     def _write_clock_readings(self) -> None:
-        """Write snapshots for the clock readings that the log has gained since the last call."""
         if self._timed:
             snapshots = self._clocks.new_snapshots(self.context.clocks)
             self._file.packets([TracePacket(clock_snapshot=snapshot) for snapshot in snapshots])
@@ -376,13 +360,7 @@ class _Converter:
             self._file.packets(self._reasons.packets(window.path.waits, self._clocks.to_boottime))
 
     def _count(self, window: Lifecycles, bios: Slices, requests: Slices) -> None:
-        """Add a window's bios and requests to the counts of `summary`.
-
-        These are `bios`, `requests`, `families`, `not_drawn` and `open_at_end`. bios, requests:
-        slices of those tables of the window; rows without a slice are counted as not drawn, slices
-        with end FOREVER as open. families: one more than the largest number of a bio or request so
-        far, without those from before the log (FIRST_UNRECORDED or more).
-        """
+        """Add a window's bios and requests to the counts of `summary`."""
         total = self.summary
         total.bios += len(bios)
         total.families = max(total.families, _beyond(bios), _beyond(requests))
@@ -397,7 +375,6 @@ class _Converter:
                 self._slices.write(slices, Slices.none(slices.category))
 
     def _write_lives(self, packets: list[TracePacket]) -> None:
-        """Write packets of lives of followed objects. Raises OutputError where writing fails."""
         self._file.packets(packets)
         self._end = max(self._end, self._lives.end)
         begin, end = self._lives.longest
@@ -405,7 +382,6 @@ class _Converter:
         self.summary.lives = self._lives.lives
 
     def _note_longest(self, start: I64, end: I64) -> None:
-        """Keep the longest of some slices, if it is longer than the one that is kept."""
         if len(start):
             at = int(np.argmax(end - start))
             found = int(start[at]), int(end[at])
@@ -442,10 +418,7 @@ def _beyond(slices: Slices) -> int:
 
 
 def _only_open(window: Lifecycles) -> Lifecycles:
-    """Return the window without what ended in it: what `_of_open` and `_without_ended` need.
-
-    It has the open bios and requests, and of the path what is known of the open bios.
-    """
+    """Return the window without what ended in it: what `_of_open` and `_without_ended` need."""
     none = np.zeros(0, dtype=np.int64)
     return replace(
         window,
@@ -474,12 +447,7 @@ def _without_ended(window: Lifecycles) -> Lifecycles:
 
 
 def _of_open(window: Lifecycles) -> Lifecycles:
-    """Return an empty window at `window.end` with the open bios and requests as ended ones.
-
-    Converting it writes their slices to the trace's end, or to their completion if one is known. It
-    has no stages, edges, losses, pairs or hits, and nothing in flight; of the path it has what is
-    known of the open bios.
-    """
+    """Return an empty window at `window.end` with the open bios and requests as ended ones."""
     none = np.zeros(0, dtype=np.int64)
     return replace(
         window,
@@ -498,10 +466,7 @@ def _of_open(window: Lifecycles) -> Lifecycles:
 
 
 def _path_of_open(path: PathTables) -> PathTables:
-    """Return the path with the open bios as ended ones.
-
-    Nothing else has rows then, but the tables of bios' requests, which stay.
-    """
+    """Return the path with the open bios as ended ones."""
     none = np.zeros(0, dtype=np.int64)
     return replace(
         _of_nothing_ended(path),
@@ -513,11 +478,7 @@ def _path_of_open(path: PathTables) -> PathTables:
 
 
 def _of_nothing_ended(path: PathTables) -> PathTables:
-    """Return the path with rows for open bios alone.
-
-    Ended bios, calls, waits, interrupts, drivers' steps, submissions and commits have none; the
-    tables of bios' requests stay.
-    """
+    """Return the path with rows for open bios alone."""
     none = np.zeros(0, dtype=np.int64)
     return replace(
         path,
@@ -586,10 +547,7 @@ def convert_parts(
 
 
 def _empty(window: Lifecycles) -> bool:
-    """Return whether a window has nothing to draw.
-
-    That is, neither bios nor requests, losses, calls, waits, submissions, commits, hits or pairs.
-    """
+    """Return whether a window has nothing to draw."""
     tables = [window.bios, window.requests, window.open_bios, window.open_requests, window.loss]
     path = window.path
     beside = [] if path is None else [path.calls, path.waits, path.submissions, path.commits]

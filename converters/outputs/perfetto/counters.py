@@ -411,13 +411,7 @@ class CounterWriter:
                 self._write(dev, {LOST: self._lost.samples(begin)})
 
     def _write(self, dev: int, samples: dict[str, Samples]) -> None:
-        """Write samples of a device's counters, each on its own packet sequence, and count them.
-
-        samples: per counter's name, (times in ns, values), sorted by time and not before the
-        counter's last sample. A counter gets its track, and its device a group, at its first
-        sample; one without samples is skipped. Sets `last`, the latest time of all. Raises
-        OutputError where writing fails.
-        """
+        """Write samples of a device's counters, each on its own packet sequence, and count them."""
         for name, (times, values) in samples.items():
             if not len(times):
                 continue

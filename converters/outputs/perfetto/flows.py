@@ -92,13 +92,7 @@ class _CallBios(Table):
 
     @classmethod
     def of(cls, bios: Bios, path: PathTables, shown: Bool, *, in_flight: bool) -> "_CallBios":
-        """Return a row for each of `bios` whose Q and call's entry time are known, in their order.
-
-        bios: of the window; in_flight: whether they are its open bios. path: the window's. shown:
-        per bio, whether its arrows are drawn.
-        `context` is that of the completion of the request that finished the bio; _UNKNOWN without
-        one.
-        """
+        """Return a row for each of `bios` whose Q and call's entry are known, in their order."""
         paths = path.open_bios if in_flight else path.bios
         place, known = rows_of(paths.number, bios.number)
         rows = np.flatnonzero(known & (bios.queue != NEVER))
@@ -195,10 +189,7 @@ class FlowMaker:
         return int(self._ids(Arrow.SLOWEST, np.array([number]))[0])
 
     def _note_journal(self, window: Lifecycles, bios: Slices, shows: Bool) -> tuple[I64, I64]:
-        """Keep the bios of journals' threads whose arrows are drawn; return (slice, number) each.
-
-        shows: mask over `window.bios` of those with arrows.
-        """
+        """Keep the bios of journals' threads with arrows; return (slice, number) of each."""
         table, tasks = window.bios, window.tasks
         named = np.array([str(comm).startswith(_JOURNAL) for comm in tasks.comm], dtype=np.bool_)
         if not named.any():
@@ -365,11 +356,7 @@ class _Pairs:
 
     @classmethod
     def of(cls, window: Lifecycles, bios: Slices, requests: Slices, shows: Bool) -> "_Pairs":
-        """Return which slices of a window are joined, by the rules of FlowMaker.add.
-
-        bios, requests: slices of `window.bios` and `window.requests`, by their `rows`. shows: mask
-        over `window.bios` of those with arrows. Bios without a slice of their own have none.
-        """
+        """Return which slices of a window are joined, by the rules of FlowMaker.add."""
         table = window.bios
         drawn = _drawn(bios, len(table))
         rows = np.flatnonzero(shows & (drawn >= 0))

@@ -162,11 +162,7 @@ class InterruptMaker:
         return slices
 
     def _add_stages(self, slices: Slices, times: I64) -> None:
-        """Set `slices.stages`: interrupt, raised and softirq, each to the next time that is known.
-
-        times: int64 (4, n), ns of interrupt, raise, softirq and last completion. A slice without a
-        softirq has no stages; stages of no length, or of unknown begin, are left out.
-        """
+        """Set the stages interrupt, raised and softirq, each to the next time that is known."""
         names = np.array([self.names.id(name) for name in (HARD_IRQ, RAISED, SOFTIRQ)])
         hard, raised, soft, end = times
         until = np.stack([np.where(raised != NEVER, raised, soft), soft, end], axis=1)
@@ -183,10 +179,7 @@ class InterruptMaker:
 
 
 def _earliest(time: I64, group: I64) -> I64:
-    """Return per group the earliest time that is not NEVER; NEVER where all are.
-
-    time, group: (n,); groups are numbered from 0 without gaps.
-    """
+    """Return per group the earliest time that is not NEVER; NEVER where all are."""
     latest = np.iinfo(np.int64).max
     found = np.full(int(group.max(initial=-1)) + 1, latest)
     np.minimum.at(found, group, np.where(time == NEVER, latest, time))

@@ -104,11 +104,7 @@ class LanePool:
         return found
 
     def _close(self, number: I64, lane: I64, end: I64, stays: Bool) -> None:
-        """Set `last_end`, `frontier` and the lanes that are reserved, from a window's slices.
-
-        Per slice (n,): number, lane, end (ns), and whether it stays to the trace's end. A slice
-        with end FOREVER reserves its lane for the next window; one that stays has it for ever.
-        """
+        """Set `last_end`, `frontier` and the lanes that are reserved, from a window's slices."""
         lanes = int(lane.max(initial=-1)) + 1
         if lanes > len(self.last_end):
             more = np.full(lanes - len(self.last_end), -1, dtype=np.int64)
@@ -122,7 +118,7 @@ class LanePool:
 
 
 def _tree(ends: I64, leaves: int) -> I64:
-    """Return a tree (2 * leaves,) for `lane_loops.lowest_of_many`. leaves: a power of two."""
+    """Return a tree (2 * leaves,) for `loops.lowest_of_many`. leaves: a power of two."""
     tree = np.full(2 * leaves, np.iinfo(np.int64).min, np.int64)
     tree[leaves : leaves + len(ends)] = ends
     level = leaves

@@ -102,10 +102,6 @@ class LifeWriter:
         return found
 
     def _life(self, life: Life, following: Following, number: int) -> Iterator[TracePacket]:
-        """Yield the packets of one life: its tracks, its slice, and those of its contexts.
-
-        number: of the request or bio that it is; NEVER: none.
-        """
         if not self._group:
             self._group = self._identity.uuid("followed")
             yield self._group_packet(following)
@@ -189,7 +185,6 @@ def _lane(uuid: int, above: int) -> TracePacket:
 
 
 def _context(life: Life, run: ContextRun, track: int, flows: list[int]) -> Iterator[TracePacket]:
-    """Yield a context's slice with those of its functions. flows: ids of its arrows."""
     facts: Facts = {
         "cpu": ", ".join(map(str, run.cpus)),
         "tid": run.tid,
@@ -213,7 +208,6 @@ def context_name(run: ContextRun) -> str:
 
 
 def _nodes(life: Life, root: int, track: int) -> Iterator[TracePacket]:
-    """Yield the slices and instants of a node and all below, in order of time."""
     rest: list[int | Node] = [root]
     while rest:
         one = rest.pop()
@@ -251,7 +245,6 @@ def _event(node: Node, track: int) -> TracePacket:
 
 
 def _value(value: int) -> str:
-    """Return what a function returned: a small number as it is, another as hexadecimal."""
     return str(value) if value < _HEX else f"{value:#x}"
 
 

@@ -112,7 +112,6 @@ class PairMaker:
         return found
 
     def _arguments(self, slices: Slices, pairs: Pairs) -> None:
-        """Add the arguments of names.PAIR_ARGUMENTS; new texts are added to `strings`."""
         slices.uint("number", pairs.number)
         slices.uint("tid", pairs.tid)
         slices.uint("cpu", pairs.cpu)

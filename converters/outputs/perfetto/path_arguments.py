@@ -82,11 +82,7 @@ def _add_limits(
     context: Context,
     strings: Interned,
 ) -> None:
-    """Add the cgroup whose limit held a bio, for how long and for whom, where these are known.
-
-    table: the bio of each slice. tasks: the threads that `held.task` is the row of. New texts are
-    added to `strings`.
-    """
+    """Add the cgroup whose limit held a bio, for how long and for whom, where these are known."""
     row, known = _rows_by_number(held.number, table.number)
     held = held.take(row)
     limits = _cgroup_ids(np.where(known, held.limit, np.uint64(0)), context, strings)
@@ -101,11 +97,7 @@ def _add_limits(
 def _add_purposes(
     slices: Slices, table: Bios, tasks: Tasks, context: Context, strings: Interned
 ) -> None:
-    """Add the argument `purpose` to the slices of bios for metadata, the journal, swap, readahead.
-
-    Those that move data for a program, or none, have no such argument. table: the bio of each
-    slice. tasks: the threads that `table.task` is the row of. New texts are added to `strings`.
-    """
+    """Add `purpose` to the slices of bios for metadata, the journal, swap and readahead."""
     found = purposes(table, tasks, context)
     names = {p: name for p, name in PURPOSE_NAMES.items() if p != Purpose.DATA}
     ids = [strings.id(names[p]) if p in names else 0 for p in Purpose]
@@ -120,10 +112,7 @@ def _cgroup_ids(cgroups: U64, context: Context, strings: Interned) -> U64:
 
 
 def _call_ids(bios: BioPaths, context: Context, strings: Interned) -> U64:
-    """Return per bio (n,) the interned id of its call's name; all have one, also NO_CALL.
-
-    Calls of 32-bit programs are `32-bit system call`.
-    """
+    """Return per bio (n,) the interned id of its call's name; all have one, also NO_CALL."""
     machine = str(context.header.get("host", {}).get("machine", ""))
     ids = strings.ids(bios.call, lambda number: call_name(number, machine))
     if bios.foreign.any():
@@ -158,12 +147,7 @@ def add_interrupts(
 
 
 def _add_times(slices: Slices, table: Requests, ends: Interrupts, known: Bool) -> None:
-    """Add the interrupt's number and the times between issue, interrupt, softirq and completion.
-
-    ends: per slice; known: which rows (n,) of it are the slice's. `irq` and issue_to_interrupt_ns
-    need an interrupt at or after the issue; interrupt_to_softirq_ns both, in order;
-    softirq_to_complete_ns a softirq and a completion.
-    """
+    """Add the interrupt's number and the times between issue, interrupt, softirq and completion."""
     hard = known & (ends.hard != NEVER) & (ends.hard >= table.issue) & (table.issue != NEVER)
     soft = known & (ends.soft != NEVER) & (table.complete != NEVER)
     slices.uint("irq", ends.irq, hard)
@@ -206,12 +190,7 @@ def add_steps(slices: Slices, table: Requests, path: PathTables | None, strings:
 
 
 def _add_driver_times(slices: Slices, table: Requests, steps: DriverSteps, known: Bool) -> None:
-    """Add the times (ns) between issue, steps and completion of the `known` rows (n,) to `slices`.
-
-    A time needs both ends, the end not before the begin. setup_to_issue_ns and
-    driver_done_to_complete_ns are NVMe's alone, issue_to_dispatch_ns other drivers'; the others are
-    of all, where dispatch_to_answer_ns begins at D with NVMe.
-    """
+    """Add the times between issue, steps and completion of the `known` rows to `slices`."""
     nvme = steps.driver == _NVME
     sent = np.where(nvme, table.issue, steps.begun)
 

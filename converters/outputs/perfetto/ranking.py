@@ -50,10 +50,7 @@ class Ranking:
         return np.sort(np.concatenate(chosen)) if chosen else np.zeros(0, dtype=np.int64)
 
     def _slowest(self, place: int, latency: I64) -> I64:
-        """Return which of the latencies (n,) are among the longest so far, and keep those.
-
-        place: the key. At most `most` indices, ascending.
-        """
+        """Return which of the latencies (n,) are among the longest so far, and keep those."""
         kept = self._kept.get(place, np.zeros(0, dtype=np.int64))
         slow = np.arange(len(latency))
         if len(kept) == self.most:

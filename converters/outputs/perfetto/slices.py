@@ -114,16 +114,11 @@ class SliceMaker:
         return slices
 
     def _stacks(self, slices: Slices, table: Bios) -> None:
-        """Set the call stacks of slices, where one is known. table: per slice (n,) its bio."""
         if self.callstacks.names is not None and (table.stack >= 0).any():
             slices.callstack = self.callstacks.ids(table.stack)
 
     def _bio_arguments(self, slices: Slices, table: Bios, tasks: Tasks, seen: Seen) -> None:
-        """Add to slices of bios all arguments but the times of stages.
-
-        table: per slice (n,) its bio. tasks: threads' names, to which `table.task` refers. seen:
-        per row of the table that the slices were made from (`slices.rows`). Interns texts.
-        """
+        """Add to slices of bios all arguments but the times of stages."""
         self._process(slices, table, tasks)
         self._size(slices, table)
         slices.uint("tid", table.tid, table.tid > 0)
@@ -168,11 +163,6 @@ class SliceMaker:
         return slices
 
     def _request_arguments(self, slices: Slices, table: Requests, seen: Seen) -> None:
-        """Add to slices of requests all arguments but the times of stages.
-
-        table: per slice (n,) its request. seen: per row of the table that the slices were made from
-        (`slices.rows`). Interns texts.
-        """
         self._size(slices, table)
         self._common(slices, table, seen)
         slices.uint("bios", table.bios)
@@ -273,11 +263,7 @@ class SliceMaker:
         return ids, stacked
 
     def _names(self, table: Bios | Requests) -> U64:
-        """Return the interned name of each row of `table`.
-
-        It is DEVICE_FLUSH for a request that the kernel's flush machinery issues, else FLUSH for an
-        empty bio or request with PREFLUSH, else the operation's name. Interns new names.
-        """
+        """Return the interned name of each row of `table`."""
         opf = table.opf
         ids = self.names.ids(opf, self.context.op_name)
         preflush = (opf & np.uint32(self.context.flag_mask("PREFLUSH"))) != 0
@@ -290,11 +276,7 @@ class SliceMaker:
         return ids
 
     def _process(self, slices: Slices, table: Bios, tasks: Tasks) -> None:
-        """Add to slices of bios the arguments `process` and `title`, where they are known.
-
-        These are the submitting thread's name, and what its process calls itself. table: per slice
-        (n,) its bio. tasks: threads' names, to which `table.task` refers. Interns names.
-        """
+        """Add to slices of bios the arguments `process` and `title`, where they are known."""
         if (table.task >= 0).any():
             slices.text("process", self._thread_names(table.task, tasks))
             title = self.context.titles.title
@@ -309,12 +291,7 @@ class SliceMaker:
         return np.where(rows >= 0, names, np.uint64(0))
 
     def _size(self, slices: Slices, table: Bios | Requests) -> None:
-        """Add to slices the arguments `latency_ns`, `sector` and `bytes`.
-
-        table: per slice (n,) its bio or request. Latency, the slice's length, is left out unless
-        the begin (a bio's Q, a request's start) and the completion are known, and where it is in
-        doubt; the sector is left out where there is none.
-        """
+        """Add to slices the arguments `latency_ns`, `sector` and `bytes`."""
         begin = table.queue if isinstance(table, Bios) else table.start
         both_known = (table.complete >= 0) & (begin >= 0) & ~table.doubtful
         slices.uint("latency_ns", slices.end - slices.start, both_known)
@@ -322,15 +299,7 @@ class SliceMaker:
         slices.uint("bytes", table.bytes)
 
     def _common(self, slices: Slices, table: Bios | Requests, seen: Seen) -> None:
-        """Add to slices the arguments that bios and requests share.
-
-        These are flags (where there are any), status (`OK` without an error), certainty, device,
-        number, done_bytes (where completed and other than the bytes), requeues (where more than 0),
-        and those of `_marks`. New texts are interned.
-
-        table: per slice (n,) its bio or request. seen: per row of the table that the slices were
-        made from (`slices.rows`).
-        """
+        """Add to slices the arguments that bios and requests share."""
         flags = self.strings.ids(table.opf & ~np.uint32(0xFF), self.context.flag_names)
         slices.text("flags", flags)
         slices.text("status", self._status(table))
@@ -343,17 +312,7 @@ class SliceMaker:
         self._marks(slices, table, seen)
 
     def _marks(self, slices: Slices, table: Bios | Requests, seen: Seen) -> None:
-        """Add to slices what was cut off or not recorded, whose I/O it is, and the host.
-
-        These arguments are `begin_not_seen` (neither Q, or a request's start, nor a cut is known),
-        `begin_cut` (it was in flight at the begin of the part of the log that was chosen),
-        `open_at_end` (the slice ends at FOREVER), `end_not_seen` (`seen.lost`), `own` (I/O of the
-        recording itself), `doubtful`, all `true` or left out, and, where the trace has several
-        logs, `host`.
-
-        table: per slice (n,) its bio or request. seen: per row of the table that the slices were
-        made from (`slices.rows`).
-        """
+        """Add to slices what was cut off or not recorded, whose I/O it is, and the host."""
         begin = table.queue if isinstance(table, Bios) else table.start
         slices.true("begin_not_seen", (begin == NEVER) & (table.cut == NEVER))
         slices.true("begin_cut", table.cut != NEVER)
@@ -464,7 +423,6 @@ class StandardMaker(_LessMaker):
         slices.adopt(part, at)
 
     def _summary(self, tasks: Tasks, size: int, task: int, call: int, foreign: int) -> str:
-        """Return a bio's size, process and call in one text, without what is not known."""
         comm = str(tasks.comm[task]) if task >= 0 else ""
         name = "" if call == NO_CALL else name_of_call(call, bool(foreign), self.context.machine)
         return " ".join(filter(None, (size_text(size), comm, name)))
@@ -496,12 +454,7 @@ class StandardMaker(_LessMaker):
         return chosen, others
 
     def _unusual(self, slices: Slices, table: Bios | Requests, seen: Seen, others: Bool) -> None:
-        """Add to the slices of `others` (n,) what tells how an I/O is out of the usual.
-
-        They are certainty (unless exact), status (unless OK), done_bytes (unless all), requeues,
-        parent, a request's `bios` (unless 1), and those of `_marks`. table: per slice (n,) its bio
-        or request. seen: per row of the table that the slices were made from.
-        """
+        """Add to the slices of `others` (n,) what tells how an I/O is out of the usual."""
         short = (table.complete >= 0) & (table.done_bytes != table.bytes)
         several = np.asarray(table.bios != 1) if isinstance(table, Requests) else short
         odd = (table.certainty != Certainty.EXACT) | (table.status != 0) | (table.parent >= 0)

@@ -90,7 +90,6 @@ def slow_packets(tree: Tree, category: str, slices: Sequence[SlowSlice]) -> list
 
 
 def _slice(one: SlowSlice, category: str, track: int) -> list[TracePacket]:
-    """Return the packets of a slice and its stages. track: uuid of its lane."""
     begin = begin_packet(track, one.start, one.name, category)
     event = begin.track_event
     if one.family is None:
@@ -379,10 +378,6 @@ class Slowest:
         return [self._kept[at] for at in episodes(start, start + length, number).tolist()]
 
     def _io(self, slices: Slices, window: Lifecycles, at: int) -> SlowIo:
-        """Return the bio of slice `at`, which is complete, as a SlowIo.
-
-        The family is None where the slice has no correlation id.
-        """
         row = int(slices.rows[at])
         io = io_at(self.context, window, row, window.end)
         family = None
@@ -410,7 +405,6 @@ class Slowest:
         return "" if purpose == Purpose.DATA else PURPOSE_NAMES.get(purpose, "")
 
     def _call(self, window: Lifecycles, number: int) -> str:
-        """Return the name of the call that queued a bio; empty: not known."""
         if window.path is None:
             return ""
         paths = window.path.bios

@@ -75,7 +75,6 @@ class SubmissionMaker:
         return slices
 
     def _of_the_slowest(self, slices: Slices, rows: Submissions) -> None:
-        """Add all arguments to the slowest of each operation, and `error` to the others."""
         failed = _failed(rows)
         chosen = self._ranking.choose(slices, failed, together=True)
         part = slices.part(chosen)
@@ -103,13 +102,7 @@ class SubmissionMaker:
         return process
 
     def _arguments(self, slices: Slices, rows: Submissions) -> None:
-        """Add the arguments of names.SUBMISSION_ARGUMENTS to the slices of `rows`.
-
-        number, fd and offset are left out where negative. `result` and `error` need a completion:
-        `result` has those that are not negative, `error` the errno's name of the others ("none"
-        where there is no such errno). Steps (ns) need both ends, in order. New texts are added to
-        `strings`.
-        """
+        """Add the arguments of names.SUBMISSION_ARGUMENTS to the slices of `rows`."""
         if not len(rows):
             return
         slices.uint("number", rows.number, rows.number >= 0)
@@ -132,7 +125,6 @@ class SubmissionMaker:
             slices.uint(name, last - first, known)
 
     def _errors(self, slices: Slices, rows: Submissions) -> None:
-        """Add the argument `error` to the slices of those of `rows` that failed."""
         failed = _failed(rows)
         if failed.any():
             results = np.where(failed, rows.result, 0)

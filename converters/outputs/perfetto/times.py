@@ -63,10 +63,7 @@ def seen_of(table: Bios | Requests, stages: Stages) -> Seen:
 
 
 def _widen(number: I64, stages: Stages, first: I64, last: I64) -> None:
-    """Lower `first` and raise `last` (n,) to the starts and ends (ns) of the rows' stages.
-
-    number: per row (n,). stages: of these rows alone.
-    """
+    """Lower `first` and raise `last` (n,) to the starts and ends (ns) of the rows' stages."""
     rows = _ascending_rows(number, stages.owner)
     if rows is not None:
         loops.widen(rows, stages.start, stages.end, first, last)
@@ -132,7 +129,6 @@ def add_stages(
 
 
 def _laid(slices: Slices, stages: Stages, rows: I64) -> StageColumns:
-    """Return the stages that take time. rows: per stage its slice or -1, ascending."""
     count = np.zeros(len(slices), dtype=np.int64)
     name = np.empty(len(rows), dtype=np.uint16)
     start, end = np.empty((2, len(rows)), dtype=np.int64)

@@ -88,7 +88,6 @@ class Identity:
         return uuid
 
     def _has(self, uuid: int) -> bool:
-        """Return whether the trace beside has a track of this uuid, 63 bits."""
         at = int(np.searchsorted(self._uuids, uuid))
         return at < len(self._uuids) and int(self._uuids[at]) == uuid
 
@@ -128,7 +127,6 @@ class _Range:
 
 
 def _hash(text: str) -> int:
-    """Return the text's 64-bit BLAKE2b hash."""
     digest = hashlib.blake2b(f"biotrail {text}".encode(), digest_size=8)
     return int.from_bytes(digest.digest(), "little")
 
@@ -235,11 +233,7 @@ class Streams:
         return framed(packets) + self._define(strings) + self._define_stacks(callstacks)
 
     def _begin(self, index: int) -> list[TracePacket]:
-        """Return a stream's reset packet, with its track if it is new, and its clock snapshot.
-
-        index: of the stream. Sets the stream's `_state`, and forgets its defined strings and call
-        stacks.
-        """
+        """Return a stream's reset packet, with its track if it is new, and its clock snapshot."""
         stream, sequence = self._streams[index], int(self.sequence[index])
         first = bool(self._state[index] < 0)
         self._state[index] = self._current
@@ -261,11 +255,6 @@ class Streams:
         return [head, clock]
 
     def _intern(self, packet: TracePacket, category: str) -> None:
-        """Add to a reset packet what a stream of that category may refer to.
-
-        packet: its `interned_data` gets the category, all event names so far, and the stages and
-        arguments that have occurred so far (`_used`).
-        """
         data = packet.interned_data
         data.event_categories.add(iid=CATEGORY_IIDS[category], name=category)
         stages = [stage for stage, iid in STAGE_IIDS.items() if (STAGE, iid) in self._used]
@@ -283,11 +272,7 @@ class Streams:
                 data.debug_annotation_names.add(iid=iid, name=argument.name)
 
     def _snapshot(self, at: int) -> ClockSnapshot:
-        """Return a snapshot of a stream's incremental clock and the trace's clocks at `at` (ns).
-
-        The trace's are the pairs of `ClockBook.at`; MONOTONIC is named as the primary clock where
-        BOOTTIME is not known.
-        """
+        """Return a snapshot of a stream's incremental clock and the trace's clocks at `at` (ns)."""
         snapshot = ClockSnapshot()
         snapshot.clocks.add(clock_id=self.identity.clock, timestamp=at, is_incremental=True)
         for clock, time in self.clocks.at(at):
@@ -297,11 +282,7 @@ class Streams:
         return snapshot
 
     def _define(self, strings: Iterable[tuple[I64, U64]]) -> bytes:
-        """Return, encoded, packets that define the strings that a stream uses for the first time.
-
-        strings: pairs of arrays (n,), stream and id of each use; id 0: none. Marks them in
-        `_defined`.
-        """
+        """Return, encoded, packets that define strings at a stream's first use of them."""
         wanted = np.zeros((len(self._streams), len(self.strings) + 1), dtype=np.bool_)
         for stream, ids in strings:
             wanted[stream, ids.astype(np.int64)] = True
@@ -325,11 +306,7 @@ class Streams:
         return framed(packets)
 
     def _define_stacks(self, callstacks: Iterable[tuple[I64, U64]]) -> bytes:
-        """Return, encoded, packets that define the call stacks that a stream uses first now.
-
-        callstacks: pairs of arrays (n,), stream and id of each use; id 0: none. Adds them to
-        `_defined_stacks`.
-        """
+        """Return, encoded, packets that define the call stacks that a stream uses first now."""
         packets = []
         for stream, ids in callstacks:
             pairs = np.unique(stream << 32 | ids.astype(np.int64))

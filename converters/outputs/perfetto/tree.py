@@ -242,10 +242,7 @@ class Tree:
         recording.sibling_order_rank = 0
 
     def _shared_root(self) -> int:
-        """Create the root that several logs of a host share; return its uuid.
-
-        Returns 0, and creates nothing, where the log has a root of its own.
-        """
+        """Create the root that several logs of a host share; return its uuid."""
         if not self.place.above:
             return 0
         uuid = Identity(self.place.above_key, beside=self.place.beside).uuid("host")
@@ -331,10 +328,7 @@ class Tree:
         return uuid
 
     def _journal(self, dev: int, lane: int) -> TrackDescriptor:
-        """Return the track of a lane of the commits of a file system's journal, below the root.
-
-        dev: dev_t of the file system. All lanes of a journal have one name, and are drawn as one.
-        """
+        """Return the track of a lane of the commits of a file system's journal, below the root."""
         name = f"journal of {self.context.device_name(dev)}"
         return TrackDescriptor(
             uuid=self.identity.uuid(f"{COMMIT} {dev} {lane}"),
@@ -347,10 +341,7 @@ class Tree:
         )
 
     def _pairs(self, code: int, lane: int) -> TrackDescriptor:
-        """Return the track of a lane of a key's pairs, below the group of its pair.
-
-        code: of `pairs`. All lanes of a key have one name, and are drawn as one.
-        """
+        """Return the track of a lane of a key's pairs, below the group of its pair."""
         track = self.pairs[code]
         above = self._of_pair.get(track.pair)
         if above is None:
@@ -369,12 +360,7 @@ class Tree:
         )
 
     def _submissions(self, pid: int, lane: int) -> TrackDescriptor:
-        """Return the track of a lane of a process's submissions; its name is that in `processes`.
-
-        Alone in a trace it is below the process, which other data sources of the machine have too,
-        and whose track is created at its first lane, as a packet for `announcements`; of several
-        logs it is below the log's root.
-        """
+        """Return the track of a lane of a process's submissions, named as in `processes`."""
         name = self.processes.get(pid, "")
         descriptor = TrackDescriptor(
             uuid=self.identity.uuid(f"{SUBMISSION} {pid} {lane}"),
@@ -408,11 +394,7 @@ class Tree:
         )
 
     def _device(self, dev: int) -> int:
-        """Return the uuid of a device's group; create the group on first use.
-
-        dev: dev_t. Groups are drawn in the order of the devices in the log's header, others behind
-        them.
-        """
+        """Return the uuid of a device's group; create the group on first use."""
         uuid = self._devices.get(dev)
         if uuid is None:
             uuid = self._devices[dev] = self.identity.uuid(f"device {dev}")

@@ -90,7 +90,6 @@ def encode(slices: Slices, stream: I64, sequences: U64, last: I64) -> Iterator[m
 
 
 def _column(values: NDArray[Any] | None, dtype: Any) -> NDArray[Any]:
-    """Return the values as the loops take them; None: an empty array."""
     return np.zeros(0, dtype) if values is None else np.ascontiguousarray(values, dtype)
 
 
@@ -98,7 +97,7 @@ def _arguments_of(slices: Slices) -> tuple[I64, I64, U64]:
     """Return (ends, arguments, values) of the slices' arguments, by slice, in the columns' order.
 
     ends: per slice (n,), where its arguments end in the other two; they begin where those of the
-    slice before end. arguments, values: per argument, as `packet_loops.encode` takes them.
+    slice before end. arguments, values: per argument, as `loops.encode` takes them.
     """
     n = len(slices)
     every = np.arange(n)
@@ -202,13 +201,7 @@ class SliceWriter:
     def _assign_lanes(
         self, slices: Slices, rows: I64, in_flight: Slices, reserving: I64, dev: int
     ) -> I64:
-        """Put the rows `rows` of `slices` on lanes of `dev`; return the stream of each of `rows`.
-
-        A stream is an index in Streams, one per lane. reserving: rows of `in_flight` that reserve
-        lanes. dev: dev_t. Slices with end FOREVER keep their lane to the trace's end. Makes the
-        pool of lanes if `dev` has none for the category, adds lanes to it, and adds streams for the
-        lanes that get their first slice (not for lanes that are only reserved).
-        """
+        """Put these rows of `slices` on lanes of `dev`; return the stream of each."""
         pool = self._pools.setdefault((slices.category, dev), _Pool())
         number = np.concatenate([slices.number[rows], in_flight.number[reserving]])
         start = np.concatenate([slices.start[rows], in_flight.start[reserving]])
@@ -223,11 +216,7 @@ class SliceWriter:
         return pool.streams[lane]
 
     def _add_streams(self, pool: _Pool, category: str, dev: int, lane: I64, start: I64) -> None:
-        """Add a stream to `pool.streams` for each lane that has its first slice.
-
-        pool: the lanes of `category` and `dev` (dev_t). lane, start: per slice (n,), its lane in
-        the pool and begin (ns).
-        """
+        """Add a stream to `pool.streams` for each lane that has its first slice."""
         lanes = int(lane.max(initial=-1)) + 1
         more = np.full(max(lanes - len(pool.streams), 0), -1, dtype=np.int64)
         pool.streams = np.concatenate([pool.streams, more])
@@ -238,13 +227,7 @@ class SliceWriter:
             pool.streams[new] = self._streams.add(descriptor, category, int(first[new]))
 
     def _write_slices(self, slices: Slices, stream: I64) -> None:
-        """Write slices, each on its `stream` (n,), and the interned data that must precede them.
-
-        stream: index in Streams per slice, at least one; a stream's slices are in order of start.
-        Before them come the groups of tracks created since the last call. Updates the last packet's
-        time of each stream, the streams that end with an open slice, and the count of slices, in
-        which each stage counts too. Raises OutputError where writing fails.
-        """
+        """Write slices, each on its `stream` (n,), and the interned data that must precede them."""
         uses = [
             (stream[here], values)
             for here, values in (c.present() for c in slices.columns if c.interned)
