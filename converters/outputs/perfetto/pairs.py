@@ -9,7 +9,7 @@ import numpy as np
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.distinct import distinct
 from biotrail.converters.events.site_tables import Pairs
-from biotrail.converters.events.tables import I64, Lifecycles
+from biotrail.converters.events.tables import I64
 from biotrail.converters.outputs.perfetto.columns import Slices
 from biotrail.converters.outputs.perfetto.names import PAIR, Interned
 from biotrail.converters.outputs.perfetto.tree import PairTrack
@@ -51,15 +51,14 @@ class PairMaker:
         """Take the declared pairs from the log's header."""
         self._declared = PairNames(self.context)
 
-    def pairs(self, window: Lifecycles) -> Slices:
+    def pairs(self, pairs: Pairs) -> Slices:
         """Return a slice per pair that ended in the window, in the order of (start, number).
 
         Named by the value of --by, else by the pair's name. `group` is a key's track. Adds tracks
         to `tracks`.
         """
-        if window.sites is None or not len(window.sites.pairs):
+        if not len(pairs):
             return Slices.none(PAIR)
-        pairs = window.sites.pairs
         pairs = pairs.take(np.lexsort((pairs.number, pairs.began)))
         slices = Slices(
             PAIR,
