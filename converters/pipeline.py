@@ -14,9 +14,7 @@ from biotrail.converters.calls.behalf import set_whom
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.files import attach_files
-from biotrail.converters.events.loss import mark_lost, mark_unended
-from biotrail.converters.events.path import attach_path
-from biotrail.converters.events.running_calls import RunningCalls
+from biotrail.converters.events.path import RunningCalls, attach_path
 from biotrail.converters.events.stacks import StackNames, attach_stacks
 from biotrail.converters.events.tables import Lifecycles
 from biotrail.converters.events.tasks import TaskNames
@@ -32,7 +30,7 @@ from biotrail.converters.lifecycles.cutting import (
     events_within,
     outside,
 )
-from biotrail.converters.lifecycles.losses import Losses
+from biotrail.converters.lifecycles.losses import Losses, mark_lost, mark_unended
 from biotrail.converters.lifecycles.own_io import (
     OwnEventFilter,
     has_own,

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from biotrail.converters.events.array_steps import disordered
 from biotrail.converters.events.path_column import PathColumn
-from biotrail.converters.events.sorting import disordered
 from biotrail.converters.events.tables import (
     I32,
     I64,
