@@ -205,8 +205,11 @@ class _Converter:
         if self._flows is not None:
             self._flows.add(window, bios, requests, slowest, shown)
             names = self._maker.names
-            mark_lives(window, self._lives.kind, bios, requests, self._identity, names)
-            mark_crossing(self._place.crossing, bios, requests, names)
+            if window.sites is not None and window.sites.joined is not None:
+                joined = window.sites.joined
+                mark_lives(window, joined, self._lives.kind, bios, requests, self._identity, names)
+            if self._place.crossing is not None:
+                mark_crossing(self._place.crossing, bios, requests, names)
         beside = self._beside(window)
         self._start(window, (bios, requests, open_bios, open_requests, losses, *beside))
         self._write_clock_readings()

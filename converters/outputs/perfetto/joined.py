@@ -25,6 +25,7 @@ def life_flow(identity: Identity, life: int) -> int:
 
 def mark_lives(
     window: Lifecycles,
+    joined: JoinedLives,
     kind: str,
     bios: Slices,
     requests: Slices,
@@ -38,8 +39,7 @@ def mark_lives(
     lives of a request, its slice has the first one's number, and a flow to each. names: event
     names, for the marks'.
     """
-    joined = None if window.sites is None else window.sites.joined
-    if joined is None or not len(joined):
+    if not len(joined):
         return
     joined = joined.take(np.lexsort((joined.life, joined.number)))
     drawn = requests if kind == "request" else bios
@@ -84,16 +84,12 @@ def together(flows: Flows | None, count: int, row: I64, ids: U64) -> Flows | Non
     return Flows(counts, ids[np.argsort(row, kind="stable")])
 
 
-def mark_crossing(
-    crossing: Crossing | None, bios: Slices, requests: Slices, names: Interned
-) -> None:
+def mark_crossing(crossing: Crossing, bios: Slices, requests: Slices, names: Interned) -> None:
     """Add the flows of a crossing, and the arguments of linked requests, to a window's slices.
 
-    bios, requests: changed here. None: nothing is added. names: event names, for that of the marks
-    in requests from which the arrows lead.
+    bios, requests: changed here. names: event names, for that of the marks in requests from which
+    the arrows lead.
     """
-    if crossing is None:
-        return
     row, ids = _found(bios, crossing.bios)
     bios.flows = together(bios.flows, len(bios), row, ids)
     row, ids = _found(requests, crossing.requests)
