@@ -182,14 +182,12 @@ class CallMaker:
             self._all_arguments(slices, table, commit)
         elif self.detail == Detail.STANDARD:
             failed = (table.result < 0) & (table.result >= -LARGEST_ERRNO)
-            chosen = self._ranking.choose(slices, failed, together=True)
-            part = slices.part(chosen)
-            self._all_arguments(part, table.take(chosen), commit[chosen])
-            slices.adopt(part, chosen)
-            others = np.setdiff1d(np.flatnonzero(failed), chosen)
-            part = slices.part(others)
-            self._errors(part, table.take(others))
-            slices.adopt(part, others)
+            self._ranking.add_arguments(
+                slices,
+                failed,
+                lambda part, at: self._all_arguments(part, table.take(at), commit[at]),
+                lambda part, at: self._errors(part, table.take(at)),
+            )
 
     def _all_arguments(self, slices: Slices, table: Calls, commit: I64) -> None:
         """Add names.CALL_ARGUMENTS to `slices`, which are of the rows of `table`."""

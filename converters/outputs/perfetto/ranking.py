@@ -6,6 +6,7 @@ if it is among the slowest up to its window: all that are among the slowest of t
 chosen, and some of early windows that later ones outdo.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,6 +14,7 @@ import numpy as np
 from biotrail.converters.events.tables import I64, Bool
 from biotrail.converters.outputs.perfetto.columns import Slices
 
+AddArguments = Callable[[Slices, I64], None]
 DETAILED = 500
 """I/Os of each device and operation that have all arguments."""
 
@@ -37,6 +39,20 @@ class Ranking:
         group = slices.group * (not together)
         key = (group << 17) | (slices.name.astype(np.int64) << 1) | apart
         return self.choose_of(key, slices.end - slices.start)
+
+    def add_arguments(
+        self, slices: Slices, failed: Bool, of_all: AddArguments, of_failed: AddArguments
+    ) -> None:
+        """Add all arguments to the slowest so far, and those of failures to others that `failed`.
+
+        of_all, of_failed: add them to the slices at the given indices.
+        """
+        chosen = self.choose(slices, failed, together=True)
+        others = np.setdiff1d(np.flatnonzero(failed), chosen)
+        for at, add in ((chosen, of_all), (others, of_failed)):
+            part = slices.part(at)
+            add(part, at)
+            slices.adopt(part, at)
 
     def choose_of(self, key: I64, latency: I64) -> I64:
         """Return the indices of the slowest so far of each key, as `choose` does.

@@ -71,19 +71,13 @@ class SubmissionMaker:
         if self.detail == Detail.FULL:
             self._arguments(slices, rows)
         elif self.detail == Detail.STANDARD:
-            self._of_the_slowest(slices, rows)
+            self._ranking.add_arguments(
+                slices,
+                _failed(rows),
+                lambda part, at: self._arguments(part, rows.take(at)),
+                lambda part, at: self._errors(part, rows.take(at)),
+            )
         return slices
-
-    def _of_the_slowest(self, slices: Slices, rows: Submissions) -> None:
-        failed = _failed(rows)
-        chosen = self._ranking.choose(slices, failed, together=True)
-        part = slices.part(chosen)
-        self._arguments(part, rows.take(chosen))
-        slices.adopt(part, chosen)
-        others = np.setdiff1d(np.flatnonzero(failed), chosen)
-        part = slices.part(others)
-        self._errors(part, rows.take(others))
-        slices.adopt(part, others)
 
     def _process(self, rows: Submissions, tasks: Tasks) -> I64:
         """Return per row its process id, int64 (n,), the thread's id where the task is not known.

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from biotrail.converters.events.distinct import names_of
 from biotrail.converters.events.tables import I64, U64
 from biotrail.converters.outputs.perfetto import loops
 from biotrail.converters.outputs.perfetto.columns import Slices, firsts
@@ -173,7 +174,7 @@ class SliceWriter:
         gets its END by `finish`. Raises OutputError where writing fails.
         """
         stream = np.zeros(len(slices), dtype=np.int64)
-        groups = np.unique(np.concatenate([slices.group, in_flight.group]))
+        groups = names_of(np.concatenate([slices.group, in_flight.group]))
         pooled = [dev for category, dev in self._pools if category == slices.category]
         for dev in sorted({*groups.tolist(), *pooled}):
             rows = np.flatnonzero(slices.group == dev)
@@ -233,7 +234,11 @@ class SliceWriter:
             for here, values in (c.present() for c in slices.columns if c.interned)
         ]
         used = np.flatnonzero(np.bincount(stream))
-        stages = [] if slices.stages is None else np.unique(slices.stages.name).tolist()
+        stages = (
+            []
+            if slices.stages is None
+            else np.flatnonzero(np.bincount(slices.stages.name)).tolist()
+        )
         self._streams.use(slices.category, [c.iid for c in slices.columns], stages)
         self._file.packets(self._tree.announcements())
         callstacks = [] if slices.callstack is None else [(stream, slices.callstack)]
