@@ -14,9 +14,7 @@ from biotrail.converters.calls.behalf import set_whom
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.files import attach_files
-from biotrail.converters.events.loss import mark_lost, mark_unended
-from biotrail.converters.events.path import attach_path
-from biotrail.converters.events.running_calls import RunningCalls
+from biotrail.converters.events.path import RunningCalls, attach_path
 from biotrail.converters.events.stacks import StackNames, attach_stacks
 from biotrail.converters.events.tables import SETTLE_NS, Lifecycles
 from biotrail.converters.events.tasks import TaskNames
@@ -32,7 +30,7 @@ from biotrail.converters.lifecycles.cutting import (
     events_within,
     outside,
 )
-from biotrail.converters.lifecycles.losses import Losses
+from biotrail.converters.lifecycles.losses import Losses, mark_lost, mark_unended
 from biotrail.converters.lifecycles.own_io import (
     OwnEventFilter,
     has_own,
@@ -416,16 +414,12 @@ class Trace:
         return events
 
     def _add_names(self, events: Events) -> None:
-        """Add the thread and file names among the events."""
         self._apply_notes()  # `mounts` notes come before the files on these mounts
         self.tasks.add_records(events)
         self.context.files.add_records(events)
 
     def _apply_notes(self) -> None:
-        """Apply the notes that the reader has met since the last call.
-
-        `stacks` goes to `stacks`; all go to the context, which ignores those of other names.
-        """
+        """Apply the notes that the reader has met since the last call."""
         notes = self.reader.notes[self._notes :]  # a live log's reader may add more meanwhile
         self._notes += len(notes)
         for name, payload in notes:

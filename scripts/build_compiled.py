@@ -51,9 +51,7 @@ COMPILED = (
     "biotrail.converters.inputs.perf.walk_loops",
     "biotrail.converters.inputs.ftrace.line_loops",
     "biotrail.converters.inputs.perfetto.wire_loops",
-    "biotrail.converters.outputs.perfetto.slices.stage_loops",
-    "biotrail.converters.outputs.perfetto.tracks.lane_loops",
-    "biotrail.converters.outputs.perfetto.writing.packet_loops",
+    "biotrail.converters.outputs.perfetto.loops",
     "biotrail.converters.match.compiled",
     "biotrail.recorder.log.column_loops",
 )

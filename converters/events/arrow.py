@@ -86,10 +86,7 @@ def _columns() -> dict[str, Column]:
 
 
 def _column(field: Field) -> Column:
-    """Return the Column of a field of the schema, with `offsets` still empty.
-
-    Arrow types: binary for characters, a list for an array field, else the field's number type.
-    """
+    """Return the Column of a field of the schema, with `offsets` still empty."""
     dtype = np.dtype(field.dtype)
     kind = pa.binary() if dtype.kind == "S" else pa.from_numpy_dtype(dtype)
     if field.count > 1:
@@ -112,7 +109,6 @@ def _numbers(values: NDArray[Any]) -> pa.Array:
 
 
 def _texts(values: Sequence[bytes], kind: pa.DataType) -> pa.Array:
-    """Return an array of strings or binary values (`kind`)."""
     places = np.cumsum([0, *map(len, values)], dtype=np.int32)
     buffers = [None, pa.py_buffer(places), pa.py_buffer(b"".join(values))]
     return pa.Array.from_buffers(kind, len(values), buffers)
@@ -308,13 +304,7 @@ def _values(column: Any) -> NDArray[Any]:
 
 
 def _put(words: U64, column: Column, offset: int, cells: Any) -> None:
-    """Write one field of some records into `words`, from the field's Arrow column.
-
-    words: uint64 (RAW_WORDS, n), the records, one column of it each; changed in place. offset: of
-    the field in the record (bytes). cells: the field's values, a ChunkedArray in the records'
-    order; texts longer than the field are cut. Raises ValueError: nulls, or lists of another length
-    than the field's.
-    """
+    """Write one field of some records into `words`, from the field's Arrow column."""
     if cells.null_count:
         raise ValueError(f"{column.name} is null in rows whose kind has this field")
     word, rest = offset // 8, offset % 8

@@ -136,10 +136,7 @@ def _since_zero(times: I64) -> I64:
 
 
 def _order(times: I64, bounds: I64) -> I64:
-    """Return the records' order by (time, segment), as indices.
-
-    times: ns, of the segments' records, joined. bounds: where each segment begins, and the end.
-    """
+    """Return the records' order by (time, segment), as indices."""
     runs = zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
     if not all(loops.is_sorted(times[first:last]) for first, last in runs):
         return np.argsort(times, kind="stable")  # a damaged or foreign log
@@ -149,11 +146,7 @@ def _order(times: I64, bounds: I64) -> I64:
 
 
 def _gather(words: I64, found: I64, order: I64, cpus: U16, times: I64) -> Events:
-    """Return the records that begin at the words `found` as Events, in `order`; `number` is 0.
-
-    words: of all segments, then RAW_WORDS words more. cpus, times (ns): per record. `raw` has in
-    its words past a short record what follows it in the ring.
-    """
+    """Return the records that begin at the words `found` as Events, in `order`; `number` is 0."""
     raw = np.empty((RAW_WORDS, len(order)), np.int64)
     cpu, ts = np.empty(len(order), np.uint16), np.empty(len(order), np.int64)
     loops.gather(words, found, order, cpus, times, raw, cpu, ts)

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from biotrail.converters.events.array_steps import disordered
 from biotrail.converters.events.path_column import PathColumn
-from biotrail.converters.events.sorting import disordered
 from biotrail.converters.events.tables import (
     I32,
     I64,
@@ -120,7 +120,6 @@ class Events:
 
     @cached_property
     def _present(self) -> frozenset[int]:
-        """The kinds that occur."""
         return frozenset(np.flatnonzero(np.bincount(self.kind, minlength=1)).tolist())
 
     @cached_property
@@ -258,7 +257,6 @@ class Events:
         return whole
 
     def _join_named(self, parts: Sequence["Events"]) -> None:
-        """Set `stack`, `file` and `path` to those of the parts, one after the other."""
         self.stack = _joined([p.stack for p in parts], parts, np.int64(-1))
         self.file = _joined([p.file for p in parts], parts, np.int32(-1))
         self.path = PathColumn.joined([p.path for p in parts], [len(p) for p in parts])
@@ -290,7 +288,6 @@ class Events:
 
     @property
     def _has_more(self) -> bool:
-        """Whether there is any column beside the records."""
         beside = (self.stack, self.file, self.path)
         return any(column is not None for column in beside)
 
@@ -330,11 +327,7 @@ def _spacious(parts: Sequence[Events], room: int) -> Events:
 def _joined(
     columns: Sequence[NDArray[Any] | None], parts: Sequence[Events], absent: Any
 ) -> NDArray[Any] | None:
-    """Return the parts' columns, concatenated, with `absent` for each row of a part without one.
-
-    None if all columns are None. columns: one per part, or None. absent: a numpy scalar of the
-    column's dtype.
-    """
+    """Return the parts' columns, concatenated, with `absent` for each row of a part without one."""
     if all(column is None for column in columns):
         return None
     return np.concatenate(

@@ -5,17 +5,79 @@ A file is identified by inode number, inode generation and file system. Its path
 was recorded: FILE_NAME records are written again when I/O finds it renamed.
 """
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
+from fnmatch import translate
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from biotrail.converters.events.events import Events
-from biotrail.converters.events.labels import DELETED, Labels
-from biotrail.converters.events.overlays import path_in_container
 from biotrail.converters.events.queued import queued_of
 from biotrail.converters.events.tables import I32, I64, U32, U64, Bool
 from biotrail.recorder.schema.records import FILE_NAME_CUT, FILE_NAME_DELETED, FILE_NAME_LAST, Kind
+
+# Names that people have for files, by patterns of their paths.
+
+DELETED = " (deleted)"
+"""What stands behind the path of a file that had no name any more."""
+_GLOB = re.compile(r"[*?\[]")
+
+
+class Labels:
+    """Labels by pattern; a path has that of the first pattern that is it, else that fits it.
+
+    A pattern that does not begin with `/` or `*` is of the end of a path, from a `/` on.
+    """
+
+    def __init__(self, pairs: Iterable[tuple[str, str]]) -> None:
+        """pairs: (pattern, label)."""
+        self._paths: dict[str, str] = {}
+        self._globs: list[tuple[re.Pattern[str], str]] = []
+        for pattern, label in pairs:
+            if not _GLOB.search(pattern):
+                self._paths.setdefault(pattern, label)
+                continue
+            whole = pattern if pattern[0] in "/*" else f"*/{pattern}"
+            self._globs.append((re.compile(translate(whole)), label))
+        self.of = cache(self._of)
+
+    def _of(self, path: str) -> str | None:
+        """Return the label of a path; None: it has none."""
+        path = path.removesuffix(DELETED)
+        if (found := self._paths.get(path)) is not None:
+            return found
+        end = path
+        while end:
+            _, _, end = end.partition("/")
+            if (found := self._paths.get(end)) is not None:
+                return found
+        return next((label for glob, label in self._globs if glob.match(path)), None)
+
+
+# Where a container sees a file of its root, which is an overlay, by the file's path on the host.
+#
+# The path alone tells it, so it does for logs of any age:
+#
+# | whose | layers lie in |
+# |---|---|
+# | Docker (overlay2) | `…/overlay2/ID/diff/` |
+# | Podman, CRI-O (containers/storage) | `…/overlay/ID/diff/` |
+# | containerd (of Docker, k3s) | `…/io.containerd.snapshotter.v1.overlayfs/snapshots/N/fs/` |
+
+_LAYER = re.compile(
+    r"[^:]*?/(?:overlay2?/(?:[0-9a-f]{64}(?:-init)?|[0-9a-z]{25})/diff"
+    r"|io\.containerd\.snapshotter\.v1\.overlayfs/snapshots/\d+/fs)(/.*)",
+    re.DOTALL,
+)
+
+
+def path_in_container(path: str) -> str | None:
+    """Return the path that containers with this layer see; None: it is in no layer."""
+    found = _LAYER.fullmatch(path)
+    return found[1] if found else None
+
 
 NO_FILE = -1
 """Value in place of a file's row: the bio has no known file."""
@@ -164,13 +226,7 @@ class FileNames:
                 parts = []
 
     def _add_path(self, parts: list[np.void]) -> None:
-        """Store in `_names` the path of one file from its FILE_NAME records, innermost name first.
-
-        Does nothing if names were foreseen, the file has this path already, or the first record is
-        not the beginning of one. The pieces of a name are joined; bytes that are not UTF-8 are
-        replaced. The last record's flags say whether the path is cut or deleted; the mount is the
-        one known at this time, or None.
-        """
+        """Store the path of one file from its FILE_NAME records, innermost name first."""
         first, last = parts[0], parts[-1]
         if self._foreseen or first["level"] or first["piece"]:
             return
@@ -269,7 +325,6 @@ class FileNames:
         return File(path, inode, dev, False, True, before, label)
 
     def _path(self, dev: int, names: _Names) -> str:
-        """Return a recorded path as of `__getitem__`. dev: s_dev of the file system."""
         where = self._device_name(dev)
         mount = names.mount or self._mount(dev, names.inside)
         path = f"{where}:…{names.inside}" if names.cut else f"{where}:{names.inside}"

@@ -15,9 +15,97 @@ from biotrail.converters.events.drivers import join_steps
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.path_column import PATH, REQUEST, PathColumn, unknown
 from biotrail.converters.events.queued import queued_of
-from biotrail.converters.events.running_calls import RunningCalls
 from biotrail.converters.events.tables import I32, I64, NEVER
-from biotrail.recorder.schema.records import TIMESTAMP_BITS, Kind
+from biotrail.recorder.log.names import NO_CPU
+from biotrail.recorder.schema.records import CALL_REPEAT_NS, Q_TURN_SHIFT, TIMESTAMP_BITS, Kind
+
+# Calls that queue several bios: their one CALL record, joined to the Q of all of them.
+
+_KNOWN = np.dtype([("tid", "<i8"), ("turn", "u1"), ("time", "<i8"), ("row", "<i8")])
+"""A CALL that bios may refer to. row: in `events`; -1: it came in an earlier window."""
+_ROW_BITS = 32
+
+
+class RunningCalls:
+    """The newest CALL record of each thread, while later bios may refer to it.
+
+    Such a bio's Q has the CALL's turn, so that a CALL which is not in the log is noticed. As turns
+    come again, no Q is joined to a CALL from before a damaged part of the log either.
+    """
+
+    def __init__(self) -> None:
+        self._known = np.empty(0, _KNOWN)
+        self._values: NDArray[np.void] | None = None
+
+    def __bool__(self) -> bool:
+        """Return whether any bio that comes may refer to a call."""
+        return bool(len(self._known))
+
+    def join(
+        self,
+        events: Events,
+        rows: I64,
+        queued: I64,
+        values: NDArray[np.void],
+        path: PathColumn,
+        damaged: Sequence[Mapping[str, int]],
+    ) -> None:
+        """Write the call of Qs that refer to a CALL record to their row of `path`.
+
+        rows: of CALL records in `events` (n,); queued: of the Q that each follows, -1: not there;
+        values: fields of PATH that each says. A Q whose CALL is not found keeps its row. damaged:
+        windows of time that could not be read, as a log's reader has them. `events` come in the
+        log's order, window by window.
+        """
+        known, values = self._with_fresh(events, rows, queued, values)
+        if not len(known):
+            return
+        queues = events.rows(Kind.Q)
+        turn = events.field(Kind.Q, "flags", queues) >> Q_TURN_SHIFT
+        queues, turn = queues[turn > 0], turn[turn > 0]
+        tid = events.field(Kind.Q, "tid", queues).astype(np.int64)
+        place = np.searchsorted(_place(known["tid"], known["row"]), _place(tid, queues)) - 1
+        before, time = known[place], events.ts[queues]
+        found = (place >= 0) & (before["tid"] == tid) & (before["turn"] == turn)
+        found &= time - before["time"] < CALL_REPEAT_NS
+        for window in damaged:
+            found &= (before["time"] > window["end"]) | (time < window["start"])
+        for name in values.dtype.names or ():
+            path.rows[name][path.at[queues[found]]] = values[name][place[found]]
+        last = np.append(known["tid"][1:] != known["tid"][:-1], True)
+        last &= known["time"] > (int(events.ts[-1]) if len(events) else 0) - CALL_REPEAT_NS
+        self._known, self._values = known[last], values[last]
+        self._known["row"] = -1
+
+    def _with_fresh(
+        self, events: Events, rows: I64, queued: I64, values: NDArray[np.void]
+    ) -> tuple[NDArray[np.void], NDArray[np.void]]:
+        """Return (calls, their values): earlier ones and the window's, by thread and row.
+
+        At the beginning of a file the CALLs of calls that go on are repeated, with the thread as
+        `bio`. Any other CALL without its Q is left out.
+        """
+        turn, repeated = events.field(Kind.CALL, "turn", rows), events.cpu[rows] == NO_CPU
+        fresh = (turn > 0) & ((queued >= 0) | repeated)
+        rows, queued, turn, repeated = rows[fresh], queued[fresh], turn[fresh], repeated[fresh]
+        known = np.empty(len(rows), _KNOWN)
+        thread = events.field(Kind.CALL, "bio", rows).astype(np.int64)
+        own = np.flatnonzero(~repeated)
+        thread[own] = events.field(Kind.Q, "tid", queued[own])
+        known["tid"], known["turn"] = thread, turn
+        known["time"], known["row"] = events.ts[rows], rows
+        values = values[fresh]
+        if self._values is not None:
+            known = np.concatenate([self._known, known])
+            values = np.concatenate([self._values, values])
+        order = np.argsort(_place(known["tid"], known["row"]))
+        return known[order], values[order]
+
+
+def _place(tid: I64, row: I64) -> I64:
+    """Return numbers (n,) that sort by thread, then by row."""
+    return tid << _ROW_BITS | (row + 1)
+
 
 ROWS = (Kind.RETURN, Kind.WAIT, Kind.COMMIT, Kind.RING_COMPLETE)
 """Kinds of records that are rows of the path's tables."""
@@ -107,10 +195,7 @@ def _join_calls(
 
 
 def _join_dirtied(events: Events, rows: I64, path: PathColumn) -> None:
-    """Write dirtied, tid, pid, comm, cgroup of the DIRTIED records at `rows` to their Q's row.
-
-    Records whose Q is not in `events` are ignored.
-    """
+    """Write dirtied, tid, pid, comm, cgroup of the DIRTIED records at `rows` to their Q's row."""
     queued = queued_of(events, rows)
     rows, queued = rows[queued >= 0], queued[queued >= 0]
     records = events.fields(Kind.DIRTIED, rows)
@@ -122,10 +207,7 @@ def _join_dirtied(events: Events, rows: I64, path: PathColumn) -> None:
 
 
 def _join_held(events: Events, rows: I64, path: PathColumn) -> None:
-    """Write limit, bps, iops and limits of the HELD records at `rows` to their Q's row, and `held`.
-
-    Records whose Q is not in `events` are ignored.
-    """
+    """Write limit, bps, iops, limits and `held` of the HELD records at `rows` to their Q's row."""
     queued = queued_of(events, rows)
     rows, queued = rows[queued >= 0], queued[queued >= 0]
     records = events.fields(Kind.HELD, rows)
@@ -138,20 +220,14 @@ def _join_held(events: Events, rows: I64, path: PathColumn) -> None:
 def _join_field(
     events: Events, rows: I64, kind: Kind, name: str, column: NDArray[np.void], at: I32
 ) -> None:
-    """Write a field of records of this kind, at `rows`, to their Q's row of a column of PATH.
-
-    at: per event, its row of `column`. Records whose Q is not in `events` are ignored.
-    """
+    """Write a field of records of this kind, at `rows`, to their Q's row of a column of PATH."""
     queued = queued_of(events, rows)
     rows, queued = rows[queued >= 0], queued[queued >= 0]
     column[at[queued]] = events.field(kind, name, rows)
 
 
 def _join_submissions(events: Events, rows: I64, path: PathColumn) -> None:
-    """Write all fields of REQUEST of the SUBMISSION records at `rows` to their Q's `request`.
-
-    Records whose Q is not in `events` are ignored.
-    """
+    """Write all fields of REQUEST of the SUBMISSION records at `rows` to their Q's `request`."""
     queued = queued_of(events, rows)
     rows, queued = rows[queued >= 0], queued[queued >= 0]
     records = events.fields(Kind.SUBMISSION, rows)
@@ -160,11 +236,7 @@ def _join_submissions(events: Events, rows: I64, path: PathColumn) -> None:
 
 
 def _join_interrupts(events: Events, rows: I64, path: PathColumn) -> None:
-    """Write context, irq, hard, raised and soft of INTERRUPT records to their C's row of `path`.
-
-    rows: of these records in `events`, whose times before the C (ns ago) become absolute; 2^32 - 1
-    becomes NEVER. Records whose C is not in `events` are ignored.
-    """
+    """Write context, irq, hard, raised and soft of INTERRUPT records to their C's row of `path`."""
     completed = completion_of(events, rows)
     rows, completed = rows[completed >= 0], completed[completed >= 0]
     records = events.fields(Kind.INTERRUPT, rows)

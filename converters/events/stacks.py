@@ -132,7 +132,6 @@ _REFUSED = {
 
 
 def _unpacked(pair: int) -> tuple[int, int]:
-    """Split kernel << 32 | user into both signed ids."""
     low = pair & ((1 << _ID_BITS) - 1)
     return pair >> _ID_BITS, low - (1 << _ID_BITS) if low >> (_ID_BITS - 1) else low
 

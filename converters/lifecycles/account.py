@@ -237,11 +237,9 @@ class Account:
                 del self.events[letter, Reason.USED]
 
     def _add(self, where: tuple[str, Reason], count: int) -> None:
-        """Add events by (letter, reason)."""
         self.events[where] = self.events.get(where, 0) + count
 
     def _widen(self, first: int, last: int) -> None:
-        """Widen `first_ns` and `last_ns` to events at these times (ns)."""
         self.first_ns = first if self.first_ns < 0 else min(self.first_ns, first)
         self.last_ns = max(self.last_ns, last)
 

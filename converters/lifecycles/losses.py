@@ -1,12 +1,111 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a log's reader says is missing, as tables of loss windows."""
+"""Loss windows of a log, and the bios and requests in flight while records were lost."""
 
+from collections.abc import Iterable
 from typing import Any, TypeVar
 
-from biotrail.converters.events.loss import loss_windows, no_loss
-from biotrail.converters.events.tables import LossWindows
+import numpy as np
+
+from biotrail.converters.events.tables import (
+    FAR,
+    I64,
+    NEVER,
+    Bios,
+    Bool,
+    Certainty,
+    LossWindows,
+    Requests,
+)
 from biotrail.converters.inputs.log import Source
 from biotrail.converters.lifecycles.cutting import Span, losses_within
+from biotrail.recorder.schema.records import RECORDS
+
+_MAX_NS = 1 << 62
+_OF_PATH = tuple(int(record.kind) for record in RECORDS if record.part)
+
+
+def loss_windows(
+    losses: Iterable[dict[str, Any]], damaged: Iterable[dict[str, Any]]
+) -> LossWindows:
+    """Return one row per counted loss and per unreadable chunk, sorted by start.
+
+    losses: dicts with start, end (ns) and, where known, cpu, kind and count; else these are -1, 0
+    and -1. damaged: dicts with start and end (ns, cut down to 2^62), whose rows have cpu -1, kind
+    0, count -1. Windows that overlap stay separate rows.
+    """
+    rows = [
+        (w["start"], w["end"], w.get("cpu", -1), w.get("kind", 0), w.get("count", -1))
+        for w in losses
+    ]
+    # A damaged frame header can hold any 64 bits as times.
+    rows += [(min(w["start"], _MAX_NS), min(w["end"], _MAX_NS), -1, 0, -1) for w in damaged]
+    table = np.array(sorted(rows), dtype=np.int64).reshape(len(rows), 5)
+    return LossWindows(
+        start=table[:, 0],
+        end=table[:, 1],
+        cpu=table[:, 2].astype(np.int32),
+        kind=table[:, 3].astype(np.uint8),
+        count=table[:, 4],
+    )
+
+
+def no_loss() -> LossWindows:
+    """Return an empty table."""
+    return loss_windows([], [])
+
+
+def mark_lost(table: Bios | Requests, begin: I64, loss: LossWindows) -> None:
+    """Set `table.certainty` to LOST in rows that were in flight during a loss window.
+
+    Rows that are INCOMPLETE stay so. Losses of the path's own records (calls, waits, interrupts, …)
+    do not count: no lifecycle depends on these. begin: per row, when it began (ns); NEVER counts as
+    before all loss. In flight is from `begin` to the completion, both included; of an absorbed
+    request to that of the request that it was merged into, if that is in the table (the next one
+    only, no further). Without a completion it lasts to the end of time.
+    """
+    loss = loss.take(~np.isin(loss.kind, _OF_PATH))
+    if not len(loss) or not len(table):
+        return
+    doubted = table.certainty <= Certainty.AMBIGUOUS
+    end = _ends_of_takers(table) if isinstance(table, Requests) else table.complete
+    table.certainty[doubted & _touched(begin, end, loss)] = Certainty.LOST
+
+
+def mark_unended(table: Bios | Requests, *, by_intervals: bool) -> None:
+    """Set `table.gone` to FAR in rows whose end was not recorded, where it is not known by when.
+
+    table: rows that are over. With the kernel's pointers a row that is not LOST is in flight when
+    the log ends. by_intervals: without them nothing tells that from a completion that was lost.
+    """
+    unended = (table.complete == NEVER) & (table.gone == NEVER)
+    if isinstance(table, Requests):
+        unended &= table.absorbed_by == NEVER
+    table.gone[unended & (by_intervals | (table.certainty == Certainty.LOST))] = FAR
+
+
+def _ends_of_takers(requests: Requests) -> I64:
+    """Return per request its completion (ns), of a merged one that of the absorbing request.
+
+    An absorbed request keeps its own if the absorbing one is not in the table. Only one merge is
+    followed: where the absorbing request was merged in turn, and wherever no completion is
+    recorded, it is NEVER. requests: at least one, in any order.
+    """
+    order = np.argsort(requests.number)
+    at = np.searchsorted(requests.number[order], requests.absorbed_by)
+    taker = order[np.minimum(at, len(order) - 1)]
+    found = requests.number[taker] == requests.absorbed_by
+    return np.where(found, requests.complete[taker], requests.complete)
+
+
+def _touched(begin: I64, complete: I64, loss: LossWindows) -> Bool:
+    """Return per row whether the time from `begin` to `complete` (ns) overlaps any loss window."""
+    end = np.where(complete == NEVER, np.iinfo(np.int64).max, complete)
+    order = np.argsort(loss.start)
+    start = loss.start[order]
+    latest = np.maximum.accumulate(loss.end[order])
+    before = np.searchsorted(start, end, side="right")
+    return (before > 0) & (latest[np.maximum(before - 1, 0)] >= begin)
+
 
 Window = TypeVar("Window", bound=dict[str, Any])
 

@@ -120,5 +120,4 @@ class OwnEventFilter:
 
 
 def _stages_without(stages: Stages, owners: I64) -> Stages:
-    """Return the stages of all owners but these (numbers)."""
     return stages.take(~np.isin(stages.owner, owners))

@@ -223,7 +223,7 @@ class MatchingBuilder:
         if fresh.path is None and self._kept.path is None and not len(fresh.rows(*ROWS)):
             return None
         from biotrail.converters.lifecycles import path as of_path
-        from biotrail.converters.lifecycles.submissions import bio_requests
+        from biotrail.converters.lifecycles.path import bio_requests
 
         path = of_path.rows_of_path(fresh, self._tasks) or of_path.no_tables(self._tasks)
         asked = [_asked(rows), _asked(still)]

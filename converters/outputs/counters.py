@@ -106,10 +106,11 @@ class Level:
 
         Both stay sorted by time, at one time steps of +1 before those of -1.
         """
-        times = np.concatenate([self._times, up, down])
-        steps = np.concatenate([self._steps, np.ones_like(up), -np.ones_like(down)])
-        order = np.lexsort((-steps, times))
-        self._times, self._steps = times[order], steps[order]
+        rises = self._steps > 0
+        times = np.concatenate([self._times[rises], up, self._times[~rises], down])
+        order = np.argsort(times, kind="stable")
+        risen = np.count_nonzero(rises) + len(up)
+        self._times, self._steps = times[order], np.where(order < risen, 1, -1)
 
     def _pop(self, before: int) -> Samples:
         """Remove the steps in bins below `before` from `_times` and `_steps`; return their samples.

@@ -34,8 +34,7 @@ from biotrail.converters.events.tables import (
     Tasks,
 )
 from biotrail.converters.events.tasks import TaskNames
-from biotrail.converters.lifecycles.path import no_tables
-from biotrail.converters.lifecycles.submissions import no_submissions
+from biotrail.converters.lifecycles.path import no_submissions, no_tables
 from biotrail.recorder.schema.syscalls import REAPING_CALLS, numbers
 
 if TYPE_CHECKING:

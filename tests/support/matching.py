@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from biotrail.converters.events.loss import mark_lost, mark_unended
 from biotrail.converters.events.tables import STAGE_NAMES, Bios, Edges, Requests, Stage, Stages
+from biotrail.converters.lifecycles.losses import mark_lost, mark_unended
 from biotrail.converters.match import rules
 from biotrail.converters.match.tables import Matcher
 from biotrail.converters.pipeline import Trace

@@ -20,9 +20,9 @@ from biotrail.converters.inputs.perfetto.packets import plain
 from biotrail.converters.inputs.perfetto.source import PerfettoSource
 from biotrail.converters.inputs.perfetto.survey import Survey, survey
 from biotrail.converters.inputs.unpacking import Allowance
-from biotrail.converters.outputs.perfetto.packets.metadata import Facts
+from biotrail.converters.outputs.perfetto.metadata import Facts
+from biotrail.converters.outputs.perfetto.place import Ids, Place
 from biotrail.converters.outputs.perfetto.summary import PerfettoSummary
-from biotrail.converters.outputs.perfetto.tracks.place import Ids, Place
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.errors import ConversionError, LogFormatError, OutputError
 from biotrail.recorder.schema.strings import characters

@@ -21,8 +21,8 @@ from biotrail.converters.analysis.guests.figures import figures
 from biotrail.converters.analysis.guests.guest import Guest
 from biotrail.converters.clocks.alignment import Alignment, Clocks, choose_reference
 from biotrail.converters.clocks.by_requests import ByRequests
+from biotrail.converters.outputs.perfetto.place import Arrows, Crossing
 from biotrail.converters.outputs.perfetto.summary import PerfettoSummary
-from biotrail.converters.outputs.perfetto.tracks.place import Arrows, Crossing
 from biotrail.recorder.output import output
 from biotrail.recorder.schema.strings import characters
 from biotrail.text import tallies, units
@@ -149,7 +149,7 @@ def _write(logs: Sequence[Aligned], out: BinaryIO, drawing: Drawing) -> Perfetto
     Returns the sums of their summaries, with the view of the slowest I/O of all.
     """
     from biotrail.converters.outputs.perfetto import convert as perfetto
-    from biotrail.converters.outputs.perfetto.tracks.place import Named, places
+    from biotrail.converters.outputs.perfetto.place import Named, places
 
     named = []
     for log in logs:

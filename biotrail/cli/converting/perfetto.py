@@ -17,8 +17,7 @@ from biotrail.converters.analysis.blame.timeline import Timeline
 from biotrail.converters.events.tables import Lifecycles
 from biotrail.converters.inputs.log import Indexed
 from biotrail.converters.outputs.perfetto.names import Detail, Options
-from biotrail.converters.outputs.perfetto.sizes import expected
-from biotrail.converters.outputs.perfetto.summary import LARGE, PerfettoSummary, View
+from biotrail.converters.outputs.perfetto.summary import LARGE, PerfettoSummary, View, expected
 from biotrail.converters.pipeline import Trace
 from biotrail.converters.sites.tables import Following
 from biotrail.recorder.output import output

@@ -12,7 +12,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from biotrail.cli.options.gathering import Decorator, added, gathered, option
-from biotrail.converters.events.labels import Labels
+from biotrail.converters.events.files import Labels
 from biotrail.converters.inputs.beginning import is_pipe, open_pipe
 from biotrail.converters.inputs.log import Source
 from biotrail.converters.inputs.opening import open_source

@@ -205,7 +205,7 @@ def labels_of(found: Sequence[Recording]) -> list[str]:
     They are added where hosts, or hosts and boots, are equal. Labels are the same as in traces
     of `biotrail convert` (docs/hosts.md).
     """
-    from biotrail.converters.outputs.perfetto.tracks.place import Named, places
+    from biotrail.converters.outputs.perfetto.place import Named, places
 
     named = []
     for one in found:

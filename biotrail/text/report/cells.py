@@ -9,7 +9,7 @@ from rich.table import Table
 
 from biotrail.converters.analysis.figures import Summary
 from biotrail.converters.analysis.report.tree import CallReport, DeviceReport, GroupReport, Report
-from biotrail.converters.events.titles import called
+from biotrail.converters.events.context import called
 from biotrail.converters.lifecycles.operations import CLEARED
 from biotrail.text import tallies, units
 from biotrail.text.columns import Column, table

@@ -14,7 +14,7 @@ from biotrail.converters.analysis.figures import Summary
 from biotrail.converters.analysis.report.tails import Tail
 from biotrail.converters.analysis.report.tree import OperationReport, Report
 from biotrail.converters.calls.reason_rules import WAIT_REASON_NAMES, WaitReason
-from biotrail.converters.events.titles import called
+from biotrail.converters.events.context import called
 from biotrail.text import tallies, units
 from biotrail.text.report.cells import RECORDER_SHARE, process_words
 from biotrail.text.report.verdict_waits import (

@@ -17,7 +17,7 @@ from biotrail.converters.analysis.report.tree import (
 )
 from biotrail.converters.calls.names import WAIT_ONLY
 from biotrail.converters.calls.reason_rules import WAIT_REASON_NAMES, WaitReason
-from biotrail.converters.events.titles import called
+from biotrail.converters.events.context import called
 from biotrail.text import units
 
 # Parts of an I/O's way through the block layer: their time in a report, their words.

@@ -13,8 +13,7 @@ from biotrail.converters.analysis.slow.calls import (
 )
 from biotrail.converters.analysis.slow.io_details import IO
 from biotrail.converters.calls.names import MOVES_BYTES, WAIT_ONLY
-from biotrail.converters.events.context import Context
-from biotrail.converters.events.titles import called
+from biotrail.converters.events.context import Context, called
 from biotrail.converters.pipeline import Trace
 from biotrail.text import tallies, units
 from biotrail.text.printing import Styled, styled

@@ -9,9 +9,8 @@ from biotrail.converters.analysis.guests.disk_requests import Side
 from biotrail.converters.analysis.slow.io_details import IO, HeldBack, RequestFacts, Span
 from biotrail.converters.analysis.slow.slow import Counts, Slowest, SlowIO, Step, Wanted
 from biotrail.converters.analysis.slow.surroundings import Group, Moment, Surroundings
-from biotrail.converters.events.context import Context
+from biotrail.converters.events.context import Context, called
 from biotrail.converters.events.tables import SECTOR_BYTES
-from biotrail.converters.events.titles import called
 from biotrail.converters.lifecycles.meanings import meaning
 from biotrail.converters.pipeline import Trace
 from biotrail.converters.sites.tables import Following

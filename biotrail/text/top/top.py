@@ -11,7 +11,7 @@ from biotrail.converters.analysis.blame.tree import Kind, Waited
 from biotrail.converters.analysis.figures import Summary
 from biotrail.converters.analysis.live.tree import Snapshot, Stretch
 from biotrail.converters.analysis.report.tree import CallReport, GroupReport, OperationReport
-from biotrail.converters.events.titles import called
+from biotrail.converters.events.context import called
 from biotrail.text import units
 from biotrail.text.blame import FILTERED, KINDS, share
 from biotrail.text.columns import Column, block, table, with_more, without_repeats

@@ -61,7 +61,6 @@ def stage_column(stage: Stage) -> str:
 
 
 def _stage(stage: Stage) -> Column:
-    """Return a stage's column."""
     name = STAGE_NAMES[stage]
     return Column(stage_column(stage), pa.int64(), "ns", f"time in the stage {name}; null: none")
 

@@ -90,11 +90,7 @@ def held_columns(window: Lifecycles, context: Context) -> dict[str, pa.Array]:
 
 
 def _path_columns(paths: BioPaths, context: Context) -> dict[str, pa.Array]:
-    """Return the columns PATH_NAMES with a value per row of `paths`, by name.
-
-    Null: the call, its entry or argument is not known, or the dirtying is not. A page fault is a
-    call; a cgroup without a name is `id N`. context: of the log, for names.
-    """
+    """Return the columns PATH_NAMES with a value per row of `paths`, by name."""
     machine, cgroups = context.machine, context.cgroups
     number = paths.call.astype(np.int64)
     coded = np.where(number == NO_CALL, -1, (number + 1) * 2 + paths.foreign)
@@ -205,7 +201,6 @@ def bios_table(window: Lifecycles, context: Context) -> pa.Table:
 
 
 def _cgroup_names(bios: Bios, context: Context) -> dict[str, pa.Array]:
-    """Return the columns that say what each bio's cgroup is, by name (cgroup_names.FIELDS)."""
     found, codes = np.unique(bios.cgroup, return_inverse=True)
     names = [context.cgroup_names.name(int(one)) for one in found]
     return {
@@ -244,7 +239,6 @@ def thread_columns(table: Bios | Calls | Waits | Submissions, tasks: Tasks) -> d
 
 
 def _whom_columns(bios: Bios, tasks: Tasks) -> dict[str, pa.Array]:
-    """Return the columns for_tid, for_pid and for_comm, by name; null where `whom` is -1."""
     tids = np.append(tasks.tid, np.uint32(0))[bios.whom]
     pids = np.append(tasks.tgid, np.uint32(0))[bios.whom]
     nobody = bios.whom < 0
@@ -256,7 +250,6 @@ def _whom_columns(bios: Bios, tasks: Tasks) -> dict[str, pa.Array]:
 
 
 def _path(context: Context, row: int) -> str | None:
-    """Return the path of a row in `Context.files`; None for -1 and a block device's own pages."""
     return None if row < 0 or context.files[row].device else context.files[row].path
 
 
@@ -282,14 +275,7 @@ def requests_table(window: Lifecycles, context: Context) -> pa.Table:
 
 
 def _common(table: Bios | Requests, stages: Stages, context: Context, begin: I64) -> dict[str, Any]:
-    """Return the columns that bios and requests share and that are not their attributes, by name.
-
-    begin: per row, the time (ns) from which latency counts, NEVER unknown. stages: those of the
-    table's rows, which must be sorted by number. Latency is complete - begin, at least 0; null if
-    one of them is not known. Where it is in doubt it is in `doubtful_ns`, and `latency_ns` and the
-    stages are null. The sector is null for 2^64-1. An empty I/O with REQ_PREFLUSH has op
-    "flush".
-    """
+    """Return the columns, by name, that bios and requests share and that are not attributes."""
     ended = (begin != NEVER) & (table.complete != NEVER)
     latency = np.maximum(table.complete - begin, 0)
     return {

@@ -51,10 +51,7 @@ def check_directory(directory: Path) -> None:
 
 
 def _check_directory(directory: Path) -> None:
-    """Raise OutputError unless `directory` is empty, or does not exist and its parent does.
-
-    Raises OSError where the directory cannot be read.
-    """
+    """Raise OutputError unless `directory` is empty, or does not exist and its parent does."""
     if not directory.parent.is_dir():
         raise OutputError(f"{directory}: {directory.parent} is no directory, create it first")
     if directory.exists() and not directory.is_dir():
@@ -85,7 +82,6 @@ class _Quiet:
         self._before = self._register(ctypes.cast(self._callback, _POINTER), None)
 
     def end(self) -> None:
-        """Restore the error callback that was registered before."""
         self._register(self._before, None)
 
 

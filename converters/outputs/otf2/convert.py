@@ -67,11 +67,7 @@ class _Conversion:
     """One run: the queues and counters of all locations, and the loss markers."""
 
     def __init__(self, archive: Archive, context: Context, hold_events: int) -> None:
-        """Begin a conversion into an open archive; nothing is written yet.
-
-        context: the log's. hold_events: most events that a location's queue holds back before those
-        of operations in flight for long are written (`Queue.release`).
-        """
+        """Begin a conversion into an open archive; nothing is written yet."""
         self._archive = archive
         self._context = context
         self._hold_events = hold_events
@@ -93,16 +89,7 @@ class _Conversion:
         self.summary = Otf2Summary(archive.anchor)
 
     def add(self, window: Lifecycles) -> None:
-        """Take in a window of lifecycles; write the events that nothing can precede any more.
-
-        window: the lifecycles that ended in a stretch of the log, directly after the last window's;
-        those in its open tables come again in a later window. Bios and requests that ended without
-        a completion are cancelled at the window's end, or at the latest time of any operation if
-        that is earlier, but not before their own last time; a request merged into another at its
-        last time. Calls and pairs that ended in the window are written at once. Adds to `summary`,
-        to the loss markers and to the numbered names of threads. Raises OutputError where writing
-        fails.
-        """
+        """Take in a window of lifecycles; write the events that nothing can precede any more."""
         self.summary.bios += len(window.bios)
         self.summary.requests += len(window.requests)
         self._note_loss(window.loss)
@@ -124,13 +111,7 @@ class _Conversion:
         self._open = window.open_bios, window.open_requests
 
     def end(self) -> Otf2Summary:
-        """Write all events that are held back, and the definitions; return the summary.
-
-        Open bios and requests of the last window end as cancelled, at the latest time of any
-        operation (a request merged into another at its own last time), unless they have completed.
-        A log without any I/O or call gets an empty location per disk. Raises OutputError where
-        writing fails.
-        """
+        """Write all events that are held back, and the definitions; return the summary."""
         if self._open is not None:
             open_bios, open_requests = self._open
             self.summary.bios += len(open_bios)
@@ -153,12 +134,7 @@ class _Conversion:
         return self.summary
 
     def _queue_ended(self, layer: str, ops: Operations, until: int) -> None:
-        """Put the events of ended operations into the queue of each disk's location.
-
-        layer: BIOS or REQUESTS, which `ops` are. until: ns at which operations without a completion
-        are cancelled, unless they were merged, or seen later. Creates locations and queues that are
-        not there yet.
-        """
+        """Put the events of ended operations into the queue of each disk's location."""
         for disk in np.unique(ops.disk):
             location = self.handles.location(int(disk), layer)
             queue = self._queues.setdefault(location, Queue(self._hold_events))
@@ -169,12 +145,7 @@ class _Conversion:
         self._comms = np.concatenate([self._comms, np.array(new, dtype=np.uint32)])
 
     def _write(self, location: Location, events: EventArray) -> None:
-        """Write events of one location, and count them in `summary`; none: nothing is done.
-
-        events: in order of time, not before the location's last ones. Those of bios also go into
-        their disk's counters, whose finished samples are written; a disk's counters begin at its
-        first event. Raises OutputError where writing fails.
-        """
+        """Write events of one location, and count them in `summary`; none: nothing is done."""
         if not len(events):
             return
         summary = self.summary
@@ -190,11 +161,7 @@ class _Conversion:
             self._samples(location, self._gauges[location].update(events))
 
     def _samples(self, location: Location, values: Values) -> None:
-        """Write samples of a disk's counters to its location of counters; count them in `summary`.
-
-        location: of the disk's bios. Without samples the location is not created. Raises
-        OutputError.
-        """
+        """Write and count samples of a disk's counters, to its location of counters."""
         if len(values.time):
             place = self.handles.location(location.dev, COUNTERS)
             numbers = [self.handles.metric(place, at) for at in range(len(GAUGES))]
@@ -224,12 +191,7 @@ class _Conversion:
             self._archive.event_file(self.handles.location(disk, BIOS).number)
 
     def _note_loss(self, loss: LossWindows) -> None:
-        """Add loss windows, in which a full ring lost records, to the markers and to `summary`.
-
-        A marker in `_markers` is (start ns, duration ns, text), in the order of `loss`. Adds the
-        lost events to `summary.lost`; a window with an unknown number (-1) is counted in
-        `lost_unknown` instead.
-        """
+        """Add loss windows, in which a full ring lost records, to the markers and to `summary`."""
         for row in range(len(loss)):
             start, end, count = int(loss.start[row]), int(loss.end[row]), int(loss.count[row])
             self._markers.append((start, max(end - start, 0), _loss_text(loss, row)))
@@ -242,11 +204,7 @@ def _latest(ops: Operations) -> int:
 
 
 def _loss_text(loss: LossWindows, row: int) -> str:
-    """Return a loss window's text: `lost: 5 issue (D) events on CPU 1`.
-
-    row: of `loss`. It says `an unknown number of` for a negative count, just `events` for kind 0 or
-    a kind that is not known, and no CPU for CPU -1.
-    """
+    """Return a loss window's text: `lost: 5 issue (D) events on CPU 1`."""
     count, kind, cpu = int(loss.count[row]), int(loss.kind[row]), int(loss.cpu[row])
     known = Kind(kind) if kind in set(Kind) else None
     what = f"{BY_KIND[known].name} ({BY_KIND[known].letter}) events" if known else "events"
@@ -256,11 +214,7 @@ def _loss_text(loss: LossWindows, row: int) -> str:
 
 @contextmanager
 def _archive(directory: Path) -> Iterator[Archive]:
-    """Yield a new archive in `directory`; close it after the block.
-
-    An exception in the block or in closing removes the archive, and is raised on. Raises what
-    `Archive` does.
-    """
+    """Yield a new archive in `directory`; close it after the block."""
     archive = Archive(directory)
     try:
         yield archive

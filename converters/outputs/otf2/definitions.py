@@ -50,10 +50,7 @@ class _Definitions:
     """Writes an archive's definitions, each after those that it refers to."""
 
     def __init__(self, archive: Archive, context: Context, handles: Handles) -> None:
-        """Number the devices that `handles` refers to as nodes and files, disks before partitions.
-
-        The archive's events must have ended.
-        """
+        """Number the devices of `handles` as nodes and files, disks before partitions."""
         self._archive = archive
         self._context = context
         self._handles = handles
@@ -91,12 +88,7 @@ class _Definitions:
             self._archive.define("Attribute", attribute.number, *texts, kind)
 
     def system_tree(self) -> None:
-        """Write the system tree's nodes to the archive: host, "block devices", disks, partitions.
-
-        The host's domain is shared memory. "block devices" is below it, disks below that,
-        partitions below their disk. Each disk and partition has the number that `_nodes` gives it,
-        and `_facts` as text properties. Raises OutputError where writing fails.
-        """
+        """Write the system tree's nodes: host, "block devices", disks, partitions."""
         lib, define = self._lib, self._archive.define
         none = lib.UNDEFINED_SYSTEM_TREE_NODE
         host = self._text(self._context.host)
@@ -127,7 +119,6 @@ class _Definitions:
         return facts | ({"stacked_on": ", ".join(below)} if below else {})
 
     def _property(self, what: str, owner: int, key: str, value: str) -> None:
-        """Define one text property. what: the kind of definition; owner: number of the node."""
         union = self._lib.AttributeValue()
         union.stringRef = self._text(value)
         arguments: tuple[Any, ...] = (owner, self._text(key), self._lib.TYPE_STRING, union)
@@ -159,29 +150,20 @@ class _Definitions:
             groups.append(None)
 
     def _thread(self, location: Location, groups: list[int | str | None]) -> None:
-        """Define the location of a thread's calls, and the group of its process if it is new.
-
-        groups: as `_below_host` has them. A process is named as its main thread, or else as the
-        thread at hand.
-        """
+        """Define the location of a thread's calls, and the group of its process if it is new."""
         pid, name = self._handles.threads[location.dev]
         process = self._handles.processes.get(pid) or name
         text = f"{name or 'thread'} {location.dev}"
         self._below_host(location.number, text, pid, f"{process or 'process'} {pid}", groups)
 
     def _pairs(self, location: Location, groups: list[int | str | None]) -> None:
-        """Define a location of pairs, and the group of the pair if it is new; groups: as above."""
         place = self._handles.pairs[location.dev]
         self._below_host(location.number, place.key, place.pair, f"pairs: {place.pair}", groups)
 
     def _below_host(
         self, number: int, name: str, owner: int | str, title: str, groups: list[int | str | None]
     ) -> None:
-        """Define a location, and its group, called `title`, directly below the host if it is new.
-
-        owner: what the group is of, a process id or a pair's name. groups: per group so far, its
-        owner; None: a disk's. A new one is added here.
-        """
+        """Define a location, and its group below the host, called `title`, if it is new."""
         lib = self._lib
         if owner not in groups:
             group = (lib.LOCATION_GROUP_TYPE_PROCESS, _HOST, lib.UNDEFINED_LOCATION_GROUP)
@@ -205,7 +187,6 @@ class _Definitions:
             self._region(number, region.name, none, meaning, lib.REGION_ROLE_ARTIFICIAL)
 
     def _region(self, number: int, name: str, known: int, meaning: str, role: Any) -> None:
-        """Define a region. known: number of the name that it has in the kernel, or of ""."""
         lib = self._lib
         texts = (self._text(name), known, self._text(meaning))
         how = (role, lib.PARADIGM_NONE, lib.REGION_FLAG_NONE, lib.UNDEFINED_STRING, 0, 0)
@@ -259,11 +240,7 @@ class _Definitions:
                 self._handle(*handles[number], number)
 
     def _handle(self, layer: str, dev: int, number: int) -> None:
-        """Define one I/O handle, which is open for reading and writing from the beginning.
-
-        layer: BIOS or REQUESTS. dev: dev_t. number: the handle's. The parent of a requests' handle
-        is the bios' handle of the same device.
-        """
+        """Define one I/O handle, which is open for reading and writing from the beginning."""
         lib = self._lib
         upper = self._handles.handles[BIOS, dev]
         parent = upper if layer == REQUESTS else lib.UNDEFINED_IO_HANDLE
@@ -297,12 +274,7 @@ class _Definitions:
 
 
 def _describe(archive: Archive, context: Context, summary: "Otf2Summary") -> None:
-    """Set what the anchor file says of the archive: host, creator, counts, and properties.
-
-    The properties BIOTRAIL::… are the log's id, the kernel, the command that recorded, how many
-    events were lost, and in how many loss windows an unknown number was; those that the log does
-    not have are left out. Raises OutputError where it fails.
-    """
+    """Set what the anchor file says of the archive: host, creator, counts, and properties."""
     lib, handle, header = archive.lib, archive.handle, context.header
     unknown = f" and in {summary.lost_unknown} windows an unknown number" * (
         summary.lost_unknown > 0

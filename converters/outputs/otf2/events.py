@@ -73,11 +73,7 @@ EventArray = NDArray[np.void]
 
 
 def _event_rows(ops: Operations, time: I64, truncated: Bool, phase: Phase) -> EventArray:
-    """Return an event (n,) per operation, with the fields that all phases have; the others are 0.
-
-    ops: n operations. time: ns (n,). truncated: which events (n,) were not recorded, so that their
-    time is the nearest known. `link` is NEVER.
-    """
+    """Return an event per operation, with the fields that all phases have; others are 0."""
     events = np.zeros(len(ops), dtype=EVENT)
     events["time"] = time
     events["number"] = ops.number
@@ -90,12 +86,7 @@ def _event_rows(ops: Operations, time: I64, truncated: Bool, phase: Phase) -> Ev
 
 
 def _begin_events(ops: Operations, time: I64, blocking: Bool) -> EventArray:
-    """Return Begin events (n,), one per operation, with `time` (ns).
-
-    They have sector, parent, bytes, thread and its name. blocking: which operations (n,) complete
-    without an issue: they are flagged BLOCKING. An operation whose begin is not known is flagged
-    TRUNCATED, one of the recording itself OWN.
-    """
+    """Return Begin events (n,), one per operation, with `time` (ns)."""
     events = _event_rows(ops, time, ops.begin == NEVER, Phase.BEGIN)
     events["detail"], events["link"] = ops.sector, ops.parent
     events["bytes"] = ops.bytes
@@ -106,12 +97,7 @@ def _begin_events(ops: Operations, time: I64, blocking: Bool) -> EventArray:
 
 
 def _end_events(ops: Operations, time: I64, truncated: Bool, phase: Phase) -> EventArray:
-    """Return Complete or Cancelled events (n,), one per operation, without bytes and status.
-
-    They have the bio's request, pieces, requeues and certainty. time: ns (n,). truncated: which
-    events (n,) were not recorded. phase: COMPLETE or CANCELLED. Operations without a known issue
-    are flagged UNISSUED, those whose latency is in doubt DOUBTFUL.
-    """
+    """Return Complete or Cancelled events (n,), one per operation, without bytes and status."""
     events = _event_rows(ops, time, truncated, phase)
     events["link"] = ops.request
     events["pieces"], events["requeues"] = ops.pieces, ops.requeues
@@ -263,10 +249,7 @@ class Queue:
         return self._take(edge)
 
     def _put_issues(self, ops: Operations) -> None:
-        """Put in the Issued events of `ops`, whose Begin was written before they were issued.
-
-        Marks them as issued in `_written`. Does nothing without operations.
-        """
+        """Put in the Issued events of `ops`, whose Begin was written before they were issued."""
         if len(ops):
             self._put(_event_rows(ops, ops.issue, np.zeros(len(ops), dtype=np.bool_), Phase.ISSUED))
             self._written.remove(ops.number)
@@ -330,10 +313,7 @@ def _taken(events: EventArray, rows: I64) -> EventArray:
 
 
 def _time_order(events: EventArray) -> I64:
-    """Return the indices (n,), int64, that sort events by time.
-
-    At equal times by number, then phase; events that are equal in all three in any order.
-    """
+    """Return the indices (n,), int64, that sort events by time."""
     order = np.argsort(events["time"], kind="stable")
     time = events["time"][order]
     same = time[1:] == time[:-1]

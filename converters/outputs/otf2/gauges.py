@@ -124,10 +124,7 @@ class Gauges:
 
 
 def _values(samples: list[Samples]) -> Values:
-    """Return samples of all counters as one Values, by counter, in the units of GAUGES.
-
-    samples: (times in ns, values) for each of GAUGES, or an empty list: no samples.
-    """
+    """Return samples of all counters as one Values, by counter, in the units of GAUGES."""
     gauge = [np.full(len(time), at, dtype=np.uint32) for at, (time, _) in enumerate(samples)]
     time = [time for time, _ in samples]
     scaled = [value * gauge.scale for gauge, (_, value) in zip(GAUGES, samples, strict=False)]

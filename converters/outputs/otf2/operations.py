@@ -1,12 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bios and requests as operations: tables with the same columns."""
 
-from dataclasses import dataclass, fields
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from biotrail.converters.events.tables import I32, I64, NEVER, U8, U32, U64, Bios, Bool, Requests
+from biotrail.converters.events.tables import (
+    I32,
+    I64,
+    NEVER,
+    U8,
+    U32,
+    U64,
+    Bios,
+    Bool,
+    Requests,
+    Table,
+)
+from biotrail.converters.lifecycles.windows import first_seen, last_seen
 
 LATEST = np.iinfo(np.int64).max
 """A time after all others."""
@@ -16,7 +28,7 @@ NO_NAMES: U32 = np.empty(0, dtype=np.uint32)
 
 
 @dataclass
-class Operations:
+class Operations(Table):
     """Bios or requests, as rows of one shape. Times in ns, NEVER where not seen."""
 
     number: I64
@@ -57,24 +69,6 @@ class Operations:
     gone: I64
     """As `Bios.gone`."""
 
-    def __len__(self) -> int:
-        return len(self.number)
-
-    def take(self, rows: I64 | Bool) -> Self:
-        """Return the rows given by index or mask."""
-        return type(self)(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
-
-
-def _bounds(*times: I64) -> tuple[I64, I64]:
-    """Return the earliest and latest (n,) of several arrays of times; where all are NEVER, NEVER.
-
-    times: each (n,), ns or NEVER.
-    """
-    table = np.stack(times)
-    seen = table != NEVER
-    first = np.where(seen, table, LATEST).min(axis=0)
-    return np.where(seen.any(axis=0), first, NEVER), np.where(seen, table, NEVER).max(axis=0)
-
 
 def _names(task: I32, comms: U32) -> U32:
     """Return the number of each task's name (n,), NO_STRING where it is not known.
@@ -106,16 +100,13 @@ def bio_operations(bios: Bios, comms: U32 = NO_NAMES) -> Operations:
     beyond it has no name. The begin of a cut, at which the bio was in flight, is one of its known
     times. Its pieces are its fragments. No bio is `absorbed_by` a request.
     """
-    times = bios.cut, bios.queue, bios.getrq, bios.merge, bios.insert, bios.issue
-    first, _ = _bounds(*times, bios.complete)
-    _, last = _bounds(*times)
     return Operations(
         **_common(bios),
         disk=bios.dev,
         dev=np.where(bios.part == 0, bios.dev, bios.part),
         begin=bios.queue,
-        first=first,
-        last=last,
+        first=first_seen(bios),
+        last=np.maximum(last_seen(bios, completed=False), bios.cut),
         absorbed_by=np.full(len(bios), NEVER, dtype=np.int64),
         request=bios.request,
         tid=bios.tid,
@@ -131,16 +122,13 @@ def request_operations(requests: Requests) -> Operations:
     one it was merged into. The begin of a cut, at which it was in flight, is one of its known
     times. Its pieces are its bios.
     """
-    times = requests.cut, requests.start, requests.insert, requests.issue
-    first, _ = _bounds(*times, requests.complete)
-    _, last = _bounds(*times)
     return Operations(
         **_common(requests),
         disk=requests.dev,
         dev=requests.dev,
         begin=requests.start,
-        first=first,
-        last=last,
+        first=first_seen(requests),
+        last=np.maximum(last_seen(requests, completed=False), requests.cut),
         absorbed_by=requests.absorbed_by,
         request=np.full(len(requests), NEVER, dtype=np.int64),
         tid=np.zeros(len(requests), dtype=np.uint32),

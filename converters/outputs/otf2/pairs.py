@@ -79,12 +79,7 @@ class PairLocations:
                 self._write(int(place[rows[0]]), pairs.take(rows), regions[rows], texts[rows])
 
     def _write(self, number: int, pairs: Pairs, regions: U32, texts: U32) -> None:
-        """Write pairs of one location, in the order of their begins, after all that it has so far.
-
-        regions: per pair (n,); texts: number of its key's text, 0: none. Times before the
-        location's newest event are moved to it and counted in `moved`. Sets `_last`, `first_ns` and
-        `last_ns`. Raises OutputError where writing fails.
-        """
+        """Write pairs of one location, in the order of their begins, behind what it has."""
         file = self._archive.event_file(number)
         given = np.stack([pairs.began, pairs.ended], axis=1).reshape(-1)
         time, moved = in_order(given, self._last.get(number, 0))
@@ -101,10 +96,7 @@ class PairLocations:
         self._archive.write(file, records)
 
     def _attributes(self, pairs: Pairs, texts: U32, phase: Column) -> list[AttributeColumn]:
-        """Return the attributes of all events: the key at Enter, who ended the pair at Leave.
-
-        texts: number of each pair's key as text, 0: none. Numbers new names in the archive.
-        """
+        """Return the attributes of all events: the key at Enter, who ended the pair at Leave."""
         leaves = phase == CallPhase.LEAVE
         names, of = np.unique(pairs.comm, return_inverse=True)
         numbers = [self._archive.string(name.decode(errors="replace")) for name in names.tolist()]
@@ -165,7 +157,6 @@ class PairLocations:
         return np.array([self._region(pair, value) for pair, value in found], np.uint32)[of]
 
     def _region(self, pair: int, value: int) -> int:
-        """Return the number of the region of a pair's value of --by, the next one if it is new."""
         known = self._regions.get((pair, value))
         if known is not None:
             return known
@@ -179,11 +170,7 @@ class PairLocations:
         return number
 
     def _key_texts(self, pairs: Pairs, shared: Bool) -> U32:
-        """Return per pair the number of its key as text (n,); 0: it has a location of its own.
-
-        shared: which pairs are at locations of other keys; the first MOST_TEXTS of these keys have
-        a text. Numbers new texts in the archive.
-        """
+        """Return per pair the number of its key as text (n,); 0: it has a location of its own."""
         texts = np.zeros(len(pairs), dtype=np.uint32)
         rows = np.flatnonzero(shared)
         keys, of = distinct(pairs.pair[rows], pairs.key0[rows], pairs.key1[rows])

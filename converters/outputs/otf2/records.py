@@ -121,7 +121,6 @@ class _Rows:
         self.used = np.zeros(count, dtype=dtype)
 
     def constant(self, name: str, value: int, used: Bool | U8 | int) -> None:
-        """Set a one-byte part to `value` in all rows. used: 0 or 1, per row or for all."""
         self.bytes[name] = value
         self.used[name] = used
 
@@ -143,7 +142,6 @@ class _Rows:
         return size + used
 
     def joined(self) -> U8:
-        """Return the used bytes of the rows, one row after the other."""
         return self.bytes.view(np.uint8)[self.used.view(np.bool_)]
 
 

@@ -165,10 +165,7 @@ def call_events(
 def _events(
     row: I64, time: I64, place: I64 | int, phase: CallPhase, region: U32 | int = 0
 ) -> CallEvents:
-    """Return events (n,) of the calls in rows `row` at `time` (ns), with `wait` -1.
-
-    place: order of an event within its call. region: 0 for events that are no ENTER or LEAVE.
-    """
+    """Return events (n,) of the calls in rows `row` at `time` (ns), with `wait` -1."""
     events = np.zeros(len(row), dtype=EVENT)
     columns: dict[str, Any] = {"time": time, "row": row, "place": place, "region": region}
     for name, values in columns.items():
@@ -260,12 +257,7 @@ class Threads:
         columns: dict[str, Column],
         attributes: list[AttributeColumn],
     ) -> None:
-        """Write the events `rows` of one thread, after all that it has so far, in order of time.
-
-        Times before the thread's newest event are moved to it and counted in `moved`. columns,
-        attributes: of all `events`. Sets `_last`, `first_ns` and `last_ns`. Raises OutputError
-        where writing fails.
-        """
+        """Write the events `rows` of one thread, after all that it has so far, in order of time."""
         file = self._archive.event_file(self._handles.thread(tid).number)
         time, moved = in_order(events["time"][rows], self._last.get(tid, 0))
         self.moved += moved
@@ -296,12 +288,7 @@ class Threads:
         return Regions(of_call, region(BLOCKED), region(RUNNABLE))
 
     def _name_threads(self, calls: Calls, tasks: Tasks) -> None:
-        """Note process id and name of each thread with a call, and the name of its main thread.
-
-        At its last row in `calls`. Where the thread is not known (task -1), the process has the
-        thread's id, and the name is empty. A main thread that is not in `tasks` gets no name.
-        Changes `threads` and `processes` of the handles.
-        """
+        """Note process id and name of each thread with a call, and the name of its main thread."""
         tids, last = np.unique(calls.tid[::-1], return_index=True)
         for tid, row in zip(tids.tolist(), calls.task[::-1][last].tolist(), strict=True):
             pid, comm = (int(tasks.tgid[row]), str(tasks.comm[row])) if row >= 0 else (tid, "")
@@ -377,7 +364,6 @@ class Threads:
         yield attribute("waits for", cause, blocked & (phase == CallPhase.ENTER))
 
     def _errors(self, calls: Calls) -> U32:
-        """Return the number of the name of each call's error (n,), 0: it did not fail."""
         found, codes = np.unique(calls.result, return_inverse=True)
         names = (name_of_error(int(result)) for result in found)
         texts = [self._archive.string(name) if name else 0 for name in names]

@@ -104,11 +104,7 @@ class Writer:
         self._archive.write(file, records)
 
     def _records(self, location: Location, events: EventArray, file: EventFile) -> Records:
-        """Return a location's next events as encoded records.
-
-        file: the location's; the first event needs no time stamp if it has the time of the file's
-        newest. Numbers new names in the archive, and new I/O handles in the handles.
-        """
+        """Return a location's next events as encoded records."""
         mode, names = modes(events, self._context)
         strings = [self._archive.string(name) if name else NO_STRING for name in names]
         ops = np.array(strings, dtype=np.uint32)[events["opf"] & OP_MASK]
@@ -124,10 +120,7 @@ class Writer:
         return encode(events["time"], timed, events["phase"], OPERATION_SHAPES, columns, attributes)
 
     def _handle(self, location: Location, devs: U32) -> U32:
-        """Return the number of each event's I/O handle (n,); new handles get the next numbers.
-
-        devs: dev_t of the disk or partition that each event addresses (n,), at least one.
-        """
+        """Return the number of each event's I/O handle (n,); new handles get the next numbers."""
         if (devs == devs[0]).all():
             return np.full(len(devs), self._handles.number(location, int(devs[0])), dtype=np.uint32)
         distinct, codes = np.unique(devs, return_inverse=True)

@@ -6,8 +6,9 @@ does not grow with its length.
 """
 
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import asdict, dataclass, replace
-from typing import BinaryIO
+from dataclasses import asdict, replace
+from functools import partial
+from typing import BinaryIO, TypeVar
 
 import numpy as np
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket
@@ -18,7 +19,26 @@ from biotrail.converters.events.stacks import StackNames
 from biotrail.converters.events.tables import I64, NEVER, Lifecycles, LossWindows, Tasks
 from biotrail.converters.inputs.perfetto.clocks import BOOTTIME
 from biotrail.converters.lifecycles.result import FIRST_UNRECORDED
+from biotrail.converters.outputs.perfetto.calls import CallMaker
+from biotrail.converters.outputs.perfetto.callstacks import CallStacks
+from biotrail.converters.outputs.perfetto.clocks import OWN_CLOCK, ClockBook
+from biotrail.converters.outputs.perfetto.columns import Slices
+from biotrail.converters.outputs.perfetto.commits import CommitMaker
 from biotrail.converters.outputs.perfetto.counters import CounterWriter
+from biotrail.converters.outputs.perfetto.flights import Flights
+from biotrail.converters.outputs.perfetto.flows import FlowMaker
+from biotrail.converters.outputs.perfetto.ftrace import BlockedReasons, block_io
+from biotrail.converters.outputs.perfetto.interrupts import InterruptMaker
+from biotrail.converters.outputs.perfetto.joined import mark_crossing, mark_lives
+from biotrail.converters.outputs.perfetto.lanes import FOREVER
+from biotrail.converters.outputs.perfetto.lives import LifeWriter
+from biotrail.converters.outputs.perfetto.metadata import (
+    Facts,
+    attributes,
+    instant,
+    recording_facts,
+    system_info,
+)
 from biotrail.converters.outputs.perfetto.names import (
     STAGE_IIDS,
     STANDARD,
@@ -26,38 +46,16 @@ from biotrail.converters.outputs.perfetto.names import (
     Interned,
     Options,
 )
-from biotrail.converters.outputs.perfetto.packets.callstacks import CallStacks
-from biotrail.converters.outputs.perfetto.packets.clocks import OWN_CLOCK, ClockBook
-from biotrail.converters.outputs.perfetto.packets.columns import Slices
-from biotrail.converters.outputs.perfetto.packets.metadata import (
-    Facts,
-    attributes,
-    instant,
-    recording_facts,
-    system_info,
-)
-from biotrail.converters.outputs.perfetto.path.calls import CallMaker
-from biotrail.converters.outputs.perfetto.path.commits import CommitMaker
-from biotrail.converters.outputs.perfetto.path.flights import Flights
-from biotrail.converters.outputs.perfetto.path.flows import FlowMaker
-from biotrail.converters.outputs.perfetto.path.ftrace import BlockedReasons, block_io
-from biotrail.converters.outputs.perfetto.path.interrupts import InterruptMaker
-from biotrail.converters.outputs.perfetto.path.slow_calls import SlowCalls
-from biotrail.converters.outputs.perfetto.path.submissions import SubmissionMaker
-from biotrail.converters.outputs.perfetto.sites.joined import mark_crossing, mark_lives
-from biotrail.converters.outputs.perfetto.sites.lives import LifeWriter
-from biotrail.converters.outputs.perfetto.sites.pairs import PairMaker
-from biotrail.converters.outputs.perfetto.slices.detail import drawn_with, slice_maker
-from biotrail.converters.outputs.perfetto.slices.slowest import Blame, Slowest, counters
-from biotrail.converters.outputs.perfetto.slices.times import no_stages
+from biotrail.converters.outputs.perfetto.packets import PacketFile
+from biotrail.converters.outputs.perfetto.pairs import PairMaker
+from biotrail.converters.outputs.perfetto.place import Place
+from biotrail.converters.outputs.perfetto.slices import drawn_with, slice_maker
+from biotrail.converters.outputs.perfetto.slowest import Blame, SlowCalls, Slowest, counters
+from biotrail.converters.outputs.perfetto.submissions import SubmissionMaker
 from biotrail.converters.outputs.perfetto.summary import LARGE, PerfettoSummary, View
-from biotrail.converters.outputs.perfetto.tracks.lanes import FOREVER
-from biotrail.converters.outputs.perfetto.tracks.place import Place
-from biotrail.converters.outputs.perfetto.tracks.tracks import Identity, Streams
-from biotrail.converters.outputs.perfetto.tracks.tree import Tree
-from biotrail.converters.outputs.perfetto.writing.encoding import last_packet
-from biotrail.converters.outputs.perfetto.writing.file import PacketFile
-from biotrail.converters.outputs.perfetto.writing.slices import SliceWriter
+from biotrail.converters.outputs.perfetto.tracks import Identity, Streams
+from biotrail.converters.outputs.perfetto.tree import Tree
+from biotrail.converters.outputs.perfetto.writing import SliceWriter, last_packet
 from biotrail.converters.sites.building import LifeReader
 
 __all__ = ["LARGE", "PerfettoSummary", "convert", "convert_parts"]
@@ -70,6 +68,8 @@ _NOT_IN_INSTANT = ("bytes", "sequences", "families", "view")
 """Fields of the summary that the "end of recording" instant leaves out."""
 _CLEARED = TracePacket.SEQ_INCREMENTAL_STATE_CLEARED | TracePacket.SEQ_NEEDS_INCREMENTAL_STATE
 
+
+T = TypeVar("T", Lifecycles, PathTables)
 
 Progress = Callable[[PerfettoSummary], None]
 """A callback that gets a copy of the summary after each window."""
@@ -98,8 +98,9 @@ def convert(
     they come; None: is not drawn. on_progress: called after every window with a copy of the summary
     so far. Raises OutputError when `out` cannot be written.
     """
-    how = _Trace(context, stacks, facts or {}, to_end, options)
-    converter = _Converter(how, out, place, blame=blame)
+    converter = _Converter(
+        context, out, stacks, facts or {}, to_end=to_end, options=options, place=place, blame=blame
+    )
     for window in lifecycles:
         converter.write_window(window)
         del window  # not kept while the next is made
@@ -109,38 +110,26 @@ def convert(
     return converter.summary
 
 
-@dataclass(frozen=True)
-class _Trace:
-    """What `convert` and `convert_parts` are given of the log, and how it is drawn."""
-
-    context: Context
-    """Grows while the log is read."""
-    stacks: StackNames | None
-    facts: Facts
-    to_end: bool
-    options: Options
-
-
 class _Converter:
     """Writes one trace: `write_window` per window, then `finish`; `summary` counts the contents."""
 
     def __init__(
         self,
-        trace: _Trace,
+        context: Context,
         out: BinaryIO,
+        stacks: StackNames | None,
+        facts: Facts,
+        *,
+        to_end: bool,
+        options: Options,
         place: Place | None = None,
         lives: LifeReader | None = None,
         blame: Blame | None = None,
     ) -> None:
-        """Nothing is written before the first window.
-
-        out: stays open. place, blame: as for `convert`. lives: gathers the lives of followed
-        objects, the same for all parts of a trace; None: a new one.
-        """
-        context, options = trace.context, trace.options
+        """Lives are gathered by `lives`, the same for all parts of a trace; None: a new one."""
         detail, colour = options.detail, options.colour
-        self._to_end, self._detail = trace.to_end, detail
-        self.context, self._facts = context, trace.facts
+        self._to_end, self._detail = to_end, detail
+        self.context, self._facts = context, facts
         self.summary = PerfettoSummary()
         self._place = place = place or Place.alone(context)
         identity = Identity(place.key, place.trace, place.sequences, place.beside)
@@ -149,7 +138,7 @@ class _Converter:
         self._timed = bool(context.clocks) and not place.aligned
         # Stage names have the first ids.
         names, strings = Interned(len(STAGE_IIDS) + 1), Interned()
-        self._stacks = CallStacks(trace.stacks)
+        self._stacks = CallStacks(stacks)
         self._maker = slice_maker(detail, context, names, strings, self._stacks, place, colour)
         self._streams = Streams(
             identity, self._clocks, names, strings, self._stacks, arrows=detail.requests
@@ -175,6 +164,8 @@ class _Converter:
         self._submissions = SubmissionMaker(names, strings, self._tree.processes, detail)
         self._pairs = PairMaker(context, names, strings, self._tree.pairs)
         self._interrupts = InterruptMaker(names, detail == Detail.FULL)
+        self._with_path = False
+        """Whether a window had what was recorded beside the block layer."""
         self._identity = identity
         self._lives = LifeWriter(context, identity, self._tree, lives)
         self._counters = CounterWriter(context, *parts, fine=full, names=names)
@@ -195,13 +186,8 @@ class _Converter:
     def write_window(self, window: Lifecycles) -> None:
         """Write the slices of what the window ended, and counter samples.
 
-        window: directly after the last one. Slices: of bios, requests, losses, calls (with flows
-        some are held back for a later window), commits, submissions and pairs, and of lives of
-        followed objects. Bios and requests in flight at its end get a lane now and their slice in a
-        later window. Requests, interrupts and flows are drawn where `Detail.requests`. Adds to
-        `summary`; notes the slowest bios for `finish`; the first call writes what a trace begins
-        with. Beyond 16,384 interned strings, interning starts anew. Raises OutputError where
-        writing fails.
+        Bios and requests in flight at its end get a lane now and their slice in a later window;
+        with flows, so do some calls.
         """
         window = drawn_with(self._detail, window)
         self._stacks.refresh()
@@ -219,17 +205,12 @@ class _Converter:
         if self._flows is not None:
             self._flows.add(window, bios, requests, slowest, shown)
             names = self._maker.names
-            mark_lives(window, self._lives.kind, bios, requests, self._identity, names)
-            mark_crossing(self._place.crossing, bios, requests, names)
-        beside = [
-            self._calls.calls(window.path, window.tasks),
-            self._commits.commits(window.path),
-            self._submissions.submissions(self._submitted(window), window.tasks),
-            self._pairs.pairs(window),
-        ]
-        if self._detail.requests:
-            beside.append(self._interrupts.interrupts(window))
-        self._note_longest(beside[3].start, beside[3].end)
+            if window.sites is not None and window.sites.joined is not None:
+                joined = window.sites.joined
+                mark_lives(window, joined, self._lives.kind, bios, requests, self._identity, names)
+            if self._place.crossing is not None:
+                mark_crossing(self._place.crossing, bios, requests, names)
+        beside = self._beside(window)
         self._start(window, (bios, requests, open_bios, open_requests, losses, *beside))
         self._write_clock_readings()
         self._write_ftrace(window, requests)
@@ -249,11 +230,26 @@ class _Converter:
 
     @property
     def held_bytes(self) -> int:
-        """How many bytes `finish` will write of devices' states, at most."""
         return self._counters.held_bytes
 
-    def _submitted(self, window: Lifecycles) -> PathTables | None:
-        return None if self._detail == Detail.BIOS else window.path
+    def _beside(self, window: Lifecycles) -> list[Slices]:
+        """Return the window's slices of categories of which none is in flight."""
+        beside: list[Slices] = []
+        self._with_path |= window.path is not None
+        if self._with_path:
+            submitted = None if self._detail == Detail.BIOS else window.path
+            beside = [
+                self._calls.calls(window.path, window.tasks),
+                self._commits.commits(window.path),
+                self._submissions.submissions(submitted, window.tasks),
+            ]
+        if window.sites is not None:
+            pairs = self._pairs.pairs(window.sites.pairs)
+            self._note_longest(pairs.start, pairs.end)
+            beside.append(pairs)
+        if self._with_path and self._detail.requests:
+            beside.append(self._interrupts.interrupts(window))
+        return beside
 
     def finish(self, until: int = FOREVER) -> None:
         """End open slices and counters, and write the slowest I/Os and the summary.
@@ -275,7 +271,9 @@ class _Converter:
                 self._end = max(self._end, last.end - 1)
             if len(last.open_bios) or len(last.open_requests):
                 self.write_window(_of_open(last))
-            rest = [self._calls.rest(last.tasks), self._interrupts.rest()]
+            rest = []
+            if self._with_path:
+                rest = [self._calls.rest(last.tasks), self._interrupts.rest()]
             self._start(last, rest)
             self._write_beside(rest)
         if until == FOREVER:
@@ -329,12 +327,8 @@ class _Converter:
     def _start(self, window: Lifecycles | None, slices: Collection[Slices]) -> None:
         """Advance `_end` to the last packet of `slices`; the first call writes the first packets.
 
-        window: the window that the slices are of; None: there is none. slices: per category. The
-        trace begins at the earliest of: the first slice, the window's begin, or without a window
-        the first clock reading; at 0 at least. The first packets are the clocks, facts about the
-        recording (also as an instant at the begin), and the groups of the host and the recording.
-        Sets `_begin` (ns of the log's clock) and `_shown_from` (the same on the trace's primary
-        clock). Raises OutputError where writing fails.
+        The trace begins at the earliest of the first slice and the window's begin, or without a
+        window at the first clock reading.
         """
         for drawn in slices:
             if len(drawn):
@@ -365,7 +359,6 @@ class _Converter:
         self._file.packets([instant(self._tree.recording, self._begin, "recording", facts)])
 
     def _write_clock_readings(self) -> None:
-        """Write snapshots for the clock readings that the log has gained since the last call."""
         if self._timed:
             snapshots = self._clocks.new_snapshots(self.context.clocks)
             self._file.packets([TracePacket(clock_snapshot=snapshot) for snapshot in snapshots])
@@ -378,13 +371,7 @@ class _Converter:
             self._file.packets(self._reasons.packets(window.path.waits, self._clocks.to_boottime))
 
     def _count(self, window: Lifecycles, bios: Slices, requests: Slices) -> None:
-        """Add a window's bios and requests to the counts of `summary`.
-
-        These are `bios`, `requests`, `families`, `not_drawn` and `open_at_end`. bios, requests:
-        slices of those tables of the window; rows without a slice are counted as not drawn, slices
-        with end FOREVER as open. families: one more than the largest number of a bio or request so
-        far, without those from before the log (FIRST_UNRECORDED or more).
-        """
+        """Add a window's bios and requests to the counts of `summary`."""
         total = self.summary
         total.bios += len(bios)
         total.families = max(total.families, _beyond(bios), _beyond(requests))
@@ -399,7 +386,6 @@ class _Converter:
                 self._slices.write(slices, Slices.none(slices.category))
 
     def _write_lives(self, packets: list[TracePacket]) -> None:
-        """Write packets of lives of followed objects. Raises OutputError where writing fails."""
         self._file.packets(packets)
         self._end = max(self._end, self._lives.end)
         begin, end = self._lives.longest
@@ -407,7 +393,6 @@ class _Converter:
         self.summary.lives = self._lives.lives
 
     def _note_longest(self, start: I64, end: I64) -> None:
-        """Keep the longest of some slices, if it is longer than the one that is kept."""
         if len(start):
             at = int(np.argmax(end - start))
             found = int(start[at]), int(end[at])
@@ -444,20 +429,11 @@ def _beyond(slices: Slices) -> int:
 
 
 def _only_open(window: Lifecycles) -> Lifecycles:
-    """Return the window without what ended in it: what `_of_open` and `_without_ended` need.
-
-    It has the open bios and requests, and of the path what is known of the open bios.
-    """
-    none = np.zeros(0, dtype=np.int64)
+    """Return the window without what ended in it: what `_of_open` and `_without_ended` need."""
+    path = window.path
     return replace(
-        window,
-        bios=window.bios.take(none),
-        requests=window.requests.take(none),
-        edges=window.edges.take(none),
-        bio_stages=no_stages(),
-        request_stages=no_stages(),
-        loss=window.loss.take(none),
-        path=None if window.path is None else _of_nothing_ended(window.path),
+        _without_rows(window, "bios", "requests", "edges", "bio_stages", "request_stages", "loss"),
+        path=None if path is None else _without_rows(path, *_ENDED_ON_PATH),
         sites=None,
     )
 
@@ -476,62 +452,35 @@ def _without_ended(window: Lifecycles) -> Lifecycles:
 
 
 def _of_open(window: Lifecycles) -> Lifecycles:
-    """Return an empty window at `window.end` with the open bios and requests as ended ones.
+    """Return a window of `_only_open`, at its end, with the open bios and requests as ended ones.
 
-    Converting it writes their slices to the trace's end, or to their completion if one is known. It
-    has no stages, edges, losses, pairs or hits, and nothing in flight; of the path it has what is
-    known of the open bios.
+    Converting it writes their slices to the trace's end, or to their completion if one is known.
     """
+    path = window.path
+    if path is not None:
+        path = replace(path, bios=path.open_bios, held=path.open_held)
+        path = _without_rows(path, "open_bios", "open_held")
+    ended = replace(window, begin=window.end, bios=window.open_bios, requests=window.open_requests)
+    return replace(_without_rows(ended, "open_bios", "open_requests"), path=path)
+
+
+_ENDED_ON_PATH = (
+    "calls",
+    "waits",
+    "bios",
+    "held",
+    "interrupts",
+    "steps",
+    "submissions",
+    "commits",
+)
+"""Tables of the path that have nothing of what is open; those of bios' requests have."""
+
+
+def _without_rows(tables: T, *names: str) -> T:
+    """Return a copy in which these tables are empty."""
     none = np.zeros(0, dtype=np.int64)
-    return replace(
-        window,
-        begin=window.end,
-        bios=window.open_bios,
-        requests=window.open_requests,
-        edges=window.edges.take(none),
-        bio_stages=no_stages(),
-        request_stages=no_stages(),
-        open_bios=window.open_bios.take(none),
-        open_requests=window.open_requests.take(none),
-        loss=window.loss.take(none),
-        path=None if window.path is None else _path_of_open(window.path),
-        sites=None,
-    )
-
-
-def _path_of_open(path: PathTables) -> PathTables:
-    """Return the path with the open bios as ended ones.
-
-    Nothing else has rows then, but the tables of bios' requests, which stay.
-    """
-    none = np.zeros(0, dtype=np.int64)
-    return replace(
-        _of_nothing_ended(path),
-        bios=path.open_bios,
-        open_bios=path.open_bios.take(none),
-        held=path.open_held,
-        open_held=path.open_held.take(none),
-    )
-
-
-def _of_nothing_ended(path: PathTables) -> PathTables:
-    """Return the path with rows for open bios alone.
-
-    Ended bios, calls, waits, interrupts, drivers' steps, submissions and commits have none; the
-    tables of bios' requests stay.
-    """
-    none = np.zeros(0, dtype=np.int64)
-    return replace(
-        path,
-        calls=path.calls.take(none),
-        waits=path.waits.take(none),
-        bios=path.bios.take(none),
-        held=path.held.take(none),
-        interrupts=path.interrupts.take(none),
-        steps=path.steps.take(none),
-        submissions=path.submissions.take(none),
-        commits=path.commits.take(none),
-    )
+    return replace(tables, **{name: getattr(tables, name).take(none) for name in names})
 
 
 def convert_parts(
@@ -560,6 +509,7 @@ def convert_parts(
     window there is one part. The other parameters are those of `convert`. Raises OutputError when a
     part cannot be written.
     """
+    converter = partial(_Converter, context, stacks=stacks, to_end=to_end, options=options)
     summaries: list[PerfettoSummary] = []
     part: _Converter | None = None
     losses, lives = _Losses(), LifeReader(context)
@@ -569,8 +519,7 @@ def convert_parts(
             if summaries and _empty(window):
                 continue
             number = len(summaries) + 1
-            how = _Trace(context, stacks, {**(facts or {}), "part": number}, to_end, options)
-            part = _Converter(how, opened(number), lives=lives)
+            part = converter(opened(number), facts={**(facts or {}), "part": number}, lives=lives)
             summaries.append(part.summary)
         before = part.summary.bytes
         part.write_window(window)
@@ -579,8 +528,7 @@ def convert_parts(
             part.finish(window.end)
             part = None
     if not summaries:
-        how = _Trace(context, stacks, facts or {}, to_end, options)
-        part = _Converter(how, opened(1))
+        part = converter(opened(1), facts=facts or {})
         summaries.append(part.summary)
     if part is not None:
         part.finish()
@@ -588,10 +536,7 @@ def convert_parts(
 
 
 def _empty(window: Lifecycles) -> bool:
-    """Return whether a window has nothing to draw.
-
-    That is, neither bios nor requests, losses, calls, waits, submissions, commits, hits or pairs.
-    """
+    """Return whether a window has nothing to draw."""
     tables = [window.bios, window.requests, window.open_bios, window.open_requests, window.loss]
     path = window.path
     beside = [] if path is None else [path.calls, path.waits, path.submissions, path.commits]

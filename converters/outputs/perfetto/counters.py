@@ -8,6 +8,7 @@ import numpy as np
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket
 
 from biotrail.converters.events.context import Context
+from biotrail.converters.events.distinct import distinct_values
 from biotrail.converters.events.tables import (
     I64,
     NEVER,
@@ -28,6 +29,8 @@ from biotrail.converters.outputs.counters import (
     Samples,
     Throughput,
 )
+from biotrail.converters.outputs.perfetto.columns import Slices
+from biotrail.converters.outputs.perfetto.lanes import FOREVER
 from biotrail.converters.outputs.perfetto.names import (
     DEVICE_FLUSH,
     FLUSH,
@@ -36,14 +39,11 @@ from biotrail.converters.outputs.perfetto.names import (
     STATE,
     Interned,
 )
-from biotrail.converters.outputs.perfetto.packets.columns import Slices
-from biotrail.converters.outputs.perfetto.packets.encode import distinct
+from biotrail.converters.outputs.perfetto.packets import PacketFile, begin_packet, end_packet
 from biotrail.converters.outputs.perfetto.summary import PerfettoSummary
-from biotrail.converters.outputs.perfetto.tracks.lanes import FOREVER
-from biotrail.converters.outputs.perfetto.tracks.tracks import Streams, begin_packet, end_packet
-from biotrail.converters.outputs.perfetto.tracks.tree import LATENCIES, LOST, READS, WRITES, Tree
-from biotrail.converters.outputs.perfetto.writing.encoding import encode_samples
-from biotrail.converters.outputs.perfetto.writing.file import PacketFile
+from biotrail.converters.outputs.perfetto.tracks import Streams
+from biotrail.converters.outputs.perfetto.tree import LATENCIES, LOST, READS, WRITES, Tree
+from biotrail.converters.outputs.perfetto.writing import encode_samples
 
 # Compute a device's counters from its bios, window by window.
 
@@ -80,19 +80,18 @@ class Passage:
         """
         chosen = np.flatnonzero(slices.group == dev)
         rows = slices.rows[chosen]
-        bios = table.take(rows)
-        direction = _directions(context, bios.opf)
+        direction = _directions(context, table.opf[rows])
+        queue, complete, doubtful = table.queue[rows], table.complete[rows], table.doubtful[rows]
+        end = slices.end[chosen]
+        end[doubtful] = last_seen(table.take(rows[doubtful]), completed=False)
+        known = (queue != NEVER) & (complete != NEVER) & ~doubtful
         return cls(
             start=slices.start[chosen],
-            issue=bios.issue,
-            end=np.where(bios.doubtful, last_seen(bios, completed=False), slices.end[chosen]),
-            complete=bios.complete,
-            done_bytes=bios.done_bytes.astype(np.int64),
-            latency=np.where(
-                (bios.queue != NEVER) & (bios.complete != NEVER) & ~bios.doubtful,
-                bios.complete - bios.queue,
-                NEVER,
-            ),
+            issue=table.issue[rows],
+            end=end,
+            complete=complete,
+            done_bytes=table.done_bytes[rows].astype(np.int64),
+            latency=np.where(known, complete - queue, NEVER),
             read=direction == _IN,
             write=direction == _OUT,
         )
@@ -100,11 +99,9 @@ class Passage:
 
 def _directions(context: Context, opf: U32) -> U8:
     """Return per bi_opf (n,) uint8: _IN if the operation reads, _OUT if it writes data, else 0."""
-    if not len(opf):
-        return np.zeros(0, dtype=np.uint8)
-    opfs, codes = distinct(opf)
-    directions = [_DIRECTIONS.get(context.op_name(int(o)), 0) for o in opfs]
-    return np.array(directions, dtype=np.uint8)[codes]
+    opfs, _, of = distinct_values(opf)
+    directions = [_DIRECTIONS.get(context.op_name(one), 0) for one in opfs.tolist()]
+    return np.array(directions, dtype=np.uint8)[of]
 
 
 @dataclass
@@ -414,13 +411,7 @@ class CounterWriter:
                 self._write(dev, {LOST: self._lost.samples(begin)})
 
     def _write(self, dev: int, samples: dict[str, Samples]) -> None:
-        """Write samples of a device's counters, each on its own packet sequence, and count them.
-
-        samples: per counter's name, (times in ns, values), sorted by time and not before the
-        counter's last sample. A counter gets its track, and its device a group, at its first
-        sample; one without samples is skipped. Sets `last`, the latest time of all. Raises
-        OutputError where writing fails.
-        """
+        """Write samples of a device's counters, each on its own packet sequence, and count them."""
         for name, (times, values) in samples.items():
             if not len(times):
                 continue
@@ -432,7 +423,7 @@ class CounterWriter:
                 self._file.packets(self._tree.announcements())
             self._file.write(self._streams.prepare(np.array([stream]), ()))
             since = np.diff(times, prepend=self._streams.last[stream])
-            sequence = np.full(len(times), self._streams.sequence[stream], dtype=np.uint64)
+            sequence = int(self._streams.sequence[stream])
             self.last = max(self.last, int(times[-1]))
             self._file.write(encode_samples(since, sequence, values))
             self._streams.last[stream] = times[-1]

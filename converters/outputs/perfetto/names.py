@@ -5,10 +5,54 @@ Arguments appear in SQL as `debug.<name>`. An argument at its usual value is lef
 sees as NULL: `without` says which value that is.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from biotrail.converters.events.distinct import distinct_values
 from biotrail.converters.events.tables import STAGE_NAMES, Stage
+from biotrail.recorder.schema.records import BY_KIND, Kind
+
+# Texts of slices' arguments that no kernel names: kinds of records, I/O priorities, sizes.
+
+_UNITS = ("B", "KiB", "MiB", "GiB")
+_IOPRIO_CLASSES = ("none", "realtime", "best-effort", "idle")
+
+
+def record_name(kind: int) -> str:
+    """Return a record kind's name: `issue`, `queue`, …; `unknown` for 0; `kind 99` if newer."""
+    known = {int(k): BY_KIND[Kind(k)].name for k in BY_KIND}
+    return known.get(kind, "unknown" if kind == 0 else f"kind {kind}")
+
+
+def ioprio_text(ioprio: int) -> str:
+    """Return an I/O priority as ionice shows it, `best-effort 4`; empty for 0.
+
+    ioprio: class << 13 | hint << 3 | level (IOPRIO_PRIO_VALUE_HINT). The level is shown for
+    realtime and best-effort only, a hint behind it (`idle, hint 1`). A class beyond idle is shown
+    as `class 4 level 0`, without a hint.
+    """
+    kind, hint, level = ioprio >> 13, ioprio >> 3 & 0x3FF, ioprio & 7
+    if not ioprio:
+        return ""
+    if kind >= len(_IOPRIO_CLASSES):
+        return f"class {kind} level {level}"
+    text = _IOPRIO_CLASSES[kind]
+    if kind in (1, 2):
+        text += f" {level}"
+    return f"{text}, hint {hint}" if hint else text
+
+
+def size_text(size: int) -> str:
+    """Return bytes in the largest unit that leaves at least one: `4 KiB`; empty for 0."""
+    if not size:
+        return ""
+    unit = min((size.bit_length() - 1) // 10, len(_UNITS) - 1)
+    return f"{round(size / (1 << 10 * unit), 1):g} {_UNITS[unit]}"
 
 
 @dataclass(frozen=True)
@@ -324,6 +368,15 @@ class Interned:
             iid = self._ids[text] = self._first + len(self.texts)
             self.texts.append(text)
         return iid
+
+    def ids(self, values: NDArray[Any], text: Callable[[int], str | None]) -> NDArray[np.uint64]:
+        """Return the id of each value's text (n,), 0 for an empty one; `text` is asked once each.
+
+        values: integers (n,). New texts get ids in the order of the values.
+        """
+        found, _, of = distinct_values(values)
+        texts = [text(one) for one in found.tolist()]
+        return np.array([self.id(one) if one else 0 for one in texts], np.uint64)[of]
 
     def text(self, iid: int) -> str:
         """Return the text of an id."""

@@ -22,7 +22,7 @@ from biotrail.cli import convert, dump, info
 from biotrail.cli.converting import perfetto
 from biotrail.converters.outputs.perfetto.convert import convert as convert_trace
 from biotrail.converters.outputs.perfetto.names import Detail, Options
-from biotrail.converters.outputs.perfetto.sizes import expected
+from biotrail.converters.outputs.perfetto.summary import expected
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.log import LogReader, LogWriter
 from biotrail.recorder.schema.records import BY_LETTER, Kind

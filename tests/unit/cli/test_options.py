@@ -25,7 +25,7 @@ from biotrail.cli.options.record_keeping import TriggerType
 from biotrail.cli.pairs import PairArguments, lines
 from biotrail.cli.record import NOT_PASSED_ON
 from biotrail.cli.record import command as record
-from biotrail.converters.events.labels import Labels
+from biotrail.converters.events.files import Labels
 from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.probes.maps import admission
 from biotrail.recorder.schema.errors import SiteError

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from biotrail.converters.analysis.distributions.sketch import Distribution
+from biotrail.converters.events.array_steps import is_in
 from biotrail.converters.events.distinct import names_of
-from biotrail.converters.events.sorting import is_in
 from biotrail.converters.events.tables import I64, NEVER, U32, Bool, Lifecycles, RequestKind, Stage
 
 LINGER_NS = 10_000_000_000

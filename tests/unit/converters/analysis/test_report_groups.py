@@ -19,7 +19,7 @@ from biotrail.converters.analysis.live.totals import LABELS, Totals
 from biotrail.converters.analysis.report.csv import lines
 from biotrail.converters.analysis.report.report import make_report
 from biotrail.converters.analysis.report.tree import Report
-from biotrail.converters.events.titles import Titles, called
+from biotrail.converters.events.context import Titles, called
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.kernel_names import FLAGS as FLAG_BITS
 from biotrail.recorder.schema.records import Q_FLAG_DEVICE, Q_FLAG_FILE, Q_FLAG_SWAP, Kind

@@ -15,8 +15,8 @@ from biotrail.converters.events import array_steps as steps
 from biotrail.converters.events import distinct
 from biotrail.converters.events.decoding import Decoder
 from biotrail.converters.events.events import Events
-from biotrail.converters.events.loss import loss_windows
 from biotrail.converters.events.tables import I64, NEVER, Certainty
+from biotrail.converters.lifecycles.losses import loss_windows
 from biotrail.recorder.log import Segment
 from biotrail.recorder.schema.records import (
     BLOCK_BYTES,

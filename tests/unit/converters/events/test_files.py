@@ -11,8 +11,7 @@ import pytest
 import biotrail
 from biotrail.converters.analysis.figures import as_json
 from biotrail.converters.analysis.report.report import make_report
-from biotrail.converters.events.files import NO_FILE
-from biotrail.converters.events.overlays import path_in_container
+from biotrail.converters.events.files import NO_FILE, path_in_container
 from biotrail.converters.events.tables import Bios
 from biotrail.converters.lifecycles.account import Reason
 from biotrail.converters.outputs.perfetto.convert import convert

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from biotrail.converters.events.events import Events
-from biotrail.converters.events.path import attach_path, full_time
+from biotrail.converters.events.path import RunningCalls, attach_path, full_time
 from biotrail.converters.events.path_column import NO_CALL, NO_PATH, PathColumn, unknown
-from biotrail.converters.events.running_calls import RunningCalls
 from biotrail.converters.events.tables import NEVER
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.log import LogWriter, Segment

@@ -22,8 +22,8 @@ from biotrail.converters.events.context import Context
 from biotrail.converters.events.distinct import distinct
 from biotrail.converters.events.site_tables import Pairs
 from biotrail.converters.lifecycles.cutting import Span
+from biotrail.converters.outputs.perfetto import pairs as perfetto_pairs
 from biotrail.converters.outputs.perfetto.convert import convert
-from biotrail.converters.outputs.perfetto.sites import pairs as perfetto_pairs
 from biotrail.converters.pipeline import WINDOW_EVENTS, Trace
 from biotrail.converters.sites import pair_names
 from biotrail.converters.sites.pair_names import PairNames

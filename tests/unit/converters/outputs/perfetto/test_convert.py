@@ -18,7 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from biotrail.converters.events.tables import NEVER, Certainty, Stage
+from biotrail.converters.outputs.perfetto import lanes
 from biotrail.converters.outputs.perfetto.convert import convert
+from biotrail.converters.outputs.perfetto.lanes import FOREVER, LanePool
 from biotrail.converters.outputs.perfetto.names import (
     ARGUMENTS,
     BIO,
@@ -29,11 +31,9 @@ from biotrail.converters.outputs.perfetto.names import (
     Detail,
     Options,
 )
-from biotrail.converters.outputs.perfetto.packets.ranking import DETAILED
-from biotrail.converters.outputs.perfetto.tracks import lanes
-from biotrail.converters.outputs.perfetto.tracks.lanes import FOREVER, LanePool
-from biotrail.converters.outputs.perfetto.tracks.place import Named
-from biotrail.converters.outputs.perfetto.tracks.place import places as named_places
+from biotrail.converters.outputs.perfetto.place import Named
+from biotrail.converters.outputs.perfetto.place import places as named_places
+from biotrail.converters.outputs.perfetto.ranking import DETAILED
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.errors import OutputError
 from tests.support import captures, cut_logs, paths
@@ -659,7 +659,7 @@ def test_logs_of_one_name_are_numbered_apart(files: list[str], labels: list[str]
     assert len({place.host for place in placed}) == len(files)
 
 
-UNCOMPILED = uncompiled("converters/outputs/perfetto/tracks/lane_loops.py")
+UNCOMPILED = uncompiled("converters/outputs/perfetto/loops.py")
 NEVER_ENDS = 10**6
 
 intervals = st.lists(

@@ -11,33 +11,29 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace as TraceMess
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket
 
 from biotrail.converters.events.tables import Stages
+from biotrail.converters.outputs.perfetto import columns, lanes, times, writing
+from biotrail.converters.outputs.perfetto.columns import Flows, Slices, StageColumns
 from biotrail.converters.outputs.perfetto.convert import convert
+from biotrail.converters.outputs.perfetto.lanes import FOREVER
 from biotrail.converters.outputs.perfetto.names import ARGUMENTS, BIO, Detail, Options
-from biotrail.converters.outputs.perfetto.packets.columns import Flows, Slices, StageColumns
-from biotrail.converters.outputs.perfetto.packets.encode import Rows, tag, varint, widths
-from biotrail.converters.outputs.perfetto.slices import times
-from biotrail.converters.outputs.perfetto.tracks.lanes import FOREVER
-from biotrail.converters.outputs.perfetto.writing import encoding
+from biotrail.converters.outputs.perfetto.packets import varint
 from biotrail.converters.pipeline import Trace
 from tests.support import captures
 from tests.support.both_ways import uncompiled
 from tests.support.paths import ROOT
 
 PATH_LOG = ROOT / "tests" / "data" / "calls" / "ext4-on-loop.biotrail"
-PACKETS = "converters/outputs/perfetto/writing/packet_loops.py"
-STAGES = "converters/outputs/perfetto/slices/stage_loops.py"
-
-
 COMPILED, UNCOMPILED = (
-    (encoding.loops, times.loops),
-    (uncompiled(PACKETS), uncompiled(STAGES)),
+    writing.loops,
+    uncompiled("converters/outputs/perfetto/loops.py"),
 )
-"""packet_loops and stage_loops."""
 
 
 def use(monkeypatch, loops):
-    monkeypatch.setattr(encoding, "loops", loops[0])
-    monkeypatch.setattr(times, "loops", loops[1])
+    monkeypatch.setattr(writing, "loops", loops)
+    monkeypatch.setattr(times, "loops", loops)
+    monkeypatch.setattr(columns, "loops", loops)
+    monkeypatch.setattr(lanes, "loops", loops)
 
 
 def large(rng, n, most=64):
@@ -48,18 +44,17 @@ def large(rng, n, most=64):
 
 
 def groups(rng, n, most):
-    """(first, count) of up to `most` rows for each of n slices, and how many rows that are."""
+    """Count of up to `most` rows for each of n slices, and how many rows that are."""
     count = rng.integers(0, most + 1, n)
-    return np.cumsum(count) - count, count, int(count.sum())
+    return count, int(count.sum())
 
 
 def made_up(rng, n):
     """Slices that have everything, some of it."""
     start = np.cumsum(rng.integers(0, 3_000, n))
-    first, count, total = groups(rng, n, 4)
+    count, total = groups(rng, n, 4)
     begins = np.repeat(start, count) + rng.integers(-10, 400, total)
     stages = StageColumns(
-        first,
         count,
         rng.integers(1, 1000, total).astype(np.uint16),
         begins,
@@ -90,8 +85,8 @@ def made_up(rng, n):
     part.text(names[4], large(rng, len(at), 30))
     part.true(names[5], rng.random(len(at)) < 0.5)
     slices.adopt(part, at)
-    first, count, total = groups(rng, n, 3)
-    slices.flows = Flows(first, count, large(rng, total))
+    count, total = groups(rng, n, 3)
+    slices.flows = Flows(count, large(rng, total))
     return slices
 
 
@@ -99,7 +94,7 @@ def encoded(monkeypatch, loops, slices, stream, sequences):
     """The packets' bytes, and the times that lanes end with."""
     use(monkeypatch, loops)
     last = np.zeros(len(sequences), np.int64)
-    return b"".join(encoding.encode(slices, stream, sequences, last)), last.tolist()
+    return b"".join(writing.encode(slices, stream, sequences, last)), last.tolist()
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -115,12 +110,12 @@ def test_slices_have_the_same_bytes(monkeypatch, seed):
     # A lane's slices do not overlap.
     stream = np.arange(150) if seed % 2 else np.arange(150)[::-1].copy()
     sequences = rng.integers(1, 1 << 21, 150).astype(np.uint64)
-    monkeypatch.setattr(encoding, "BLOCK", 64)
+    monkeypatch.setattr(writing, "BLOCK", 64)
     # WHEN they are encoded both ways
     data, last = encoded(monkeypatch, COMPILED, slices, stream, sequences)
     # THEN the bytes are the same, and so is what each lane ends with
     assert encoded(monkeypatch, UNCOMPILED, slices, stream, sequences) == (data, last)
-    assert last == encoding.last_packet(slices)[np.argsort(stream)].tolist()
+    assert last == writing.last_packet(slices)[np.argsort(stream)].tolist()
     # AND protobuf reads the slices of them, with their arguments, flows and stages
     trace = TraceMessage()
     trace.ParseFromString(data)
@@ -193,7 +188,8 @@ def span(parts, row):
     """Where the parts of a slice are."""
     if parts is None:
         return 0, 0
-    return int(parts.first[row]), int(parts.first[row] + parts.count[row])
+    first = int(parts.count[:row].sum())
+    return first, first + int(parts.count[row])
 
 
 def test_several_slices_on_a_lane_follow_each_other(monkeypatch):
@@ -299,51 +295,55 @@ def test_a_varint_takes_its_shortest_form(value, expected):
     assert varint(value) == expected
 
 
-@given(st.lists(U64, min_size=1, max_size=30))
-def test_widths_are_those_of_the_varints(values):
-    # GIVEN any values / WHEN their widths are asked for / THEN they are the varints' lengths
-    assert widths(np.array(values, dtype=np.uint64)).tolist() == [len(varint(v)) for v in values]
+@given(st.lists(st.tuples(st.integers(0, 2**62), st.integers(0, 2**62)), max_size=30))
+def test_ends_and_samples_parse_as_what_was_meant(entries):
+    # GIVEN times since the packet before, and values of all lengths
+    since, values = np.array(entries, dtype=np.int64).reshape(-1, 2).T.copy()
+    sequences = np.arange(5000, 5000 + len(since), dtype=np.uint64)
+    ends, samples = np.empty((2, 48 * len(since)), dtype=np.uint8)
+    for loops in (COMPILED, UNCOMPILED):
+        # WHEN they are encoded
+        trace, counted = TraceMessage(), TraceMessage()
+        trace.ParseFromString(ends[: loops.encode_ends(since, sequences, ends)].tobytes())
+        used = loops.encode_samples(since, 70, values.view(np.uint64), samples)
+        counted.ParseFromString(samples[:used].tobytes())
+        # THEN protobuf reads them
+        for at, packet in enumerate(trace.packet):
+            event = TracePacket(timestamp=since[at], trusted_packet_sequence_id=5000 + at)
+            event.track_event.type = event.track_event.TYPE_SLICE_END
+            assert packet == event
+        for at, packet in enumerate(counted.packet):
+            event = TracePacket(timestamp=since[at], trusted_packet_sequence_id=70)
+            event.track_event.type = event.track_event.TYPE_COUNTER
+            event.track_event.counter_value = values[at]
+            assert packet == event
+        assert len(trace.packet) == len(counted.packet) == len(entries)
 
 
 @given(
     st.lists(
-        st.tuples(U64, st.booleans(), st.integers(0, 2**32 - 1), st.booleans()),
-        min_size=1,
-        max_size=40,
+        st.tuples(
+            st.integers(0, 2**62), st.booleans(), st.integers(0, 2**32 - 1),
+            st.integers(0, 2**63), st.integers(0, 2**32 - 1),
+        ),
+        max_size=30,
     )
-)
-def test_rows_parse_as_the_messages_that_were_meant(entries):
-    # GIVEN rows with optional fields and nested messages
-    times, has_event, values, has_value = (list(c) for c in zip(*entries, strict=True))
-    event, value = np.array(has_event), np.array(has_event) & np.array(has_value)
-    rows = Rows(len(entries))
-    with rows.message(tag(1, 2)):
-        rows.varint(tag(8, 0), np.array(times, dtype=np.uint64))
-        rows.const(tag(13, 0) + b"\x02")
-        with rows.message(tag(11, 2), event):
-            rows.varint(tag(9, 0), np.ones(len(entries), np.uint8), event)
-            rows.varint(tag(10, 0), np.array(values, dtype=np.uint64), value)
-
-    # WHEN the bytes are parsed
-    trace = TraceMessage()
-    trace.ParseFromString(rows.finish())
-
-    # THEN every message has what its row was given, and nothing else
-    expected = []
-    for at, has, number, valued in entries:
-        packet = TracePacket(timestamp=at, sequence_flags=2)
-        if has:
-            packet.track_event.type = 1
-            if valued:
-                packet.track_event.name_iid = number
-        expected.append(packet)
-    assert list(trace.packet) == expected
-
-
-def test_a_field_that_no_row_has_takes_no_bytes():
-    # GIVEN a field with an empty mask / WHEN the rows are written / THEN it leaves no trace
-    rows = Rows(3)
-    nobody = np.zeros(3, dtype=np.bool_)
-    rows.const(b"\x68\x02")
-    rows.varint(b"\xff", np.ones(3, dtype=np.uint64), nobody)
-    assert rows.finish() == b"\x68\x02" * 3
+)  # fmt: skip
+def test_block_io_parses_as_the_events_that_were_meant(entries):
+    # GIVEN times, devices, sectors and sizes of all lengths
+    columns = zip(*entries, strict=True) if entries else [()] * 5
+    dtypes = np.int64, np.uint8, np.uint64, np.uint64, np.uint64
+    given_ = [np.array(one, dtype) for one, dtype in zip(columns, dtypes, strict=True)]
+    out = np.empty(64 * len(entries), dtype=np.uint8)
+    for loops in (COMPILED, UNCOMPILED):
+        # WHEN they are encoded
+        packet = TracePacket()
+        packet.ftrace_events.MergeFromString(out[: loops.encode_block_io(*given_, out)].tobytes())
+        # THEN protobuf reads each event
+        found = []
+        for event in packet.ftrace_events.event:
+            done = event.HasField("block_io_done")
+            block = event.block_io_done if done else event.block_io_start
+            assert block.nr_sector == block.bytes >> 9
+            found.append((event.timestamp, done, block.dev, block.sector, block.bytes))
+        assert found == entries

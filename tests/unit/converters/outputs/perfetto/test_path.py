@@ -21,7 +21,7 @@ from biotrail.converters.outputs.perfetto.names import (
     Detail,
     Options,
 )
-from biotrail.converters.outputs.perfetto.tracks.tracks import Identity
+from biotrail.converters.outputs.perfetto.tracks import Identity
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.records import Kind
 from biotrail.recorder.schema.syscalls import KERNEL_THREAD

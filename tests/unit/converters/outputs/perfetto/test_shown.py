@@ -12,21 +12,21 @@ from hypothesis import strategies as st
 from biotrail.converters.analysis.blame import timeline
 from biotrail.converters.analysis.blame.timeline import Timeline, _spread
 from biotrail.converters.events.tables import Certainty, Stage
+from biotrail.converters.outputs.perfetto import flights as flights_module
+from biotrail.converters.outputs.perfetto.columns import Slices
 from biotrail.converters.outputs.perfetto.convert import convert
+from biotrail.converters.outputs.perfetto.flights import Flights
+from biotrail.converters.outputs.perfetto.lanes import FOREVER
 from biotrail.converters.outputs.perfetto.names import (
     ARGUMENTS,
     REQUEST,
     STAGE_TITLES,
     Colour,
     Options,
+    size_text,
 )
-from biotrail.converters.outputs.perfetto.packets.columns import Slices
-from biotrail.converters.outputs.perfetto.packets.ranking import Ranking
-from biotrail.converters.outputs.perfetto.packets.texts import size_text
-from biotrail.converters.outputs.perfetto.path import flights as flights_module
-from biotrail.converters.outputs.perfetto.path.flights import Flights
-from biotrail.converters.outputs.perfetto.tracks.lanes import FOREVER
-from biotrail.converters.outputs.perfetto.tracks.tracks import Identity
+from biotrail.converters.outputs.perfetto.ranking import Ranking
+from biotrail.converters.outputs.perfetto.tracks import Identity
 from biotrail.converters.pipeline import Trace
 from tests.support import blame_logs
 from tests.support.blame_logs import MS, RAM, Io

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Choose what is drawn with all arguments: the slowest of each device and operation, or call.
+
+Windows are drawn as they come, before the slowest of the whole log are known. So an I/O is chosen
+if it is among the slowest up to its window: all that are among the slowest of the whole trace are
+chosen, and some of early windows that later ones outdo.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from biotrail.converters.events.tables import I64, Bool
+from biotrail.converters.outputs.perfetto.columns import Slices
+
+AddArguments = Callable[[Slices, I64], None]
+DETAILED = 500
+"""I/Os of each device and operation that have all arguments."""
+
+
+@dataclass
+class Ranking:
+    """The latencies of the slowest bios, or requests, so far, by device, operation and result."""
+
+    most: int = DETAILED
+    """I/Os that are kept of each device and operation, and as many that are ranked apart."""
+    _kept: dict[int, I64] = field(default_factory=dict)
+    """Key (dev_t, interned name, apart) → the longest latencies so far, ns, at most `most`."""
+
+    def choose(self, slices: Slices, apart: Bool, *, together: bool = False) -> I64:
+        """Return the indices of those slices that are among the slowest so far, ascending.
+
+        slices: a window's bios or requests. apart: per slice (n,), whether it is ranked apart from
+        the others: it failed, or its latency is in doubt. A slice that is open to the trace's end
+        is slower than any other. Of equally slow slices the first are chosen. together: rank all
+        groups as one. Adds the latencies to `_kept`.
+        """
+        group = slices.group * (not together)
+        key = (group << 17) | (slices.name.astype(np.int64) << 1) | apart
+        return self.choose_of(key, slices.end - slices.start)
+
+    def add_arguments(
+        self, slices: Slices, failed: Bool, of_all: AddArguments, of_failed: AddArguments
+    ) -> None:
+        """Add all arguments to the slowest so far, and those of failures to others that `failed`.
+
+        of_all, of_failed: add them to the slices at the given indices.
+        """
+        chosen = self.choose(slices, failed, together=True)
+        others = np.setdiff1d(np.flatnonzero(failed), chosen)
+        for at, add in ((chosen, of_all), (others, of_failed)):
+            part = slices.part(at)
+            add(part, at)
+            slices.adopt(part, at)
+
+    def choose_of(self, key: I64, latency: I64) -> I64:
+        """Return the indices of the slowest so far of each key, as `choose` does.
+
+        key: (n,), what is ranked together. latency: ns (n,).
+        """
+        chosen = []
+        for one in _few_distinct(key):
+            rows = np.flatnonzero(key == one)
+            chosen.append(rows[self._slowest(int(one), latency[rows])])
+        return np.sort(np.concatenate(chosen)) if chosen else np.zeros(0, dtype=np.int64)
+
+    def _slowest(self, place: int, latency: I64) -> I64:
+        """Return which of the latencies (n,) are among the longest so far, and keep those."""
+        kept = self._kept.get(place, np.zeros(0, dtype=np.int64))
+        slow = np.arange(len(latency))
+        if len(kept) == self.most:
+            slow = np.flatnonzero(latency > kept.min())
+        both = np.concatenate([kept, latency[slow]])
+        if len(both) > self.most:
+            order = np.argsort(-both, kind="stable")[: self.most]
+            both, slow = both[order], slow[np.sort(order[order >= len(kept)]) - len(kept)]
+        self._kept[place] = both
+        return slow
+
+
+def _few_distinct(key: I64) -> I64:
+    """Return the distinct values of `key` (n,), of which there are few, without sorting it."""
+    found = []
+    rest = key
+    while len(rest):
+        found.append(rest[0])
+        rest = rest[rest != rest[0]]
+        if len(found) == 16:
+            return np.unique(key)
+    return np.array(found, dtype=np.int64)
+
+
+MOST, OF_BURST = 20, 3
+"""Slices on the tracks of the slowest, and how many of these overlap, at most: a burst makes all
+that is in it slow, and twenty of one burst say no more than three."""
+
+
+def episodes(
+    start: I64, end: I64, number: I64, most: int = MOST, lesser: Bool | None = None
+) -> I64:
+    """Return the indices of the slowest, at most `most`, the slowest first.
+
+    start, end: ns (n,). number: of equally slow ones the least is first. Left out is what overlaps
+    OF_BURST or more slower ones that are among them; and what is `lesser` (n,) if it overlaps
+    another such one.
+    """
+    order = np.lexsort((number, start - end))
+    begins, ends = start[order], end[order]
+    beside = np.zeros(len(order), dtype=np.int64)
+    less = np.zeros(len(order), dtype=np.bool_) if lesser is None else lesser[order]
+    found: list[int] = []
+    at = 0
+    while len(found) < most:
+        rest = np.flatnonzero(beside[at:] < OF_BURST)
+        if not len(rest):
+            break
+        at += int(rest[0])
+        found.append(at)
+        overlapping = (begins <= ends[at]) & (ends >= begins[at])
+        beside += overlapping
+        if less[at]:
+            beside[overlapping & less] = OF_BURST
+        at += 1
+    return order[found]
