@@ -4,7 +4,7 @@
 import sys
 from collections.abc import Collection, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import numpy as np
@@ -40,31 +40,16 @@ _TAGS = frozenset({"tag", "sched_tag", "hctx"})
 Row = dict[str, Any]
 
 
-if TYPE_CHECKING:  # generic in click 8.2 and later only
-    _KindsType = click.ParamType[frozenset[int]]
-else:
-    _KindsType = click.ParamType
-
-
-class Kinds(_KindsType):
-    """The type of --kind: record kinds by letter, `Q,D,C` or `QDC`."""
-
-    name = "kinds"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> frozenset[int]:
-        """Return the kinds' numbers. Raises click.UsageError for an unknown letter."""
-        if isinstance(value, frozenset):
-            return value
-        letters = [letter for letter in str(value) if letter not in ", "]
-        known = [letter for letter, found in BY_LETTER.items() if found.kind != Kind.PAD]
-        for letter in letters:
-            if letter not in known:
-                self.fail(
-                    f"{letter!r} is no kind of record; there are: {' '.join(known)}", param, ctx
-                )
-        return frozenset(int(BY_LETTER[letter].kind) for letter in letters)
+def kinds(text: str) -> frozenset[int]:
+    """Return the numbers of record kinds by letter, `Q,D,C` or `QDC`. Raises click.UsageError."""
+    letters = [letter for letter in text if letter not in ", "]
+    known = [letter for letter, found in BY_LETTER.items() if found.kind != Kind.PAD]
+    for letter in letters:
+        if letter not in known:
+            raise click.BadParameter(
+                f"{letter!r} is no kind of record; there are: {' '.join(known)}"
+            )
+    return frozenset(int(BY_LETTER[letter].kind) for letter in letters)
 
 
 @click.command()
@@ -81,7 +66,7 @@ class Kinds(_KindsType):
 @click.option(
     "--kind",
     "kinds",
-    type=Kinds(),
+    type=kinds,
     metavar="Q,D,..",
     help="Only records of these kinds, by letter (docs/log-format.md).",
 )

@@ -187,7 +187,7 @@ def _step(measure: Measure, linear: str | None, width: int) -> int:
     if linear is None:
         return 0
     if measure in (Measure.LATENCY, Measure.PAIRS):
-        step = units.Duration().convert(linear, None, None) * 1e9 / width
+        step = units.seconds(linear) * 1e9 / width
     elif measure == Measure.SIZE:
         step = units.Size().convert(linear, None, None) / width
     else:

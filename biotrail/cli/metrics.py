@@ -2,7 +2,6 @@
 """`biotrail metrics`: figures of I/O that goes on, for Prometheus."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import click
 
@@ -28,28 +27,6 @@ from biotrail.text import units
 _NOT_PASSED_ON = frozenset({"listen", "by", "blame", "target"})
 """Options that the recorder process does not get."""
 
-if TYPE_CHECKING:
-    _AddressBase = click.ParamType[Address]
-else:
-    _AddressBase = click.ParamType
-
-
-class AddressType(_AddressBase):
-    """The type of --listen: a loopback address and a port."""
-
-    name = "address"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Address:
-        """Return the Address. Raises click.UsageError for anything else."""
-        if isinstance(value, Address):
-            return value
-        try:
-            return parse_address(str(value))
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-
 
 @dataclass(frozen=True)
 class MetricsOptions:
@@ -57,7 +34,7 @@ class MetricsOptions:
 
     listen: Address = option(
         "--listen",
-        type=AddressType(),
+        type=parse_address,
         default=DEFAULT,
         metavar="ADDRESS:PORT",
         show_default=True,

@@ -5,7 +5,7 @@ import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -173,28 +173,15 @@ MOST_FUNCTIONS = 40
 _AFTER = "the log has tracepoints alone: times are those until the life's next tracepoint"
 
 
-if TYPE_CHECKING:  # generic in click 8.2 and later only
-    _IntType = click.ParamType[int]
-else:
-    _IntType = click.ParamType
-
-
-class _Number(_IntType):
-    """The type of an address or sector: decimal, or hexadecimal after 0x."""
-
-    name = "number"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return the number. Raises click.UsageError for anything else."""
-        if isinstance(value, int):
-            return value
-        try:
-            number = int(str(value), 0)
-        except ValueError:
-            number = -1
-        if not 0 <= number < 1 << 64:
-            self.fail(f"{value!r} is not a number: write 2048, or 0xffff9b6f83a40000", param, ctx)
-        return number
+def _number(text: str) -> int:
+    """Parse an address or sector: decimal, or hexadecimal after 0x. Raises click.UsageError."""
+    try:
+        number = int(text, 0)
+    except ValueError:
+        number = -1
+    if not 0 <= number < 1 << 64:
+        raise click.BadParameter(f"{text!r} is not a number: write 2048, or 0xffff9b6f83a40000")
+    return number
 
 
 @dataclass(frozen=True)
@@ -211,7 +198,7 @@ class TreeOptions:
     objects: tuple[int, ...] = option(
         "--object",
         multiple=True,
-        type=_Number(),
+        type=_number,
         metavar="ADDR",
         help="Only lives of the object at this address. Can be repeated.",
     )
@@ -219,7 +206,7 @@ class TreeOptions:
         "--sector",
         "--detail",
         multiple=True,
-        type=_Number(),
+        type=_number,
         metavar="N",
         help="Only lives with this sector, or what else the type's declaration shows. Can be "
         "repeated.",

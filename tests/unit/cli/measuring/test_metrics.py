@@ -14,6 +14,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 import pytest
 from google.protobuf import proto
@@ -98,7 +99,7 @@ def test_loopback_addresses_are_taken(text: str, address: tuple[str, int]) -> No
 )
 def test_other_addresses_are_refused(text: str) -> None:
     # GIVEN an address that others reach, or none WHEN it is read THEN it is refused
-    with pytest.raises(ValueError, match=r"no loopback address|is no address"):
+    with pytest.raises(click.UsageError, match=r"no loopback address|is no address"):
         parse_address(text)
 
 
