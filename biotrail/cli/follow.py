@@ -7,13 +7,18 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import click
 
 from biotrail import __version__
 from biotrail.cli.options.gathering import added, gathered, option
-from biotrail.cli.options.record_arguments import EVERY, MOST_AT_ONCE, duration_option, force_option
+from biotrail.cli.options.record_arguments import (
+    EVERY,
+    MOST_AT_ONCE,
+    SITES,
+    duration_option,
+    force_option,
+)
 from biotrail.cli.options.task_options import TaskHelp, task_options
 from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.host import devices as host_devices
@@ -28,9 +33,6 @@ from biotrail.text import units, values
 from biotrail.text.printing import say, say_all
 from biotrail.text.record.closing import LOSSES
 
-_TREE = "biotrail.cli.tree"
-EVENT_SET = "sites"
-"""Name of the event set in the log's header, as that of pairs."""
 _SAID_NS = 1e9
 ATTACH_MS = {"session": 0.3, "multi": 0.3, "fentry": 6.0, "kprobe": 25.0}
 """About how long attaching and detaching takes per function, by way (docs/performance.md)."""
@@ -191,15 +193,11 @@ def command(struct: str, command: tuple[str, ...], asked: FollowCommandOptions) 
         return 0
     if asked.output is not None:
         return record_lives(plan, asked, command, asked.output)
-    return _print_tree(lambda log: record_lives(plan, asked, command, log))
-
-
-def _print_tree(record: Any) -> int:
     with tempfile.TemporaryDirectory(prefix="biotrail-follow-") as directory:
         log = os.path.join(directory, "follow.biotrail")
-        status: int = record(log)
+        status = record_lives(plan, asked, command, log)
         # Not an import statement: recording alone does not need what reads logs.
-        tree = importlib.import_module(_TREE).command
+        tree = importlib.import_module("biotrail.cli.tree").command
         tree.main(["--merged", log], prog_name="biotrail tree", standalone_mode=False)
     return status
 
@@ -273,7 +271,7 @@ def record_lives(
         filters=asked.filters,
         duration=asked.duration,
         command=command,
-        events=EVENT_SET,
+        events=SITES,
         max_cpu=asked.max_cpu,
         max_cpu_ends=True,
         give_up_rights=True,

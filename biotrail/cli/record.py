@@ -36,9 +36,10 @@ NOT_PASSED_ON = frozenset({"print_ios", "as_json", "output", "force", "quiet"})
 
 
 @dataclass(frozen=True)
-class PrintOptions:
-    """Whether to print I/Os as they end."""
+class RecordCommandOptions:
+    """The options of `biotrail record`."""
 
+    what: RecordArguments = added(gathered(RecordArguments, "what"))
     print_ios: bool = option(
         "--print",
         is_flag=True,
@@ -49,16 +50,20 @@ class PrintOptions:
         "--json", is_flag=True, help="With --print: print a JSON object per line."
     )
 
-
-@dataclass(frozen=True)
-class RecordCommandOptions:
-    """The options of `biotrail record`."""
-
-    what: RecordArguments = added(gathered(RecordArguments, "what"))
-    printing: PrintOptions = added(gathered(PrintOptions, "printing"))
     keeping: Keeping = added(gathered(Keeping, "keeping"))
     quiet: bool = option("-q", "--quiet", is_flag=True, help="Print errors and losses only.")
     filters: Filters = added(filter_options)
+
+    def check_print(self) -> None:
+        """Raise click.UsageError if --print or --json contradicts other options."""
+        if self.as_json and not self.print_ios:
+            raise click.UsageError("--json needs --print: give both")
+        if self.print_ios and self.what.output == "-":
+            raise click.UsageError("--print and -o - both write to standard output: give -o FILE")
+        flight = self.keeping.flight
+        several = self.keeping.several_files or flight.max_files or flight.triggers
+        if self.print_ios and several:
+            raise click.UsageError("--print follows one log: leave out --rotate and --keep")
 
 
 @click.command(cls=RecordingCommand, context_settings={"allow_interspersed_args": False})
@@ -106,7 +111,7 @@ def command(command: tuple[str, ...], asked: RecordCommandOptions) -> int:
         return _resume()
     if keeping.dry_run:
         return _dry_run(keeping.pausing, asked.filters)
-    check_print(asked.printing, what.output, keeping)
+    asked.check_print()
     path = what.output or default_name(keeping.several_files)
     log = None if path == "-" else path
     if log is None and sys.stdout.isatty():
@@ -123,8 +128,8 @@ def command(command: tuple[str, ...], asked: RecordCommandOptions) -> int:
         **keeping.record_options(log),
     )
     quiet = asked.quiet
-    if asked.printing.print_ios:
-        return _print(options, what.output, asked.printing.as_json, quiet)
+    if asked.print_ios:
+        return _print(options, what.output, asked.as_json, quiet)
     if not quiet:
         _say("biotrail: starting")  # compiling (bcc) or listing thousands of devices takes seconds
     line = LiveLine("" if quiet else _what(options), show=not quiet and sys.stderr.isatty())
@@ -133,20 +138,6 @@ def command(command: tuple[str, ...], asked: RecordCommandOptions) -> int:
     finally:
         line.clear()
     return _finish(options, summary, quiet)
-
-
-def check_print(asked: PrintOptions, output: str | None, keeping: Keeping) -> None:
-    """Raise click.UsageError if --print or --json contradicts other options.
-
-    output: the value of -o.
-    """
-    if asked.as_json and not asked.print_ios:
-        raise click.UsageError("--json needs --print: give both")
-    if asked.print_ios and output == "-":
-        raise click.UsageError("--print and -o - both write to standard output: give -o FILE")
-    flight = keeping.flight
-    if asked.print_ios and (keeping.several_files or flight.max_files or flight.triggers):
-        raise click.UsageError("--print follows one log: leave out --rotate and --keep")
 
 
 def _resume() -> int:
@@ -178,18 +169,16 @@ def _dry_run(pausing: Pausing | None, filters: Filters) -> int:
 def _print(options: RecordOptions, kept: str | None, as_json: bool, quiet: bool) -> int:
     what = _what(options).partition(" to ")[0]
     # Not an import statement: recording alone does not need the reader of logs.
-    printer = importlib.import_module("biotrail.cli.live.print_ios")
+    printer = importlib.import_module("biotrail.cli.print_ios")
     status: int = printer.run(
-        printer.Printing(
-            what=f"{what}, printing each I/O" + (f", log {kept}" if kept else "; no log is kept"),
-            target=kept,
-            force=options.force,
-            as_json=as_json,
-            quiet=quiet,
-            filters=options.filters,
-            arguments=given(click.get_current_context(), NOT_PASSED_ON),
-            command=options.command,
-        )
+        kept,
+        given(click.get_current_context(), NOT_PASSED_ON),
+        options.command,
+        what=f"{what}, printing each I/O" + (f", log {kept}" if kept else "; no log is kept"),
+        force=options.force,
+        own_io=options.filters.own_io,
+        as_json=as_json,
+        quiet=quiet,
     )
     return status
 

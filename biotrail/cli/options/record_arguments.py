@@ -113,6 +113,8 @@ def path_parts(value: str) -> frozenset[str]:
 
 
 EVENT_SETS = ("light", "minimal", "lifecycle", "all")
+SITES = "sites"
+"""Name of the event set of `pairs` and `follow` in a log's header: chosen sites, and no others."""
 _RAW = "biotrail.cli.recording.arguments"
 """Key in a context's `meta` under which a RecordingCommand keeps its words."""
 
