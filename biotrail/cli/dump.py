@@ -2,7 +2,7 @@
 """`biotrail dump`: records one by one, as text or as JSON lines."""
 
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
@@ -19,11 +19,21 @@ from biotrail.converters.pipeline import Trace
 from biotrail.converters.sites.pair_names import PairNames
 from biotrail.converters.sites.tables import Following
 from biotrail.recorder.schema.errors import ConversionError
-from biotrail.recorder.schema.records import BY_KIND, BY_LETTER, NO_SECTOR, NO_TAG, Q_FLAG_OWN, Kind
+from biotrail.recorder.schema.records import (
+    BY_KIND,
+    BY_LETTER,
+    HIT_BORN,
+    HIT_CUT,
+    HIT_ENDED,
+    NO_SECTOR,
+    NO_TAG,
+    Q_FLAG_OWN,
+    Kind,
+    Role,
+)
 from biotrail.recorder.schema.strings import shown
 from biotrail.text.printing import as_json, say
 from biotrail.text.rows import limit_option
-from biotrail.text.sites.facts import hidden_of_hit, hidden_of_pair, name_hits, name_pairs
 
 WINDOW_EVENTS = 20_000
 """Events decoded at a time: few, so that output begins soon and memory stays small."""
@@ -187,9 +197,9 @@ def _window_rows(trace: Trace, events: Events, start_ns: int) -> list[Row]:
         if kind == Kind.Q:
             columns["own"] = (records["flags"] & Q_FLAG_OWN != 0).tolist()
         if kind == Kind.HIT:
-            name_hits(columns, Following(trace.context.header))
+            _name_hits(columns, Following(trace.context.header))
         if kind == Kind.PAIR:
-            name_pairs(columns, PairNames(trace.context))
+            _name_pairs(columns, PairNames(trace.context))
         if "tid" in columns:
             columns["comm"] = columns.get("comm") or _comms(trace, records["tid"], events.ts[at])
             for name in {"tid", "tgid"} & columns.keys():
@@ -234,6 +244,48 @@ def _columns(context: Context, records: np.ndarray[Any, np.dtype[np.void]]) -> d
     return columns
 
 
+_ROLE_NAMES = {Role.ENTRY: "entry", Role.RETURN: "return", Role.EVENT: "tracepoint"}
+
+
+def _name_hits(columns: dict[str, list[Any]], following: Following) -> None:
+    """Add to the columns of HIT records names of sites and roles, and their flags.
+
+    `site_name`, `role_name`; `born`, `ended`, `cut`: whether the flag is set.
+    """
+    columns["site_name"] = [following.site(number).name for number in columns["site"]]
+    columns["role_name"] = [_ROLE_NAMES.get(role, f"role {role}") for role in columns["role"]]
+    for name, bit in (("born", HIT_BORN), ("ended", HIT_ENDED), ("cut", HIT_CUT)):
+        columns[name] = [bool(flags & bit) for flags in columns["flags"]]
+
+
+def _name_pairs(columns: dict[str, list[Any]], names: PairNames) -> None:
+    """Add to the columns of PAIR records `pair_name`, `key` and `by_text`."""
+    numbers = columns["pair"]
+    columns["pair_name"] = [names.name(number) for number in numbers]
+    keys = zip(numbers, columns["key0"], columns["key1"], strict=True)
+    columns["key"] = [names.key(*key) for key in keys]
+    by = zip(numbers, columns["by"], strict=True)
+    columns["by_text"] = [names.by(*value) for value in by]
+
+
+def _hidden_of_pair(row: Mapping[str, Any]) -> set[str]:
+    """Return the fields of a pair that its line leaves out, as it has their texts.
+
+    row: with the columns of `_name_pairs`.
+    """
+    return {"pair", "key0", "key1", "by"} | (set() if row["by_text"] else {"by_text"})
+
+
+def _hidden_of_hit(row: Mapping[str, Any]) -> set[str]:
+    """Return the fields of a hit that its line leaves out, as it has their names or they say none.
+
+    row: with the columns of `_name_hits`.
+    """
+    hidden = {"site", "role", "flags"}
+    hidden |= set() if row["role"] == Role.RETURN else {"value"}
+    return hidden | ({"stack"} if row["stack"] < 0 else set())
+
+
 def _comms(trace: Trace, tid: Any, ts: Any) -> list[str | None]:
     """Return the name that each thread `tid` had at time `ts` (ns); None if it is not known."""
     names = trace.tasks.table().comm
@@ -257,9 +309,9 @@ def _text(row: Row) -> str:
     # The only bit of a Q's `flags` is printed as the word `own`.
     named = {"flags"} if "own" in row else set()
     if "site_name" in row:
-        named = hidden_of_hit(row)
+        named = _hidden_of_hit(row)
     elif "pair_name" in row:
-        named = hidden_of_pair(row)
+        named = _hidden_of_pair(row)
     others = {k: v for k, v in row.items() if k not in named and k not in _SHOWN_APART}
     parts += [_pair(k, v) for k, v in others.items() if v is not None]
     parts += [word for word in ("own", "born", "ended", "cut") if row.get(word) is True]

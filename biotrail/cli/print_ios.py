@@ -11,16 +11,14 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import BinaryIO, cast
 
 import numpy as np
 
-from biotrail.cli.children.recorder_process import Recorder, Tail, Tee, stopping
+from biotrail.cli.children.recorder_process import Recorder, Tail, Tee, live_source, stopping
 from biotrail.converters.analysis.live.live import LiveTrace
 from biotrail.converters.events.tables import Lifecycles, LossWindows
 from biotrail.converters.inputs.backlog import LiveSource
 from biotrail.recorder.output import output
-from biotrail.recorder.schema.errors import LogFormatError
 from biotrail.text import units
 from biotrail.text.printing import say
 from biotrail.text.record.lines import Json, Text, ended
@@ -51,7 +49,9 @@ def run(
         recorder = Recorder(arguments, command, log=log, speaks=True)
         stack.enter_context(recorder)
         stack.enter_context(stopping(recorder))
-        source = _opened(recorder, log, target)
+        name = target or "the recorder's log"
+        piped = Tee(recorder.stream, None, name)
+        source = live_source(recorder, Tail(log, recorder.ended, name) if log else piped)
         if source is None:
             if kept is not None:
                 kept.discard()
@@ -70,25 +70,6 @@ def run(
             said += f"; log {size}; next: biotrail report {target}"
         say(said, err=True)
     return status
-
-
-def _opened(recorder: Recorder, kept: BinaryIO | None, target: str | None) -> LiveSource | None:
-    """Open the log that the recorder is writing, and start reading it.
-
-    None: the recorder failed before it began a log, and has printed why. Raises LogFormatError if
-    it exits with status 0 without one.
-    """
-    name = target or "the recorder's log"
-    stream = Tee(recorder.stream, None, name) if kept is None else Tail(kept, recorder.ended, name)
-    try:
-        source = LiveSource(cast(BinaryIO, stream))
-    except LogFormatError:
-        recorder.stop()
-        if recorder.failed():
-            return None
-        raise
-    source.start()
-    return source
 
 
 def print_all(source: LiveSource, *, own_io: bool, as_json: bool) -> int:

@@ -220,33 +220,30 @@ MOST_SECONDS = 300.0
 _DESTINATION_ERRORS = (OutputError, LocationError)
 
 
-@dataclass(frozen=True)
-class Shipping:
-    """What to ship. directory: of the logs; to: a directory or URL; level: zstd's."""
-
-    directory: str
-    to: str
-    level: int
-    once: bool
-    keep_logs: bool
-    take_damaged: bool
-    quiet: bool
-
-
-def watch(asked: Shipping) -> int:
+def watch(
+    directory: str,
+    to: str,
+    level: int,
+    *,
+    once: bool,
+    keep_logs: bool,
+    take_damaged: bool,
+    quiet: bool,
+) -> int:
     """Ship logs until a signal ends it, or (`once`) those that are finished; return the status.
 
+    directory: of the logs; to: a directory or URL; level, keep_logs, take_damaged: see Shipper.
     The log that is being shipped when SIGTERM, SIGHUP or SIGINT comes is finished first; a second
     SIGINT interrupts that too. Status 1: a log could not be shipped. Raises OutputError: no
     such directory, or another shipper is at work there; with `once` also where the destination
     fails; LocationError.
     """
-    place = destination(asked.to)
-    logs = hold_logs(asked.directory)
+    place = destination(to)
+    logs = hold_logs(directory)
     with locked(logs) as staging, stopped_by_signals() as stop:
-        shipper = Shipper(logs, staging, place, asked.level, asked.keep_logs, asked.take_damaged)
-        watching = _Watching(asked, logs, shipper, stop)
-        if asked.once:
+        shipper = Shipper(logs, staging, place, level, keep_logs, take_damaged)
+        watching = _Watching(shipper, stop, once=once, quiet=quiet)
+        if once:
             watching.look()
             watching.sum_up()
         else:
@@ -270,12 +267,10 @@ class _Apart:
 class _Watching:
     """Looks at a directory, and what became of its logs."""
 
-    def __init__(
-        self, asked: Shipping, logs: HeldDirectory, shipper: Shipper, stop: threading.Event
-    ) -> None:
-        """Remember what to do; `stop` ends it after the log that is being shipped."""
-        self._asked = asked
-        self._logs = logs
+    def __init__(self, shipper: Shipper, stop: threading.Event, *, once: bool, quiet: bool) -> None:
+        """stop: ends it after the log that is being shipped."""
+        self._once, self._quiet = once, quiet
+        self._logs = shipper.logs
         self._shipper = shipper
         self._stop = stop
         self._settled: set[FoundLog] = set()
@@ -362,7 +357,7 @@ class _Watching:
             self._kept += 1
         if shipped is not None:
             self._shipped += 1
-            if not self._asked.quiet:
+            if not self._quiet:
                 say(f"biotrail: {shipped.line}", err=True)
 
     def _set_apart(self, log: FoundLog, reason: str, *, for_good: bool) -> None:
@@ -375,7 +370,7 @@ class _Watching:
             wait = min(MOST_SECONDS, 2 * last)
             self._apart[log] = _Apart(reason, wait, time.monotonic() + wait)
         if before is None:
-            later = "" if for_good or self._asked.once else "; the others go on, it is tried again"
+            later = "" if for_good or self._once else "; the others go on, it is tried again"
             say(f"biotrail: {reason}{later}", err=True)
         self._list_apart()
 
@@ -429,7 +424,7 @@ class _Watching:
 
     def sum_up(self) -> None:
         """Say how many logs were shipped, kept, not shipped, and are still being written."""
-        if self._asked.quiet:
+        if self._quiet:
             return
         listed = os.path.join(self._shipper.staging.shown, NOT_SHIPPED)
         parts = [f"{units.plural(self._shipped, 'log')} shipped"]

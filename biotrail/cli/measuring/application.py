@@ -23,7 +23,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Exemplar, Sample
 
 from biotrail.cli.measuring.server import Application
-from biotrail.cli.serving.exchange import Request, Response
+from biotrail.cli.serving.loopback_server import Request, Response
 from biotrail.recorder.schema.measure_structs import FIRST_BOUND, SCHEMA
 
 PACKAGE = "io.prometheus.client"

@@ -14,8 +14,7 @@ from typing import NamedTuple
 
 import click
 
-from biotrail.cli.serving.exchange import Request, Response, plain
-from biotrail.cli.serving.loopback_server import LoopbackServer
+from biotrail.cli.serving.loopback_server import LoopbackServer, Request, Response, plain
 from biotrail.recorder.schema.errors import OutputError
 from biotrail.text import units
 

@@ -17,7 +17,7 @@ from biotrail.text.blame import FILTERED, KINDS, share
 from biotrail.text.columns import Column, block, table, with_more, without_repeats
 from biotrail.text.report.cells import doubtful_lines, in_order, name_cells, ranges_text, weight
 from biotrail.text.report.path import PARTS
-from biotrail.text.report.verdict import lines, of_snapshot
+from biotrail.text.report.verdict import lines, verdict
 from biotrail.text.rows import Order, first
 
 PLAIN_ROWS = 10
@@ -257,7 +257,7 @@ def _head(snapshot: Snapshot, cost: Cost) -> list[str]:
             f"CANNOT KEEP UP: {units.duration(snapshot.skipped_ns)} of the recording skipped "
             "here: choose fewer devices (-d) or operations (--op)"
         )
-    found += lines(of_snapshot(snapshot.report)[:1])
+    found += lines(verdict(snapshot.report)[:1])
     found += doubtful_lines([(snapshot.minute.total.bios, "of the last minute")])
     found += blame_lines(snapshot)
     if snapshot.calls_until_ns is not None:

@@ -11,13 +11,17 @@ from http import HTTPStatus
 import pytest
 
 from biotrail.cli.serving import loopback_server as connections
-from biotrail.cli.serving.exchange import File, Request, Response, parse, plain
 from biotrail.cli.serving.loopback_server import (
     MOST_CONNECTIONS,
     MOST_HEAD_BYTES,
     REQUEST_SECONDS,
     Connection,
+    File,
     LoopbackServer,
+    Request,
+    Response,
+    parse,
+    plain,
 )
 from biotrail.cli.serving.trace_server import PackagedUi, TraceServer, UiServer, packaged_ui
 from biotrail.recorder.schema.errors import OutputError

@@ -502,12 +502,11 @@ def test_a_refused_log_is_tried_again_behind_the_others(
     faulty.log("b", 2)
     refusing.add("a")
     stop = threading.Event()
-    asked = shipping.Shipping(str(faulty.logs), str(faulty.to), 1, False, False, False, False)
-    logs = shipping.hold_logs(asked.directory)
+    logs = shipping.hold_logs(str(faulty.logs))
     with shipping.locked(logs) as staging:
-        to = destination.destination(asked.to)
+        to = destination.destination(str(faulty.to))
         shipper = shipping.Shipper(logs, staging, to, 1, False, False)
-        watcher = shipping._Watching(asked, logs, shipper, stop)
+        watcher = shipping._Watching(shipper, stop, once=False, quiet=False)
         thread = threading.Thread(target=watcher.go_on)
         thread.start()
         try:

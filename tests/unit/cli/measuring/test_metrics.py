@@ -40,7 +40,7 @@ from biotrail.cli.measuring.flight_logs import Exemplars, FlightLogs, TriggerIO,
 from biotrail.cli.measuring.kernel import kernel_counts
 from biotrail.cli.measuring.live_model import blamed, times
 from biotrail.cli.measuring.server import Address, MetricsServer, parse_address
-from biotrail.cli.serving.exchange import Request, Response, plain
+from biotrail.cli.serving.loopback_server import Request, Response, plain
 from biotrail.converters.analysis.blame.tree import OTHERS
 from biotrail.converters.analysis.distributions.sketch import Distribution
 from biotrail.converters.analysis.live.blame_totals import BlameTotals
