@@ -156,10 +156,6 @@ def chosen(tables: str | None) -> tuple[str, ...]:
 
 
 def _file(recordings: list[Recording], target: str, asked: ArchiveOptions) -> None:
-    """Archive one recording as the file `target`, and print lines about it.
-
-    Raises click.UsageError for tables other than events, ConversionError for several recordings.
-    """
     if asked.tables is not None and chosen(asked.tables) != ("events",):
         raise click.UsageError(
             "a file holds events; give -o a directory for bios and requests, or use "

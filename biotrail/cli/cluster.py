@@ -352,7 +352,6 @@ def _reduced(client: Client, task: Callable[..., Part], parts: list[Future], *mo
 
 
 def _result(future: Future) -> Part:
-    """Return a part from its worker. Raises ConversionError where it cannot be had."""
     wait([future])
     if failed := _failure([], future):
         raise ConversionError(f"the parts could not be added up: {failed[0].why}")

@@ -75,10 +75,6 @@ def _prepared(directory: str) -> Path:
 
 
 def _record(log: Path) -> Summary:
-    """Record the demo's I/O to `log`.
-
-    Raises ProbeError if this machine cannot record, TraceError if the I/O itself failed.
-    """
     with tempfile.TemporaryDirectory(prefix="biotrail-demo-", dir=workplace()) as directory:
         try:
             with demo_loads.held(Path(directory)) as loads:
@@ -154,10 +150,6 @@ def _sample(place: Path) -> Path:
 
 
 def _show(log: Path, place: Path) -> None:
-    """Convert the log to demo.pftrace in `place`, a Perfetto trace, and print a short report.
-
-    An older trace is replaced. Raises TraceError.
-    """
     trace = Trace(log)
     reporter = Reporter(trace.context)
     target = place / Path(SAMPLE).with_suffix(".pftrace")

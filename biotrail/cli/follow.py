@@ -293,7 +293,6 @@ class _Says:
         self._began = False
 
     def starting(self) -> None:
-        """Say what will be attached, as this may take a while."""
         if not self._quiet:
             plan = self._made.plan
             took = _attach_ns(plan)
@@ -301,7 +300,6 @@ class _Says:
             say(f"biotrail: attaching to {_what(plan)}{about}", err=True)
 
     def status(self, status: Status) -> None:
-        """Say once that recording has begun, and pass on notes."""
         if not self._began and not self._quiet:
             attached = len(self._probes.attached.functions)
             refused = sum(map(len, self._probes.attached.refused.values()))
@@ -313,7 +311,6 @@ class _Says:
             say(f"biotrail: {status.note}", err=True)
 
     def summary(self, summary: Summary, kept: str | None) -> None:
-        """Say what was recorded and lost."""
         counts = self._probes.counts()
         if not self._quiet:
             say(f"biotrail: {_recorded(summary, counts)}", err=True)

@@ -273,7 +273,6 @@ def _doubtful(group: Group) -> dict[str, Any]:
 
 
 def _buckets(scale: Scale, counts: list[int]) -> list[dict[str, int | None]]:
-    """Return the buckets that are not empty: first and last value (None: no limit), and count."""
     found: list[dict[str, int | None]] = []
     for slot, count in enumerate(counts):
         if count:

@@ -240,7 +240,6 @@ def _part_lines(trace: Trace) -> list[str]:
 
 
 def _trigger(trace: Trace, hit: Mapping[str, Any]) -> str:
-    """Return what a trigger saw, where and when, as a sentence. hit: the header's `trigger`."""
     value, monotonic = int(hit.get("value", 0)), int(hit.get("monotonic", 0))
     what = {
         "slow": f"an I/O took {units.duration(value)}",
@@ -301,7 +300,6 @@ def _direct(files: Mapping[str, Any]) -> str:
 
 
 def _absent(header: Mapping[str, Any]) -> str:
-    """Return the fields that this log does not have, each with its kinds, and the flags it has."""
     letters: dict[str, str] = {}
     for letter, names in header["absent"].items():
         for name in names:
@@ -368,7 +366,6 @@ def _device_lines(trace: Trace) -> list[str]:
 
 
 def _listed(name: str, items: Iterable[str], none: str) -> list[str]:
-    """Return a line per item, the first with the field's name; without items a line with `none`."""
     found = list(items)
     return [_field(name, found[0] if found else none), *(_field("", text) for text in found[1:])]
 

@@ -248,7 +248,6 @@ def lines(known: Declarations, scopes: Scopes | None) -> Iterator[str]:
 
 
 def _absence(pair: Pair, scopes: Scopes) -> str:
-    """Return why the kernel cannot time a pair; "": it can."""
     try:
         resolve(pair, scopes)
     except SiteError as error:
@@ -409,7 +408,6 @@ def _ways(probes: PairProbes) -> list[str]:
 
 
 def _skips(probes: PairProbes) -> list[str]:
-    """Return a line on events for which the kernel did not run a program, if it counted some."""
     missed = {
         one.tracepoint: one.recursion_misses for one in probes.programs() if one.recursion_misses
     }
@@ -568,7 +566,6 @@ def command(
 
 
 def _list(known: Declarations) -> None:
-    """Print the declared pairs, and why some are not there on this kernel, if that can be known."""
     try:
         scopes = Tracepoints(TypeTable.kernel()).scopes
     except ProbeError as error:

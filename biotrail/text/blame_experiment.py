@@ -15,7 +15,6 @@ _NONE = "-"
 
 
 def _times(found: Experiment) -> str:
-    """Return how often the suspect stood, and was to."""
     if found.periods >= found.wanted:
         return units.plural(found.periods, "time")
     return f"{found.periods} of {units.plural(found.wanted, 'time')}"

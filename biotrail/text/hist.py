@@ -111,13 +111,11 @@ def _head(context: Context, found: Distribution, code: int, text: str) -> str:
 
 
 def _what(found: Distribution) -> str:
-    """Return what was asked for, as words."""
     question = found.question
     return f"a stage {question.stage}" if question.measure == Measure.LATENCY else "this"
 
 
 def _notes(trace: Trace, found: Distribution) -> Iterator[str]:
-    """Yield what is not in the histograms, and why."""
     if found.left_out:
         left = units.plural(found.left_out, "I/O")
         yield f"{left} left out: their queueing or their completion is not in the log"
@@ -182,10 +180,6 @@ def heat_map(group: Group, columns: Columns, unit: str, margin: int, what: str) 
 
 
 def _labels(scale: Scale, counts: U32) -> dict[int, str]:
-    """Return labels by bucket, from the first to the last bucket that is not empty.
-
-    counts: (buckets, columns).
-    """
     used = np.flatnonzero(counts.any(axis=1)).tolist()
     found = {}
     for slot in range(used[0], used[-1] + 1):
@@ -195,7 +189,6 @@ def _labels(scale: Scale, counts: U32) -> dict[int, str]:
 
 
 def _joined(counts: U32, together: int) -> U32:
-    """Return counts (buckets, columns) with each `together` adjacent columns added up."""
     starts = np.arange(0, counts.shape[1], together)
     joined: U32 = np.add.reduceat(counts, starts, axis=1)
     return joined
@@ -233,7 +226,6 @@ class Shades:
         )
 
     def _level(self, count: int, most: int) -> int:
-        """Return a count's shade, from 0 for none to `_levels` for `most`."""
         if not count:
             return 0
         if most == 1:

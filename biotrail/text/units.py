@@ -53,7 +53,6 @@ class Count(click.IntRange):
         super().__init__(least, most)
 
     def _describe_range(self) -> str:
-        """Return the range as click's help shows it: an end that MOST is goes without saying."""
         return f"x>={self.min}" if self.max == MOST else super()._describe_range()
 
 

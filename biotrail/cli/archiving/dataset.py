@@ -211,7 +211,6 @@ def _closed(made: dict[str, Any]) -> Iterator[None]:
 
 
 def _facts(trace: Trace) -> dict[str, str]:
-    """Return the metadata of a table's files: the log that they come from, and what it lacks."""
     return {
         TABLE_KEY: "1",
         "biotrail.created_by": __version__,

@@ -164,7 +164,6 @@ class Shipper:
         return ""
 
     def _finish(self, log: FoundLog, name: str, metadata: Metadata) -> Shipped:
-        """Delete the log, unless it is to be kept, and return what to say."""
         account = metadata.account
         keep = self._reason_to_keep(metadata)
         deleted = not keep and self._delete(log)
@@ -260,7 +259,6 @@ class _Apart:
     again: float = 0.0
 
     def due(self) -> bool:
-        """Return whether it is to be tried again now."""
         return self.wait is not None and time.monotonic() >= self.again
 
 
@@ -283,7 +281,6 @@ class _Watching:
 
     @property
     def failed(self) -> int:
-        """How many logs are there that could not be shipped."""
         return len(self._apart)
 
     def look(self) -> None:
@@ -423,7 +420,6 @@ class _Watching:
             say("biotrail: the destination works again", err=True)
 
     def sum_up(self) -> None:
-        """Say how many logs were shipped, kept, not shipped, and are still being written."""
         if self._quiet:
             return
         listed = os.path.join(self._shipper.staging.shown, NOT_SHIPPED)

@@ -16,10 +16,10 @@ import numpy as np
 from biotrail.cli.converting.perfetto import Result, blamed, open_lines, to_stdout
 from biotrail.cli.options import compressing
 from biotrail.cli.options.drawing import Drawing
-from biotrail.cli.options.recordings import Recording
+from biotrail.cli.options.recordings import Recording, alignments
 from biotrail.converters.analysis.guests.figures import figures
 from biotrail.converters.analysis.guests.guest import Guest
-from biotrail.converters.clocks.alignment import Alignment, Clocks, choose_reference
+from biotrail.converters.clocks.alignment import Alignment, Clocks
 from biotrail.converters.clocks.by_requests import ByRequests
 from biotrail.converters.outputs.perfetto.summary import PerfettoSummary
 from biotrail.converters.outputs.perfetto.tracks.place import Arrows, Crossing
@@ -72,18 +72,13 @@ def align(recordings: Sequence[Recording], guest: Guest | None = None) -> list[A
     ConversionError if a recording has no clock readings.
     """
     clocks = [Clocks.from_trace(each.paths[0], each.trace) for each in recordings]
-    if guest is not None:
-        (mine, host), (own, its) = recordings, clocks
-        crossing = crossings(guest)
-        by_requests = ByRequests.on(its, guest.agreement.fit.line)
-        return [
-            Aligned(mine, "", own, by_requests, crossing=crossing[0]),
-            Aligned(host, "", its, crossing=crossing[1]),
-        ]
-    reference = choose_reference(clocks)
+    line = None if guest is None else guest.agreement.fit.line
+    drawn = [None] * len(clocks) if guest is None else crossings(guest)
     return [
-        Aligned(each, "", own, None if i == reference else own.align_to(clocks[reference]))
-        for i, (each, own) in enumerate(zip(recordings, clocks, strict=True))
+        Aligned(each, "", own, how, crossing=crossing)
+        for each, own, how, crossing in zip(
+            recordings, clocks, alignments(clocks, line), drawn, strict=True
+        )
     ]
 
 
@@ -186,7 +181,6 @@ def _write(logs: Sequence[Aligned], out: BinaryIO, drawing: Drawing) -> Perfetto
 
 
 def _facts(log: Aligned) -> dict[str, str | int]:
-    """Return the trace's attributes that say how the log was aligned, and to within how many ns."""
     alignment = log.alignment
     if alignment is None:
         return {"aligned_by": "its own clock: the trace's"}
@@ -196,7 +190,6 @@ def _facts(log: Aligned) -> dict[str, str | int]:
 
 
 def _timeline_lines(logs: Sequence[Aligned]) -> list[str]:
-    """Return lines on whose clock the timeline is, and how exactly the logs' times are on it."""
     besides = [log.beside for log in logs if log.beside is not None]
     if not besides:
         return alignment_lines([(log.label, log.clocks, log.alignment) for log in logs])

@@ -58,7 +58,6 @@ def serve_sums(
 def _measure(
     program: Measuring, stop: threading.Event, recorder: Recorder | None, seconds: float | None
 ) -> int:
-    """Time samples of the program's runs until the end; return the exit status."""
     began = time.monotonic()
     sample_at = began + SAMPLE_SECONDS
     wait = _LOOK_SECONDS

@@ -64,7 +64,6 @@ class Blaming:
         use: Callable[[Trace, Iterator[Lifecycles]], None] | None = None,
         course: Course | None = None,
     ) -> tuple[Trace, Second]:
-        """Read for the second time, as `finish` says."""
         first = self._first or self._learned()
         if (paused := first.again) is not None:  # its periods are known at their ends only
             first = self._learned(paused)

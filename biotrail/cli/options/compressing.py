@@ -50,7 +50,6 @@ class _Beside(io.RawIOBase):
         self._thread.start()
 
     def writable(self) -> bool:
-        """Return True."""
         return True
 
     def write(self, data: Any) -> int:

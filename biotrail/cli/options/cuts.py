@@ -515,7 +515,6 @@ def _with(command: Command, options: tuple[Decorator, ...]) -> Command:
 
 
 def _cut(given: dict[str, Any]) -> Cut:
-    """Return the options' values (`cut_…`) as a Cut. Raises click.UsageError."""
     return Cut(
         _times(given["cut_from"], given["cut_to"], given["cut_around"], given["cut_window"]),
         _read(given, "cut_devices"),

@@ -172,7 +172,6 @@ class Connection:
             return False
 
     def _read(self, now: float) -> bool:
-        """Read more of the request; answer it once it is whole."""
         data = self.socket.recv(MOST_HEAD_BYTES)
         self._head += data
         end = _HEAD_END.search(self._head)
@@ -213,7 +212,6 @@ class Connection:
         return True
 
     def _fill(self) -> bool:
-        """Take the body's next piece; return whether there was one."""
         if isinstance(self._body, File):
             self._body.stream.seek(self._at)
             piece = self._body.stream.read(min(_PIECE, self._body.size - self._at))
@@ -289,7 +287,6 @@ class LoopbackServer:
         self._selector.close()
 
     def _serve(self) -> None:
-        """Serve until `_wake` is closed; runs in the thread."""
         while True:
             ready = {key.fileobj: key.data for key, _ in self._selector.select(self._patience())}
             if self._woken in ready:
@@ -303,7 +300,6 @@ class LoopbackServer:
                 self._close(connection)
 
     def _patience(self) -> float | None:
-        """Return the seconds to the next deadline; None: there is none."""
         first = min((one.deadline for one in self._connections), default=None)
         return None if first is None else max(first - time.monotonic(), 0.0)
 

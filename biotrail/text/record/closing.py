@@ -92,7 +92,6 @@ def unwritten_line(summary: Summary) -> str:
 
 
 def _until(until: Moment | None) -> str:
-    """Return until when the log is complete; None: nothing was written."""
     if until is None:
         return "nothing was written"
     date = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(until.realtime // 10**9))

@@ -281,7 +281,6 @@ def _recorder(report: Report, part: str) -> float:
 
 
 def _whose_latency(one: OperationReport) -> str:
-    """Return the mean latency of an operation's bios as a clause; empty: none has a latency."""
     latency = one.bios.latency
     if not latency.count:
         return ""
@@ -290,7 +289,6 @@ def _whose_latency(one: OperationReport) -> str:
 
 
 def _mean(values: Summary) -> float | None:
-    """Return a mean for JSON; None of no values."""
     return round(values.mean, 3) if values.count else None
 
 
@@ -304,7 +302,6 @@ def _doubtful_words(one: OperationReport) -> str:
 
 
 def _doubtful_figures(one: OperationReport) -> dict[str, Any]:
-    """Return the figures that `_doubtful_words` states; empty where none is in doubt."""
     every = one.bios.with_doubtful
     if every is None:
         return {}
@@ -391,7 +388,6 @@ def _without(report: Report) -> Found | None:
 
 
 def _counted(count: int, of: int) -> dict[str, Any]:
-    """Return the figures of a share."""
     return {"count": count, "of": of, "share": round(count / of, 6)}
 
 

@@ -275,7 +275,6 @@ def _victim(report: Report, caller: Caller) -> Found | None:
 
 
 def _causes(caller: Caller) -> Counter[str]:
-    """Return how long the calls waited, by cause, ns."""
     parts = {part.stage: part.time.sum for part in caller.call.parts}
     found: Counter[str] = Counter()
     left = {"own I/O": parts.get("own_io", 0), "other I/O": parts.get("other_io", 0)}
@@ -300,7 +299,6 @@ def _of_cause(cause: str, caller: Caller) -> list[CallerWait]:
 
 
 def _words(cause: str, caller: Caller) -> str:
-    """Return the words of a cause, with whose it is where that is known."""
     words = _CAUSES[cause].words
     whose = _whose(cause, caller)
     if whose.get("ran"):

@@ -197,7 +197,6 @@ def merged_facts(merged: Merged) -> Facts:
 
 
 def _merged_nodes(roots: list[MergedNode]) -> list[Facts]:
-    """Return the nodes of one context as one list, depth first."""
     found = []
     rest = [(node, 0) for node in reversed(roots)]
     while rest:
@@ -240,7 +239,6 @@ def _function(row: Calls) -> Facts:
 
 
 def _figures(figures: Figures) -> Facts | None:
-    """Return a distribution of ns; None: it has no values."""
     of = figures.of
     if not of.count:
         return None
