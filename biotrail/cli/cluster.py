@@ -97,7 +97,7 @@ def read(files: Sequence[str], columns: dict[str, str], asked: ReadOptions) -> P
         blaming = None
         if asked.blame is not None:
             blaming = Blaming.by(again, asked.cut, asked.blame, shown=False)
-            every = blaming.learn(part.trace, every)
+            every = blaming.watch(part.trace, every)
 
         def told(report: Report) -> list[dict[str, Any]]:
             if blaming is not None:

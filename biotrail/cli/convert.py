@@ -34,7 +34,7 @@ from biotrail.text.printing import say_all
 from biotrail.text.progress import progress
 
 if TYPE_CHECKING:
-    from biotrail.cli.converting.beside import Beside
+    from biotrail.cli.converting.other_trace import OtherTrace
 
 PERFETTO, OTF2, BLKTRACE = "perfetto", "otf2", "blktrace"
 ENDINGS = {
@@ -113,7 +113,7 @@ def convert_one(
     target: str,
     force: bool,
     drawing: Drawing,
-    beside: "Beside | None",
+    beside: "OtherTrace | None",
 ) -> Result:
     """Convert the chosen part of the trace to `target`. drawing: how a Perfetto trace is written.
 
@@ -306,24 +306,24 @@ def _convert(logs: tuple[str, ...], asked: ConvertOptions) -> tuple[Result, list
 def _one(
     log: str, source: Opened, form: str, target: str, asked: ConvertOptions
 ) -> tuple[Result, list[str]]:
-    other = _beside(log, source, form, asked)
+    other = _other_trace(log, source, form, asked)
     result = convert_one(source, form, target, asked.force, asked.drawing, other)
     return result, report_lines(source, result, form)
 
 
-def _beside(log: str, source: Opened, form: str, asked: ConvertOptions) -> "Beside | None":
+def _other_trace(log: str, source: Opened, form: str, asked: ConvertOptions) -> "OtherTrace | None":
     is_trace = source.trace.context.header.get("backend") == "perfetto"
     if asked.beside is None and (form != PERFETTO or asked.alone or not is_trace):
         return None
-    from biotrail.cli.converting.beside import beside, beside_itself
+    from biotrail.cli.converting.other_trace import itself_beside, other_traces
     from biotrail.converters.inputs.perfetto.source import PerfettoSource
 
     if asked.beside is not None:
-        return beside(asked.beside, log, source.trace)
+        return other_traces(asked.beside, [(log, source.trace)])[0]
     if asked.drawing.max_size is not None:
         raise click.UsageError("--max-size writes a Perfetto trace's bios alone: give --alone, too")
     reader = source.trace.reader
-    return beside_itself(reader) if isinstance(reader, PerfettoSource) else None
+    return itself_beside(reader) if isinstance(reader, PerfettoSource) else None
 
 
 def _checked_output(log: str, asked: ConvertOptions) -> tuple[str, str]:

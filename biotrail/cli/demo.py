@@ -53,7 +53,8 @@ def command(directory: str) -> None:
     sudo biotrail demo
     biotrail demo --output /tmp/demo     # without root: from the sample log
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
-    place = _prepared(directory)
+    make_directory(directory)  # under sudo it belongs to the calling user
+    place = Path(directory)
     log = place / SAMPLE
     try:
         summary = _record(log)
@@ -66,12 +67,6 @@ def command(directory: str) -> None:
         say(_recorded(summary))
         say()
     _show(log, place)
-
-
-def _prepared(directory: str) -> Path:
-    """Make the output directory; under sudo it belongs to the calling user. Raises OutputError."""
-    make_directory(directory)
-    return Path(directory)
 
 
 def _record(log: Path) -> Summary:

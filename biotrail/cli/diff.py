@@ -307,7 +307,7 @@ def _read_one(one: InputRecording, cut: Cut, blame: str | None) -> Recording:
     trace = source.trace
     blaming = None if blame is None else Blaming.by(one.again, cut, blame)
     with progress(trace, f"reading {os.path.basename(one.paths[0])}") as windows:
-        every = windows if blaming is None else blaming.learn(trace, windows)
+        every = windows if blaming is None else blaming.watch(trace, windows)
         recording = read_slots(trace, source.chosen(every))
     if blaming is not None:
         slots = recording.slots

@@ -227,7 +227,7 @@ def _read(one: InputRecording, asked: ReportOptions) -> tuple[Opened, Report]:
         from biotrail.cli.options.blame_reading import Blaming
 
         blaming = Blaming.by(one.again, asked.cut, asked.blame)
-        chosen = source.chosen(blaming.learn(source.trace, windows))
+        chosen = source.chosen(blaming.watch(source.trace, windows))
         report = make_report(source.trace, chosen, asked.interval_ns, asked.by)
     report.blamed = blaming.finish()[1]
     return source, report

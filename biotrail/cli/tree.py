@@ -139,13 +139,17 @@ def folded(functions: Functions, type_name: str, label: str = "") -> list[str]:
 def flame(functions: Functions, type_name: str) -> Flame:
     """Return the functions of lives as a flame graph."""
     return flame_of(
-        ([(type_name, Side.RECORDING), (names[0], Side.COMMAND), *_frames(names[1:])], calls, time)
+        (
+            [
+                (type_name, Side.RECORDING),
+                (names[0], Side.COMMAND),
+                *((name, Side.KERNEL) for name in names[1:]),
+            ],
+            calls,
+            time,
+        )
         for names, calls, time in functions.stacks()
     )
-
-
-def _frames(names: tuple[str, ...]) -> list[tuple[str, Side]]:
-    return [(name, Side.KERNEL) for name in names]
 
 
 def write_flame(target: str, found: Found, name: str, notes: list[str], force: bool) -> Path:

@@ -302,7 +302,8 @@ class _Watching:
             try:
                 self._deal_with(log)
             except _DESTINATION_ERRORS as error:
-                if self._is_its_own(log):
+                # Others were shipped since it was first refused: it is the log's own fault.
+                if self._shipped > self._first_failure.setdefault(log, self._shipped):
                     self._set_apart(log, f"{log.path}: not shipped: {error}", for_good=False)
                 elif refused or not queue:
                     raise
@@ -313,10 +314,6 @@ class _Watching:
     def _due(self, log: FoundLog) -> bool:
         apart = self._apart.get(log)
         return apart is None or apart.due()
-
-    def _is_its_own(self, log: FoundLog) -> bool:
-        """Note that a log was refused; return whether others were shipped since it first was."""
-        return self._shipped > self._first_failure.setdefault(log, self._shipped)
 
     def _forget_all_but(self, found: set[FoundLog]) -> None:
         """Forget logs that are gone, were renamed or changed: those are new ones."""

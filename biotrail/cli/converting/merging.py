@@ -31,7 +31,7 @@ from biotrail.text.guests import guest_lines
 from biotrail.text.progress import progress
 
 if TYPE_CHECKING:
-    from biotrail.cli.converting.beside import Beside
+    from biotrail.cli.converting.other_trace import OtherTrace
     from biotrail.converters.analysis.guests.guest import Guest
 
 
@@ -58,7 +58,7 @@ class Aligned:
     label: str
     clocks: Clocks
     alignment: Alignment | None = None
-    beside: "Beside | None" = None
+    beside: "OtherTrace | None" = None
     """How it stands beside another program's trace, whose clock is the timeline; None: there is no
     such trace."""
     crossing: Crossing | None = None
@@ -88,9 +88,9 @@ def align_beside(recordings: Sequence[Recording], path: str) -> list[Aligned]:
     Raises LogFormatError: `path` is no such trace. ConversionError: a recording has no clock
     readings, or is of another boot or time than the trace.
     """
-    from biotrail.cli.converting.beside import each_beside
+    from biotrail.cli.converting.other_trace import other_traces
 
-    found = each_beside(path, [(each.paths[0], each.trace) for each in recordings])
+    found = other_traces(path, [(each.paths[0], each.trace) for each in recordings])
     return [
         Aligned(
             each, "", Clocks.from_trace(each.paths[0], each.trace), beside.joined.alignment, beside

@@ -19,6 +19,7 @@ from biotrail.converters.inputs.log import Indexed
 from biotrail.converters.outputs.perfetto.names import Detail, Options
 from biotrail.converters.outputs.perfetto.sizes import expected
 from biotrail.converters.outputs.perfetto.summary import LARGE, PerfettoSummary, View
+from biotrail.converters.outputs.perfetto.tracks.place import Place
 from biotrail.converters.pipeline import Trace
 from biotrail.converters.sites.tables import Following
 from biotrail.recorder.output import output
@@ -28,7 +29,7 @@ from biotrail.text.printing import say
 from biotrail.text.progress import StatusLine
 
 if TYPE_CHECKING:
-    from biotrail.cli.converting.beside import Beside
+    from biotrail.cli.converting.other_trace import OtherTrace
 
 
 @dataclass(frozen=True)
@@ -151,7 +152,7 @@ def write(
     target: str,
     force: bool,
     drawing: Drawing,
-    beside: "Beside | None" = None,
+    beside: "OtherTrace | None" = None,
 ) -> Result:
     """Write the windows to `target` (`-`: standard output), or to parts beside it.
 
@@ -187,7 +188,7 @@ def write_stream(
     lifecycles: Iterator[Lifecycles],
     out: BinaryIO,
     drawing: Drawing,
-    beside: "Beside | None" = None,
+    beside: "OtherTrace | None" = None,
 ) -> PerfettoSummary:
     """Write the windows to `out`, uncompressed and as one trace, whatever `drawing.max_size` is.
 
@@ -206,7 +207,7 @@ def write_stream(
     beside.check(drawing)
     aligned = map(beside.joined.alignment.lifecycles, lifecycles)
     windows, how["blame"] = blamed(aligned, trace, drawing)
-    place = beside.place(trace)
+    place = beside.placed(Place.alone(trace.context))
     return beside.written(
         out, lambda: perfetto.convert(windows, trace.context, out, place=place, **how)
     )

@@ -22,7 +22,7 @@ LOSSES = {
 """What is said of counts, beside lives."""
 
 
-def followed_lines(wish: FollowOptions, counts: Mapping[str, int]) -> Iterator[str]:
+def followed_lines(options: FollowOptions, counts: Mapping[str, int]) -> Iterator[str]:
     """Yield how many lives were followed beside the block layer's events, and what is missing.
 
     counts: what became of lives and calls, by name (struct bt_follow_counts).
@@ -30,7 +30,7 @@ def followed_lines(wish: FollowOptions, counts: Mapping[str, int]) -> Iterator[s
     lives = units.plural(counts.get("born", 0), "life", "lives")
     quick = counts.get("quick", 0)
     kept = f", {units.count(quick)} of them too quick to be recorded" if quick else ""
-    yield f"followed {lives} of {wish.struct}{kept}"
+    yield f"followed {lives} of {options.struct}{kept}"
     for name, text in LOSSES.items():
         if counts.get(name):
             yield f"{units.count(counts[name])} {text}"

@@ -9,7 +9,6 @@ from typing import Any
 
 from biotrail.converters.analysis.report.tree import (
     Caller,
-    CallerWait,
     DeviceReport,
     OperationReport,
     Report,
@@ -294,10 +293,6 @@ def _causes(caller: Caller) -> Counter[str]:
     return +found
 
 
-def _of_cause(cause: str, caller: Caller) -> list[CallerWait]:
-    return [wait for wait in caller.waits if _OF_NAME.get(wait.reason) == cause]
-
-
 def _words(cause: str, caller: Caller) -> str:
     words = _CAUSES[cause].words
     whose = _whose(cause, caller)
@@ -313,7 +308,7 @@ def _words(cause: str, caller: Caller) -> str:
 
 def _whose(cause: str, caller: Caller) -> dict[str, Any]:
     """Return figures of whose limit or lock it was; empty: neither, or not known."""
-    of = _of_cause(cause, caller)
+    of = [wait for wait in caller.waits if _OF_NAME.get(wait.reason) == cause]
     if cause == "CPU":
         return _ran(caller)
     if cause == "limit":

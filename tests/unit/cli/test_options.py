@@ -18,7 +18,7 @@ import zstandard
 
 from biotrail.cli.dump import kinds
 from biotrail.cli.measuring.server import parse_address
-from biotrail.cli.options.compressing import beside, compressed
+from biotrail.cli.options.compressing import compressed, in_thread
 from biotrail.cli.options.cuts import parse_moment
 from biotrail.cli.options.record_arguments import follow_options, given
 from biotrail.cli.options.record_keeping import trigger
@@ -422,19 +422,19 @@ def written(data: bytes, *sizes: int) -> list[bytes]:
 def test_all_bytes_arrive_in_their_order() -> None:
     # GIVEN small, large and empty writes WHEN a thread passes them on
     out = io.BytesIO()
-    with beside(out) as stream:
+    with in_thread(out) as stream:
         for part in written(DATA, 100, 3_000_000, 65_537):
             assert stream.write(part) == len(part)
         assert stream.write(b"") == 0
     # THEN all is there, the stream is open, and the thread is gone
     assert out.getvalue() == DATA
-    assert "beside" not in [thread.name for thread in threading.enumerate()]
+    assert "compress" not in [thread.name for thread in threading.enumerate()]
 
 
 def test_what_is_written_may_change_afterwards() -> None:
     # GIVEN a buffer that is used again WHEN it is written each time
     out, buffer = io.BytesIO(), bytearray(1000)
-    with beside(out) as stream:
+    with in_thread(out) as stream:
         for value in range(3):
             buffer[:] = bytes([value]) * 1000
             stream.write(memoryview(buffer))
@@ -484,27 +484,27 @@ class _Full(io.RawIOBase):
 @pytest.mark.parametrize("room", [0, 5_000_000])
 def test_an_error_of_the_thread_is_raised_where_the_bytes_come_from(room: int) -> None:
     # GIVEN a disk that is full at once, or later WHEN more is written
-    with pytest.raises(OSError, match="No space left"), beside(_Full(room)) as stream:  # type: ignore[arg-type]
+    with pytest.raises(OSError, match="No space left"), in_thread(_Full(room)) as stream:  # type: ignore[arg-type]
         for part in written(DATA, 100_000):
             stream.write(part)
     # THEN the error came, and the thread is gone
-    assert "beside" not in [thread.name for thread in threading.enumerate()]
+    assert "compress" not in [thread.name for thread in threading.enumerate()]
 
 
 def test_an_error_at_the_very_end_is_raised_too() -> None:
     # GIVEN a few bytes, which are passed on when the block ends, and no room for them
-    with pytest.raises(OSError, match="No space left"), beside(_Full(1)) as stream:  # type: ignore[arg-type]
+    with pytest.raises(OSError, match="No space left"), in_thread(_Full(1)) as stream:  # type: ignore[arg-type]
         # WHEN they are written THEN the end of the block raises
         stream.write(b"abc")
 
 
 def test_an_error_of_the_writer_ends_the_thread_and_stays_the_error() -> None:
     # GIVEN a stream without room WHEN the one who writes fails
-    with pytest.raises(KeyError), beside(_Full(0)) as stream:  # type: ignore[arg-type]
+    with pytest.raises(KeyError), in_thread(_Full(0)) as stream:  # type: ignore[arg-type]
         stream.write(DATA)
         raise KeyError("its own")
     # THEN that is the error, and the thread is gone
-    assert "beside" not in [thread.name for thread in threading.enumerate()]
+    assert "compress" not in [thread.name for thread in threading.enumerate()]
 
 
 @pytest.mark.parametrize("ending", [".gz", ".zst"])
