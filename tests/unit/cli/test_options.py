@@ -144,10 +144,24 @@ def test_numbers_within_values_have_ranges_too(parse: Callable[[str], object], v
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"), [("100us", 1e-4), ("0.1ms", 1e-4), ("1000000000", 1e9), (".5s", 0.5)]
+    ("text", "seconds"),
+    [
+        *(("10", 10), ("10s", 10), ("250ms", 0.25), ("5min", 300), ("2h", 7200), (".5 s", 0.5)),
+        *(("100us", 1e-4), ("0.1ms", 1e-4), ("1000000000", 1e9), (".5s", 0.5)),
+    ],
 )
 def test_durations_are_exact(text: str, seconds: float) -> None:
-    assert units.Duration().convert(text, None, None) == seconds
+    # GIVEN a duration as people write it WHEN it is read THEN it is in seconds
+    assert units.seconds(text) == seconds
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("65536", 65536), ("512K", 512 << 10), ("8M", 8 << 20), ("8MiB", 8 << 20), ("1.5g", 3 << 29)],
+)
+def test_sizes(text: str, size: int) -> None:
+    # GIVEN a size as people write it WHEN it is read THEN it is in bytes
+    assert units.Size().convert(text, None, None) == size
 
 
 @pytest.mark.parametrize("ns", [0, 1, 999, 1000, 10_000, 123_456_789, 10**9, 10**18])
