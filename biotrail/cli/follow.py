@@ -30,7 +30,7 @@ from biotrail.recorder.probes.sites.planning import WAYS, Planned, planned
 from biotrail.recorder.session.session import RecordOptions, Status, Summary, record
 from biotrail.recorder.sites.following import FollowPlan
 from biotrail.text import units, values
-from biotrail.text.printing import say, say_all
+from biotrail.text.printing import say_all, tell
 from biotrail.text.record.closing import LOSSES
 
 _SAID_NS = 1e9
@@ -297,7 +297,7 @@ class _Says:
             plan = self._made.plan
             took = _attach_ns(plan)
             about = f", which takes about {units.duration(took)}" if took > _SAID_NS else ""
-            say(f"biotrail: attaching to {_what(plan)}{about}", err=True)
+            tell(f"attaching to {_what(plan)}{about}")
 
     def status(self, status: Status) -> None:
         if not self._began and not self._quiet:
@@ -305,34 +305,34 @@ class _Says:
             refused = sum(map(len, self._probes.attached.refused.values()))
             left = f", {refused} refused by the kernel" if refused else ""
             done = f" ({attached} functions{left})" if attached or refused else ""
-            say(f"biotrail: following struct {self._made.plan.struct}{done}", err=True)
+            tell(f"following struct {self._made.plan.struct}{done}")
         self._began = True
         if status.note:
-            say(f"biotrail: {status.note}", err=True)
+            tell(status.note)
 
     def summary(self, summary: Summary, kept: str | None) -> None:
         counts = self._probes.counts()
         if not self._quiet:
-            say(f"biotrail: {_recorded(summary, counts)}", err=True)
+            tell(_recorded(summary, counts))
             unseen = sum(map(len, self._probes.plan.unseen.values()))
             if unseen:
                 what = units.plural(unseen, "function")
-                say(f"biotrail: {what} not seen: --list-unseen says which and why", err=True)
+                tell(f"{what} not seen: --list-unseen says which and why")
             if kept is not None and summary.error is None:
-                say(f"biotrail: next: biotrail tree {kept}", err=True)
+                tell(f"next: biotrail tree {kept}")
         for name, text in LOSSES.items():
             if counts.get(name):
-                say(f"biotrail: {units.count(counts[name])} {text}", err=True)
+                tell(f"{units.count(counts[name])} {text}")
         lost = sum(summary.lost.values())
         if lost:
             text = (
                 f"LOST {units.plural(lost, 'hit')}: the ring was full: use a larger --buffer-size"
             )
-            say(f"biotrail: {text}, or follow fewer objects", err=True)
+            tell(f"{text}, or follow fewer objects")
         skipped = sum(summary.skipped.values())
         if skipped:
             text = "were not seen: a program was already running on that CPU"
-            say(f"biotrail: {units.plural(skipped, 'hit')} {text}", err=True)
+            tell(f"{units.plural(skipped, 'hit')} {text}")
 
 
 def _recorded(summary: Summary, counts: Mapping[str, int]) -> str:

@@ -4,7 +4,7 @@
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
@@ -36,7 +36,7 @@ from biotrail.recorder.sites.declarations import Declarations, Event, Pair, Vari
 from biotrail.recorder.sites.resolving import Scopes, resolve
 from biotrail.recorder.sites.types import TypeTable
 from biotrail.text import units, values
-from biotrail.text.printing import say, say_all, say_json
+from biotrail.text.printing import say, say_all, say_json, tell
 from biotrail.text.record import closing
 from biotrail.text.sites import pair_latencies as text
 
@@ -329,7 +329,7 @@ def count_pairs(
         now_ns = time.monotonic_ns()
         watch = CostWatch(probes, probes.count_runs, asked.max_cpu, now_ns, SITES_ADVICE)
         names = ", ".join(pair.pair.name for pair in probes.pairs)
-        tell(f"pairing {names} {_until(command, asked.duration)}")
+        tell(f"pairing {names} {closing.until_text(command, asked.duration)}")
         if child is not None:
             child.start()
         shown = _Shown(probes, asked)
@@ -386,14 +386,6 @@ def _loop(
             due_ns.append(now_ns + _LOOK_NS)
         stop.sleep(max(min(due_ns) - now_ns, 0) / 1e9, pidfd)
     return ""
-
-
-def _until(command: Sequence[str], duration: float | None) -> str:
-    if command:
-        return f"while {command[0]} runs"
-    if duration is not None:
-        return f"for {units.duration(duration * 1e9)}"
-    return "until Ctrl-C"
 
 
 def _ways(probes: PairProbes) -> list[str]:
@@ -491,7 +483,7 @@ def _closing(options: RecordOptions, summary: Summary) -> list[str]:
             "runs on that CPU (docs/pairs.md, Losses)"
         )
     if summary.unwritten_bytes:
-        lines.append(closing.unwritten_line(summary).removeprefix("biotrail: "))
+        lines.append(closing.unwritten_line(summary))
     if options.output and summary.error is None:
         lines.append(f"next: biotrail report {closing.as_arguments([options.output])}")
     return lines
@@ -556,13 +548,12 @@ def command(
         by_values=asked.by_values,
     )
 
-    def tell(message: str) -> None:
+    def tell_wanted(message: str) -> None:
         if not asked.quiet or message.startswith(("LOST", "not seen")):
-            with suppress(OSError):  # the terminal may have been closed
-                say(f"biotrail: {message}", err=True)
+            tell(message)
 
     run = count_pairs if asked.output is None else record_pairs
-    return run(PairProbes(config), asked, behind, tell)
+    return run(PairProbes(config), asked, behind, tell_wanted)
 
 
 def _list(known: Declarations) -> None:

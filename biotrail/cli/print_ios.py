@@ -20,7 +20,7 @@ from biotrail.converters.events.tables import Lifecycles, LossWindows
 from biotrail.converters.inputs.backlog import LiveSource
 from biotrail.recorder.output import output
 from biotrail.text import units
-from biotrail.text.printing import say
+from biotrail.text.printing import say, tell
 from biotrail.text.record.lines import Json, Text, ended
 
 
@@ -59,7 +59,7 @@ def run(
         if kept is not None:
             kept.publish()
         if not quiet:
-            say(f"biotrail: {what}", err=True)
+            tell(what)
         printed = print_all(source, own_io=own_io, as_json=as_json)
         source.join()
         status = recorder.wait()
@@ -99,12 +99,11 @@ def print_all(source: LiveSource, *, own_io: bool, as_json: bool) -> int:
         printed += put(lines.ios(window, done))
         unended = list(lines.ios(window, others))
     if unended:
-        say(f"biotrail: {units.plural(len(unended), 'I/O')} had not ended", err=True)
+        tell(f"{units.plural(len(unended), 'I/O')} had not ended")
     if skipped:
-        say(
-            f"biotrail: {units.plural(skipped, 'I/O')} skipped, for printing could not keep up: "
+        tell(
+            f"{units.plural(skipped, 'I/O')} skipped, for printing could not keep up: "
             "choose fewer devices (-d) or operations (--op)",
-            err=True,
         )
     return printed
 

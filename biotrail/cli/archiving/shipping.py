@@ -46,8 +46,7 @@ from biotrail.recorder.schema.errors import (
     TraceError,
 )
 from biotrail.text import units
-from biotrail.text.printing import say
-from biotrail.text.progress import StatusLine
+from biotrail.text.printing import StatusLine, tell
 
 _ID_DIGITS = 12
 """Digits of a log's id (32) in its archive's name."""
@@ -352,7 +351,7 @@ class _Watching:
         if shipped is not None:
             self._shipped += 1
             if not self._quiet:
-                say(f"biotrail: {shipped.line}", err=True)
+                tell(shipped.line)
 
     def _set_apart(self, log: FoundLog, reason: str, *, for_good: bool) -> None:
         """Leave a log out from now on, or until it is tried again; say so the first time."""
@@ -365,7 +364,7 @@ class _Watching:
             self._apart[log] = _Apart(reason, wait, time.monotonic() + wait)
         if before is None:
             later = "" if for_good or self._once else "; the others go on, it is tried again"
-            say(f"biotrail: {reason}{later}", err=True)
+            tell(f"{reason}{later}")
         self._list_apart()
 
     def _list_apart(self) -> None:
@@ -385,10 +384,9 @@ class _Watching:
             ended = reader.end is not None
         if not ended and not self._unknown_said:
             self._unknown_said = True
-            say(
-                f"biotrail: {log.path}: has no end, and this file system does not tell whether it "
+            tell(
+                f"{log.path}: has no end, and this file system does not tell whether it "
                 "is being written: left alone; move it elsewhere once its recorder has ended",
-                err=True,
             )
         return ended
 
@@ -408,13 +406,13 @@ class _Watching:
     def _say_trouble(self, what: str) -> None:
         """Say that the destination fails, once until it works again."""
         if not self._trouble:
-            say(f"biotrail: {what}; nothing is deleted; tried again until it works", err=True)
+            tell(f"{what}; nothing is deleted; tried again until it works")
         self._trouble = what
 
     def _recovered(self) -> None:
         if self._trouble:
             self._trouble = ""
-            say("biotrail: the destination works again", err=True)
+            tell("the destination works again")
 
     def sum_up(self) -> None:
         if self._quiet:
@@ -427,4 +425,4 @@ class _Watching:
             (self.failed, f"not shipped (listed in {listed})"),
         ):
             parts += [f"{count} {what}"] if count else []
-        say(f"biotrail: {', '.join(parts)}", err=True)
+        tell(", ".join(parts))

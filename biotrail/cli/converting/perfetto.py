@@ -25,8 +25,7 @@ from biotrail.converters.sites.tables import Following
 from biotrail.recorder.output import output
 from biotrail.recorder.schema.errors import OutputError
 from biotrail.text import units
-from biotrail.text.printing import say
-from biotrail.text.progress import StatusLine
+from biotrail.text.printing import StatusLine, say
 
 if TYPE_CHECKING:
     from biotrail.cli.converting.other_trace import OtherTrace
@@ -85,7 +84,7 @@ def announced(
             part = share_read(source, window)
             lines = [] if part is None else large_lines(window, part, drawing)
             if lines:
-                StatusLine().clear()
+                StatusLine().show("")  # in place of the bar
             for line in lines:
                 say(line, err=True)
             break

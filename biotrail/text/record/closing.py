@@ -36,6 +36,13 @@ def followed_lines(options: FollowOptions, counts: Mapping[str, int]) -> Iterato
             yield f"{units.count(counts[name])} {text}"
 
 
+def until_text(command: Sequence[str], duration: float | None) -> str:
+    """Return when a recording ends: with its command, after a time (s), or at Ctrl-C."""
+    if command:
+        return f"while {command[0]} runs"
+    return f"for {units.duration(duration * 1e9)}" if duration is not None else "until Ctrl-C"
+
+
 _SUFFIX = ".biotrail"
 _FEW = 3
 """Most files that are named one by one."""
@@ -80,12 +87,12 @@ def files_line(summary: Summary) -> str:
         others += f", {units.count(summary.files_gone)} removed or moved away by others"
     which = ": " + " to ".join(dict.fromkeys((files[0], files[-1]))) if files else ""
     size = f" ({units.size(size_of(files))})" if files else ""
-    return f"biotrail: {kept} kept{size}{others}{which}"
+    return f"{kept} kept{size}{others}{which}"
 
 
 def unwritten_line(summary: Summary) -> str:
     """Return how much was recorded but could not be written, and until when the log is complete."""
-    found = f"biotrail: {units.size(summary.unwritten_bytes)} of records could not be written"
+    found = f"{units.size(summary.unwritten_bytes)} of records could not be written"
     if summary.unwritten_events:
         found += f", about {units.plural(summary.unwritten_events, 'event')}"
     return f"{found}: {_until(summary.written_until)}"
@@ -107,4 +114,4 @@ def ending_lines(options: RecordOptions, summary: Summary) -> list[str]:
     """
     if summary.command_status is None:
         return []
-    return [f"biotrail: {options.command[0]} ended with exit status {summary.command_status}"]
+    return [f"{options.command[0]} ended with exit status {summary.command_status}"]
