@@ -34,7 +34,7 @@ from pathlib import Path
 
 from benchmarks.fleet_logs import move
 from biotrail.cli import cluster
-from biotrail.cli.children.alternating import order
+from biotrail.cli.diff import order
 from biotrail.cli.main import main as biotrail
 from biotrail.converters.analysis.diff.diff import CONFIDENCE, Comparison
 from biotrail.converters.analysis.diff.side import pooled

@@ -2,7 +2,7 @@
 """A recording as Arrow tables, for notebooks and scripts."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, BinaryIO, cast
 
@@ -16,6 +16,8 @@ from biotrail.converters.calls.arrow import (
     commits_table,
     waits_table,
 )
+from biotrail.converters.events.context import Context
+from biotrail.converters.events.tables import Lifecycles
 from biotrail.converters.inputs.beginning import is_pipe
 from biotrail.converters.inputs.log import Source
 from biotrail.converters.inputs.opening import open_source
@@ -38,10 +40,21 @@ from biotrail.converters.sites.pair_names import PairNames
 from biotrail.converters.submissions.arrow import SUBMISSION_SCHEMA, submissions_table
 from biotrail.text import tallies
 
-_SCHEMAS = (
-    *(BIO_SCHEMA, REQUEST_SCHEMA, CALL_SCHEMA, WAIT_SCHEMA),
-    *(COMMIT_SCHEMA, SUBMISSION_SCHEMA),
-)
+TABLES: dict[str, tuple[Callable[[Lifecycles, Context], pa.Table], pa.Schema]] = {
+    "bios": (bios_table, BIO_SCHEMA),
+    "requests": (requests_table, REQUEST_SCHEMA),
+    "calls": (calls_table, CALL_SCHEMA),
+    "waits": (waits_table, WAIT_SCHEMA),
+    "commits": (commits_table, COMMIT_SCHEMA),
+    "submissions": (submissions_table, SUBMISSION_SCHEMA),
+}
+"""Table of lifecycles → what makes it of a window, and its schema."""
+FOLLOWED: dict[str, tuple[Callable[..., pa.Table], pa.Schema]] = {
+    "lives": (lives_table, LIFE_SCHEMA),
+    "spans": (spans_table, SPAN_SCHEMA),
+    "hits": (hits_table, HIT_SCHEMA),
+}
+"""Table of followed objects → what makes it, and its schema."""
 
 
 class Recording:
@@ -83,32 +96,32 @@ class Recording:
     @cached_property
     def bios(self) -> pa.Table:
         """A table with a row for each bio, in the order of its number."""
-        return self._lifecycles[0]
+        return self._lifecycles["bios"].sort_by("number")
 
     @cached_property
     def requests(self) -> pa.Table:
         """A table with a row for each request, in the order of its number."""
-        return self._lifecycles[1]
+        return self._lifecycles["requests"].sort_by("number")
 
     @cached_property
     def calls(self) -> pa.Table:
         """A table with a row for each timed system call, in the order of their ends."""
-        return self._lifecycles[2]
+        return self._lifecycles["calls"]
 
     @cached_property
     def waits(self) -> pa.Table:
         """A table with a row for each recorded wait of a call, in the order of their ends."""
-        return self._lifecycles[3]
+        return self._lifecycles["waits"]
 
     @cached_property
     def submissions(self) -> pa.Table:
         """A table with a row for each io_uring request or aio iocb that queued a bio, by number."""
-        return self._lifecycles[5].sort_by("number")
+        return self._lifecycles["submissions"].sort_by("number")
 
     @cached_property
     def commits(self) -> pa.Table:
         """A table with a row for each commit of a journal, in the order of their ends."""
-        return self._lifecycles[4]
+        return self._lifecycles["commits"]
 
     @cached_property
     def events(self) -> pa.Table:
@@ -129,28 +142,24 @@ class Recording:
     @cached_property
     def lives(self) -> pa.Table:
         """A table with a row for each life of a followed object, in the order of their ends."""
-        return self._followed[0]
+        return self._followed["lives"]
 
     @cached_property
     def spans(self) -> pa.Table:
         """A table with a row for each function that a followed object passed, by life and entry."""
-        return self._followed[1]
+        return self._followed["spans"]
 
     @cached_property
     def hits(self) -> pa.Table:
         """A table with a row for each hit of a followed object, by life and time."""
-        return self._followed[2]
+        return self._followed["hits"]
 
     @cached_property
-    def _followed(self) -> tuple[pa.Table, ...]:
-        """The tables of lives, spans and hits."""
+    def _followed(self) -> dict[str, pa.Table]:
         trace = self._trace()
-        makes = lives_table, spans_table, hits_table
-        parts = list(followed_tables(trace.lifecycles(), trace.context, makes))
-        schemas = LIFE_SCHEMA, SPAN_SCHEMA, HIT_SCHEMA
-        return tuple(
-            _joined([part[place] for part in parts], schema) for place, schema in enumerate(schemas)
-        )
+        makes = [make for make, _ in FOLLOWED.values()]
+        parts = followed_tables(trace.lifecycles(), trace.context, makes)
+        return _by_name(FOLLOWED, parts)
 
     @property
     def missing(self) -> list[str]:
@@ -167,28 +176,15 @@ class Recording:
             yield bios, requests
 
     def _windows(self) -> Iterator[tuple[pa.Table, ...]]:
-        """Yield each window's tables, in the order of _SCHEMAS; sets `_said` at the end."""
+        """Yield each window's tables, in the order of TABLES; sets `_said` at the end."""
         trace = self._trace()
         for window in trace.lifecycles():
-            yield (
-                bios_table(window, trace.context),
-                requests_table(window, trace.context),
-                calls_table(window, trace.context),
-                waits_table(window, trace.context),
-                commits_table(window, trace.context),
-                submissions_table(window, trace.context),
-            )
+            yield tuple(make(window, trace.context) for make, _ in TABLES.values())
         self._said = [*tallies.own_lines(trace), *tallies.loss_lines(trace)]
 
     @cached_property
-    def _lifecycles(self) -> tuple[pa.Table, ...]:
-        """The tables of all windows, in the order of _SCHEMAS."""
-        windows = list(self._windows())
-        bios, requests, *others = (
-            _joined([window[place] for window in windows], schema)
-            for place, schema in enumerate(_SCHEMAS)
-        )
-        return bios.sort_by("number"), requests.sort_by("number"), *others
+    def _lifecycles(self) -> dict[str, pa.Table]:
+        return _by_name(TABLES, self._windows())
 
     def _trace(self) -> Trace:
         """Return a Trace that reads the input from its beginning.
@@ -203,6 +199,17 @@ class Recording:
                 )
             source = open_source(self._path)
         return Trace(source, self._associate, **self._shown)
+
+
+def _by_name(
+    tables: Mapping[str, tuple[Any, pa.Schema]], windows: Iterable[tuple[pa.Table, ...]]
+) -> dict[str, pa.Table]:
+    """Return the tables of all windows. windows: of each, tables in the order of `tables`."""
+    every = list(windows)
+    return {
+        name: _joined([window[place] for window in every], schema)
+        for place, (name, (_, schema)) in enumerate(tables.items())
+    }
 
 
 def _joined(tables: Sequence[pa.Table], schema: pa.Schema) -> pa.Table:

@@ -118,10 +118,17 @@ def command(logs: tuple[str, ...], asked: ArchiveOptions) -> int:
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
     asked.check(logs)
     if asked.directory is not None and asked.to is not None:
-        from biotrail.cli.archiving.shipping import Shipping, watch
+        from biotrail.cli.archiving.shipping import watch
 
-        flags = (asked.once, asked.keep_logs, asked.take_damaged, asked.quiet)
-        return watch(Shipping(asked.directory, asked.to, asked.level, *flags))
+        return watch(
+            asked.directory,
+            asked.to,
+            asked.level,
+            once=asked.once,
+            keep_logs=asked.keep_logs,
+            take_damaged=asked.take_damaged,
+            quiet=asked.quiet,
+        )
     if asked.target is None and "-" in logs:
         raise click.UsageError("a log from standard input needs -o OUT")
     recordings = open_recordings(logs, asked.reading)
@@ -132,10 +139,11 @@ def command(logs: tuple[str, ...], asked: ArchiveOptions) -> int:
         if target.endswith(SUFFIX):
             _file(recordings, target, asked)
         else:
-            from biotrail.cli.archiving.dataset import Wanted, add
+            from biotrail.cli.archiving.dataset import add
 
-            wanted = Wanted(chosen(asked.tables), asked.level, asked.reading, asked.force)
-            say_all(add(recordings, Path(target), wanted))
+            tables = chosen(asked.tables)
+            added = add(recordings, Path(target), tables, asked.reading, asked.level, asked.force)
+            say_all(added)
     return 0
 
 
@@ -148,10 +156,6 @@ def chosen(tables: str | None) -> tuple[str, ...]:
 
 
 def _file(recordings: list[Recording], target: str, asked: ArchiveOptions) -> None:
-    """Archive one recording as the file `target`, and print lines about it.
-
-    Raises click.UsageError for tables other than events, ConversionError for several recordings.
-    """
     if asked.tables is not None and chosen(asked.tables) != ("events",):
         raise click.UsageError(
             "a file holds events; give -o a directory for bios and requests, or use "

@@ -107,7 +107,6 @@ def command(
 
 
 def _facts(trace: Trace, blamed: Blamed, cut: Cut) -> dict[str, Any]:
-    """Return what was found for JSON, with the log's id, scope, and what it lacks."""
     counts = tallies.as_dict(trace)
     return {
         "log_id": trace.context.log_id,

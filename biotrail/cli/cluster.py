@@ -97,7 +97,7 @@ def read(files: Sequence[str], columns: dict[str, str], asked: ReadOptions) -> P
         blaming = None
         if asked.blame is not None:
             blaming = Blaming.by(again, asked.cut, asked.blame, shown=False)
-            every = blaming.learn(part.trace, every)
+            every = blaming.watch(part.trace, every)
 
         def told(report: Report) -> list[dict[str, Any]]:
             if blaming is not None:
@@ -352,7 +352,6 @@ def _reduced(client: Client, task: Callable[..., Part], parts: list[Future], *mo
 
 
 def _result(future: Future) -> Part:
-    """Return a part from its worker. Raises ConversionError where it cannot be had."""
     wait([future])
     if failed := _failure([], future):
         raise ConversionError(f"the parts could not be added up: {failed[0].why}")

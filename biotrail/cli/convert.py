@@ -34,7 +34,7 @@ from biotrail.text.printing import say_all
 from biotrail.text.progress import progress
 
 if TYPE_CHECKING:
-    from biotrail.cli.converting.beside import Beside
+    from biotrail.cli.converting.other_trace import OtherTrace
 
 PERFETTO, OTF2, BLKTRACE = "perfetto", "otf2", "blktrace"
 ENDINGS = {
@@ -44,20 +44,6 @@ ENDINGS = {
     ".blktrace": BLKTRACE,
 }
 SUFFIX = {PERFETTO: ".pftrace", OTF2: ".otf2", BLKTRACE: ".blktrace"}
-
-
-def checked(
-    log: str, target: str | None, form: str | None, cut: Cut, drawing: Drawing
-) -> tuple[str, str]:
-    """Return (format, output path) as `format_and_path` does.
-
-    Raises click.UsageError also if the format does not support `cut` or `drawing`.
-    """
-    form, target = format_and_path(log, target, form)
-    check_drawing(form, target, drawing)
-    if form == BLKTRACE:
-        check_records(cut)
-    return form, target
 
 
 def format_and_path(log: str, target: str | None, form: str | None) -> tuple[str, str]:
@@ -117,34 +103,8 @@ def check_drawing(form: str, target: str, drawing: Drawing) -> None:
         raise click.UsageError(f"--max-size must be at least {units.size(LEAST_PART)}")
 
 
-def check_with(form: str, beside: str, drawing: Drawing) -> None:
-    """Raise click.UsageError if the output cannot hold another trace, given by its path, as well.
-
-    It goes into one Perfetto trace, and is read twice.
-    """
-    if form != PERFETTO:
-        raise click.UsageError("--with is for Perfetto traces")
-    if drawing.max_size is not None:
-        raise click.UsageError("--with writes one file: leave --max-size out")
-    if beside == "-":
-        raise click.UsageError("--with reads its trace twice, so it cannot be a pipe: give a file")
-
-
-def check_records(cut: Cut) -> None:
-    """Raise click.UsageError if `cut` chooses by more than time.
-
-    Files for blktrace's tools hold the records of whole devices.
-    """
-    if replace(cut, times=Times()) != Cut():
-        raise click.UsageError(
-            "files for blkparse hold records, of whole devices: only --from, --to and --around "
-            "choose among these"
-        )
-
-
 BLKTRACE_FILES = "*.blktrace.*"
 OTF2_ANCHOR = "traces.otf2"
-WHOLE = Drawing()
 
 
 def convert_one(
@@ -152,8 +112,8 @@ def convert_one(
     form: str,
     target: str,
     force: bool,
-    drawing: Drawing = WHOLE,
-    beside: "Beside | None" = None,
+    drawing: Drawing,
+    beside: "OtherTrace | None",
 ) -> Result:
     """Convert the chosen part of the trace to `target`. drawing: how a Perfetto trace is written.
 
@@ -346,39 +306,49 @@ def _convert(logs: tuple[str, ...], asked: ConvertOptions) -> tuple[Result, list
 def _one(
     log: str, source: Opened, form: str, target: str, asked: ConvertOptions
 ) -> tuple[Result, list[str]]:
-    other = _beside(log, source, form, asked)
+    other = _other_trace(log, source, form, asked)
     result = convert_one(source, form, target, asked.force, asked.drawing, other)
     return result, report_lines(source, result, form)
 
 
-def _beside(log: str, source: Opened, form: str, asked: ConvertOptions) -> "Beside | None":
+def _other_trace(log: str, source: Opened, form: str, asked: ConvertOptions) -> "OtherTrace | None":
     is_trace = source.trace.context.header.get("backend") == "perfetto"
     if asked.beside is None and (form != PERFETTO or asked.alone or not is_trace):
         return None
-    from biotrail.cli.converting.beside import beside, beside_itself
+    from biotrail.cli.converting.other_trace import itself_beside, other_traces
     from biotrail.converters.inputs.perfetto.source import PerfettoSource
 
     if asked.beside is not None:
-        return beside(asked.beside, log, source.trace)
+        return other_traces(asked.beside, [(log, source.trace)])[0]
     if asked.drawing.max_size is not None:
         raise click.UsageError("--max-size writes a Perfetto trace's bios alone: give --alone, too")
     reader = source.trace.reader
-    return beside_itself(reader) if isinstance(reader, PerfettoSource) else None
+    return itself_beside(reader) if isinstance(reader, PerfettoSource) else None
 
 
 def _checked_output(log: str, asked: ConvertOptions) -> tuple[str, str]:
-    """Return (format, output path). Raises click.UsageError for options that do not fit."""
-    form, target = checked(log, asked.target, asked.form, asked.cut, asked.drawing)
+    form, target = format_and_path(log, asked.target, asked.form)
+    check_drawing(form, target, asked.drawing)
+    if form == BLKTRACE and replace(asked.cut, times=Times()) != Cut():
+        raise click.UsageError(
+            "files for blkparse hold records, of whole devices: only --from, --to and --around "
+            "choose among these"
+        )
     _check_beside(form, asked)
     return form, target
 
 
 def _check_beside(form: str, asked: ConvertOptions) -> None:
-    """Raise click.UsageError if another trace is asked for that the output cannot hold."""
-    if asked.beside is not None:
-        if asked.alone:
-            raise click.UsageError("--with and --alone exclude each other")
-        check_with(form, asked.beside, asked.drawing)
+    if asked.beside is None:
+        return
+    if asked.alone:
+        raise click.UsageError("--with and --alone exclude each other")
+    if form != PERFETTO:
+        raise click.UsageError("--with is for Perfetto traces")
+    if asked.drawing.max_size is not None:
+        raise click.UsageError("--with writes one file: leave --max-size out")
+    if asked.beside == "-":
+        raise click.UsageError("--with reads its trace twice, so it cannot be a pipe: give a file")
 
 
 def _merge(recordings: list[Recording], asked: ConvertOptions) -> tuple[Result, list[str]]:

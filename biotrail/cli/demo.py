@@ -53,7 +53,8 @@ def command(directory: str) -> None:
     sudo biotrail demo
     biotrail demo --output /tmp/demo     # without root: from the sample log
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
-    place = _prepared(directory)
+    make_directory(directory)  # under sudo it belongs to the calling user
+    place = Path(directory)
     log = place / SAMPLE
     try:
         summary = _record(log)
@@ -68,17 +69,7 @@ def command(directory: str) -> None:
     _show(log, place)
 
 
-def _prepared(directory: str) -> Path:
-    """Make the output directory; under sudo it belongs to the calling user. Raises OutputError."""
-    make_directory(directory)
-    return Path(directory)
-
-
 def _record(log: Path) -> Summary:
-    """Record the demo's I/O to `log`.
-
-    Raises ProbeError if this machine cannot record, TraceError if the I/O itself failed.
-    """
     with tempfile.TemporaryDirectory(prefix="biotrail-demo-", dir=workplace()) as directory:
         try:
             with demo_loads.held(Path(directory)) as loads:
@@ -154,10 +145,6 @@ def _sample(place: Path) -> Path:
 
 
 def _show(log: Path, place: Path) -> None:
-    """Convert the log to demo.pftrace in `place`, a Perfetto trace, and print a short report.
-
-    An older trace is replaced. Raises TraceError.
-    """
     trace = Trace(log)
     reporter = Reporter(trace.context)
     target = place / Path(SAMPLE).with_suffix(".pftrace")

@@ -2,6 +2,10 @@
 """`biotrail diff`: comparison of two recordings, or of two sets of runs, and recording them."""
 
 import os
+import random
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
 
 import click
 
@@ -16,10 +20,15 @@ from biotrail.converters.analysis.diff.runs import LEAST_RUNS
 from biotrail.converters.analysis.diff.side import pooled
 from biotrail.converters.analysis.diff.tree import Diff
 from biotrail.converters.analysis.distributions.slots import Recording, read_slots
+from biotrail.recorder.output.output import make_directory
+from biotrail.recorder.schema.errors import OutputError, ProbeError
 from biotrail.text import tallies, units, values
 from biotrail.text.printing import say, say_json
 from biotrail.text.progress import progress
 
+Words = tuple[str, ...]
+_OURS = ("-o", "--output", "-f", "--force", "--print", "--json", "--keep", "--trigger")
+"""Options of `record` that say where a recording goes, and whether there is one."""
 _BEHIND = "biotrail.cli.diff.behind"
 """Key in the context's `meta` under which TwoSides stores what stands after `--`."""
 MOST_PER_CENT = 99.9
@@ -154,8 +163,6 @@ def command(
             raise click.UsageError("--record-option goes with --record")
         sides = _sides(logs, behind)
     else:
-        from biotrail.cli.children.alternating import alternate, divided
-
         if logs:
             raise click.UsageError("--record makes the recordings: give commands only, after --")
         sides = alternate(divided(behind or ()), record, output, record_option)
@@ -177,6 +184,82 @@ def command(
         say_json(as_dict(diff), indent=2)
     else:
         _print(diff, (_name(sides[0]), _name(sides[1])), everything)
+
+
+def divided(words: Sequence[str]) -> tuple[Words, Words]:
+    """Return the two commands between which `--` stands. Raises click.UsageError."""
+    if list(words).count("--") != 1:
+        raise click.UsageError(
+            "--record needs two commands: diff --record N -- A… -- B… (put a command that has -- "
+            "among its own words into a script)"
+        )
+    at = list(words).index("--")
+    a, b = tuple(words[:at]), tuple(words[at + 1 :])
+    for which, command in (("A", a), ("B", b)):
+        if not command:
+            raise click.UsageError(f"--record needs two commands: that of {which} is missing")
+        if shutil.which(command[0]) is None:
+            raise click.UsageError(f"there is no command {command[0]!r} to run for {which}")
+    return a, b
+
+
+def order(count: int, draw: random.Random) -> list[str]:
+    """Return sides in the order of their runs: `count` pairs of "A" and "B", each drawn."""
+    found = []
+    for _ in range(count):
+        found += draw.sample(("A", "B"), 2)
+    return found
+
+
+def alternate(
+    commands: tuple[Words, Words], count: int, directory: str, options: Sequence[str]
+) -> tuple[Words, Words]:
+    """Record `count` runs of each command, and return the logs of A and of B.
+
+    A and B take turns in pairs, so that what changes with time changes both; which of a pair is
+    first is drawn. Commands are run as they are, without a shell; what they print goes to standard
+    error. directory: for the logs, `NN-A.biotrail` and `NN-B.biotrail`. options: for `record`.
+    Raises click.UsageError, OutputError if there are logs already, ProbeError if a run fails.
+    """
+    for option in options:
+        if not option.startswith("-") or option.startswith(_OURS) or option == "--":
+            raise click.BadParameter(
+                f"{option!r}: one option in one word, and not where a log goes to",
+                param_hint="--record-option",
+            )
+    make_directory(directory)
+    place = Path(directory)
+    if any(place.glob("*.biotrail*")):
+        raise OutputError(f"{directory}: there are logs in it; give --output another directory")
+    logs: dict[str, list[str]] = {"A": [], "B": []}
+    for number, side in enumerate(order(count, random.SystemRandom()), 1):
+        name = f"{number:0{len(str(2 * count))}d}-{side}"
+        say(f"biotrail: run {number} of {2 * count}: {side}", err=True)
+        _run(commands[side == "B"], place / f"{name}.biotrail", options)
+        made = sorted(map(str, place.glob(f"{name}*.biotrail")))
+        if not made:
+            raise OutputError(f"{place / name}.biotrail: run {number} left no log")
+        logs[side] += made
+    return tuple(logs["A"]), tuple(logs["B"])
+
+
+def _run(command: Words, target: Path, options: Sequence[str]) -> None:
+    from biotrail.cli.children.recorder_process import Recorder, stopping
+
+    try:
+        with (
+            os.fdopen(os.dup(2), "wb") as said,
+            Recorder(options, command, log=said, target=str(target), speaks=True) as recorder,
+            stopping(recorder),
+        ):
+            status = recorder.wait()
+    except OSError as error:
+        raise ProbeError(f"the recorder cannot be started: {error}") from error
+    if status:
+        raise ProbeError(
+            f"{target.name.removesuffix('.biotrail')}: the run of {command[0]} ended with status "
+            f"{status}; the runs before it are in {target.parent}"
+        )
 
 
 def _sides(
@@ -224,7 +307,7 @@ def _read_one(one: InputRecording, cut: Cut, blame: str | None) -> Recording:
     trace = source.trace
     blaming = None if blame is None else Blaming.by(one.again, cut, blame)
     with progress(trace, f"reading {os.path.basename(one.paths[0])}") as windows:
-        every = windows if blaming is None else blaming.learn(trace, windows)
+        every = windows if blaming is None else blaming.watch(trace, windows)
         recording = read_slots(trace, source.chosen(every))
     if blaming is not None:
         slots = recording.slots

@@ -2,9 +2,9 @@
 """`biotrail dump`: records one by one, as text or as JSON lines."""
 
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import numpy as np
@@ -19,11 +19,21 @@ from biotrail.converters.pipeline import Trace
 from biotrail.converters.sites.pair_names import PairNames
 from biotrail.converters.sites.tables import Following
 from biotrail.recorder.schema.errors import ConversionError
-from biotrail.recorder.schema.records import BY_KIND, BY_LETTER, NO_SECTOR, NO_TAG, Q_FLAG_OWN, Kind
+from biotrail.recorder.schema.records import (
+    BY_KIND,
+    BY_LETTER,
+    HIT_BORN,
+    HIT_CUT,
+    HIT_ENDED,
+    NO_SECTOR,
+    NO_TAG,
+    Q_FLAG_OWN,
+    Kind,
+    Role,
+)
 from biotrail.recorder.schema.strings import shown
 from biotrail.text.printing import as_json, say
 from biotrail.text.rows import limit_option
-from biotrail.text.sites.facts import hidden_of_hit, hidden_of_pair, name_hits, name_pairs
 
 WINDOW_EVENTS = 20_000
 """Events decoded at a time: few, so that output begins soon and memory stays small."""
@@ -40,31 +50,16 @@ _TAGS = frozenset({"tag", "sched_tag", "hctx"})
 Row = dict[str, Any]
 
 
-if TYPE_CHECKING:  # generic in click 8.2 and later only
-    _KindsType = click.ParamType[frozenset[int]]
-else:
-    _KindsType = click.ParamType
-
-
-class Kinds(_KindsType):
-    """The type of --kind: record kinds by letter, `Q,D,C` or `QDC`."""
-
-    name = "kinds"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> frozenset[int]:
-        """Return the kinds' numbers. Raises click.UsageError for an unknown letter."""
-        if isinstance(value, frozenset):
-            return value
-        letters = [letter for letter in str(value) if letter not in ", "]
-        known = [letter for letter, found in BY_LETTER.items() if found.kind != Kind.PAD]
-        for letter in letters:
-            if letter not in known:
-                self.fail(
-                    f"{letter!r} is no kind of record; there are: {' '.join(known)}", param, ctx
-                )
-        return frozenset(int(BY_LETTER[letter].kind) for letter in letters)
+def kinds(text: str) -> frozenset[int]:
+    """Return the numbers of record kinds by letter, `Q,D,C` or `QDC`. Raises click.UsageError."""
+    letters = [letter for letter in text if letter not in ", "]
+    known = [letter for letter, found in BY_LETTER.items() if found.kind != Kind.PAD]
+    for letter in letters:
+        if letter not in known:
+            raise click.BadParameter(
+                f"{letter!r} is no kind of record; there are: {' '.join(known)}"
+            )
+    return frozenset(int(BY_LETTER[letter].kind) for letter in letters)
 
 
 @click.command()
@@ -81,7 +76,7 @@ class Kinds(_KindsType):
 @click.option(
     "--kind",
     "kinds",
-    type=Kinds(),
+    type=kinds,
     metavar="Q,D,..",
     help="Only records of these kinds, by letter (docs/log-format.md).",
 )
@@ -202,9 +197,9 @@ def _window_rows(trace: Trace, events: Events, start_ns: int) -> list[Row]:
         if kind == Kind.Q:
             columns["own"] = (records["flags"] & Q_FLAG_OWN != 0).tolist()
         if kind == Kind.HIT:
-            name_hits(columns, Following(trace.context.header))
+            _name_hits(columns, Following(trace.context.header))
         if kind == Kind.PAIR:
-            name_pairs(columns, PairNames(trace.context))
+            _name_pairs(columns, PairNames(trace.context))
         if "tid" in columns:
             columns["comm"] = columns.get("comm") or _comms(trace, records["tid"], events.ts[at])
             for name in {"tid", "tgid"} & columns.keys():
@@ -249,6 +244,48 @@ def _columns(context: Context, records: np.ndarray[Any, np.dtype[np.void]]) -> d
     return columns
 
 
+_ROLE_NAMES = {Role.ENTRY: "entry", Role.RETURN: "return", Role.EVENT: "tracepoint"}
+
+
+def _name_hits(columns: dict[str, list[Any]], following: Following) -> None:
+    """Add to the columns of HIT records names of sites and roles, and their flags.
+
+    `site_name`, `role_name`; `born`, `ended`, `cut`: whether the flag is set.
+    """
+    columns["site_name"] = [following.site(number).name for number in columns["site"]]
+    columns["role_name"] = [_ROLE_NAMES.get(role, f"role {role}") for role in columns["role"]]
+    for name, bit in (("born", HIT_BORN), ("ended", HIT_ENDED), ("cut", HIT_CUT)):
+        columns[name] = [bool(flags & bit) for flags in columns["flags"]]
+
+
+def _name_pairs(columns: dict[str, list[Any]], names: PairNames) -> None:
+    """Add to the columns of PAIR records `pair_name`, `key` and `by_text`."""
+    numbers = columns["pair"]
+    columns["pair_name"] = [names.name(number) for number in numbers]
+    keys = zip(numbers, columns["key0"], columns["key1"], strict=True)
+    columns["key"] = [names.key(*key) for key in keys]
+    by = zip(numbers, columns["by"], strict=True)
+    columns["by_text"] = [names.by(*value) for value in by]
+
+
+def _hidden_of_pair(row: Mapping[str, Any]) -> set[str]:
+    """Return the fields of a pair that its line leaves out, as it has their texts.
+
+    row: with the columns of `_name_pairs`.
+    """
+    return {"pair", "key0", "key1", "by"} | (set() if row["by_text"] else {"by_text"})
+
+
+def _hidden_of_hit(row: Mapping[str, Any]) -> set[str]:
+    """Return the fields of a hit that its line leaves out, as it has their names or they say none.
+
+    row: with the columns of `_name_hits`.
+    """
+    hidden = {"site", "role", "flags"}
+    hidden |= set() if row["role"] == Role.RETURN else {"value"}
+    return hidden | ({"stack"} if row["stack"] < 0 else set())
+
+
 def _comms(trace: Trace, tid: Any, ts: Any) -> list[str | None]:
     """Return the name that each thread `tid` had at time `ts` (ns); None if it is not known."""
     names = trace.tasks.table().comm
@@ -272,9 +309,9 @@ def _text(row: Row) -> str:
     # The only bit of a Q's `flags` is printed as the word `own`.
     named = {"flags"} if "own" in row else set()
     if "site_name" in row:
-        named = hidden_of_hit(row)
+        named = _hidden_of_hit(row)
     elif "pair_name" in row:
-        named = hidden_of_pair(row)
+        named = _hidden_of_pair(row)
     others = {k: v for k, v in row.items() if k not in named and k not in _SHOWN_APART}
     parts += [_pair(k, v) for k, v in others.items() if v is not None]
     parts += [word for word in ("own", "born", "ended", "cut") if row.get(word) is True]

@@ -216,40 +216,25 @@ def _tables(
     source: Opened, what: str, reached: Callable[[int], None] | None
 ) -> "tuple[Iterator[pa.Table], pa.Schema]":
     """Return (a table per window, the tables' schema) of the rows `what`, one of WHAT."""
-    from biotrail.converters.calls import arrow as of_calls
-    from biotrail.converters.lifecycles.arrow.columns import BIO_SCHEMA, REQUEST_SCHEMA
+    from biotrail import library
     from biotrail.converters.lifecycles.arrow.events import EVENT_SCHEMA, events_table
-    from biotrail.converters.lifecycles.arrow.tables import bios_table, requests_table
-    from biotrail.converters.sites import arrow as of_sites
-    from biotrail.converters.sites.arrow import PAIR_SCHEMA, pairs_table
-    from biotrail.converters.submissions.arrow import SUBMISSION_SCHEMA, submissions_table
+    from biotrail.converters.sites.arrow import PAIR_SCHEMA, followed_tables, pairs_table
 
     context = source.trace.context
     if what == "events":
         events = source.trace.shown_events()
         return (events_table(e, context) for e, _ in events), EVENT_SCHEMA
+    windows = _windows(source, reached)
     if what in FOLLOWED:
-        followed, schema = {
-            "lives": (of_sites.lives_table, of_sites.LIFE_SCHEMA),
-            "spans": (of_sites.spans_table, of_sites.SPAN_SCHEMA),
-            "hits": (of_sites.hits_table, of_sites.HIT_SCHEMA),
-        }[what]
-        made = of_sites.followed_tables(_windows(source, reached), context, (followed,))
+        followed, schema = library.FOLLOWED[what]
+        made = followed_tables(windows, context, (followed,))
         return (tables[0] for tables in made), schema
     if what == "pairs":
         names = PairNames(context)
         names.finish(source.trace.reader.end)
-        windows = _windows(source, reached)
         return (pairs_table(window, context, names) for window in windows), PAIR_SCHEMA
-    make, schema = {
-        "bios": (bios_table, BIO_SCHEMA),
-        "requests": (requests_table, REQUEST_SCHEMA),
-        "calls": (of_calls.calls_table, of_calls.CALL_SCHEMA),
-        "waits": (of_calls.waits_table, of_calls.WAIT_SCHEMA),
-        "submissions": (submissions_table, SUBMISSION_SCHEMA),
-        "commits": (of_calls.commits_table, of_calls.COMMIT_SCHEMA),
-    }[what]
-    return (make(window, context) for window in _windows(source, reached)), schema
+    make, schema = library.TABLES[what]
+    return (make(window, context) for window in windows), schema
 
 
 def _iolog(source: Opened, stream: BinaryIO, reached: Callable[[int], None] | None) -> list[str]:

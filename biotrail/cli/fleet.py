@@ -22,8 +22,7 @@ from biotrail.converters.inputs.beginning import is_url
 from biotrail.recorder.output import output
 from biotrail.recorder.schema.errors import ConversionError
 from biotrail.text import units, values
-from biotrail.text.printing import say, say_json
-from biotrail.text.progress import StatusLine
+from biotrail.text.printing import StatusLine, say, say_json
 from biotrail.text.rows import limit_option
 
 if TYPE_CHECKING:

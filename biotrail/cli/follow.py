@@ -7,13 +7,18 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import click
 
 from biotrail import __version__
 from biotrail.cli.options.gathering import added, gathered, option
-from biotrail.cli.options.record_arguments import EVERY, MOST_AT_ONCE, duration_option, force_option
+from biotrail.cli.options.record_arguments import (
+    EVERY,
+    MOST_AT_ONCE,
+    SITES,
+    duration_option,
+    force_option,
+)
 from biotrail.cli.options.task_options import TaskHelp, task_options
 from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.host import devices as host_devices
@@ -25,12 +30,9 @@ from biotrail.recorder.probes.sites.planning import WAYS, Planned, planned
 from biotrail.recorder.session.session import RecordOptions, Status, Summary, record
 from biotrail.recorder.sites.following import FollowPlan
 from biotrail.text import units, values
-from biotrail.text.printing import say, say_all
+from biotrail.text.printing import say_all, tell
 from biotrail.text.record.closing import LOSSES
 
-_TREE = "biotrail.cli.tree"
-EVENT_SET = "sites"
-"""Name of the event set in the log's header, as that of pairs."""
 _SAID_NS = 1e9
 ATTACH_MS = {"session": 0.3, "multi": 0.3, "fentry": 6.0, "kprobe": 25.0}
 """About how long attaching and detaching takes per function, by way (docs/performance.md)."""
@@ -191,15 +193,11 @@ def command(struct: str, command: tuple[str, ...], asked: FollowCommandOptions) 
         return 0
     if asked.output is not None:
         return record_lives(plan, asked, command, asked.output)
-    return _print_tree(lambda log: record_lives(plan, asked, command, log))
-
-
-def _print_tree(record: Any) -> int:
     with tempfile.TemporaryDirectory(prefix="biotrail-follow-") as directory:
         log = os.path.join(directory, "follow.biotrail")
-        status: int = record(log)
+        status = record_lives(plan, asked, command, log)
         # Not an import statement: recording alone does not need what reads logs.
-        tree = importlib.import_module(_TREE).command
+        tree = importlib.import_module("biotrail.cli.tree").command
         tree.main(["--merged", log], prog_name="biotrail tree", standalone_mode=False)
     return status
 
@@ -273,7 +271,7 @@ def record_lives(
         filters=asked.filters,
         duration=asked.duration,
         command=command,
-        events=EVENT_SET,
+        events=SITES,
         max_cpu=asked.max_cpu,
         max_cpu_ends=True,
         give_up_rights=True,
@@ -295,49 +293,46 @@ class _Says:
         self._began = False
 
     def starting(self) -> None:
-        """Say what will be attached, as this may take a while."""
         if not self._quiet:
             plan = self._made.plan
             took = _attach_ns(plan)
             about = f", which takes about {units.duration(took)}" if took > _SAID_NS else ""
-            say(f"biotrail: attaching to {_what(plan)}{about}", err=True)
+            tell(f"attaching to {_what(plan)}{about}")
 
     def status(self, status: Status) -> None:
-        """Say once that recording has begun, and pass on notes."""
         if not self._began and not self._quiet:
             attached = len(self._probes.attached.functions)
             refused = sum(map(len, self._probes.attached.refused.values()))
             left = f", {refused} refused by the kernel" if refused else ""
             done = f" ({attached} functions{left})" if attached or refused else ""
-            say(f"biotrail: following struct {self._made.plan.struct}{done}", err=True)
+            tell(f"following struct {self._made.plan.struct}{done}")
         self._began = True
         if status.note:
-            say(f"biotrail: {status.note}", err=True)
+            tell(status.note)
 
     def summary(self, summary: Summary, kept: str | None) -> None:
-        """Say what was recorded and lost."""
         counts = self._probes.counts()
         if not self._quiet:
-            say(f"biotrail: {_recorded(summary, counts)}", err=True)
+            tell(_recorded(summary, counts))
             unseen = sum(map(len, self._probes.plan.unseen.values()))
             if unseen:
                 what = units.plural(unseen, "function")
-                say(f"biotrail: {what} not seen: --list-unseen says which and why", err=True)
+                tell(f"{what} not seen: --list-unseen says which and why")
             if kept is not None and summary.error is None:
-                say(f"biotrail: next: biotrail tree {kept}", err=True)
+                tell(f"next: biotrail tree {kept}")
         for name, text in LOSSES.items():
             if counts.get(name):
-                say(f"biotrail: {units.count(counts[name])} {text}", err=True)
+                tell(f"{units.count(counts[name])} {text}")
         lost = sum(summary.lost.values())
         if lost:
             text = (
                 f"LOST {units.plural(lost, 'hit')}: the ring was full: use a larger --buffer-size"
             )
-            say(f"biotrail: {text}, or follow fewer objects", err=True)
+            tell(f"{text}, or follow fewer objects")
         skipped = sum(summary.skipped.values())
         if skipped:
             text = "were not seen: a program was already running on that CPU"
-            say(f"biotrail: {units.plural(skipped, 'hit')} {text}", err=True)
+            tell(f"{units.plural(skipped, 'hit')} {text}")
 
 
 def _recorded(summary: Summary, counts: Mapping[str, int]) -> str:

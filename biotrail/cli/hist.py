@@ -124,15 +124,14 @@ def command(
     with recordings(logs, reading, twice=cut.needs_file()) as found:
         several = len(found) > 1
         drawings = of_each(found, lambda one: _read(one, cut, asked))
-    rows = hist_text.Rows(order, limit or 0)
     if as_json:
-        each = [(one, as_dict(*drawn, rows)) for one, drawn in drawings]
+        each = [(one, as_dict(*drawn, order, limit or 0)) for one, drawn in drawings]
         whole = {"format": FORMAT, "recordings": [one.marked(facts) for one, facts in each]}
         say_json(whole if several else each[0][1], indent=2)
         return
     for number, (one, (trace, drawn, name)) in enumerate(drawings):
         blank = [""] if number else []
-        lines = [*hist_text.lines(trace, drawn, name, rows), *read_lines(trace)]
+        lines = [*hist_text.lines(trace, drawn, name, order, limit or 0), *read_lines(trace)]
         say_all([*blank, *one.head(), *lines])
 
 
@@ -187,7 +186,7 @@ def _step(measure: Measure, linear: str | None, width: int) -> int:
     if linear is None:
         return 0
     if measure in (Measure.LATENCY, Measure.PAIRS):
-        step = units.Duration().convert(linear, None, None) * 1e9 / width
+        step = units.seconds(linear) * 1e9 / width
     elif measure == Measure.SIZE:
         step = units.Size().convert(linear, None, None) / width
     else:
@@ -214,10 +213,10 @@ def distribution(trace: Trace, question: Question, choice: Choice) -> Distributi
 
 
 def as_dict(
-    trace: Trace, found: Distribution, unit: str, rows: hist_text.Rows = hist_text.EVERY
+    trace: Trace, found: Distribution, unit: str, order: Order | None = None, limit: int = 0
 ) -> dict[str, Any]:
     """Return the distribution for JSON; docs/hist.md describes every key. unit: its name."""
-    shown, more = rows.of(trace.context, found)
+    shown, more = hist_text.ranked(trace.context, found, order, limit)
     question = found.question
     columns = found.columns
     over_time = question.over_time and columns is not None
@@ -274,7 +273,6 @@ def _doubtful(group: Group) -> dict[str, Any]:
 
 
 def _buckets(scale: Scale, counts: list[int]) -> list[dict[str, int | None]]:
-    """Return the buckets that are not empty: first and last value (None: no limit), and count."""
     found: list[dict[str, int | None]] = []
     for slot, count in enumerate(counts):
         if count:

@@ -14,7 +14,6 @@ from biotrail.converters.sites.tables import Following, follows
 from biotrail.recorder.schema.payloads import WAYS
 from biotrail.recorder.schema.records import RECORDS
 from biotrail.text import tallies, units
-from biotrail.text.call_timing import timing_text
 from biotrail.text.printing import say_all, say_json
 from biotrail.text.record.left_out import filters_text, left_out_text, let_pass_text, read_left_out
 
@@ -136,9 +135,62 @@ def _origin_lines(log: str, trace: Trace) -> list[str]:
         first, last = (trace.context.wall_clock(ns) for ns in (account.first_ns, account.last_ns))
         when = f"{first} to {last}" if first else "from an unknown time on"
         found.append(_field("time", f"{when} ({span})"))
-    if timing := timing_text(trace):
+    if timing := _timing_text(trace):
         found.append(_field("calls", timing))
     return [*found, *_rights_lines(header), *_cost_lines(trace)]
+
+
+def _timing_text(trace: Trace) -> str:
+    """Return `2024-05-01 12:00:00.1Z to …Z (1.2 s), 4,000 calls: about 1.1 ms of CPU (0.1 %)`.
+
+    "" for a log without the part `time`. From the log's beginning to its end, or to the moment when
+    the recorder ended timing (the note `call_timing`), which then stands in place of the cost. The
+    cost is known of a whole recording alone: of an interrupted log, and of all but the last file of
+    several, there is none; in the last file it is that of all files. trace: read to its end.
+    """
+    context = trace.context
+    if "time" not in context.path_parts:
+        return ""
+    end = trace.reader.end or {}
+    since = int(context.header.get("clocks", {}).get("monotonic", 0))
+    until, note = _timed_until(trace, end), context.call_timing
+    if note and int(note["until"]) <= since:
+        ended = trace.context.wall_clock(int(note["until"]))
+        return f"not timed in this file: timing ended at {ended}, as {_why_ended(note)}"
+    text = (
+        f"timed from {context.wall_clock(since)} to {context.wall_clock(until)} "
+        f"({units.duration(max(until - since, 0))})"
+    )
+    if note:
+        return f"{text}, then no longer: {_why_ended(note)}"
+    return text + _timing_cost(end)
+
+
+def _timed_until(trace: Trace, end: Mapping[str, Any]) -> int:
+    """Return when timing ended, ns of CLOCK_MONOTONIC: at the latest with the log."""
+    if trace.context.call_timing:
+        return int(trace.context.call_timing["until"])
+    return int(end.get("stopped", {}).get("monotonic", trace.account.last_ns))
+
+
+def _why_ended(note: Mapping[str, Any]) -> str:
+    """Return why timing ended. note: the payload of `call_timing`, of which keys may be absent."""
+    if "percent" not in note or "budget" not in note:
+        return "it took more than --call-budget"
+    percent, budget = note["percent"], note["budget"]
+    return f"it took about {percent:.1f} % of a CPU, more than --call-budget {budget:g}"
+
+
+def _timing_cost(end: Mapping[str, Any]) -> str:
+    """Return what timing cost, from ", 4,000 calls" on; "" where the log's end does not say."""
+    whole = end.get("run", end)
+    path = whole.get("path")
+    if not path or "time" not in path.get("seconds", {}):
+        return ""
+    spent, seconds = float(path["seconds"]["time"]), float(whole.get("seconds", 0))
+    share = f" ({100 * spent / seconds:.1f} %)" if seconds else ""
+    calls = units.plural(int(path.get("calls", 0)), "call")
+    return f", {calls}: about {units.duration(spent * 1e9)} of CPU{share}"
 
 
 def _pair_lines(trace: Trace) -> list[str]:
@@ -188,7 +240,6 @@ def _part_lines(trace: Trace) -> list[str]:
 
 
 def _trigger(trace: Trace, hit: Mapping[str, Any]) -> str:
-    """Return what a trigger saw, where and when, as a sentence. hit: the header's `trigger`."""
     value, monotonic = int(hit.get("value", 0)), int(hit.get("monotonic", 0))
     what = {
         "slow": f"an I/O took {units.duration(value)}",
@@ -249,7 +300,6 @@ def _direct(files: Mapping[str, Any]) -> str:
 
 
 def _absent(header: Mapping[str, Any]) -> str:
-    """Return the fields that this log does not have, each with its kinds, and the flags it has."""
     letters: dict[str, str] = {}
     for letter, names in header["absent"].items():
         for name in names:
@@ -316,7 +366,6 @@ def _device_lines(trace: Trace) -> list[str]:
 
 
 def _listed(name: str, items: Iterable[str], none: str) -> list[str]:
-    """Return a line per item, the first with the field's name; without items a line with `none`."""
     found = list(items)
     return [_field(name, found[0] if found else none), *(_field("", text) for text in found[1:])]
 

@@ -188,7 +188,6 @@ def _run(arguments: list[str] | None) -> int:
 
 
 def _wrong_usage(error: click.ClickException) -> None:
-    """Print click's message to stderr; escape control characters, as it quotes arguments."""
     words = io.StringIO()
     error.show(words)
     relay(words.getvalue().rstrip("\n"), err=True)

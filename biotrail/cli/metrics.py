@@ -2,7 +2,6 @@
 """`biotrail metrics`: figures of I/O that goes on, for Prometheus."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import click
 
@@ -28,28 +27,6 @@ from biotrail.text import units
 _NOT_PASSED_ON = frozenset({"listen", "by", "blame", "target"})
 """Options that the recorder process does not get."""
 
-if TYPE_CHECKING:
-    _AddressBase = click.ParamType[Address]
-else:
-    _AddressBase = click.ParamType
-
-
-class AddressType(_AddressBase):
-    """The type of --listen: a loopback address and a port."""
-
-    name = "address"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Address:
-        """Return the Address. Raises click.UsageError for anything else."""
-        if isinstance(value, Address):
-            return value
-        try:
-            return parse_address(str(value))
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-
 
 @dataclass(frozen=True)
 class MetricsOptions:
@@ -57,7 +34,7 @@ class MetricsOptions:
 
     listen: Address = option(
         "--listen",
-        type=AddressType(),
+        type=parse_address,
         default=DEFAULT,
         metavar="ADDRESS:PORT",
         show_default=True,
@@ -156,19 +133,17 @@ def command(wanted: MetricsOptions) -> int:
     wanted.check()
     ctx = click.get_current_context()
     try:
-        from biotrail.cli.measuring.running import Flight, MetricsService, serve_model, serve_sums
+        from biotrail.cli.measuring.running import serve_model, serve_sums
     except ImportError as error:
         raise OutputError(
             f"metrics needs the extra metrics ({error}): pip install 'biotrail[metrics]'"
         ) from error
     if wanted.events is not None and not wanted.flight.keep:
-        only = MetricsService(wanted.listen, None)
-        return serve_model(only, given(ctx, _NOT_PASSED_ON), wanted.events, wanted.by, wanted.blame)
-    asked = MetricsService(wanted.listen, wanted.duration, _disks(wanted.devices))
-    flight = None
-    if wanted.flight.keep and wanted.target is not None:
-        flight = Flight(given(ctx, {*_NOT_PASSED_ON, "duration"}), wanted.target)
-    return serve_sums(asked, flight)
+        arguments = given(ctx, _NOT_PASSED_ON)
+        return serve_model(wanted.listen, arguments, wanted.events, wanted.by, wanted.blame)
+    flight = given(ctx, {*_NOT_PASSED_ON, "duration"})
+    disks = _disks(wanted.devices)
+    return serve_sums(wanted.listen, disks, wanted.duration, flight, wanted.target or "")
 
 
 def _disks(specs: tuple[str, ...]) -> list[tuple[int, int]]:

@@ -1,29 +1,44 @@
 # SPDX-License-Identifier: Apache-2.0
 """`biotrail pairs`: the time from one event to another. Imports only what recording needs."""
 
-from collections.abc import Iterator
-from contextlib import suppress
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from typing import Any
 
 import click
 
-from biotrail.cli.live.pairs import LiveOptions, LogOptions, count_pairs, record_pairs
+from biotrail import __version__
 from biotrail.cli.options.gathering import added, gathered, option
-from biotrail.cli.options.record_arguments import duration_option, force_option
+from biotrail.cli.options.record_arguments import SITES, duration_option, force_option
 from biotrail.cli.options.task_options import TaskHelp, task_options
 from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.host import devices as host_devices
-from biotrail.recorder.probes.sites.pairs import BY_VALUES, MAX_OPEN, PairConfig, PairProbes
+from biotrail.recorder.notes.cgroups import CgroupLook
+from biotrail.recorder.probes.sites.latencies import Latencies
+from biotrail.recorder.probes.sites.pairs import (
+    BY_VALUES,
+    MAX_OPEN,
+    PairConfig,
+    PairProbes,
+    PairReading,
+)
 from biotrail.recorder.probes.sites.tracepoints import Tracepoints
 from biotrail.recorder.schema.errors import ProbeError, SiteError
+from biotrail.recorder.session.child import Child
+from biotrail.recorder.session.cost_watch import SITES_ADVICE, CostWatch
+from biotrail.recorder.session.session import RecordOptions, Status, Summary, record
+from biotrail.recorder.session.stop import Every, StopRequests
 from biotrail.recorder.sites import declarations
 from biotrail.recorder.sites.declarations import Declarations, Event, Pair, Variant
 from biotrail.recorder.sites.resolving import Scopes, resolve
 from biotrail.recorder.sites.types import TypeTable
 from biotrail.text import units, values
-from biotrail.text.printing import say
+from biotrail.text.printing import say, say_all, say_json, tell
+from biotrail.text.record import closing
+from biotrail.text.sites import pair_latencies as text
 
 _DEVICE = "dev"
 """Field that most tracepoints with a device have."""
@@ -34,6 +49,9 @@ _TASK_HELP = TaskHelp(
     cgroup="Only pairs that tasks of this cgroup or a descendant begin.",
     named=("pairs that tasks begin of", "Also of those that appear later."),
 )
+_LOOK_NS = 100_000_000
+"""Where the kernel does not tell of the command's end (before 5.3): time between two looks."""
+_WAIT_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -123,6 +141,11 @@ class PairArguments:
         help="End once recording takes more than so much of one core over 5 s.",
     )
     quiet: bool = option("-q", "--quiet", is_flag=True, help="Print results and losses only.")
+
+    @property
+    def filtered(self) -> bool:
+        """Whether filters or conditions of the user leave events out, so that these are shown."""
+        return self.filters.judge_bios or bool(self.where or self.devices)
 
     def check(self) -> None:
         """Raise click.UsageError if options contradict each other."""
@@ -224,21 +247,246 @@ def lines(known: Declarations, scopes: Scopes | None) -> Iterator[str]:
             yield f"{'':<{width}}    not here: {reason}"
 
 
-def kernel_scopes() -> tuple[Scopes | None, str]:
-    """Return what names mean at this kernel's tracepoints; None, and why this user cannot know."""
-    try:
-        return Tracepoints(TypeTable.kernel()).scopes, ""
-    except ProbeError as error:
-        return None, str(error)
-
-
 def _absence(pair: Pair, scopes: Scopes) -> str:
-    """Return why the kernel cannot time a pair; "": it can."""
     try:
         resolve(pair, scopes)
     except SiteError as error:
         return str(error).removeprefix(f"pair {pair.name}: ")
     return ""
+
+
+class _Shown:
+    """What was shown so far, to print what came since."""
+
+    def __init__(self, probes: PairProbes, asked: PairArguments) -> None:
+        self._probes = probes
+        self._asked = asked
+        self._before: list[PairReading] = []
+        self._began = time.monotonic()
+
+    def show(self, readings: list[PairReading], *, last: bool) -> None:
+        """Print what came since the last call; with `last` also what became of all events."""
+        seconds = round(time.monotonic() - self._began, 3)
+        if self._asked.interval is not None and not self._asked.as_json:
+            say(time.strftime("%H:%M:%S"))
+        for index, (pair, now) in enumerate(zip(self._probes.pairs, readings, strict=True)):
+            before = self._before[index] if self._before else None
+            rest = now.rest.since(before.rest) if before else now.rest
+            by = {
+                value: found.since(before.by.get(value, Latencies())) if before else found
+                for value, found in now.by.items()
+            }
+            names = self._probes.names(pair, by)
+            if not self._asked.as_json:
+                say_all(text.lines(pair, rest, by, names))
+                continue
+            say_json(
+                {
+                    "seconds": seconds,
+                    "pair": pair.pair.name,
+                    "by": pair.by,
+                    "values": text.as_json(pair, rest, by, names),
+                    "counts": now.counts.account(),
+                    "last": last,
+                }
+            )
+        self._before = readings
+        if last and not self._asked.as_json:
+            say()
+            for pair, now in zip(self._probes.pairs, readings, strict=True):
+                counts = now.counts if self._asked.filtered else now.counts.without_left_out()
+                say_all(text.count_lines(pair, now.total, counts))
+        elif not self._asked.as_json:
+            say()
+
+
+def count_pairs(
+    probes: PairProbes,
+    asked: PairArguments,
+    command: Sequence[str],
+    tell: Callable[[str], None],
+) -> int:
+    """Count pairs until the end that `asked` sets, print them, and return the exit status.
+
+    That is the command's, or 0. command: runs meanwhile; empty: none. tell: takes messages.
+    Raises TraceError: the pairs cannot be counted, the command not started, or the limit of the
+    cost was exceeded, after what was counted has been printed.
+    """
+    with ExitStack() as stack:
+        stop = stack.enter_context(StopRequests())
+        child = Child(command) if command else None
+        if child is not None:
+            stack.callback(child.close)
+        stack.callback(probes.close)
+        probes.open()
+        for line in _ways(probes):
+            tell(line)
+        look = CgroupLook.watching(probes, probes.config.filters.named, stack, tell)
+        look.begin()
+        probes.attach()
+        stack.callback(look.stop)
+        look.start()
+        now_ns = time.monotonic_ns()
+        watch = CostWatch(probes, probes.count_runs, asked.max_cpu, now_ns, SITES_ADVICE)
+        names = ", ".join(pair.pair.name for pair in probes.pairs)
+        tell(f"pairing {names} {closing.until_text(command, asked.duration)}")
+        if child is not None:
+            child.start()
+        shown = _Shown(probes, asked)
+        said = _loop(probes, asked, stop, child, watch, shown)
+        watch.end()
+        probes.detach()
+        shown.show(probes.final, last=True)
+        for line in (*_skips(probes), *_cost_lines(probes)):
+            tell(line)
+        if said:
+            raise ProbeError(said)
+        if child is None:
+            return 0
+        if stop.reason != "duration":
+            child.terminate()
+            child.wait(_WAIT_SECONDS)
+        return child.status or 0
+
+
+def _loop(
+    probes: PairProbes,
+    asked: PairArguments,
+    stop: StopRequests,
+    child: Child | None,
+    watch: CostWatch,
+    shown: _Shown,
+) -> str:
+    """Show pairs each interval until the end; return the warning that ended it, or ""."""
+    now_ns = time.monotonic_ns()
+    end_ns = now_ns + round(asked.duration * 1e9) if asked.duration is not None else None
+    show = None
+    if asked.interval is not None:
+        show = Every(
+            round(asked.interval * 1e9),
+            lambda _now: shown.show(probes.readings(), last=False),
+            now_ns,
+        )
+    while stop.reason is None:
+        now_ns = time.monotonic_ns()
+        if end_ns is not None and now_ns >= end_ns:
+            stop.request("duration")
+            break
+        if child is not None and not child.running:
+            stop.request("command ended")
+            break
+        if now_ns >= watch.due_ns and (warning := watch.tick(now_ns, 0.0)):
+            return warning
+        if show is not None:
+            show.run(now_ns)
+        due_ns = [watch.due_ns, *([] if show is None else [show.due_ns])]
+        due_ns += [] if end_ns is None else [end_ns]
+        pidfd = None if child is None else child.pidfd
+        if child is not None and pidfd is None:
+            due_ns.append(now_ns + _LOOK_NS)
+        stop.sleep(max(min(due_ns) - now_ns, 0) / 1e9, pidfd)
+    return ""
+
+
+def _ways(probes: PairProbes) -> list[str]:
+    found = []
+    for pair, facts in zip(probes.pairs, probes.backend_facts()["sites"]["pairs"], strict=True):
+        how = "by their arguments' types" if pair.way == "typed" else "by their formats"
+        found.append(
+            f"{facts['name']}: {facts['begin']} to {facts['end']} by {', '.join(facts['keys'])}, "
+            f"{how}"
+        )
+    return found
+
+
+def _skips(probes: PairProbes) -> list[str]:
+    missed = {
+        one.tracepoint: one.recursion_misses for one in probes.programs() if one.recursion_misses
+    }
+    if not missed:
+        return []
+    each = ", ".join(f"{name} {units.count(number)}" for name, number in missed.items())
+    return [
+        f"not seen: {each}: the kernel skips a program while one runs on that CPU "
+        "(docs/pairs.md, Losses)"
+    ]
+
+
+def _cost_lines(probes: PairProbes) -> list[str]:
+    runs = sum(one.run_count for one in probes.programs())
+    if not runs:
+        return []
+    mean = sum(one.run_ns for one in probes.programs()) / runs
+    total = (probes.runs() or 0) * mean
+    return [f"cost: programs {units.duration(total)}, {mean:.0f} ns per event"]
+
+
+def record_pairs(
+    probes: PairProbes,
+    asked: PairArguments,
+    command: Sequence[str],
+    tell: Callable[[str], None],
+) -> int:
+    """Record pairs until the end that `asked` sets, and return the exit status.
+
+    That is the command's, or 0. command, tell: as for `count_pairs`. Raises TraceError: recording
+    could not begin, or had to end; click.UsageError: a terminal would get the log.
+    """
+    log = None if asked.output == "-" else asked.output
+    if log is None and sys.stdout.isatty():
+        raise click.UsageError("-o - writes a binary log: send it to a file or a pipe")
+    recording = RecordOptions(
+        created_by=f"biotrail {__version__}",
+        argv=["biotrail", *sys.argv[1:]],
+        output=log,
+        force=asked.force,
+        devices=asked.devices,
+        filters=asked.filters,
+        events=SITES,
+        duration=asked.duration,
+        command=command,
+        max_cpu=asked.max_cpu,
+        max_cpu_ends=True,
+        give_up_rights=True,
+    )
+
+    def update(status: Status) -> None:
+        if status.note:
+            tell(status.note)
+
+    tell(f"recording pairs to {asked.output}")
+    summary = record(recording, update, probes)
+    for line in _closing(recording, summary):
+        tell(line)
+    for pair, reading in zip(probes.pairs, probes.final, strict=True):
+        counts = reading.counts if asked.filtered else reading.counts.without_left_out()
+        say_all(text.count_lines(pair, reading.total, counts), err=True)
+    if summary.error is not None:
+        raise summary.error
+    return summary.command_status or 0
+
+
+def _closing(options: RecordOptions, summary: Summary) -> list[str]:
+    size = summary.file_bytes or summary.log_bytes
+    lines = [
+        f"{units.plural(summary.events, 'pair')} in {units.duration(summary.seconds * 1e9)} "
+        f"({summary.reason}), log {units.size(size)}"
+    ]
+    if lost := sum(summary.lost.values()):
+        lines.append(
+            f"LOST {units.plural(lost, 'pair')} because the ring was full: use a larger "
+            "--buffer-size, or fewer pairs"
+        )
+    if skipped := sum(summary.skipped.values()):
+        lines.append(
+            f"{units.plural(skipped, 'event')} not seen: the kernel skips a program while one "
+            "runs on that CPU (docs/pairs.md, Losses)"
+        )
+    if summary.unwritten_bytes:
+        lines.append(closing.unwritten_line(summary))
+    if options.output and summary.error is None:
+        lines.append(f"next: biotrail report {closing.as_arguments([options.output])}")
+    return lines
 
 
 _COMMAND = "biotrail.pairs.command"
@@ -299,38 +547,20 @@ def command(
         max_open=asked.max_open,
         by_values=asked.by_values,
     )
-    return _run(PairProbes(config), asked, behind)
 
-
-def _run(probes: PairProbes, asked: PairArguments, behind: tuple[str, ...]) -> int:
-    """Count or record pairs; return the exit status. behind: the command to run, or empty."""
-    filters = asked.filters
-    common: dict[str, Any] = {
-        "command": behind,
-        "duration": asked.duration,
-        "max_cpu": asked.max_cpu,
-        "quiet": asked.quiet,
-        "filtered": filters.judge_bios or bool(asked.where or asked.devices),
-    }
-
-    def tell(message: str) -> None:
+    def tell_wanted(message: str) -> None:
         if not asked.quiet or message.startswith(("LOST", "not seen")):
-            with suppress(OSError):  # the terminal may have been closed
-                say(f"biotrail: {message}", err=True)
+            tell(message)
 
-    if asked.output is not None:
-        log = LogOptions(
-            asked.output, asked.force, devices=asked.devices, filters=filters, **common
-        )
-        return record_pairs(probes, log, tell)
-    live = LiveOptions(interval=asked.interval, as_json=asked.as_json, **common)
-    return count_pairs(probes, live, tell)
+    run = count_pairs if asked.output is None else record_pairs
+    return run(PairProbes(config), asked, behind, tell_wanted)
 
 
 def _list(known: Declarations) -> None:
-    """Print the declared pairs, and why some are not there on this kernel, if that can be known."""
-    scopes, reason = kernel_scopes()
-    for line in lines(known, scopes):
-        say(line)
-    if scopes is None:
-        say(f"biotrail: which of them this kernel has is not known: {reason}", err=True)
+    try:
+        scopes = Tracepoints(TypeTable.kernel()).scopes
+    except ProbeError as error:
+        say_all(lines(known, None))
+        say(f"biotrail: which of them this kernel has is not known: {error}", err=True)
+    else:
+        say_all(lines(known, scopes))

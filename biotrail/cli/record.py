@@ -4,10 +4,8 @@
 import importlib
 import os
 import re
-import shutil
 import sys
 import time
-from contextlib import suppress
 from dataclasses import dataclass
 
 import click
@@ -25,7 +23,7 @@ from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.records import BY_KIND, Kind
 from biotrail.recorder.session.session import RecordOptions, Status, Summary, record
 from biotrail.text import units
-from biotrail.text.printing import say
+from biotrail.text.printing import StatusLine, say, tell
 from biotrail.text.record import closing as record_closing
 from biotrail.text.record.closing import followed_lines
 from biotrail.text.record.left_out import left_out_text, let_pass_text
@@ -36,9 +34,10 @@ NOT_PASSED_ON = frozenset({"print_ios", "as_json", "output", "force", "quiet"})
 
 
 @dataclass(frozen=True)
-class PrintOptions:
-    """Whether to print I/Os as they end."""
+class RecordCommandOptions:
+    """The options of `biotrail record`."""
 
+    what: RecordArguments = added(gathered(RecordArguments, "what"))
     print_ios: bool = option(
         "--print",
         is_flag=True,
@@ -49,16 +48,20 @@ class PrintOptions:
         "--json", is_flag=True, help="With --print: print a JSON object per line."
     )
 
-
-@dataclass(frozen=True)
-class RecordCommandOptions:
-    """The options of `biotrail record`."""
-
-    what: RecordArguments = added(gathered(RecordArguments, "what"))
-    printing: PrintOptions = added(gathered(PrintOptions, "printing"))
     keeping: Keeping = added(gathered(Keeping, "keeping"))
     quiet: bool = option("-q", "--quiet", is_flag=True, help="Print errors and losses only.")
     filters: Filters = added(filter_options)
+
+    def check_print(self) -> None:
+        """Raise click.UsageError if --print or --json contradicts other options."""
+        if self.as_json and not self.print_ios:
+            raise click.UsageError("--json needs --print: give both")
+        if self.print_ios and self.what.output == "-":
+            raise click.UsageError("--print and -o - both write to standard output: give -o FILE")
+        flight = self.keeping.flight
+        several = self.keeping.several_files or flight.max_files or flight.triggers
+        if self.print_ios and several:
+            raise click.UsageError("--print follows one log: leave out --rotate and --keep")
 
 
 @click.command(cls=RecordingCommand, context_settings={"allow_interspersed_args": False})
@@ -106,7 +109,7 @@ def command(command: tuple[str, ...], asked: RecordCommandOptions) -> int:
         return _resume()
     if keeping.dry_run:
         return _dry_run(keeping.pausing, asked.filters)
-    check_print(asked.printing, what.output, keeping)
+    asked.check_print()
     path = what.output or default_name(keeping.several_files)
     log = None if path == "-" else path
     if log is None and sys.stdout.isatty():
@@ -123,30 +126,16 @@ def command(command: tuple[str, ...], asked: RecordCommandOptions) -> int:
         **keeping.record_options(log),
     )
     quiet = asked.quiet
-    if asked.printing.print_ios:
-        return _print(options, what.output, asked.printing.as_json, quiet)
+    if asked.print_ios:
+        return _print(options, what.output, asked.as_json, quiet)
     if not quiet:
-        _say("biotrail: starting")  # compiling (bcc) or listing thousands of devices takes seconds
+        tell("starting")  # compiling (bcc) or listing thousands of devices takes seconds
     line = LiveLine("" if quiet else _what(options), show=not quiet and sys.stderr.isatty())
     try:
         summary = record(options, line.update)
     finally:
         line.clear()
     return _finish(options, summary, quiet)
-
-
-def check_print(asked: PrintOptions, output: str | None, keeping: Keeping) -> None:
-    """Raise click.UsageError if --print or --json contradicts other options.
-
-    output: the value of -o.
-    """
-    if asked.as_json and not asked.print_ios:
-        raise click.UsageError("--json needs --print: give both")
-    if asked.print_ios and output == "-":
-        raise click.UsageError("--print and -o - both write to standard output: give -o FILE")
-    flight = keeping.flight
-    if asked.print_ios and (keeping.several_files or flight.max_files or flight.triggers):
-        raise click.UsageError("--print follows one log: leave out --rotate and --keep")
 
 
 def _resume() -> int:
@@ -157,7 +146,7 @@ def _resume() -> int:
             f"--resume: {error.filename or stops.DIRECTORY}: {error.strerror}"
         ) from error
     for line in lines or ["nothing is stopped"]:
-        _say(f"biotrail: {line}")
+        tell(line)
     return 0
 
 
@@ -166,30 +155,28 @@ def _dry_run(pausing: Pausing | None, filters: Filters) -> int:
         raise click.UsageError("--dry-run needs --pause")
     suspect = suspects.find(pausing.name, {*filters.pids, *filters.tids}, range(3))
     suspect.stop.close()
-    _say(
-        f"biotrail: would stop {suspect.label} {pausing.times} times for about "
+    tell(
+        f"would stop {suspect.label} {pausing.times} times for about "
         f"{units.duration(pausing.seconds * 1e9)} each:"
     )
     for line in suspect.lines():
-        _say(f"  {line}")
+        say(f"  {line}", err=True)
     return 0
 
 
 def _print(options: RecordOptions, kept: str | None, as_json: bool, quiet: bool) -> int:
     what = _what(options).partition(" to ")[0]
     # Not an import statement: recording alone does not need the reader of logs.
-    printer = importlib.import_module("biotrail.cli.live.print_ios")
+    printer = importlib.import_module("biotrail.cli.print_ios")
     status: int = printer.run(
-        printer.Printing(
-            what=f"{what}, printing each I/O" + (f", log {kept}" if kept else "; no log is kept"),
-            target=kept,
-            force=options.force,
-            as_json=as_json,
-            quiet=quiet,
-            filters=options.filters,
-            arguments=given(click.get_current_context(), NOT_PASSED_ON),
-            command=options.command,
-        )
+        kept,
+        given(click.get_current_context(), NOT_PASSED_ON),
+        options.command,
+        what=f"{what}, printing each I/O" + (f", log {kept}" if kept else "; no log is kept"),
+        force=options.force,
+        own_io=options.filters.own_io,
+        as_json=as_json,
+        quiet=quiet,
     )
     return status
 
@@ -205,19 +192,9 @@ def default_name(several: bool = False) -> str:
     return f"biotrail-{host}-{time.strftime('%Y%m%d-%H%M%S')}{LOG_SUFFIX}"
 
 
-def _say(text: str) -> None:
-    with suppress(OSError):  # the terminal may have been closed: the log must still be completed
-        say(text, err=True)
-
-
 def _what(options: RecordOptions) -> str:
     what = ", ".join(options.devices) or "all devices"
-    if options.command:
-        until = f"while {options.command[0]} runs"
-    elif options.duration is not None:
-        until = f"for {units.duration(options.duration * 1e9)}"
-    else:
-        until = "until Ctrl-C"
+    until = record_closing.until_text(options.command, options.duration)
     to = options.output or "standard output"
     if options.keep is not None:
         kept = " or ".join(units.amount(x) for x in (options.keep.seconds, options.keep.bytes) if x)
@@ -234,9 +211,8 @@ class LiveLine:
     def __init__(self, what: str, show: bool) -> None:
         """what: printed once, when recording has begun; may be empty. show: whether to draw."""
         self._what = what
-        self._show = show
+        self._line = StatusLine(draws=show)
         self._last: Status | None = None
-        self._shown = False
 
     def update(self, status: Status) -> None:
         """Draw the status; a note in it is printed on a line of its own instead.
@@ -244,15 +220,13 @@ class LiveLine:
         The first time, prints what is recorded. Sets `_last`, from which the next rate is.
         """
         if self._what:
-            _say(f"biotrail: {self._what}")
+            tell(self._what)
             self._what = ""
         if status.note:
-            self.clear()
-            _say(f"biotrail: {status.note}")
-        elif self._show:
-            width = shutil.get_terminal_size().columns - 1
-            self._write("\r" + self._text(status)[:width] + "\x1b[K")
-            self._shown = True
+            self._line.clear()
+            tell(status.note)
+        else:
+            self._line.show(self._text(status))
         self._last = status
 
     def _text(self, status: Status) -> str:
@@ -267,15 +241,7 @@ class LiveLine:
 
     def clear(self) -> None:
         """Erase the line, if one is drawn."""
-        if self._shown:
-            self._write("\r\x1b[K")
-            self._shown = False
-
-    @staticmethod
-    def _write(text: str) -> None:
-        with suppress(OSError):  # as in _say
-            sys.stderr.write(text)
-            sys.stderr.flush()
+        self._line.clear()
 
 
 def _finish(options: RecordOptions, summary: Summary, quiet: bool) -> int:
@@ -286,12 +252,12 @@ def _finish(options: RecordOptions, summary: Summary, quiet: bool) -> int:
     """
     if not quiet:
         for line in _summary_lines(options, summary):
-            _say(line)
+            tell(line)
     for line in loss_lines(summary):
-        _say(line)
+        tell(line)
     if summary.error is not None:
         for line in record_closing.ending_lines(options, summary):
-            _say(line)
+            tell(line)
         raise summary.error
     return summary.command_status or 0
 
@@ -302,28 +268,28 @@ def _summary_lines(options: RecordOptions, summary: Summary) -> list[str]:
     plain = [options.output] if options.output and not (options.rotate or options.keep) else []
     size = summary.file_bytes or record_closing.size_of(plain) or summary.log_bytes
     lines = [
-        f"biotrail: {about}{units.plural(summary.events, 'event')} in "
+        f"{about}{units.plural(summary.events, 'event')} in "
         f"{units.duration(summary.seconds * 1e9)} ({summary.reason}), log {units.size(size)}"
         + (f", {per_event:.1f} bytes per event" if summary.events else ""),
-        f"biotrail: {_cost(summary)}",
+        _cost(summary),
     ]
     if options.follow is not None:
-        lines += [f"biotrail: {line}" for line in followed_lines(options.follow, summary.followed)]
+        lines += followed_lines(options.follow, summary.followed)
     if text := left_out_text(summary.left_out):
-        lines.append(f"biotrail: {text}")
+        lines.append(text)
     if summary.missing:
         names = ", ".join(f"{m['letter']} ({m['tracepoint']})" for m in summary.missing)
-        lines.append(f"biotrail: this kernel does not offer {names}: see biotrail doctor")
+        lines.append(f"this kernel does not offer {names}: see biotrail doctor")
     if options.rotate or options.keep:
         lines.append(record_closing.files_line(summary))
     if summary.triggers_let_pass:
         passed = let_pass_text(summary.triggers_let_pass)
-        lines.append(f"biotrail: no dump for {passed}")
+        lines.append(f"no dump for {passed}")
     if (files := summary.files or plain) and summary.error is None:
         # Dumps of a flight recorder may overlap, so they are not one log: suggest the last.
         logs = files[-1:] if options.keep else files
         verb = "convert" if options.follow is None else "slow --functions"
-        lines.append(f"biotrail: next: biotrail {verb} {record_closing.as_arguments(logs)}")
+        lines.append(f"next: biotrail {verb} {record_closing.as_arguments(logs)}")
     return lines
 
 
@@ -359,20 +325,20 @@ def loss_lines(summary: Summary) -> list[str]:
     if summary.lost:
         what = ", ".join(f"{_kind_name(k)} {units.count(n)}" for k, n in summary.lost.items())
         lines.append(
-            f"biotrail: LOST {units.plural(sum(summary.lost.values()), 'event')}: {what}; "
+            f"LOST {units.plural(sum(summary.lost.values()), 'event')}: {what}; "
             f"{units.count(summary.too_deep)} of them because interrupts nested too deep, the "
             "others because rings were full: use a larger --buffer-size, fewer devices (-d) or "
             "--events minimal. I/O of that time is marked in what is made from the log."
         )
     if unfollowed := summary.left_out.unfollowed:
         lines.append(
-            f"biotrail: {units.plural(unfollowed, 'bio')} of them were wanted, but more were in "
+            f"{units.plural(unfollowed, 'bio')} of them were wanted, but more were in "
             "flight than --max-in-flight allows: use a larger one"
         )
     if summary.skipped:
         what = ", ".join(f"{letter} {units.count(n)}" for letter, n in summary.skipped.items())
         lines.append(
-            f"biotrail: {units.plural(sum(summary.skipped.values()), 'event')} not seen: {what}. "
+            f"{units.plural(sum(summary.skipped.values()), 'event')} not seen: {what}. "
             "The kernel skips a program that is already running on that CPU (recursion): "
             "docs/recording.md, Missing completions."
         )

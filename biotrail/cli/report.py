@@ -227,7 +227,7 @@ def _read(one: InputRecording, asked: ReportOptions) -> tuple[Opened, Report]:
         from biotrail.cli.options.blame_reading import Blaming
 
         blaming = Blaming.by(one.again, asked.cut, asked.blame)
-        chosen = source.chosen(blaming.learn(source.trace, windows))
+        chosen = source.chosen(blaming.watch(source.trace, windows))
         report = make_report(source.trace, chosen, asked.interval_ns, asked.by)
     report.blamed = blaming.finish()[1]
     return source, report
@@ -274,7 +274,6 @@ def _as_dict(
 
 
 def _timeline(place: AlignedRecording, report: Report) -> dict[str, int]:
-    """Return the report's begin on the common timeline and the begin's uncertainty, in ns."""
     alignment = place.alignment
     return {"begin_ns": alignment.time(report.begin_ns), "within_ns": alignment.uncertainty}
 
@@ -344,10 +343,6 @@ def _print_all(
 
 
 def _print(one: RecordingReport, limit: int | None, order: Order | None) -> None:
-    """Print a report, what was chosen of the log, and what the log lacks.
-
-    limit, order: as for `text.report.parts`.
-    """
     from biotrail.text.columns import console
     from biotrail.text.report.report import parts
 

@@ -182,7 +182,10 @@ def command(logs: tuple[str, ...], asked: SlowOptions) -> None:
         if len(given) > 1 and asked.target is not None:
             raise click.UsageError("-o writes the trace of one recording: give them one by one")
         name_side = sides_of(asked.guest, given, asked.reading)
-        if asked.pairs or (not asked.calls and all(_has_pairs_alone(one, asked) for one in given)):
+        if asked.pairs or (
+            not asked.calls
+            and all(pairs_alone(asked.cut.limited(one.again()).context.header) for one in given)
+        ):
             show, written = _pairs(given, asked), None
         else:
             show, written = _ios_or_calls(given, asked, name_side)
@@ -259,10 +262,6 @@ def _ios_or_calls(
     if asked.as_json:
         return partial(_print_json, findings, kind, asked, several=len(given) > 1), written
     return partial(_print_text, findings, kind, asked), written
-
-
-def _has_pairs_alone(one: InputRecording, asked: SlowOptions) -> bool:
-    return pairs_alone(asked.cut.limited(one.again()).context.header)
 
 
 def _pairs(given: Sequence[InputRecording], asked: SlowOptions) -> Callable[[], None]:

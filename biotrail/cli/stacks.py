@@ -183,10 +183,6 @@ def _print_folded(
 
 
 def _check_flame(target: str, force: bool) -> None:
-    """Raise click.UsageError for another ending than .svg or .html.
-
-    Raises OutputError if the file exists and may not be replaced.
-    """
     from biotrail.cli.reporting import flame_graph
 
     if flame_graph.form(target) is None:

@@ -4,11 +4,11 @@
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import BinaryIO, Protocol, cast
+from typing import Protocol
 
 import click
 
-from biotrail.cli.children.recorder_process import Recorder, Tee, stopping
+from biotrail.cli.children.recorder_process import Recorder, Tee, live_source, stopping
 from biotrail.cli.options.blaming import blame_option
 from biotrail.cli.options.gathering import added, gathered, option
 from biotrail.cli.options.opening import include_ambiguous_option
@@ -31,10 +31,9 @@ from biotrail.converters.inputs.backlog import QUIET_NS, LiveSource
 from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.output import output
 from biotrail.recorder.probes.backend import BACKENDS
-from biotrail.recorder.schema.errors import LogFormatError
 from biotrail.text import units
 from biotrail.text.printing import relay, say_json
-from biotrail.text.report.verdict import as_dicts, of_snapshot
+from biotrail.text.report.verdict import as_dicts, verdict
 from biotrail.text.rows import Order, limit_option, sort_option
 from biotrail.text.top.screen import screen
 from biotrail.text.top.top import Cost, arranged, shortened
@@ -143,7 +142,7 @@ class Lines:
         if self._order is not None:
             snapshot = arranged(snapshot, self._order)
         facts = as_json(shortened(snapshot, self._limit))
-        facts["verdict"] = as_dicts(of_snapshot(snapshot.report))
+        facts["verdict"] = as_dicts(verdict(snapshot.report))
         facts["cost"] = {
             "recorder_cpu_share": round(cost.recorder, 6),
             "top_cpu_share": round(cost.top, 6),
@@ -270,7 +269,7 @@ def command(asked: TopOptions) -> int:
         stack.enter_context(stopping(recorder))
         log = None if kept is None else kept.stream
         tee = Tee(recorder.stream, log, asked.target or "the recorder's log")
-        source = _opened(recorder, tee)
+        source = live_source(recorder, tee)
         if source is None:
             if kept is not None:
                 kept.discard()
@@ -309,15 +308,3 @@ def _show(source: LiveSource, recorder: Recorder, tee: Tee, asked: TopOptions) -
         ).run()
         source.join()
         tee.drain()
-
-
-def _opened(recorder: Recorder, tee: Tee) -> LiveSource | None:
-    try:
-        source = LiveSource(cast(BinaryIO, tee))
-    except LogFormatError:
-        recorder.stop()
-        if recorder.failed():
-            return None
-        raise
-    source.start()
-    return source

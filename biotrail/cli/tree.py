@@ -5,7 +5,7 @@ import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -139,13 +139,17 @@ def folded(functions: Functions, type_name: str, label: str = "") -> list[str]:
 def flame(functions: Functions, type_name: str) -> Flame:
     """Return the functions of lives as a flame graph."""
     return flame_of(
-        ([(type_name, Side.RECORDING), (names[0], Side.COMMAND), *_frames(names[1:])], calls, time)
+        (
+            [
+                (type_name, Side.RECORDING),
+                (names[0], Side.COMMAND),
+                *((name, Side.KERNEL) for name in names[1:]),
+            ],
+            calls,
+            time,
+        )
         for names, calls, time in functions.stacks()
     )
-
-
-def _frames(names: tuple[str, ...]) -> list[tuple[str, Side]]:
-    return [(name, Side.KERNEL) for name in names]
 
 
 def write_flame(target: str, found: Found, name: str, notes: list[str], force: bool) -> Path:
@@ -173,28 +177,15 @@ MOST_FUNCTIONS = 40
 _AFTER = "the log has tracepoints alone: times are those until the life's next tracepoint"
 
 
-if TYPE_CHECKING:  # generic in click 8.2 and later only
-    _IntType = click.ParamType[int]
-else:
-    _IntType = click.ParamType
-
-
-class _Number(_IntType):
-    """The type of an address or sector: decimal, or hexadecimal after 0x."""
-
-    name = "number"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return the number. Raises click.UsageError for anything else."""
-        if isinstance(value, int):
-            return value
-        try:
-            number = int(str(value), 0)
-        except ValueError:
-            number = -1
-        if not 0 <= number < 1 << 64:
-            self.fail(f"{value!r} is not a number: write 2048, or 0xffff9b6f83a40000", param, ctx)
-        return number
+def _number(text: str) -> int:
+    """Parse an address or sector: decimal, or hexadecimal after 0x. Raises click.UsageError."""
+    try:
+        number = int(text, 0)
+    except ValueError:
+        number = -1
+    if not 0 <= number < 1 << 64:
+        raise click.BadParameter(f"{text!r} is not a number: write 2048, or 0xffff9b6f83a40000")
+    return number
 
 
 @dataclass(frozen=True)
@@ -211,7 +202,7 @@ class TreeOptions:
     objects: tuple[int, ...] = option(
         "--object",
         multiple=True,
-        type=_Number(),
+        type=_number,
         metavar="ADDR",
         help="Only lives of the object at this address. Can be repeated.",
     )
@@ -219,7 +210,7 @@ class TreeOptions:
         "--sector",
         "--detail",
         multiple=True,
-        type=_Number(),
+        type=_number,
         metavar="N",
         help="Only lives with this sector, or what else the type's declaration shows. Can be "
         "repeated.",

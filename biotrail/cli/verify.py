@@ -12,8 +12,7 @@ from biotrail.cli.options.ending import ERROR_STATUS
 from biotrail.cli.options.recordings import logs_argument
 from biotrail.converters.inputs.beginning import is_url
 from biotrail.text import units
-from biotrail.text.printing import say, say_json
-from biotrail.text.progress import StatusLine
+from biotrail.text.printing import StatusLine, say, say_json
 
 
 @click.command()

@@ -35,7 +35,6 @@ def alignment_lines(logs: Sequence[Log]) -> list[str]:
 
 
 def _how(alignment: Alignment) -> str:
-    """Return how a log was aligned, and how exactly."""
     if isinstance(alignment, ByRequests):
         return f"by requests that both recorded, within {units.duration(alignment.uncertainty)}"
     if alignment.same_boot:
@@ -82,7 +81,6 @@ def _step_note(clocks: Clocks, step: Step) -> str:
 
 
 def _signed(ns: int) -> str:
-    """Return a duration with its sign: `-1.5 ms`."""
     return f"{'-' if ns < 0 else '+'}{units.duration(abs(ns))}"
 
 

@@ -218,7 +218,6 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _of_victim(victim: Victim, of_operations: bool) -> Iterator[str]:
-    """Yield the sentences on one victim."""
     total = max(victim.wait_ns, 1)
     for part in victim.parts:
         share = f"{100 * part.wait_ns / total:.0f} % of {victim.name}'s time"
@@ -284,7 +283,6 @@ def without_them(victim: Victim, told: Without) -> str:
 
 
 def _call_sentences(calls: Sequence[CallVictim]) -> list[str]:
-    """Return sentences on what calls waited for beside own service."""
     whole = sum(one.wait_ns for one in calls)
     found = []
     for one in calls:

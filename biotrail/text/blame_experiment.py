@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Show the experiment: what victims took while the suspect stood, beside blame's answer."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from rich.console import RenderableType
 
@@ -15,7 +15,6 @@ _NONE = "-"
 
 
 def _times(found: Experiment) -> str:
-    """Return how often the suspect stood, and was to."""
     if found.periods >= found.wanted:
         return units.plural(found.periods, "time")
     return f"{found.periods} of {units.plural(found.wanted, 'time')}"
@@ -121,13 +120,9 @@ def _notes(found: Experiment) -> list[str]:
     elif not found.parties:
         lines.append("no culprit of the table is the suspect alone: see --by")
     else:
-        lines.append(f"blamed: what is behind {_listed(found.parties)}")
+        lines.append(f"blamed: what is behind {', '.join(found.parties)}")
     if found.with_others:
-        lines.append(f"{_listed(found.with_others)}: others have this name, too, and went on")
+        lines.append(f"{', '.join(found.with_others)}: others have this name, too, and went on")
     if found.few:
         lines.append(f"{found.few} victims or calls of theirs: fewer than {LEAST_IOS} in a state")
     return lines
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names)

@@ -83,7 +83,6 @@ def parts(
 
 
 def _head(diff: Diff, names: tuple[str, str]) -> list[str]:
-    """Return which logs are compared, with remarks on each."""
     found = []
     for letter, name, side in zip("AB", names, (diff.a, diff.b), strict=True):
         found.append(
@@ -110,12 +109,10 @@ def _head(diff: Diff, names: tuple[str, str]) -> list[str]:
 
 
 def _given(values: Sequence[str]) -> str:
-    """Return an option's value, or those of several runs."""
     return " or ".join(values) or "no"
 
 
 def _remarks(side: SideReport, by_runs: bool) -> list[str]:
-    """Return what limits the comparison with this log."""
     found = []
     if not side.blocks and not by_runs:
         found.append("too short for intervals (record 0.3 s or longer)")
@@ -213,7 +210,6 @@ def _blame(diff: Diff, width: int, everything: bool) -> Iterator[RenderableType]
 
 
 def _much(figure: Figure, one: BlameDiff) -> bool:
-    """Return whether a part has _BLAME_SHARE of its victim's mean, on either side."""
     whole = one.figures[0]
     sides = (figure.a, whole.a), (figure.b, whole.b)
     return any((mine or 0.0) >= _BLAME_SHARE * (all_ or 0.0) > 0 for mine, all_ in sides)
@@ -244,7 +240,6 @@ def _grown(one: BlameDiff) -> Iterator[str]:
 
 
 def _within(part: Figure) -> str:
-    """Return the interval of a part's difference in brackets; empty: there is none."""
     if part.difference_low is None or part.difference_high is None:
         return ""
     ends = sorted(map(abs, (part.difference_low, part.difference_high)))
@@ -253,7 +248,6 @@ def _within(part: Figure) -> str:
 
 
 def _shown(figure: Figure) -> bool:
-    """Return whether a figure of an operation is shown without `everything`."""
     if figure.marked:
         return True
     if figure.stage is None:
@@ -333,7 +327,6 @@ def _points(difference: float, unit: str) -> str:
 
 
 def _per_cent(share: float) -> str:
-    """Return a relative change: `+5.0 %`, or `x 12.0` from tenfold on."""
     return f"{100 * share:+.1f} %" if abs(share) < 10 else f"x {1 + share:,.1f}"
 
 
@@ -349,7 +342,6 @@ def _mark(figure: Figure) -> str:
 
 
 def _foot(diff: Diff, everything: bool) -> list[str]:
-    """Return what is in one log only, and how many figures changed or differ."""
     found = [_only(names, which) for names, which in ((diff.only_a, "A"), (diff.only_b, "B"))]
     if bool(diff.a.calls_ns) != bool(diff.b.calls_ns):
         which = "A" if diff.a.calls_ns else "B"
@@ -385,7 +377,6 @@ def _by_recorder(diff: Diff) -> list[str]:
 
 
 def _differing(diff: Diff) -> list[str]:
-    """Return what is known from too few runs: that these recordings differ."""
     if not diff.compared:
         return []
     return [
@@ -431,5 +422,4 @@ def _changed(diff: Diff) -> list[str]:
 
 
 def _only(names: Sequence[str], which: str) -> str:
-    """Return a line on what only one log has; empty for nothing."""
     return f"only in {which}: {', '.join(names)}" if names else ""

@@ -115,7 +115,6 @@ def _stages(total: FleetGroup, width: int) -> RenderableType:
 
 
 def _groups(report: FleetReport, width: int, limit: int) -> RenderableType:
-    """Return the table of the groups of --by. limit: rows, 0: all."""
     shown, more = first(report.groups, limit)
     rows = [
         [
@@ -190,7 +189,6 @@ def _times(one: Waited) -> list[str]:
 
 
 def _outliers(report: FleetReport, width: int, limit: int) -> Iterator[RenderableType]:
-    """Yield the table of outliers, or why there is none. limit: rows, 0: all."""
     if not report.deviations:
         yield block(
             [
@@ -249,7 +247,6 @@ def _row(one: Deviation) -> list[str]:
 
 
 def _incomplete(report: FleetReport, width: int, limit: int) -> RenderableType:
-    """Return the table of recordings in which something is missing. limit: rows, 0: all."""
     shown, more = first(report.incomplete, limit)
     rows: list[Sequence[str]] = [
         [

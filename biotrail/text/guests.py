@@ -64,7 +64,6 @@ def guest_lines(figures: Figures) -> Iterator[str]:
 
 
 def _linked(row: Row) -> str:
-    """Return how many requests of a disk and operation have bios, and how many these are."""
     doubtful = f"; in no stage {units.count(row.doubtful)} in doubt" if row.doubtful else ""
     return (
         f"{row.disk} on {row.behind}, {row.operation}: {units.count(row.linked)} of "

@@ -5,7 +5,6 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import click
 import numpy as np
@@ -38,22 +37,17 @@ Key = tuple[int, str]
 """(dev_t, operation)."""
 
 
-@dataclass(frozen=True)
-class Rows:
-    """Which histograms to show. order: None: by device, then by operation. limit: 0: all."""
+def ranked(
+    context: Context, found: Distribution, order: Order | None, limit: int
+) -> tuple[list[tuple[Key, Group]], int]:
+    """Return the histograms to show, in order, and how many are left out.
 
-    order: Order | None = None
-    limit: int = 0
-
-    def of(self, context: Context, found: Distribution) -> tuple[list[tuple[Key, Group]], int]:
-        """Return the histograms to show, in order, and how many are left out."""
-        groups = sorted(found.groups.items(), key=lambda g: _place(context, found, *g[0]))
-        if (order := self.order) is not None:
-            groups.sort(key=lambda item: -_weight(item[1], order))
-        return first(groups, self.limit)
-
-
-EVERY = Rows()
+    order: None: by device, then by operation. limit: 0: all.
+    """
+    groups = sorted(found.groups.items(), key=lambda g: _place(context, found, *g[0]))
+    if order is not None:
+        groups.sort(key=lambda item: -_weight(item[1], order))
+    return first(groups, limit)
 
 
 def _weight(group: Group, order: Order) -> float:
@@ -68,12 +62,14 @@ def _weight(group: Group, order: Order) -> float:
     }[order]
 
 
-def lines(trace: Trace, found: Distribution, unit: str, rows: Rows = EVERY) -> Iterator[str]:
+def lines(
+    trace: Trace, found: Distribution, unit: str, order: Order | None = None, limit: int = 0
+) -> Iterator[str]:
     """Yield all histograms or heat maps, and what is left out or missing.
 
-    unit: of the values, as the heads show it.
+    unit: of the values, as the heads show it. order, limit: as for `ranked`.
     """
-    groups, more = rows.of(trace.context, found)
+    groups, more = ranked(trace.context, found, order, limit)
     what = "pair" if found.question.measure == Measure.PAIRS else "I/O"
     margin = max((_margin(group) for _, group in groups), default=0)
     for number, (key, group) in enumerate(groups):
@@ -115,13 +111,11 @@ def _head(context: Context, found: Distribution, code: int, text: str) -> str:
 
 
 def _what(found: Distribution) -> str:
-    """Return what was asked for, as words."""
     question = found.question
     return f"a stage {question.stage}" if question.measure == Measure.LATENCY else "this"
 
 
 def _notes(trace: Trace, found: Distribution) -> Iterator[str]:
-    """Yield what is not in the histograms, and why."""
     if found.left_out:
         left = units.plural(found.left_out, "I/O")
         yield f"{left} left out: their queueing or their completion is not in the log"
@@ -186,10 +180,6 @@ def heat_map(group: Group, columns: Columns, unit: str, margin: int, what: str) 
 
 
 def _labels(scale: Scale, counts: U32) -> dict[int, str]:
-    """Return labels by bucket, from the first to the last bucket that is not empty.
-
-    counts: (buckets, columns).
-    """
     used = np.flatnonzero(counts.any(axis=1)).tolist()
     found = {}
     for slot in range(used[0], used[-1] + 1):
@@ -199,7 +189,6 @@ def _labels(scale: Scale, counts: U32) -> dict[int, str]:
 
 
 def _joined(counts: U32, together: int) -> U32:
-    """Return counts (buckets, columns) with each `together` adjacent columns added up."""
     starts = np.arange(0, counts.shape[1], together)
     joined: U32 = np.add.reduceat(counts, starts, axis=1)
     return joined
@@ -237,7 +226,6 @@ class Shades:
         )
 
     def _level(self, count: int, most: int) -> int:
-        """Return a count's shade, from 0 for none to `_levels` for `most`."""
         if not count:
             return 0
         if most == 1:

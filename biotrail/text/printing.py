@@ -5,12 +5,18 @@ Imports only what recording needs. `click.echo` and `print` are used nowhere els
 """
 
 import json
+import shutil
+import sys
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any
 
 import click
 
 from biotrail.recorder.schema.strings import guarded, harmless, shown
+
+_CLEAR = "\x1b[K"
+"""ECMA-48: erase to the end of the line."""
 
 
 class Styled(str):
@@ -28,6 +34,15 @@ def say(line: str = "", *, err: bool = False) -> None:
     err: print to standard error.
     """
     click.echo(line if isinstance(line, Styled) else shown(line), err=err)
+
+
+def tell(message: str) -> None:
+    """Print `biotrail: MESSAGE` to standard error, if there is one: what is recorded goes on.
+
+    The terminal may have been closed, and the log must still be completed.
+    """
+    with suppress(OSError):
+        say(f"biotrail: {message}", err=True)
 
 
 def say_all(lines: Iterable[str], *, err: bool = False) -> None:
@@ -52,6 +67,37 @@ def say_json(value: Any, indent: int | None = None) -> None:
 def as_json(value: Any, indent: int | None = None) -> str:
     r"""Return JSON in ASCII: `\uHHHH` for all other characters, so none acts on a terminal."""
     return json.dumps(value, indent=indent)
+
+
+class StatusLine:
+    """A line on standard error that says what is being done; nothing where that is no terminal.
+
+    Clear it before anything else is printed.
+    """
+
+    def __init__(self, *, draws: bool | None = None) -> None:
+        """draws: whether it is drawn; None: on a terminal."""
+        self._draws = sys.stderr.isatty() if draws is None else draws
+        self._drawn = False
+
+    def show(self, text: str) -> None:
+        """Show `text`, cut to the terminal's width, in place of the text shown before."""
+        if self._draws:
+            width = shutil.get_terminal_size().columns - 1
+            self._write(f"\r{shown(text)[:width]}{_CLEAR}")
+            self._drawn = True
+
+    def clear(self) -> None:
+        """Erase the line, if it is drawn, and leave the cursor at its beginning."""
+        if self._drawn:
+            self._write(f"\r{_CLEAR}")
+            self._drawn = False
+
+    @staticmethod
+    def _write(text: str) -> None:
+        with suppress(OSError):  # as in `tell`
+            sys.stderr.write(text)
+            sys.stderr.flush()
 
 
 guard_option: Callable[[Any], Any] = click.option(

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Show on a terminal how far the reading of a log has come."""
 
-import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -16,8 +15,6 @@ from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.strings import shown
 from biotrail.text import units
 
-_CLEAR = "\x1b[K"
-"""ECMA-48: erase to the end of the line."""
 OnWindow = Callable[[Associated, Lifecycles], None]
 """Called with a window's result and its lifecycles."""
 
@@ -71,26 +68,3 @@ def progress(
         windows = partial(windows, window_events, small=True)
     with working(size_of(trace), label) as reached:
         yield windows(on_progress=reached, on_window=on_window)
-
-
-class StatusLine:
-    """A line on standard error that says what is being done; nothing where that is no terminal.
-
-    Clear it before anything else is printed.
-    """
-
-    def __init__(self) -> None:
-        self._terminal = sys.stderr.isatty()
-
-    def show(self, text: str) -> None:
-        """Show `text`, cut to the terminal's width, in place of the text shown before."""
-        if self._terminal:
-            width = shutil.get_terminal_size().columns - 1
-            sys.stderr.write(f"\r{shown(text)[:width]}{_CLEAR}")
-            sys.stderr.flush()
-
-    def clear(self) -> None:
-        """Erase the line and leave the cursor at its beginning."""
-        if self._terminal:
-            sys.stderr.write(f"\r{_CLEAR}")
-            sys.stderr.flush()

@@ -93,7 +93,6 @@ def _block(group: Group, by: Weight, total: int, offsets: bool) -> Iterator[str]
 
 
 def _frame_lines(stack: Stack, offsets: bool) -> Iterator[str]:
-    """Yield a line for each frame, kernel's first, and one for what is missing of the stack."""
     kernel, user = stack_texts(stack, offsets=offsets)
     yield from (f"  {text}" for text in kernel)
     if user:
@@ -122,7 +121,6 @@ def _histogram(caller: Callers) -> Iterator[str]:
 
 
 def _no_latency(caller: Callers) -> str:
-    """Return why none of a caller's bios has a latency."""
     if caller.doubtful:
         return "the latencies of all that were seen to end are in doubt"
     return "none of them was seen to end"
@@ -174,7 +172,6 @@ def as_dict(
 
 
 def _group(group: Group) -> dict[str, Any]:
-    """Return one stack and its sums for JSON; `histogram` has the buckets that are not empty."""
     sums, stack = group.sums, group.stack
     return {
         "comm": sums.comm,

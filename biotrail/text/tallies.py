@@ -155,7 +155,6 @@ def certainty_lines(trace: Trace) -> list[str]:
 
 
 def _doubtful_lines(account: Account) -> list[str]:
-    """Return how many latencies are in doubt; empty: none."""
     found = [units.plural(n, table.removesuffix("s")) for table, n in account.doubtful.items() if n]
     if not found:
         return []

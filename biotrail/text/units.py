@@ -53,7 +53,6 @@ class Count(click.IntRange):
         super().__init__(least, most)
 
     def _describe_range(self) -> str:
-        """Return the range as click's help shows it: an end that MOST is goes without saying."""
         return f"x>={self.min}" if self.max == MOST else super()._describe_range()
 
 
@@ -70,16 +69,22 @@ class Duration(_FloatType):
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
         """Return seconds; anything but a duration within the range is a usage error."""
-        if isinstance(value, (int, float)):
-            return float(value)
-        match = _NUMBER.fullmatch(str(value))
-        if match is None or match[2] not in _NS:
-            self.fail(f"{value!r} is not a duration: write 10s, 250ms, 5min or 2h", param, ctx)
-        seconds = float(Decimal(match[1]) * _NS[match[2]] / 10**9)
-        if not self.least <= seconds <= LONGEST:
-            least = as_option(self.least) if self.least else "0"
-            self.fail(f"{value!r} is not between {least} and {LONGEST:.0f}s", param, ctx)
-        return seconds
+        return float(value) if isinstance(value, (int, float)) else seconds(str(value), self.least)
+
+
+def seconds(text: str, least: float = 0.0) -> float:
+    """Return the seconds of `10`, `10s`, `250ms`, `5min` or `2h`; `least` to LONGEST.
+
+    Raises click.UsageError.
+    """
+    match = _NUMBER.fullmatch(text)
+    if match is None or match[2] not in _NS:
+        raise click.BadParameter(f"{text!r} is not a duration: write 10s, 250ms, 5min or 2h")
+    found = float(Decimal(match[1]) * _NS[match[2]] / 10**9)
+    if not least <= found <= LONGEST:
+        shortest = as_option(least) if least else "0"
+        raise click.BadParameter(f"{text!r} is not between {shortest} and {LONGEST:.0f}s")
+    return found
 
 
 def as_option(seconds: float) -> str:

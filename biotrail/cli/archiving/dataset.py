@@ -3,9 +3,8 @@
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -73,36 +72,28 @@ MARKER = "*/host=*"
 """Glob pattern by which a directory is recognised as a dataset."""
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """The tables written for each recording, and how they are written."""
-
-    tables: tuple[str, ...]
-    level: int
-    reading: Reading
-    force: bool
-
-    @property
-    def derived(self) -> tuple[str, ...]:
-        """Tables of bios and requests, which need association."""
-        return tuple(name for name in self.tables if name != "events")
-
-
-def add(recordings: list[Recording], target: Path, wanted: Wanted) -> Iterator[str]:
+def add(
+    recordings: list[Recording],
+    target: Path,
+    tables: Sequence[str],
+    reading: Reading,
+    level: int,
+    force: bool,
+) -> Iterator[str]:
     """Add recordings to the dataset `target`, one after the other; yield lines about each.
 
+    tables: of archive.TABLES. level: zstd's. force: replace a recording that is there.
     Raises TraceError: the dataset then holds the recordings before the failed one, and none if two
     of them would have the same files.
     """
-    twice = wanted.derived and "events" in wanted.tables
-    if twice and any("-" in recording.paths for recording in recordings):
+    if {*tables} > {"events"} and any("-" in recording.paths for recording in recordings):
         raise click.UsageError("standard input is read once: give --tables events, or a file")
     _refuse_same_names(recordings)
     for recording in recordings:
         name = stem(recording)
-        _refuse_again(target, name, wanted.force)
-        with output.adding_to_directory(target, force=wanted.force, marker=MARKER) as part:
-            lines = list(_write(recording, name, part, wanted))
+        _refuse_again(target, name, force)
+        with output.adding_to_directory(target, force=force, marker=MARKER) as part:
+            lines = list(_write(recording, name, part, tables, reading, level))
         more = len(recording.paths) - 1
         others = f" and {units.plural(more, 'file')} more of its recording" if more else ""
         yield f"{recording.paths[0]}{others}:"
@@ -135,23 +126,29 @@ def _refuse_again(target: Path, name: str, force: bool) -> None:
         )
 
 
-def _write(recording: Recording, name: str, part: Path, wanted: Wanted) -> Iterator[str]:
+def _write(
+    recording: Recording,
+    name: str,
+    part: Path,
+    tables: Sequence[str],
+    reading: Reading,
+    level: int,
+) -> Iterator[str]:
     """Write a recording's files below the directory `part`; yield lines about them.
 
     name: the files' stem. For tables of bios or requests beside the events, the log
     is opened and read a second time. Raises TraceError.
     """
-    day = date_of(recording.trace.reader)
-    if "events" in wanted.tables:
+    if "events" in tables:
         folder = part / folder_of(recording.trace)
         folder.mkdir(parents=True)
         file = folder / f"{name}.parquet"
-        events = write_events(recording, file, wanted.level, False)
+        events = write_events(recording, file, level, False)
         yield from (f"  {line}" for line in file_lines(file, events, recording.trace.reader))
-    if wanted.derived:
-        if "events" in wanted.tables:  # the events' pass has read the log: open it again
-            [recording] = open_recordings(recording.paths, wanted.reading)
-        yield from _write_tables(recording.trace, name, part, wanted, day)
+    if derived := [table for table in tables if table != "events"]:
+        if "events" in tables:  # the events' pass has read the log: open it again
+            [recording] = open_recordings(recording.paths, reading)
+        yield from _write_tables(recording.trace, name, part, derived, level)
 
 
 def folder_of(trace: Trace) -> str:
@@ -166,10 +163,12 @@ def date_of(source: Source) -> str:
     return f"{datetime.fromtimestamp(ns // 10**9, UTC):%Y-%m-%d}"
 
 
-def _write_tables(trace: Trace, name: str, part: Path, wanted: Wanted, day: str) -> Iterator[str]:
-    """Write the tables of `wanted.derived` below `part`; yield lines about them.
+def _write_tables(
+    trace: Trace, name: str, part: Path, tables: Sequence[str], level: int
+) -> Iterator[str]:
+    """Write tables of bios or requests below `part`; yield lines about them.
 
-    name: the files' stem; day: YYYY-MM-DD. Partitions are by host, date and device. After
+    name: the files' stem. Partitions are by host, date and device. After
     an error the files are closed, incomplete. Raises TraceError.
     """
     from biotrail.converters.lifecycles.arrow.tables import bios_table, requests_table
@@ -182,10 +181,10 @@ def _write_tables(trace: Trace, name: str, part: Path, wanted: Wanted, day: str)
             *schemas[table],
             host=trace.context.host,
             stem=name,
-            level=wanted.level,
-            day=day,
+            level=level,
+            day=date_of(trace.reader),
         )
-        for table in wanted.derived
+        for table in tables
     }
     with _closed(made), working(trace.reader.size, "associating") as reached:
         for window in trace.lifecycles(on_progress=reached):
@@ -212,7 +211,6 @@ def _closed(made: dict[str, Any]) -> Iterator[None]:
 
 
 def _facts(trace: Trace) -> dict[str, str]:
-    """Return the metadata of a table's files: the log that they come from, and what it lacks."""
     return {
         TABLE_KEY: "1",
         "biotrail.created_by": __version__,

@@ -273,7 +273,6 @@ class _Directory:
 
     @contextmanager
     def _opened(self) -> Iterator[int]:
-        """Yield the directory's descriptor. Raises OutputError: it is not there."""
         try:
             fd = folders.open_named(self._root)
         except OSError as error:

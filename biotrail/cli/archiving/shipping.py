@@ -46,8 +46,7 @@ from biotrail.recorder.schema.errors import (
     TraceError,
 )
 from biotrail.text import units
-from biotrail.text.printing import say
-from biotrail.text.progress import StatusLine
+from biotrail.text.printing import StatusLine, tell
 
 _ID_DIGITS = 12
 """Digits of a log's id (32) in its archive's name."""
@@ -164,7 +163,6 @@ class Shipper:
         return ""
 
     def _finish(self, log: FoundLog, name: str, metadata: Metadata) -> Shipped:
-        """Delete the log, unless it is to be kept, and return what to say."""
         account = metadata.account
         keep = self._reason_to_keep(metadata)
         deleted = not keep and self._delete(log)
@@ -220,33 +218,30 @@ MOST_SECONDS = 300.0
 _DESTINATION_ERRORS = (OutputError, LocationError)
 
 
-@dataclass(frozen=True)
-class Shipping:
-    """What to ship. directory: of the logs; to: a directory or URL; level: zstd's."""
-
-    directory: str
-    to: str
-    level: int
-    once: bool
-    keep_logs: bool
-    take_damaged: bool
-    quiet: bool
-
-
-def watch(asked: Shipping) -> int:
+def watch(
+    directory: str,
+    to: str,
+    level: int,
+    *,
+    once: bool,
+    keep_logs: bool,
+    take_damaged: bool,
+    quiet: bool,
+) -> int:
     """Ship logs until a signal ends it, or (`once`) those that are finished; return the status.
 
+    directory: of the logs; to: a directory or URL; level, keep_logs, take_damaged: see Shipper.
     The log that is being shipped when SIGTERM, SIGHUP or SIGINT comes is finished first; a second
     SIGINT interrupts that too. Status 1: a log could not be shipped. Raises OutputError: no
     such directory, or another shipper is at work there; with `once` also where the destination
     fails; LocationError.
     """
-    place = destination(asked.to)
-    logs = hold_logs(asked.directory)
+    place = destination(to)
+    logs = hold_logs(directory)
     with locked(logs) as staging, stopped_by_signals() as stop:
-        shipper = Shipper(logs, staging, place, asked.level, asked.keep_logs, asked.take_damaged)
-        watching = _Watching(asked, logs, shipper, stop)
-        if asked.once:
+        shipper = Shipper(logs, staging, place, level, keep_logs, take_damaged)
+        watching = _Watching(shipper, stop, once=once, quiet=quiet)
+        if once:
             watching.look()
             watching.sum_up()
         else:
@@ -263,19 +258,16 @@ class _Apart:
     again: float = 0.0
 
     def due(self) -> bool:
-        """Return whether it is to be tried again now."""
         return self.wait is not None and time.monotonic() >= self.again
 
 
 class _Watching:
     """Looks at a directory, and what became of its logs."""
 
-    def __init__(
-        self, asked: Shipping, logs: HeldDirectory, shipper: Shipper, stop: threading.Event
-    ) -> None:
-        """Remember what to do; `stop` ends it after the log that is being shipped."""
-        self._asked = asked
-        self._logs = logs
+    def __init__(self, shipper: Shipper, stop: threading.Event, *, once: bool, quiet: bool) -> None:
+        """stop: ends it after the log that is being shipped."""
+        self._once, self._quiet = once, quiet
+        self._logs = shipper.logs
         self._shipper = shipper
         self._stop = stop
         self._settled: set[FoundLog] = set()
@@ -288,7 +280,6 @@ class _Watching:
 
     @property
     def failed(self) -> int:
-        """How many logs are there that could not be shipped."""
         return len(self._apart)
 
     def look(self) -> None:
@@ -310,7 +301,8 @@ class _Watching:
             try:
                 self._deal_with(log)
             except _DESTINATION_ERRORS as error:
-                if self._is_its_own(log):
+                # Others were shipped since it was first refused: it is the log's own fault.
+                if self._shipped > self._first_failure.setdefault(log, self._shipped):
                     self._set_apart(log, f"{log.path}: not shipped: {error}", for_good=False)
                 elif refused or not queue:
                     raise
@@ -321,10 +313,6 @@ class _Watching:
     def _due(self, log: FoundLog) -> bool:
         apart = self._apart.get(log)
         return apart is None or apart.due()
-
-    def _is_its_own(self, log: FoundLog) -> bool:
-        """Note that a log was refused; return whether others were shipped since it first was."""
-        return self._shipped > self._first_failure.setdefault(log, self._shipped)
 
     def _forget_all_but(self, found: set[FoundLog]) -> None:
         """Forget logs that are gone, were renamed or changed: those are new ones."""
@@ -362,8 +350,8 @@ class _Watching:
             self._kept += 1
         if shipped is not None:
             self._shipped += 1
-            if not self._asked.quiet:
-                say(f"biotrail: {shipped.line}", err=True)
+            if not self._quiet:
+                tell(shipped.line)
 
     def _set_apart(self, log: FoundLog, reason: str, *, for_good: bool) -> None:
         """Leave a log out from now on, or until it is tried again; say so the first time."""
@@ -375,8 +363,8 @@ class _Watching:
             wait = min(MOST_SECONDS, 2 * last)
             self._apart[log] = _Apart(reason, wait, time.monotonic() + wait)
         if before is None:
-            later = "" if for_good or self._asked.once else "; the others go on, it is tried again"
-            say(f"biotrail: {reason}{later}", err=True)
+            later = "" if for_good or self._once else "; the others go on, it is tried again"
+            tell(f"{reason}{later}")
         self._list_apart()
 
     def _list_apart(self) -> None:
@@ -396,10 +384,9 @@ class _Watching:
             ended = reader.end is not None
         if not ended and not self._unknown_said:
             self._unknown_said = True
-            say(
-                f"biotrail: {log.path}: has no end, and this file system does not tell whether it "
+            tell(
+                f"{log.path}: has no end, and this file system does not tell whether it "
                 "is being written: left alone; move it elsewhere once its recorder has ended",
-                err=True,
             )
         return ended
 
@@ -419,17 +406,16 @@ class _Watching:
     def _say_trouble(self, what: str) -> None:
         """Say that the destination fails, once until it works again."""
         if not self._trouble:
-            say(f"biotrail: {what}; nothing is deleted; tried again until it works", err=True)
+            tell(f"{what}; nothing is deleted; tried again until it works")
         self._trouble = what
 
     def _recovered(self) -> None:
         if self._trouble:
             self._trouble = ""
-            say("biotrail: the destination works again", err=True)
+            tell("the destination works again")
 
     def sum_up(self) -> None:
-        """Say how many logs were shipped, kept, not shipped, and are still being written."""
-        if self._asked.quiet:
+        if self._quiet:
             return
         listed = os.path.join(self._shipper.staging.shown, NOT_SHIPPED)
         parts = [f"{units.plural(self._shipped, 'log')} shipped"]
@@ -439,4 +425,4 @@ class _Watching:
             (self.failed, f"not shipped (listed in {listed})"),
         ):
             parts += [f"{count} {what}"] if count else []
-        say(f"biotrail: {', '.join(parts)}", err=True)
+        tell(", ".join(parts))

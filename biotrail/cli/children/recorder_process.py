@@ -12,11 +12,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import BinaryIO, Self, cast
+from typing import TYPE_CHECKING, BinaryIO, Self, cast
 
 from biotrail.recorder.output.folders import explain
-from biotrail.recorder.schema.errors import ProbeError
+from biotrail.recorder.schema.errors import LogFormatError, ProbeError
 from biotrail.recorder.session.stop import DUMP_SIGNALS
+
+if TYPE_CHECKING:
+    from biotrail.converters.inputs.backlog import LiveSource
 
 _PR_SET_PDEATHSIG = 1
 """<linux/prctl.h>"""
@@ -291,3 +294,22 @@ class Tee:
     def seekable(self) -> bool:
         """Return False: it is a pipe."""
         return False
+
+
+def live_source(recorder: Recorder, stream: Tail | Tee) -> "LiveSource | None":
+    """Open the log that the recorder is writing to `stream`, and start reading it.
+
+    None: the recorder failed before it began a log. Raises LogFormatError if it exits with status 0
+    without one.
+    """
+    from biotrail.converters.inputs.backlog import LiveSource
+
+    try:
+        source = LiveSource(cast(BinaryIO, stream))
+    except LogFormatError:
+        recorder.stop()
+        if recorder.failed():
+            return None
+        raise
+    source.start()
+    return source

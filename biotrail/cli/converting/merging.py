@@ -16,10 +16,10 @@ import numpy as np
 from biotrail.cli.converting.perfetto import Result, blamed, open_lines, to_stdout
 from biotrail.cli.options import compressing
 from biotrail.cli.options.drawing import Drawing
-from biotrail.cli.options.recordings import Recording
+from biotrail.cli.options.recordings import Recording, alignments
 from biotrail.converters.analysis.guests.figures import figures
 from biotrail.converters.analysis.guests.guest import Guest
-from biotrail.converters.clocks.alignment import Alignment, Clocks, choose_reference
+from biotrail.converters.clocks.alignment import Alignment, Clocks
 from biotrail.converters.clocks.by_requests import ByRequests
 from biotrail.converters.outputs.perfetto.place import Arrows, Crossing
 from biotrail.converters.outputs.perfetto.summary import PerfettoSummary
@@ -31,7 +31,7 @@ from biotrail.text.guests import guest_lines
 from biotrail.text.progress import progress
 
 if TYPE_CHECKING:
-    from biotrail.cli.converting.beside import Beside
+    from biotrail.cli.converting.other_trace import OtherTrace
     from biotrail.converters.analysis.guests.guest import Guest
 
 
@@ -58,7 +58,7 @@ class Aligned:
     label: str
     clocks: Clocks
     alignment: Alignment | None = None
-    beside: "Beside | None" = None
+    beside: "OtherTrace | None" = None
     """How it stands beside another program's trace, whose clock is the timeline; None: there is no
     such trace."""
     crossing: Crossing | None = None
@@ -72,18 +72,13 @@ def align(recordings: Sequence[Recording], guest: Guest | None = None) -> list[A
     ConversionError if a recording has no clock readings.
     """
     clocks = [Clocks.from_trace(each.paths[0], each.trace) for each in recordings]
-    if guest is not None:
-        (mine, host), (own, its) = recordings, clocks
-        crossing = crossings(guest)
-        by_requests = ByRequests.on(its, guest.agreement.fit.line)
-        return [
-            Aligned(mine, "", own, by_requests, crossing=crossing[0]),
-            Aligned(host, "", its, crossing=crossing[1]),
-        ]
-    reference = choose_reference(clocks)
+    line = None if guest is None else guest.agreement.fit.line
+    drawn = [None] * len(clocks) if guest is None else crossings(guest)
     return [
-        Aligned(each, "", own, None if i == reference else own.align_to(clocks[reference]))
-        for i, (each, own) in enumerate(zip(recordings, clocks, strict=True))
+        Aligned(each, "", own, how, crossing=crossing)
+        for each, own, how, crossing in zip(
+            recordings, clocks, alignments(clocks, line), drawn, strict=True
+        )
     ]
 
 
@@ -93,9 +88,9 @@ def align_beside(recordings: Sequence[Recording], path: str) -> list[Aligned]:
     Raises LogFormatError: `path` is no such trace. ConversionError: a recording has no clock
     readings, or is of another boot or time than the trace.
     """
-    from biotrail.cli.converting.beside import each_beside
+    from biotrail.cli.converting.other_trace import other_traces
 
-    found = each_beside(path, [(each.paths[0], each.trace) for each in recordings])
+    found = other_traces(path, [(each.paths[0], each.trace) for each in recordings])
     return [
         Aligned(
             each, "", Clocks.from_trace(each.paths[0], each.trace), beside.joined.alignment, beside
@@ -186,7 +181,6 @@ def _write(logs: Sequence[Aligned], out: BinaryIO, drawing: Drawing) -> Perfetto
 
 
 def _facts(log: Aligned) -> dict[str, str | int]:
-    """Return the trace's attributes that say how the log was aligned, and to within how many ns."""
     alignment = log.alignment
     if alignment is None:
         return {"aligned_by": "its own clock: the trace's"}
@@ -196,7 +190,6 @@ def _facts(log: Aligned) -> dict[str, str | int]:
 
 
 def _timeline_lines(logs: Sequence[Aligned]) -> list[str]:
-    """Return lines on whose clock the timeline is, and how exactly the logs' times are on it."""
     besides = [log.beside for log in logs if log.beside is not None]
     if not besides:
         return alignment_lines([(log.label, log.clocks, log.alignment) for log in logs])

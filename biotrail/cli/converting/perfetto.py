@@ -17,17 +17,17 @@ from biotrail.converters.analysis.blame.timeline import Timeline
 from biotrail.converters.events.tables import Lifecycles
 from biotrail.converters.inputs.log import Indexed
 from biotrail.converters.outputs.perfetto.names import Detail, Options
+from biotrail.converters.outputs.perfetto.place import Place
 from biotrail.converters.outputs.perfetto.summary import LARGE, PerfettoSummary, View, expected
 from biotrail.converters.pipeline import Trace
 from biotrail.converters.sites.tables import Following
 from biotrail.recorder.output import output
 from biotrail.recorder.schema.errors import OutputError
 from biotrail.text import units
-from biotrail.text.printing import say
-from biotrail.text.progress import StatusLine
+from biotrail.text.printing import StatusLine, say
 
 if TYPE_CHECKING:
-    from biotrail.cli.converting.beside import Beside
+    from biotrail.cli.converting.other_trace import OtherTrace
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def announced(
             part = share_read(source, window)
             lines = [] if part is None else large_lines(window, part, drawing)
             if lines:
-                StatusLine().clear()
+                StatusLine().show("")  # in place of the bar
             for line in lines:
                 say(line, err=True)
             break
@@ -150,7 +150,7 @@ def write(
     target: str,
     force: bool,
     drawing: Drawing,
-    beside: "Beside | None" = None,
+    beside: "OtherTrace | None" = None,
 ) -> Result:
     """Write the windows to `target` (`-`: standard output), or to parts beside it.
 
@@ -186,7 +186,7 @@ def write_stream(
     lifecycles: Iterator[Lifecycles],
     out: BinaryIO,
     drawing: Drawing,
-    beside: "Beside | None" = None,
+    beside: "OtherTrace | None" = None,
 ) -> PerfettoSummary:
     """Write the windows to `out`, uncompressed and as one trace, whatever `drawing.max_size` is.
 
@@ -205,7 +205,7 @@ def write_stream(
     beside.check(drawing)
     aligned = map(beside.joined.alignment.lifecycles, lifecycles)
     windows, how["blame"] = blamed(aligned, trace, drawing)
-    place = beside.place(trace)
+    place = beside.placed(Place.alone(trace.context))
     return beside.written(
         out, lambda: perfetto.convert(windows, trace.context, out, place=place, **how)
     )

@@ -23,7 +23,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Exemplar, Sample
 
 from biotrail.cli.measuring.server import Application
-from biotrail.cli.serving.exchange import Request, Response
+from biotrail.cli.serving.loopback_server import Request, Response
 from biotrail.recorder.schema.measure_structs import FIRST_BOUND, SCHEMA
 
 PACKAGE = "io.prometheus.client"
@@ -198,7 +198,6 @@ def _add_labels(into: Any, labels: dict[str, str]) -> None:
 
 
 def _fill_exemplar(into: Any, exemplar: Exemplar) -> None:
-    """Fill an Exemplar; its time is in ns since 1970."""
     _add_labels(into.label, exemplar.labels)
     into.value = exemplar.value
     if exemplar.timestamp is not None:
@@ -232,11 +231,6 @@ def application(registry: CollectorRegistry) -> Application:
 
 
 def _in_text(registry: CollectorRegistry, query: str, accept: str) -> tuple[str, bytes]:
-    """Return the content type and figures, in OpenMetrics or Prometheus' text.
-
-    query: its `name[]` choose families; none: all. accept: a header that is malformed asks for
-    nothing.
-    """
     try:
         encoder, kind = choose_encoder(accept)
     except (TypeError, ValueError):  # by its release
@@ -252,7 +246,6 @@ class _Chosen(Collector):
         self._registry, self._names = registry, frozenset(names)
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the families that have such samples, with these alone."""
         for family in self._registry.collect():
             family.samples = [one for one in family.samples if one.name in self._names]
             if family.samples:

@@ -33,19 +33,20 @@ class Exposition:
 
     def __init__(
         self,
-        source: Source,
+        source: Source | None,
         info: dict[str, str],
         counts: Callable[[Iterable[str]], list[Counts]],
         exemplars: Callable[[], Exemplars] | None = None,
         labels: tuple[str, ...] = (),
     ) -> None:
-        """info: labels of biotrail_info. counts: of the kernel, by devices' names.
+        """source: None: set before figures are first asked for. info: labels of biotrail_info.
 
+        counts: of the kernel, by devices' names.
         exemplars: of the flight recorder's logs; None: there is none. labels: names of the labels
         that figures have beside device and operation.
         """
         self._labels = (*_PLACE, *labels)
-        self._source, self._info, self._counts = source, info, counts
+        self.source, self._info, self._counts = source, info, counts
         self._exemplars = exemplars
 
     def registry(self) -> CollectorRegistry:
@@ -61,7 +62,8 @@ class Exposition:
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metric families with their samples. Raises TraceError."""
-        reading = self._source.read()
+        assert self.source is not None
+        reading = self.source.read()
         exemplars = self._exemplars() if self._exemplars else None
         yield InfoMetricFamily("biotrail", "Version, and where figures come from.", self._info)
         yield from _io(reading.io, exemplars, self._labels)

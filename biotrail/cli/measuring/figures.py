@@ -19,7 +19,6 @@ class Times:
     counts: tuple[int, ...]
 
     def __add__(self, other: "Times") -> "Times":
-        """Return both together."""
         counts = zip(self.counts, other.counts, strict=True)
         return Times(self.sum_ns + other.sum_ns, tuple(a + b for a, b in counts))
 
@@ -51,7 +50,6 @@ class Figures:
         return self.device, self.operation, *self.labels
 
     def __add__(self, other: "Figures") -> "Figures":
-        """Return both together, under this one's name."""
         names = [*self.stages, *(name for name in other.stages if name not in self.stages)]
         stages = {
             name: self.stages.get(name, NO_TIMES) + other.stages.get(name, NO_TIMES)

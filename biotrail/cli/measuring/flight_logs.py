@@ -77,7 +77,6 @@ class FlightLogs:
             )
 
     def _listed(self) -> list[str]:
-        """Return the names of the logs in the directory; none where it cannot be read."""
         try:
             with named(self._directory) as at:
                 names = entries(at)
@@ -113,7 +112,6 @@ class FlightLogs:
 
 
 def _trigger_io(log: str, header: Mapping[str, Any], hit: Mapping[str, Any]) -> TriggerIO:
-    """Return the I/O of a log's trigger with names. header, hit: the log's."""
     dev, clocks = int(hit.get("dev", 0)), header.get("clocks", {})
     since = int(clocks.get("realtime", 0)) - int(clocks.get("monotonic", 0))
     entries = {one.get("dev"): one for one in header.get("devices", [])}

@@ -68,7 +68,6 @@ def _listed(directory: str) -> list[str]:
 
 
 def _read(path: str) -> str:
-    """Return a file's text without blanks around it; "" where it cannot be read."""
     try:
         with open(path, encoding="utf-8", errors="replace") as stream:
             return stream.read().strip()
@@ -77,7 +76,6 @@ def _read(path: str) -> str:
 
 
 def _numbers(path: str) -> list[int]:
-    """Return the numbers of a file; [] where it cannot be read, or holds something else."""
     words = _read(path).split()
     return [int(word) for word in words] if all(map(str.isdecimal, words)) else []
 

@@ -26,8 +26,7 @@ from biotrail.converters.events.tables import STAGE_NAMES, Stage
 from biotrail.converters.inputs.backlog import QUIET_NS, LiveSource
 from biotrail.recorder.schema.limits import MEASURE_BUCKETS
 from biotrail.recorder.schema.strings import shown
-from biotrail.text.report.verdict import of_snapshot
-from biotrail.text.report.verdict_rules import RULES
+from biotrail.text.report.verdict import RULES, verdict
 
 
 class LiveModel:
@@ -77,9 +76,9 @@ class LiveModel:
     def _judge(self) -> None:
         """Find which rules of the report's first sentences hold, once a minute is over."""
         if self._minute.ready():
-            said = of_snapshot(self._minute.snapshot(self._source).report)
+            said = verdict(self._minute.snapshot(self._source).report)
             held = {one.rule for one in said}
-            self._verdict = {rule.name: rule.name in held for rule in RULES}
+            self._verdict = {rule: rule in held for rule in RULES}
 
     def read(self) -> Reading:
         """See Source."""

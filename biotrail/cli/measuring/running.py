@@ -3,16 +3,14 @@
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 
 from biotrail import __version__
 from biotrail.cli.children.recorder_process import Recorder, passing_dumps, stopping
 from biotrail.cli.measuring.application import application
 from biotrail.cli.measuring.exposition import Exposition
-from biotrail.cli.measuring.figures import Reading, Source
-from biotrail.cli.measuring.flight_logs import Exemplars, FlightLogs
+from biotrail.cli.measuring.flight_logs import FlightLogs
 from biotrail.cli.measuring.kernel import KernelSums, kernel_counts
 from biotrail.cli.measuring.server import Address, MetricsServer
 from biotrail.cli.options.ending import stopped_by_signals
@@ -26,52 +24,40 @@ EVERY_SECONDS = 10.0
 _LOOK_SECONDS = 1.0
 
 
-@dataclass(frozen=True)
-class Flight:
-    """A flight recorder beside the sums. arguments: of `biotrail record`; target: its -o."""
-
-    arguments: Sequence[str]
-    target: str
-
-
-@dataclass(frozen=True)
-class MetricsService:
-    """What is to be measured, and served where."""
-
-    address: Address
-    seconds: float | None
-    """Time after which to end; None: at a signal."""
-    devices: Sequence[tuple[int, int]] = field(default_factory=tuple)
-    """(dev_t, 0) of each disk; none: all."""
-
-
-def serve_sums(asked: MetricsService, flight: Flight | None) -> int:
+def serve_sums(
+    address: Address,
+    devices: Sequence[tuple[int, int]],
+    seconds: float | None,
+    flight: Sequence[str] = (),
+    target: str = "",
+) -> int:
     """Serve what the kernel adds up until the end; return the exit status.
 
-    flight: recorded beside it; if its process ends, so does this. Raises TraceError.
+    devices: (dev_t, 0) of each disk; empty: all. seconds: after which to end; None: at a signal.
+    flight, target: arguments and -o of a flight recorder beside it; if its process ends, so does
+    this; target "": there is none. Raises TraceError.
     """
     with ExitStack() as stack:
         stop = stack.enter_context(stopped_by_signals())
         stack.enter_context(passing_dumps(None))
-        program = stack.enter_context(Measuring(asked.devices))
-        logs = FlightLogs(flight.target) if flight else None
+        program = stack.enter_context(Measuring(devices))
+        exemplars = FlightLogs(target).exemplars if target else None
         info = {"version": __version__, "figures": "kernel"}
-        exemplars = logs.exemplars if logs else None
-        server = _server(asked.address, KernelSums(program), info, exemplars)
+        figures = Exposition(KernelSums(program), info, kernel_counts, exemplars)
+        server = MetricsServer(address, application(figures.registry()))
         recorder = None
-        if flight is not None:  # before the server's thread: it is started by fork()
-            recorder = Recorder(flight.arguments, target=flight.target, speaks=True)
+        if target:  # before the server's thread: it is started by fork()
+            recorder = Recorder(flight, target=target, speaks=True)
             stack.enter_context(recorder)
             stack.enter_context(passing_dumps(recorder))
         with server:
             _say_where(server.address)
-            return _measure(program, stop, recorder, asked.seconds)
+            return _measure(program, stop, recorder, seconds)
 
 
 def _measure(
     program: Measuring, stop: threading.Event, recorder: Recorder | None, seconds: float | None
 ) -> int:
-    """Time samples of the program's runs until the end; return the exit status."""
     began = time.monotonic()
     sample_at = began + SAMPLE_SECONDS
     wait = _LOOK_SECONDS
@@ -94,7 +80,7 @@ def _measure(
 
 
 def serve_model(
-    asked: MetricsService,
+    address: Address,
     arguments: Sequence[str],
     events: str,
     by: str | None = None,
@@ -110,9 +96,10 @@ def serve_model(
     from biotrail.converters.inputs.backlog import LiveSource
 
     with ExitStack() as stack:
-        late = _Late()
         info = {"version": __version__, "figures": "model", "events": events}
-        server = _server(asked.address, late, info, None, LABELS[by] if by else ())
+        labels = LABELS[by] if by else ()
+        figures = Exposition(None, info, kernel_counts, labels=labels)
+        server = MetricsServer(address, application(figures.registry()))  # bound before all else
         recorder = stack.enter_context(Recorder(arguments))
         stack.enter_context(stopping(recorder))
         try:
@@ -124,7 +111,7 @@ def serve_model(
             return recorder.wait() or 1
         source.start()
         model = LiveModel(source, recorder, by, blame)
-        late.source = model
+        figures.source = model
         with server:
             _say_where(server.address)
             model.run()
@@ -133,28 +120,6 @@ def serve_model(
         if said := recorder.said().rstrip():
             relay(said, err=True)
         return recorder.wait()
-
-
-class _Late:
-    """A Source that is set before it is first asked: the address is bound before all else."""
-
-    source: Source
-
-    def read(self) -> Reading:
-        """See Source."""
-        return self.source.read()
-
-
-def _server(
-    address: Address,
-    source: Source,
-    info: dict[str, str],
-    exemplars: Callable[[], Exemplars] | None,
-    labels: tuple[str, ...] = (),
-) -> MetricsServer:
-    """Return a server of figures that is bound, and does not serve yet. Raises OutputError."""
-    exposition = Exposition(source, info, kernel_counts, exemplars, labels)
-    return MetricsServer(address, application(exposition.registry()))
 
 
 def _say_where(address: Address) -> None:

@@ -12,8 +12,9 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import NamedTuple
 
-from biotrail.cli.serving.exchange import Request, Response, plain
-from biotrail.cli.serving.loopback_server import LoopbackServer
+import click
+
+from biotrail.cli.serving.loopback_server import LoopbackServer, Request, Response, plain
 from biotrail.recorder.schema.errors import OutputError
 from biotrail.text import units
 
@@ -37,12 +38,12 @@ class Address(NamedTuple):
 def parse_address(text: str) -> Address:
     """Return the address of `127.0.0.1:9477`, `[::1]:9477`, `localhost:9477` or `:9477`.
 
-    Raises ValueError, with a message for the user: it is none of these, or no loopback address.
+    Raises click.UsageError: it is none of these, or no loopback address.
     """
     host, colon, given = text.rpartition(":")
     port = units.whole(given, 0, 65535) if colon else None
     if port is None:
-        raise ValueError(f"{text!r} is no address: write {DEFAULT}")
+        raise click.BadParameter(f"{text!r} is no address: write {DEFAULT}")
     host = host.removeprefix("[").removesuffix("]")
     if host in ("", _LOCAL):
         return Address("127.0.0.1", port)
@@ -51,7 +52,7 @@ def parse_address(text: str) -> Address:
     except ValueError:
         loopback = False
     if not loopback:
-        raise ValueError(
+        raise click.BadParameter(
             f"{host!r} is no loopback address: metrics are served on this machine alone; for "
             "scrapes from others put a proxy with TLS and a password before it (docs/metrics.md)"
         )

@@ -17,9 +17,9 @@ from biotrail.text.progress import progress
 
 
 class Blaming:
-    """Blames a recording: first the windows of a reading go through `learn`, then `finish` reads.
+    """Blames a recording: first the windows of a reading go through `watch`, then `finish` reads.
 
-    Without `learn`, `finish` reads twice.
+    Without `watch`, `finish` reads twice.
     """
 
     def __init__(
@@ -37,9 +37,9 @@ class Blaming:
         """Return one whose victims and culprits are what --blame says."""
         return cls(again, cut, BlameOptions((by, by)), shown=shown)
 
-    def learn(self, trace: Trace, windows: Iterable[Lifecycles]) -> Iterator[Lifecycles]:
-        """Yield all windows of a reading of `trace`, after each was learned of."""
-        self._first = self._begun(trace)
+    def watch(self, trace: Trace, windows: Iterable[Lifecycles]) -> Iterator[Lifecycles]:
+        """Yield all windows of a reading of `trace`, once each was seen here."""
+        self._first = self._new_first(trace)
         yield from self._first.watch(windows)
         self._first.finish()
 
@@ -51,27 +51,26 @@ class Blaming:
         use: gets that trace and its windows, before these are used here; what it leaves is read all
         the same. Raises ConversionError: nobody has a name that is asked for.
         """
-        trace, second = self._second(use)
+        trace, second = self._second_pass(use)
         return trace, close(second)
 
     def by_slot(self, course: Course) -> BlameSlots:
         """Read for the second time, and return what was found by slot of time."""
-        _, second = self._second(course=course)
+        _, second = self._second_pass(course=course)
         return by_slot(second, course)
 
-    def _second(
+    def _second_pass(
         self,
         use: Callable[[Trace, Iterator[Lifecycles]], None] | None = None,
         course: Course | None = None,
     ) -> tuple[Trace, Second]:
-        """Read for the second time, as `finish` says."""
-        first = self._first or self._learned()
+        first = self._first or self._first_pass()
         if (paused := first.again) is not None:  # its periods are known at their ends only
-            first = self._learned(paused)
-        learned = first.close()
+            first = self._first_pass(paused)
+        known = first.close()
         trace = self._cut.limited(self._again())
         second = Second(
-            trace.context, self._cut.choice(trace.context), self._options, learned, course
+            trace.context, self._cut.choice(trace.context), self._options, known, course
         )
         with self._reading(trace, "blaming") as windows:
             every = second.watch(windows)
@@ -82,10 +81,10 @@ class Blaming:
         second.finish()
         return trace, second
 
-    def _learned(self, paused: Sequence[Mapping[str, Any]] = ()) -> First:
+    def _first_pass(self, paused: Sequence[Mapping[str, Any]] = ()) -> First:
         """Read for the first time. paused: notes of an experiment that the recording holds."""
         trace = self._cut.limited(self._again())
-        first = self._begun(trace, paused)
+        first = self._new_first(trace, paused)
         with self._reading(trace, "learning") as windows:
             for window in first.watch(windows):
                 del window
@@ -93,7 +92,7 @@ class Blaming:
         first.choice.check(first.company.devices)
         return first
 
-    def _begun(self, trace: Trace, paused: Sequence[Mapping[str, Any]] = ()) -> First:
+    def _new_first(self, trace: Trace, paused: Sequence[Mapping[str, Any]] = ()) -> First:
         """Return a first pass without windows. Raises ConversionError: the log lacks parties."""
         for by in self._options.by:
             check_recorded(by, trace.context)

@@ -21,14 +21,14 @@ _WAITING = 4
 
 
 @contextmanager
-def beside(stream: BinaryIO) -> Iterator[BinaryIO]:
+def in_thread(stream: BinaryIO) -> Iterator[BinaryIO]:
     """Yield a stream that can only be written to; a thread writes the same bytes to `stream`.
 
     All bytes are with `stream` when the block ends without an exception; one that `stream` raised
     comes from a later write or from the end of the block. An exception in the block ends the
     thread, and what was not yet written is given up. Leaves `stream` open. Up to 6 MiB wait.
     """
-    writer = _Beside(stream)
+    writer = _ThreadWriter(stream)
     try:
         yield cast(BinaryIO, writer)
     except BaseException:
@@ -37,7 +37,7 @@ def beside(stream: BinaryIO) -> Iterator[BinaryIO]:
     writer.finish()
 
 
-class _Beside(io.RawIOBase):
+class _ThreadWriter(io.RawIOBase):
     """Collects what is written in pieces, which its thread writes to a stream in their order."""
 
     def __init__(self, stream: BinaryIO) -> None:
@@ -46,11 +46,10 @@ class _Beside(io.RawIOBase):
         self._pieces: queue.Queue[bytearray | None] = queue.Queue(_WAITING)
         self._error: BaseException | None = None
         self._given_up = False
-        self._thread = threading.Thread(target=self._pass_on, name="beside", daemon=True)
+        self._thread = threading.Thread(target=self._pass_on, name="compress", daemon=True)
         self._thread.start()
 
     def writable(self) -> bool:
-        """Return True."""
         return True
 
     def write(self, data: Any) -> int:
@@ -116,11 +115,11 @@ def compressed(stream: BinaryIO, path: str | os.PathLike[str]) -> Iterator[Binar
     ending = os.fspath(path)
     if ending.endswith(GZIP):
         packer = gzip.GzipFile("", "wb", _GZIP_LEVEL, stream, mtime=0)
-        with packer as packed, beside(cast(BinaryIO, packed)) as taken:
+        with packer as packed, in_thread(cast(BinaryIO, packed)) as taken:
             yield taken
     elif ending.endswith(ZSTD):
         compressor = zstandard.ZstdCompressor(level=_ZSTD_LEVEL)
-        with compressor.stream_writer(stream, closefd=False) as writer, beside(writer) as taken:
+        with compressor.stream_writer(stream, closefd=False) as writer, in_thread(writer) as taken:
             yield taken
     else:
         yield stream

@@ -26,7 +26,9 @@ from biotrail.recorder.schema.errors import ConversionError
 from biotrail.recorder.schema.kernel_names import OPS
 from biotrail.text import units, values
 from biotrail.text.progress import progress
-from biotrail.text.units import Duration
+
+if TYPE_CHECKING:
+    from biotrail.converters.analysis.choosing.select import Selection
 
 _EXAMPLES = '2.5s, "last 5s", 14:03:05 or 2026-01-31T14:03:05Z'
 _BEFORE_END = re.compile(r"\s*(?:last\s+|-)(.+)")
@@ -50,11 +52,18 @@ class Moment:
     daytime: time | None = None
 
 
-def parse(text: str) -> Moment:
+def parse_moment(text: str) -> Moment:
     """Parse `2.5s`, `last 5s`, `-5s`, `14:03[:05[.5]]` or ISO 8601 (UTC if it has no offset).
 
-    Raises ValueError.
+    Raises click.UsageError for anything that is no time.
     """
+    try:
+        return _moment(text)
+    except (ValueError, click.UsageError):
+        raise click.BadParameter(f"{text!r} is no time: write {_EXAMPLES}") from None
+
+
+def _moment(text: str) -> Moment:
     if match := _BEFORE_END.fullmatch(text):
         return Moment(text, before_end=_ns(match[1]))
     if _TIME.fullmatch(text.strip()):
@@ -68,35 +77,7 @@ def parse(text: str) -> Moment:
 
 
 def _ns(text: str) -> int:
-    try:
-        return round(Duration().convert(text, None, None) * 1e9)
-    except click.UsageError as error:
-        raise ValueError(text) from error
-
-
-if TYPE_CHECKING:  # ParamType is generic in click 8.2 and later only
-    from biotrail.converters.analysis.choosing.select import Selection
-
-    _MomentType = click.ParamType[Moment]
-else:
-    _MomentType = click.ParamType
-
-
-class MomentType(_MomentType):
-    """The type of an option whose value is a Moment: `2.5s`, `last 5s`, `14:03:05`, ISO 8601."""
-
-    name = "time"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Moment:
-        """Return the Moment. Raises click.UsageError for anything that is no time."""
-        if isinstance(value, Moment):
-            return value
-        try:
-            return parse(str(value))
-        except ValueError:
-            self.fail(f"{value!r} is no time: write {_EXAMPLES}", param, ctx)
+    return nanoseconds(units.seconds(text))
 
 
 @dataclass(frozen=True)
@@ -397,7 +378,7 @@ _TIMES: tuple[Decorator, ...] = (
     click.option(
         "--from",
         "cut_from",
-        type=MomentType(),
+        type=parse_moment,
         metavar="TIME",
         help="Start of the part of the log to use: 2.5s after the start of recording, "
         '"last 5s", 14:03:05 (UTC), or ISO 8601.',
@@ -405,14 +386,14 @@ _TIMES: tuple[Decorator, ...] = (
     click.option(
         "--to",
         "cut_to",
-        type=MomentType(),
+        type=parse_moment,
         metavar="TIME",
         help="End of that part, not included; written as --from.",
     ),
     click.option(
         "--around",
         "cut_around",
-        type=MomentType(),
+        type=parse_moment,
         metavar="TIME",
         help="Use the part of the log around this time; see --window.",
     ),
@@ -534,7 +515,6 @@ def _with(command: Command, options: tuple[Decorator, ...]) -> Command:
 
 
 def _cut(given: dict[str, Any]) -> Cut:
-    """Return the options' values (`cut_…`) as a Cut. Raises click.UsageError."""
     return Cut(
         _times(given["cut_from"], given["cut_to"], given["cut_around"], given["cut_window"]),
         _read(given, "cut_devices"),
@@ -575,7 +555,7 @@ def _times(
         return Times(begin, end)
     if begin is not None or end is not None:
         raise click.UsageError("--around needs no other time: leave out --from and --to")
-    length = units.Duration().convert(WINDOW, None, None) if window is None else window
+    length = units.seconds(WINDOW) if window is None else window
     return Times(around=around, window=nanoseconds(length))
 
 

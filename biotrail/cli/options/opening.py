@@ -6,10 +6,9 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 import click
-from click.shell_completion import CompletionItem
 
 from biotrail.cli.options.gathering import Decorator, added, gathered, option
 from biotrail.converters.events.files import Labels
@@ -18,29 +17,6 @@ from biotrail.converters.inputs.log import Source
 from biotrail.converters.inputs.opening import open_source
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.errors import ConversionError
-
-if TYPE_CHECKING:  # generic in click 8.2 and later only
-    _Base = click.ParamType[Labels]
-else:
-    _Base = click.ParamType
-
-
-class LabelsFile(_Base):
-    """The type of an option whose value is a CSV file of patterns and labels."""
-
-    name = "labels"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Labels:
-        """Return the labels in a file. Raises ConversionError."""
-        return value if isinstance(value, Labels) else read_labels(str(value))
-
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        """Have the shell complete a file's name."""
-        return [CompletionItem(incomplete, type="file")]
 
 
 def read_labels(path: str) -> Labels:
@@ -103,7 +79,8 @@ class Reading:
     labels: Labels | None = option(
         "--labels",
         usual=None,
-        type=LabelsFile(),
+        type=click.Path(),
+        callback=lambda _context, _option, path: None if path is None else read_labels(path),
         metavar="FILE",
         help="Names of files for people: CSV with a pattern of paths and a label in each line, "
         "such as base/16384/16397,accounts.",

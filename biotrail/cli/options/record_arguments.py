@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Options that say what is recorded, and how. Imports only what recording needs."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,50 +55,33 @@ _NUMBERS = {
 _SETTINGS = (*_NUMBERS, "slower", "way")
 
 
-class FollowValue(click.ParamType[FollowOptions]):
-    """The value of --follow: `request` or `bio`, then settings, as `request,every=100`."""
+def follow_options(value: str) -> FollowOptions:
+    """Parse --follow: `request` or `bio`, then settings, as `request,every=100`.
 
-    name = "follow"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> FollowOptions:
-        """Return what to follow. Fails with a usage error that says what there is."""
-        if isinstance(value, FollowOptions):
-            return value
-        struct, *parts = str(value).split(",")
-        if struct not in FOLLOWED_IO:
-            known = " or ".join(FOLLOWED_IO)
-            self.fail(
-                f"{struct!r} is no I/O of the block layer: give {known}; "
-                "biotrail follow follows any struct",
-                param,
-                ctx,
-            )
-        given = {}
-        for part in parts:
-            name, equals, text = part.partition("=")
-            if name not in _SETTINGS or not equals:
-                known = ", ".join(f"{one}=" for one in _SETTINGS)
-                self.fail(f"there is no setting {part!r}: choose of {known}", param, ctx)
-            given[name] = text
-        return _follow_options(struct, given, lambda message: self.fail(message, param, ctx))
-
-
-def _follow_options(
-    struct: str, given: Mapping[str, str], fail: Callable[[str], Any]
-) -> FollowOptions:
-    """Return what the settings say; `fail` is called with a message on one that is wrong."""
+    Raises click.UsageError that says what there is.
+    """
     from biotrail.recorder.probes.sites.planning import WAYS  # not for each recording
 
+    struct, *parts = value.split(",")
+    if struct not in FOLLOWED_IO:
+        known = " or ".join(FOLLOWED_IO)
+        raise click.BadParameter(
+            f"{struct!r} is no I/O of the block layer: give {known}; "
+            "biotrail follow follows any struct"
+        )
+    given = {}
+    for part in parts:
+        name, equals, text = part.partition("=")
+        if name not in _SETTINGS or not equals:
+            known = ", ".join(f"{one}=" for one in _SETTINGS)
+            raise click.BadParameter(f"there is no setting {part!r}: choose of {known}")
+        given[name] = text
     usual = FollowOptions(struct)
-    numbers = {name: _number(name, given[name], fail) for name in _NUMBERS if name in given}
-    slower = 0.0
-    if "slower" in given:
-        slower = units.Duration().convert(given["slower"], None, None)
+    numbers = {name: _number(name, given[name]) for name in _NUMBERS if name in given}
+    slower = units.seconds(given.get("slower", "0"))
     way = given.get("way", AUTO)
     if way not in (AUTO, *WAYS):
-        fail(f"there is no way {way!r}: choose of {', '.join((AUTO, *WAYS))}")
+        raise click.BadParameter(f"there is no way {way!r}: choose of {', '.join((AUTO, *WAYS))}")
     return FollowOptions(
         struct,
         numbers.get("every", usual.every),
@@ -110,37 +93,28 @@ def _follow_options(
     )
 
 
-def _number(name: str, text: str, fail: Callable[[str], Any]) -> int:
-    """Return a whole number; `fail` is called where it is none, or out of range."""
+def _number(name: str, text: str) -> int:
     least, most = _NUMBERS[name]
     number = units.whole(text, least, most)
     if number is None:
-        fail(f"{name}={text}: give a whole number from {least} to {most}")
-        return least
+        raise click.BadParameter(f"{name}={text}: give a whole number from {least} to {most}")
     return number
 
 
-class PathParts(click.ParamType[frozenset[str]]):
-    """The value of --path: `all`, or names of parts with commas between."""
-
-    name = "parts"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> frozenset[str]:
-        """Return the parts named. Fails with a usage error where there is no such part."""
-        if isinstance(value, frozenset):
-            return value
-        if value == "all":
-            return frozenset(PATH_PARTS)
-        parts = frozenset(str(value).split(","))
-        for part in sorted(parts - set(PATH_PARTS)):
-            known = ", ".join(PATH_PARTS)
-            self.fail(f"there is no part {part!r}: choose of {known}, or all", param, ctx)
-        return parts
+def path_parts(value: str) -> frozenset[str]:
+    """Parse --path: `all`, or names of parts with commas between. Raises click.UsageError."""
+    if value == "all":
+        return frozenset(PATH_PARTS)
+    parts = frozenset(value.split(","))
+    for part in sorted(parts - set(PATH_PARTS)):
+        known = ", ".join(PATH_PARTS)
+        raise click.BadParameter(f"there is no part {part!r}: choose of {known}, or all")
+    return parts
 
 
 EVENT_SETS = ("light", "minimal", "lifecycle", "all")
+SITES = "sites"
+"""Name of the event set of `pairs` and `follow` in a log's header: chosen sites, and no others."""
 _RAW = "biotrail.cli.recording.arguments"
 """Key in a context's `meta` under which a RecordingCommand keeps its words."""
 
@@ -149,7 +123,7 @@ def path_option(text: str) -> Decorator:
     """Return the option --path, a set of parts or None; text: its help."""
     return click.option(
         "--path",
-        type=PathParts(),
+        type=path_parts,
         is_flag=False,
         flag_value="all",
         metavar="[=PARTS]",
@@ -268,7 +242,7 @@ class RecordArguments:
     """Per cent of a CPU; 0: no limit."""
     follow: FollowOptions | None = option(
         "--follow",
-        type=FollowValue(),
+        type=follow_options,
         metavar="WHAT[,SETTINGS]",
         help="Also record which functions requests (request) or bios (bio) pass, for biotrail slow "
         "--functions and biotrail tree. Settings: every=N: each N-th; max=N: so many at one time; "

@@ -19,28 +19,22 @@ _MOST_BIO = (1 << 32) - 1
 """Bytes of a bio, a u32 in the kernel."""
 
 
-class SectorRanges(click.ParamType[tuple[tuple[int, int], ...]]):
-    """The type of --sectors: `FIRST-LAST` in 512-byte sectors, or several between commas."""
+def sector_ranges(value: str) -> tuple[tuple[int, int], ...]:
+    """Parse --sectors: `FIRST-LAST` in 512-byte sectors, or several between commas.
 
-    name = "sectors"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[tuple[int, int], ...]:
-        """Return ranges (first, last), both included. Raises click.UsageError."""
-        if isinstance(value, tuple):
-            return value
-        found = []
-        for word in words_of((value,)):
-            begin, dash, end = word.partition("-")
-            first = units.whole(begin)
-            last = units.whole(end) if dash else first
-            if first is None or last is None or last < first:
-                self.fail(
-                    f"{word!r} is no range of sectors: write FIRST-LAST, e.g. 2048-4095", param, ctx
-                )
-            found.append((first, last))
-        return tuple(found)
+    Returns ranges (first, last), both included. Raises click.UsageError.
+    """
+    found = []
+    for word in words_of((value,)):
+        begin, dash, end = word.partition("-")
+        first = units.whole(begin)
+        last = units.whole(end) if dash else first
+        if first is None or last is None or last < first:
+            raise click.BadParameter(
+                f"{word!r} is no range of sectors: write FIRST-LAST, e.g. 2048-4095"
+            )
+        found.append((first, last))
+    return tuple(found)
 
 
 def _paths(values: Iterable[str]) -> tuple[str, ...]:
@@ -104,7 +98,7 @@ _OPTIONS = with_options(
     click.option(
         "--sectors",
         multiple=True,
-        type=SectorRanges(),
+        type=sector_ranges,
         metavar="A-B",
         help="Only bios that touch these 512-byte sectors of the disk.",
     ),

@@ -3,7 +3,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -14,39 +14,20 @@ from biotrail.recorder.pausing.guard import LEAST_TIMES, MOST_TIMES, SHORTEST, P
 from biotrail.recorder.pausing.stops import LONGEST
 from biotrail.text import units, values
 
-if TYPE_CHECKING:  # generic in click 8.2 and later only
-    _AmountType = click.ParamType["int | float"]
-    _TriggerBase = click.ParamType[Triggers]
-else:
-    _AmountType = _TriggerBase = click.ParamType
-
 AFTER, EVERY = 2.0, 60.0
 
 
-class Amount(_AmountType):
-    """The type of an option that is a size or a time.
+def amount(text: str) -> int | float:
+    """Parse a size, `1G` or `512MiB`, to bytes (int), or a time, `10min`, to seconds (float).
 
-    `1G`, `512MiB`: bytes as an int; `10min`, `30s`: seconds as a float.
+    Raises click.UsageError for anything else, a number without a unit, and 0.
     """
-
-    name = "amount"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> int | float:
-        """Return bytes (int) or seconds (float).
-
-        Raises click.UsageError for anything else, a number without a unit, and 0.
-        """
-        if isinstance(value, (int, float)):
-            return value
-        text = str(value)
-        unit = text.lstrip("0123456789. ")
-        if unit[:1] in ("K", "M", "G", "k", "B"):
-            return units.Size(1).convert(text, param, ctx)
-        if unit:
-            return units.Duration(units.ABOVE_ZERO).convert(text, param, ctx)
-        self.fail(f"{text!r} has no unit: write 512M, 1G, 30s or 10min", param, ctx)
+    unit = text.lstrip("0123456789. ")
+    if unit[:1] in ("K", "M", "G", "k", "B"):
+        return units.Size(1).convert(text, None, None)
+    if unit:
+        return units.seconds(text, units.ABOVE_ZERO)
+    raise click.BadParameter(f"{text!r} has no unit: write 512M, 1G, 30s or 10min")
 
 
 def limit(amounts: Sequence[int | float]) -> Limit | None:
@@ -68,54 +49,45 @@ _PRESSURE = "write pressure=[some-|full-]io:STALL/WINDOW[@CGROUP], such as press
 _WINDOW_US = (500_000, 10_000_000)  # WINDOW_MIN_US, WINDOW_MAX_US of kernel/sched/psi.c
 
 
-class TriggerType(_TriggerBase):
-    """The type of --trigger, such as `slow=50ms` or `failed`, as a Triggers with that one."""
+def trigger(text: str) -> Triggers:
+    """Parse --trigger, such as `slow=50ms` or `failed`, to a Triggers with that one condition.
 
-    name = "trigger"
+    Raises click.UsageError.
+    """
+    name, sign, amount = text.partition("=")
+    if name == "failed" and not sign:
+        return Triggers(failed=True)
+    if name in ("slow", "stuck") and amount:
+        ns = round(units.seconds(amount, units.ABOVE_ZERO) * 1e9)
+        if name == "slow":
+            return Triggers(slow_ns=ns)
+        if ns < _LEAST_STUCK_NS:
+            raise click.BadParameter("a device is looked at each half second: stuck=1s or longer")
+        return Triggers(stuck_ns=ns)
+    if name == "pressure":
+        return Triggers(pressure=(_pressure(amount),))
+    depth = units.whole(amount, 1, _MOST_DEPTH)
+    if name != "depth" or depth is None:
+        raise click.BadParameter(f"{text!r} is no trigger: {_TRIGGERS}")
+    return Triggers(depth=depth)
 
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Triggers:
-        """Return a Triggers with one condition. Raises click.UsageError for anything else."""
-        if isinstance(value, Triggers):
-            return value
-        name, sign, amount = str(value).partition("=")
-        if name == "failed" and not sign:
-            return Triggers(failed=True)
-        if name in ("slow", "stuck") and amount:
-            seconds = units.Duration(units.ABOVE_ZERO).convert(amount, param, ctx)
-            ns = round(seconds * 1e9)
-            if name == "slow":
-                return Triggers(slow_ns=ns)
-            if ns < _LEAST_STUCK_NS:
-                self.fail("a device is looked at each half second: stuck=1s or longer", param, ctx)
-            return Triggers(stuck_ns=ns)
-        if name == "pressure":
-            return Triggers(pressure=(self._pressure(amount, param, ctx),))
-        depth = units.whole(amount, 1, _MOST_DEPTH)
-        if name != "depth" or depth is None:
-            self.fail(f"{value!r} is no trigger: {_TRIGGERS}", param, ctx)
-        return Triggers(depth=depth)
 
-    def _pressure(
-        self, text: str, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Pressure:
-        """Return what `some-io:150ms/1s@/a.slice` says. Raises click.UsageError."""
-        times, sign, cgroup = text.partition("@")
-        kind, _, lengths = times.partition(":")
-        stall, slash, window = lengths.partition("/")
-        if kind not in ("io", "some-io", "full-io") or not slash or (sign and not cgroup):
-            self.fail(f"pressure={text!r}: {_PRESSURE}", param, ctx)
-        duration = units.Duration(units.ABOVE_ZERO)
-        stall_us, window_us = (
-            round(duration.convert(one, param, ctx) * 1e6) for one in (stall, window)
-        )
-        least, most = _WINDOW_US
-        if not least <= window_us <= most:
-            self.fail(f"pressure={text!r}: the kernel's windows are 0.5 to 10 s", param, ctx)
-        if not 0 < stall_us <= window_us:
-            self.fail(f"pressure={text!r}: the stall is longer than the window", param, ctx)
-        return Pressure(stall_us, window_us, kind == "full-io", cgroup)
+def _pressure(text: str) -> Pressure:
+    """Return what `some-io:150ms/1s@/a.slice` says. Raises click.UsageError."""
+    times, sign, cgroup = text.partition("@")
+    kind, _, lengths = times.partition(":")
+    stall, slash, window = lengths.partition("/")
+    if kind not in ("io", "some-io", "full-io") or not slash or (sign and not cgroup):
+        raise click.BadParameter(f"pressure={text!r}: {_PRESSURE}")
+    stall_us, window_us = (
+        round(units.seconds(one, units.ABOVE_ZERO) * 1e6) for one in (stall, window)
+    )
+    least, most = _WINDOW_US
+    if not least <= window_us <= most:
+        raise click.BadParameter(f"pressure={text!r}: the kernel's windows are 0.5 to 10 s")
+    if not 0 < stall_us <= window_us:
+        raise click.BadParameter(f"pressure={text!r}: the stall is longer than the window")
+    return Pressure(stall_us, window_us, kind == "full-io", cgroup)
 
 
 def together(triggers: Sequence[Triggers]) -> Triggers:
@@ -132,29 +104,20 @@ def together(triggers: Sequence[Triggers]) -> Triggers:
     )
 
 
-class PauseType(click.ParamType):  # type: ignore[type-arg]  # generic in click 8.2 and later only
-    """The type of --pause, `NAME=8x1s`, as a Pausing."""
-
-    name = "pause"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Pausing:
-        """Return whom to pause, and how. Raises click.UsageError for anything else."""
-        if isinstance(value, Pausing):
-            return value
-        name, _, lengths = str(value).rpartition("=")
-        times, sign, length = lengths.partition("x")
-        number = units.whole(times, LEAST_TIMES, MOST_TIMES)
-        if not name or not sign:
-            self.fail(f"{value!r}: write NAME=8x1s: whom, how often, how long", param, ctx)
-        if number is None:
-            why = f"a suspect is stopped {LEAST_TIMES} to {MOST_TIMES} times"
-            self.fail(f"{value!r}: {why}: fewer show nothing", param, ctx)
-        seconds = units.Duration(units.ABOVE_ZERO).convert(length, param, ctx)
-        if not SHORTEST <= seconds <= LONGEST:
-            self.fail(f"{value!r}: a suspect stands 0.5 to 5 s at once", param, ctx)
-        return Pausing(name, number, seconds)
+def pausing(text: str) -> Pausing:
+    """Parse --pause, `NAME=8x1s`: whom to pause, how often, how long. Raises click.UsageError."""
+    name, _, lengths = text.rpartition("=")
+    times, sign, length = lengths.partition("x")
+    number = units.whole(times, LEAST_TIMES, MOST_TIMES)
+    if not name or not sign:
+        raise click.BadParameter(f"{text!r}: write NAME=8x1s: whom, how often, how long")
+    if number is None:
+        why = f"a suspect is stopped {LEAST_TIMES} to {MOST_TIMES} times"
+        raise click.BadParameter(f"{text!r}: {why}: fewer show nothing")
+    seconds = units.seconds(length, units.ABOVE_ZERO)
+    if not SHORTEST <= seconds <= LONGEST:
+        raise click.BadParameter(f"{text!r}: a suspect stands 0.5 to 5 s at once")
+    return Pausing(name, number, seconds)
 
 
 @dataclass(frozen=True)
@@ -169,7 +132,7 @@ class FlightOptions:
     )
     keep: tuple[int | float, ...] = option(
         "--keep",
-        type=Amount(),
+        type=amount,
         multiple=True,
         metavar="SIZE|TIME",
         help="Flight recorder: keep the newest events, e.g. 30s or 512M of them, in memory, and "
@@ -177,7 +140,7 @@ class FlightOptions:
     )
     triggers: tuple[Triggers, ...] = option(
         "--trigger",
-        type=TriggerType(),
+        type=trigger,
         multiple=True,
         metavar="WHAT",
         help="With --keep: write a file when an I/O takes long (slow=50ms), fails (failed), "
@@ -227,7 +190,7 @@ class Keeping:
     )
     rotate: tuple[int | float, ...] = option(
         "--rotate",
-        type=Amount(),
+        type=amount,
         multiple=True,
         metavar="SIZE|TIME",
         help="Begin a new file at this size or age, e.g. 1G or 10min; give both for whichever "
@@ -236,7 +199,7 @@ class Keeping:
     flight: FlightOptions = added(gathered(FlightOptions, "flight"))
     pausing: Pausing | None = option(
         "--pause",
-        type=PauseType(),
+        type=pausing,
         metavar="NAME=8x1s",
         help="The experiment for `biotrail blame`: stop NAME (a process's number or name, a "
         "cgroup's path, a unit, a container) eight times for about a second each, and let it "

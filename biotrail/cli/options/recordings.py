@@ -267,24 +267,31 @@ def align_recordings(
     """
     if len(found) < 2:
         return []
-    from biotrail.converters.clocks.alignment import Clocks, choose_reference
-    from biotrail.converters.clocks.by_requests import ByRequests
+    from biotrail.converters.clocks.alignment import Clocks
 
     try:
         clocks = [Clocks.from_trace(one.paths[0], one.again()) for one in found]
     except ConversionError:
         return []
+    return [
+        AlignedRecording(one.label, own, how or own.align_to(own), how is None)
+        for one, own, how in zip(found, clocks, alignments(clocks, line), strict=True)
+    ]
+
+
+def alignments(clocks: "Sequence[Clocks]", line: "Line | None" = None) -> "list[Alignment | None]":
+    """Return how each recording is aligned with the one whose clock is the timeline: None there.
+
+    line: as for `align_recordings`.
+    """
+    from biotrail.converters.clocks.alignment import choose_reference
+    from biotrail.converters.clocks.by_requests import ByRequests
+
     if line is not None:
-        guest, host = clocks
-        by_requests = ByRequests.on(host, line)
-        return [
-            AlignedRecording(found[0].label, guest, by_requests, reference=False),
-            AlignedRecording(found[1].label, host, host.align_to(host), reference=True),
-        ]
+        return [ByRequests.on(clocks[1], line), None]
     first = choose_reference(clocks)
     return [
-        AlignedRecording(one.label, own, own.align_to(clocks[first]), place == first)
-        for place, (one, own) in enumerate(zip(found, clocks, strict=True))
+        None if place == first else own.align_to(clocks[first]) for place, own in enumerate(clocks)
     ]
 
 

@@ -19,24 +19,18 @@ def words_of(given: Iterable[str]) -> tuple[str, ...]:
     return tuple(word for value in given for word in value.split(",") if word)
 
 
-class TaskIds(click.ParamType[tuple[int, ...]]):
-    """The type of --pid and --tid: a process's or thread's id, or several between commas."""
+def task_ids(value: str) -> tuple[int, ...]:
+    """Parse --pid and --tid: a process's or thread's id, or several between commas.
 
-    name = "ids"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int, ...]:
-        """Return the ids. Raises click.UsageError for anything else than 1 to 2^31 - 1."""
-        if isinstance(value, tuple):
-            return value
-        found = []
-        for word in words_of((value,)):
-            number = units.whole(word, 1, _MAX_TASK)
-            if number is None:
-                self.fail(f"{word!r} is no process or thread id", param, ctx)
-            found.append(number)
-        return tuple(found)
+    Raises click.UsageError for anything else than 1 to 2^31 - 1.
+    """
+    found = []
+    for word in words_of((value,)):
+        number = units.whole(word, 1, _MAX_TASK)
+        if number is None:
+            raise click.BadParameter(f"{word!r} is no process or thread id")
+        found.append(number)
+    return tuple(found)
 
 
 class PodName(values.Name):
@@ -108,7 +102,7 @@ def task_options(texts: TaskHelp, *short_pid: str) -> Decorator:
 
     short_pid: the short name of --pid, if it has one.
     """
-    ids = functools.partial(click.option, multiple=True, type=TaskIds())
+    ids = functools.partial(click.option, multiple=True, type=task_ids)
     names = functools.partial(click.option, multiple=True, type=values.Name())
     children = click.option("--children", is_flag=True, help=texts.children)
     options = with_options(

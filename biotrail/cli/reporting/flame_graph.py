@@ -58,7 +58,6 @@ def text(form: str, name: str, tree: Flame, by: Weight, notes: Sequence[str]) ->
 
 
 def _svg(tree: Flame, by: Weight, title: str, notes: Sequence[str]) -> str:
-    """Return an SVG with the title, the sums of all stacks, and at most MOST_NOTES of the notes."""
     about = f"{_about(tree)}; width: {_WIDE[by]}"
     more = len(notes) - MOST_NOTES
     shown = [

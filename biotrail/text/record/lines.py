@@ -200,7 +200,6 @@ def _times(bios: Bios) -> tuple[I64, I64]:
 
 
 def _ms(ns: int) -> str:
-    """Return ns as ms; `-` for NEVER."""
     return _NONE if ns == NEVER else f"{ns / 1e6:.3f}"
 
 
@@ -212,7 +211,6 @@ def _named(numbers: np.ndarray[Any, Any], name: Callable[[int], str]) -> list[st
 
 
 def _tasks(window: Lifecycles, bios: Bios) -> tuple[list[str | None], list[int | None]]:
-    """Return each bio's (thread names, process ids); None where not known."""
     rows = bios.task.tolist()
     comm, tgid = window.tasks.comm, window.tasks.tgid
     return (

@@ -243,7 +243,6 @@ def tail(group: GroupReport) -> list[str]:
 
 
 def _doubtful(group: GroupReport) -> str:
-    """Return how many latencies are in doubt, and mean and p99 with them in, as a cell."""
     every = group.with_doubtful
     if every is None:
         return NONE
@@ -404,5 +403,4 @@ def file_cell(group: GroupReport | CallReport, field: str = "file") -> str:
 
 
 def _end(path: str, most: int = PATH_WIDTH) -> str:
-    """Return a path's end, of at most so many characters."""
     return path if len(path) <= most else f"…{path[1 - most :]}"

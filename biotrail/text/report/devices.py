@@ -39,7 +39,6 @@ def stages(device: DeviceReport, width: int) -> RenderableType:
 
 
 def _stage_rows(one: OperationReport) -> list[list[str]]:
-    """Return rows of an operation's bio stages, and of D2C of its requests."""
     name = str(one.bios.name["operation"])
     rows = stage_rows(one.bios, [name])
     for stage in one.requests.stages:
@@ -169,7 +168,6 @@ def flushes(devices: Sequence[DeviceReport], width: int) -> RenderableType:
 
 
 def _without(doubtful: int, what: str) -> list[str]:
-    """Return the line on times that a table leaves out; empty: it leaves out none."""
     return [f"without {units.plural(doubtful, what)} in doubt"] if doubtful else []
 
 

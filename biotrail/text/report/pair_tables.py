@@ -38,7 +38,6 @@ def pair_parts(
 
 
 def _latencies(report: Report, width: int, limit: int) -> RenderableType:
-    """Return the table of pairs and their groups. limit: groups of each, 0: all."""
     seconds = max(report.span_ns, 1) / 1e9
     rows, left_out = [], 0
     for pair in report.pairs:
@@ -60,7 +59,6 @@ def _latencies(report: Report, width: int, limit: int) -> RenderableType:
 
 
 def _keys(pairs: list[PairReport], span_ns: int, width: int, limit: int) -> RenderableType:
-    """Return the table of keys with the most time. limit: keys of each pair, 0: all."""
     rows = []
     for pair in pairs:
         for key in first(pair.slowest_keys, limit)[0]:
@@ -89,7 +87,6 @@ def _keys(pairs: list[PairReport], span_ns: int, width: int, limit: int) -> Rend
 
 
 def _intervals(report: Report, width: int, limit: int) -> RenderableType:
-    """Return the table of pairs over time. limit: rows, 0: all."""
     rows = []
     for interval in report.intervals:
         at = units.since(interval.begin_ns - report.begin_ns)
@@ -113,7 +110,6 @@ def _intervals(report: Report, width: int, limit: int) -> RenderableType:
 
 
 def _unpaired(pair: PairReport) -> Iterator[str]:
-    """Yield sentences on events that became no pair, and on what the tables leave out."""
     for name, number in pair.unpaired.items():
         yield f"{pair.name}: {units.count(number)} {unpaired_text(name)}"
     if pair.groups_left_out:

@@ -97,7 +97,6 @@ def _table(
 
 
 def _cells(one: CallReport) -> list[str]:
-    """Return the cells of a row of the table of calls, without the parts."""
     time = one.time
     lasted = (time.sum, time.mean, time.p50, time.p99, time.max)
     return [
@@ -111,7 +110,6 @@ def _cells(one: CallReport) -> list[str]:
 
 
 def _share(one: CallReport, part: str) -> float:
-    """Return the share of a part in the time of the calls, 0 to 1; 0.0 if it has none."""
     return next((found.share for found in one.parts if found.stage == part), 0.0)
 
 

@@ -134,7 +134,6 @@ def _of_devices(report: Report, width: int, limit: int | None) -> Iterator[Rende
 
 
 def _head(report: Report) -> list[str]:
-    """Return lines on the recording and on what is left out of its figures."""
     span = units.duration(report.span_ns)
     total = report.total.bios
     span += " from the first event to the last" if report.time_of == "events" else ""
@@ -271,7 +270,6 @@ def _chosen(report: Report, width: int, limit: int) -> Iterator[RenderableType]:
 
 
 def _intervals(report: Report, width: int, limit: int, order: Order) -> RenderableType:
-    """Return the table of intervals, with a row for each group in each. limit: rows, 0: all."""
     fields = FIELDS[report.by] if report.by else ("device", "operation")
     rows = []
     for interval in report.intervals:

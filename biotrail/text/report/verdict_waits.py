@@ -9,7 +9,6 @@ from typing import Any
 
 from biotrail.converters.analysis.report.tree import (
     Caller,
-    CallerWait,
     DeviceReport,
     OperationReport,
     Report,
@@ -275,7 +274,6 @@ def _victim(report: Report, caller: Caller) -> Found | None:
 
 
 def _causes(caller: Caller) -> Counter[str]:
-    """Return how long the calls waited, by cause, ns."""
     parts = {part.stage: part.time.sum for part in caller.call.parts}
     found: Counter[str] = Counter()
     left = {"own I/O": parts.get("own_io", 0), "other I/O": parts.get("other_io", 0)}
@@ -295,12 +293,7 @@ def _causes(caller: Caller) -> Counter[str]:
     return +found
 
 
-def _of_cause(cause: str, caller: Caller) -> list[CallerWait]:
-    return [wait for wait in caller.waits if _OF_NAME.get(wait.reason) == cause]
-
-
 def _words(cause: str, caller: Caller) -> str:
-    """Return the words of a cause, with whose it is where that is known."""
     words = _CAUSES[cause].words
     whose = _whose(cause, caller)
     if whose.get("ran"):
@@ -315,7 +308,7 @@ def _words(cause: str, caller: Caller) -> str:
 
 def _whose(cause: str, caller: Caller) -> dict[str, Any]:
     """Return figures of whose limit or lock it was; empty: neither, or not known."""
-    of = _of_cause(cause, caller)
+    of = [wait for wait in caller.waits if _OF_NAME.get(wait.reason) == cause]
     if cause == "CPU":
         return _ran(caller)
     if cause == "limit":

@@ -8,7 +8,6 @@ from biotrail.converters.analysis.lives.functions import Functions
 from biotrail.converters.analysis.lives.merged import Calls, Figures, Merged, MergedNode
 from biotrail.converters.events.tables import NEVER
 from biotrail.converters.sites.lives import Tally
-from biotrail.converters.sites.pair_names import PairNames
 from biotrail.converters.sites.tables import Following, follows
 from biotrail.converters.sites.trees import (
     ENDING_NAMES,
@@ -19,7 +18,6 @@ from biotrail.converters.sites.trees import (
     Node,
     NodeKind,
 )
-from biotrail.recorder.schema.records import HIT_BORN, HIT_CUT, HIT_ENDED, Role
 from biotrail.text import units
 from biotrail.text.sites.tree import NODE_NAMES
 
@@ -100,48 +98,6 @@ def unseen_lines(unseen: Mapping[str, int]) -> list[str]:
     return [
         f"{units.plural(int(count), 'function')} not seen: {why}" for why, count in rows if count
     ]
-
-
-ROLE_NAMES = {Role.ENTRY: "entry", Role.RETURN: "return", Role.EVENT: "tracepoint"}
-
-
-def name_hits(columns: dict[str, list[Any]], following: Following) -> None:
-    """Add to the columns of HIT records names of sites and roles, and their flags.
-
-    `site_name`, `role_name`; `born`, `ended`, `cut`: whether the flag is set.
-    """
-    columns["site_name"] = [following.site(number).name for number in columns["site"]]
-    columns["role_name"] = [ROLE_NAMES.get(role, f"role {role}") for role in columns["role"]]
-    for name, bit in (("born", HIT_BORN), ("ended", HIT_ENDED), ("cut", HIT_CUT)):
-        columns[name] = [bool(flags & bit) for flags in columns["flags"]]
-
-
-def name_pairs(columns: dict[str, list[Any]], names: PairNames) -> None:
-    """Add to the columns of PAIR records `pair_name`, `key` and `by_text`."""
-    numbers = columns["pair"]
-    columns["pair_name"] = [names.name(number) for number in numbers]
-    keys = zip(numbers, columns["key0"], columns["key1"], strict=True)
-    columns["key"] = [names.key(*key) for key in keys]
-    by = zip(numbers, columns["by"], strict=True)
-    columns["by_text"] = [names.by(*value) for value in by]
-
-
-def hidden_of_pair(row: Mapping[str, Any]) -> set[str]:
-    """Return the fields of a pair that its line leaves out, as it has their texts.
-
-    row: with the columns of `name_pairs`.
-    """
-    return {"pair", "key0", "key1", "by"} | (set() if row["by_text"] else {"by_text"})
-
-
-def hidden_of_hit(row: Mapping[str, Any]) -> set[str]:
-    """Return the fields of a hit that its line leaves out, as it has their names or they say none.
-
-    row: with the columns of `name_hits`.
-    """
-    hidden = {"site", "role", "flags"}
-    hidden |= set() if row["role"] == Role.RETURN else {"value"}
-    return hidden | ({"stack"} if row["stack"] < 0 else set())
 
 
 Facts = dict[str, Any]
@@ -241,7 +197,6 @@ def merged_facts(merged: Merged) -> Facts:
 
 
 def _merged_nodes(roots: list[MergedNode]) -> list[Facts]:
-    """Return the nodes of one context as one list, depth first."""
     found = []
     rest = [(node, 0) for node in reversed(roots)]
     while rest:
@@ -284,7 +239,6 @@ def _function(row: Calls) -> Facts:
 
 
 def _figures(figures: Figures) -> Facts | None:
-    """Return a distribution of ns; None: it has no values."""
     of = figures.of
     if not of.count:
         return None

@@ -74,7 +74,6 @@ def lines_of_all(
 
 
 def _untimed(trace: Trace) -> Iterator[str]:
-    """Yield a line if calls were timed for a part of the recording only."""
     until = trace.context.calls_timed_until
     if until is not None:
         timed = units.duration(max(until - trace.start, 0))
@@ -90,7 +89,6 @@ def _untimed(trace: Trace) -> Iterator[str]:
 
 
 def _summary(each: Sequence[SlowestCalls], wanted: WantedCalls) -> Iterator[str]:
-    """Yield how many calls are shown and left out, and which parts most time went to."""
     found = [slow.call for one in each for slow in one.found]
     matching, shown = sum(one.counts.matching for one in each), len(found)
     kind = "failed call" if wanted.failed else "call"
@@ -117,14 +115,12 @@ def _summary(each: Sequence[SlowestCalls], wanted: WantedCalls) -> Iterator[str]
 
 
 def _among(each: Sequence[SlowestCalls]) -> str:
-    """Return how many calls were timed, and how many single waits of others there are."""
     waits = sum(one.counts.waits for one in each)
     timed = units.plural(sum(one.counts.calls for one in each) - waits, "timed call")
     return f"{timed} and {units.plural(waits, 'wait')} outside of such calls" if waits else timed
 
 
 def _brief(place: int, call: CallFacts, above: str) -> str:
-    """Return a call's line. place: in the list; above: the recording's label."""
     part = f"{PARTS[call.longest]} {percent(call.share(call.longest))}"
     given = _given(call)
     line = f"#{place:<4} {units.duration(call.duration_ns):>9}  {part:<18} {above}{_who(call)}"
@@ -152,7 +148,6 @@ def _who(call: CallFacts) -> str:
 
 
 def _given(call: CallFacts) -> str:
-    """Return the arguments of a call that are known; empty: none."""
     words = [] if call.fd is None else [f"fd {call.fd}"]
     words += [] if call.offset is None else [f"offset {call.offset}"]
     words += [] if call.length is None else [f"length {call.length}"]
@@ -160,7 +155,6 @@ def _given(call: CallFacts) -> str:
 
 
 def _result(call: CallFacts) -> str:
-    """Return what a call returned: an error's name, bytes, or the number."""
     if call.result is None:
         return "its call was not timed"
     if call.error is not None:
@@ -170,7 +164,6 @@ def _result(call: CallFacts) -> str:
 
 
 def _when(trace: Trace, call: CallFacts) -> str:
-    """Return when a call began: wall clock, and time since the first event."""
     moment = trace.context.wall_clock(call.entry_ns)
     seconds = (call.entry_ns - trace.account.first_ns) / 1e9
     since = f"{abs(seconds):.6f} s {'after' if seconds >= 0 else 'before'} the first event"
@@ -223,7 +216,6 @@ def _slowest(ios: Sequence[IO], count: int) -> str:
 
 
 def _part_lines(call: CallFacts) -> Iterator[str]:
-    """Yield a line per part of a call's time; that of the longest also says what it means."""
     for part, ns in call.parts.items():
         if not ns:
             continue
@@ -237,7 +229,6 @@ def _part_lines(call: CallFacts) -> Iterator[str]:
 
 
 def _wait_lines(slow: SlowCall, verbose: bool) -> Iterator[str]:
-    """Yield a line per wait in order of time; without `verbose`, of more the longest."""
     shown, total = slow.waits, len(slow.waits) + slow.waits_left_out
     if not verbose and len(shown) > SHOWN_WAITS:
         least = sorted((w.blocked_ns + w.runnable_ns for w in shown), reverse=True)[SHOWN_WAITS - 1]
@@ -267,7 +258,6 @@ def _cause(wait: WaitFacts) -> str:
 
 
 def _woken(wait: WaitFacts) -> str:
-    """Return who woke the call's thread, and from where."""
     thread = f"{wait.waker_comm or '?'} ({wait.waker_tid})" if wait.waker_tid else "the idle task"
     if wait.context == "unknown":
         return "its wake-up was not seen"

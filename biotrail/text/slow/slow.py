@@ -48,7 +48,6 @@ def device_lines(context: Context, slow: SlowIO) -> Iterator[str]:
 
 
 def _flushes(around: Surroundings) -> str:
-    """Return how many cache flushes the device did while the I/O waited, and the longest."""
     number = len(around.flushes) + around.flushes_left_out
     ended = [f for f in around.flushes if f.complete_ns is not None]
     text = f"{units.count(number)} meanwhile"
@@ -71,7 +70,6 @@ def _order_lines(around: Surroundings) -> Iterator[str]:
 
 
 def _device(context: Context, io: IO) -> str:
-    """Return the device and its scheduler, nr_requests and write cache."""
     entry = context.devices.get(io.dev, {})
     queue = entry.get("queue", {})
     facts = [
@@ -95,7 +93,6 @@ def _moment(moment: Moment, most: int) -> str:
 
 
 def _group(group: Group, what: str = "") -> str:
-    """Return how many I/Os: of which operations and sizes, and by which tasks."""
     space = f" {what}" if what else ""
     if not group.ios:
         return f"none{space}"
@@ -108,7 +105,6 @@ def _group(group: Group, what: str = "") -> str:
 
 
 def _most(tasks: dict[str, int]) -> list[tuple[str, int]]:
-    """Return the three tasks with most I/Os, and `others` for the rest."""
     ranked = sorted(tasks.items(), key=lambda item: -item[1])
     rest = sum(number for _, number in ranked[3:])
     return ranked[:3] + ([("others", rest)] if rest else [])
@@ -165,7 +161,6 @@ def event_lines(slow: SlowIO, verbose: bool) -> Iterator[str]:
 
 
 def _event(step: Step, io: IO, names: dict[int, str]) -> str:
-    """Return an event's line. names: of requests, by number."""
     place = ""
     if step.bytes or step.letter in "CEc":
         place = f"{step.bytes} bytes"
@@ -212,14 +207,12 @@ def request_lines(slow: SlowIO, verbose: bool) -> Iterator[str]:
 
 
 def _in_device(request: RequestFacts) -> int:
-    """Return ns from D to C; 0 where one of them is not known."""
     if request.issue_ns is None or request.complete_ns is None:
         return 0
     return request.complete_ns - request.issue_ns
 
 
 def _request(request: RequestFacts, names: dict[int, str]) -> str:
-    """Return a request's operation, size, times and peculiarities."""
     place = "" if request.sector is None else f" at sector {request.sector}"
     words = [f"{request.operation} of {units.size(request.bytes)}{place}"]
     if took := _in_device(request):
@@ -554,7 +547,6 @@ def _one(trace: Trace, place: int, slow: SlowIO, verbose: bool, above: str) -> I
 
 
 def _when(trace: Trace, slow: SlowIO) -> str:
-    """Return when an I/O was queued: wall clock, and time since the first event."""
     first = trace.account.first_ns
     moment = trace.context.wall_clock(slow.begin_ns)
     since = f"{(slow.begin_ns - first) / 1e9:.6f} s after the first event"

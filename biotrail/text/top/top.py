@@ -17,7 +17,7 @@ from biotrail.text.blame import FILTERED, KINDS, share
 from biotrail.text.columns import Column, block, table, with_more, without_repeats
 from biotrail.text.report.cells import doubtful_lines, in_order, name_cells, ranges_text, weight
 from biotrail.text.report.path import PARTS
-from biotrail.text.report.verdict import lines, of_snapshot
+from biotrail.text.report.verdict import lines, verdict
 from biotrail.text.rows import Order, first
 
 PLAIN_ROWS = 10
@@ -96,7 +96,6 @@ def blame(snapshot: Snapshot) -> Table:
 
 
 def _parts(one: Waited) -> dict[str, int]:
-    """Return the parts of a victim's time by what they are called, ns."""
     return {
         f"behind {part.culprit}" if part.kind == Kind.OTHER else KINDS[part.kind]: part.wait_ns
         for part in one.parts
@@ -191,12 +190,10 @@ def fitting(rows: Sequence[int], limit: int, room: int) -> list[int]:
 
 
 def _lines(shown: int, rows: int) -> int:
-    """Return the lines of a table that shows `shown` of its `rows`."""
     return _HEAD + shown + (shown < rows)
 
 
 def _tables(snapshot: Snapshot) -> Iterator[Table]:
-    """Yield the snapshot's tables, the most important first."""
     yield _devices(snapshot)
     yield blame(snapshot)
     yield _operations(snapshot)
@@ -231,7 +228,6 @@ def shortened(snapshot: Snapshot, limit: int) -> Snapshot:
 
 
 def _first_of(stretch: Stretch, limit: int) -> Stretch:
-    """Return the stretch with at most `limit` operations, processes and calls; 0: all."""
     operations, _ = first(stretch.operations, limit)
     processes, _ = first(stretch.processes, limit)
     calls, _ = first(stretch.calls, limit)
@@ -242,7 +238,6 @@ def _first_of(stretch: Stretch, limit: int) -> Stretch:
 
 
 def _head(snapshot: Snapshot, cost: Cost) -> list[str]:
-    """Return the lines above the tables: rates, costs, losses, delays."""
     now = snapshot.now
     total = now.total.bios
     found = [
@@ -257,7 +252,7 @@ def _head(snapshot: Snapshot, cost: Cost) -> list[str]:
             f"CANNOT KEEP UP: {units.duration(snapshot.skipped_ns)} of the recording skipped "
             "here: choose fewer devices (-d) or operations (--op)"
         )
-    found += lines(of_snapshot(snapshot.report)[:1])
+    found += lines(verdict(snapshot.report)[:1])
     found += doubtful_lines([(snapshot.minute.total.bios, "of the last minute")])
     found += blame_lines(snapshot)
     if snapshot.calls_until_ns is not None:
@@ -269,7 +264,6 @@ def _head(snapshot: Snapshot, cost: Cost) -> list[str]:
 
 
 def _devices(snapshot: Snapshot) -> Table:
-    """Return the table of devices: in flight and active."""
     busy = sorted(snapshot.devices, key=lambda d: (-d.queue.active_ns, d.device))
     rows = []
     for one in busy:
@@ -308,7 +302,6 @@ def _work(group: GroupReport | None) -> list[str]:
 
 
 def _named(stretch: Stretch) -> dict[tuple[object, ...], OperationReport]:
-    """Return the stretch's operations by name."""
     return {tuple(o.bios.name.values()): o for o in stretch.operations}
 
 
@@ -418,7 +411,6 @@ def calls(snapshot: Snapshot) -> Table:
 
 
 def _longest(one: CallReport) -> str:
-    """Return the part with most of the calls' time and its share; `-` without any."""
     longest = max(one.parts, key=lambda part: part.share, default=None)
     return "-" if longest is None else f"{PARTS[longest.stage]} {100 * longest.share:.0f} %"
 

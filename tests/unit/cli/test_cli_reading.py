@@ -324,30 +324,38 @@ OWN = {"cpu_seconds": 0.1, "max_rss_bytes": 1 << 20}
 COST = {"calls": 4000, "timed": 3000, "seconds": {"time": 0.011, "wait": 0.002}}
 
 
-def test_calls_that_were_timed_throughout(cli: Cli, tmp_path: Path) -> None:
-    # GIVEN a whole recording with timed calls  WHEN it is looked at
-    text = said(cli, path_log(tmp_path, end={"seconds": 1.1, "path": COST, "recorder": OWN}))
-    # THEN it says for how long, how many, and at what cost
-    assert "calls timed from " in text
-    assert "), 4,000 calls: about 11 ms of CPU (1.0 %)" in text
-    assert "path cost CPU time of the programs beside these: time 11 ms, wait 2 ms" in text
+ENDED = {"percent": 7.5, "budget": 5.0}
 
 
-def test_calls_that_cost_too_much(cli: Cli, tmp_path: Path) -> None:
-    # GIVEN a log whose recorder ceased to time calls
-    note = {"until": START + 700_100, "percent": 7.5, "budget": 5.0}
-    # WHEN it is looked at  THEN it says when, and why
-    text = said(cli, path_log(tmp_path, notes={"call_timing": note}))
-    assert "(700 µs), then no longer: it took about 7.5 % of a CPU, more than" in text
-    assert "more than --call-budget 5" in text
-
-
-def test_a_later_file_knows_that_timing_had_ended(cli: Cli, tmp_path: Path) -> None:
-    # GIVEN a file of several, which began after the end of timing
-    note = {"until": START - 1, "percent": 7.5, "budget": 5.0}
-    # WHEN it is looked at  THEN it says so
-    text = said(cli, path_log(tmp_path, notes={"call_timing": note}))
-    assert "calls not timed in this file: timing ended at " in text
+@pytest.mark.parametrize(
+    ("facts", "told"),
+    [
+        (
+            {"end": {"seconds": 1.1, "path": COST, "recorder": OWN}},
+            [
+                "calls timed from ",
+                "), 4,000 calls: about 11 ms of CPU (1.0 %)",
+                "path cost CPU time of the programs beside these: time 11 ms, wait 2 ms",
+            ],
+        ),
+        (
+            {"notes": {"call_timing": {"until": START + 700_100, **ENDED}}},
+            ["(700 µs), then no longer: it took about 7.5 % of a CPU, more than --call-budget 5"],
+        ),
+        (
+            {"notes": {"call_timing": {"until": START - 1, **ENDED}}},
+            ["calls not timed in this file: timing ended at "],
+        ),
+    ],
+    ids=["throughout", "for a part", "in an earlier file"],
+)
+def test_for_how_long_calls_were_timed(
+    cli: Cli, tmp_path: Path, facts: dict[str, Any], told: list[str]
+) -> None:
+    # GIVEN a recording with timed calls, throughout, for a part, or in an earlier file
+    # WHEN it is looked at  THEN it says for how long, and how many at what cost, or why no longer
+    text = said(cli, path_log(tmp_path, **facts))
+    assert [one for one in told if one not in text] == []
 
 
 def test_a_log_without_timed_calls_says_nothing_of_them(cli: Cli, tmp_path: Path) -> None:
@@ -579,39 +587,31 @@ def loss(count: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("header", "why"),
+    ("header", "losses", "why"),
     [
-        ({"backend": "core", "counts_skips": True}, OF_ITS_OWN),
-        ({"backend": "core", "counts_skips": False}, EITHER),
-        ({"backend": "bcc"}, EITHER),
+        ({"backend": "core", "counts_skips": True}, 0, OF_ITS_OWN),
+        ({"backend": "core", "counts_skips": False}, 0, EITHER),
+        ({"backend": "bcc"}, 0, EITHER),
+        ({"backend": "core", "counts_skips": True}, 2, "(2 of the events lost were completions)"),
+        ({"backend": "blktrace"}, 0, ""),
     ],
 )
-def test_a_completion_that_no_program_was_run_for(
-    tmp_path: Path, header: dict[str, Any], why: str
+def test_what_is_said_of_missing_completions(
+    tmp_path: Path, header: dict[str, Any], losses: int, why: str
 ) -> None:
-    # GIVEN a log of whole rings, two completions missing WHEN its losses are told
-    (line,) = said_of_missing(tmp_path, header)
+    # GIVEN a log, two completions missing, that programs did or did not record, and lost or not
+    lost = (loss(losses),) if losses else ()
+    # WHEN its losses are told
+    *before, line = said_of_missing(tmp_path, header, lost)
     # THEN the line says how many, why, what becomes of them, what bounds their end, what stands
-    assert line.startswith(f"the completion of 2 requests was not recorded {why}: closed as lost")
+    reason = f" {why}" if why else ""
+    assert line.startswith(f"the completion of 2 requests was not recorded{reason}: closed as lost")
     assert "ended at the latest when the request or its tag was used again" in line
     assert "all other times stand" in line
+    assert before == ["2 events lost while recording: C (complete) 2"] * bool(losses)
     # AND where that is explained: a heading of that page
     assert line.endswith("(docs/recording.md, Missing completions)")
     assert "\n## Missing completions\n" in (ROOT / "docs" / "recording.md").read_text()
-
-
-def test_completions_that_the_recorder_lost_are_no_riddle(tmp_path: Path) -> None:
-    # GIVEN the same, where the recorder counted lost completions WHEN told
-    lost, line = said_of_missing(tmp_path, {"backend": "core", "counts_skips": True}, (loss(2),))
-    # THEN those are why
-    assert lost == "2 events lost while recording: C (complete) 2"
-    assert "was not recorded (2 of the events lost were completions): closed" in line
-
-
-def test_imported_traces_had_no_programs(tmp_path: Path) -> None:
-    # GIVEN what blktrace recorded WHEN told THEN nothing is said of programs
-    (line,) = said_of_missing(tmp_path, {"backend": "blktrace"})
-    assert "was not recorded: closed as lost" in line
 
 
 # A CPU that a recording does not tell is shown as not known, in every output.
@@ -628,36 +628,24 @@ def recording(tmp_path: Path) -> Path:
     return path
 
 
-def test_tables_have_null(recording: Path) -> None:
+def test_a_cpu_that_is_not_known_is_shown_so_everywhere(
+    recording: Path, cli: Cli, tmp_path: Path
+) -> None:
     # GIVEN a recording without CPUs / WHEN it is read as tables / THEN its CPUs are null
     found = biotrail.open(recording)
     assert set(found.events["cpu"].to_pylist()) == {None}
     assert set(found.bios["cpu"].to_pylist()) == {None}
-
-
-def test_dump_and_slow_have_a_question_mark(recording: Path, cli: Cli) -> None:
-    # GIVEN a recording without CPUs / WHEN its events are printed / THEN the CPU is a "?"
+    # AND in text a "?", in JSON null
     assert all(line.split()[1] == "?" for line in cli("dump", recording).out.splitlines())
     assert len(re.findall(r"µs +\? +[QDC] ", cli("slow", recording).out)) == 3
-
-
-def test_json_has_null(recording: Path, cli: Cli) -> None:
-    # GIVEN a recording without CPUs / WHEN its events are JSON / THEN the CPU is null
-    for line in cli("dump", "--json", recording).out.splitlines():
-        assert json.loads(line)["cpu"] is None
+    events = cli("dump", "--format", "json", recording).out.splitlines()
+    assert events and {json.loads(line)["cpu"] for line in events} == {None}
     assert "65535" not in cli("slow", "--json", recording).out
-
-
-def test_the_log_says_that_they_are_not_known(recording: Path, cli: Cli) -> None:
-    # GIVEN a recording without CPUs / WHEN it is looked at / THEN that is said
+    # AND that is said
     assert "CPUs are not printed" in cli("info", recording).out
-
-
-def test_records_of_blktrace_have_the_first(recording: Path, cli: Cli, tmp_path: Path) -> None:
-    # GIVEN a recording without CPUs / WHEN it becomes blktrace's data, which has a CPU in any case
+    # AND blktrace's data, which has a CPU in any case, has the first
     out = tmp_path / "out.blktrace"
     assert cli("convert", recording, "-o", out).status == 0
-    # THEN it is the first
     assert [path.name.rpartition(".")[2] for path in out.rglob("*.blktrace.*")] == ["0"]
 
 

@@ -398,9 +398,9 @@ def test_a_host_without_the_chosen_time_is_left_out(tmp_path: Path) -> None:
             range(begin + 1000, begin + SECOND, 7_000_000),
             span=(begin, begin + SECOND),
         )
-    from biotrail.cli.options.cuts import Cut, Times, parse
+    from biotrail.cli.options.cuts import Cut, Times, parse_moment
 
-    times = Times(parse("2026-09-21T14:13:20Z"), parse("2026-09-21T14:13:21Z"))
+    times = Times(parse_moment("2026-09-21T14:13:20Z"), parse_moment("2026-09-21T14:13:21Z"))
     part = here(find([str(tmp_path / "set")]), ReadOptions("host", Cut(times)))
     # THEN the other is left out, with the reason
     assert [one.host for one in part.recordings] == ["db1"]

@@ -7,21 +7,21 @@ import io
 import json
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import click
 import pytest
 import zstandard
 
-from biotrail.cli.dump import Kinds
-from biotrail.cli.metrics import AddressType
-from biotrail.cli.options.compressing import beside, compressed
-from biotrail.cli.options.cuts import MomentType
-from biotrail.cli.options.opening import LabelsFile
-from biotrail.cli.options.record_arguments import FollowValue, given
-from biotrail.cli.options.record_keeping import TriggerType
+from biotrail.cli.dump import kinds
+from biotrail.cli.measuring.server import parse_address
+from biotrail.cli.options.compressing import compressed, in_thread
+from biotrail.cli.options.cuts import parse_moment
+from biotrail.cli.options.record_arguments import follow_options, given
+from biotrail.cli.options.record_keeping import trigger
 from biotrail.cli.pairs import PairArguments, lines
 from biotrail.cli.record import NOT_PASSED_ON
 from biotrail.cli.record import command as record
@@ -48,15 +48,13 @@ NO_NUMBERS = ("nan", "inf", "-inf", "1e999", "-1", "1" + "0" * 20, "1" + "0" * 2
 NO_TEXT = "a\udcff"
 """Bytes that are no UTF-8, as Python has them."""
 NAMES = (Name, click.Path)
-WORDS = (*NAMES, LabelsFile, Kinds)
-"""Also the files of labels, and letters of kinds, which may spell `nan`."""
 
 
-def parameters(*kinds: type) -> Iterator[object]:
+def parameters(*types: type) -> Iterator[object]:
     """(command, parameter) for each of these types, of all commands."""
     for path, command in ALL:
         for one in command.params:
-            if isinstance(one.type, kinds):
+            if isinstance(one.type, types):
                 yield pytest.param(command, one, id=" ".join((*path, one.opts[0])))
 
 
@@ -71,8 +69,15 @@ def of_numbers() -> Iterator[object]:
     """Parameters that are neither text nor names nor one of several words."""
     for found in parameters(click.ParamType):
         _, parameter = found.values  # type: ignore[attr-defined]
-        if not isinstance(parameter.type, (Text, click.Choice, click.types.BoolParamType, *WORDS)):
+        words = (Text, click.Choice, click.types.BoolParamType, *NAMES)
+        # Letters of kinds may spell `nan`.
+        if not isinstance(parameter.type, words) and parser(parameter) is not kinds:
             yield found
+
+
+def parser(parameter: click.Parameter) -> object:
+    """The function that is the parameter's type; None: the type is a class."""
+    return getattr(parameter.type, "func", None)
 
 
 def test_each_parameter_has_a_type_with_a_range() -> None:
@@ -91,7 +96,7 @@ def test_no_option_takes_what_is_no_number(
 ) -> None:
     # GIVEN an option with a range WHEN it gets what no field holds THEN that is a usage error
     for value in NO_NUMBERS:
-        if value == "-1" and isinstance(parameter.type, MomentType):
+        if value == "-1" and parser(parameter) is parse_moment:
             continue  # the last second
         with pytest.raises(click.UsageError):
             parsed(command, parameter, value)
@@ -111,38 +116,52 @@ def test_names_are_any_bytes(command: click.Command, parameter: click.Parameter)
 
 
 @pytest.mark.parametrize(
-    ("kind", "value"),
+    ("parse", "value"),
     [
-        (FollowValue(), "request,every=4294967296"),
-        (FollowValue(), "request,every=18446744073709551616"),
-        (FollowValue(), "request,every=nan"),
-        (FollowValue(), "request,lives=9223372036854775808"),
-        (FollowValue(), "request,slower=100000000000000000000s"),
-        (FollowValue(), f"request,max-functions={'9' * 4301}"),
-        (TriggerType(), "slow=1e9s"),
-        (TriggerType(), "slow=0"),
-        (TriggerType(), "depth=2147483648"),
-        (TriggerType(), f"depth={'9' * 4301}"),
-        (AddressType(), f"127.0.0.1:{'9' * 4301}"),
-        (Percent(), "nan"),
-        (Percent(50, 99.9), "nan%"),
-        (units.Size(), "9999999999G"),
-        (units.Duration(), "1000000001s"),
-        (units.Duration(units.ABOVE_ZERO), "0"),
-        (units.Count(), "9223372036854775808"),
+        (follow_options, "request,every=4294967296"),
+        (follow_options, "request,every=18446744073709551616"),
+        (follow_options, "request,every=nan"),
+        (follow_options, "request,lives=9223372036854775808"),
+        (follow_options, "request,slower=100000000000000000000s"),
+        (follow_options, f"request,max-functions={'9' * 4301}"),
+        (trigger, "slow=1e9s"),
+        (trigger, "slow=0"),
+        (trigger, "depth=2147483648"),
+        (trigger, f"depth={'9' * 4301}"),
+        (parse_address, f"127.0.0.1:{'9' * 4301}"),
+        (partial(Percent().convert, param=None, ctx=None), "nan"),
+        (partial(Percent(50, 99.9).convert, param=None, ctx=None), "nan%"),
+        (partial(units.Size().convert, param=None, ctx=None), "9999999999G"),
+        (partial(units.Duration().convert, param=None, ctx=None), "1000000001s"),
+        (partial(units.Duration(units.ABOVE_ZERO).convert, param=None, ctx=None), "0"),
+        (partial(units.Count().convert, param=None, ctx=None), "9223372036854775808"),
     ],
 )
-def test_numbers_within_values_have_ranges_too(kind: click.ParamType[object], value: str) -> None:
+def test_numbers_within_values_have_ranges_too(parse: Callable[[str], object], value: str) -> None:
     # GIVEN a value with a number in it that its field does not hold THEN it is a usage error
     with pytest.raises(click.UsageError):
-        kind.convert(value, None, None)
+        parse(value)
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"), [("100us", 1e-4), ("0.1ms", 1e-4), ("1000000000", 1e9), (".5s", 0.5)]
+    ("text", "seconds"),
+    [
+        *(("10", 10), ("10s", 10), ("250ms", 0.25), ("5min", 300), ("2h", 7200), (".5 s", 0.5)),
+        *(("100us", 1e-4), ("0.1ms", 1e-4), ("1000000000", 1e9), (".5s", 0.5)),
+    ],
 )
 def test_durations_are_exact(text: str, seconds: float) -> None:
-    assert units.Duration().convert(text, None, None) == seconds
+    # GIVEN a duration as people write it WHEN it is read THEN it is in seconds
+    assert units.seconds(text) == seconds
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("65536", 65536), ("512K", 512 << 10), ("8M", 8 << 20), ("8MiB", 8 << 20), ("1.5g", 3 << 29)],
+)
+def test_sizes(text: str, size: int) -> None:
+    # GIVEN a size as people write it WHEN it is read THEN it is in bytes
+    assert units.Size().convert(text, None, None) == size
 
 
 @pytest.mark.parametrize("ns", [0, 1, 999, 1000, 10_000, 123_456_789, 10**9, 10**18])
@@ -417,19 +436,19 @@ def written(data: bytes, *sizes: int) -> list[bytes]:
 def test_all_bytes_arrive_in_their_order() -> None:
     # GIVEN small, large and empty writes WHEN a thread passes them on
     out = io.BytesIO()
-    with beside(out) as stream:
+    with in_thread(out) as stream:
         for part in written(DATA, 100, 3_000_000, 65_537):
             assert stream.write(part) == len(part)
         assert stream.write(b"") == 0
     # THEN all is there, the stream is open, and the thread is gone
     assert out.getvalue() == DATA
-    assert "beside" not in [thread.name for thread in threading.enumerate()]
+    assert "compress" not in [thread.name for thread in threading.enumerate()]
 
 
 def test_what_is_written_may_change_afterwards() -> None:
     # GIVEN a buffer that is used again WHEN it is written each time
     out, buffer = io.BytesIO(), bytearray(1000)
-    with beside(out) as stream:
+    with in_thread(out) as stream:
         for value in range(3):
             buffer[:] = bytes([value]) * 1000
             stream.write(memoryview(buffer))
@@ -479,27 +498,27 @@ class _Full(io.RawIOBase):
 @pytest.mark.parametrize("room", [0, 5_000_000])
 def test_an_error_of_the_thread_is_raised_where_the_bytes_come_from(room: int) -> None:
     # GIVEN a disk that is full at once, or later WHEN more is written
-    with pytest.raises(OSError, match="No space left"), beside(_Full(room)) as stream:  # type: ignore[arg-type]
+    with pytest.raises(OSError, match="No space left"), in_thread(_Full(room)) as stream:  # type: ignore[arg-type]
         for part in written(DATA, 100_000):
             stream.write(part)
     # THEN the error came, and the thread is gone
-    assert "beside" not in [thread.name for thread in threading.enumerate()]
+    assert "compress" not in [thread.name for thread in threading.enumerate()]
 
 
 def test_an_error_at_the_very_end_is_raised_too() -> None:
     # GIVEN a few bytes, which are passed on when the block ends, and no room for them
-    with pytest.raises(OSError, match="No space left"), beside(_Full(1)) as stream:  # type: ignore[arg-type]
+    with pytest.raises(OSError, match="No space left"), in_thread(_Full(1)) as stream:  # type: ignore[arg-type]
         # WHEN they are written THEN the end of the block raises
         stream.write(b"abc")
 
 
 def test_an_error_of_the_writer_ends_the_thread_and_stays_the_error() -> None:
     # GIVEN a stream without room WHEN the one who writes fails
-    with pytest.raises(KeyError), beside(_Full(0)) as stream:  # type: ignore[arg-type]
+    with pytest.raises(KeyError), in_thread(_Full(0)) as stream:  # type: ignore[arg-type]
         stream.write(DATA)
         raise KeyError("its own")
     # THEN that is the error, and the thread is gone
-    assert "beside" not in [thread.name for thread in threading.enumerate()]
+    assert "compress" not in [thread.name for thread in threading.enumerate()]
 
 
 @pytest.mark.parametrize("ending", [".gz", ".zst"])

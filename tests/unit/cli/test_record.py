@@ -8,7 +8,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import click
 import pytest
@@ -16,7 +15,7 @@ import pytest
 from biotrail.cli import record as module
 from biotrail.cli.children.recorder_process import Recorder as RecorderProcess
 from biotrail.cli.children.recorder_process import passing_dumps
-from biotrail.cli.options.record_arguments import FollowValue
+from biotrail.cli.options.record_arguments import follow_options
 from biotrail.recorder.probes.sites.follow_options import FollowOptions
 from biotrail.recorder.schema.errors import OutputError, ProbeError
 from biotrail.recorder.schema.records import PATH_PARTS, Kind
@@ -134,21 +133,15 @@ def test_the_live_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.M
 # The option `record --follow`: its settings, and what it refuses.
 
 
-def wish(text: str) -> Any:
-    return FollowValue().convert(text, None, None)
-
-
 def test_a_type_alone_follows_all() -> None:
     # GIVEN a type  THEN all are followed, as many as devices have in flight, in the best way
-    assert wish("request") == FollowOptions("request", 1, 1000, 0, 0, "auto", 2000)
+    assert follow_options("request") == FollowOptions("request", 1, 1000, 0, 0, "auto", 2000)
 
 
 def test_settings_choose() -> None:
     # GIVEN all settings  THEN each is taken
-    given = wish("bio,every=10,max=50,lives=7,slower=5ms,way=typed,max-functions=30")
+    given = follow_options("bio,every=10,max=50,lives=7,slower=5ms,way=typed,max-functions=30")
     assert given == FollowOptions("bio", 10, 50, 7, 5_000_000, "typed", 30)
-    # AND a value that was converted already stays
-    assert wish(given) is given
 
 
 @pytest.mark.parametrize(
@@ -167,7 +160,7 @@ def test_settings_choose() -> None:
 def test_what_is_wrong_is_said(text: str, message: str) -> None:
     # GIVEN a wrong value  THEN one message says what there is
     with pytest.raises(click.UsageError) as error:
-        wish(text)
+        follow_options(text)
     assert message in error.value.format_message()
 
 

@@ -16,6 +16,7 @@ from biotrail.cli.top import command as top_command
 from biotrail.converters.analysis.distributions.samples import COUNTERS
 from biotrail.converters.analysis.figures import as_json
 from biotrail.converters.analysis.live.live import MOST_SLOW, LiveTrace
+from biotrail.converters.analysis.live.tree import Snapshot
 from biotrail.converters.analysis.report.report import make_report
 from biotrail.converters.inputs import backlog
 from biotrail.converters.inputs.backlog import LiveSource
@@ -181,6 +182,14 @@ def test_the_tee_keeps_the_log_as_it_is() -> None:
     assert kept.getvalue() == SAMPLE.read_bytes()
 
 
+def drawn(snapshot: Snapshot, height: int | None) -> str:
+    """The text of a snapshot; height: lines of the screen."""
+    console = Console(file=io.StringIO(), width=160, emoji=False, markup=False, highlight=False)
+    for part in parts(snapshot, COST, 160, height):
+        console.print(part)
+    return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
+
+
 @pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize("height", [None, 24, 60])
 def test_the_text_has_the_figures(height: int | None) -> None:
@@ -188,10 +197,7 @@ def test_the_text_has_the_figures(height: int | None) -> None:
     snapshot = follow(SAMPLE)[-1]
     snapshot.skipped_ns, snapshot.last = 3_000_000_000, False
     # WHEN it is shown
-    console = Console(file=io.StringIO(), width=160, emoji=False, markup=False, highlight=False)
-    for part in parts(snapshot, COST, 160, height):
-        console.print(part)
-    said = console.file.getvalue()  # type: ignore[attr-defined]
+    said = drawn(snapshot, height)
     # THEN devices, stages, processes and slow I/Os are there, and what is wrong
     assert "loop1" in said and "D2C" in said and "demo-" in said
     assert "CANNOT KEEP UP: 3 s" in said and "5 s behind" in said
@@ -232,10 +238,7 @@ def test_the_text_has_the_slowest_calls(height: int | None) -> None:
     snapshot = follow(PATH_LOG)[-1]
     snapshot.calls_until_ns = snapshot.now.end_ns - 2_000_000_000
     # WHEN it is shown
-    console = Console(file=io.StringIO(), width=160, emoji=False, markup=False, highlight=False)
-    for part in parts(snapshot, COST, 160, height):
-        console.print(part)
-    said = console.file.getvalue()  # type: ignore[attr-defined]
+    said = drawn(snapshot, height)
     # THEN the slowest calls stand beside the devices, and it is said that timing ended
     assert "slowest calls" in said and "to run 12.2 ms" in said
     assert "calls have not been timed for 2 s" in said

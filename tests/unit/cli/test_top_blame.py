@@ -12,7 +12,7 @@ from biotrail.converters.analysis.blame.online import LEFT_OUT
 from biotrail.converters.analysis.blame.tree import Waited
 from biotrail.converters.analysis.figures import as_json
 from biotrail.converters.analysis.live.tree import Snapshot, Stretch
-from biotrail.text.report.verdict import of_snapshot
+from biotrail.text.report.verdict import verdict
 from biotrail.text.top.top import parts, shortened
 from tests.support import blame_logs
 from tests.support.blame_logs import MS, Io, S
@@ -120,10 +120,10 @@ def test_the_first_sentence_is_that_of_a_report(tmp_path: Path) -> None:
     # WHEN the log is followed, with blame and without
     last, plain = (follow(path, INTERVAL, by)[-1] for by in ("process", None))
     # THEN the culprit is in the first sentence where it was asked for
-    said = [one.rule for one in of_snapshot(last.report)]
+    said = [one.rule for one in verdict(last.report)]
     assert said[0] == "blame" and "main-part" in said
     assert "* 44 % of the time of app's I/O is waiting behind backup's I/O." in shown(last)
     # AND else the first one is on the stages, with the option that tells more
-    [first, *_] = of_snapshot(plain.report)
+    [first, *_] = verdict(plain.report)
     assert first.rule == "main-part" and "--path" in first.next
     assert f"* {first.text}." in " ".join(shown(plain).split())

@@ -21,8 +21,7 @@ from biotrail.cli import view
 from biotrail.cli.main import main
 from biotrail.cli.options.cuts import Cut
 from biotrail.cli.options.perfetto_ui import address
-from biotrail.cli.serving.exchange import Response, plain
-from biotrail.cli.serving.loopback_server import LoopbackServer
+from biotrail.cli.serving.loopback_server import LoopbackServer, Response, plain
 from biotrail.cli.serving.trace_server import TraceServer, packaged_ui
 from biotrail.recorder.schema.errors import LogFormatError
 from tests.support import captures

@@ -21,8 +21,7 @@ from biotrail.recorder.schema.kernel_names import FLAGS
 from biotrail.recorder.schema.records import Q_FLAG_SWAP, Kind
 from biotrail.text.blame import without_them
 from biotrail.text.report import verdict
-from biotrail.text.report.verdict import MORE, Sentence
-from biotrail.text.report.verdict_rules import RULES
+from biotrail.text.report.verdict import MORE, RULES, Sentence
 from tests.scenarios import cases
 from tests.scenarios.tools import events_of
 from tests.support import blame_logs, captures
@@ -349,13 +348,13 @@ def test_every_rule_is_tried() -> None:
     # GIVEN the rules WHEN this directory's tests are read THEN each has one that names it
     here = Path(__file__).parent.glob("test_verdict*.py")
     text = "".join(one.read_text(encoding="utf-8") for one in here)
-    assert not [rule.name for rule in RULES if f'"{rule.name}"' not in text]
+    assert not [rule for rule in RULES if f'"{rule}"' not in text]
 
 
 def test_every_rule_is_documented() -> None:
     # GIVEN the rules WHEN docs/report.md is read THEN each has its row
     text = (ROOT / "docs" / "report.md").read_text(encoding="utf-8")
-    assert not [rule.name for rule in RULES if f"| `{rule.name}` |" not in text]
+    assert not [rule for rule in RULES if f"| `{rule}` |" not in text]
 
 
 def test_text_json_and_page_say_the_same(cli: Cli, tmp_path: Path) -> None:

@@ -65,23 +65,16 @@ def test_finished_logs_are_archived_and_go(place: Place) -> None:
     verified = place.cli("verify", place.to)
     assert verified.status == 0
     assert verified.out.count(f"whole: archive of {EVENTS} events") == 2
+    # AND archive and folders are for their owner alone
+    archive = place.archive(1)
+    assert archive.stat().st_mode & 0o777 == 0o600
+    assert {folder.stat().st_mode & 0o777 for folder in archive.parents[:3]} == {0o700}
 
 
 def shipping_folder() -> str:
     from biotrail.cli.archiving.watched import STAGING
 
     return STAGING
-
-
-def test_archives_are_private(place: Place) -> None:
-    # GIVEN a log
-    place.log(1)
-    # WHEN it is shipped
-    place.ship()
-    # THEN the archive and its folders are for their owner alone
-    archive = place.archive(1)
-    assert archive.stat().st_mode & 0o777 == 0o600
-    assert {folder.stat().st_mode & 0o777 for folder in archive.parents[:3]} == {0o700}
 
 
 def test_a_log_that_is_being_written_is_left_until_its_writer_is_gone(place: Place) -> None:
@@ -113,15 +106,25 @@ def test_a_killed_recorders_log_is_shipped_as_far_as_it_goes(place: Place) -> No
     assert "interrupted: whole up to there" in place.cli("verify", place.archive(1)).out
 
 
-def test_a_damaged_log_is_shipped_and_kept(place: Place) -> None:
-    # GIVEN a log with a damaged chunk
-    damage(place.log(1))
+def cut(path: Path) -> None:
+    os.truncate(path, path.stat().st_size - 40)
+
+
+@pytest.mark.parametrize(
+    ("harm", "end", "said"),
+    [(damage, True, "damaged: chunk at offset"), (cut, False, "damaged: the last")],
+)
+def test_a_damaged_log_is_shipped_and_kept(
+    place: Place, harm: Callable[[Path], None], end: bool, said: str
+) -> None:
+    # GIVEN a log with a damaged chunk, or one that ends within its last chunk
+    harm(place.log(1, end=end))
     # WHEN the directory is shipped
     done = place.ship()
     # THEN what can be read is in the archive, the damage is named, and the log stays
     assert done.status == 0
     assert "8 events in" in done.err
-    assert "log kept (damaged: chunk at offset" in done.err
+    assert f"log kept ({said}" in done.err
     assert place.left() == ["run-000001.biotrail"]
     # AND it is not written again the next time
     before = place.archive(1).stat()
@@ -132,19 +135,6 @@ def test_a_damaged_log_is_shipped_and_kept(place: Place) -> None:
     assert "log deleted" in place.ship("--take-damaged").err
     assert place.left() == []
     assert place.archive(1).stat() == before
-
-
-def test_a_log_that_is_cut_within_a_chunk_is_shipped_and_kept(place: Place) -> None:
-    # GIVEN a log that ends within its last chunk
-    path = place.log(1, end=False)
-    os.truncate(path, path.stat().st_size - 40)
-    # WHEN the directory is shipped
-    done = place.ship()
-    # THEN what was left out of the archive is named, and still in the log
-    assert done.status == 0
-    assert "8 events in" in done.err
-    assert "log kept (damaged: the last" in done.err
-    assert place.left() == [path.name]
 
 
 def test_logs_may_be_kept(place: Place) -> None:
@@ -303,16 +293,22 @@ def test_a_full_destination_loses_nothing(place: Place, monkeypatch: pytest.Monk
     assert [path for path in place.to.rglob("*") if path.is_file()] == []
 
 
-def test_a_destination_that_is_not_mounted_is_not_made(place: Place) -> None:
-    # GIVEN a destination that is not there
-    place.to.rmdir()
-    place.log(1)
-    # WHEN a log is shipped
+@pytest.mark.parametrize(
+    ("gone", "said"),
+    [
+        ("to", "to: is no directory: make or mount it, or give another"),
+        ("logs", "logs: cannot be read: No such file or directory; give the directory"),
+    ],
+)
+def test_a_directory_that_is_not_there_is_not_made(place: Place, gone: str, said: str) -> None:
+    # GIVEN no destination (a disk that is not mounted), or no directory of logs
+    getattr(place, gone).rmdir()
+    # WHEN it is shipped
     done = place.ship()
-    # THEN that is an error
+    # THEN one line says so
     assert (done.status, done.err.count("\n")) == (1, 1)
-    assert "is no directory: make or mount it, or give another" in done.err
-    assert place.left() == ["run-000001.biotrail"]
+    assert said in done.err
+    assert not getattr(place, gone).exists()
 
 
 def test_without_leases_a_log_without_an_end_is_left(
@@ -354,22 +350,6 @@ def test_wrong_usage(place: Place, arguments: list[str], said: str) -> None:
     # THEN that is wrong usage
     assert done.status == 2
     assert said in done.err
-
-
-def test_a_directory_of_logs_that_is_not_there(place: Place) -> None:
-    # GIVEN no directory of logs
-    place.logs.rmdir()
-    # WHEN it is shipped
-    done = place.ship()
-    # THEN one line says so
-    assert (done.status, done.err.count("\n")) == (1, 1)
-    assert "logs: cannot be read: No such file or directory; give the directory" in done.err
-
-
-def test_an_error_of_the_output_is_one_of_the_destination() -> None:
-    # GIVEN a path that is no directory; WHEN it is a destination; THEN it is an error of output
-    with pytest.raises(OutputError):
-        destination.destination("/nowhere/at/all")
 
 
 # Whose fault it is that a log is not shipped: its own, or the destination's.
@@ -502,12 +482,11 @@ def test_a_refused_log_is_tried_again_behind_the_others(
     faulty.log("b", 2)
     refusing.add("a")
     stop = threading.Event()
-    asked = shipping.Shipping(str(faulty.logs), str(faulty.to), 1, False, False, False, False)
-    logs = shipping.hold_logs(asked.directory)
+    logs = shipping.hold_logs(str(faulty.logs))
     with shipping.locked(logs) as staging:
-        to = destination.destination(asked.to)
+        to = destination.destination(str(faulty.to))
         shipper = shipping.Shipper(logs, staging, to, 1, False, False)
-        watcher = shipping._Watching(asked, logs, shipper, stop)
+        watcher = shipping._Watching(shipper, stop, once=False, quiet=False)
         thread = threading.Thread(target=watcher.go_on)
         thread.start()
         try:

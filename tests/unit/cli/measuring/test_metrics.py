@@ -14,6 +14,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 import pytest
 from google.protobuf import proto
@@ -39,7 +40,7 @@ from biotrail.cli.measuring.flight_logs import Exemplars, FlightLogs, TriggerIO,
 from biotrail.cli.measuring.kernel import kernel_counts
 from biotrail.cli.measuring.live_model import blamed, times
 from biotrail.cli.measuring.server import Address, MetricsServer, parse_address
-from biotrail.cli.serving.exchange import Request, Response, plain
+from biotrail.cli.serving.loopback_server import Request, Response, plain
 from biotrail.converters.analysis.blame.tree import OTHERS
 from biotrail.converters.analysis.distributions.sketch import Distribution
 from biotrail.converters.analysis.live.blame_totals import BlameTotals
@@ -98,7 +99,7 @@ def test_loopback_addresses_are_taken(text: str, address: tuple[str, int]) -> No
 )
 def test_other_addresses_are_refused(text: str) -> None:
     # GIVEN an address that others reach, or none WHEN it is read THEN it is refused
-    with pytest.raises(ValueError, match=r"no loopback address|is no address"):
+    with pytest.raises(click.UsageError, match=r"no loopback address|is no address"):
         parse_address(text)
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from biotrail.cli.children import alternating
+from biotrail.cli import diff as diff_command
 from biotrail.converters.analysis.diff.diff import Comparison
 from biotrail.converters.analysis.diff.figures import Resampling, interval
 from biotrail.converters.analysis.diff.options import options_of
@@ -810,7 +810,7 @@ def test_options_that_differ_are_told(cli: Cli, tmp_path: Path) -> None:
 
 def test_the_order_of_runs_is_drawn() -> None:
     # GIVEN many draws  WHEN looked at
-    found = {tuple(alternating.order(3, random.Random(seed))) for seed in range(200)}
+    found = {tuple(diff_command.order(3, random.Random(seed))) for seed in range(200)}
     # THEN each pair has both sides, in any order
     assert len(found) == 8
     assert all(set(one[at : at + 2]) == {"A", "B"} for one in found for at in (0, 2, 4))
@@ -828,7 +828,7 @@ def test_runs_are_recorded_in_turn(
         assert options == ("--device=sda",)
         run_log(target, next(seeds), 1.5 if command[-1] == "b" else 1.0)
 
-    monkeypatch.setattr(alternating, "_run", run)
+    monkeypatch.setattr(diff_command, "_run", run)
     place = tmp_path / "runs"
     words = ("diff", "--json", "--record", "3", "-o", place, "--record-option=--device=sda")
     python = sys.executable

@@ -14,7 +14,7 @@ import zstandard
 from click.testing import CliRunner
 
 from biotrail.cli import info
-from biotrail.cli.options.record_keeping import Amount, TriggerType, limit, together
+from biotrail.cli.options.record_keeping import amount, limit, together, trigger
 from biotrail.recorder.filters.triggers import Hit, Pressure, Triggers
 from biotrail.recorder.log import LogReader, LogWriter, Segment
 from biotrail.recorder.log.packing import _compressor
@@ -192,14 +192,14 @@ def test_old_dumps_are_deleted_beyond_the_limit(tmp_path: Path) -> None:
 
 def test_amounts_and_triggers_are_understood() -> None:
     # GIVEN what users write WHEN it is converted THEN sizes, times and triggers come out
-    amounts = [Amount().convert(text, None, None) for text in ("1G", "512MiB", "10min", "30s")]
+    amounts = [amount(text) for text in ("1G", "512MiB", "10min", "30s")]
     assert amounts == [1 << 30, 512 << 20, 600.0, 30.0]
     assert limit(amounts) == Limit(512 << 20, 30.0)
     assert limit(()) is None
-    given = [TriggerType().convert(t, None, None) for t in ("slow=50ms", "failed", "slow=2s")]
+    given = [trigger(t) for t in ("slow=50ms", "failed", "slow=2s")]
     assert together(given) == Triggers(slow_ns=50_000_000, failed=True)
-    assert TriggerType().convert("depth=128", None, None) == Triggers(depth=128)
-    assert TriggerType().convert("stuck=10s", None, None) == Triggers(stuck_ns=10_000_000_000)
+    assert trigger("depth=128") == Triggers(depth=128)
+    assert trigger("stuck=10s") == Triggers(stuck_ns=10_000_000_000)
     for text, pressure in (
         ("some-io:150ms/1s", Pressure(150_000, 1_000_000)),
         (
@@ -207,7 +207,7 @@ def test_amounts_and_triggers_are_understood() -> None:
             Pressure(1500, 500_000, True, "/a.slice/x@1.service"),
         ),
     ):
-        given = TriggerType().convert(f"pressure={text}", None, None)
+        given = trigger(f"pressure={text}")
         assert given == Triggers(pressure=(pressure,))
         assert str(pressure) == text
 
@@ -226,14 +226,14 @@ def test_bad_triggers_are_usage_errors(bad: str) -> None:
         Exception,
         match=r"slow=50ms|not a duration|not between|stuck=1s|STALL|0.5 to 10 s|longer than",
     ):
-        TriggerType().convert(bad, None, None)
+        trigger(bad)
 
 
 @pytest.mark.parametrize("bad", ["30", "x", "0s", "-1s", "10parsecs", ""])
 def test_bad_amounts_are_usage_errors(bad: str) -> None:
     # GIVEN no amount WHEN it is converted THEN it is refused
     with pytest.raises(Exception, match=r"unit|duration|size|not between"):
-        Amount().convert(bad, None, None)
+        amount(bad)
 
 
 # The period of a flight recorder's dump: by the clock, whether or not there was I/O.

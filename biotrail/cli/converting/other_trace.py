@@ -33,7 +33,7 @@ _COPIED = 1 << 20
 
 
 @dataclass(frozen=True)
-class Beside:
+class OtherTrace:
     """Another trace, and how a log's tracks are written beside it."""
 
     path: str
@@ -41,10 +41,6 @@ class Beside:
     joined: Joined
     opened: Callable[[], AbstractContextManager[BinaryIO]]
     """Opens the trace at its beginning."""
-
-    def place(self, trace: Trace) -> Place:
-        """Return the log's place in the trace of both: its own ids, the other's clock."""
-        return self.placed(Place.alone(trace.context))
 
     def placed(self, alone: Place) -> Place:
         """Return a log's place beside the other trace: its own ids, the other's clock.
@@ -57,7 +53,12 @@ class Beside:
         # Ftrace's times are of BOOTTIME.
         reasons = clock == BOOTTIME and not self.theirs.blocked_reasons and not self.joined.itself
         placed = replace(alone, above=above, aligned=True, clock=clock, beside=ids, reasons=reasons)
-        return replace(placed, facts=self._facts())
+        facts: Facts = {
+            "beside": characters(Path(self.path).name),
+            "aligned_by": "the same boot's clock",
+            "aligned_within_ns": self.joined.within,
+        }
+        return replace(placed, facts=facts)
 
     def check(self, drawing: Drawing) -> None:
         """Raise ConversionError where the drawing has what cannot stand beside the other trace."""
@@ -72,13 +73,6 @@ class Beside:
                 f"{self.path}: its clock is MONOTONIC, and ftrace's events are of BOOTTIME: leave "
                 "--ftrace out"
             )
-
-    def _facts(self) -> Facts:
-        return {
-            "beside": characters(Path(self.path).name),
-            "aligned_by": "the same boot's clock",
-            "aligned_within_ns": self.joined.within,
-        }
 
     def written(self, out: BinaryIO, write_ours: Callable[[], PerfettoSummary]) -> PerfettoSummary:
         """Write both traces to `out`; return the summary of ours, with the bytes of both.
@@ -138,12 +132,7 @@ class Beside:
         return found
 
 
-def beside(path: str, log: str, trace: Trace) -> Beside:
-    """Return how the log's tracks stand beside the trace at `path`, as `each_beside` does."""
-    return each_beside(path, [(log, trace)])[0]
-
-
-def each_beside(path: str, logs: Sequence[tuple[str, Trace]]) -> list[Beside]:
+def other_traces(path: str, logs: Sequence[tuple[str, Trace]]) -> list[OtherTrace]:
     """Return how each log's tracks stand beside the trace at `path`, which is read once.
 
     logs: each one's path, for messages, and trace. Raises LogFormatError: `path` cannot be read or
@@ -152,15 +141,15 @@ def each_beside(path: str, logs: Sequence[tuple[str, Trace]]) -> list[Beside]:
     with opened_trace(path) as stream:
         theirs = survey(stream, path)
     again = partial(opened_trace, path)
-    return [Beside(path, theirs, joined(log, trace, theirs), again) for log, trace in logs]
+    return [OtherTrace(path, theirs, joined(log, trace, theirs), again) for log, trace in logs]
 
 
-def beside_itself(source: PerfettoSource) -> Beside:
+def itself_beside(source: PerfettoSource) -> OtherTrace:
     """Return how what is made of a trace's block events stands beside the trace itself.
 
     Raises ConversionError: its primary clock has no known distance from that of its events.
     """
-    return Beside(source.name, source.survey, itself(source.survey), source.again)
+    return OtherTrace(source.name, source.survey, itself(source.survey), source.again)
 
 
 @contextmanager

@@ -12,10 +12,8 @@ from typing import Any
 import click
 import pytest
 
-from biotrail.cli import record
+from biotrail.cli import print_ios, record
 from biotrail.cli.children.recorder_process import Tail
-from biotrail.cli.live import print_ios
-from biotrail.cli.live.print_ios import Printing
 from biotrail.cli.options.record_arguments import given
 from biotrail.cli.record import NOT_PASSED_ON
 from biotrail.converters.analysis.slow.io_details import IO
@@ -23,7 +21,6 @@ from biotrail.converters.events.context import Context
 from biotrail.converters.inputs import backlog
 from biotrail.converters.inputs.backlog import LiveSource
 from biotrail.converters.pipeline import Trace
-from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.log import LogReader
 from biotrail.text.record.lines import HEAD, Text, rwbs
 from tests.support import captures
@@ -39,17 +36,13 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backlog, "MOST_WAITING_NS", 1 << 62)
 
 
-def printing(*, as_json: bool = False) -> Printing:
-    return Printing("recording", None, False, as_json, False, Filters(), (), ())
-
-
 def follow(path: Path, capsys: pytest.CaptureFixture[str], *, as_json: bool = False) -> list[str]:
     """The lines for a log that is all there before anybody asks."""
     with path.open("rb") as stream:
         source = LiveSource(stream)
         source.start()
         source.join()
-        printed = print_ios.print_all(source, printing(as_json=as_json))
+        printed = print_ios.print_all(source, own_io=False, as_json=as_json)
     lines = capsys.readouterr().out.splitlines()
     ios = [li for li in lines if li != HEAD and li[:1] != "#" and not li.startswith('{"skipped"')]
     assert printed == len(ios)
@@ -153,7 +146,7 @@ def test_who_cannot_keep_up_says_what_is_skipped(
         source = LiveSource(stream)
         source.start()
         source.join()
-        print_ios.print_all(source, printing(as_json=as_json))
+        print_ios.print_all(source, own_io=False, as_json=as_json)
     said = capsys.readouterr()
     # THEN a line in its place says how many and from when to when, and the end how many in all
     kept = len(source._waiting)

@@ -8,99 +8,71 @@ Either way this process never makes the recorder wait.
 
 import select
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, cast
 
 import numpy as np
 
-from biotrail.cli.children.recorder_process import Recorder, Tail, Tee, stopping
+from biotrail.cli.children.recorder_process import Recorder, Tail, Tee, live_source, stopping
 from biotrail.converters.analysis.live.live import LiveTrace
 from biotrail.converters.events.tables import Lifecycles, LossWindows
 from biotrail.converters.inputs.backlog import LiveSource
-from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.output import output
-from biotrail.recorder.schema.errors import LogFormatError
 from biotrail.text import units
-from biotrail.text.printing import say
+from biotrail.text.printing import say, tell
 from biotrail.text.record.lines import Json, Text, ended
 
 
-@dataclass(frozen=True)
-class Printing:
-    """How `record --print` prints, and what it records."""
-
-    what: str
-    """A sentence for the user: which devices are recorded, and until when."""
-    target: str | None
-    """Path of the log that is kept; None: no log is kept."""
-    force: bool
-    as_json: bool
-    quiet: bool
-    filters: Filters
-    arguments: Sequence[str]
-    """Options for the recorder process, as `given` returns them."""
-    command: Sequence[str]
-
-
-def run(printing: Printing) -> int:
+def run(
+    target: str | None,
+    arguments: Sequence[str],
+    command: Sequence[str],
+    *,
+    what: str,
+    force: bool,
+    own_io: bool,
+    as_json: bool,
+    quiet: bool,
+) -> int:
     """Print I/Os until the recording ends; return the recorder's exit status.
 
+    target: path of the log that is kept; None: none is. arguments, command: of the recorder
+    process. what: a sentence for the user: which devices are recorded, and until when.
     Raises BrokenPipeError if the reader of standard output has gone, and TraceError.
     """
     with ExitStack() as stack:
-        target = printing.target
-        kept = output.NewFile(target, force=printing.force) if target else None
+        kept = output.NewFile(target, force=force) if target else None
         if kept is not None:
             stack.callback(kept.close)
         log = None if kept is None else kept.stream
-        recorder = Recorder(printing.arguments, printing.command, log=log, speaks=True)
+        recorder = Recorder(arguments, command, log=log, speaks=True)
         stack.enter_context(recorder)
         stack.enter_context(stopping(recorder))
-        source = _opened(recorder, log, target)
+        name = target or "the recorder's log"
+        piped = Tee(recorder.stream, None, name)
+        source = live_source(recorder, Tail(log, recorder.ended, name) if log else piped)
         if source is None:
             if kept is not None:
                 kept.discard()
             return recorder.wait() or 1
         if kept is not None:
             kept.publish()
-        printed = print_all(source, printing)
+        if not quiet:
+            tell(what)
+        printed = print_all(source, own_io=own_io, as_json=as_json)
         source.join()
         status = recorder.wait()
-    if not printing.quiet:
-        say(f"biotrail: {units.plural(printed, 'I/O')} printed{_kept(target)}", err=True)
+    if not quiet:
+        said = f"biotrail: {units.plural(printed, 'I/O')} printed"
+        if target is not None:
+            size = units.size(Path(target).stat().st_size)
+            said += f"; log {size}; next: biotrail report {target}"
+        say(said, err=True)
     return status
 
 
-def _kept(target: str | None) -> str:
-    """Return the end of the closing message: size of the log and next command; empty: no log."""
-    if target is None:
-        return ""
-    return f"; log {units.size(Path(target).stat().st_size)}; next: biotrail report {target}"
-
-
-def _opened(recorder: Recorder, kept: BinaryIO | None, target: str | None) -> LiveSource | None:
-    """Open the log that the recorder is writing, and start reading it.
-
-    None: the recorder failed before it began a log, and has printed why. Raises LogFormatError if
-    it exits with status 0 without one.
-    """
-    name = target or "the recorder's log"
-    stream = Tee(recorder.stream, None, name) if kept is None else Tail(kept, recorder.ended, name)
-    try:
-        source = LiveSource(cast(BinaryIO, stream))
-    except LogFormatError:
-        recorder.stop()
-        if recorder.failed():
-            return None
-        raise
-    source.start()
-    return source
-
-
-def print_all(source: LiveSource, printing: Printing) -> int:
+def print_all(source: LiveSource, *, own_io: bool, as_json: bool) -> int:
     """Print the I/Os of the log until it ends; return how many were printed.
 
     source: started; its `on_idle` is set. An I/O is printed when it has ended, or when a later
@@ -108,12 +80,9 @@ def print_all(source: LiveSource, printing: Printing) -> int:
     counted on standard error, as are I/Os that were skipped. Raises BrokenPipeError once the
     reader of standard output has gone.
     """
-    own = printing.filters.own_io
-    trace = LiveTrace(source, own_io=own)
+    trace = LiveTrace(source, own_io=own_io)
     context = trace.context
-    lines = Json(context, own_io=own) if printing.as_json else Text(context, trace.start)
-    if not printing.quiet:
-        say(f"biotrail: {printing.what}", err=True)
+    lines = Json(context, own_io=own_io) if as_json else Text(context, trace.start)
     source.on_idle = while_read()
     put(lines.head())
     printed = skipped = 0
@@ -129,24 +98,14 @@ def print_all(source: LiveSource, printing: Printing) -> int:
         done, others = ended(window.bios)
         printed += put(lines.ios(window, done))
         unended = list(lines.ios(window, others))
-    for line in _said_last(len(unended), skipped):
-        say(f"biotrail: {line}", err=True)
-    return printed
-
-
-def _said_last(unended: int, skipped: int) -> Iterator[str]:
-    """Yield sentences for the end of the output; none for a number that is 0.
-
-    unended: I/Os that had no completion when the recording ended. skipped: I/Os that were not
-    read because printing could not keep up.
-    """
     if unended:
-        yield f"{units.plural(unended, 'I/O')} had not ended"
+        tell(f"{units.plural(len(unended), 'I/O')} had not ended")
     if skipped:
-        yield (
-            f"{units.plural(skipped, 'I/O')} skipped, for printing could not keep up: choose fewer "
-            "devices (-d) or operations (--op)"
+        tell(
+            f"{units.plural(skipped, 'I/O')} skipped, for printing could not keep up: "
+            "choose fewer devices (-d) or operations (--op)",
         )
+    return printed
 
 
 def real_losses(window: Lifecycles) -> LossWindows:
