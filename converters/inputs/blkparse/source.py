@@ -13,12 +13,20 @@ from biotrail.converters.events.events import Events
 from biotrail.converters.events.tables import I64, SECTOR_BYTES, U64, Bool
 from biotrail.converters.inputs.beginning import Given
 from biotrail.converters.inputs.blkparse.layouts import Layout, layout_of
-from biotrail.converters.inputs.blkparse.lines import LineReader, Lines, batch_of, names_of
+from biotrail.converters.inputs.blkparse.lines import (
+    ACTS,
+    NOT_TOLD,
+    RecordLines,
+    batch_of,
+    names_of,
+)
 from biotrail.converters.inputs.blktrace.files import Batch
 from biotrail.converters.inputs.blktrace.format import CATEGORY_SHIFT, Act, Category
 from biotrail.converters.inputs.blktrace.numbers import Numbers, kept_rows
 from biotrail.converters.inputs.blktrace.records import PART_EVENTS, RecordSource
 from biotrail.converters.inputs.foreign import MAX_NS, sorted_by_time, without_block_events
+from biotrail.converters.inputs.line_loops import KINDS
+from biotrail.converters.inputs.lines import LineReader
 from biotrail.converters.inputs.log import Part
 from biotrail.converters.inputs.text_file import Examples, TextFile
 from biotrail.converters.inputs.tracepoints.names import ThreadNames
@@ -62,30 +70,26 @@ class Requests:
         self._request_based: set[int] = set()
         """Devices with requests."""
 
-    def follow(
-        self, act: I64, action: U64, dev: U64, sector: U64, size: U64, first: U64, command: U64
-    ) -> tuple[Bool, U64]:
+    def follow(self, lines: RecordLines) -> tuple[Bool, U64]:
         """Return (which merges and completions are of requests, sizes in bytes), (n,) each.
 
-        act, action: `Lines.act`, and the records' actions. size: bytes, of passthrough's C put in
-        place. first: where the rest begins, of X. command: hash of passthrough's command. In the
-        order of the lines.
+        Of passthrough's C the size is that of its D.
         """
-        of_request, size = np.zeros(len(act), np.bool_), size.copy()
+        act, size = lines.act, lines.column("bytes").copy()
+        dev, sector = lines.column("dev"), lines.column("sector")
+        of_request = np.zeros(len(act), np.bool_)
         rows = np.flatnonzero(np.isin(act, _FOLLOWED))
-        driver = (action[rows] & _PASSTHROUGH) != 0
+        driver = (lines.column("action")[rows] & _PASSTHROUGH) != 0
+        command = lines.column("command")
         for row in rows[driver].tolist():
-            size[row] = self._passthrough(
-                int(act[row]), (int(dev[row]), int(command[row])), int(size[row])
-            )
+            key = int(dev[row]), int(command[row])
+            size[row] = self._passthrough(int(act[row]), key, int(size[row]))
         rows = rows[~driver]
-        places = dev[rows].tolist(), sector[rows].tolist()
-        ends = (sector[rows] + size[rows] // np.uint64(SECTOR_BYTES)).tolist()
-        found: list[bool] = [
+        ends = sector[rows] + size[rows] // np.uint64(SECTOR_BYTES)
+        columns = (act[rows], dev[rows], sector[rows], ends, lines.column("new_sector")[rows])
+        found = [
             self._follow(a, (d, s), end, rest)
-            for a, d, s, end, rest in zip(
-                act[rows].tolist(), *places, ends, first[rows].tolist(), strict=True
-            )
+            for a, d, s, end, rest in zip(*(c.tolist() for c in columns), strict=True)
         ]
         of_request[rows] = found
         for held in (self._bios, self._waiting, self._issued):
@@ -229,7 +233,7 @@ class Summary:
                 self._add(what.decode(), digits, unit)
         return bool(counts) or _OTHER.match(text) is not None
 
-    def count(self, lines: Lines) -> None:
+    def count(self, lines: RecordLines) -> None:
         """Count the records of a block of text as blkparse does."""
         act = lines.act
         self._found["entries"] += int(np.count_nonzero(act >= 0))
@@ -277,8 +281,6 @@ do, lines were selected."""
 _TAIL_BYTES = 1 << 12
 _MOST_CARRIED = 1 << 14
 """Bytes of lines that wait for the next block, for what a remap's device is."""
-_UNTOLD = "action 255"
-"""Records of a layout that does not print what they tell; `Layout` counts them."""
 _OF_REQUEST = np.uint64(int(Category.FS) << CATEGORY_SHIFT)
 _NAMED = re.compile(rb"^Events \(([^)\n]+)\): ", re.MULTILINE)
 
@@ -303,7 +305,7 @@ class BlkparseSource(RecordSource):
         self.size = self._text.size
         self.reached = -1
         self._blocks = self._text.blocks()
-        self._reader = LineReader()
+        self._reader = LineReader(RecordLines, acts=bytes(ACTS))
         self._requests = Requests()
         self._names = ThreadNames()
         self._traced: set[int] = set()
@@ -394,7 +396,7 @@ class BlkparseSource(RecordSource):
         """Return a block in blkparse's default format."""
         return block if self._layout is None else self._layout.rewritten(block)
 
-    def _with_devices(self, lines: Lines) -> tuple[Lines, bytes]:
+    def _with_devices(self, lines: RecordLines) -> tuple[RecordLines, bytes]:
         """Return (lines whose remaps are of the device that was traced, text that has to wait).
 
         blkparse prints a remap with the device that it goes to, which may be a partition. The
@@ -419,20 +421,12 @@ class BlkparseSource(RecordSource):
             return lines, b""
         return lines.before(int(open_rows[0])), lines.data[start:]
 
-    def _events(self, lines: Lines) -> Events:
+    def _events(self, lines: RecordLines) -> Events:
         """Return a block's events without repetitions; takes in its other lines."""
         self._text.use(len(lines))
         self._take_others(lines)
         batch = batch_of(lines)
-        of_request, size = self._requests.follow(
-            lines.act,
-            lines.column("action"),
-            lines.column("dev"),
-            lines.column("sector"),
-            lines.column("bytes"),
-            lines.column("first"),
-            lines.column("command"),
-        )
+        of_request, size = self._requests.follow(lines)
         batch.head["action"][of_request] |= _OF_REQUEST
         batch.head["bytes"] = size
         self._cpus.update(np.unique(lines.column("cpu")[~lines.is_message]).tolist())
@@ -442,7 +436,7 @@ class BlkparseSource(RecordSource):
         self.reached = max(self.reached, int(batch.head["time"].max(initial=0)))
         return events
 
-    def _in_order(self, batch: Batch, lines: Lines) -> Batch:
+    def _in_order(self, batch: Batch, lines: RecordLines) -> Batch:
         """Return the batch without records that have no number and an earlier time than before.
 
         blkparse sorts by time: such lines are there twice, or of another trace.
@@ -461,11 +455,11 @@ class BlkparseSource(RecordSource):
         lost = kept_rows(keep, batch.lost)
         return replace(batch, head=batch.head[keep], payload=batch.payload[keep], lost=lost)
 
-    def _take_others(self, lines: Lines) -> None:
+    def _take_others(self, lines: RecordLines) -> None:
         """Take in the lines that are no records: the summary, and what is left out."""
         for other in lines.others:
             number = self._lines + other.line + 1
-            if other.bad:
+            if other.kind == KINDS["bad event"]:
                 self._bad_lines.add(number, other.text)
             elif not self.summary.take(other.text):
                 self._other_lines.add(number, other.text)
@@ -476,7 +470,7 @@ class BlkparseSource(RecordSource):
         """Add what is known at the end only to `problems` and `remarks`."""
         self.problems += self._text.problems
         self.unreadable_bytes += self._text.unreadable
-        self.left_out.pop(_UNTOLD, None)
+        self.left_out.pop(f"action {NOT_TOLD}", None)  # `Layout` counts them
         self.report_rest()
         if self._unnumbered_repeats:
             self.problems.append(
@@ -515,7 +509,7 @@ class BlkparseSource(RecordSource):
             )
 
 
-def _next_of_thread(lines: Lines, chosen: Bool) -> I64:
+def _next_of_thread(lines: RecordLines, chosen: Bool) -> I64:
     """Return for each record the next chosen one of its CPU and thread, (n,); -1: there is none."""
     key: U64 = lines.column("cpu") << np.uint64(32) | lines.column("pid")
     order = np.argsort(key, kind="stable")

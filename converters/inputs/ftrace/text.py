@@ -13,9 +13,10 @@ from biotrail.converters.events.tables import I64, NO_CPU, U64, Bool
 from biotrail.converters.inputs import unknown
 from biotrail.converters.inputs.beginning import Given
 from biotrail.converters.inputs.ftrace import layouts
-from biotrail.converters.inputs.ftrace.line_loops import KINDS
-from biotrail.converters.inputs.ftrace.lines import LineReader, Lines, OtherLine
+from biotrail.converters.inputs.ftrace.lines import SHAPES, EventLines
 from biotrail.converters.inputs.ftrace.owners import Owners
+from biotrail.converters.inputs.line_loops import KINDS
+from biotrail.converters.inputs.lines import LineReader, OtherLine
 from biotrail.converters.inputs.plain_text import UTF8_MARK
 from biotrail.converters.inputs.text_file import Examples, TextFile
 from biotrail.converters.inputs.tracepoints.rows import Batch, Loss, TracepointRows
@@ -163,7 +164,7 @@ class Snapshots:
         """CPUs whose newest event was there before their last line, in an earlier copy."""
         self._seen = _Seen()
 
-    def repeats(self, lines: Lines, before: int) -> Bool:
+    def repeats(self, lines: EventLines, before: int) -> Bool:
         """Return which events of a block, (n,), were there before.
 
         before: number of lines before the block. Of times with ns, two events of one CPU and time
@@ -208,7 +209,7 @@ class Snapshots:
         (self._behind.add if behind[-1] else self._behind.discard)(cpu)
         return np.maximum(by, 0), (by > 0) | ((by == 0) & (behind | exact))
 
-    def are_differences(self, lines: Lines) -> bool:
+    def are_differences(self, lines: EventLines) -> bool:
         """Return whether times seem to be differences: they go back everywhere, and are small.
 
         lines: the newest block, already passed to `repeats`.
@@ -385,7 +386,7 @@ _STARTED = re.compile(rb"#+ CPU (\d+) buffer started #+")
 _COMMENTS = (b"#", b"cpus=", b"version = ", b"CPU ")
 """Beginnings of lines that the tools write beside events."""
 _STACK = re.compile(rb"^(?: => |\s+[0-9a-f]{5,} )")
-"""Lines of call chains."""
+"""EventLines of call chains."""
 
 
 class TextSource(TracepointSource):
@@ -400,7 +401,7 @@ class TextSource(TracepointSource):
         super().__init__(name or str(getattr(path, "name", "the stream")), "ftrace text")
         self._text = TextFile(path, self.name)
         self.size = self._text.size
-        self._reader = LineReader()
+        self._reader = LineReader(EventLines, SHAPES)
         self._snapshots = Snapshots()
         self._damage = TextDamage(self.name)
         self._owners = Owners()
@@ -452,7 +453,7 @@ class TextSource(TracepointSource):
             yield held
         self._report()
 
-    def _read(self, block: Block) -> Lines:
+    def _read(self, block: Block) -> EventLines:
         """Return a block's lines, with those of other layouts as if they were of the usual one."""
         block.data = layouts.without_quotes(block.data)
         lines = self._reader.read(block.data)
@@ -468,7 +469,7 @@ class TextSource(TracepointSource):
         block.data = b"".join([*pieces, block.data[done:]])
         return self._reader.read(block.data)
 
-    def _check_times(self, lines: Lines) -> None:
+    def _check_times(self, lines: EventLines) -> None:
         """Note how exact times are. Raises LogFormatError: they are no times in seconds."""
         if lines.decimals == 0:
             raise LogFormatError(
@@ -480,7 +481,7 @@ class TextSource(TracepointSource):
         if lines.decimals > 0:
             self._digits = min(self._digits, lines.decimals)
 
-    def _batch(self, block: Block, lines: Lines, repeats: Bool) -> Batch:
+    def _batch(self, block: Block, lines: EventLines, repeats: Bool) -> Batch:
         """Return the events of a block as a batch, complete up to its newest event."""
         kept = lines.time[~repeats]
         self._newest = max(self._newest, int(kept.max(initial=-1)))
@@ -497,7 +498,7 @@ class TextSource(TracepointSource):
         self._last |= dict(zip(lines.cpu.tolist(), lines.time.tolist(), strict=True))
         return batch
 
-    def _rows(self, lines: Lines, repeats: Bool) -> list[TracepointRows]:
+    def _rows(self, lines: EventLines, repeats: Bool) -> list[TracepointRows]:
         """Return a block's events by tracepoint, without repeats and what another buffer has."""
         found = []
         names, of = lines.buffers()
@@ -506,19 +507,19 @@ class TextSource(TracepointSource):
             found += [self._owners.kept(row, name.decode("utf-8", "replace")) for row in rows]
         return found
 
-    def _odd_lines(self, block: Block, lines: Lines) -> list[OtherLine]:
+    def _odd_lines(self, block: Block, lines: EventLines) -> list[OtherLine]:
         """Return a block's lines that are no events of the block layer's, in order."""
         zeros = [OtherLine(z.line, _ZEROS, bytes(z.size), z.offset) for z in block.zeros]
         return sorted([*lines.others, *zeros], key=lambda other: other.line)
 
-    def _pass(self, lines: Lines, since: int, to: int) -> None:
+    def _pass(self, lines: EventLines, since: int, to: int) -> None:
         """Count the events of the rows since <= row < to; they date the damage before them."""
         if to > since:
             self.damaged += self._damage.dated(int(lines.time[since]))
             self._damage.entries(to - since)
             self._before = int(lines.time[to - 1])
 
-    def _take(self, other: OtherLine, lines: Lines, batch: Batch, offset: int) -> None:
+    def _take(self, other: OtherLine, lines: EventLines, batch: Batch, offset: int) -> None:
         """Take a line into the batch, or count it. offset: of the block (bytes of the text)."""
         number = self._lines + other.line + 1
         if other.kind == _ZEROS:
@@ -544,7 +545,7 @@ class TextSource(TracepointSource):
             if not _STACK.match(other.text):
                 self._damage.place(offset + other.at, number, self._before)
 
-    def _loss(self, other: OtherLine, lines: Lines) -> Loss | None:
+    def _loss(self, other: OtherLine, lines: EventLines) -> Loss | None:
         """Return the loss that a line reports; None if it reports none.
 
         It is between its CPU's events around it. Where a CPU's buffer begins in the middle of the

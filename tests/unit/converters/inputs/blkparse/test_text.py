@@ -518,10 +518,10 @@ def named(source: Source) -> set[tuple[int, bytes]]:
 
 def test_uncompiled_and_compiled_loops_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     # GIVEN a text, and the loops uncompiled
-    from biotrail.converters.inputs.blkparse import lines
+    from biotrail.converters.inputs import lines
 
     expected = all_events(open_source(DATA / "loop1.txt"))
-    loops = uncompiled("converters/inputs/blkparse/line_loops.py")
+    loops = uncompiled("converters/inputs/line_loops.py")
     monkeypatch.setattr(lines, "loops", loops)
     # WHEN it is read
     found = all_events(open_source(DATA / "loop1.txt"))

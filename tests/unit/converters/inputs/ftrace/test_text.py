@@ -11,9 +11,10 @@ import pytest
 import biotrail
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.tables import NO_CPU
+from biotrail.converters.inputs import lines as lines_module
 from biotrail.converters.inputs import text_file
-from biotrail.converters.inputs.ftrace import lines as lines_module
 from biotrail.converters.inputs.ftrace import text as ftrace_text
+from biotrail.converters.inputs.ftrace.lines import SHAPES, EventLines
 from biotrail.converters.inputs.ftrace.text import TextSource
 from biotrail.converters.inputs.log import Source
 from biotrail.converters.inputs.opening import open_source
@@ -283,7 +284,7 @@ def test_blocks_of_any_size_give_the_same_events(monkeypatch):
 def test_without_a_compiler_it_is_the_same(monkeypatch, name):
     # GIVEN a text, and the loops uncompiled
     compiled = events_of(open_source(DATA / name))
-    loops = uncompiled("converters/inputs/ftrace/line_loops.py")
+    loops = uncompiled("converters/inputs/line_loops.py")
     monkeypatch.setattr(lines_module, "loops", loops)
     # WHEN it is read
     events = events_of(open_source(DATA / name))
@@ -294,7 +295,7 @@ def test_without_a_compiler_it_is_the_same(monkeypatch, name):
 
 def test_random_changes_never_break_the_loops(monkeypatch):
     # GIVEN lines with random bytes changed, read compiled and uncompiled
-    loops = uncompiled("converters/inputs/ftrace/line_loops.py")
+    loops = uncompiled("converters/inputs/line_loops.py")
     random = np.random.default_rng(7)
     lines = text(*(line(body, head) for body in BODIES for head in HEADS))
     for _ in range(20):
@@ -306,7 +307,7 @@ def test_random_changes_never_break_the_loops(monkeypatch):
         found = []
         for module in (lines_module.loops, loops):
             monkeypatch.setattr(lines_module, "loops", module)
-            read = lines_module.LineReader().read(bytes(data))
+            read = lines_module.LineReader(EventLines, SHAPES).read(bytes(data))
             rows = read.rows(0, np.zeros(len(read.time), np.bool_))
             found.append(
                 (
@@ -382,7 +383,7 @@ def test_layouts_without_a_compiler_are_the_same(
             return str(error)
 
     compiled = outcome()
-    monkeypatch.setattr(lines_module, "loops", uncompiled("converters/inputs/ftrace/line_loops.py"))
+    monkeypatch.setattr(lines_module, "loops", uncompiled("converters/inputs/line_loops.py"))
     # THEN it is the same
     assert outcome() == compiled
 
