@@ -136,7 +136,7 @@ class LiveSource(LogSource):
         in `error`.
         """
         try:
-            for chunk in self.reader.chunks():
+            for chunk in self.chunks():
                 self.put(chunk)
         except (TraceError, OSError) as error:
             self.error = error

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What sources share that read other tools' recordings: the members of `Source`, and helpers."""
 
+from abc import ABC, abstractmethod
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -9,12 +11,15 @@ from numpy.typing import NDArray
 
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.tables import I32
+from biotrail.converters.inputs.beginning import Given, name_of
+from biotrail.converters.inputs.log import Part
 from biotrail.recorder.schema.errors import LogFormatError
 from biotrail.recorder.schema.kernel_names import ERRNO, IOERR
 from biotrail.recorder.schema.records import schema
 
 MAX_NS = 1 << 62
 """Largest valid time: sums of such a time and a duration still fit int64."""
+PART_EVENTS = 100_000
 WITHOUT_BIOS = (
     "a request stands for its bios, from when it is allocated, inserted or issued on; which thread "
     "it is for is not known"
@@ -47,15 +52,15 @@ def without_block_events(name: str, tool: str, held: str = "", problem: str = ""
     )
 
 
-class ForeignSource:
+class ForeignSource(ABC):
     """The members of a Source, for one that reads another tool's recording.
 
     name: the path, or what stands for a stream, for messages.
     """
 
-    def __init__(self, name: str, tool: str) -> None:
+    def __init__(self, given: Given, tool: str) -> None:
         """Begin without notes, losses or problems. tool: whose data it is ("blktrace")."""
-        self.name = name
+        self.name = name_of(given)
         self.unknown: Counter[int] = Counter()
         self.unreadable_bytes = 0
         self.notes: list[tuple[str, dict[str, Any]]] = []
@@ -74,6 +79,28 @@ class ForeignSource:
             {"start": start, "end": end, "cpu": cpu, "level": 0, "kind": 0, "count": count}
         )
 
+    def parts(self) -> Iterator[Part]:
+        """Yield all events, in parts of about PART_EVENTS, with `clock` None; can be called once.
+
+        Problems, remarks, notes, losses and damaged windows are added on the way, some only at the
+        end. Raises LogFormatError at the end if there was no block event.
+        """
+        pending: list[Events] = []
+        complete_to = offset = 0
+        for events, complete_to, offset in self.pieces():
+            pending.append(events)
+            if sum(map(len, pending)) >= PART_EVENTS:
+                yield Part(_sorted(Events.join(pending)), complete_to, None, offset)
+                pending = []
+        yield Part(_sorted(Events.join(pending)), complete_to, None, offset)
+
+    @abstractmethod
+    def pieces(self) -> Iterator[tuple[Events, int, int]]:
+        """Yield (events, ns to which no later ones are older, bytes read so far), as they are read.
+
+        The last ones may have no event, and say up to when events were read.
+        """
+
 
 def foreign_header(tool: str) -> dict[str, Any]:
     """Return a log's header for another tool's recording, with no fact but the tool's name.
@@ -91,8 +118,7 @@ def foreign_header(tool: str) -> dict[str, Any]:
     }
 
 
-def sorted_by_time(events: Events) -> Events:
-    """Return the events sorted by time, stably; `events` itself if they are sorted."""
+def _sorted(events: Events) -> Events:
     if len(events) < 2 or bool((events.ts[1:] >= events.ts[:-1]).all()):
         return events
     return events.take(np.argsort(events.ts, kind="stable"))

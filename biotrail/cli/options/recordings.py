@@ -90,7 +90,7 @@ def _recording(files: list[tuple[str, Source]], reading: Reading) -> Recording:
     if len(files) == 1:
         path, source = files[0]
         return Recording([path], reading.trace(source))
-    from biotrail.converters.inputs.series_indexed import series_of
+    from biotrail.converters.inputs.series import series_of
 
     series = series_of(files)
     return Recording(series.paths, reading.trace(series))

@@ -23,11 +23,10 @@ from biotrail.converters.inputs.blkparse.lines import (
 from biotrail.converters.inputs.blktrace.files import Batch
 from biotrail.converters.inputs.blktrace.format import CATEGORY_SHIFT, Act, Category
 from biotrail.converters.inputs.blktrace.numbers import Numbers, kept_rows
-from biotrail.converters.inputs.blktrace.records import PART_EVENTS, RecordSource
-from biotrail.converters.inputs.foreign import MAX_NS, sorted_by_time, without_block_events
+from biotrail.converters.inputs.blktrace.records import RecordSource
+from biotrail.converters.inputs.foreign import MAX_NS, without_block_events
 from biotrail.converters.inputs.line_loops import KINDS
 from biotrail.converters.inputs.lines import LineReader
-from biotrail.converters.inputs.log import Part
 from biotrail.converters.inputs.text_file import Examples, TextFile
 from biotrail.converters.inputs.tracepoints.names import ThreadNames
 from biotrail.converters.inputs.tracepoints.translate import translate
@@ -296,8 +295,7 @@ class BlkparseSource(RecordSource):
 
         Raises LogFormatError: it cannot be opened, or its layout does not tell what is needed.
         """
-        name = os.fspath(path) if isinstance(path, str | os.PathLike) else ""
-        super().__init__(name or str(getattr(path, "name", "the stream")), "blktrace")
+        super().__init__(path, "blktrace")
         self.header["created_by"] = "blkparse"
         self.header["events"]["letters"] = list(_LETTERS)
         self.end = {"reason": "end of blkparse's text"}
@@ -348,28 +346,8 @@ class BlkparseSource(RecordSource):
             text = name.decode("utf-8", "replace")
             self.header["devices"] = [{"dev": devices[0], "name": text}]
 
-    def parts(self) -> Iterator[Part]:
-        """Yield all events, in parts of about PART_EVENTS, with `clock` None; can be called once.
-
-        Problems, remarks, notes and losses are added on the way, some only at the end. Raises
-        LogFormatError at the end if there was no block event.
-        """
-        pending: list[Events] = []
-        for events, following in self._read():
-            pending.append(events)
-            if sum(map(len, pending)) >= PART_EVENTS:
-                complete_to = min(self.reached, following)
-                yield Part(sorted_by_time(Events.join(pending)), complete_to, None, self.offset)
-                pending = []
-        self._report()
-        if not self._met:
-            raise without_block_events(self.name, "blktrace", problem="".join(self.problems[:1]))
-        yield Part(
-            sorted_by_time(Events.join(pending)), max(self.reached, 0), None, max(self.offset, 0)
-        )
-
-    def _read(self) -> Iterator[tuple[Events, int]]:
-        """Yield (events, ns: the first time of what follows them) of each block."""
+    def pieces(self) -> Iterator[tuple[Events, int, int]]:
+        """Yield each block's events, when the first time of what follows them is known."""
         held: Events | None = None
         carried = b""
         for block in self._all_blocks():
@@ -377,23 +355,23 @@ class BlkparseSource(RecordSource):
             lines, carried = self._with_devices(lines)
             first = int(lines.column("time").min(initial=np.uint64(MAX_NS)))
             if held is not None:
-                yield held, first
+                yield held, min(self.reached, first), self.offset
             held = self._events(lines)
+        last = [] if held is None else [held]
         if carried:
-            last = self._events(self._reader.read(carried))
-            held = last if held is None else Events.join([held, last])
-        if held is not None:
-            yield held, self.reached
+            last.append(self._events(self._reader.read(carried)))
+        self._report()
+        if not self._met:
+            raise without_block_events(self.name, "blktrace", problem="".join(self.problems[:1]))
+        yield Events.join(last), max(self.reached, 0), max(self.offset, 0)
 
     def _all_blocks(self) -> Iterator[bytes]:
         """Yield the text, block by block, in blkparse's default format."""
         first, self._first = self._first, b""
         yield first
-        for block in self._blocks:
-            yield self._plain(block)
+        yield from map(self._plain, self._blocks)
 
     def _plain(self, block: bytes) -> bytes:
-        """Return a block in blkparse's default format."""
         return block if self._layout is None else self._layout.rewritten(block)
 
     def _with_devices(self, lines: RecordLines) -> tuple[RecordLines, bytes]:

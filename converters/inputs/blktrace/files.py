@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from biotrail.converters.events.tables import I64, U8, U64, Bool
+from biotrail.converters.inputs.beginning import Given, name_of, open_file
 from biotrail.converters.inputs.blktrace.format import (
     CUT_PDU_LEN_AT,
     MAGIC_BYTES,
@@ -63,18 +63,6 @@ def set_name(path: str | os.PathLike[str]) -> str:
     return member["name"] if member else name
 
 
-def is_blktrace(path: str | os.PathLike[str]) -> bool:
-    """Return whether a path is blktrace's data: a file that begins with a blktrace record.
-
-    For a path that cannot be read as a file, whether it names a set (`find`).
-    """
-    try:
-        with open(path, "rb") as stream:
-            return byte_order(stream.read(MAGIC_BYTES)) is not None
-    except OSError:
-        return bool(find(path))
-
-
 @dataclass
 class Batch:
     """Records of one file, in its order.
@@ -100,23 +88,17 @@ class RecordFile:
     of damage met so far.
     """
 
-    def __init__(
-        self, source: str | os.PathLike[str] | BinaryIO, block_bytes: int, cpu: int = -1
-    ) -> None:
+    def __init__(self, source: Given, block_bytes: int, cpu: int = -1) -> None:
         """Open the source, recognise its format, and read its first block.
 
         source: a path or a binary stream. block_bytes: bytes per read. cpu: the file's CPU, -1 for
         a stream of all. Raises LogFormatError: not readable, no blktrace data, or of an unknown
         version; an empty file is accepted.
         """
-        if isinstance(source, str | os.PathLike):
-            self.name = os.fspath(source)
-            self._stream = _open(self.name)
-            self.size = os.fstat(self._stream.fileno()).st_size
-        else:
-            self.name = str(getattr(source, "name", "the stream"))
-            self._stream = source
-            self.size = -1
+        self.name = name_of(source)
+        self._stream = open_file(source, "a file or set of files that blktrace wrote")
+        owned = isinstance(source, str | os.PathLike)
+        self.size = os.fstat(self._stream.fileno()).st_size if owned else -1
         self.cpu = cpu
         self.offset = 0
         self.unreadable = 0
@@ -318,14 +300,3 @@ def _skip_lost(data: bytes) -> int:
     """Return the length of the LOST EVENTS lines at the beginning of `data`."""
     match = re.match(rb"(?:" + _LOST.pattern + rb")+", data)
     return match.end() if match else 0
-
-
-def _open(name: str) -> BinaryIO:
-    """Open a file for reading, unbuffered. Raises LogFormatError: it cannot be opened."""
-    try:
-        return open(name, "rb", buffering=0)
-    except OSError as error:
-        raise LogFormatError(
-            f"{name}: cannot be opened: {error.strerror or error}; give a file or set of files "
-            "that blktrace wrote"
-        ) from error

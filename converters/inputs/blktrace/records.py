@@ -9,13 +9,13 @@ import numpy as np
 
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.events import Events
+from biotrail.converters.inputs.beginning import Given
 from biotrail.converters.inputs.blktrace.files import Batch
 from biotrail.converters.inputs.blktrace.numbers import Numbers, kept_rows
 from biotrail.converters.inputs.blktrace.rows import Message, Translator
 from biotrail.converters.inputs.foreign import WITHOUT_BIOS, ForeignSource
 from biotrail.recorder.schema.records import Kind
 
-PART_EVENTS = 100_000
 MESSAGES_KEPT = 10_000
 
 
@@ -38,9 +38,9 @@ class RecordSource(ForeignSource):
     in a log.
     """
 
-    def __init__(self, name: str, tool: str) -> None:
-        """Begin without records. name: the path, or what stands for a stream."""
-        super().__init__(name, tool)
+    def __init__(self, given: Given, tool: str) -> None:
+        """Begin without records."""
+        super().__init__(given, tool)
         self.messages: list[Message] = []
         self.messages_met = 0
         self.left_out: Counter[str] = Counter()

@@ -11,13 +11,12 @@ import numpy as np
 
 from biotrail.converters.events.tables import I64, NO_CPU, U64, Bool
 from biotrail.converters.inputs import unknown
-from biotrail.converters.inputs.beginning import Given
+from biotrail.converters.inputs.beginning import UTF8_MARK, Given
 from biotrail.converters.inputs.ftrace import layouts
 from biotrail.converters.inputs.ftrace.lines import SHAPES, EventLines
 from biotrail.converters.inputs.ftrace.owners import Owners
 from biotrail.converters.inputs.line_loops import KINDS
 from biotrail.converters.inputs.lines import LineReader, OtherLine
-from biotrail.converters.inputs.plain_text import UTF8_MARK
 from biotrail.converters.inputs.text_file import Examples, TextFile
 from biotrail.converters.inputs.tracepoints.rows import Batch, Loss, TracepointRows
 from biotrail.converters.inputs.tracepoints.source import TracepointSource
@@ -397,8 +396,7 @@ class TextSource(TracepointSource):
 
         Raises LogFormatError: it cannot be opened, or is short and has no event.
         """
-        name = os.fspath(path) if isinstance(path, str | os.PathLike) else ""
-        super().__init__(name or str(getattr(path, "name", "the stream")), "ftrace text")
+        super().__init__(path, "ftrace text")
         self._text = TextFile(path, self.name)
         self.size = self._text.size
         self._reader = LineReader(EventLines, SHAPES)
@@ -417,7 +415,7 @@ class TextSource(TracepointSource):
         self._left_out_lines = Examples()
         self._bad_lines = Examples()
         self._blocks = without_zeros(self._text.blocks())
-        if name:
+        if isinstance(path, str | os.PathLike):
             self._refuse_short()
 
     def _refuse_short(self) -> None:

@@ -5,12 +5,13 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import BinaryIO, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from biotrail.converters.events.tables import I64, U8
+from biotrail.converters.inputs.beginning import Given, open_file
 from biotrail.converters.inputs.ftrace.cpu_pages import COUNT_BYTES, CpuPages
 from biotrail.converters.inputs.ftrace.fields import Fields
 from biotrail.converters.inputs.ftrace.layout import read_recording
@@ -25,8 +26,6 @@ from biotrail.recorder.schema.errors import LogFormatError
 
 # Times of ftrace's clocks in ns, and what each clock means for the user.
 
-NS_CLOCKS = ("local", "global", "perf", "mono", "mono_raw", "boot", "tai", "uptime")
-"""trace_clock's names of clocks that count ns."""
 _COUNTS = ("x86-tsc", "tsc2nsec", "counter", "ppc-tb")
 _DATE_UNCERTAINTY_NS = 1_000_000
 """trace-cmd measures the wall clock (--date) by a marker that it writes: 161 µs off on an emulated
@@ -218,14 +217,20 @@ def _gather(data: U8, at: I64, count: int) -> NDArray[np.void]:
 class TraceDatSource(TracepointSource):
     """A trace.dat, by its path or as a stream that can seek."""
 
-    def __init__(self, path: str | os.PathLike[str] | BinaryIO) -> None:
+    def __init__(self, path: Given) -> None:
         """Open the file and read all but its pages.
 
         Raises LogFormatError: not readable, a pipe, of an unknown version or compression, damaged,
         without event formats, or with times that are no ns.
         """
-        super().__init__(_name(path), "trace-cmd")
-        self._stream, self._owned = _open(path, self.name)
+        super().__init__(path, "trace-cmd")
+        self._stream = open_file(path, "a file that trace-cmd wrote")
+        self._owned = isinstance(path, str | os.PathLike)
+        if not self._stream.seekable():
+            raise LogFormatError(
+                "a trace.dat cannot be read from a pipe, because it refers to places further on: "
+                "give its path"
+            )
         self.recording = read_recording(self._stream, self.name)
         self.size = self._stream.seek(0, os.SEEK_END)
         self._records = Records(self.recording, self.name)
@@ -406,28 +411,3 @@ def _losses(found: PageEvents, time: I64, begin: I64, stream: CpuPages, first: i
 def _shown(buffer: Buffer) -> str:
     """Return a buffer's name as it is shown: the instance, or that it is the top one."""
     return f"of instance {buffer.name!r}" if buffer.name else "at the top"
-
-
-def _name(path: str | os.PathLike[str] | BinaryIO) -> str:
-    """Return what stands for a path or stream in messages."""
-    if isinstance(path, str | os.PathLike):
-        return os.fspath(path)
-    return str(getattr(path, "name", "the stream"))
-
-
-def _open(path: str | os.PathLike[str] | BinaryIO, name: str) -> tuple[BinaryIO, bool]:
-    """Return a stream that can seek, and whether it was opened here. Raises LogFormatError."""
-    if isinstance(path, str | os.PathLike):
-        try:
-            return open(path, "rb"), True
-        except OSError as error:
-            raise LogFormatError(
-                f"{name}: cannot be opened: {error.strerror or error}; give a file that trace-cmd "
-                "wrote"
-            ) from error
-    if not path.seekable():
-        raise LogFormatError(
-            "a trace.dat cannot be read from a pipe, because it refers to places further on: give "
-            "its path"
-        )
-    return path, False

@@ -284,7 +284,7 @@ class LttngSource(TracepointSource):
         Raises LogFormatError: there is none of the kernel, or several recordings; it cannot be
         read; or what reads it is not installed.
         """
-        super().__init__(os.fspath(path), _TOOL)
+        super().__init__(path, _TOOL)
         found = find(path)
         self.size = sum(f.stat().st_size for d in found.traces for f in d.iterdir() if f.is_file())
         self._reading = Reading(found.traces)

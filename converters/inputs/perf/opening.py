@@ -7,7 +7,7 @@ import tempfile
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from biotrail.converters.inputs.beginning import Given
+from biotrail.converters.inputs.beginning import Given, name_of
 from biotrail.converters.inputs.perf.cursor import ByteOrder, Cursor
 from biotrail.converters.inputs.perf.facts import Facts, Feature
 from biotrail.converters.inputs.perf.layout import read_attr
@@ -47,8 +47,8 @@ def open_perf(given: Given) -> Opened:
     A file that comes through a pipe is copied to an unnamed temporary file, because what it says of
     itself is at its end.
     """
+    name = name_of(given)
     if isinstance(given, str | os.PathLike):
-        name = os.fspath(given)
         if os.path.isdir(name):
             raise LogFormatError(
                 f"{name}: a directory of `perf record --threads`, which is not read: record "
@@ -59,7 +59,7 @@ def open_perf(given: Given) -> Opened:
         except OSError as error:
             raise LogFormatError(f"{name}: cannot be opened: {error.strerror or error}") from error
     else:
-        stream, name = given, str(getattr(given, "name", "the stream"))
+        stream = given
     try:
         return _opened(stream, name)
     except OSError as error:

@@ -8,14 +8,13 @@ from collections.abc import Collection, Iterator
 import numpy as np
 
 from biotrail.converters.events.events import Events
+from biotrail.converters.inputs.beginning import Given
 from biotrail.converters.inputs.foreign import (
     MAX_NS,
     WITHOUT_BIOS,
     ForeignSource,
-    sorted_by_time,
     without_block_events,
 )
-from biotrail.converters.inputs.log import Part
 from biotrail.converters.inputs.tracepoints.names import ThreadNames
 from biotrail.converters.inputs.tracepoints.rows import THREAD_NAMES, Batch, TracepointRows
 from biotrail.converters.inputs.tracepoints.translate import is_no_errno, translate
@@ -144,7 +143,6 @@ def remarks_on(recorded: Collection[str], *, enabled: bool) -> list[str]:
     return found
 
 
-PART_EVENTS = 100_000
 _NAMED_AT_MOST = 8
 """Events that are passed over and named one by one; the others are counted together."""
 
@@ -157,9 +155,9 @@ class TracepointSource(ForeignSource):
     `batches`. It adds to `problems` and `unreadable_bytes` itself what it cannot read.
     """
 
-    def __init__(self, name: str, tool: str) -> None:
-        """Begin without events. name: the path, or what stands for a stream. tool: who wrote it."""
-        super().__init__(name, tool)
+    def __init__(self, given: Given, tool: str) -> None:
+        """Begin without events. tool: who wrote it."""
+        super().__init__(given, tool)
         self._tool = tool
         self.passed_over: Counter[str] = Counter()
         """Number of records of other events that were met, by event."""
@@ -181,28 +179,18 @@ class TracepointSource(ForeignSource):
         self._recorded = frozenset(map(present_name, tracepoints))
         self.header["events"]["letters"] = _letters(self._recorded)
 
-    def parts(self) -> Iterator[Part]:
-        """Yield all events, in parts of about PART_EVENTS, with `clock` None; can be called once.
-
-        Problems, losses and remarks are added on the way, some only at the end. Raises
-        LogFormatError at the end if there was no block event.
-        """
-        pending: list[Events] = []
+    def pieces(self) -> Iterator[tuple[Events, int, int]]:
+        """Yield each batch's events, as `parts` wants them."""
         reached = complete_to = offset = 0
         for batch in self.batches():
             events = self._events_of(batch)
-            pending.append(events)
             offset, complete_to = batch.offset, max(complete_to, batch.complete_to)
             reached = max(reached, int(events.ts[-1]) if len(events) else 0)
-            if sum(map(len, pending)) >= PART_EVENTS:
-                yield Part(sorted_by_time(Events.join(pending)), complete_to, None, offset)
-                pending = []
+            yield events, complete_to, offset
         self._report_rest()
         if not self._met & KIND_OF.keys():
             raise self._nothing_read()
-        yield Part(
-            sorted_by_time(Events.join(pending)), max(reached, complete_to), None, max(offset, 0)
-        )
+        yield Events.empty(), max(reached, complete_to), max(offset, 0)
 
     def _nothing_read(self) -> LogFormatError:
         """Return the error for a recording of which no block event was read."""
