@@ -207,10 +207,8 @@ def commits_table(window: Lifecycles, context: Context) -> pa.Table:
 
 
 def _reason_name(reason: int, context: Context) -> str | None:
-    """Return the name of a WaitReason; None: the log does not record what waits are for."""
     return WAIT_REASON_NAMES[WaitReason(reason)] if "fs" in context.path_parts else None
 
 
 def _context_name(context: int) -> str | None:
-    """Return the name of where a wake-up happened; None for a number that is none."""
     return _CONTEXTS[context] if context < len(_CONTEXTS) else None

@@ -128,7 +128,6 @@ class Alignment:
 
 
 def _scaled(values: I64, rate: float) -> I64:
-    """Return values * rate, rounded to int64."""
     scaled: I64 = np.rint(values * rate).astype(np.int64)
     return scaled
 

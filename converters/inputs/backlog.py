@@ -130,11 +130,7 @@ class LiveSource(LogSource):
         return deleted
 
     def _read(self) -> None:
-        """Put all chunks of the stream into the queue; runs in the reading thread.
-
-        At the end, of any kind, sets `_done` and wakes `parts`. A TraceError or OSError is stored
-        in `error`.
-        """
+        """Put all chunks of the stream into the queue; runs in the reading thread."""
         try:
             for chunk in self.chunks():
                 self.put(chunk)
@@ -166,9 +162,8 @@ class LiveSource(LogSource):
     def _skip(self, chunk: Chunk) -> None:
         """Count a chunk that was removed from the queue as skipped, and as a damaged window.
 
-        Adds to `skipped_parts`, `skipped_ns`, `damaged` and, with its number of Q, `_skips`;
-        subtracts its size from `_bytes`. Its records of task, cgroup and file names go to `_names`
-        (the newest MOST_NAMES chunks' stay), for `parts`: a name is recorded once.
+        Its records of task, cgroup and file names go to `_names`, for `parts`: a name is recorded
+        once.
         """
         self._bytes -= _size(chunk)
         self.skipped_parts += 1
@@ -184,11 +179,9 @@ class LiveSource(LogSource):
             self._names.append(Part(names, int(chunk.clock["monotonic"]), None, chunk.offset))
 
     def _next(self) -> Chunk | Part | None:
-        """Wait for a chunk, remove the oldest from the queue, and return it; None at the end.
+        """Remove the oldest chunk from the queue, waiting for one, and return it; None at the end.
 
-        The end is an empty queue after reading has ended, by an error or not. Subtracts the chunk's
-        size from `_bytes`. While waiting calls `on_idle`, outside the lock, every IDLE_SECONDS or
-        more often; once in each silence returns `_silence` instead of a chunk.
+        While waiting calls `on_idle`, outside the lock; in each silence returns `_silence` once.
         """
         while True:
             with self._changed:
@@ -222,10 +215,8 @@ class LiveSource(LogSource):
 
 
 def _size(chunk: Chunk) -> int:
-    """Return the bytes of a chunk's records."""
     return sum(len(segment.data) for segment in chunk.segments)
 
 
 def _count(losses: list[dict[str, Any]]) -> int:
-    """Return the number of lost records; windows of unknown count add nothing."""
     return sum(max(int(window.get("count", 0)), 0) for window in losses)

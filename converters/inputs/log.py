@@ -209,11 +209,9 @@ class LogSource(LogReader):
 
 
 def _naming(events: Events) -> Events:
-    """Return the TASK and FILE_NAME events, the kinds of `recorder.log.names.NOTED`."""
     return events.take(events.rows(Kind.TASK, Kind.FILE_NAME))
 
 
 def _monotonic(facts: dict[str, Any]) -> int | None:
-    """Return CLOCK_MONOTONIC (ns) of the "clocks" of a header or end frame; None if missing."""
     time = facts.get("clocks", {}).get("monotonic")
     return None if time is None else int(time)

@@ -108,11 +108,10 @@ class SeriesSource:
             done += max(0, source.size)
 
     def _begin_file(self, index: int, complete_to: int) -> None:
-        """Add the devices of a later file's header to `notes`, and report files missing before it.
+        """Add a later file's devices to `notes`, and report files missing before it.
 
-        index: of the file, at least 1. complete_to: ns, up to which events of earlier files were
-        read: a gap in the numbers adds a window from there to the clock reading in the file's
-        header (an empty one if that is missing or earlier) to `damaged`, and a problem.
+        complete_to: ns, up to which events of earlier files were read: a gap in the numbers is a
+        damaged window from there to the clock reading in the file's header.
         """
         name, source = self._files[index]
         if devices := source.header.get("devices"):
@@ -129,10 +128,7 @@ class SeriesSource:
             self._missing.append(f"{which} of the recording, before {name}, not given: left out")
 
     def _copy_findings(self, index: int) -> None:
-        """Append to notes, losses and damaged what a file's source has found since the last call.
-
-        index: of the file. `_copied[index]` keeps how many of each were copied.
-        """
+        """Copy notes, losses and damaged that a file has found since the last call."""
         source, taken = self._files[index][1], self._copied[index]
         self.notes += source.notes[taken[0] :]
         self.losses += source.losses[taken[1] :]
@@ -153,10 +149,9 @@ def _number(_name: str, source: Source) -> int:
 
 
 def _one_recording(files: Sequence[tuple[str, Source]]) -> None:
-    """Raise LogFormatError unless all files are of one rotated recording, each once.
+    """Raise LogFormatError unless all files, by number, are of one rotated recording, each once.
 
-    files: (name, source), sorted by number. A single file is always right; of several, none may
-    lack a recording's id, as a log that was not rotated does.
+    Of several, none may lack a recording's id, as a log that was not rotated does.
     """
     for (name, source), (other, behind) in pairwise(files):
         if run_of(source) is None or run_of(source) != run_of(behind):
@@ -187,7 +182,6 @@ class IndexedSeries(SeriesSource):
 
     @property
     def _indexed(self) -> list[Indexed]:
-        """All files, in the order of their numbers, typed as Indexed."""
         return [source for source in self.sources if isinstance(source, Indexed)]
 
     @property

@@ -124,7 +124,6 @@ class _Builder:
         return self._life
 
     def _why_open(self, node: int) -> Finish:
-        """Return why a function has not returned when the life's hits are over."""
         life = self._life
         if life.lost or life.cut:
             return Finish.LOST

@@ -178,7 +178,6 @@ class Path:
     """The frames' names."""
 
     def __post_init__(self) -> None:
-        """Set `names`."""
         object.__setattr__(self, "names", tuple(frame.name for frame in self.frames))
 
     def above(self, site: str) -> tuple[str, ...]:

@@ -159,7 +159,6 @@ def _shown(pair: Pair, side: ResolvedSide, by: str) -> ResolvedSide:
 
 
 def _check(begins: tuple[ResolvedSide, ...], end: ResolvedSide) -> None:
-    """Raise SiteError where a key's begin and end can never be equal."""
     for side in begins:
         for begin, ended in zip(side.keys, end.keys, strict=True):
             if (begin.format == "text") != (ended.format == "text"):

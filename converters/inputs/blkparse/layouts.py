@@ -128,7 +128,6 @@ class Layout:
             yield f"{count} records of {action} left out: -f does not print where from or to"
 
     def _line(self, line: bytes) -> bytes:
-        """Return a line in the default format."""
         match = self._pattern.match(line)
         if match is None or _MESSAGE.match(line):
             if match is None and not _MESSAGE.match(line) and _TIME_ANYWHERE.search(line):
@@ -181,7 +180,6 @@ _SAID = {
 
 
 def _columns(rows: list[list[bytes]], name: str) -> list[str]:
-    """Return what each column of the records is. Raises LogFormatError."""
     width = min(map(len, rows))
     values = [[row[i] for row in rows] for i in range(width)]
     forms = [_forms(column) for column in values]
@@ -205,7 +203,6 @@ def _columns(rows: list[list[bytes]], name: str) -> list[str]:
 
 
 def _forms(column: list[bytes]) -> set[str]:
-    """Return the forms that all values of a column have."""
     return {what for what, form in _FORMS.items() if all(map(form.fullmatch, column))}
 
 
@@ -276,12 +273,10 @@ def _numbers(
 
 
 def _rises(column: list[bytes]) -> bool:
-    """Return whether numbers rise from line to line."""
     return len(column) > 1 and all(int(a) < int(b) for a, b in pairwise(column))
 
 
 def _unclear(name: str, what: str) -> LogFormatError:
-    """Return the error for a layout that does not tell something."""
     return LogFormatError(
         f"{name}: blkparse's text in a layout of -f, which does not tell {what}: {_ADVICE}"
     )

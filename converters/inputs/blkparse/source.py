@@ -366,7 +366,6 @@ class BlkparseSource(RecordSource):
         yield Events.join(last), max(self.reached, 0), max(self.offset, 0)
 
     def _all_blocks(self) -> Iterator[bytes]:
-        """Yield the text, block by block, in blkparse's default format."""
         first, self._first = self._first, b""
         yield first
         yield from map(self._plain, self._blocks)
@@ -400,7 +399,6 @@ class BlkparseSource(RecordSource):
         return lines.before(int(open_rows[0])), lines.data[start:]
 
     def _events(self, lines: RecordLines) -> Events:
-        """Return a block's events without repetitions; takes in its other lines."""
         self._text.use(len(lines))
         self._take_others(lines)
         batch = batch_of(lines)
@@ -434,7 +432,6 @@ class BlkparseSource(RecordSource):
         return replace(batch, head=batch.head[keep], payload=batch.payload[keep], lost=lost)
 
     def _take_others(self, lines: RecordLines) -> None:
-        """Take in the lines that are no records: the summary, and what is left out."""
         for other in lines.others:
             number = self._lines + other.line + 1
             if other.kind == KINDS["bad event"]:
@@ -445,7 +442,6 @@ class BlkparseSource(RecordSource):
         self.summary.count(lines)
 
     def _report(self) -> None:
-        """Add what is known at the end only to `problems` and `remarks`."""
         self.problems += self._text.problems
         self.unreadable_bytes += self._text.unreadable
         self.left_out.pop(f"action {NOT_TOLD}", None)  # `Layout` counts them
@@ -502,7 +498,6 @@ def _next_of_thread(lines: RecordLines, chosen: Bool) -> I64:
 
 
 def _tail(path: Given) -> bytes:
-    """Return the last bytes of a file; empty for a stream."""
     if not isinstance(path, str | os.PathLike):
         return b""
     try:

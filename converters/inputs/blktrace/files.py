@@ -146,11 +146,7 @@ class RecordFile:
             self._stream.close()
 
     def _begin(self) -> bool:
-        """Read the beginning into `_rest`, set `order` and `cut`; return whether there is any byte.
-
-        LOST EVENTS lines may precede the first record. Raises LogFormatError: another beginning, or
-        an unknown version.
-        """
+        """Read the beginning, set `order` and `cut`; return whether there is any byte."""
         while len(self._rest) < _BEGIN_BYTES and not self._ended:
             self._rest += self._read(self._block)
         if self._rest:
@@ -161,10 +157,7 @@ class RecordFile:
         return bool(self._rest)
 
     def _read(self, count: int) -> bytes:
-        """Return the next bytes of the stream, at most `count`; b"" at its end.
-
-        Sets `_ended` at the end. Raises LogFormatError: the read fails.
-        """
+        """Return at most `count` bytes; b"" at the end, which sets `_ended`."""
         try:
             data = self._stream.read(count)
         except OSError as error:
@@ -176,13 +169,9 @@ class RecordFile:
         return data
 
     def _read_block(self) -> Batch | None:
-        """Return all whole records in `_rest` as a Batch; None at the end.
+        """Return all whole records in `_rest` as a Batch, and read on; None at the end.
 
-        Reads on until there is a record or a gap: a batch may have no records, as the last has if
-        LOST EVENTS lines end the file. Leaves out records with times above MAX_NS, with a problem.
-        Takes the parsed bytes off `_rest`, advances `offset`, and reads another block into `_rest`.
-        Bytes that belong to no record, LOST EVENTS lines excepted, are counted and reported, also
-        those that are left at the end.
+        A batch may have no records, as the last has if LOST EVENTS lines end the file.
         """
         while True:
             data = np.frombuffer(self._rest, dtype=np.uint8)
@@ -208,10 +197,7 @@ class RecordFile:
         return Batch(data, self.order, head, payload, lost)
 
     def _in_time(self, time: U64, at: I64) -> Bool:
-        """Return per record whether its time is at most MAX_NS; adds a problem if some are not.
-
-        at: offset of each record in the block.
-        """
+        """Return which records (n,) have times up to MAX_NS; others are a problem."""
         good: Bool = time <= np.uint64(MAX_NS)
         if not good.all():
             bad = at[~good]
@@ -222,11 +208,7 @@ class RecordFile:
         return good
 
     def _drop_garbage(self) -> None:
-        """Drop the beginning of `_rest`, which holds no record, and count that as unreadable.
-
-        The newest `_block` and _KEEP_GARBAGE bytes stay; nothing happens if there are no more.
-        `offset` advances by what is dropped.
-        """
+        """Drop what holds no record from `_rest`, but the newest block and _KEEP_GARBAGE bytes."""
         drop = len(self._rest) - self._block - _KEEP_GARBAGE
         if drop > 0:
             self._add_unreadable(self.offset, drop)
@@ -236,11 +218,10 @@ class RecordFile:
     def _losses_in_gaps(
         self, data: U8, gaps: list[tuple[int, int]], at: I64
     ) -> list[tuple[int, int, int]]:
-        """Return (index of the next record, CPU, lost records) per LOST EVENTS line in the gaps.
+        """Return (index of the next record, CPU, lost or -1) per LOST EVENTS line in the gaps.
 
-        The number of lost records is -1 where the line has none. Other bytes in gaps count as
-        unreadable and add a problem, but for what follows a CUT record. gaps: (start, end) offsets
-        in `data` between records. at: offset of each record in `data`, ascending.
+        Other bytes in gaps are unreadable, but for what follows a CUT record. gaps: (start, end)
+        offsets in `data`. at: offset of each record in `data`, ascending.
         """
         lost = []
         for start, end in gaps:
@@ -254,11 +235,9 @@ class RecordFile:
         return lost
 
     def _cut_record_rest(self, gap: U8) -> int:
-        """Return how many bytes of a gap belong to the CUT record before it; 0 if none do.
+        """Return how many bytes of a gap belong to the CUT record before it.
 
-        gap: the bytes between two records. A CUT record is followed by as many bytes as its payload
-        has; their number, pdu_len, is among them. 0 also if the gap is shorter than that number, or
-        the file has no CUT records.
+        It is followed by as many bytes as its payload has; their number, pdu_len, is among them.
         """
         length = gap[CUT_PDU_LEN_AT : CUT_PDU_LEN_AT + 2].tobytes()
         if not self.cut or len(length) < 2:
@@ -267,7 +246,6 @@ class RecordFile:
         return count if count <= len(gap) else 0
 
     def _add_unreadable(self, offset: int, count: int) -> None:
-        """Count bytes as unreadable, and add a problem. offset: of the first one in the file."""
         self.unreadable += count
         self.problems.append(
             f"{self.name}: {count} bytes at offset {offset} belong to no record; reading went on "
@@ -275,11 +253,9 @@ class RecordFile:
         )
 
     def _end_with_rest(self) -> list[tuple[int, int, int]]:
-        """Report the bytes in `_rest` at the file's end, which hold no whole record; empty `_rest`.
+        """Count the bytes in `_rest` at the file's end as unreadable; return the losses in them.
 
-        They count as unreadable and add a problem, except for LOST EVENTS lines, whose losses are
-        returned as `Batch.lost` has them, each with index 0. A record that is cut off takes all
-        bytes to the end, such lines too. `offset` advances.
+        A record that is cut off takes all bytes to the end, LOST EVENTS lines too.
         """
         rest, self._rest = self._rest, b""
         lost: list[tuple[int, int, int]] = []
@@ -297,6 +273,5 @@ class RecordFile:
 
 
 def _skip_lost(data: bytes) -> int:
-    """Return the length of the LOST EVENTS lines at the beginning of `data`."""
     match = re.match(rb"(?:" + _LOST.pattern + rb")+", data)
     return match.end() if match else 0

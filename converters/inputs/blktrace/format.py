@@ -239,8 +239,7 @@ def find_records(data: U8, order: ByteOrder, cut: bool = False) -> Found:
 def _candidates(data: U8, order: ByteOrder) -> I64:
     """Return all offsets in `data` of the magic number with a known version, ascending.
 
-    Includes headers that are cut off at the end, and chance matches in payloads. order: byte order
-    of the magic number; one in the other order is no match.
+    Includes headers that are cut off at the end, and chance matches in payloads.
     """
     fixed = np.array([0x74, 0x61, 0x65] if order == "<" else [0x65, 0x61, 0x74], dtype=np.uint8)
     if len(data) < MAGIC_BYTES:
@@ -262,11 +261,7 @@ def is_version_2(data: U8, at: I64, order: ByteOrder) -> Bool:
 
 
 def _lengths(data: U8, at: I64, order: ByteOrder) -> I64:
-    """Return the length of each record (bytes, header and payload), int64.
-
-    at: offset of each record in `data`. MAX_RECORD_BYTES + 1, which is more than `data` holds
-    there, for a header that is cut off.
-    """
+    """Return each record's bytes; more than `data` holds there for a header that is cut off."""
     second = is_version_2(data, at, order)
     size = np.where(second, _BYTES_2, _BYTES_1)
     there = at + size <= len(data)
@@ -279,9 +274,8 @@ def _lengths(data: U8, at: I64, order: ByteOrder) -> I64:
 def _walk(candidates: I64, ends: I64, length: int) -> Found:
     """Follow record lengths from offset 0 to the last whole record; return records and gaps.
 
-    candidates, ends: offsets where a record may begin, ascending, and where it would end. length:
-    number of bytes in all. Where no record begins, the bytes to the next candidate are a gap;
-    without a later candidate, or at a record that goes past the end, the walk ends (`rest`).
+    candidates, ends: where a record may begin, ascending, and where it would end. Where none
+    begins, the bytes to the next candidate are a gap.
     """
     following = dict(zip(candidates.tolist(), ends.tolist(), strict=True))
     found: list[int] = []

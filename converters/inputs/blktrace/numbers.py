@@ -70,12 +70,7 @@ class Numbers:
         return found
 
     def _compare(self, key: Key, rows: I64, number: I64, time: I64, found: Found) -> None:
-        """Add to `found` the steps and repeats among records of one device and CPU (`key`).
-
-        rows: rows of the records in the batch. number, time: sequence number and time (ns) of each.
-        Updates the key's newest number and time; the first record of a key begins its count. If a
-        number is not above the one before, `_go_back` does all this instead.
-        """
+        """Add the steps and repeats among records (`rows`) of one device and CPU to `found`."""
         if key not in self._newest:
             self._newest[key] = int(number[0]) - 1, int(time[0])
         before, since = self._newest[key]
@@ -92,14 +87,10 @@ class Numbers:
     def _go_back(
         self, key: Key, rows: list[int], number: list[int], time: list[int], found: Found
     ) -> None:
-        """Add to `found` steps and repeats, record by record, where a number is not above the last.
+        """Add steps and repeats, record by record, where a number is not above the last.
 
-        key: device and CPU. rows, number, time: of the key's records, their rows in the batch,
-        sequence numbers and times (ns). Numbers wrap at 2^32. A record that is not ahead in number
-        and not later is a repeat: False in `found.keep`, and counted in the call's one entry of
-        `found.repeats`. Not ahead but later, it is of another trace: a step with count -1. Ahead by
-        more than 1: a step with the count between. Updates the key's newest number and time, by
-        records that are no repeats.
+        Numbers wrap at 2^32. A record that is not ahead in number and not later is a repeat; not
+        ahead but later, it is of another trace: a step with count -1.
         """
         newest, at = self._newest[key]
         repeated: list[int] = []

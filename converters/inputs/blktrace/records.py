@@ -89,10 +89,9 @@ class RecordSource(ForeignSource):
         return rows.events
 
     def _without_repeats(self, batch: Batch, file: Place) -> Batch:
-        """Return the batch without repeated records; the batch itself if there are none.
+        """Return the batch without repeated records.
 
-        By sequence numbers adds missing records to `losses`, and times at which the numbers go back
-        to `damaged`; counts both repeats and steps back by file name, for `_report_numbers`.
+        Missing numbers are losses, and times at which the numbers go back are damaged.
         """
         found = self._numbers.check(batch.head)
         for step in found.steps:
@@ -112,11 +111,6 @@ class RecordSource(ForeignSource):
         return replace(batch, head=head, payload=payload, lost=lost)
 
     def _report_numbers(self) -> None:
-        """Add to `problems` a text for each file with repeated records, or numbers that go back.
-
-        Those with repeats first; a file with both has two. By the counts of all records read so
-        far: to be called once, at the end.
-        """
         for name, count in self._repeats.items():
             self.problems.append(
                 f"{name}: {count} records have numbers and times that were there before: a part "
@@ -130,11 +124,10 @@ class RecordSource(ForeignSource):
             )
 
     def _add_losses(self, batch: Batch, file: Place) -> None:
-        """Add to `losses` what the LOST EVENTS lines in a batch say (`Batch.lost`).
+        """Add what LOST EVENTS lines say: a loss from the record before the line to the one after.
 
-        The time is from the record before the line to the one after. If the batch lacks one of
-        them, the other's time is both; in a batch without records both are the newest time of
-        `file`, where the batch comes from, or 0 if that had no record either.
+        If the batch lacks one of them, the other's time is both; without any it is the newest of
+        `file`.
         """
         for row, cpu, count in batch.lost:
             times = batch.head["time"]

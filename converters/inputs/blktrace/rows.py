@@ -123,8 +123,7 @@ class Translator:
         """Return each record's kind (n,), uint8; 0 if a log has no kind for its action.
 
         A merge of a request (category FS or PC) is m, not M; a completion of a bio (neither) is c,
-        not C. 0 also for the second completion that reports a zone append's sector. Notes are not
-        looked at: their entries mean nothing.
+        not C.
         """
         kind = _KINDS[(action & np.uint64(ACT_MASK)).astype(np.int64)]
         of_request = has(category, Category.FS | Category.PC)
@@ -138,10 +137,7 @@ class Translator:
     def _read_notes(self, batch: Batch, notes: I64, kind: U8, result: Rows) -> None:
         """Set `kind` of process notes to TASK, and add the other notes to `result`.
 
-        notes: rows of the batch that are notes. kind: per record of the batch, changed in place. Of
-        pid 0 only the source's first process note counts. Sets `result.clock` (the last timestamp
-        note counts, one without 8 bytes of payload does not), adds messages; notes of unknown kinds
-        are counted in `result.left_out`.
+        notes: rows of the batch that are notes. kind: per record of the batch, changed in place.
         """
         for row in notes.tolist():
             head = batch.head[row]
@@ -171,10 +167,8 @@ class Translator:
     def _fill(self, batch: Batch, at: I64, kind: U8, category: U32, raw: U64) -> None:
         """Write into `raw` all words of the records but the first (kind and time).
 
-        at: rows of the records in the batch. kind, category, raw: per record of `at`; raw is (n, 8)
-        uint64, 0 before. Pointers stay 0, tags become NO_TAG, a D's queue NO_QUEUE, and the sector
-        of flush requests NO_SECTOR. Only C and c have a status. Word PID_WORD gets pid and sequence
-        number, but for Q. `_fill_payloads` adds what comes from payloads.
+        at: rows of the records in the batch. kind, category, raw: per record of `at`; raw is (n,
+        8), 0 before.
         """
         head = batch.head[at]
         pid = head["pid"].astype(np.uint64)
@@ -207,14 +201,11 @@ class Translator:
     def _fill_payloads(
         self, batch: Batch, at: I64, kind: U8, head: NDArray[np.void], raw: U64
     ) -> None:
-        """Write into `raw` the fields that come from payloads, and words 1 to 3 of TASK records.
+        """Write into `raw` what comes from payloads, and words 1 to 3 of TASK records.
 
         These are Q's partition (its device) and cgroup, X's new sector, U's depth and whether it
-        was asked for (UNPLUG_IO), and A's source and partition. Where the payload is too short they
-        stay as they are, but A's partition then is its device. TASK: the pid as tid and tgid, and
-        the first 15 bytes of the name. at: rows of the records in the batch. kind, head, raw: per
-        record of `at`, its kind, its header and its record of 8 words, (n, 8) uint64, which is
-        changed.
+        was asked for, and A's source and partition. Where the payload is too short they stay as
+        they are, but A's partition then is its device.
         """
         skip = np.where((head["action"] & np.uint64(CGROUP)) != 0, CGROUP_BYTES, 0)
         payload = batch.payload[at] + skip
@@ -246,11 +237,9 @@ class Translator:
             raw[row, 2:4] = np.frombuffer(name, dtype="<u8")
 
     def _opf(self, category: U32) -> U32:
-        """Return bi_opf or cmd_flags of each record, uint32 (n,), as far as its category tells it.
+        """Return bi_opf or cmd_flags of each record, (n,), as far as its category tells it.
 
-        With the numbers of the context's kernel. FLUSH sets the flag PREFLUSH, and without WRITE
-        makes the operation flush. DISCARD, ZONE_… and WRITE_ZEROES override read, write and flush,
-        and PC (drv_out or drv_in, by WRITE) overrides all. Flags without a category are 0.
+        With the numbers of the context's kernel.
         """
         write = has(category, Category.WRITE)
         opf = np.where(write, self._op("write"), self._op("read")).astype(np.uint32)
@@ -281,11 +270,7 @@ class Translator:
 
 
 def _left_out(action: U64, category: U32, kind: U8) -> Counter[str]:
-    """Return the number of records without a kind in a log, by their action's name.
-
-    kind: per record, 0 without one. Notes are not counted. A zone append's second completion is
-    "zone append's place"; an unknown action 42 is "action 42".
-    """
+    """Return the number of records without a kind in a log (0), notes aside, by action's name."""
     rows: Bool = (kind == 0) & ~has(category, Category.NOTIFY)
     if not rows.any():
         return Counter()
@@ -299,12 +284,10 @@ def _left_out(action: U64, category: U32, kind: U8) -> Counter[str]:
 
 
 def _next_time(times: I64, rows: I64) -> I64:
-    """Return for each note the time (ns) of the next record that is no note.
+    """Return for each note the time (ns) of the next record that is no note, else of the last.
 
-    times: of all records of the batch. rows: rows of the notes. After the last such record, that
-    record's time; if all are notes, their own times. A note precedes the events that it is about,
-    and its own time may differ in base: `blkparse -d` subtracts the first event's time from the
-    times of events, but not of notes.
+    A note precedes the events that it is about, and its own time may differ in base: `blkparse -d`
+    subtracts the first event's time from the times of events, but not of notes.
     """
     others = np.setdiff1d(np.arange(len(times)), rows, assume_unique=True)
     if not len(others):
@@ -313,7 +296,6 @@ def _next_time(times: I64, rows: I64) -> I64:
 
 
 def _payload(batch: Batch, row: int) -> bytes:
-    """Return the payload of the record at `row` of the batch, without the cgroup's id."""
     start, length = int(batch.payload[row]), int(batch.head["pdu_len"][row])
     if int(batch.head["action"][row]) & CGROUP:
         start, length = start + CGROUP_BYTES, length - CGROUP_BYTES

@@ -56,12 +56,7 @@ class BlktraceSource(RecordSource):
         self._reported = [0] * len(self._files)
 
     def _open(self, path: str | os.PathLike[str] | BinaryIO) -> list[RecordFile]:
-        """Return the files of the set that `path` is of, by CPU; else the one file or stream.
-
-        For a set sets `set_name`, and `_absent`, the CPUs below the highest without a file. Raises
-        LogFormatError: a file is no blktrace data, of a newer version, or cannot be read, or all
-        are empty.
-        """
+        """Return the files of the set that `path` is of, by CPU; else the one file or stream."""
         if not isinstance(path, str | os.PathLike):
             files = [RecordFile(path, BLOCK_BYTES)]
         elif found := self._files_of_set(path):
@@ -76,10 +71,9 @@ class BlktraceSource(RecordSource):
         return files
 
     def _files_of_set(self, path: str | os.PathLike[str]) -> dict[int, Path]:
-        """Return the files by CPU of the set that `path` is of; sets `set_name` if there are any.
+        """Return the files by CPU of the set that `path` is of, and set `set_name`; empty: of none.
 
-        Empty if there is no set, or `path` exists, is no directory, and is not of the set: another
-        file, or a FIFO.
+        So is a path that exists, is no directory, and is not of the set: another file, or a FIFO.
         """
         found = find(path)
         exists = os.path.exists(path) and not os.path.isdir(path)
@@ -90,7 +84,6 @@ class BlktraceSource(RecordSource):
         return found
 
     def _add_absent(self) -> None:
-        """Add a loss of unknown size, over all the set's time, for each CPU without a file."""
         if not self._absent:
             return
         heads = [batch.head for file in self._files if (batch := file.peek()) is not None]
@@ -108,10 +101,7 @@ class BlktraceSource(RecordSource):
     def _header(self) -> dict[str, Any]:
         """Return a log's header for the data, by the first batch of each file.
 
-        `clocks` is there if one of them has a timestamp note: the earliest of the batches' last
-        ones. `devices` has an entry if all these records are of one device and the files are a set,
-        whose name is the device's; else it is empty. The kernel's facts are empty. May add a remark
-        (`_event_time_of`).
+        A set whose records are of one device has that device's name.
         """
         first: list[tuple[int, int]] = []
         devices: set[int] = set()
@@ -140,11 +130,9 @@ class BlktraceSource(RecordSource):
         return header
 
     def _event_time_of(self, noted: int, times: U64) -> int:
-        """Return the time (ns) of a timestamp note in the time base of the events.
+        """Return the time (ns) of a timestamp note in the time base of the events (`times`).
 
-        noted: the note's own time, returned if no event is earlier. times: of the batch's events.
-        `blkparse -d` subtracts the first event's time from events but not from notes: if an event
-        is earlier than the note, the earliest event's time is returned, and a remark is added.
+        `blkparse -d` subtracts the first event's time from events but not from notes.
         """
         if not len(times) or int(times.min()) >= noted:
             return noted

@@ -72,7 +72,6 @@ class CpuPages:
         return np.frombuffer(data[:page] if len(data) >= page else b"", np.uint8)
 
     def _pieces(self, size: int) -> Iterator[bytes]:
-        """Yield the stored pages, `size` bytes at a time, as far as the file has them."""
         fields = Fields(self.stream, self.name, self.recording.order)
         end = self.where.offset + self.where.size
         self._note_missing(end - fields.size)
@@ -84,7 +83,6 @@ class CpuPages:
             yield data
 
     def _chunks(self) -> Iterator[bytes]:
-        """Yield the contents of the compressed chunks; one that is damaged is left out."""
         fields = Fields(self.stream, self.name, self.recording.order)
         end = self.where.offset + COUNT_BYTES + self.where.size
         self._note_missing(end - fields.size)
@@ -113,14 +111,12 @@ class CpuPages:
             )
 
     def _number_of_chunks(self, fields: Fields) -> int:
-        """Return the number of chunks; 0 if it lies behind the file's end."""
         if self.where.offset + COUNT_BYTES > fields.size:
             return 0
         fields.seek(self.where.offset)
         return fields.number(COUNT_BYTES)
 
     def _note_missing(self, count: int) -> None:
-        """Report `count` bytes behind the file's end; not positive: none are missing."""
         if count > 0:
             self.missing = min(count, self.where.size)
             self.problems.append(
@@ -129,7 +125,6 @@ class CpuPages:
             )
 
     def _leave_out(self, count: int, at: int, why: str) -> None:
-        """Count bytes before an offset of the file as unreadable, and report them."""
         self.unreadable += count
         self.problems.append(
             f"{self.name}: {count} bytes before offset {at} (CPU {self.where.cpu}) {why}; left out"

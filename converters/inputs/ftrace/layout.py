@@ -54,7 +54,6 @@ def read_recording(stream: BinaryIO, name: str) -> Recording:
 
 
 def _check(fields: Fields, recording: Recording) -> None:
-    """Raise LogFormatError if sizes of pages are impossible, or data are claimed several times."""
     for buffer in recording.buffers:
         size = buffer.page_bytes
         if size & (size - 1) or not 512 <= size <= _PAGE_BYTES_AT_MOST:
@@ -73,7 +72,6 @@ def _check(fields: Fields, recording: Recording) -> None:
 
 
 def _read_version_6(fields: Fields, recording: Recording) -> None:
-    """Read all that precedes the pages in version 6, and each instance's table of CPUs."""
     read_headers(fields, recording)
     read_ftrace_formats(fields, recording)
     read_event_formats(fields, recording)
@@ -123,7 +121,6 @@ def _read_table(
 
 
 def _read_options_6(fields: Fields, recording: Recording) -> list[tuple[str, int]]:
-    """Read options up to the last; return (name, offset) of each instance's table."""
     instances = []
     while (option := fields.number(2)) != Option.DONE:
         data = fields.block(4)
@@ -136,7 +133,6 @@ def _read_options_6(fields: Fields, recording: Recording) -> list[tuple[str, int
 
 
 def _read_version_7(fields: Fields, recording: Recording) -> None:
-    """Read all options of version 7, and the sections that they refer to."""
     recording.codec = fields.string().lower()
     fields.string()
     if recording.codec not in CODECS:
@@ -164,7 +160,6 @@ def _read_version_7(fields: Fields, recording: Recording) -> None:
 def _read_section(
     option: Option, reader: Callable[[Fields, Recording], None], fields: Fields, found: Recording
 ) -> None:
-    """Read a section into `found`, if an option names it. Raises LogFormatError: it is damaged."""
     if option in found.sections:
         fields.seek(found.sections[option])
         reader(_section(fields, found)[0], found)
@@ -207,7 +202,6 @@ def _read_options_7(fields: Fields, recording: Recording) -> int:
 
 
 def _buffer_7(option: Fields, recording: Recording) -> tuple[Buffer, int]:
-    """Return the buffer that an option describes, and the offset of its section."""
     offset, name, clock = option.number(8), option.string(), option.string()
     buffer = Buffer(name, clock, option.number(4))
     for _ in range(option.number(4)):

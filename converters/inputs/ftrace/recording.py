@@ -143,7 +143,6 @@ def read_event_formats(fields: Fields, recording: Recording) -> None:
 
 
 def _formats(fields: Fields) -> list[str]:
-    """Return the format texts of a system, each after its length. Raises LogFormatError."""
     return [fields.block().decode("utf-8", "replace") for _ in range(fields.number(4))]
 
 

@@ -57,7 +57,6 @@ def without_zeros(blocks: Iterable[bytes]) -> Iterator[Block]:
 
 
 def _block(data: bytes, offset: int) -> Block:
-    """Return lines as a block, those with zeros left empty."""
     if b"\0" not in data:
         return Block(data, offset)
     zeros: list[Zeros] = []
@@ -114,14 +113,12 @@ class _Seen:
     count: int = 0
 
     def add(self, keys: U64) -> None:
-        """Remember keys, (n,); beyond _MOST_KEPT the oldest are forgotten."""
         self.fresh.append(keys)
         self.count += len(keys)
         if sum(map(len, self.fresh)) >= _MOST_IN_RUN:
             self._sort()
 
     def has(self, keys: U64) -> Bool:
-        """Return which keys, (n,), are remembered."""
         self._sort()
         found = np.zeros(len(keys), np.bool_)
         for run in self.runs:
@@ -369,7 +366,6 @@ def _window(place: _Place) -> Window:
 
 
 def _dated(place: _Place) -> str:
-    """Return between which events' times a place is."""
     if place.end < 0:
         return f"in line {place.line}"
     return f"between events at {place.start / 1e9:.6f} and {place.end / 1e9:.6f} s"
@@ -419,7 +415,6 @@ class TextSource(TracepointSource):
             self._refuse_short()
 
     def _refuse_short(self) -> None:
-        """Raise LogFormatError if the file is short, and has no line that may be an event's."""
         begun = list(islice(self._blocks, 2))
         self._blocks = chain(begun, self._blocks)
         data = begun[0].data if begun else self._text.first
@@ -468,7 +463,6 @@ class TextSource(TracepointSource):
         return self._reader.read(block.data)
 
     def _check_times(self, lines: EventLines) -> None:
-        """Note how exact times are. Raises LogFormatError: they are no times in seconds."""
         if lines.decimals == 0:
             raise LogFormatError(
                 f"{self.name}: times are counts, of the trace clock 'counter' or 'x86-tsc', not "
@@ -480,7 +474,6 @@ class TextSource(TracepointSource):
             self._digits = min(self._digits, lines.decimals)
 
     def _batch(self, block: Block, lines: EventLines, repeats: Bool) -> Batch:
-        """Return the events of a block as a batch, complete up to its newest event."""
         kept = lines.time[~repeats]
         self._newest = max(self._newest, int(kept.max(initial=-1)))
         batch = Batch(self._rows(lines, repeats), self._newest, self._text.offset)
@@ -506,7 +499,6 @@ class TextSource(TracepointSource):
         return found
 
     def _odd_lines(self, block: Block, lines: EventLines) -> list[OtherLine]:
-        """Return a block's lines that are no events of the block layer's, in order."""
         zeros = [OtherLine(z.line, _ZEROS, bytes(z.size), z.offset) for z in block.zeros]
         return sorted([*lines.others, *zeros], key=lambda other: other.line)
 
@@ -566,7 +558,6 @@ class TextSource(TracepointSource):
         return Loss(min(start, end), end, cpu, int(match[2] or -1) if lost else -1)
 
     def _report(self) -> None:
-        """Add what is known at the end to `problems` and `remarks`."""
         self.problems += self._text.problems + self._damage.problems()
         self.unreadable_bytes += self._text.unreadable
         if self._bad_lines.count:
@@ -578,7 +569,6 @@ class TextSource(TracepointSource):
         self._remark()
 
     def _report_order(self) -> None:
-        """Add what is there twice, and what is older than the events before it."""
         if count := self._snapshots.repeated:
             self.remarks.append(
                 f"{self.name}: {count} lines of events are repetitions of earlier ones, the first "
@@ -593,7 +583,6 @@ class TextSource(TracepointSource):
             )
 
     def _remark(self) -> None:
-        """Add the limits of the text to `remarks`."""
         self.remarks += self._owners.remarks(self.name)
         if self._left_out_lines.count:
             self.remarks.append(
@@ -618,7 +607,6 @@ class TextSource(TracepointSource):
             )
 
     def _nothing_read(self) -> LogFormatError:
-        """Return the error that says why there is no block event, by the lines that there are."""
         odd = b"\n".join([*self._bad_lines.texts, *self._left_out_lines.texts])
         layout = layouts.unreadable(odd)
         names = (name.encode() for name in self.passed_over)

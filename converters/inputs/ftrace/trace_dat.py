@@ -99,7 +99,6 @@ def unclaimed(fields: Fields, recording: Recording) -> list[str]:
 
 
 def _gap(fields: Fields, buffer: Buffer, begin: int, end: int) -> str:
-    """Return that data between two offsets are no CPU's; "": there are none."""
     end = min(end, fields.size)
     for at in range(max(begin, 0), end, _PIECE):
         fields.seek(at)
@@ -196,7 +195,6 @@ class Records:
         return rows, passed_over
 
     def _of_event(self, number: int, block: U8, at: I64, time: I64, cpu: int) -> TracepointRows:
-        """Return one event's records as rows. at: offset of each in the block."""
         kind = self._dtypes[number]
         records = _gather(block, at, kind.itemsize).view(kind)
         names = kind.names or ()
@@ -207,7 +205,6 @@ class Records:
 
 
 def _gather(data: U8, at: I64, count: int) -> NDArray[np.void]:
-    """Return the `count` bytes at each offset as one void each, (n,), copied."""
     windows: NDArray[np.void] = np.ndarray(
         (len(data) - count + 1,), np.dtype((np.void, count)), data.data, strides=(1,)
     )
@@ -308,7 +305,6 @@ class TraceDatSource(TracepointSource):
         return max(int(min(times, default=0)), 0)
 
     def _layout(self, stream: CpuPages) -> PageLayout:
-        """Return the layout of a CPU's pages."""
         recording = self.recording
         return page_layout(
             recording.order,
@@ -360,11 +356,9 @@ class TraceDatSource(TracepointSource):
         self.damaged.append({"offset": offset, "start": start, "end": max(start, end)})
 
     def _newest(self) -> int:
-        """Return the time (ns) of the newest event read so far; 0 without any."""
         return max([0, *(stream.reached for stream in self._streams)])
 
     def _batch(self, stream: CpuPages, block: U8) -> Batch:
-        """Return the events of a block of pages of one CPU; raises the CPU's `reached`."""
         found = find_events(block, self._layout(stream))
         if found.unreadable:
             stream.unreadable += found.unreadable
@@ -387,7 +381,6 @@ class TraceDatSource(TracepointSource):
         return Batch(rows, 0, 0, losses, passed_over)
 
     def _report(self, stream: CpuPages) -> None:
-        """Take a CPU's new problems and unreadable bytes over."""
         self.problems += stream.problems
         stream.problems = []
         self.unreadable_bytes = sum(s.unreadable for s in self._streams)
@@ -409,5 +402,4 @@ def _losses(found: PageEvents, time: I64, begin: I64, stream: CpuPages, first: i
 
 
 def _shown(buffer: Buffer) -> str:
-    """Return a buffer's name as it is shown: the instance, or that it is the top one."""
     return f"of instance {buffer.name!r}" if buffer.name else "at the top"

@@ -94,13 +94,11 @@ def _check_metadata(path: Path) -> None:
 
 
 def _belong_together(place: Path, traces: list[Path]) -> bool:
-    """Return whether traces are the parts of one session that was rotated."""
     parts = (trace.relative_to(place).parts for trace in traces)
     return all(part[0] in ("archives", "kernel") for part in parts)
 
 
 def _traces(place: Path) -> list[Path]:
-    """Return the directories at `place`, or where a session has them below, that are a trace."""
     if _is_trace(place):
         return [place]
     found = {path for where in _KERNEL[1:] for path in place.glob(where) if _is_trace(path)}
@@ -108,7 +106,6 @@ def _traces(place: Path) -> list[Path]:
 
 
 def _user_space(place: Path) -> list[Path]:
-    """Return the directories of a session's user-space traces."""
     return sorted(p for p in (place / "ust", *place.glob("*/ust")) if p.is_dir())
 
 

@@ -125,7 +125,6 @@ def letters(bits: NDArray[Any], version: tuple[int, int] | None = None) -> NDArr
 
 
 def _letters(bits: int) -> bytes:
-    """Return one value of LTTng's rwbs as letters."""
     operation = next((letter for bit, letter in _LETTERS if bits & bit), b"N")
     preflush = bits & _PREFLUSH or (bits & _FLUSH and operation != b"F")
     # Before Linux 4.8 discards are writes, but for secure ones.
@@ -225,7 +224,6 @@ class Reading:
         self._finalizer()
 
     def _receive(self) -> Frame:
-        """Return the next frame; an error frame if the child has ended without one."""
         pipe = self._child.stdout
         assert pipe is not None
         head = pipe.read(FRAME.size)
@@ -261,7 +259,6 @@ def interpreters() -> list[str]:
 def _end(
     process: subprocess.Popen[bytes], said: IO[bytes], scratch: tempfile.TemporaryDirectory[str]
 ) -> None:
-    """End a child, close what it wrote to, and remove its directory."""
     process.kill()
     if process.stdout is not None:
         process.stdout.close()
@@ -297,7 +294,6 @@ class LttngSource(TracepointSource):
             self.remarks.append(f"{place}: user space's events are passed over")
 
     def _describe(self, facts: dict[str, Any]) -> None:
-        """Set the header by the metadata. Raises LogFormatError: it is no trace of the kernel."""
         environment = facts["environment"]
         enabled = [event for event in facts["events"] if event.startswith(_SYSTEM)]
         if environment.get("domain", "kernel") != "kernel" or not enabled:
@@ -384,7 +380,6 @@ class LttngSource(TracepointSource):
         return Batch(rows, reached, offset, losses(facts, self._clock), passed_over)
 
     def _name_disks(self, named: list[TracepointRows]) -> None:
-        """Add to `notes` the names of disks."""
         for rows in named:
             pairs = zip(
                 rows.columns["dev"].tolist(), rows.columns["diskname"].tolist(), strict=True

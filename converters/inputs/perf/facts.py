@@ -160,7 +160,6 @@ class Facts:
         )
 
     def _add_description(self, number: int, cursor: Cursor) -> None:
-        """Add what a section says that only describes. Raises LogFormatError: it is cut off."""
         if number in _TEXTS:
             self.texts[_TEXTS[Feature(number)]] = cursor.padded_text()
         elif number == Feature.NRCPUS:

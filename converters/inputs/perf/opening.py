@@ -69,7 +69,6 @@ def open_perf(given: Given) -> Opened:
 
 
 def _opened(stream: BinaryIO, name: str) -> Opened:
-    """Read the header at the stream's position, and what perf.data says of itself."""
     first = _read(stream, _PIPE_HEADER_BYTES)
     order = _MAGICS.get(first[:8])
     if order is None:
@@ -90,7 +89,6 @@ def _opened(stream: BinaryIO, name: str) -> Opened:
 
 
 def _opened_file(stream: BinaryIO, start: int, facts: Facts) -> Opened:
-    """Read header, events and sections of a file that begins at `start`, into `facts`."""
     name, order = facts.where, facts.order
     size = stream.seek(0, os.SEEK_END) - start
     stream.seek(start)
@@ -161,7 +159,6 @@ def _read_features(
 
 
 def _check_needed(number: int, why: str, facts: Facts) -> None:
-    """Note that a section cannot be read. Raises LogFormatError: events are not known without."""
     if number == Feature.TRACING_DATA:
         raise LogFormatError(
             f"{facts.where}: the section with the formats of events cannot be read ({why}): the "
@@ -172,7 +169,6 @@ def _check_needed(number: int, why: str, facts: Facts) -> None:
 
 
 def _read(stream: BinaryIO, count: int) -> bytes:
-    """Return the next `count` bytes of the stream, fewer at its end."""
     pieces: list[bytes] = []
     while count > 0 and (more := stream.read(min(count, 1 << 20))):
         pieces.append(more)

@@ -112,7 +112,6 @@ class OtherRecords:
     def _add_name(
         self, record: "_Record", arrival: int, names: list[tuple[int, int, int, int, bytes]]
     ) -> None:
-        """Add a COMM's (arrival, time, process, thread, name) to `names`, or keep it for later."""
         if record.size < _COMM_AT:
             return
         pid, tid = record.half(HEADER_BYTES), record.half(HEADER_BYTES + 4)
@@ -125,7 +124,6 @@ class OtherRecords:
     def _names(
         self, names: list[tuple[int, int, int, int, bytes]], rows: list[TracepointRows]
     ) -> list[TracepointRows]:
-        """Return the names as rows; those without a time as soon as there are samples."""
         first = min((int(part.time.min()) for part in rows if len(part)), default=None)
         if first is not None:
             names = [(-1, first, *early) for early in self._early] + names
@@ -215,7 +213,6 @@ class _Record:
         return int(self._words.half(np.array([self._at + place]))[0])
 
     def text(self, place: int) -> bytes:
-        """Return the bytes from a place in the record up to the first NUL."""
         data = self._data[self._at + place : self._at + self.size].tobytes()
         return data.split(b"\0")[0]
 
@@ -262,7 +259,6 @@ class PerfSource(TracepointSource):
         self._remark_limits()
 
     def _begun(self, blocks: Iterator[Block]) -> Iterator[Block]:
-        """Read a pipe's blocks up to the first with samples; return all, these included."""
         read: list[Block] = []
         for block in blocks:
             read.append(block)
@@ -272,7 +268,6 @@ class PerfSource(TracepointSource):
         return chain(read, blocks)
 
     def _take_in(self, block: Block) -> I64:
-        """Take in a pipe's records of events and features; return the types of all (n,)."""
         words = Words(block.data, self._facts.order)
         types = words.type(block.at)
         sizes = words.size(block.at)
@@ -286,7 +281,6 @@ class PerfSource(TracepointSource):
         return types
 
     def _add_feature(self, data: bytes) -> None:
-        """Take in a pipe's record of a feature. data: behind the record's header."""
         cursor = Cursor(data, self._facts.order, self.name)
         if cursor.rest < 8 or (number := cursor.number(8)) >= FEATURE_BITS:
             self.problems.append(
@@ -297,7 +291,6 @@ class PerfSource(TracepointSource):
         self._facts.add_feature(number, data[8:])
 
     def _check_events(self) -> None:
-        """Set which tracepoints are recorded. Raises LogFormatError: none is read, or no time."""
         recorded = self._events.tracepoints()
         damaged = self._facts.damaged_events()
         if damaged:
@@ -323,7 +316,6 @@ class PerfSource(TracepointSource):
                 )
 
     def _remark_limits(self) -> None:
-        """Add remarks on what the way of recording leaves out."""
         self.remarks += self._facts.unread
         block = [self._facts.events[index] for index in self._events.tracepoints().values()]
         command = self._facts.command
@@ -363,7 +355,6 @@ class PerfSource(TracepointSource):
         self._opened.stream.close()
 
     def _batch(self, block: Block) -> Batch:
-        """Return what a block holds."""
         words = Words(block.data, self._facts.order)
         types = words.type(block.at)
         passed_over: Counter[str] = Counter()
@@ -399,7 +390,6 @@ class PerfSource(TracepointSource):
             self.damaged.append(window)
 
     def _report_rest(self) -> None:
-        """Add what is known at the end only."""
         if self._events.unreadable:
             self.problems.append(
                 f"{self.name}: left out: samples without a known event, or shorter than their "

@@ -92,7 +92,6 @@ def rows_of(
 
 
 def _rows(found: Found, at: I64, name: str, columns: dict[str, Column]) -> TracepointRows:
-    """Return the events at the rows `at` of `found` as rows of one tracepoint."""
     return TracepointRows(
         name,
         found.time[at],
@@ -119,7 +118,6 @@ def _columns(body: Messages, numbers: dict[str, int]) -> dict[str, Column]:
 
 
 def _column(fields: Fields, name: str, number: int) -> Column:
-    """Return one field's values (n,)."""
     if name in TEXTS:
         width = TEXTS[name]
         return fields.texts(number, width).view(f"S{width}")[:, 0]
@@ -142,7 +140,6 @@ def kernel_dev(userspace: I64) -> I64:
 
 
 def _generic_rows(found: Found, at: I64) -> list[TracepointRows]:
-    """Return the block events among the generic ones at the rows `at` of `found`."""
     body = found.body.take(at)
     names = body.fields([1]).texts(1, 64).view("S64")[:, 0]
     rows = []

@@ -97,7 +97,6 @@ class Packets:
         self._allowance.used += int(sizes[known].sum())
 
     def _inflated(self, packets: Messages) -> Iterator[Messages]:
-        """Yield the packets that are compressed in packets; count those that do not inflate."""
         _, compressed = packets.fields([COMPRESSED]).messages(COMPRESSED)
         for row in range(len(compressed)):
             inflater = zlib.decompressobj()
@@ -192,7 +191,6 @@ def is_perfetto(first: bytes) -> bool:
 
 
 def _has_packets(first: bytes) -> bool:
-    """Return whether bytes begin with a packet, which another follows, or the end."""
     length, begin = _varint(first, 1)
     end = begin + length
     if length < 0 or not _is_packet(first[begin:end], end > len(first)):

@@ -69,7 +69,6 @@ class PerfettoSource(TracepointSource):
         self._set_header(self.survey)
 
     def _set_header(self, found: Survey) -> None:
-        """Take kernel, machine, clocks and enabled events into the header; add remarks."""
         kernel = found.kernel
         self.header["kernel"] = {k: v for k, v in kernel.items() if k in ("release", "version")}
         if "machine" in kernel:
@@ -117,7 +116,6 @@ class PerfettoSource(TracepointSource):
             )
 
     def _batch(self, fields: Fields, complete_to: int, offset: int) -> Batch:
-        """Return the events of a block of packets. complete_to: ns. offset: bytes read so far."""
         ftrace = ftrace_of(fields)
         self._broken += ftrace.broken
         losses = self._losses(ftrace, fields.values(DROPPED)[ftrace.packet] != 0)
@@ -232,7 +230,6 @@ def _opened(given: Given) -> BinaryIO:
 
 
 def _reading(clocks: dict[int, int]) -> dict[str, int]:
-    """Return clock readings as in a log's header (name → ns): the times of events are BOOTTIME."""
     return {
         "monotonic": clocks[BOOTTIME],
         "boottime": clocks[BOOTTIME],

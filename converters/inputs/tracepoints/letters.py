@@ -49,7 +49,6 @@ def opfs(letters: U64, nowhere: Bool) -> U32:
 
 
 def _opf_nowhere(text: str) -> int:
-    """Return the operation and flags of a request without a position."""
     if text[:2] == "FW":
         return opf_of("FF" + text[2:])
     if text[:1] == "W" and text[1:2] != "Z":
@@ -92,5 +91,4 @@ def _by_letters(letters: U64, meant: Callable[[str], tuple[int, ...]]) -> tuple[
 
 
 def _text(word: int) -> str:
-    """Return packed letters as text."""
     return word.to_bytes(RWBS_BYTES, "little").rstrip(b"\0").decode("latin-1")

@@ -58,7 +58,6 @@ class ThreadNames:
         return replace(rows, pid=tid, tgid=tgid)
 
     def _id_of(self, name: bytes) -> int:
-        """Return the id that stands for the threads of a name."""
         name = name.split(b"\0")[0][: COMM_BYTES - 1]
         if not name or (len(self._nameless) >= _MOST_THREADS and name not in self._nameless):
             return FIRST_UNKNOWN_TID
@@ -121,12 +120,10 @@ def _changes(pid: I64, words: U64, time: I64, arrival: I64) -> I64:
 
 
 def _comm(rows: TracepointRows) -> Column | None:
-    """Return the column with the names of the rows' threads; None if there is none."""
     return rows.comm if rows.comm is not None else rows.columns.get("comm")
 
 
 def _tgid(rows: TracepointRows) -> I64:
-    """Return the threads' processes, (n,); the thread where its process is not known."""
     tid = np.asarray(rows.pid).astype(np.int64)
     if rows.tgid is None:
         return tid

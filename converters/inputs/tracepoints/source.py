@@ -193,7 +193,6 @@ class TracepointSource(ForeignSource):
         yield Events.empty(), max(reached, complete_to), max(offset, 0)
 
     def _nothing_read(self) -> LogFormatError:
-        """Return the error for a recording of which no block event was read."""
         held = f"only {_passed_over(self.passed_over)}" if self.passed_over else ""
         return without_block_events(self.name, self._tool, held, "".join(self.problems[:1]))
 
@@ -242,7 +241,6 @@ class TracepointSource(ForeignSource):
         return rows.without(bad)
 
     def _report_rest(self) -> None:
-        """Add what is known at the end: problems, remarks, and the header's letters."""
         for what, count in self._left_out.items():
             self.problems.append(f"{self.name}: left out: {count} {what}")
         if self._recorded is None:
@@ -256,12 +254,10 @@ class TracepointSource(ForeignSource):
 
 
 def _letters(tracepoints: Collection[str]) -> list[str]:
-    """Return the letters of tracepoints, in the order of the schema; others have none."""
     return [BY_KIND[kind].letter for name, kind in KIND_OF.items() if name in tracepoints]
 
 
 def _passed_over(counts: Counter[str]) -> str:
-    """Return `sched_switch 123, …`."""
     shown = [f"{name} {count}" for name, count in counts.most_common(_NAMED_AT_MOST)]
     rest = sum(counts.values()) - sum(n for _, n in counts.most_common(_NAMED_AT_MOST))
     shown += [f"others {rest}"] if rest else []

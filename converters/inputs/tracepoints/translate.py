@@ -83,12 +83,10 @@ def _bytes(rows: TracepointRows) -> U64:
 
 
 def _dev(rows: TracepointRows, name: str = "dev") -> U64:
-    """Return a column of the kernel's device numbers, (n,)."""
     return _number(rows, name) & _LOW
 
 
 def _tid(rows: TracepointRows) -> U64:
-    """Return the threads' ids in the upper 32 bits, (n,)."""
     return rows.pid.astype(np.int64).view(np.uint64) << _SHIFT_32
 
 
@@ -124,7 +122,6 @@ def _fill_remap(rows: TracepointRows, words: U64) -> None:
 
 
 def _fill_bio_complete(rows: TracepointRows, words: U64) -> None:
-    """Write a c, with its status."""
     _fill_bio(rows, words)
     error = rows.columns.get("error")
     if error is not None and (odd := is_no_errno(error)).any():
@@ -161,13 +158,11 @@ def _fill_issue(rows: TracepointRows, words: U64) -> None:
 
 
 def _fill_complete(rows: TracepointRows, words: U64) -> None:
-    """Write a C or E, with its status."""
     _fill_rq(rows, words)
     words[5] = _dev(rows) | _status(rows)
 
 
 def _fill_rq_remap(rows: TracepointRows, words: U64) -> None:
-    """Write an `a`: where the request came from."""
     _fill_rq(rows, words)
     words[5] = _dev(rows) | _dev(rows, "old_dev") << _SHIFT_32
     words[6] = _number(rows, "old_sector")

@@ -229,7 +229,6 @@ class Descriptors:
         self._open: list[int] = []
 
     def __enter__(self) -> Self:
-        """Return this object."""
         return self
 
     def __exit__(
@@ -238,11 +237,9 @@ class Descriptors:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Close all; an exception passes."""
         self.close()
 
     def __len__(self) -> int:
-        """Return how many are open."""
         return len(self._open)
 
     def add(self, descriptor: int) -> int:

@@ -150,7 +150,6 @@ class FollowProbes(SiteProbes):
         ]
 
     def _attach_tracepoints(self, bpf: BpfObject, refused: dict[str, list[str]]) -> None:
-        """Attach a program to each typed tracepoint; add refused names by reason."""
         template = Template.of(bpf, self._typed)
         with Descriptors() as modules:
             btfs: dict[str, int] = {"": 0}
