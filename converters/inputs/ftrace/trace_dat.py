@@ -24,192 +24,6 @@ from biotrail.converters.inputs.tracepoints.source import TracepointSource
 from biotrail.recorder.schema.block_events import KIND_OF
 from biotrail.recorder.schema.errors import LogFormatError
 
-# Times of ftrace's clocks in ns, and what each clock means for the user.
-
-_COUNTS = ("x86-tsc", "tsc2nsec", "counter", "ppc-tb")
-_DATE_UNCERTAINTY_NS = 1_000_000
-"""trace-cmd measures the wall clock (--date) by a marker that it writes: 161 µs off on an emulated
-machine."""
-
-
-def clock_remark(name: str, clock: str, recording: Recording) -> list[str]:
-    """Return what to say of a trace clock. Raises LogFormatError: its times are no ns."""
-    if clock in _COUNTS and recording.tsc is None:
-        raise LogFormatError(
-            f"{name}: recorded with the clock {clock!r}, whose counts cannot be converted to ns; "
-            "record with `trace-cmd record -C mono`"
-        )
-    if clock == "local":
-        return [f"{name}: trace clock 'local', which may differ between CPUs; `-C mono` does not"]
-    if clock == "uptime":
-        return [f"{name}: trace clock 'uptime', which advances a tick (1 to 10 ms) at a time"]
-    return [f"{name}: trace clock {clock!r}"]
-
-
-def in_ns(time: I64, recording: Recording) -> I64:
-    """Return times of the trace's clock in ns, with the offset that trace-cmd adds on reading.
-
-    Counts of the TSC are multiplied and shifted as the kernel does (mul_u64_u32_shr).
-    """
-    if recording.tsc is not None:
-        factor, shift = map(np.uint64, recording.tsc)
-        counts = time.view(np.uint64)
-        high, low = counts >> np.uint64(32), counts & np.uint64(0xFFFFFFFF)
-        time = ((high * factor << np.uint64(32) - shift) + (low * factor >> shift)).view(np.int64)
-    return time + np.int64(recording.offset_ns) if recording.offset_ns else time
-
-
-def wall_clock(time: int, date_ns: int) -> dict[str, int]:
-    """Return clock readings at `time` (ns) as in a log's header.
-
-    date_ns: CLOCK_REALTIME minus the trace's clock. trace-cmd records no CLOCK_BOOTTIME: the
-    trace's own clock is put in its place.
-    """
-    return {
-        "monotonic": time,
-        "boottime": time,
-        "realtime": time + date_ns,
-        "uncertainty": _DATE_UNCERTAINTY_NS,
-    }
-
-
-# What a trace.dat says of its own size and contents, held against what was read of it.
-
-_PIECE = 1 << 20
-
-
-def unclaimed(fields: Fields, recording: Recording) -> list[str]:
-    """Return a sentence for each part of a buffer that no CPU's data reach to, though it has some.
-
-    Data of CPUs follow each other, each from a page's begin on, with zeros between; the last ones
-    reach to their section's end (version 7), or to the file's (version 6).
-    """
-    found = []
-    for buffer in recording.buffers:
-        ends = [cpu.offset + cpu.size + COUNT_BYTES * buffer.compressed for cpu in buffer.cpus]
-        gaps = zip(ends, [cpu.offset for cpu in buffer.cpus][1:], strict=False)
-        found += [_gap(fields, buffer, begin, end) for begin, end in gaps]
-        if buffer.end:
-            found.append(_gap(fields, buffer, max(ends, default=0), buffer.end))
-    if recording.version == 6:
-        every = [(cpu.offset + cpu.size, b) for b in recording.buffers for cpu in b.cpus]
-        last = max(every, key=lambda one: one[0], default=None)
-        found += [_gap(fields, last[1], last[0], fields.size)] if last else []
-    return [text for text in found if text]
-
-
-def _gap(fields: Fields, buffer: Buffer, begin: int, end: int) -> str:
-    end = min(end, fields.size)
-    for at in range(max(begin, 0), end, _PIECE):
-        fields.seek(at)
-        if any(fields.take(min(_PIECE, end - at))):
-            return (
-                f"{fields.name}: the data at offset {begin} to {end}{of_buffer(buffer.name)} are "
-                "no CPU's by the file's table: the file is damaged; they are left out"
-            )
-    return ""
-
-
-def uncounted(name: str, recording: Recording, streams: Iterable[CpuPages]) -> list[str]:
-    """Return a sentence for each CPU with fewer events than the kernel counted as given out.
-
-    streams: those that were read, to their ends.
-    """
-    streams = list(streams)
-    found = {(s.buffer.name, s.where.cpu): s.events for s in streams}
-    left_out = {b.name for b in recording.buffers if b.cpus} - {s.buffer.name for s in streams}
-    return [
-        f"{name}: of {counted} events of CPU {cpu}{of_buffer(buffer)} that the kernel gave out "
-        f"{found.get((buffer, cpu), 0)} are here: the file is damaged, or others read the buffer"
-        for (buffer, cpu), counted in recording.counted.read.items()
-        if found.get((buffer, cpu), 0) < counted and buffer not in left_out
-    ]
-
-
-def of_buffer(buffer: str) -> str:
-    """Return " of instance 'x'", or nothing for the top buffer."""
-    return f" of instance {buffer!r}" if buffer else ""
-
-
-# Records in ring-buffer pages as columns, by the formats that stand in a trace.dat.
-
-_HEAD = re.compile(r"^name: *(\S+)\s*\nID: *(\d{1,5})\s*$", re.MULTILINE)
-_IDS = 1 << 16
-_ID_BYTES = 2
-"""Size of common_type, with which every record begins."""
-
-
-class Records:
-    """Reader of records of the block layer's events; others are counted by name."""
-
-    def __init__(self, recording: Recording, where: str) -> None:
-        """Take the formats of the block layer's events; one that is damaged is left out, and noted.
-
-        Raises LogFormatError: there is no format of an event.
-        """
-        self.problems: list[str] = []
-        order: Literal["<", ">"] = "<" if recording.order == "little" else ">"
-        self._id = np.dtype(f"{order}u2")
-        self._names: dict[int, str] = {}
-        self._dtypes: dict[int, np.dtype[np.void]] = {}
-        for system, texts in recording.formats.items():
-            for text in texts:
-                if not (head := _HEAD.search(text)):
-                    continue
-                self._names[int(head[2])] = head[1]
-                if system == "block" and head[1] in KIND_OF:
-                    try:
-                        form = parse_format(text, where)
-                    except LogFormatError as error:
-                        self.problems.append(f"{error}; {head[1]} is left out")
-                        continue
-                    self._dtypes[int(head[2])] = record_dtype(form, order)
-        if not self._names:
-            raise LogFormatError(
-                f"{where}: has no formats of events: the file is damaged; copy it again"
-            )
-
-    def rows(
-        self, block: U8, found: PageEvents, time: I64, cpu: int
-    ) -> tuple[list[TracepointRows], Counter[str]]:
-        """Return the block events as rows, and the number of other records by event.
-
-        block: pages. found: the events in them. time: ns of each.
-        """
-        good = found.size >= _ID_BYTES
-        ids = np.zeros(len(found.at), np.int64)
-        ids[good] = _gather(block, found.at[good], _ID_BYTES).view(self._id)
-        counts = np.bincount(ids, minlength=1)
-        rows, passed_over = [], Counter[str]()
-        for number in np.flatnonzero(counts).tolist():
-            kind = self._dtypes.get(number)
-            if kind is None:
-                name = self._names.get(number, f"event {number}")
-                passed_over[name] += int(counts[number])
-                continue
-            at = np.flatnonzero((ids == number) & (found.size >= kind.itemsize))
-            short = int(counts[number]) - len(at)
-            if short:
-                passed_over[f"{self._names[number]} cut short"] += short
-            rows.append(self._of_event(number, block, found.at[at], time[at], cpu))
-        return rows, passed_over
-
-    def _of_event(self, number: int, block: U8, at: I64, time: I64, cpu: int) -> TracepointRows:
-        kind = self._dtypes[number]
-        records = _gather(block, at, kind.itemsize).view(kind)
-        names = kind.names or ()
-        columns = {name: records[name] for name in names if not name.startswith("common_")}
-        pid = records["common_pid"] if "common_pid" in names else np.full(len(at), -1)
-        cpus = np.full(len(at), cpu, np.int64)
-        return TracepointRows(self._names[number], time, cpus, pid, at, columns)
-
-
-def _gather(data: U8, at: I64, count: int) -> NDArray[np.void]:
-    windows: NDArray[np.void] = np.ndarray(
-        (len(data) - count + 1,), np.dtype((np.void, count)), data.data, strides=(1,)
-    )
-    return windows[at]
-
 
 class TraceDatSource(TracepointSource):
     """A trace.dat, by its path or as a stream that can seek."""
@@ -403,3 +217,190 @@ def _losses(found: PageEvents, time: I64, begin: I64, stream: CpuPages, first: i
 
 def _shown(buffer: Buffer) -> str:
     return f"of instance {buffer.name!r}" if buffer.name else "at the top"
+
+
+# Times of ftrace's clocks in ns, and what each clock means for the user.
+
+_COUNTS = ("x86-tsc", "tsc2nsec", "counter", "ppc-tb")
+_DATE_UNCERTAINTY_NS = 1_000_000
+"""trace-cmd measures the wall clock (--date) by a marker that it writes: 161 µs off on an emulated
+machine."""
+
+
+def clock_remark(name: str, clock: str, recording: Recording) -> list[str]:
+    """Return what to say of a trace clock. Raises LogFormatError: its times are no ns."""
+    if clock in _COUNTS and recording.tsc is None:
+        raise LogFormatError(
+            f"{name}: recorded with the clock {clock!r}, whose counts cannot be converted to ns; "
+            "record with `trace-cmd record -C mono`"
+        )
+    if clock == "local":
+        return [f"{name}: trace clock 'local', which may differ between CPUs; `-C mono` does not"]
+    if clock == "uptime":
+        return [f"{name}: trace clock 'uptime', which advances a tick (1 to 10 ms) at a time"]
+    return [f"{name}: trace clock {clock!r}"]
+
+
+def in_ns(time: I64, recording: Recording) -> I64:
+    """Return times of the trace's clock in ns, with the offset that trace-cmd adds on reading.
+
+    Counts of the TSC are multiplied and shifted as the kernel does (mul_u64_u32_shr).
+    """
+    if recording.tsc is not None:
+        factor, shift = map(np.uint64, recording.tsc)
+        counts = time.view(np.uint64)
+        high, low = counts >> np.uint64(32), counts & np.uint64(0xFFFFFFFF)
+        time = ((high * factor << np.uint64(32) - shift) + (low * factor >> shift)).view(np.int64)
+    return time + np.int64(recording.offset_ns) if recording.offset_ns else time
+
+
+def wall_clock(time: int, date_ns: int) -> dict[str, int]:
+    """Return clock readings at `time` (ns) as in a log's header.
+
+    date_ns: CLOCK_REALTIME minus the trace's clock. trace-cmd records no CLOCK_BOOTTIME: the
+    trace's own clock is put in its place.
+    """
+    return {
+        "monotonic": time,
+        "boottime": time,
+        "realtime": time + date_ns,
+        "uncertainty": _DATE_UNCERTAINTY_NS,
+    }
+
+
+# What a trace.dat says of its own size and contents, held against what was read of it.
+
+_PIECE = 1 << 20
+
+
+def unclaimed(fields: Fields, recording: Recording) -> list[str]:
+    """Return a sentence for each part of a buffer that no CPU's data reach to, though it has some.
+
+    Data of CPUs follow each other, each from a page's begin on, with zeros between; the last ones
+    reach to their section's end (version 7), or to the file's (version 6).
+    """
+    found = []
+    for buffer in recording.buffers:
+        ends = [cpu.offset + cpu.size + COUNT_BYTES * buffer.compressed for cpu in buffer.cpus]
+        gaps = zip(ends, [cpu.offset for cpu in buffer.cpus][1:], strict=False)
+        found += [_gap(fields, buffer, begin, end) for begin, end in gaps]
+        if buffer.end:
+            found.append(_gap(fields, buffer, max(ends, default=0), buffer.end))
+    if recording.version == 6:
+        every = [(cpu.offset + cpu.size, b) for b in recording.buffers for cpu in b.cpus]
+        last = max(every, key=lambda one: one[0], default=None)
+        found += [_gap(fields, last[1], last[0], fields.size)] if last else []
+    return [text for text in found if text]
+
+
+def _gap(fields: Fields, buffer: Buffer, begin: int, end: int) -> str:
+    end = min(end, fields.size)
+    for at in range(max(begin, 0), end, _PIECE):
+        fields.seek(at)
+        if any(fields.take(min(_PIECE, end - at))):
+            return (
+                f"{fields.name}: the data at offset {begin} to {end}{of_buffer(buffer.name)} are "
+                "no CPU's by the file's table: the file is damaged; they are left out"
+            )
+    return ""
+
+
+def uncounted(name: str, recording: Recording, streams: Iterable[CpuPages]) -> list[str]:
+    """Return a sentence for each CPU with fewer events than the kernel counted as given out.
+
+    streams: those that were read, to their ends.
+    """
+    streams = list(streams)
+    found = {(s.buffer.name, s.where.cpu): s.events for s in streams}
+    left_out = {b.name for b in recording.buffers if b.cpus} - {s.buffer.name for s in streams}
+    return [
+        f"{name}: of {counted} events of CPU {cpu}{of_buffer(buffer)} that the kernel gave out "
+        f"{found.get((buffer, cpu), 0)} are here: the file is damaged, or others read the buffer"
+        for (buffer, cpu), counted in recording.counted.read.items()
+        if found.get((buffer, cpu), 0) < counted and buffer not in left_out
+    ]
+
+
+def of_buffer(buffer: str) -> str:
+    """Return " of instance 'x'", or nothing for the top buffer."""
+    return f" of instance {buffer!r}" if buffer else ""
+
+
+# Records in ring-buffer pages as columns, by the formats that stand in a trace.dat.
+
+_HEAD = re.compile(r"^name: *(\S+)\s*\nID: *(\d{1,5})\s*$", re.MULTILINE)
+_IDS = 1 << 16
+_ID_BYTES = 2
+"""Size of common_type, with which every record begins."""
+
+
+class Records:
+    """Reader of records of the block layer's events; others are counted by name."""
+
+    def __init__(self, recording: Recording, where: str) -> None:
+        """Take the formats of the block layer's events; one that is damaged is left out, and noted.
+
+        Raises LogFormatError: there is no format of an event.
+        """
+        self.problems: list[str] = []
+        order: Literal["<", ">"] = "<" if recording.order == "little" else ">"
+        self._id = np.dtype(f"{order}u2")
+        self._names: dict[int, str] = {}
+        self._dtypes: dict[int, np.dtype[np.void]] = {}
+        for system, texts in recording.formats.items():
+            for text in texts:
+                if not (head := _HEAD.search(text)):
+                    continue
+                self._names[int(head[2])] = head[1]
+                if system == "block" and head[1] in KIND_OF:
+                    try:
+                        form = parse_format(text, where)
+                    except LogFormatError as error:
+                        self.problems.append(f"{error}; {head[1]} is left out")
+                        continue
+                    self._dtypes[int(head[2])] = record_dtype(form, order)
+        if not self._names:
+            raise LogFormatError(
+                f"{where}: has no formats of events: the file is damaged; copy it again"
+            )
+
+    def rows(
+        self, block: U8, found: PageEvents, time: I64, cpu: int
+    ) -> tuple[list[TracepointRows], Counter[str]]:
+        """Return the block events as rows, and the number of other records by event.
+
+        block: pages. found: the events in them. time: ns of each.
+        """
+        good = found.size >= _ID_BYTES
+        ids = np.zeros(len(found.at), np.int64)
+        ids[good] = _gather(block, found.at[good], _ID_BYTES).view(self._id)
+        counts = np.bincount(ids, minlength=1)
+        rows, passed_over = [], Counter[str]()
+        for number in np.flatnonzero(counts).tolist():
+            kind = self._dtypes.get(number)
+            if kind is None:
+                name = self._names.get(number, f"event {number}")
+                passed_over[name] += int(counts[number])
+                continue
+            at = np.flatnonzero((ids == number) & (found.size >= kind.itemsize))
+            short = int(counts[number]) - len(at)
+            if short:
+                passed_over[f"{self._names[number]} cut short"] += short
+            rows.append(self._of_event(number, block, found.at[at], time[at], cpu))
+        return rows, passed_over
+
+    def _of_event(self, number: int, block: U8, at: I64, time: I64, cpu: int) -> TracepointRows:
+        kind = self._dtypes[number]
+        records = _gather(block, at, kind.itemsize).view(kind)
+        names = kind.names or ()
+        columns = {name: records[name] for name in names if not name.startswith("common_")}
+        pid = records["common_pid"] if "common_pid" in names else np.full(len(at), -1)
+        cpus = np.full(len(at), cpu, np.int64)
+        return TracepointRows(self._names[number], time, cpus, pid, at, columns)
+
+
+def _gather(data: U8, at: I64, count: int) -> NDArray[np.void]:
+    windows: NDArray[np.void] = np.ndarray(
+        (len(data) - count + 1,), np.dtype((np.void, count)), data.data, strides=(1,)
+    )
+    return windows[at]

@@ -22,127 +22,6 @@ from biotrail.recorder.schema.block_events import KIND_OF, NEEDED, present_name
 from biotrail.recorder.schema.errors import LogFormatError
 from biotrail.recorder.schema.records import BY_KIND, Kind
 
-# What records say of the kernel that wrote them, where fields meant something else there.
-#
-# docs/inputs.md has the table of what means what on which kernel.
-
-WITHOUT_BIO = "block_getrq without a bio"
-"""Name under which G of passthrough is counted."""
-
-
-class OldKernels:
-    """Counts records that only older kernels write so, and says what that costs."""
-
-    def __init__(self) -> None:
-        self._without_size = 0
-        self._odd_errors = 0
-        self._has_errors = False
-
-    def read(self, rows: TracepointRows) -> TracepointRows:
-        """Take in the rows of one tracepoint; return those that are of a bio or request.
-
-        Before 5.11 passthrough has a getrq of its own: without a bio, so on device 0.
-        """
-        kind, columns = KIND_OF[rows.event], rows.columns
-        if "bytes" in columns:
-            empty = (columns["bytes"] == 0) & (columns["nr_sector"] != 0)
-            self._without_size += int(np.count_nonzero(empty))
-        if kind == Kind.C:
-            self._has_errors |= "errors" in columns and len(rows) > 0
-        if kind == Kind.BIO_COMPLETE and "error" in columns:
-            self._odd_errors += int(np.count_nonzero(is_no_errno(columns["error"])))
-        if kind == Kind.G and (bare := columns["dev"] == 0).any():
-            return rows.without(bare)
-        return rows
-
-    def remarks(self) -> list[str]:
-        """Return a sentence for each thing that is not known of such a recording."""
-        found = []
-        if self._without_size:
-            found.append(
-                f"{self._without_size} records of requests have 0 bytes, as Linux before 4.11 "
-                "writes of reads and writes: their sizes follow from their sectors"
-            )
-        if self._has_errors or self._without_size:
-            found.append(
-                "of Linux before 4.12, by the fields: which requests failed is mostly not known, "
-                "since `errors` is 0 of reads and writes; before 4.8 discards are writes (W) there"
-            )
-        if self._odd_errors:
-            found.append(
-                f"{self._odd_errors} completions of bios have an `error` that is none, as Linux "
-                "before 2.6.38 leaves it unset: whether they failed is not known"
-            )
-        return found
-
-
-# What a recording of tracepoints lacks, and what that costs, for the user.
-
-_BEGINNINGS = ("block_getrq", "block_io_start", "block_rq_insert")
-"""Tracepoints of requests that are not issued yet."""
-
-_COSTS: tuple[tuple[tuple[str, ...], str], ...] = (
-    (
-        ("block_rq_complete",),
-        "no request and no bio of one ends, so there are no latencies of them",
-    ),
-    (("block_rq_issue",), "I/O in queues cannot be told from I/O at the device"),
-    (
-        ("block_bio_queue",),
-        WITHOUT_BIOS,
-    ),
-    (
-        _BEGINNINGS,
-        "a request begins when it is issued; the time in queues is not divided",
-    ),
-    (
-        ("block_bio_backmerge", "block_bio_frontmerge"),
-        "which bios a merged request serves is known by sectors alone",
-    ),
-    (("block_split",), "bios that were split end with one of their pieces, or not at all"),
-    (
-        ("block_bio_remap",),
-        "partitions and the devices below dm and md are not linked to what was sent to them",
-    ),
-    (
-        ("block_bio_complete",),
-        "bios of devices without requests (dm, md, zram) do not end",
-    ),
-    (("block_rq_requeue",), "a request that the driver returned seems to be issued twice"),
-    (("block_rq_merge",), "requests that were merged into others do not end"),
-)
-"""Tracepoints of which one would do, and what it costs that all of them are missing."""
-_OF_BIOS = ("block_bio_backmerge", "block_split", "block_bio_remap", "block_bio_complete")
-"""First tracepoints of rows that say nothing new where bios are not recorded."""
-
-
-def remarks_on(recorded: Collection[str], *, enabled: bool) -> list[str]:
-    """Return a sentence for each event that is not recorded and what that costs.
-
-    recorded: names of tracepoints that the recording has. enabled: they are those that were
-    enabled; False: those that occur, as the recording does not say which were enabled.
-    """
-    how = "was not recorded" if enabled else "does not occur"
-    hows = "were not recorded" if enabled else "do not occur"
-    found = []
-    for names, cost in _COSTS:
-        if set(names) & set(recorded):
-            continue
-        if names[0] in _OF_BIOS and "block_bio_queue" not in recorded:
-            continue
-        if names[0] == "block_rq_merge" and not set(_BEGINNINGS) & set(recorded):
-            continue
-        # What does not occur in I/O that needs none of it is no limit of the recording.
-        if not enabled and names[0] not in (
-            "block_rq_complete",
-            "block_rq_issue",
-            "block_bio_queue",
-        ):
-            continue
-        found.append(f"{' and '.join(names)} {how if len(names) == 1 else hows}: {cost}")
-    return found
-
-
 _NAMED_AT_MOST = 8
 """Events that are passed over and named one by one; the others are counted together."""
 
@@ -262,3 +141,124 @@ def _passed_over(counts: Counter[str]) -> str:
     rest = sum(counts.values()) - sum(n for _, n in counts.most_common(_NAMED_AT_MOST))
     shown += [f"others {rest}"] if rest else []
     return ", ".join(shown)
+
+
+# What records say of the kernel that wrote them, where fields meant something else there.
+#
+# docs/inputs.md has the table of what means what on which kernel.
+
+WITHOUT_BIO = "block_getrq without a bio"
+"""Name under which G of passthrough is counted."""
+
+
+class OldKernels:
+    """Counts records that only older kernels write so, and says what that costs."""
+
+    def __init__(self) -> None:
+        self._without_size = 0
+        self._odd_errors = 0
+        self._has_errors = False
+
+    def read(self, rows: TracepointRows) -> TracepointRows:
+        """Take in the rows of one tracepoint; return those that are of a bio or request.
+
+        Before 5.11 passthrough has a getrq of its own: without a bio, so on device 0.
+        """
+        kind, columns = KIND_OF[rows.event], rows.columns
+        if "bytes" in columns:
+            empty = (columns["bytes"] == 0) & (columns["nr_sector"] != 0)
+            self._without_size += int(np.count_nonzero(empty))
+        if kind == Kind.C:
+            self._has_errors |= "errors" in columns and len(rows) > 0
+        if kind == Kind.BIO_COMPLETE and "error" in columns:
+            self._odd_errors += int(np.count_nonzero(is_no_errno(columns["error"])))
+        if kind == Kind.G and (bare := columns["dev"] == 0).any():
+            return rows.without(bare)
+        return rows
+
+    def remarks(self) -> list[str]:
+        """Return a sentence for each thing that is not known of such a recording."""
+        found = []
+        if self._without_size:
+            found.append(
+                f"{self._without_size} records of requests have 0 bytes, as Linux before 4.11 "
+                "writes of reads and writes: their sizes follow from their sectors"
+            )
+        if self._has_errors or self._without_size:
+            found.append(
+                "of Linux before 4.12, by the fields: which requests failed is mostly not known, "
+                "since `errors` is 0 of reads and writes; before 4.8 discards are writes (W) there"
+            )
+        if self._odd_errors:
+            found.append(
+                f"{self._odd_errors} completions of bios have an `error` that is none, as Linux "
+                "before 2.6.38 leaves it unset: whether they failed is not known"
+            )
+        return found
+
+
+# What a recording of tracepoints lacks, and what that costs, for the user.
+
+_BEGINNINGS = ("block_getrq", "block_io_start", "block_rq_insert")
+"""Tracepoints of requests that are not issued yet."""
+
+_COSTS: tuple[tuple[tuple[str, ...], str], ...] = (
+    (
+        ("block_rq_complete",),
+        "no request and no bio of one ends, so there are no latencies of them",
+    ),
+    (("block_rq_issue",), "I/O in queues cannot be told from I/O at the device"),
+    (
+        ("block_bio_queue",),
+        WITHOUT_BIOS,
+    ),
+    (
+        _BEGINNINGS,
+        "a request begins when it is issued; the time in queues is not divided",
+    ),
+    (
+        ("block_bio_backmerge", "block_bio_frontmerge"),
+        "which bios a merged request serves is known by sectors alone",
+    ),
+    (("block_split",), "bios that were split end with one of their pieces, or not at all"),
+    (
+        ("block_bio_remap",),
+        "partitions and the devices below dm and md are not linked to what was sent to them",
+    ),
+    (
+        ("block_bio_complete",),
+        "bios of devices without requests (dm, md, zram) do not end",
+    ),
+    (("block_rq_requeue",), "a request that the driver returned seems to be issued twice"),
+    (("block_rq_merge",), "requests that were merged into others do not end"),
+)
+"""Tracepoints of which one would do, and what it costs that all of them are missing."""
+_OF_BIOS = ("block_bio_backmerge", "block_split", "block_bio_remap", "block_bio_complete")
+"""First tracepoints of rows that say nothing new where bios are not recorded."""
+
+
+def remarks_on(recorded: Collection[str], *, enabled: bool) -> list[str]:
+    """Return a sentence for each event that is not recorded and what that costs.
+
+    recorded: names of tracepoints that the recording has. enabled: they are those that were
+    enabled; False: those that occur, as the recording does not say which were enabled.
+    """
+    how = "was not recorded" if enabled else "does not occur"
+    hows = "were not recorded" if enabled else "do not occur"
+    found = []
+    for names, cost in _COSTS:
+        if set(names) & set(recorded):
+            continue
+        if names[0] in _OF_BIOS and "block_bio_queue" not in recorded:
+            continue
+        if names[0] == "block_rq_merge" and not set(_BEGINNINGS) & set(recorded):
+            continue
+        # What does not occur in I/O that needs none of it is no limit of the recording.
+        if not enabled and names[0] not in (
+            "block_rq_complete",
+            "block_rq_issue",
+            "block_bio_queue",
+        ):
+            continue
+        found.append(f"{' and '.join(names)} {how if len(names) == 1 else hows}: {cost}")
+    return found
