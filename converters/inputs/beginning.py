@@ -13,8 +13,7 @@ from biotrail.converters.inputs.unpacking import GZIP, ZSTD, ZSTD_BLOCK
 from biotrail.recorder.log.frames import MAGIC
 from biotrail.recorder.schema.errors import LogFormatError
 
-Given = str | os.PathLike[str] | BinaryIO
-"""What the user gave: a path, or a binary stream."""
+PathOrStream = str | os.PathLike[str] | BinaryIO
 
 PEEKED_BYTES = 4096
 PACKED_PEEKED_BYTES = ZSTD_BLOCK + 64
@@ -43,7 +42,7 @@ class Beginning:
     that cannot be read.
     """
 
-    given: Given
+    given: PathOrStream
     first: bytes
 
     @property
@@ -63,7 +62,7 @@ class Beginning:
             return stream.read(_ZEROS_BYTES).lstrip(b"\0")[:PEEKED_BYTES]
 
 
-def begin(given: Given) -> Beginning:
+def begin(given: PathOrStream) -> Beginning:
     """Return the beginning of a path or stream; of a pipe as much as is there, 64 bytes at least.
 
     A stream is set back where it is seekable, else wrapped. A pipe's path becomes a stream: what is
@@ -94,14 +93,14 @@ def begin(given: Given) -> Beginning:
     return Beginning(cast(BinaryIO, _Prefixed(first, given)), first)
 
 
-def name_of(given: Given) -> str:
+def name_of(given: PathOrStream) -> str:
     """Return a path, or what stands for a stream in messages."""
     if isinstance(given, str | os.PathLike):
         return os.fspath(given)
     return str(getattr(given, "name", "the stream"))
 
 
-def open_file(given: Given, what: str) -> BinaryIO:
+def open_file(given: PathOrStream, what: str) -> BinaryIO:
     """Return a stream, or a file opened by its path, which the caller closes.
 
     what: continues "give" in the message. Raises LogFormatError: it cannot be opened.

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.tables import I32
-from biotrail.converters.inputs.beginning import Given, name_of
+from biotrail.converters.inputs.beginning import PathOrStream, name_of
 from biotrail.converters.inputs.log import Part
 from biotrail.recorder.schema.errors import LogFormatError
 from biotrail.recorder.schema.kernel_names import ERRNO, IOERR
@@ -58,7 +58,7 @@ class ForeignSource(ABC):
     name: the path, or what stands for a stream, for messages.
     """
 
-    def __init__(self, given: Given, tool: str) -> None:
+    def __init__(self, given: PathOrStream, tool: str) -> None:
         """Begin without notes, losses or problems. tool: whose data it is ("blktrace")."""
         self.name = name_of(given)
         self.unknown: Counter[int] = Counter()

@@ -6,7 +6,7 @@ from typing import BinaryIO, cast
 
 from biotrail.converters.inputs.beginning import (
     Beginning,
-    Given,
+    PathOrStream,
     begin,
     is_text,
     is_url,
@@ -39,7 +39,7 @@ def open_source(path: str | os.PathLike[str] | BinaryIO | Source) -> Source:
         return path
     if is_url(path):
         return _archive(cast(str, path))
-    beginning = begin(cast(Given, path))
+    beginning = begin(cast(PathOrStream, path))
     if not beginning.first.startswith(MAGIC) and (found := _no_log(beginning)) is not None:
         return found
     try:
@@ -116,7 +116,7 @@ def _no_log(beginning: Beginning) -> Source | None:
     return None
 
 
-def _archive(given: Given) -> Source:
+def _archive(given: PathOrStream) -> Source:
     from biotrail.converters.inputs.parquet.source import ArchiveSource
 
     if not isinstance(given, str | os.PathLike) and not given.seekable():

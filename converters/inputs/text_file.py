@@ -4,7 +4,7 @@
 import os
 from collections.abc import Iterator
 
-from biotrail.converters.inputs.beginning import Given, begin, open_file
+from biotrail.converters.inputs.beginning import PathOrStream, begin, open_file
 from biotrail.converters.inputs.unpacking import UNPACKING_ERRORS, Allowance, unpacked
 from biotrail.recorder.schema.strings import shown
 
@@ -23,7 +23,7 @@ class TextFile:
     without end. problems: what could not be read, met so far.
     """
 
-    def __init__(self, given: Given, name: str) -> None:
+    def __init__(self, given: PathOrStream, name: str) -> None:
         """Open the file. name: for messages. Raises LogFormatError: it cannot be opened."""
         beginning = begin(given)
         self.first = beginning.first

@@ -19,8 +19,7 @@ from biotrail.cli.options.drawing import Drawing
 from biotrail.cli.options.recordings import Recording
 from biotrail.converters.analysis.guests.figures import figures
 from biotrail.converters.analysis.guests.guest import Guest
-from biotrail.converters.clocks.alignment import Alignment, Clocks, choose_reference
-from biotrail.converters.clocks.by_requests import ByRequests
+from biotrail.converters.clocks.alignment import Alignment, ByRequests, Clocks, choose_reference
 from biotrail.converters.outputs.perfetto.summary import PerfettoSummary
 from biotrail.converters.outputs.perfetto.tracks.place import Arrows, Crossing
 from biotrail.recorder.output import output

@@ -267,8 +267,7 @@ def align_recordings(
     """
     if len(found) < 2:
         return []
-    from biotrail.converters.clocks.alignment import Clocks, choose_reference
-    from biotrail.converters.clocks.by_requests import ByRequests
+    from biotrail.converters.clocks.alignment import ByRequests, Clocks, choose_reference
 
     try:
         clocks = [Clocks.from_trace(one.paths[0], one.again()) for one in found]

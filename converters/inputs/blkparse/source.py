@@ -11,7 +11,7 @@ import numpy as np
 
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.tables import I64, SECTOR_BYTES, U64, Bool
-from biotrail.converters.inputs.beginning import Given
+from biotrail.converters.inputs.beginning import PathOrStream
 from biotrail.converters.inputs.blkparse.layouts import Layout, layout_of
 from biotrail.converters.inputs.blkparse.lines import (
     ACTS,
@@ -48,7 +48,7 @@ class BlkparseSource(RecordSource):
     reached: newest time met (ns), of the text, whose times count from the trace's first event.
     """
 
-    def __init__(self, path: Given) -> None:
+    def __init__(self, path: PathOrStream) -> None:
         """Open the text, read its first block, and make a log's header of what is there.
 
         Raises LogFormatError: it cannot be opened, or its layout does not tell what is needed.
@@ -84,7 +84,7 @@ class BlkparseSource(RecordSource):
         """Bytes of the file that were read so far."""
         return self._text.offset
 
-    def _judge_beginning(self, path: Given) -> None:
+    def _judge_beginning(self, path: PathOrStream) -> None:
         """Judge by the first block whether numbers tell losses, and which device it is, if one."""
         lines = self._reader.read(self._first)
         if not len(lines):
@@ -255,7 +255,7 @@ def _next_of_thread(lines: RecordLines, chosen: Bool) -> I64:
     return found
 
 
-def _tail(path: Given) -> bytes:
+def _tail(path: PathOrStream) -> bytes:
     if not isinstance(path, str | os.PathLike):
         return b""
     try:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biotrail.converters.events.tables import I64, U8, U64, Bool
-from biotrail.converters.inputs.beginning import Given, name_of, open_file
+from biotrail.converters.inputs.beginning import PathOrStream, name_of, open_file
 from biotrail.converters.inputs.blktrace.format import (
     CUT_PDU_LEN_AT,
     MAGIC_BYTES,
@@ -88,7 +88,7 @@ class RecordFile:
     of damage met so far.
     """
 
-    def __init__(self, source: Given, block_bytes: int, cpu: int = -1) -> None:
+    def __init__(self, source: PathOrStream, block_bytes: int, cpu: int = -1) -> None:
         """Open the source, recognise its format, and read its first block.
 
         source: a path or a binary stream. block_bytes: bytes per read. cpu: the file's CPU, -1 for

@@ -9,7 +9,7 @@ import numpy as np
 
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.events import Events
-from biotrail.converters.inputs.beginning import Given
+from biotrail.converters.inputs.beginning import PathOrStream
 from biotrail.converters.inputs.blktrace.files import Batch
 from biotrail.converters.inputs.blktrace.numbers import Numbers, kept_rows
 from biotrail.converters.inputs.blktrace.rows import Message, Translator
@@ -38,7 +38,7 @@ class RecordSource(ForeignSource):
     in a log.
     """
 
-    def __init__(self, given: Given, tool: str) -> None:
+    def __init__(self, given: PathOrStream, tool: str) -> None:
         """Begin without records."""
         super().__init__(given, tool)
         self.messages: list[Message] = []

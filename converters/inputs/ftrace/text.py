@@ -11,8 +11,8 @@ import numpy as np
 
 from biotrail.converters.events.tables import I64, NO_CPU, U64, Bool
 from biotrail.converters.inputs import unknown
-from biotrail.converters.inputs.beginning import UTF8_MARK, Given
-from biotrail.converters.inputs.ftrace import layouts
+from biotrail.converters.inputs.beginning import UTF8_MARK, PathOrStream
+from biotrail.converters.inputs.ftrace import text_layouts as layouts
 from biotrail.converters.inputs.ftrace.lines import SHAPES, EventLines
 from biotrail.converters.inputs.ftrace.owners import Owners
 from biotrail.converters.inputs.line_loops import KINDS
@@ -39,7 +39,7 @@ _STACK = re.compile(rb"^(?: => |\s+[0-9a-f]{5,} )")
 class TextSource(TracepointSource):
     """Printed events, by the path of a file, which may be a gzip or zstd file, or as a stream."""
 
-    def __init__(self, path: Given) -> None:
+    def __init__(self, path: PathOrStream) -> None:
         """Open the file.
 
         Raises LogFormatError: it cannot be opened, or is short and has no event.

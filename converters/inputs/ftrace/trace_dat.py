@@ -11,13 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biotrail.converters.events.tables import I64, U8
-from biotrail.converters.inputs.beginning import Given, open_file
+from biotrail.converters.inputs.beginning import PathOrStream, open_file
 from biotrail.converters.inputs.ftrace.cpu_pages import COUNT_BYTES, CpuPages
 from biotrail.converters.inputs.ftrace.fields import Fields
-from biotrail.converters.inputs.ftrace.layout import read_recording
 from biotrail.converters.inputs.ftrace.owners import Owners
 from biotrail.converters.inputs.ftrace.pages import PageEvents, PageLayout, find_events, page_layout
-from biotrail.converters.inputs.ftrace.recording import Buffer, Recording
+from biotrail.converters.inputs.ftrace.recording import Buffer, Recording, read_recording
 from biotrail.converters.inputs.tracepoints.formats import parse_format, record_dtype
 from biotrail.converters.inputs.tracepoints.rows import Batch, Loss, TracepointRows
 from biotrail.converters.inputs.tracepoints.source import TracepointSource
@@ -28,7 +27,7 @@ from biotrail.recorder.schema.errors import LogFormatError
 class TraceDatSource(TracepointSource):
     """A trace.dat, by its path or as a stream that can seek."""
 
-    def __init__(self, path: Given) -> None:
+    def __init__(self, path: PathOrStream) -> None:
         """Open the file and read all but its pages.
 
         Raises LogFormatError: not readable, a pipe, of an unknown version or compression, damaged,

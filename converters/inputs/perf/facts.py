@@ -6,8 +6,14 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
 
-from biotrail.converters.inputs.perf.cursor import ByteOrder, Cursor
-from biotrail.converters.inputs.perf.layout import TRACEPOINT, Attr, SampleType, read_attr
+from biotrail.converters.inputs.perf.layout import (
+    TRACEPOINT,
+    Attr,
+    ByteOrder,
+    Cursor,
+    SampleType,
+    read_attr,
+)
 from biotrail.converters.inputs.tracepoints.formats import parse_format
 from biotrail.recorder.schema.errors import LogFormatError
 from biotrail.recorder.schema.formats import Format

@@ -7,10 +7,9 @@ import tempfile
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from biotrail.converters.inputs.beginning import Given, name_of
-from biotrail.converters.inputs.perf.cursor import ByteOrder, Cursor
+from biotrail.converters.inputs.beginning import PathOrStream, name_of
 from biotrail.converters.inputs.perf.facts import Facts, Feature
-from biotrail.converters.inputs.perf.layout import read_attr
+from biotrail.converters.inputs.perf.layout import ByteOrder, Cursor, read_attr
 from biotrail.recorder.schema.errors import LogFormatError
 
 _MAGICS: dict[bytes, ByteOrder] = {b"PERFILE2": "<", b"2ELIFREP": ">"}
@@ -41,7 +40,7 @@ class Opened:
     size: int
 
 
-def open_perf(given: Given) -> Opened:
+def open_perf(given: PathOrStream) -> Opened:
     """Open a path or stream. Raises LogFormatError: no perf.data, cut off, or cannot be read.
 
     A file that comes through a pipe is copied to an unnamed temporary file, because what it says of

@@ -11,11 +11,11 @@ import zstandard
 
 from biotrail.converters.events.tables import I64, U8, Bool
 from biotrail.converters.inputs.perf import walk_loops as loops
-from biotrail.converters.inputs.perf.cursor import ByteOrder
 from biotrail.converters.inputs.perf.layout import (
     FIRST_OF_PERF,
     HEADER_BYTES,
     LAST_OF_PERF,
+    ByteOrder,
     RecordType,
 )
 from biotrail.converters.inputs.unpacking import ZSTD, Allowance, TooLargeError

@@ -8,12 +8,12 @@ from itertools import chain
 import numpy as np
 
 from biotrail.converters.events.tables import I64
-from biotrail.converters.inputs.beginning import Given
+from biotrail.converters.inputs.beginning import PathOrStream
 from biotrail.converters.inputs.foreign import without_block_events
-from biotrail.converters.inputs.perf.cursor import Cursor
 from biotrail.converters.inputs.perf.events import EventReader
 from biotrail.converters.inputs.perf.layout import (
     HEADER_BYTES,
+    Cursor,
     RecordType,
     SampleLayout,
     SampleType,
@@ -35,7 +35,7 @@ _FOR_THREADS = ("-p", "--pid", "-t", "--tid", "-u", "--uid")
 class PerfSource(TracepointSource):
     """A file or stream of `perf record` as a Source."""
 
-    def __init__(self, given: Given) -> None:
+    def __init__(self, given: PathOrStream) -> None:
         """Open a path or stream, and make a log's header of what it says of itself.
 
         Of a pipe the records before the first sample are read for that. Raises LogFormatError: no

@@ -18,7 +18,7 @@ import numpy as np
 
 from biotrail.converters.events.distinct import distinct_values
 from biotrail.converters.events.tables import I64, Bool
-from biotrail.converters.inputs.beginning import Given, name_of
+from biotrail.converters.inputs.beginning import PathOrStream, name_of
 from biotrail.converters.inputs.foreign import MAX_NS, without_block_events
 from biotrail.converters.inputs.perfetto.block_events import Found, rows_of
 from biotrail.converters.inputs.perfetto.clocks import BOOTTIME, REALTIME
@@ -45,7 +45,7 @@ _COPIED = 1 << 20
 class PerfettoSource(TracepointSource):
     """A Perfetto trace with block events, from a file or a pipe, as a Source."""
 
-    def __init__(self, given: Given) -> None:
+    def __init__(self, given: PathOrStream) -> None:
         """Open a trace and read it once. A pipe is copied to a temporary file.
 
         Raises LogFormatError: it cannot be read, is no Perfetto trace, or has no block events.
@@ -208,7 +208,7 @@ class _Positioned(io.RawIOBase):
         return len(data)
 
 
-def _opened(given: Given) -> BinaryIO:
+def _opened(given: PathOrStream) -> BinaryIO:
     """Return a stream that can be read twice. Raises LogFormatError."""
     if isinstance(given, str | os.PathLike):
         try:

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator
 import numpy as np
 
 from biotrail.converters.events.events import Events
-from biotrail.converters.inputs.beginning import Given
+from biotrail.converters.inputs.beginning import PathOrStream
 from biotrail.converters.inputs.foreign import (
     MAX_NS,
     WITHOUT_BIOS,
@@ -34,7 +34,7 @@ class TracepointSource(ForeignSource):
     `batches`. It adds to `problems` and `unreadable_bytes` itself what it cannot read.
     """
 
-    def __init__(self, given: Given, tool: str) -> None:
+    def __init__(self, given: PathOrStream, tool: str) -> None:
         """Begin without events. tool: who wrote it."""
         super().__init__(given, tool)
         self._tool = tool

@@ -25,7 +25,7 @@ _MIXED = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F))
 _LOW_HALF = np.uint64(0xFFFFFFFF)
 
 
-class LoneWaits:
+class UntimedWaits:
     """Joins bios to waits of threads whose calls were not timed, window after window, in order."""
 
     def __init__(self, context: Context) -> None:
