@@ -150,14 +150,12 @@ class LiveSource(LogSource):
         with self._changed:
             self._waiting.append(chunk)
             self._bytes += _size(chunk)
-            while len(self._waiting) > 1 and self._too_much():
+            while len(self._waiting) > 1 and (
+                self._bytes > MOST_WAITING_BYTES
+                or chunk.last_ns - self._waiting[0].last_ns > MOST_WAITING_NS
+            ):
                 self._skip(self._waiting.popleft())
             self._changed.notify()
-
-    def _too_much(self) -> bool:
-        """Return whether the queue exceeds MOST_WAITING_BYTES or MOST_WAITING_NS."""
-        behind = self._waiting[-1].last_ns - self._waiting[0].last_ns
-        return self._bytes > MOST_WAITING_BYTES or behind > MOST_WAITING_NS
 
     def _skip(self, chunk: Chunk) -> None:
         """Count a chunk that was removed from the queue as skipped, and as a damaged window.

@@ -182,7 +182,10 @@ _SAID = {
 def _columns(rows: list[list[bytes]], name: str) -> list[str]:
     width = min(map(len, rows))
     values = [[row[i] for row in rows] for i in range(width)]
-    forms = [_forms(column) for column in values]
+    forms = [
+        {what for what, form in _FORMS.items() if all(map(form.fullmatch, column))}
+        for column in values
+    ]
     columns = [""] * width
     for what in ("time", "device"):
         found = [i for i in range(width) if what in forms[i]]
@@ -200,10 +203,6 @@ def _columns(rows: list[list[bytes]], name: str) -> list[str]:
     if not columns[-1] and not forms[-1]:
         columns[-1] = "comm"
     return columns
-
-
-def _forms(column: list[bytes]) -> set[str]:
-    return {what for what, form in _FORMS.items() if all(map(form.fullmatch, column))}
 
 
 def _letters(values: list[list[bytes]], forms: list[set[str]], name: str) -> tuple[int, int]:
@@ -266,14 +265,12 @@ def _numbers(
     if len(before) == 2:
         columns[before[0]], columns[before[1]] = "cpu", "number"
     for i in before[:1] if len(before) == 1 else []:
-        columns[i] = "number" if _rises(values[i]) else "cpu"
+        steps = pairwise(map(int, values[i]))
+        rises = len(values[i]) > 1 and all(a < b for a, b in steps)
+        columns[i] = "number" if rises else "cpu"
     for i in before:
         if columns[i] == "cpu" and max(map(int, values[i])) >= _MOST_CPUS:
             raise _unclear(name, "what its columns of bare numbers are")
-
-
-def _rises(column: list[bytes]) -> bool:
-    return len(column) > 1 and all(int(a) < int(b) for a, b in pairwise(column))
 
 
 def _unclear(name: str, what: str) -> LogFormatError:

@@ -151,7 +151,8 @@ class RecordFile:
             self._rest += self._read(self._block)
         if self._rest:
             # A LOST EVENTS line may precede the first record.
-            start = _skip_lost(self._rest)
+            lost = re.match(rb"(?:" + _LOST.pattern + rb")+", self._rest)
+            start = lost.end() if lost else 0
             self.order = check_start(self._rest[start:], self.name)
             self.cut = is_cut(self._rest[start:], self.order)
         return bool(self._rest)
@@ -270,8 +271,3 @@ class RecordFile:
             )
         self.offset += len(rest)
         return lost
-
-
-def _skip_lost(data: bytes) -> int:
-    match = re.match(rb"(?:" + _LOST.pattern + rb")+", data)
-    return match.end() if match else 0

@@ -60,7 +60,12 @@ class CpuPages:
         if whole:
             yield np.frombuffer(rest[:whole], np.uint8)
         if len(rest) > whole:
-            self._leave_out(len(rest) - whole, self.where.offset + self.read, "are no whole page")
+            self.unreadable += len(rest) - whole
+            self.problems.append(
+                f"{self.name}: {len(rest) - whole} bytes before offset "
+                f"{self.where.offset + self.read} (CPU {self.where.cpu}) are no whole page; "
+                "left out"
+            )
 
     def first_page(self) -> U8:
         """Return the first page, (page_bytes,) uint8; empty if there is none.
@@ -88,7 +93,10 @@ class CpuPages:
         self._note_missing(end - fields.size)
         end = min(end, fields.size)
         self.read = COUNT_BYTES
-        announced, found = self._number_of_chunks(fields), 0
+        announced = found = 0
+        if self.where.offset + COUNT_BYTES <= fields.size:
+            fields.seek(self.where.offset)
+            announced = fields.number(COUNT_BYTES)
         while (at := self.where.offset + self.read) + _CHUNK_HEAD_BYTES <= end:
             fields.seek(at)
             stored, size = fields.number(4), fields.number(4)
@@ -110,12 +118,6 @@ class CpuPages:
                 f"{self.where.offset}, {found} by its size: the file is damaged; these were read"
             )
 
-    def _number_of_chunks(self, fields: Fields) -> int:
-        if self.where.offset + COUNT_BYTES > fields.size:
-            return 0
-        fields.seek(self.where.offset)
-        return fields.number(COUNT_BYTES)
-
     def _note_missing(self, count: int) -> None:
         if count > 0:
             self.missing = min(count, self.where.size)
@@ -123,9 +125,3 @@ class CpuPages:
                 f"{self.name}: cut off: {self.missing} of {self.where.size} bytes of CPU "
                 f"{self.where.cpu} are missing; copy the file again, or record again"
             )
-
-    def _leave_out(self, count: int, at: int, why: str) -> None:
-        self.unreadable += count
-        self.problems.append(
-            f"{self.name}: {count} bytes before offset {at} (CPU {self.where.cpu}) {why}; left out"
-        )

@@ -89,7 +89,8 @@ class TextSource(TracepointSource):
             self._check_times(lines)
             batch = self._batch(block, lines, repeats)
             if held is not None:
-                held.complete_to = min(held.complete_to, _earliest(lines.time[~repeats], held))
+                times = lines.time[~repeats]
+                held.complete_to = int(times.min(initial=held.complete_to))
                 yield held
             held = batch
             self._lines += lines.lines
@@ -132,7 +133,8 @@ class TextSource(TracepointSource):
         if self._first < 0 and len(lines.time):
             self._first = int(lines.time[0])
         counted = 0
-        for other in self._odd_lines(block, lines):
+        zeros = [OtherLine(z.line, _ZEROS, bytes(z.size), z.offset) for z in block.zeros]
+        for other in sorted([*lines.others, *zeros], key=lambda other: other.line):
             up_to = int(np.searchsorted(lines.line, other.line))
             self._pass(lines, counted, up_to)
             self._take(other, lines, batch, block.offset)
@@ -149,10 +151,6 @@ class TextSource(TracepointSource):
             rows = lines.rows(self._lines, repeats | (of != number))
             found += [self._owners.kept(row, name.decode("utf-8", "replace")) for row in rows]
         return found
-
-    def _odd_lines(self, block: "Block", lines: EventLines) -> list[OtherLine]:
-        zeros = [OtherLine(z.line, _ZEROS, bytes(z.size), z.offset) for z in block.zeros]
-        return sorted([*lines.others, *zeros], key=lambda other: other.line)
 
     def _pass(self, lines: EventLines, since: int, to: int) -> None:
         """Count the events of the rows since <= row < to; they date the damage before them."""
@@ -280,11 +278,6 @@ class TextSource(TracepointSource):
         return unknown.refusal(self.name, beginning(self._text.first, _LOOKED_AT))
 
 
-def _earliest(times: I64, held: Batch) -> int:
-    """Return the earliest of a block's times (ns); without any the time of the batch before."""
-    return int(times.min()) if len(times) else held.complete_to
-
-
 def _whole(data: bytes, other: OtherLine) -> tuple[bytes, int]:
     """Return the whole line of which `other` has a part, without its end, and its offset."""
     if other.kind != KINDS["other event"]:
@@ -409,15 +402,13 @@ class _Seen:
         self.fresh = []
         if len(fresh):
             self.runs.append(np.sort(fresh))
-        while len(self.runs) > 1 and self._last_are_alike():
-            last = self.runs.pop()
-            self.runs.append(np.sort(np.concatenate([self.runs.pop(), last])))
+        while len(self.runs) > 1:
+            one, other = self.runs[-2:]
+            if len(one) > 2 * len(other) or len(one) + len(other) > _MOST_IN_RUN:
+                break
+            self.runs[-2:] = [np.sort(np.concatenate([one, other]))]
         while self.count > _MOST_KEPT and len(self.runs) > 1:
             self.count -= len(self.runs.pop(0))
-
-    def _last_are_alike(self) -> bool:
-        one, other = map(len, self.runs[-2:])
-        return one <= 2 * other and one + other <= _MOST_IN_RUN
 
 
 class Snapshots:

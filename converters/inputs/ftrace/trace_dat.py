@@ -145,7 +145,7 @@ class TraceDatSource(TracepointSource):
             yield batch
         self.remarks += self._owners.remarks(self.name)
         for offset, start in self._open_damage.values():
-            self._end_damage(offset, start, self._newest())
+            self._end_damage(offset, start, max([0, *(s.reached for s in self._streams)]))
         self.problems += uncounted(self.name, self.recording, self._streams)
         if self._owned:
             self._stream.close()
@@ -167,9 +167,6 @@ class TraceDatSource(TracepointSource):
     def _end_damage(self, offset: int, start: int, end: int) -> None:
         """Add a window of damage: bytes of the file read when it was met, and times (ns)."""
         self.damaged.append({"offset": offset, "start": start, "end": max(start, end)})
-
-    def _newest(self) -> int:
-        return max([0, *(stream.reached for stream in self._streams)])
 
     def _batch(self, stream: CpuPages, block: U8) -> Batch:
         found = find_events(block, self._layout(stream))

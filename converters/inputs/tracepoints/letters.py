@@ -86,9 +86,6 @@ def _kinds(text: str) -> tuple[bool, bool, bool, bool]:
 def _by_letters(letters: U64, meant: Callable[[str], tuple[int, ...]]) -> tuple[I64, I64]:
     """Return (what `meant` returns of each different rwbs, a row each; each event's row (n,))."""
     names, _, of = distinct_values(letters.view(np.int64))
-    texts = [_text(name) for name in names.view(np.uint64).tolist()]
+    packed = (name.to_bytes(RWBS_BYTES, "little") for name in names.view(np.uint64).tolist())
+    texts = [word.rstrip(b"\0").decode("latin-1") for word in packed]
     return np.array([meant(text) for text in texts] or [meant("")], np.int64), of
-
-
-def _text(word: int) -> str:
-    return word.to_bytes(RWBS_BYTES, "little").rstrip(b"\0").decode("latin-1")
