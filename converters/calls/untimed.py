@@ -15,7 +15,7 @@ from biotrail.converters.calls.keys import CallBios, rows_of
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.path_column import NO_CALL
 from biotrail.converters.events.path_tables import BioPaths, Calls, PathTables, Waits
-from biotrail.converters.events.tables import FAR, I64, NEVER, U64, Bios, WaitCause
+from biotrail.converters.events.tables import I64, NEVER, U64, Bios, WaitCause
 
 _NEAR_NS = 10_000
 """A wake-up follows the completion of the bio that was waited for within this time, mostly."""
@@ -74,14 +74,7 @@ class UntimedWaits:
         known &= number >= 0
         arguments = [np.where(known, args[:, at], none) for at in (0, 2, 3)]
         arguments[:2] = [one & _LOW_HALF for one in arguments[:2]]
-        complete = bios.complete[rows]
-        return rows, CallBios(
-            tid=bios.tid[rows].astype(np.int64),
-            entry=_signature(number, *arguments),
-            queue=bios.queue[rows],
-            end=np.where(complete == NEVER, FAR, complete),
-            own=bios.own[rows],
-        )
+        return rows, CallBios.in_calls(bios, rows, _signature(number, *arguments))
 
     def with_waits(
         self, path: PathTables, bios: tuple[tuple[Bios, I64], tuple[Bios, I64]], first: I64

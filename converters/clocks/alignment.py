@@ -63,13 +63,12 @@ class Alignment:
         """
         if self.same_boot:
             return 0
-        doubts = (self._uncertainty_at(boottime) for boottime in self.span)
+        own, to = self.own, self.reference
+        doubts = (
+            own.uncertainty_at(time) + to.uncertainty_at(to.boottime(own.wall(time)))
+            for time in self.span
+        )
         return min(_ROUNDING + self.slept_within + max(doubts), np.iinfo(np.int64).max)
-
-    def _uncertainty_at(self, boottime: int) -> int:
-        """Return the sum of both wall clocks' uncertainties (ns) at a BOOTTIME (ns) of the log."""
-        there = self.reference.boottime(self.own.wall(boottime))
-        return self.own.uncertainty_at(boottime) + self.reference.uncertainty_at(there)
 
     def times(self, monotonic: I64) -> I64:
         """Return CLOCK_MONOTONIC times of the log as times of the timeline (ns, int64, at least 0).

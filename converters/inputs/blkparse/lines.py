@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biotrail.converters.events.tables import I64, U8, Bool
-from biotrail.converters.inputs.blktrace.files import Batch
+from biotrail.converters.inputs.blktrace.files import RecordBatch
 from biotrail.converters.inputs.blktrace.format import (
     ACT_MASK,
     CATEGORY_SHIFT,
@@ -64,7 +64,7 @@ class RecordLines(Lines):
         return RecordLines(self.data, self.table[:, :row], others, line)
 
 
-def batch_of(lines: RecordLines) -> Batch:
+def batch_of(lines: RecordLines) -> RecordBatch:
     """Return the records as blktrace's would be: what stands in the text in place of payloads.
 
     The action has no category of FS, and an A is of the device in column dev.
@@ -89,7 +89,7 @@ def batch_of(lines: RecordLines) -> Batch:
     length[messages] = np.minimum(lines.text_length[messages], 0xFFFF)
     head["pdu_len"] = length
     data = np.concatenate([words, np.frombuffer(lines.data, np.uint8)])
-    return Batch(data, "<", head, at, [])
+    return RecordBatch(data, "<", head, at, [])
 
 
 def _payloads(lines: RecordLines) -> tuple[U8, NDArray[np.uint16]]:

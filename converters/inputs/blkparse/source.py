@@ -20,7 +20,7 @@ from biotrail.converters.inputs.blkparse.lines import (
     batch_of,
     names_of,
 )
-from biotrail.converters.inputs.blktrace.files import Batch
+from biotrail.converters.inputs.blktrace.files import RecordBatch
 from biotrail.converters.inputs.blktrace.format import CATEGORY_SHIFT, Act, Category
 from biotrail.converters.inputs.blktrace.numbers import Numbers, kept_rows
 from biotrail.converters.inputs.blktrace.records import RecordSource
@@ -170,7 +170,7 @@ class BlkparseSource(RecordSource):
         self.reached = max(self.reached, int(batch.head["time"].max(initial=0)))
         return events
 
-    def _in_order(self, batch: Batch, lines: RecordLines) -> Batch:
+    def _in_order(self, batch: RecordBatch, lines: RecordLines) -> RecordBatch:
         """Return the batch without records that have no number and an earlier time than before.
 
         blkparse sorts by time: such lines are there twice, or of another trace.

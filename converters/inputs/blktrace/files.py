@@ -64,7 +64,7 @@ def set_name(path: str | os.PathLike[str]) -> str:
 
 
 @dataclass
-class Batch:
+class RecordBatch:
     """Records of one file, in its order.
 
     data: the bytes read. head: (n,) HEAD. payload: (n,) offset of each record's payload in `data`.
@@ -116,7 +116,7 @@ class RecordFile:
         """Whether the file has not one byte."""
         return self._ended and self._first is None and not self.offset
 
-    def peek(self) -> Batch | None:
+    def peek(self) -> RecordBatch | None:
         """Return the first batch, which `batches` yields as well; None if there is no record."""
         return self._first
 
@@ -130,7 +130,7 @@ class RecordFile:
         times = head["time"][head["time"] <= np.uint64(MAX_NS)]
         return int(times.max()) if len(times) else -1
 
-    def batches(self) -> Iterator[Batch]:
+    def batches(self) -> Iterator[RecordBatch]:
         """Yield all records, block by block; can be called once.
 
         Raises `reached` to a batch's newest time before yielding the batch. At the end closes the
@@ -169,8 +169,8 @@ class RecordFile:
         self._ended = self._ended or not data
         return data
 
-    def _read_block(self) -> Batch | None:
-        """Return all whole records in `_rest` as a Batch, and read on; None at the end.
+    def _read_block(self) -> RecordBatch | None:
+        """Return all whole records in `_rest` as a RecordBatch, and read on; None at the end.
 
         A batch may have no records, as the last has if LOST EVENTS lines end the file.
         """
@@ -183,7 +183,7 @@ class RecordFile:
                 lost = self._end_with_rest()
                 none = np.zeros(0, np.int64)
                 head, payload = heads(data, none, self.order, self.cut)
-                return Batch(data, self.order, head, payload, lost) if lost else None
+                return RecordBatch(data, self.order, head, payload, lost) if lost else None
             self._rest += self._read(self._block)
             if not self._ended and byte_order(self._rest[:MAGIC_BYTES]) is None:
                 self._drop_garbage()
@@ -195,7 +195,7 @@ class RecordFile:
         self._rest = self._rest[found.rest :]
         more = self._read(self._block)
         self._rest += more
-        return Batch(data, self.order, head, payload, lost)
+        return RecordBatch(data, self.order, head, payload, lost)
 
     def _in_time(self, time: U64, at: I64) -> Bool:
         """Return which records (n,) have times up to MAX_NS; others are a problem."""

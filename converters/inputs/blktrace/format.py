@@ -193,7 +193,7 @@ def check_start(data: bytes, name: str) -> ByteOrder:
 
 
 @dataclass
-class Found:
+class RecordPlaces:
     """Result of `find_records`: where the records of some bytes are."""
 
     at: I64
@@ -220,7 +220,7 @@ def version_of(data: bytes, order: ByteOrder) -> int:
     return data[0] if order == "<" else data[MAGIC_BYTES - 1]
 
 
-def find_records(data: U8, order: ByteOrder, cut: bool = False) -> Found:
+def find_records(data: U8, order: ByteOrder, cut: bool = False) -> RecordPlaces:
     """Return where the whole records are in `data`, which should begin with one.
 
     Bytes before the first record and between records, up to the next magic number, are gaps; a
@@ -232,7 +232,7 @@ def find_records(data: U8, order: ByteOrder, cut: bool = False) -> Found:
     whole = end <= len(data)
     if len(at) and at[0] == 0 and bool((end[:-1] == at[1:]).all()):
         count = int(whole.sum())
-        return Found(at[:count], [], int(end[count - 1]) if count else 0)
+        return RecordPlaces(at[:count], [], int(end[count - 1]) if count else 0)
     return _walk(at, end, len(data))
 
 
@@ -271,7 +271,7 @@ def _lengths(data: U8, at: I64, order: ByteOrder) -> I64:
     return np.where(there, size + payload, MAX_RECORD_BYTES + 1)
 
 
-def _walk(candidates: I64, ends: I64, length: int) -> Found:
+def _walk(candidates: I64, ends: I64, length: int) -> RecordPlaces:
     """Follow record lengths from offset 0 to the last whole record; return records and gaps.
 
     candidates, ends: where a record may begin, ascending, and where it would end. Where none
@@ -294,7 +294,7 @@ def _walk(candidates: I64, ends: I64, length: int) -> Found:
         else:
             found.append(at)
             at = end
-    return Found(np.array(found, dtype=np.int64), gaps, at)
+    return RecordPlaces(np.array(found, dtype=np.int64), gaps, at)
 
 
 def heads(data: U8, at: I64, order: ByteOrder, cut: bool = False) -> tuple[NDArray[np.void], I64]:

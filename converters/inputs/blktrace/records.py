@@ -10,7 +10,7 @@ import numpy as np
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.events import Events
 from biotrail.converters.inputs.beginning import PathOrStream
-from biotrail.converters.inputs.blktrace.files import Batch
+from biotrail.converters.inputs.blktrace.files import RecordBatch
 from biotrail.converters.inputs.blktrace.numbers import Numbers, kept_rows
 from biotrail.converters.inputs.blktrace.rows import Message, Translator
 from biotrail.converters.inputs.foreign import WITHOUT_BIOS, ForeignSource
@@ -71,7 +71,7 @@ class RecordSource(ForeignSource):
                 f"{len(self.messages)} were kept"
             )
 
-    def events_of(self, batch: Batch, file: Place) -> Events:
+    def events_of(self, batch: RecordBatch, file: Place) -> Events:
         """Return a batch's events without repeated records. file: where the batch comes from.
 
         Adds to `left_out`, `messages_met`, `messages` and, as "message", `notes`; losses by
@@ -88,7 +88,7 @@ class RecordSource(ForeignSource):
         self._met.update(np.unique(rows.events.kind).tolist())
         return rows.events
 
-    def _without_repeats(self, batch: Batch, file: Place) -> Batch:
+    def _without_repeats(self, batch: RecordBatch, file: Place) -> RecordBatch:
         """Return the batch without repeated records.
 
         Missing numbers are losses, and times at which the numbers go back are damaged.
@@ -123,7 +123,7 @@ class RecordSource(ForeignSource):
                 "is not known"
             )
 
-    def _add_losses(self, batch: Batch, file: Place) -> None:
+    def _add_losses(self, batch: RecordBatch, file: Place) -> None:
         """Add what LOST EVENTS lines say: a loss from the record before the line to the one after.
 
         If the batch lacks one of them, the other's time is both; without any it is the newest of

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.events import RAW_WORDS, Events
 from biotrail.converters.events.tables import I64, U8, U32, U64, Bool
-from biotrail.converters.inputs.blktrace.files import Batch
+from biotrail.converters.inputs.blktrace.files import RecordBatch
 from biotrail.converters.inputs.blktrace.format import (
     ACT_MASK,
     CGROUP,
@@ -70,7 +70,7 @@ class Message:
 
 
 @dataclass
-class Rows:
+class TranslatedRecords:
     """A batch's events, in the batch's order, and its other contents.
 
     left_out: number of records without a record kind, by action. clock: (ns of the trace's
@@ -92,7 +92,7 @@ class Translator:
         self._flag = context.flag_mask
         self._swapper_named = False
 
-    def rows(self, batch: Batch) -> Rows:
+    def rows(self, batch: RecordBatch) -> TranslatedRecords:
         """Return a batch's records that have a record kind as events, and what its notes say.
 
         Process notes become TASK events, with the time of the next record that is no note
@@ -105,7 +105,7 @@ class Translator:
         kind = self._kinds(action, category)
         notes = np.flatnonzero(has(category, Category.NOTIFY))
         kind[notes] = 0
-        result = Rows(Events.empty(), left_out=_left_out(action, category, kind))
+        result = TranslatedRecords(Events.empty(), left_out=_left_out(action, category, kind))
         self._read_notes(batch, notes, kind, result)
         at = np.flatnonzero(kind)
         raw = np.zeros((len(at), RAW_WORDS), np.uint64)
@@ -134,7 +134,9 @@ class Translator:
         kind[sector_only & has(category, Category.ZONE_APPEND)] = 0
         return kind
 
-    def _read_notes(self, batch: Batch, notes: I64, kind: U8, result: Rows) -> None:
+    def _read_notes(
+        self, batch: RecordBatch, notes: I64, kind: U8, result: TranslatedRecords
+    ) -> None:
         """Set `kind` of process notes to TASK, and add the other notes to `result`.
 
         notes: rows of the batch that are notes. kind: per record of the batch, changed in place.
@@ -164,7 +166,7 @@ class Translator:
             elif note > Note.MESSAGE:
                 result.left_out[f"note {note}"] += 1
 
-    def _fill(self, batch: Batch, at: I64, kind: U8, category: U32, raw: U64) -> None:
+    def _fill(self, batch: RecordBatch, at: I64, kind: U8, category: U32, raw: U64) -> None:
         """Write into `raw` all words of the records but the first (kind and time).
 
         at: rows of the records in the batch. kind, category, raw: per record of `at`; raw is (n,
@@ -199,7 +201,7 @@ class Translator:
         self._fill_payloads(batch, at, kind, head, raw)
 
     def _fill_payloads(
-        self, batch: Batch, at: I64, kind: U8, head: NDArray[np.void], raw: U64
+        self, batch: RecordBatch, at: I64, kind: U8, head: NDArray[np.void], raw: U64
     ) -> None:
         """Write into `raw` what comes from payloads, and words 1 to 3 of TASK records.
 
@@ -295,14 +297,14 @@ def _next_time(times: I64, rows: I64) -> I64:
     return times[others[np.minimum(np.searchsorted(others, rows), len(others) - 1)]]
 
 
-def _payload(batch: Batch, row: int) -> bytes:
+def _payload(batch: RecordBatch, row: int) -> bytes:
     start, length = int(batch.payload[row]), int(batch.head["pdu_len"][row])
     if int(batch.head["action"][row]) & CGROUP:
         start, length = start + CGROUP_BYTES, length - CGROUP_BYTES
     return batch.data[start : start + max(length, 0)].tobytes()
 
 
-def _words(batch: Batch, at: I64, dtype: str) -> NDArray[Any]:
+def _words(batch: RecordBatch, at: I64, dtype: str) -> NDArray[Any]:
     """Return the 8 bytes at each offset `at` of the batch's data as `dtype`, shape (n, 1)."""
     if not len(at):
         return np.zeros((0, 1), np.uint64)

@@ -14,7 +14,7 @@ from biotrail.converters.events.tables import U64
 from biotrail.converters.inputs.blktrace.files import RecordFile, find, set_name
 from biotrail.converters.inputs.blktrace.format import Category, categories, has
 from biotrail.converters.inputs.blktrace.records import RecordSource
-from biotrail.converters.inputs.blktrace.rows import Rows, Translator
+from biotrail.converters.inputs.blktrace.rows import TranslatedRecords, Translator
 from biotrail.converters.inputs.foreign import foreign_header, without_block_events
 from biotrail.recorder.schema.records import Kind
 
@@ -113,7 +113,11 @@ class BlktraceSource(RecordSource):
                 continue
             notes = has(categories(batch.head["action"]), Category.NOTIFY)
             devices.update(np.unique(batch.head["device"]).tolist())
-            rows = Translator(Context({})).rows(batch) if notes.any() else Rows(Events.empty())
+            rows = (
+                Translator(Context({})).rows(batch)
+                if notes.any()
+                else TranslatedRecords(Events.empty())
+            )
             if rows.clock is not None:
                 times = batch.head["time"][~notes]
                 first.append((self._event_time_of(rows.clock[0], times), rows.clock[1]))

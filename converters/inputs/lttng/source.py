@@ -123,7 +123,13 @@ class LttngSource(TracepointSource):
         """
         facts = frame.facts
         rows = tables(facts, frame.payload, self._clock, self._version)
-        self._name_disks([row for row in rows if row.event == DISK_NAME])
+        for named in rows:
+            if named.event == DISK_NAME:
+                pairs = zip(*(named.columns[c].tolist() for c in ("dev", "diskname")), strict=True)
+                disks = [
+                    {"dev": dev, "name": name.decode("utf-8", "replace")} for dev, name in pairs
+                ]
+                self.notes.append(("devices", {"devices": disks}))
         rows = [row for row in rows if row.event != DISK_NAME]
         if facts["reached"] is not None:
             reached = max(reached, self._clock.ns(facts["reached"]))
@@ -137,14 +143,6 @@ class LttngSource(TracepointSource):
         offset = self._offset(reached)
         passed_over = Counter({str(k): int(v) for k, v in facts["passed_over"].items()})
         return Batch(rows, reached, offset, losses(facts, self._clock), passed_over)
-
-    def _name_disks(self, named: list[TracepointRows]) -> None:
-        for rows in named:
-            pairs = zip(
-                rows.columns["dev"].tolist(), rows.columns["diskname"].tolist(), strict=True
-            )
-            devices = [{"dev": dev, "name": name.decode("utf-8", "replace")} for dev, name in pairs]
-            self.notes.append(("devices", {"devices": devices}))
 
     def _offset(self, reached: int) -> int:
         """Return how many bytes were read when all up to `reached` (ns) was, by the trace's span.

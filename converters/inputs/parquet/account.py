@@ -215,7 +215,10 @@ def _account(name: str, value: dict[str, Any]) -> Account:
     )
     numbered = all(key.isdecimal() and len(key) < 4 for key in account.unknown)
     windows = all(
-        isinstance(w, dict) and all(_is_ns(w.get(key)) for key in ("offset", "start", "end"))
+        isinstance(w, dict)
+        and all(
+            type(w.get(key)) is int and 0 <= w[key] <= _MAX_NS for key in ("offset", "start", "end")
+        )
         for w in account.damaged
     )
     if not (whole and texts and counts and numbered and windows):
@@ -227,10 +230,6 @@ def _four(name: str, row: Any) -> list[Any]:
     if not isinstance(row, list) or len(row) != 4:
         raise _wrong(name, "has rows of grown that are not of four numbers")
     return row
-
-
-def _is_ns(value: Any) -> bool:
-    return type(value) is int and 0 <= value <= _MAX_NS
 
 
 def _check(name: str, account: Account, chunks: I64) -> None:

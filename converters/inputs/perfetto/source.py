@@ -20,7 +20,7 @@ from biotrail.converters.events.distinct import distinct_values
 from biotrail.converters.events.tables import I64, Bool
 from biotrail.converters.inputs.beginning import PathOrStream, name_of
 from biotrail.converters.inputs.foreign import MAX_NS, without_block_events
-from biotrail.converters.inputs.perfetto.block_events import Found, rows_of
+from biotrail.converters.inputs.perfetto.block_events import FtraceEvents, rows_of
 from biotrail.converters.inputs.perfetto.clocks import BOOTTIME, REALTIME
 from biotrail.converters.inputs.perfetto.ftrace import Ftrace, ftrace_of
 from biotrail.converters.inputs.perfetto.overview import Overview
@@ -120,7 +120,7 @@ class PerfettoSource(TracepointSource):
         self._broken += ftrace.broken
         losses = self._losses(ftrace, fields.values(DROPPED)[ftrace.packet] != 0)
         timed = np.flatnonzero((ftrace.kind != 0) & (ftrace.time >= 0))
-        found = Found(
+        found = FtraceEvents(
             ftrace.kind[timed],
             ftrace.time[timed],
             ftrace.cpu[ftrace.owner[timed]],
