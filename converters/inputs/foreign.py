@@ -10,15 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biotrail.converters.events.events import Events
-from biotrail.converters.events.tables import I32
+from biotrail.converters.events.tables import I64, U8, U64
 from biotrail.converters.inputs.beginning import PathOrStream, name_of
 from biotrail.converters.inputs.log import Part
 from biotrail.recorder.schema.errors import LogFormatError
 from biotrail.recorder.schema.kernel_names import ERRNO, IOERR
-from biotrail.recorder.schema.records import schema
+from biotrail.recorder.schema.records import NO_TAG, TIMESTAMP_BITS, Kind, schema
 
 MAX_NS = 1 << 62
 """Largest valid time: sums of such a time and a duration still fit int64."""
+NO_QUEUE = 0xFFFF
+"""hctx of a D: not known."""
+NO_TAGS = np.uint64(NO_TAG << 32 | NO_TAG << 48)
 PART_EVENTS = 100_000
 WITHOUT_BIOS = (
     "a request stands for its bios, from when it is allocated, inserted or issued on; which thread "
@@ -71,7 +74,16 @@ class ForeignSource(ABC):
         self.end: dict[str, Any] | None = {"reason": f"end of {tool}'s data"}
         self.interrupted = False
         self.size = -1
-        self.header: dict[str, Any] = foreign_header(tool)
+        # `backend`, by which a source without pointers is known, and the event set are the tool.
+        self.header: dict[str, Any] = {
+            "created_by": tool,
+            "backend": tool,
+            "kernel": {},
+            "events": {"set": tool, "letters": [], "missing": []},
+            "filters": {},
+            "devices": [],
+            "schema": schema(),
+        }
 
     def add_loss(self, start: int, end: int, cpu: int, count: int) -> None:
         """Add a loss window (ns) to `losses`; count: -1 unknown."""
@@ -102,30 +114,20 @@ class ForeignSource(ABC):
         """
 
 
-def foreign_header(tool: str) -> dict[str, Any]:
-    """Return a log's header for another tool's recording, with no fact but the tool's name.
-
-    `backend`, by which a source without pointers is known, and the event set are the tool, too.
-    """
-    return {
-        "created_by": tool,
-        "backend": tool,
-        "kernel": {},
-        "events": {"set": tool, "letters": [], "missing": []},
-        "filters": {},
-        "devices": [],
-        "schema": schema(),
-    }
-
-
 def _sorted(events: Events) -> Events:
     if len(events) < 2 or bool((events.ts[1:] >= events.ts[:-1]).all()):
         return events
     return events.take(np.argsort(events.ts, kind="stable"))
 
 
-def statuses(error: NDArray[np.signedinteger[Any]]) -> I32:
-    """Return the blk_status_t of each error (0 or a negative errno), int32 (n,).
+def head_words(kind: Kind | U8, time: I64) -> U64:
+    """Return the first word of records, (n,): the kind and the low bits of the time (ns)."""
+    mask = np.uint64((1 << TIMESTAMP_BITS) - 1)
+    return (time.view(np.uint64) & mask) | np.asarray(kind, np.uint64) << np.uint64(TIMESTAMP_BITS)
+
+
+def status_words(error: NDArray[np.signedinteger[Any]]) -> U64:
+    """Return the blk_status_t of each error (0 or a negative errno), in the upper 32 bits, (n,).
 
     An errno without a blk_status_t is returned unchanged. A positive error becomes IOERR:
     passthrough requests of old kernels report a driver-specific number.
@@ -135,4 +137,4 @@ def statuses(error: NDArray[np.signedinteger[Any]]) -> I32:
         for number, errno in ERRNO.items():
             status[error == -errno] = number
         status[error > 0] = IOERR
-    return status
+    return status.view(np.uint32).astype(np.uint64) << np.uint64(32)

@@ -28,10 +28,9 @@ from biotrail.converters.inputs.blktrace.format import (
     gather,
     has,
 )
-from biotrail.converters.inputs.foreign import statuses
-from biotrail.recorder.schema.records import NO_SECTOR, NO_TAG, TIMESTAMP_BITS, Kind
+from biotrail.converters.inputs.foreign import NO_QUEUE, NO_TAGS, head_words, status_words
+from biotrail.recorder.schema.records import NO_SECTOR, Kind
 
-NO_QUEUE = 0xFFFF
 PID_WORD = 7
 """Word of `raw` that holds pid | sequence << 32, past the end of all records but Q, which lacks
 this word."""
@@ -112,9 +111,7 @@ class Translator:
         times = head["time"].astype(np.int64)
         times[notes] = _next_time(times, notes)
         self._fill(batch, at, kind[at], category[at], raw)
-        mask = np.uint64((1 << TIMESTAMP_BITS) - 1)
-        tagged = kind[at].astype(np.uint64) << np.uint64(TIMESTAMP_BITS)
-        raw[:, 0] = tagged | times[at].view(np.uint64) & mask
+        raw[:, 0] = head_words(kind[at], times[at])
         cpu = head["cpu"][at].astype(np.uint16)
         result.events = Events(times[at], cpu, np.zeros(len(at), np.int64), raw)
         return result
@@ -187,11 +184,10 @@ class Translator:
         raw[is_bio, 2], raw[is_bio, 3] = sector[is_bio], length[is_bio]
         with_tid = is_bio & (kind != Kind.BIO_COMPLETE)
         raw[with_tid, 4] = (dev | pid << _SHIFT_32)[with_tid]
-        status = statuses(head["error"]).view(np.uint32).astype(np.uint64) << _SHIFT_32
+        status = status_words(head["error"])
         ended = kind == Kind.BIO_COMPLETE
         raw[ended, 4] = (dev | status)[ended]
-        no_tags = np.uint64(NO_TAG << 32 | NO_TAG << 48)
-        high = np.where(kind == Kind.C, status, no_tags)
+        high = np.where(kind == Kind.C, status, NO_TAGS)
         raw[is_rq, 5] = (dev | high)[is_rq]
         raw[kind == Kind.D, 6] = NO_QUEUE
         raw[alone, 1] = (dev | pid << _SHIFT_32)[alone]

@@ -4,7 +4,7 @@
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 
@@ -14,8 +14,8 @@ from biotrail.converters.events.tables import U64
 from biotrail.converters.inputs.blktrace.files import RecordFile, find, set_name
 from biotrail.converters.inputs.blktrace.format import Category, categories, has
 from biotrail.converters.inputs.blktrace.records import RecordSource
-from biotrail.converters.inputs.blktrace.rows import TranslatedRecords, Translator
-from biotrail.converters.inputs.foreign import foreign_header, without_block_events
+from biotrail.converters.inputs.blktrace.rows import Translator
+from biotrail.converters.inputs.foreign import without_block_events
 from biotrail.recorder.schema.records import Kind
 
 BLOCK_BYTES = 1 << 20
@@ -52,7 +52,7 @@ class BlktraceSource(RecordSource):
                 )
         sizes = [file.size for file in self._files]
         self.size = -1 if -1 in sizes else sum(sizes)
-        self.header = self._header()
+        self._describe()
         self._reported = [0] * len(self._files)
 
     def _open(self, path: str | os.PathLike[str] | BinaryIO) -> list[RecordFile]:
@@ -98,40 +98,34 @@ class BlktraceSource(RecordSource):
             "first CPU without a file)"
         )
 
-    def _header(self) -> dict[str, Any]:
-        """Return a log's header for the data, by the first batch of each file.
+    def _describe(self) -> None:
+        """Take clocks and device into the header, by the first batch of each file.
 
         A set whose records are of one device has that device's name.
         """
         first: list[tuple[int, int]] = []
         devices: set[int] = set()
-        header = foreign_header(_TOOL)
-        header["events"]["letters"] = list(_LETTERS)
+        self.header["events"]["letters"] = list(_LETTERS)
         for file in self._files:
             batch = file.peek()
             if batch is None:
                 continue
             notes = has(categories(batch.head["action"]), Category.NOTIFY)
             devices.update(np.unique(batch.head["device"]).tolist())
-            rows = (
-                Translator(Context({})).rows(batch)
-                if notes.any()
-                else TranslatedRecords(Events.empty())
-            )
-            if rows.clock is not None:
+            clock = Translator(Context({})).rows(batch).clock if notes.any() else None
+            if clock is not None:
                 times = batch.head["time"][~notes]
-                first.append((self._event_time_of(rows.clock[0], times), rows.clock[1]))
+                first.append((self._event_time_of(clock[0], times), clock[1]))
         if first:
             monotonic, realtime = min(first)
-            header["clocks"] = {
+            self.header["clocks"] = {
                 "monotonic": monotonic,
                 "boottime": monotonic,  # which blktrace does not record
                 "realtime": realtime,
                 "uncertainty": _CLOCK_UNCERTAINTY_NS,
             }
         if self.set_name is not None and len(devices) == 1:
-            header["devices"] = [{"dev": devices.pop(), "name": self.set_name}]
-        return header
+            self.header["devices"] = [{"dev": devices.pop(), "name": self.set_name}]
 
     def _event_time_of(self, noted: int, times: U64) -> int:
         """Return the time (ns) of a timestamp note in the time base of the events (`times`).

@@ -302,17 +302,12 @@ def _open(path: str | os.PathLike[str] | BinaryIO, name: str) -> tuple[BinaryIO,
     return stream, file, size
 
 
-def archives_in(directory: str | os.PathLike[str]) -> list[Path]:
-    """Return the archives in a dataset's directory, sorted by path."""
-    return sorted(Path(directory, EVENTS).rglob("*.parquet"))
-
-
 def only_archive(directory: str | os.PathLike[str]) -> Path:
     """Return the path of the only archive in a dataset's directory.
 
     Raises LogFormatError: there is none, or several.
     """
-    found = archives_in(directory)
+    found = sorted(Path(directory, EVENTS).rglob("*.parquet"))
     if not found:
         raise LogFormatError(
             f"{os.fspath(directory)}: is a directory and no archive: there is no "

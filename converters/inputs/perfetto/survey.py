@@ -150,7 +150,8 @@ def survey(stream: BinaryIO, path: str, watch: Watcher | None = None) -> Survey:
     found.whole, found.problem = packets.whole, packets.problem
     found.not_inflated = packets.not_inflated
     found.nested, found.beside = packets.nested, packets.elsewhere
-    if not found.packets or not known_packets(found):
+    says = len(found.sequences) or len(found.uuids) or found.readings or found.span
+    if not found.packets or not says:
         raise LogFormatError(
             f"{path}: is no Perfetto trace (a file of TracePackets): give a trace that Perfetto's "
             "recorder or trace_processor's formats call proto"
@@ -182,11 +183,6 @@ def fields_of_host(block: Messages) -> tuple[Fields, int]:
         rest = [row for row, number in enumerate(fields.numbers) if number not in _IDS]
         fields.length[np.ix_(rest, elsewhere)] = MISSING
     return fields, int(np.count_nonzero(elsewhere))
-
-
-def known_packets(found: Survey) -> bool:
-    """Return whether the packets say anything that those of a trace say."""
-    return bool(len(found.sequences) or len(found.uuids) or found.readings or found.span)
 
 
 def _add(found: Survey, fields: Fields, ftrace: Ftrace) -> None:

@@ -12,8 +12,9 @@ import numpy as np
 
 from biotrail.converters.events.events import RAW_WORDS
 from biotrail.converters.events.tables import I64, U16, U64
+from biotrail.converters.inputs.foreign import head_words
 from biotrail.converters.inputs.tracepoints.rows import Column, TracepointRows
-from biotrail.recorder.schema.records import FIRST_UNKNOWN_TID, TIMESTAMP_BITS, Kind
+from biotrail.recorder.schema.records import FIRST_UNKNOWN_TID, Kind
 
 COMM_BYTES = 16
 _MOST_THREADS = 1 << 20
@@ -82,8 +83,7 @@ class ThreadNames:
         if not len(at):
             return []
         raw = np.zeros((RAW_WORDS, len(at)), np.uint64)
-        mask = np.uint64((1 << TIMESTAMP_BITS) - 1)
-        raw[0] = time[at].view(np.uint64) & mask | np.uint64(int(Kind.TASK) << TIMESTAMP_BITS)
+        raw[0] = head_words(Kind.TASK, time[at])
         low = np.uint64(0xFFFFFFFF)
         raw[1] = pid[at].view(np.uint64) & low | tgid[at].view(np.uint64) << np.uint64(32)
         raw[2:4] = words[:, at]
