@@ -123,86 +123,6 @@ class Recording:
     problems: list[str] = field(default_factory=list)
 
 
-def read_headers(fields: Fields, recording: Recording) -> None:
-    """Read the texts of header_page and header_event; keep the first in `recording`.
-
-    Raises LogFormatError: cut off, or they are not there.
-    """
-    fields.string()
-    recording.header_page = fields.block().decode("utf-8", "replace")
-    fields.string()
-    fields.block()
-
-
-def read_ftrace_formats(fields: Fields, recording: Recording) -> None:
-    """Read the formats of ftrace's own events into `recording.formats`. Raises LogFormatError."""
-    recording.formats["ftrace"] = _formats(fields)
-
-
-def read_event_formats(fields: Fields, recording: Recording) -> None:
-    """Read the formats of all systems' events into `recording.formats`. Raises LogFormatError."""
-    for _ in range(fields.number(4)):
-        system = fields.string()
-        recording.formats.setdefault(system, []).extend(_formats(fields))
-
-
-def _formats(fields: Fields) -> list[str]:
-    return [fields.block().decode("utf-8", "replace") for _ in range(fields.number(4))]
-
-
-def read_option(option: int, data: bytes, recording: Recording) -> None:
-    """Put what an option says into `recording`; unknown ones and those too short change nothing."""
-
-    def number(at: int, count: int) -> int:
-        return int.from_bytes(data[at : at + count], recording.order)
-
-    text = data.split(b"\0")[0].decode("utf-8", "replace").strip()
-    if option == Option.DATE:
-        # trace-cmd writes microseconds as a hexadecimal number.
-        recording.date_ns = _integer(text) * 1000
-    elif option == Option.OFFSET:
-        recording.offset_ns += _integer(text)
-    elif option == Option.CPUSTAT:
-        recording.counted.add(text)
-    elif option == Option.TRACECLOCK:
-        recording.clock = chosen_clock(text) or recording.clock
-    elif option == Option.UNAME:
-        words = text.split()
-        if len(words) >= 4:
-            recording.kernel = words[2]
-    elif option == Option.VERSION:
-        recording.tool = text
-    elif option == Option.CPUCOUNT and len(data) >= 4:
-        recording.cpu_count = number(0, 4)
-    elif option == Option.TIME_SHIFT:
-        recording.guest = True
-    elif option == Option.TSC2NSEC and len(data) >= 8 and number(0, 4) and number(4, 4) <= 32:
-        recording.tsc = number(0, 4), number(4, 4)
-    elif option in _SECTIONS and len(data) >= 8:
-        recording.sections.setdefault(option, number(0, 8))
-
-
-_LARGEST = 1 << 61
-"""Above all times and counts that a recording has."""
-_SECTIONS = (Option.HEADER_INFO, Option.FTRACE_EVENTS, Option.EVENT_FORMATS)
-
-
-def _integer(text: str) -> int:
-    """Return a number as strtoll with base 0 reads it; 0 where there is none, or one too large."""
-    match = re.match(r"([+-]?)(0[xX][0-9a-fA-F]{1,16}|[0-9]{1,18})(?![0-9a-fA-F])", text)
-    if not match:
-        return 0
-    digits = match[2]
-    number = int(digits, 16 if digits[:2] in ("0x", "0X") else 10)
-    return 0 if number >= _LARGEST else -number if match[1] == "-" else number
-
-
-def chosen_clock(text: str) -> str:
-    """Return the clock in brackets of tracefs's `trace_clock`; "" if none is."""
-    match = re.search(r"\[([\w.-]+)\]", text)
-    return match[1] if match else ""
-
-
 _COMPRESSED = 1
 """Flag of a section."""
 _PAGE_BYTES_AT_MOST = 1 << 22
@@ -404,3 +324,83 @@ def _mark_compressed(fields: Fields, recording: Recording, buffer: Buffer, offse
         _, buffer.compressed, buffer.end = _section(fields, recording)
         recording.buffers.append(buffer)
     fields.seek(here)
+
+
+def read_headers(fields: Fields, recording: Recording) -> None:
+    """Read the texts of header_page and header_event; keep the first in `recording`.
+
+    Raises LogFormatError: cut off, or they are not there.
+    """
+    fields.string()
+    recording.header_page = fields.block().decode("utf-8", "replace")
+    fields.string()
+    fields.block()
+
+
+def read_ftrace_formats(fields: Fields, recording: Recording) -> None:
+    """Read the formats of ftrace's own events into `recording.formats`. Raises LogFormatError."""
+    recording.formats["ftrace"] = _formats(fields)
+
+
+def read_event_formats(fields: Fields, recording: Recording) -> None:
+    """Read the formats of all systems' events into `recording.formats`. Raises LogFormatError."""
+    for _ in range(fields.number(4)):
+        system = fields.string()
+        recording.formats.setdefault(system, []).extend(_formats(fields))
+
+
+def _formats(fields: Fields) -> list[str]:
+    return [fields.block().decode("utf-8", "replace") for _ in range(fields.number(4))]
+
+
+def read_option(option: int, data: bytes, recording: Recording) -> None:
+    """Put what an option says into `recording`; unknown ones and those too short change nothing."""
+
+    def number(at: int, count: int) -> int:
+        return int.from_bytes(data[at : at + count], recording.order)
+
+    text = data.split(b"\0")[0].decode("utf-8", "replace").strip()
+    if option == Option.DATE:
+        # trace-cmd writes microseconds as a hexadecimal number.
+        recording.date_ns = _integer(text) * 1000
+    elif option == Option.OFFSET:
+        recording.offset_ns += _integer(text)
+    elif option == Option.CPUSTAT:
+        recording.counted.add(text)
+    elif option == Option.TRACECLOCK:
+        recording.clock = chosen_clock(text) or recording.clock
+    elif option == Option.UNAME:
+        words = text.split()
+        if len(words) >= 4:
+            recording.kernel = words[2]
+    elif option == Option.VERSION:
+        recording.tool = text
+    elif option == Option.CPUCOUNT and len(data) >= 4:
+        recording.cpu_count = number(0, 4)
+    elif option == Option.TIME_SHIFT:
+        recording.guest = True
+    elif option == Option.TSC2NSEC and len(data) >= 8 and number(0, 4) and number(4, 4) <= 32:
+        recording.tsc = number(0, 4), number(4, 4)
+    elif option in _SECTIONS and len(data) >= 8:
+        recording.sections.setdefault(option, number(0, 8))
+
+
+_LARGEST = 1 << 61
+"""Above all times and counts that a recording has."""
+_SECTIONS = (Option.HEADER_INFO, Option.FTRACE_EVENTS, Option.EVENT_FORMATS)
+
+
+def _integer(text: str) -> int:
+    """Return a number as strtoll with base 0 reads it; 0 where there is none, or one too large."""
+    match = re.match(r"([+-]?)(0[xX][0-9a-fA-F]{1,16}|[0-9]{1,18})(?![0-9a-fA-F])", text)
+    if not match:
+        return 0
+    digits = match[2]
+    number = int(digits, 16 if digits[:2] in ("0x", "0X") else 10)
+    return 0 if number >= _LARGEST else -number if match[1] == "-" else number
+
+
+def chosen_clock(text: str) -> str:
+    """Return the clock in brackets of tracefs's `trace_clock`; "" if none is."""
+    match = re.search(r"\[([\w.-]+)\]", text)
+    return match[1] if match else ""

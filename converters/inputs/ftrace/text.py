@@ -133,8 +133,7 @@ class TextSource(TracepointSource):
         if self._first < 0 and len(lines.time):
             self._first = int(lines.time[0])
         counted = 0
-        zeros = [OtherLine(z.line, _ZEROS, bytes(z.size), z.offset) for z in block.zeros]
-        for other in sorted([*lines.others, *zeros], key=lambda other: other.line):
+        for other in sorted([*lines.others, *block.zeros], key=lambda other: other.line):
             up_to = int(np.searchsorted(lines.line, other.line))
             self._pass(lines, counted, up_to)
             self._take(other, lines, batch, block.offset)
@@ -225,11 +224,12 @@ class TextSource(TracepointSource):
                 f"in line {self._snapshots.first}, as where the same buffer was printed twice: "
                 "left out"
             )
-        if count := (back := self._snapshots.back).count:
+        if count := self._snapshots.older:
             self.problems.append(
                 f"{self.name}: {count} events are older than events of their CPU before them, by "
-                f"up to {back.most_ns / 1e9:.6f} s, the first in line {back.first}: another "
-                "recording follows there, or lines were put together; kept"
+                f"up to {self._snapshots.older_by / 1e9:.6f} s, the first in line "
+                f"{self._snapshots.first_older}: another recording follows there, or lines were "
+                "put together; kept"
             )
 
     def _remark(self) -> None:
@@ -296,22 +296,17 @@ def _may_be_unusual(other: OtherLine, line: bytes) -> bool:
 # Zeros in a text, as a page leaves them that was not written before the machine went down.
 
 
-@dataclass(frozen=True)
-class Zeros:
-    """A line with zeros. line: its number in the block. offset: bytes of the text before them."""
-
-    line: int
-    offset: int
-    size: int
-
-
 @dataclass
 class Block:
-    """Whole lines. offset: bytes of the text before them. zeros: lines that are left empty here."""
+    """Whole lines. offset: bytes of the text before them.
+
+    zeros: lines with zeros, which are left empty here: `text` has these, `at` their offset in the
+    text.
+    """
 
     data: bytes
     offset: int
-    zeros: list[Zeros] = field(default_factory=list)
+    zeros: list[OtherLine] = field(default_factory=list)
 
 
 def without_zeros(blocks: Iterable[bytes]) -> Iterator[Block]:
@@ -329,14 +324,15 @@ def without_zeros(blocks: Iterable[bytes]) -> Iterator[Block]:
 def _block(data: bytes, offset: int) -> Block:
     if b"\0" not in data:
         return Block(data, offset)
-    zeros: list[Zeros] = []
+    zeros: list[OtherLine] = []
     pieces: list[bytes] = []
     line = done = 0
     at = data.find(b"\0")
     while at >= 0:
         begin, end = data.rfind(b"\n", 0, at) + 1, data.find(b"\n", at)
         line += data.count(b"\n", done, begin)
-        zeros.append(Zeros(line, offset + at, data.count(b"\0", at, end)))
+        count = data.count(b"\0", at, end)
+        zeros.append(OtherLine(line, _ZEROS, bytes(count), offset + at))
         pieces.append(data[done:begin])
         done, at = end, data.find(b"\0", end)
     return Block(b"".join([*pieces, data[done:]]), offset, zeros)
@@ -355,23 +351,6 @@ _NS_DIGITS = 9
 _SOME = 3
 _SHARE_BACK = 0.25
 _AS_DIFFERENCES_NS = 1_000_000_000
-
-
-@dataclass
-class Back:
-    """Events that are older than one of their CPU before them. first: the line (from 1) of one."""
-
-    count: int = 0
-    most_ns: int = 0
-    first: int = 0
-
-    def add(self, by: I64, line: I64) -> None:
-        """Count events, (n,), by how many ns each is older, and its line."""
-        if not len(by):
-            return
-        self.first = self.first or int(line[0]) + 1
-        self.count += len(by)
-        self.most_ns = max(self.most_ns, int(by.max()))
 
 
 @dataclass
@@ -414,13 +393,15 @@ class _Seen:
 class Snapshots:
     """Finds events that are there twice, and such that are older than others before them.
 
-    repeated: number of events that were there before; first: the line (from 1) of one.
+    repeated: number of events that were there before; first: the line (from 1) of one. older,
+    first_older: the same of events that are older than one of their CPU before them; older_by: ns,
+    at most.
     """
 
     def __init__(self) -> None:
         self.repeated = 0
         self.first = 0
-        self.back = Back()
+        self.older = self.older_by = self.first_older = 0
         self._events = 0
         self._newest: dict[int, int] = {}
         """By CPU: time (ns) of its newest event so far."""
@@ -448,7 +429,10 @@ class Snapshots:
             kept = rows[~again[rows]]
             self._seen.add(keys[kept])
             older = kept[by[kept] > 0]
-            self.back.add(by[older], lines.line[older] + before)
+            if len(older):
+                self.first_older = self.first_older or int(lines.line[older[0]]) + before + 1
+                self.older += len(older)
+                self.older_by = max(self.older_by, int(by[older].max()))
         if again.any():
             self.first = self.first or int(lines.line[again][0]) + before + 1
             self.repeated += int(np.count_nonzero(again))
@@ -478,7 +462,7 @@ class Snapshots:
 
         lines: the newest block, already passed to `repeats`.
         """
-        often = self._events >= _SOME and self.back.count >= _SHARE_BACK * (self._events - 1)
+        often = self._events >= _SOME and self.older >= _SHARE_BACK * (self._events - 1)
         small = len(lines.time) > 0 and float(np.median(lines.time)) < _AS_DIFFERENCES_NS
         return often and small
 
