@@ -30,8 +30,7 @@ from biotrail.converters.events.tables import Lifecycles
 from biotrail.converters.inputs.beginning import is_url
 from biotrail.converters.inputs.opening import open_source
 from biotrail.converters.inputs.parquet.locations import SUFFIX
-from biotrail.converters.inputs.series import run_of
-from biotrail.converters.inputs.series_indexed import series_of
+from biotrail.converters.inputs.series import run_of, series_of
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.errors import ConversionError, TraceError
 from biotrail.recorder.schema.file_kinds import no_regular_file

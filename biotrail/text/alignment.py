@@ -4,8 +4,7 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from biotrail.converters.clocks.alignment import Alignment, Clocks
-from biotrail.converters.clocks.by_requests import ByRequests
+from biotrail.converters.clocks.alignment import Alignment, ByRequests, Clocks
 from biotrail.converters.clocks.wall_clock import Step
 from biotrail.text import units
 

@@ -162,7 +162,7 @@ def waits_table(window: Lifecycles, context: Context) -> pa.Table:
     """
     if window.path is None:
         return WAIT_SCHEMA.empty_table()
-    waits = window.path.waits
+    waits, has_reasons = window.path.waits, "fs" in context.path_parts
     coded = waits.number.astype(np.int64) * 2 + waits.foreign
     columns = {
         **thread_columns(waits, window.tasks),
@@ -183,8 +183,11 @@ def waits_table(window: Lifecycles, context: Context) -> pa.Table:
         "blocked_ns": waits.woken - waits.out,
         "runnable_ns": waits.run - waits.woken,
         "cause": named(waits.cause, lambda cause: WAIT_CAUSE_NAMES[WaitCause(cause)]),
-        "context": named(waits.context, _context_name),
-        "reason": named(waits.reason, lambda reason: _reason_name(reason, context)),
+        "context": named(waits.context, dict(enumerate(_CONTEXTS)).get),
+        "reason": named(
+            waits.reason,
+            lambda reason: WAIT_REASON_NAMES[WaitReason(reason)] if has_reasons else None,
+        ),
         "commit": nullable(waits.commit),
         "limit": named(waits.limit, lambda cg: context.cgroups.get(cg, f"id {cg}") if cg else None),
         "commit_device": named(
@@ -204,13 +207,3 @@ def commits_table(window: Lifecycles, context: Context) -> pa.Table:
         return COMMIT_SCHEMA.empty_table()
     commits = window.path.commits
     return filled(COMMIT_SCHEMA, commits, device=named(commits.dev, context.device_name))
-
-
-def _reason_name(reason: int, context: Context) -> str | None:
-    """Return the name of a WaitReason; None: the log does not record what waits are for."""
-    return WAIT_REASON_NAMES[WaitReason(reason)] if "fs" in context.path_parts else None
-
-
-def _context_name(context: int) -> str | None:
-    """Return the name of where a wake-up happened; None for a number that is none."""
-    return _CONTEXTS[context] if context < len(_CONTEXTS) else None

@@ -15,9 +15,9 @@ from biotrail.converters.calls.commits import LastCommits
 from biotrail.converters.calls.held import HeldWaits
 from biotrail.converters.calls.in_flight import InFlight
 from biotrail.converters.calls.keys import CallBios, Keys, latest_end, rows_of
-from biotrail.converters.calls.lone import LoneWaits, calls_of, first_waits
 from biotrail.converters.calls.reason_rules import NOT_IO
 from biotrail.converters.calls.reasons import WaitReasons
+from biotrail.converters.calls.untimed import UntimedWaits, calls_of, first_waits
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.path_tables import BioPaths, Calls, PathTables, Waits
 from biotrail.converters.events.tables import (
@@ -51,7 +51,7 @@ so long the end is kept for the waits of later windows."""
 class _Unreturned(Table):
     """What is known so far of calls that have not returned: a row for the newest of each thread.
 
-    And of calls that are not timed, by `LoneWaits.keys` in place of the entry.
+    And of calls that are not timed, by `UntimedWaits.keys` in place of the entry.
     """
 
     tid: I64
@@ -86,7 +86,7 @@ class CallDivider:
         self._reaping = numbers(REAPING_CALLS, context.machine)
         self._submitting = numbers(_SUBMITTING, context.machine)
         self._reasons = WaitReasons(context)
-        self._lone = LoneWaits(context)
+        self._untimed = UntimedWaits(context)
         self._commits = LastCommits()
         self._held = HeldWaits()
 
@@ -106,11 +106,11 @@ class CallDivider:
         path = window.path
         if path is None:
             return None
-        lone_rows, lone = self._lone.bios(window.bios, path.bios)
-        open_rows, open_lone = self._lone.bios(window.open_bios, path.open_bios)
+        untimed_rows, lone = self._untimed.bios(window.bios, path.bios)
+        open_rows, open_untimed = self._untimed.bios(window.open_bios, path.open_bios)
         closed = CallBios.concatenate([CallBios.of(window.bios, path.bios), lone])
-        still = CallBios.concatenate([CallBios.of(window.open_bios, path.open_bios), open_lone])
-        before, of_waits = self._unreturned, self._lone.keys(path.waits)
+        still = CallBios.concatenate([CallBios.of(window.open_bios, path.open_bios), open_untimed])
+        before, of_waits = self._unreturned, self._untimed.keys(path.waits)
         keys = Keys.among(
             *((t.tid, t.entry) for t in (before, closed, still)),
             (path.waits.tid, of_waits),
@@ -133,10 +133,10 @@ class CallDivider:
         found = replace(path, waits=waits)
         parts = own_io[key_call], other_io[key_call]
         first = first_waits(
-            waits, np.where(waits.timed, 0, of_waits), CallBios.concatenate([lone, open_lone])
+            waits, np.where(waits.timed, 0, of_waits), CallBios.concatenate([lone, open_untimed])
         )
-        bios = (window.bios, lone_rows), (window.open_bios, open_rows)
-        found, counts = self._lone.with_waits(found, bios, first)
+        bios = (window.bios, untimed_rows), (window.open_bios, open_rows)
+        found, counts = self._untimed.with_waits(found, bios, first)
         made = found.waits.take(~waits.timed)
         calls = Calls.concatenate([calls, calls_of(made, counts[~waits.timed])])
         blocked = made.woken - made.out

@@ -18,7 +18,7 @@ from biotrail.converters.events.tables import (
 )
 
 if TYPE_CHECKING:
-    from biotrail.converters.events.path_tables import BioPaths, Calls, HeldBios, Waits
+    from biotrail.converters.events.path_tables import BioPaths, Calls, HeldBios
 
 
 @dataclass
@@ -43,13 +43,9 @@ class CallBios(Table):
         With the beginning of the hold for Q. bios, held: as for `held_with_entry`.
         """
         rows, held = held_with_entry(bios, held)
-        return cls(
-            tid=held.tid.astype(np.int64),
-            entry=held.entry,
-            queue=bios.queue[rows] - held.held,
-            end=ends_of(bios)[rows],
-            own=bios.own[rows],
-        )
+        made = cls.in_calls(bios, rows, held.entry)
+        made.tid, made.queue = held.tid.astype(np.int64), made.queue - held.held
+        return made
 
     @classmethod
     def of(cls, bios: Bios, paths: "BioPaths") -> Self:
@@ -58,7 +54,11 @@ class CallBios(Table):
         paths: of these bios, and others or fewer; both sorted by number. Bios without a Q are left
         out.
         """
-        rows, entry = rows_with_entry(bios, paths)
+        return cls.in_calls(bios, *rows_with_entry(bios, paths))
+
+    @classmethod
+    def in_calls(cls, bios: Bios, rows: I64, entry: I64) -> Self:
+        """Return these rows of `bios`, queued in calls with these entries."""
         return cls(
             tid=bios.tid[rows].astype(np.int64),
             entry=entry,
@@ -166,11 +166,6 @@ def latest_end(key: I64, start: I64, end: I64, asked: I64, time: I64) -> I64:
     found = np.empty(len(order), dtype=np.int64)
     found[order] = np.concatenate([[NEVER], ends])[latest]
     return found[len(key) :]
-
-
-def rows_of_calls(table: "Calls", waits: "Waits") -> I64:
-    """Return per wait the row of its call in `table`: int64 (n,), as `rows_by_key`."""
-    return rows_by_key(table, waits.tid, waits.entry)
 
 
 def rows_by_key(table: "Calls", wanted: U32 | I64, begun: I64) -> I64:

@@ -2,15 +2,17 @@
 """Several logs on one timeline: CLOCK_BOOTTIME of one log's machine, the reference.
 
 Logs of the same boot share that clock and align exactly. Others are aligned by their wall clocks
-(CLOCK_REALTIME); by how much two machines' wall clocks differed, no log records.
+(CLOCK_REALTIME); by how much two machines' wall clocks differed, no log records. A guest's log is
+aligned to its host's by requests that both recorded.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
 
+from biotrail.converters.clocks.corridor import Line
 from biotrail.converters.clocks.wall_clock import SLEPT, Reading, WallClock, readings
 from biotrail.converters.events.path_tables import PathTables
 from biotrail.converters.events.site_tables import SiteTables
@@ -61,13 +63,12 @@ class Alignment:
         """
         if self.same_boot:
             return 0
-        doubts = (self._uncertainty_at(boottime) for boottime in self.span)
+        own, to = self.own, self.reference
+        doubts = (
+            own.uncertainty_at(time) + to.uncertainty_at(to.boottime(own.wall(time)))
+            for time in self.span
+        )
         return min(_ROUNDING + self.slept_within + max(doubts), np.iinfo(np.int64).max)
-
-    def _uncertainty_at(self, boottime: int) -> int:
-        """Return the sum of both wall clocks' uncertainties (ns) at a BOOTTIME (ns) of the log."""
-        there = self.reference.boottime(self.own.wall(boottime))
-        return self.own.uncertainty_at(boottime) + self.reference.uncertainty_at(there)
 
     def times(self, monotonic: I64) -> I64:
         """Return CLOCK_MONOTONIC times of the log as times of the timeline (ns, int64, at least 0).
@@ -128,7 +129,6 @@ class Alignment:
 
 
 def _scaled(values: I64, rate: float) -> I64:
-    """Return values * rate, rounded to int64."""
     scaled: I64 = np.rint(values * rate).astype(np.int64)
     return scaled
 
@@ -224,3 +224,26 @@ def choose_reference(logs: Sequence[Clocks]) -> int:
         if log.wall.boottime(earliest) >= 0:
             return index
     return min(range(len(logs)), key=lambda index: logs[index].wall.wall(0))
+
+
+@dataclass
+class ByRequests(Alignment):
+    """Conversion of a guest's CLOCK_MONOTONIC times to the host's CLOCK_BOOTTIME."""
+
+    line: Line = field(kw_only=True)
+    """The host's CLOCK_MONOTONIC for the guest's."""
+
+    @classmethod
+    def on(cls, host: Clocks, line: Line) -> "ByRequests":
+        """Return the conversion. host: clocks of the host's log."""
+        own = replace(host.align_to(host), same_boot=True)
+        return cls(own.own, own.reference, own.at, own.slept, True, own.span, line=line)
+
+    @property
+    def uncertainty(self) -> int:
+        """Bound (ns) of the error of `times`, from the first to the last request of both logs."""
+        return self.line.within
+
+    def times(self, monotonic: I64) -> I64:
+        """Return the guest's CLOCK_MONOTONIC times as the host's CLOCK_BOOTTIME (ns, int64)."""
+        return super().times(self.line.times(monotonic))

@@ -82,7 +82,7 @@ def _of_file(source: Source, most: int) -> list[Reading]:
     ends = (source.header, source.end or {})
     known = {reading for end in ends for reading in Reading.from_clocks(end.get("clocks"))}
     if isinstance(source, LogSource):
-        times = sorted({last for _, last in source.reader.chunk_spans or []})
+        times = sorted({last for _, last in source.chunk_spans or []})
         step = max(len(times) // most, 1)
         _search(source, times, {*range(0, len(times), step), len(times) - 1}, known)
     return sorted(known)
@@ -99,7 +99,7 @@ def _search(source: LogSource, times: list[int], chosen: set[int], known: set[Re
     looking = {index for index in chosen if index >= 0}
     while looking:
         for index in looking:
-            chunk = next(source.reader.chunks(times[index], times[index]), None)
+            chunk = next(source.chunks(times[index], times[index]), None)
             found[index] = Reading.from_clocks(chunk.clock) if chunk is not None else []
         looking = {
             (a + b) // 2

@@ -130,13 +130,9 @@ class LiveSource(LogSource):
         return deleted
 
     def _read(self) -> None:
-        """Put all chunks of the stream into the queue; runs in the reading thread.
-
-        At the end, of any kind, sets `_done` and wakes `parts`. A TraceError or OSError is stored
-        in `error`.
-        """
+        """Put all chunks of the stream into the queue; runs in the reading thread."""
         try:
-            for chunk in self.reader.chunks():
+            for chunk in self.chunks():
                 self.put(chunk)
         except (TraceError, OSError) as error:
             self.error = error
@@ -154,21 +150,18 @@ class LiveSource(LogSource):
         with self._changed:
             self._waiting.append(chunk)
             self._bytes += _size(chunk)
-            while len(self._waiting) > 1 and self._too_much():
+            while len(self._waiting) > 1 and (
+                self._bytes > MOST_WAITING_BYTES
+                or chunk.last_ns - self._waiting[0].last_ns > MOST_WAITING_NS
+            ):
                 self._skip(self._waiting.popleft())
             self._changed.notify()
-
-    def _too_much(self) -> bool:
-        """Return whether the queue exceeds MOST_WAITING_BYTES or MOST_WAITING_NS."""
-        behind = self._waiting[-1].last_ns - self._waiting[0].last_ns
-        return self._bytes > MOST_WAITING_BYTES or behind > MOST_WAITING_NS
 
     def _skip(self, chunk: Chunk) -> None:
         """Count a chunk that was removed from the queue as skipped, and as a damaged window.
 
-        Adds to `skipped_parts`, `skipped_ns`, `damaged` and, with its number of Q, `_skips`;
-        subtracts its size from `_bytes`. Its records of task, cgroup and file names go to `_names`
-        (the newest MOST_NAMES chunks' stay), for `parts`: a name is recorded once.
+        Its records of task, cgroup and file names go to `_names`, for `parts`: a name is recorded
+        once.
         """
         self._bytes -= _size(chunk)
         self.skipped_parts += 1
@@ -184,11 +177,9 @@ class LiveSource(LogSource):
             self._names.append(Part(names, int(chunk.clock["monotonic"]), None, chunk.offset))
 
     def _next(self) -> Chunk | Part | None:
-        """Wait for a chunk, remove the oldest from the queue, and return it; None at the end.
+        """Remove the oldest chunk from the queue, waiting for one, and return it; None at the end.
 
-        The end is an empty queue after reading has ended, by an error or not. Subtracts the chunk's
-        size from `_bytes`. While waiting calls `on_idle`, outside the lock, every IDLE_SECONDS or
-        more often; once in each silence returns `_silence` instead of a chunk.
+        While waiting calls `on_idle`, outside the lock; in each silence returns `_silence` once.
         """
         while True:
             with self._changed:
@@ -222,10 +213,8 @@ class LiveSource(LogSource):
 
 
 def _size(chunk: Chunk) -> int:
-    """Return the bytes of a chunk's records."""
     return sum(len(segment.data) for segment in chunk.segments)
 
 
 def _count(losses: list[dict[str, Any]]) -> int:
-    """Return the number of lost records; windows of unknown count add nothing."""
     return sum(max(int(window.get("count", 0)), 0) for window in losses)

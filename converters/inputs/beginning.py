@@ -10,18 +10,27 @@ from io import BytesIO
 from typing import Any, BinaryIO, cast
 
 from biotrail.converters.inputs.unpacking import GZIP, ZSTD, ZSTD_BLOCK
+from biotrail.recorder.log.frames import MAGIC
 from biotrail.recorder.schema.errors import LogFormatError
 
-Given = str | os.PathLike[str] | BinaryIO
-"""What the user gave: a path, or a binary stream."""
+PathOrStream = str | os.PathLike[str] | BinaryIO
 
 PEEKED_BYTES = 4096
 PACKED_PEEKED_BYTES = ZSTD_BLOCK + 64
 """Bytes in which zstd's first block ends: its head is at most 18, the block's 3."""
+PIPE = "the path of a log, or of a pipe that you may read"
+"""What to give instead of a pipe that cannot be opened."""
 _ZEROS_BYTES = 1 << 20
 _LEAST_BYTES = 64
 """Bytes of a pipe that are waited for."""
 _URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+://")
+UTF8_MARK = b"\xef\xbb\xbf"
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+_LOST_PAGE = re.compile(rb"\0{512,}|\0{16,}\Z")
+"""Zeros as a page leaves them that was not written, cut off where the looked at bytes end."""
+_CONTROL = bytes(set(range(32)) - set(b"\t\n\r\f\x1b"))
+_MOST_ODD = 0.02
+"""Share of control characters and of bytes that are no UTF-8, which names of threads may have."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +42,7 @@ class Beginning:
     that cannot be read.
     """
 
-    given: Given
+    given: PathOrStream
     first: bytes
 
     @property
@@ -53,7 +62,7 @@ class Beginning:
             return stream.read(_ZEROS_BYTES).lstrip(b"\0")[:PEEKED_BYTES]
 
 
-def begin(given: Given) -> Beginning:
+def begin(given: PathOrStream) -> Beginning:
     """Return the beginning of a path or stream; of a pipe as much as is there, 64 bytes at least.
 
     A stream is set back where it is seekable, else wrapped. A pipe's path becomes a stream: what is
@@ -66,7 +75,7 @@ def begin(given: Given) -> Beginning:
                 f"{os.fspath(given)}: is a FIFO, and an archive cannot be read from a pipe, as its "
                 "metadata is at its end: give the archive's path"
             )
-        given = open_pipe(given)
+        given = open_file(given, PIPE)
     if isinstance(given, str | os.PathLike):
         try:
             with open(given, "rb") as stream:
@@ -84,6 +93,41 @@ def begin(given: Given) -> Beginning:
     return Beginning(cast(BinaryIO, _Prefixed(first, given)), first)
 
 
+def name_of(given: PathOrStream) -> str:
+    """Return a path, or what stands for a stream in messages."""
+    if isinstance(given, str | os.PathLike):
+        return os.fspath(given)
+    return str(getattr(given, "name", "the stream"))
+
+
+def open_file(given: PathOrStream, what: str) -> BinaryIO:
+    """Return a stream, or a file opened by its path, which the caller closes.
+
+    what: continues "give" in the message. Raises LogFormatError: it cannot be opened.
+    """
+    if not isinstance(given, str | os.PathLike):
+        return given
+    try:
+        return open(given, "rb")
+    except OSError as error:
+        raise LogFormatError(
+            f"{os.fspath(given)}: cannot be opened: {error.strerror or error}; give {what}"
+        ) from error
+
+
+def is_text(first: bytes) -> bool:
+    """Return whether a file that begins with these bytes is text in ASCII, UTF-8 or the like.
+
+    Pages of zeros in it do not matter: text whose pages were lost still is text.
+    """
+    if first.startswith((*_UTF16, MAGIC)):
+        return False
+    text = _LOST_PAGE.sub(b"", first.removeprefix(UTF8_MARK))
+    odd = len(text) - len(text.translate(None, _CONTROL))
+    odd += text.decode("utf-8", "replace").count("\ufffd")
+    return bool(text) and odd <= _MOST_ODD * len(text)
+
+
 def is_url(given: Any) -> bool:
     """Return whether `given` is a URL (`SCHEME://…`, as of object storage), no path or stream."""
     return isinstance(given, str) and _URL.match(given) is not None
@@ -98,20 +142,6 @@ def is_pipe(path: str | os.PathLike[str]) -> bool:
         return stat.S_ISFIFO(os.stat(path).st_mode)
     except (OSError, ValueError):
         return False
-
-
-def open_pipe(path: str | os.PathLike[str]) -> BinaryIO:
-    """Return a pipe, open for reading; waits until a program has it open for writing.
-
-    Raises LogFormatError where it cannot be opened.
-    """
-    try:
-        return open(path, "rb")
-    except OSError as error:
-        raise LogFormatError(
-            f"{os.fspath(path)}: cannot be opened: {error.strerror or error}; give the path of a "
-            "log, or of a pipe that you may read"
-        ) from error
 
 
 def _arrived(stream: BinaryIO) -> bytes:
@@ -145,7 +175,7 @@ class _Prefixed(BytesIO):
     def __init__(self, first: bytes, stream: BinaryIO) -> None:
         super().__init__(first)
         self._stream = stream
-        self.name = str(getattr(stream, "name", "the stream"))
+        self.name = name_of(stream)
 
     def seekable(self) -> bool:
         return False

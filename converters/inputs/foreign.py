@@ -1,20 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """What sources share that read other tools' recordings: the members of `Source`, and helpers."""
 
+from abc import ABC, abstractmethod
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from biotrail.converters.events.events import Events
-from biotrail.converters.events.tables import I32
+from biotrail.converters.events.tables import I64, U8, U64
+from biotrail.converters.inputs.beginning import PathOrStream, name_of
+from biotrail.converters.inputs.log import Part
 from biotrail.recorder.schema.errors import LogFormatError
 from biotrail.recorder.schema.kernel_names import ERRNO, IOERR
-from biotrail.recorder.schema.records import schema
+from biotrail.recorder.schema.records import NO_TAG, TIMESTAMP_BITS, Kind, schema
 
 MAX_NS = 1 << 62
 """Largest valid time: sums of such a time and a duration still fit int64."""
+NO_QUEUE = 0xFFFF
+"""hctx of a D: not known."""
+NO_TAGS = np.uint64(NO_TAG << 32 | NO_TAG << 48)
+PART_EVENTS = 100_000
 WITHOUT_BIOS = (
     "a request stands for its bios, from when it is allocated, inserted or issued on; which thread "
     "it is for is not known"
@@ -47,15 +55,15 @@ def without_block_events(name: str, tool: str, held: str = "", problem: str = ""
     )
 
 
-class ForeignSource:
+class ForeignSource(ABC):
     """The members of a Source, for one that reads another tool's recording.
 
     name: the path, or what stands for a stream, for messages.
     """
 
-    def __init__(self, name: str, tool: str) -> None:
+    def __init__(self, given: PathOrStream, tool: str) -> None:
         """Begin without notes, losses or problems. tool: whose data it is ("blktrace")."""
-        self.name = name
+        self.name = name_of(given)
         self.unknown: Counter[int] = Counter()
         self.unreadable_bytes = 0
         self.notes: list[tuple[str, dict[str, Any]]] = []
@@ -66,7 +74,16 @@ class ForeignSource:
         self.end: dict[str, Any] | None = {"reason": f"end of {tool}'s data"}
         self.interrupted = False
         self.size = -1
-        self.header: dict[str, Any] = foreign_header(tool)
+        # `backend`, by which a source without pointers is known, and the event set are the tool.
+        self.header: dict[str, Any] = {
+            "created_by": tool,
+            "backend": tool,
+            "kernel": {},
+            "events": {"set": tool, "letters": [], "missing": []},
+            "filters": {},
+            "devices": [],
+            "schema": schema(),
+        }
 
     def add_loss(self, start: int, end: int, cpu: int, count: int) -> None:
         """Add a loss window (ns) to `losses`; count: -1 unknown."""
@@ -74,32 +91,43 @@ class ForeignSource:
             {"start": start, "end": end, "cpu": cpu, "level": 0, "kind": 0, "count": count}
         )
 
+    def parts(self) -> Iterator[Part]:
+        """Yield all events, in parts of about PART_EVENTS, with `clock` None; can be called once.
 
-def foreign_header(tool: str) -> dict[str, Any]:
-    """Return a log's header for another tool's recording, with no fact but the tool's name.
+        Problems, remarks, notes, losses and damaged windows are added on the way, some only at the
+        end. Raises LogFormatError at the end if there was no block event.
+        """
+        pending: list[Events] = []
+        complete_to = offset = 0
+        for events, complete_to, offset in self.pieces():
+            pending.append(events)
+            if sum(map(len, pending)) >= PART_EVENTS:
+                yield Part(_sorted(Events.join(pending)), complete_to, None, offset)
+                pending = []
+        yield Part(_sorted(Events.join(pending)), complete_to, None, offset)
 
-    `backend`, by which a source without pointers is known, and the event set are the tool, too.
-    """
-    return {
-        "created_by": tool,
-        "backend": tool,
-        "kernel": {},
-        "events": {"set": tool, "letters": [], "missing": []},
-        "filters": {},
-        "devices": [],
-        "schema": schema(),
-    }
+    @abstractmethod
+    def pieces(self) -> Iterator[tuple[Events, int, int]]:
+        """Yield (events, ns to which no later ones are older, bytes read so far), as they are read.
+
+        The last ones may have no event, and say up to when events were read.
+        """
 
 
-def sorted_by_time(events: Events) -> Events:
-    """Return the events sorted by time, stably; `events` itself if they are sorted."""
+def _sorted(events: Events) -> Events:
     if len(events) < 2 or bool((events.ts[1:] >= events.ts[:-1]).all()):
         return events
     return events.take(np.argsort(events.ts, kind="stable"))
 
 
-def statuses(error: NDArray[np.signedinteger[Any]]) -> I32:
-    """Return the blk_status_t of each error (0 or a negative errno), int32 (n,).
+def head_words(kind: Kind | U8, time: I64) -> U64:
+    """Return the first word of records, (n,): the kind and the low bits of the time (ns)."""
+    mask = np.uint64((1 << TIMESTAMP_BITS) - 1)
+    return (time.view(np.uint64) & mask) | np.asarray(kind, np.uint64) << np.uint64(TIMESTAMP_BITS)
+
+
+def status_words(error: NDArray[np.signedinteger[Any]]) -> U64:
+    """Return the blk_status_t of each error (0 or a negative errno), in the upper 32 bits, (n,).
 
     An errno without a blk_status_t is returned unchanged. A positive error becomes IOERR:
     passthrough requests of old kernels report a driver-specific number.
@@ -109,4 +137,4 @@ def statuses(error: NDArray[np.signedinteger[Any]]) -> I32:
         for number, errno in ERRNO.items():
             status[error == -errno] = number
         status[error > 0] = IOERR
-    return status
+    return status.view(np.uint32).astype(np.uint64) << np.uint64(32)

@@ -113,7 +113,7 @@ class Indexed(Protocol):
         """
 
 
-class LogSource:
+class LogSource(LogReader):
     """A `.biotrail` log, file or pipe, as a Source and an Indexed one."""
 
     def __init__(self, path: str | os.PathLike[str] | BinaryIO) -> None:
@@ -121,67 +121,24 @@ class LogSource:
 
         Raises LogFormatError: no log, empty, of a newer format, or not readable.
         """
-        self.reader = LogReader(path)
+        super().__init__(path)
         self.unknown: Counter[int] = Counter()
         self.unreadable_bytes = 0
         self.parts_read = 0
         self.parts_searched = 0
-        self._decoder = Decoder(self.header.get("schema"))
-
-    @property
-    def header(self) -> dict[str, Any]:
-        """The log's header."""
-        return self.reader.header
-
-    @property
-    def notes(self) -> list[tuple[str, dict[str, Any]]]:
-        """Notes read so far, as (name, payload)."""
-        return self.reader.notes
-
-    @property
-    def losses(self) -> list[dict[str, Any]]:
-        """Loss windows read so far, as the recorder wrote them."""
-        return self.reader.losses
-
-    @property
-    def damaged(self) -> list[dict[str, int]]:
-        """Windows of chunks that cannot be read, met so far."""
-        return self.reader.damaged
-
-    @property
-    def problems(self) -> list[str]:
-        """Descriptions of damage met so far, for the user."""
-        return self.reader.problems
-
-    @property
-    def remarks(self) -> list[str]:
+        self.remarks: list[str] = []
         """Always empty: a log's limits are in its header."""
-        return []
-
-    @property
-    def end(self) -> dict[str, Any] | None:
-        """The end frame's contents; None where the log has none."""
-        return self.reader.end
-
-    @property
-    def interrupted(self) -> bool:
-        """Whether the log has no end frame."""
-        return self.reader.interrupted
-
-    @property
-    def size(self) -> int:
-        """Bytes; -1 for a pipe."""
-        return self.reader.size
+        self._decoder = Decoder(self.header.get("schema"))
 
     def parts(self) -> Iterator[Part]:
         """Yield all chunks of the log, decoded."""
-        for chunk in self.reader.chunks():
+        for chunk in self.chunks():
             yield self.part(chunk)
 
     @property
     def parts_total(self) -> int:
         """Number of chunks; -1 for a pipe."""
-        spans = self.reader.chunk_spans
+        spans = self.chunk_spans
         return -1 if spans is None else len(spans)
 
     def bounds(self) -> tuple[int, int] | None:
@@ -189,7 +146,7 @@ class LogSource:
 
         None for a pipe, and for a log that has no time in any of them.
         """
-        spans = self.reader.chunk_spans
+        spans = self.chunk_spans
         if spans is None:
             return None
         clocks = (_monotonic(self.header), _monotonic(self.end or {}))
@@ -202,9 +159,9 @@ class LogSource:
 
         None for a pipe, after the last chunk, and if that chunk cannot be read.
         """
-        for _, last in sorted(self.reader.chunk_spans or []):
+        for _, last in sorted(self.chunk_spans or []):
             if last >= ns:
-                chunk = next(self.reader.chunks(last, last), None)
+                chunk = next(self.chunks(last, last), None)
                 return None if chunk is None else dict(chunk.clock)
         return None
 
@@ -216,8 +173,8 @@ class LogSource:
         pipe, whose chunks are all read anyway.
         """
         decoder, parts = Decoder(self.header.get("schema")), []
-        for chunk in self.reader.name_chunks(ns):
-            self.parts_searched += not self.reader.has_names
+        for chunk in self.name_chunks(ns):
+            self.parts_searched += not self.has_names
             parts.append(_naming(decoder.decode(chunk).events))
         events = Events.join(parts)
         return events.take(np.arange(np.searchsorted(events.ts, ns)))
@@ -228,14 +185,14 @@ class LogSource:
         So events outside that time come, too. From a pipe all chunks are yielded, also those after
         `end`; those before `begin` with TASK and FILE_NAME events only.
         """
-        if self.reader.chunk_spans is None:
-            for chunk in self.reader.chunks():
+        if self.chunk_spans is None:
+            for chunk in self.chunks():
                 part = self.part(chunk)
                 if chunk.last_ns < begin:
                     part = replace(part, events=_naming(part.events))
                 yield part
             return
-        for chunk in self.reader.chunks(begin, max(end - 1, begin)):
+        for chunk in self.chunks(begin, max(end - 1, begin)):
             yield self.part(chunk)
 
     def part(self, chunk: Chunk) -> Part:
@@ -252,11 +209,9 @@ class LogSource:
 
 
 def _naming(events: Events) -> Events:
-    """Return the TASK and FILE_NAME events, the kinds of `recorder.log.names.NOTED`."""
     return events.take(events.rows(Kind.TASK, Kind.FILE_NAME))
 
 
 def _monotonic(facts: dict[str, Any]) -> int | None:
-    """Return CLOCK_MONOTONIC (ns) of the "clocks" of a header or end frame; None if missing."""
     time = facts.get("clocks", {}).get("monotonic")
     return None if time is None else int(time)

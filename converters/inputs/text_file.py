@@ -3,11 +3,9 @@
 
 import os
 from collections.abc import Iterator
-from typing import BinaryIO
 
-from biotrail.converters.inputs.beginning import Given, begin
+from biotrail.converters.inputs.beginning import PathOrStream, begin, open_file
 from biotrail.converters.inputs.unpacking import UNPACKING_ERRORS, Allowance, unpacked
-from biotrail.recorder.schema.errors import LogFormatError
 from biotrail.recorder.schema.strings import shown
 
 BLOCK_BYTES = 1 << 20
@@ -25,13 +23,14 @@ class TextFile:
     without end. problems: what could not be read, met so far.
     """
 
-    def __init__(self, given: Given, name: str) -> None:
+    def __init__(self, given: PathOrStream, name: str) -> None:
         """Open the file. name: for messages. Raises LogFormatError: it cannot be opened."""
         beginning = begin(given)
         self.first = beginning.first
         self._owned = beginning.path is not None
         self._name = name
-        self._file, self.size = _open(beginning.given, name)
+        self._file = open_file(beginning.given, "a file with printed events")
+        self.size = (os.fstat(self._file.fileno()).st_size or -1) if self._owned else -1
         self._allowance = Allowance()
         self._stream = unpacked(self._file, beginning.first, self._allowance)
         self._lines = 0
@@ -108,16 +107,3 @@ class Examples:
         if len(self.texts) < _KEPT:
             self.texts.append(text[:_LONGEST_KEPT])
         self.count += 1
-
-
-def _open(given: Given, name: str) -> tuple[BinaryIO, int]:
-    """Return the file or stream, and its size in bytes, -1 unknown. Raises LogFormatError."""
-    if not isinstance(given, str | os.PathLike):
-        return given, -1
-    try:
-        stream = open(given, "rb")  # noqa: SIM115
-    except OSError as error:
-        raise LogFormatError(
-            f"{name}: cannot be opened: {error.strerror or error}; give a file with printed events"
-        ) from error
-    return stream, os.fstat(stream.fileno()).st_size or -1

@@ -130,7 +130,6 @@ class _Counted:
         self._back = b""
 
     def read(self, size: int) -> bytes:
-        """Return up to `size` bytes; empty at the end."""
         if self._back:
             data, self._back = self._back[:size], self._back[size:]
             return data
@@ -148,7 +147,6 @@ class _Counted:
         return data
 
     def give_back(self, data: bytes) -> None:
-        """Take bytes back, to be read again."""
         self._back = data + self._back
 
 

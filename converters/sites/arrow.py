@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from biotrail.converters.events.context import Context
-from biotrail.converters.events.tables import I64, NEVER, Lifecycles
+from biotrail.converters.events.tables import NEVER, Lifecycles
 from biotrail.converters.lifecycles.arrow.columns import (
     MONOTONIC,
     NAME,
@@ -245,24 +245,21 @@ _HIT_FIELDS = ("number", "time", "site", "role", "detail", "value", "flags", "ti
 def _hit(
     life: Life, at: int, values: tuple[Any, ...], numbers: list[int | None], paths: _Paths
 ) -> dict[str, Any]:
-    number, time, site, role, detail, value, flags, tid, comm, cpu = values
+    hit = dict(zip(_HIT_FIELDS, values, strict=True))
+    role, flags = hit["role"], hit.pop("flags")
+    hit["time_ns"] = hit.pop("time")
     node = life.nodes[life.node_of[at]]
     return {
-        "number": number,
-        "time_ns": time,
+        **hit,
         "life": life.number,
         "object": life.object,
-        "site": site,
         "role": _ROLES.get(role, f"role {role}"),
-        "detail": detail,
-        "value": value if role == Role.RETURN else None,
+        "value": hit["value"] if role == Role.RETURN else None,
         "born": bool(flags & HIT_BORN),
         "ended": bool(flags & HIT_ENDED),
         "span": numbers[life.node_of[at]],
         **_where(life, node),
-        "tid": tid,
-        "comm": _comm(comm),
-        "cpu": cpu,
+        "comm": _comm(hit["comm"]),
         "path": paths.above(node),
     }
 
@@ -285,20 +282,16 @@ def _times(values: Iterable[int]) -> list[int | None]:
 
 
 def _table(columns: dict[str, Any], to: pa.Schema) -> pa.Table:
-    made = [
-        columns[field.name]
-        if isinstance(columns[field.name], (pa.Array, pa.ChunkedArray))
-        else _array(columns[field.name], field.type)
-        for field in to
-    ]
+    made = []
+    for field in to:
+        values = columns[field.name]
+        if isinstance(values, (pa.Array, pa.ChunkedArray)):
+            made.append(values)
+        elif pa.types.is_dictionary(field.type):
+            made.append(pa.array(values, pa.string()).dictionary_encode().cast(field.type))
+        else:
+            made.append(pa.array(values, field.type))
     return pa.table(made, schema=to)
-
-
-def _array(values: Sequence[Any] | I64, kind: pa.DataType) -> pa.Array:
-    """Return values as an array; texts as a dictionary of the different ones."""
-    if not pa.types.is_dictionary(kind):
-        return pa.array(values, kind)
-    return pa.array(values, pa.string()).dictionary_encode().cast(kind)
 
 
 PAIRS = (

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from biotrail.converters.events.context import Context
-from biotrail.converters.events.tables import NEVER, Lifecycles, LossWindows
+from biotrail.converters.events.tables import NEVER, Lifecycles
 from biotrail.converters.sites.lives import Gatherer, LifeHits, Tally, Wanted
 from biotrail.converters.sites.tables import Following, HitRows, Site
 from biotrail.converters.sites.trees import (
@@ -124,7 +124,6 @@ class _Builder:
         return self._life
 
     def _why_open(self, node: int) -> Finish:
-        """Return why a function has not returned when the life's hits are over."""
         life = self._life
         if life.lost or life.cut:
             return Finish.LOST
@@ -245,8 +244,11 @@ class _Builder:
         kind = path.kind
         if not hit.tid and kind == ContextKind.TASK:
             kind = ContextKind.IDLE
+        # An interrupt's end does not go on after another interrupt, unless a function is open.
         below = [
-            run for run in thread.runs if rank(run.kind) < level and self._goes_on(thread, run)
+            run
+            for run in thread.runs
+            if rank(run.kind) < level and (run.what != LEAVING or self._has_open(thread, run))
         ]
         comm = hit.comm.decode("utf-8", "replace")
         context = ContextRun(
@@ -259,22 +261,11 @@ class _Builder:
         if thread not in self._running:
             self._running.append(thread)
         if len(self._running) > _MOST_RUNNING:
-            self._leave(self._running.pop(0))
+            left = self._running.pop(0)
+            while left.open:
+                self._give_up(left, Finish.MISSING)
+            left.runs = []
         return context
-
-    def _goes_on(self, thread: _Thread, run: ContextRun) -> bool:
-        """Return whether a context may go on after an interrupt on top of it.
-
-        The end of an interrupt does not, for the next one has its own, unless a function is open.
-        """
-        if run.what != LEAVING:
-            return True
-        return self._has_open(thread, run)
-
-    def _leave(self, thread: _Thread) -> None:
-        while thread.open:
-            self._give_up(thread, Finish.MISSING)
-        thread.runs = []
 
     def _keep_runs(self, latest: ContextRun) -> None:
         """Let all contexts end that a hit in `latest` shows to be over.
@@ -317,15 +308,12 @@ class _Builder:
             return True
         if node.path < 0 or not path.rooted:
             return False
-        callers = self._callers(node)
+        path_in = self._path_of(int(self._hits.rows["stack"][node.hit]))
+        callers = () if path_in is None else path_in.above(node.name)
         frames = path.above(hit.site.name)
         if frames[: len(callers)] != callers:
             return True
         return role == Role.ENTRY and node.name == hit.site.name and frames == callers
-
-    def _callers(self, node: Node) -> tuple[str, ...]:
-        path = self._path_of(int(self._hits.rows["stack"][node.hit]))
-        return () if path is None else path.above(node.name)
 
     # Nodes
 
@@ -428,7 +416,8 @@ class LifeReader:
         self._context = context
         self._losses: list[tuple[int, int]] = []
         """(start, end) in ns of each loss of hits, or of records of unknown kinds."""
-        self._gatherer = Gatherer(self._knows, wanted)
+        known = context.site_stacks.keys()
+        self._gatherer = Gatherer(lambda stacks: stacks <= known, wanted)
         self._paths: dict[int, Path] = {}
         self._numbers: dict[int, int] = {}
         """Life → request or bio, of lives that are not given out yet."""
@@ -440,16 +429,14 @@ class LifeReader:
 
     def add(self, window: Lifecycles) -> None:
         """Add the log's next window."""
-        self._note_losses(window.loss)
+        loss = window.loss
+        rows = np.flatnonzero((loss.kind == Kind.HIT) | (loss.kind == 0))
+        times = zip(loss.start[rows].tolist(), loss.end[rows].tolist(), strict=True)
+        self._losses = [*self._losses, *times][-_MOST_LOSSES:]
         joined = None if window.sites is None else window.sites.joined
         if joined is not None:
             self._numbers.update(zip(joined.life.tolist(), joined.number.tolist(), strict=True))
         self._gatherer.add(None if window.sites is None else window.sites.hits, window.end)
-
-    def _note_losses(self, loss: LossWindows) -> None:
-        rows = np.flatnonzero((loss.kind == Kind.HIT) | (loss.kind == 0))
-        times = zip(loss.start[rows].tolist(), loss.end[rows].tolist(), strict=True)
-        self._losses = [*self._losses, *times][-_MOST_LOSSES:]
 
     def ready(self) -> Iterator[Followed]:
         """Yield the lives that are over, in the order of their ends; each once."""
@@ -460,11 +447,10 @@ class LifeReader:
         return map(self._followed, self._gatherer.rest())
 
     def _followed(self, hits: LifeHits) -> Followed:
-        life = build(hits, self.following, self._path, lost=self._lost(hits))
+        first, last = int(hits.rows["time"][0]), int(hits.rows["time"][-1])
+        lost = any(start <= last and end >= first for start, end in self._losses)
+        life = build(hits, self.following, self._path, lost=lost)
         return Followed(life, hits.rows, self._numbers.pop(life.number, NEVER))
-
-    def _knows(self, stacks: set[int]) -> bool:
-        return stacks <= self._context.site_stacks.keys()
 
     def _path(self, stack: int) -> Path | None:
         """Return what a stack says; None: there is none, or no note with its frames was read."""
@@ -472,10 +458,6 @@ class LifeReader:
         if found is None and (frames := self._context.site_stacks.get(stack)) is not None:
             found = self._paths[stack] = path_of(frames)
         return found
-
-    def _lost(self, hits: LifeHits) -> bool:
-        first, last = int(hits.rows["time"][0]), int(hits.rows["time"][-1])
-        return any(start <= last and end >= first for start, end in self._losses)
 
 
 def read_lives(windows: Iterable[Lifecycles], reader: LifeReader) -> Iterator[Followed]:

@@ -90,16 +90,14 @@ class LifeJoiner:
         over = np.ones(len(self._lives), np.bool_)
         if not final:
             over = self._lives.last < min(end - GRACE_NS, result.open_since(self.type))
-        self._count(self._lives.take(over))
+        gone = self._lives.take(over)
+        self.counts.lives += len(gone)
+        self.counts.joined += int((gone.number != NEVER).sum())
+        self.counts.several += int(gone.several.sum())
         self._lives = self._lives.take(~over)
         if sites is None and not len(found):
             return None
         return replace(sites or no_sites(), joined=found)
-
-    def _count(self, lives: _Lives) -> None:
-        self.counts.lives += len(lives)
-        self.counts.joined += int((lives.number != NEVER).sum())
-        self.counts.several += int(lives.several.sum())
 
 
 def _grown(known: _Lives, hits: HitTable) -> _Lives:

@@ -195,7 +195,12 @@ class Gatherer:
         """Yield the lives that are over and whose stacks are known, in the order of their ends."""
         while self._waiting:
             life = self._waiting[0]
-            if self._waits <= MOST_WAITING and not self._has_stacks(life):
+            stacks = life.rows["stack"]
+            if (
+                self._knows is not None
+                and self._waits <= MOST_WAITING
+                and not self._knows(set(stacks[stacks >= 0].tolist()))
+            ):
                 return
             self._waiting.popleft()
             self._waits -= len(life.rows)
@@ -210,12 +215,6 @@ class Gatherer:
         while self._waiting:
             yield self._waiting.popleft()
         self._waits = 0
-
-    def _has_stacks(self, life: LifeHits) -> bool:
-        if self._knows is None:
-            return True
-        stacks = life.rows["stack"]
-        return self._knows(set(stacks[stacks >= 0].tolist()))
 
     def _take(self, rows: HitRows) -> None:
         """Add a window's hits of one life; those of a life that was given out are counted."""

@@ -43,7 +43,6 @@ class PairNames:
         self.finish(context.end)
 
     def __len__(self) -> int:
-        """Return how many pairs the header declares."""
         return len(self._facts)
 
     def finish(self, end: Mapping[str, Any] | None) -> None:

@@ -11,22 +11,34 @@ from typing import NamedTuple
 
 from biotrail.converters.events.tables import NEVER
 
-TRACING_TOP = (
-    *("bpf_prog_", "bpf_trace_run", "__bpf_", "____bpf_", "bpf_get_stack", "__traceiter_"),
-    *("bpf_test_run", "trace_call_bpf", "perf_trace_", "perf_callchain", "get_perf_callchain"),
-    *("trace_event_raw_event_", "stack_trace_save", "kprobe_multi_link_", "kprobe_multi_fp"),
-    *("fprobe_", "__fprobe_", "rethook_", "function_graph_enter", "ftrace_graph_", "ftrace_ops_"),
-    *("arch_ftrace_ops_list_func", "__ftrace_return_to_handler", "ftrace_return_to_handler"),
-    *("kprobe_ftrace_handler", "kprobe_dispatcher", "kprobe_perf_func", "kretprobe_", "aggr_pre_"),
-    *("__kretprobe_", "optimized_callback", "opt_pre_handler", "kprobe_int3_handler"),
-    *("kprobe_breakpoint_handler", "ftrace_caller", "ftrace_regs_caller", "ftrace_call"),
-    *("ftrace_common", "bpf_dispatcher_"),
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+TRACING_TOP = tuple(
+    _words(
+        """
+        bpf_prog_ bpf_trace_run __bpf_ ____bpf_ bpf_get_stack __traceiter_ bpf_test_run
+        trace_call_bpf perf_trace_ perf_callchain get_perf_callchain trace_event_raw_event_
+        stack_trace_save kprobe_multi_link_ kprobe_multi_fp fprobe_ __fprobe_ rethook_
+        function_graph_enter ftrace_graph_ ftrace_ops_ arch_ftrace_ops_list_func
+        __ftrace_return_to_handler ftrace_return_to_handler kprobe_ftrace_handler
+        kprobe_dispatcher kprobe_perf_func kretprobe_ aggr_pre_ __kretprobe_ optimized_callback
+        opt_pre_handler kprobe_int3_handler kprobe_breakpoint_handler ftrace_caller
+        ftrace_regs_caller ftrace_call ftrace_common bpf_dispatcher_
+        """
+    )
 )
 """Beginnings of the names of functions that run a program at a site. They are the innermost frames
 of its stack: what lies inside the outermost of them is left out with it."""
-TRACING_ANYWHERE = (
-    *("bpf_trampoline_", "arch_rethook_trampoline", "return_to_handler", "ftrace_trampoline"),
-    *("__kretprobe_trampoline", "kretprobe_trampoline", "arch_rethook_"),
+TRACING_ANYWHERE = tuple(
+    _words(
+        """
+        bpf_trampoline_ arch_rethook_trampoline return_to_handler ftrace_trampoline
+        __kretprobe_trampoline kretprobe_trampoline arch_rethook_
+        """
+    )
 )
 """Beginnings of the names of functions that stand between a probed function and its caller, at any
 depth: these frames alone are left out."""
@@ -34,54 +46,35 @@ _MOST_TRACING = 24
 """Innermost frames among which those of TRACING_TOP are looked for."""
 
 SOFTIRQ_ROOTS = frozenset({"__do_softirq", "handle_softirqs", "__softirqentry_text_start"})
-_HARD_ROOTS = frozenset(
-    {
-        *(
-            "asm_common_interrupt",
-            "common_interrupt",
-            "__common_interrupt",
-            "do_IRQ",
-            "ret_from_intr",
-        ),
-        *(
-            "el1h_64_irq",
-            "el0t_64_irq",
-            "el1_irq",
-            "el0_irq",
-            "gic_handle_irq",
-            "handle_domain_irq",
-        ),
-        *("el1_interrupt", "el0_interrupt", "__el1_irq", "__el0_irq_handler_common"),
-        *("el1h_64_irq_handler", "el0t_64_irq_handler", "do_interrupt_handler"),
-        *("generic_handle_domain_irq", "call_on_irq_stack", "handle_arch_irq", "handle_irq_event"),
-    }
+_HARD_ROOTS = _words(
+    """
+    asm_common_interrupt common_interrupt __common_interrupt do_IRQ ret_from_intr
+    el1h_64_irq el0t_64_irq el1_irq el0_irq gic_handle_irq handle_domain_irq el1_interrupt
+    el0_interrupt __el1_irq __el0_irq_handler_common el1h_64_irq_handler el0t_64_irq_handler
+    do_interrupt_handler generic_handle_domain_irq call_on_irq_stack handle_arch_irq
+    handle_irq_event
+    """
 )
 _HARD_PREFIXES = ("asm_sysvec_", "sysvec_", "__sysvec_", "asm_call_", "el0t_64_irq", "el1h_64_irq")
 _NMI_ROOTS = frozenset({"asm_exc_nmi", "exc_nmi", "default_do_nmi", "el1h_64_fiq", "nmi_restore"})
-_LEAVING = frozenset(
-    {
-        *("irqentry_exit_to_user_mode", "irqentry_exit", "raw_irqentry_exit_cond_resched"),
-        *("exit_to_user_mode_loop", "exit_to_user_mode_prepare", "prepare_exit_to_usermode"),
-        *("preempt_schedule_irq", "arm64_preempt_schedule_irq", "do_notify_resume"),
-        *("__irqentry_exit_to_user_mode", "arm64_exit_to_user_mode"),
-    }
+_LEAVING = _words(
+    """
+    irqentry_exit_to_user_mode irqentry_exit raw_irqentry_exit_cond_resched
+    exit_to_user_mode_loop exit_to_user_mode_prepare prepare_exit_to_usermode
+    preempt_schedule_irq arm64_preempt_schedule_irq do_notify_resume
+    __irqentry_exit_to_user_mode arm64_exit_to_user_mode
+    """
 )
 """Functions at an interrupt's end that do the task's own work, such as its switch to another."""
 LEAVING = "end of an interrupt"
 """`Path.what` where a task does its own work at an interrupt's end."""
-_SOFTIRQ_GLUE = frozenset(
-    {
-        *(
-            "__do_softirq",
-            "do_softirq",
-            "do_softirq.part.0",
-            "do_softirq_own_stack",
-            "invoke_softirq",
-        ),
-        *("__irq_exit_rcu", "irq_exit_rcu", "irq_exit", "__local_bh_enable_ip", "____do_softirq"),
-        *("__do_softirq_own_stack", "__softirqentry_text_start", "call_on_irq_stack"),
-        *("asm_call_irq_on_stack", "asm_call_on_stack", "handle_softirqs"),
-    }
+_SOFTIRQ_GLUE = _words(
+    """
+    __do_softirq do_softirq do_softirq.part.0 do_softirq_own_stack invoke_softirq
+    __irq_exit_rcu irq_exit_rcu irq_exit __local_bh_enable_ip ____do_softirq
+    __do_softirq_own_stack __softirqentry_text_start call_on_irq_stack asm_call_irq_on_stack
+    asm_call_on_stack handle_softirqs
+    """
 )
 """Functions from an interrupt's end, or from where softirqs are let in, to the softirqs' own."""
 _WORKERS = ("worker_thread", "process_one_work", "rescuer_thread", "io_wq_worker", "bh_worker")
@@ -89,35 +82,30 @@ _IDLE = frozenset(
     {"do_idle", "cpu_startup_entry", "start_secondary", "secondary_start_kernel", "rest_init"}
 )
 _THREADS = frozenset({"kthread", "ret_from_fork", "ret_from_fork_asm", "kthreadd"})
-_FAULTS = frozenset(
-    {
-        *(
-            "asm_exc_page_fault",
-            "exc_page_fault",
-            "do_user_addr_fault",
-            "asm_exc_general_protection",
-        ),
-        *("el0_da", "el0_ia", "do_mem_abort", "do_page_fault"),
-    }
+_FAULTS = _words(
+    """
+    asm_exc_page_fault exc_page_fault do_user_addr_fault asm_exc_general_protection el0_da
+    el0_ia do_mem_abort do_page_fault
+    """
 )
-_CALLS = frozenset(
-    {
-        *("entry_SYSCALL_64_after_hwframe", "do_syscall_64", "x64_sys_call", "entry_SYSCALL_64"),
-        *("do_int80_emulation", "asm_int80_emulation", "entry_SYSENTER_compat_after_hwframe"),
-        *("do_fast_syscall_32", "__do_fast_syscall_32", "el0_svc", "do_el0_svc", "invoke_syscall"),
-        *("el0t_64_sync", "el0t_64_sync_handler", "el0_svc_common.constprop.0", "el0_sync"),
-    }
+_CALLS = _words(
+    """
+    entry_SYSCALL_64_after_hwframe do_syscall_64 x64_sys_call entry_SYSCALL_64
+    do_int80_emulation asm_int80_emulation entry_SYSENTER_compat_after_hwframe
+    do_fast_syscall_32 __do_fast_syscall_32 el0_svc do_el0_svc invoke_syscall el0t_64_sync
+    el0t_64_sync_handler el0_svc_common.constprop.0 el0_sync
+    """
 )
 _CALL_PREFIXES = (
     *("__x64_sys_", "__arm64_sys_", "__ia32_sys_", "__do_sys_", "__se_sys_", "ksys_", "__sys_"),
 )
 
 
-_HANDLING = frozenset(
-    {
-        *("handle_irq_event_percpu", "__handle_irq_event_percpu", "handle_edge_irq"),
-        *("handle_fasteoi_irq", "handle_level_irq", "handle_simple_irq"),
-    }
+_HANDLING = _words(
+    """
+    handle_irq_event_percpu __handle_irq_event_percpu handle_edge_irq handle_fasteoi_irq
+    handle_level_irq handle_simple_irq
+    """
 )
 """Functions from an interrupt's entry to its handler."""
 
@@ -178,7 +166,6 @@ class Path:
     """The frames' names."""
 
     def __post_init__(self) -> None:
-        """Set `names`."""
         object.__setattr__(self, "names", tuple(frame.name for frame in self.frames))
 
     def above(self, site: str) -> tuple[str, ...]:
@@ -203,7 +190,12 @@ def path_of(stack: Sequence[Sequence[object]]) -> Path:
 
     stack: [function, module, offset] per frame, the innermost first, as a `stacks` note has them.
     """
-    frames = [Frame(str(f[0]) or f"{_number(f[2]):#x}", str(f[1]) if f[0] else "") for f in stack]
+    frames = [
+        Frame(str(name), str(module))
+        if name
+        else Frame(f"{offset if isinstance(offset, int) else 0:#x}", "")
+        for name, module, offset in stack
+    ]
     frames = without_tracing(frames)
     kind, cut = _interrupt(frames)
     inner = tuple(reversed(frames[:cut]))
@@ -213,10 +205,6 @@ def path_of(stack: Sequence[Sequence[object]]) -> Path:
         if frame.name in _LEAVING:
             return Path(ContextKind.TASK, LEAVING, inner[at:], True)
     return Path(kind, _vector(inner, kind), inner, True)
-
-
-def _number(offset: object) -> int:
-    return offset if isinstance(offset, int) else 0
 
 
 def without_tracing(frames: Sequence[Frame]) -> list[Frame]:

@@ -320,15 +320,12 @@ class Admission:
         for number in sorted(looked_at, key=lambda one: self._paths[one].count("/")):
             path = self._paths[number]
             borne = self._named.borne_by(self._names.of_path(path))
-            if borne and not self._is_below(path):
+            if borne and set(self._admitted.values()).isdisjoint(and_above(path)[1:]):
                 self._admit(number, path, borne, begun=begun)
         for number in self._admitted:
             self._paths.pop(number, None)
         for oldest in list(self._paths)[: len(self._paths) - _MAX_OPEN]:
             del self._paths[oldest]
-
-    def _is_below(self, path: str) -> bool:
-        return not set(self._admitted.values()).isdisjoint(and_above(path)[1:])
 
     def _admit(self, number: int, path: str, borne: tuple[str, ...], *, begun: bool) -> None:
         if not self._has_room():
@@ -345,7 +342,8 @@ class Admission:
         """Return whether a cgroup can be admitted; one that is gone makes room."""
         if len(self._admitted) < MAX_NAMED:
             return True
-        gone = next((n for n, path in self._admitted.items() if not self._exists(path)), None)
+        directories = ((n, self._directory(path)) for n, path in self._admitted.items())
+        gone = next((n for n, place in directories if place and not place.is_dir()), None)
         if gone is not None:
             self._set_listed(gone, False)
             del self._admitted[gone]
@@ -357,10 +355,6 @@ class Admission:
                 "further ones are left out until one of them ends"
             )
         return False
-
-    def _exists(self, path: str) -> bool:
-        directory = self._directory(path)
-        return directory is None or directory.is_dir()
 
     def _directory(self, path: str) -> Path | None:
         """Return the directory of the cgroup at a path; None: it is not mounted here."""

@@ -4,7 +4,6 @@
 import itertools
 import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 from biotrail.recorder.notes.hotplug import Periodic
@@ -79,19 +78,13 @@ class CpuWatch(Periodic):
 
 def hierarchy(proc: Path) -> Path | None:
     """Return where the cgroups with the controller cpu are mounted; None: nowhere."""
-    for kind, options, mount in _mounts(proc):
-        if kind == "cgroup" and "cpu" in options.split(","):
-            return mount
-        if kind == "cgroup2" and "cpu" in _read(mount / "cgroup.controllers").split():
-            return mount
-    return None
-
-
-def _mounts(proc: Path) -> Iterator[tuple[str, str, Path]]:
     for line in _read(proc / "self" / "mounts").splitlines():
-        words = line.split()
-        if len(words) > 3 and words[2] in ("cgroup", "cgroup2"):
-            yield words[2], words[3], Path(words[1])
+        _, mount, kind, options, *_ = [*line.split(), "", "", "", ""]
+        if kind == "cgroup" and "cpu" in options.split(","):
+            return Path(mount)
+        if kind == "cgroup2" and "cpu" in _read(Path(mount) / "cgroup.controllers").split():
+            return Path(mount)
+    return None
 
 
 def _members(group: Path) -> list[int]:

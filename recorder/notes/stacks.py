@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from biotrail.recorder.output.series import split_into_notes
 from biotrail.recorder.output.writer import Job, WriterThread
 from biotrail.recorder.probes.backend import Probes
-from biotrail.recorder.probes.maps.stack_maps import BY_BUILD_ID, FreshStacks, Stacks
+from biotrail.recorder.probes.maps.stack_maps import BY_BUILD_ID, Stacks
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.payloads import Frame
 from biotrail.recorder.symbols.kallsyms import LiveKernelSymbols
@@ -120,18 +120,11 @@ class StackWatch:
         self._kernel.refresh()
         self.count += sum(len(stacks or ()) for stacks in fresh)
         kernel = {
-            (side, str(n)): self._kernel_frames(addresses)
-            for side, stacks in self._kernel_sides(fresh)
-            for n, addresses in stacks.items()
+            (side, str(n)): [self._kernel_frame(address) for address in addresses.tolist()]
+            for side in ("kernel", "wait", "site")
+            for n, addresses in (getattr(fresh, side) or {}).items()
         }
         return split_into_notes({**kernel, **self._user_stacks(fresh.user)})
-
-    @staticmethod
-    def _kernel_sides(fresh: FreshStacks) -> list[tuple[str, dict[int, NDArray[np.uint64]]]]:
-        return [("kernel", fresh.kernel), ("wait", fresh.wait), ("site", fresh.site or {})]
-
-    def _kernel_frames(self, addresses: NDArray[np.uint64]) -> list[Frame]:
-        return [self._kernel_frame(address) for address in addresses.tolist()]
 
     def _kernel_frame(self, address: int) -> Frame:
         # A return address may lie behind its function's end, if the call does not return; the byte

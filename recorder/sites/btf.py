@@ -138,9 +138,6 @@ class Btf:
         self.refs = self._words[self._starts + 2].astype(np.int64)
         self._name_at = self._words[self._starts].astype(np.int64)
         self._parameters: Parameters | None = None
-        self._check()
-
-    def _check(self) -> None:
         rows = self.of_kinds((Kind.PTR, Kind.FUNC, *MODIFIERS))
         if (self.refs[rows] >= self.end).any() or (self.parameters().type >= self.end).any():
             raise self._damaged("a type refers to one that is not there")

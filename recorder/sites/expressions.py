@@ -110,7 +110,9 @@ class Scope(ABC):
         if low := _LOW_BITS.fullmatch(text):
             return self._low_bits(self.value(low[1]), int(low[2]), text)
         if text.startswith("@"):
-            return self._of_task(text)
+            if text not in TASK_SOURCES:
+                raise SiteError(f"{self.site}: '{text}' is none of {', '.join(TASK_SOURCES)}")
+            return Value(TASK_SOURCES[text], text, 4)
         match = _NAME.match(text)
         if match is None:
             raise SiteError(
@@ -120,11 +122,6 @@ class Scope(ABC):
             return self._named(match[0], members.steps(text, match.end()), text)
         except SiteError as error:
             raise SiteError(f"{self.site}: {error}") from error
-
-    def _of_task(self, text: str) -> Value:
-        if text not in TASK_SOURCES:
-            raise SiteError(f"{self.site}: '{text}' is none of {', '.join(TASK_SOURCES)}")
-        return Value(TASK_SOURCES[text], text, 4)
 
     def _low_bits(self, value: Value, bits: int, text: str) -> Value:
         """Return the lowest bits of a value, unsigned. Raises SiteError: too many, or none."""

@@ -60,7 +60,11 @@ class KernelFunctions:
         traceable = _read(tracefs / _TRACEABLE, unread) if tracefs else None
         symbols = _names(_FUNCTION, _read(kallsyms, unread) or b"")
         listed = None if traceable is None else frozenset(_names(_LISTED, traceable))
-        suffixed = {_SUFFIX.split(name)[0] + _module(name) for name in symbols if "." in name}
+        suffixed = {
+            _SUFFIX.split(name)[0] + "".join(name.partition(" [")[1:])
+            for name in symbols
+            if "." in name
+        }
         refused = _REFUSED.findall((_read(blacklist, unread) or b"").decode(errors="replace"))
         return cls(
             Counter(symbols),
@@ -117,10 +121,6 @@ def _names(pattern: re.Pattern[bytes], text: bytes) -> list[str]:
         (name + b" [" + module + b"]" if module else name).decode(errors="replace")
         for name, module in pattern.findall(text)
     ]
-
-
-def _module(name: str) -> str:
-    return name[name.index(" [") :] if " [" in name else ""
 
 
 TYPED = "typed"
@@ -223,9 +223,20 @@ def plan(
     taking = types.functions_taking(declared.name)
     if way != TYPED and kernel is not None:
         functions, unseen = kernel.attachable(taking)
-        _check_number(declared.name, functions, max_functions)
+        if len(functions) > min(max_functions, MAX_SITES // 2):
+            raise SiteError(
+                f"{len(functions)} functions take a struct {declared.name}, more than "
+                f"--max-functions ({max_functions}): raise it if this host bears their cost, or "
+                "follow tracepoints alone (--way typed)"
+            )
     if not functions and not tracepoints:
-        raise SiteError(_nothing(declared.name, way, len(taking)))
+        nothing = f"no function or typed tracepoint takes a struct {declared.name}"
+        if way == TYPED and taking:
+            nothing = (
+                f"no typed tracepoint takes a struct {declared.name}, and this kernel lets no "
+                f"functions be attached, of which {len(taking)} take it: `biotrail doctor` says why"
+            )
+        raise SiteError(nothing)
     pairs = [*((each, way) for each in functions), *((each, TYPED) for each in tracepoints)]
     scope = ObjectScope(types, declared.name)
     return FollowPlan(
@@ -240,24 +251,6 @@ def plan(
     )
 
 
-def _check_number(struct: str, functions: Sequence[Taking], limit: int) -> None:
-    if len(functions) > min(limit, MAX_SITES // 2):
-        raise SiteError(
-            f"{len(functions)} functions take a struct {struct}, more than --max-functions "
-            f"({limit}): raise it if this host bears their cost, or follow tracepoints alone "
-            "(--way typed)"
-        )
-
-
-def _nothing(struct: str, way: str, functions: int) -> str:
-    if way == TYPED and functions:
-        return (
-            f"no typed tracepoint takes a struct {struct}, and this kernel lets no functions be "
-            f"attached, of which {functions} take it: `biotrail doctor` says why"
-        )
-    return f"no function or typed tracepoint takes a struct {struct}"
-
-
 def _with_meanings(
     pairs: Sequence[tuple[Taking, str]], declared: ObjectType
 ) -> tuple[PlannedSite, ...]:
@@ -270,7 +263,8 @@ def _with_meanings(
     there = {_full_name(taking) for taking, _ in pairs}
     births = _known(declared.births, there)
     deaths = _known(declared.deaths, there) or _known(declared.last, there)[:1]
-    new, last = _first_sites(_known(declared.new, there)), _known(declared.last, there)
+    new, last = _known(declared.new, there), _known(declared.last, there)
+    new = [name for name in new if not name.startswith(":")] or new
     anywhere = not births and not new
     return tuple(
         PlannedSite(
@@ -295,11 +289,6 @@ def _known(declared: Sequence[str], there: Container[str]) -> list[str]:
     """Return the names of declared sites that are there, a tracepoint's without its system."""
     names = [":" + name.rpartition(":")[2] if ":" in name else name for name in declared]
     return [name for name in names if name in there or name == ANY]
-
-
-def _first_sites(names: Sequence[str]) -> list[str]:
-    """Return the functions of sites, or the tracepoints (":name") if there are no functions."""
-    return [name for name in names if not name.startswith(":")] or list(names)
 
 
 def _value(scope: ObjectScope, alternatives: Sequence[str]) -> Value:

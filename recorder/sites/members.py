@@ -109,7 +109,8 @@ def _member(place: Place, step: Step, text: str) -> Place:
     if found.kind not in RECORDS:
         raise SiteError(
             f"'{text}' at character {step.at}: {type_text(place.btf, place.number)} "
-            f"has no members{_unknown(found)}"
+            "has no members"
+            + (" that the kernel's types (BTF) describe" if found.kind == Kind.FWD else "")
         )
     member = _find(place.btf, found, step.name)
     if member is None:
@@ -119,10 +120,6 @@ def _member(place: Place, step: Step, text: str) -> Place:
         )
     moved = place.moved(member.bit // 8, member.number)
     return replace(moved, bit=member.bit % 8, bits=member.bits)
-
-
-def _unknown(found: Type) -> str:
-    return " that the kernel's types (BTF) describe" if found.kind == Kind.FWD else ""
 
 
 def _element(place: Place, step: Step, text: str) -> Place:

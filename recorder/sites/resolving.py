@@ -70,7 +70,9 @@ def resolve(pair: Pair, scopes: Scopes) -> ResolvedPair:
 def _resolved(pair: Pair, variant: Variant, way: str, scopes: Scopes) -> ResolvedPair:
     begins = [_Side(event, variant, 0, way, scopes) for event in variant.begins]
     end = _Side(variant.end, variant, 1, way, scopes)
-    labels = {_expression(text): text.rpartition("=")[0].strip() for text in variant.by}
+    # An alternative of `by` may have a label: "LABEL=EXPRESSION".
+    parts = [text.rpartition("=") for text in variant.by]
+    labels = {expression.strip(): label.strip() for label, _, expression in parts}
     by, device = _first(tuple(labels), begins, end), _first(variant.device, begins, end)
     made = tuple(side.made(by, device, variant.where) for side in begins)
     at_end = "" if by and begins[0].knows(by) else by
@@ -83,11 +85,6 @@ def _resolved(pair: Pair, variant: Variant, way: str, scopes: Scopes) -> Resolve
     shown = [_shown(pair, side, by) for side in (*made, ended)]
     label = labels.get(by, "") or by
     return ResolvedPair(pair, variant, way, tuple(shown[:-1]), shown[-1], label, device)
-
-
-def _expression(by: str) -> str:
-    """Return the expression of `by`, which may have a label: "LABEL=EXPRESSION"."""
-    return by.rpartition("=")[2].strip()
 
 
 class _Side:
@@ -105,18 +102,10 @@ class _Side:
         self._process = sides(process)[half] if process else ""
 
     def knows(self, text: str) -> bool:
-        try:
-            self.scope.value(text)
-        except SiteError:
-            return False
-        return True
+        return _compiles(self.scope.value, text)
 
     def can_test(self, text: str) -> bool:
-        try:
-            self.scope.condition(text)
-        except SiteError:
-            return False
-        return True
+        return _compiles(self.scope.condition, text)
 
     def made(self, by: str, device: str, where: Iterable[str]) -> ResolvedSide:
         """Return the side; expressions that it does not know are left out, but not its key's."""
@@ -126,15 +115,20 @@ class _Side:
             self._event.event,
             self._way,
             tuple(self.scope.value(text) for text in self._keys),
-            self._value_if_known(by),
-            self._value_if_known(device),
+            self.scope.value(by) if by and self.knows(by) else NO_VALUE,
+            self.scope.value(device) if device and self.knows(device) else NO_VALUE,
             self.scope.value(self._process) if self._process else NO_VALUE,
             own + common,
             len(own),
         )
 
-    def _value_if_known(self, text: str) -> Value:
-        return self.scope.value(text) if text and self.knows(text) else NO_VALUE
+
+def _compiles(compiled: Callable[[str], object], text: str) -> bool:
+    try:
+        compiled(text)
+    except SiteError:
+        return False
+    return True
 
 
 def _first(texts: tuple[str, ...], begins: list[_Side], end: _Side) -> str:
@@ -159,7 +153,6 @@ def _shown(pair: Pair, side: ResolvedSide, by: str) -> ResolvedSide:
 
 
 def _check(begins: tuple[ResolvedSide, ...], end: ResolvedSide) -> None:
-    """Raise SiteError where a key's begin and end can never be equal."""
     for side in begins:
         for begin, ended in zip(side.keys, end.keys, strict=True):
             if (begin.format == "text") != (ended.format == "text"):

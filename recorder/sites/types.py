@@ -263,7 +263,12 @@ class TypeTable:
         for blob in blobs:
             for number in blob.named(wanted, Kind.TYPEDEF) if blob else []:
                 if blob and (proto := _probe(blob, number)):
-                    return Prototype(name, blob.name, number, _arguments(blob, name, proto), blob)
+                    types = [type_ for _, type_ in blob.arguments(proto)[1:]]
+                    arguments = tuple(
+                        Argument(text, type_, type_text(blob, type_))
+                        for text, type_ in zip(_names(blob, name, len(types)), types, strict=True)
+                    )
+                    return Prototype(name, blob.name, number, arguments, blob)
         return None
 
 
@@ -272,15 +277,6 @@ def _probe(blob: Btf, number: int) -> Type | None:
     pointer = blob.strip(number)
     proto = blob.strip(pointer.extent) if pointer.kind == Kind.PTR else pointer
     return proto if proto.kind == Kind.FUNC_PROTO else None
-
-
-def _arguments(blob: Btf, name: str, proto: Type) -> tuple[Argument, ...]:
-    """Return a tracepoint's arguments, named as those of a function made from its prototype."""
-    types = [number for _, number in blob.arguments(proto)[1:]]
-    return tuple(
-        Argument(text, number, type_text(blob, number))
-        for text, number in zip(_names(blob, name, len(types)), types, strict=True)
-    )
 
 
 def _names(blob: Btf, tracepoint: str, count: int) -> list[str]:

@@ -72,7 +72,7 @@ def _check_log(source: LogSource, found: Finding) -> None:
     """
     found.kind = "log"
     raw = 0
-    for chunk in source.reader.chunks():
+    for chunk in source.chunks():
         part = source.part(chunk)
         raw += sum(len(segment.data) for segment in chunk.segments)
         found.chunks += 1

@@ -19,8 +19,7 @@ from biotrail.cli.options.drawing import Drawing
 from biotrail.cli.options.recordings import Recording, alignments
 from biotrail.converters.analysis.guests.figures import figures
 from biotrail.converters.analysis.guests.guest import Guest
-from biotrail.converters.clocks.alignment import Alignment, Clocks
-from biotrail.converters.clocks.by_requests import ByRequests
+from biotrail.converters.clocks.alignment import Alignment, ByRequests, Clocks
 from biotrail.converters.outputs.perfetto.place import Arrows, Crossing
 from biotrail.converters.outputs.perfetto.summary import PerfettoSummary
 from biotrail.recorder.output import output

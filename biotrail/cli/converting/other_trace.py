@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from biotrail.cli.options.drawing import Drawing
-from biotrail.converters.clocks.beside import Joined, itself, joined
+from biotrail.converters.clocks.perfetto_trace import Joined, itself, joined
 from biotrail.converters.inputs.perfetto.clocks import BOOTTIME
 from biotrail.converters.inputs.perfetto.packets import plain
 from biotrail.converters.inputs.perfetto.source import PerfettoSource

@@ -12,7 +12,7 @@ import click
 
 from biotrail.cli.options.gathering import Decorator, added, gathered, option
 from biotrail.converters.events.files import Labels
-from biotrail.converters.inputs.beginning import is_pipe, open_pipe
+from biotrail.converters.inputs.beginning import PIPE, is_pipe, open_file
 from biotrail.converters.inputs.log import Source
 from biotrail.converters.inputs.opening import open_source
 from biotrail.converters.pipeline import Trace
@@ -140,7 +140,7 @@ def readable_twice(log: str) -> Iterator[str | BinaryIO]:
     import tempfile
 
     with tempfile.TemporaryFile() as copy:
-        with nullcontext(_standard_input()) if log == "-" else open_pipe(log) as stream:
+        with nullcontext(_standard_input()) if log == "-" else open_file(log, PIPE) as stream:
             shutil.copyfileobj(stream, copy)
         yield copy
 

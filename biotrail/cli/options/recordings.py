@@ -90,7 +90,7 @@ def _recording(files: list[tuple[str, Source]], reading: Reading) -> Recording:
     if len(files) == 1:
         path, source = files[0]
         return Recording([path], reading.trace(source))
-    from biotrail.converters.inputs.series_indexed import series_of
+    from biotrail.converters.inputs.series import series_of
 
     series = series_of(files)
     return Recording(series.paths, reading.trace(series))
@@ -284,8 +284,7 @@ def alignments(clocks: "Sequence[Clocks]", line: "Line | None" = None) -> "list[
 
     line: as for `align_recordings`.
     """
-    from biotrail.converters.clocks.alignment import choose_reference
-    from biotrail.converters.clocks.by_requests import ByRequests
+    from biotrail.converters.clocks.alignment import ByRequests, choose_reference
 
     if line is not None:
         return [ByRequests.on(clocks[1], line), None]

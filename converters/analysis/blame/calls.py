@@ -18,7 +18,7 @@ from biotrail.converters.analysis.blame.experiment import Trial
 from biotrail.converters.analysis.blame.parties import Writers
 from biotrail.converters.analysis.blame.tree import OTHERS, CallVictim, Kind, Part
 from biotrail.converters.analysis.distributions.sums import sum_by
-from biotrail.converters.calls.keys import rows_of_calls, rows_of_pairs
+from biotrail.converters.calls.keys import rows_by_key, rows_of_pairs
 from biotrail.converters.calls.names import name_of_call
 from biotrail.converters.calls.reason_rules import WaitReason
 from biotrail.converters.events.context import Context
@@ -307,7 +307,7 @@ class CallBlame:
             shares, rest = _divided(limited, own)
             cells[:, : own.shape[1]] += shares
             left -= limited - rest
-        row = rows_of_calls(calls, waits)
+        row = rows_by_key(calls, waits.tid, waits.entry)
         mine = np.flatnonzero(row >= 0)
         row, ended = row[mine], waits.take(mine)
         blocked = ended.woken - ended.out

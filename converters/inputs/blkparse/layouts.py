@@ -128,7 +128,6 @@ class Layout:
             yield f"{count} records of {action} left out: -f does not print where from or to"
 
     def _line(self, line: bytes) -> bytes:
-        """Return a line in the default format."""
         match = self._pattern.match(line)
         if match is None or _MESSAGE.match(line):
             if match is None and not _MESSAGE.match(line) and _TIME_ANYWHERE.search(line):
@@ -181,10 +180,12 @@ _SAID = {
 
 
 def _columns(rows: list[list[bytes]], name: str) -> list[str]:
-    """Return what each column of the records is. Raises LogFormatError."""
     width = min(map(len, rows))
     values = [[row[i] for row in rows] for i in range(width)]
-    forms = [_forms(column) for column in values]
+    forms = [
+        {what for what, form in _FORMS.items() if all(map(form.fullmatch, column))}
+        for column in values
+    ]
     columns = [""] * width
     for what in ("time", "device"):
         found = [i for i in range(width) if what in forms[i]]
@@ -202,11 +203,6 @@ def _columns(rows: list[list[bytes]], name: str) -> list[str]:
     if not columns[-1] and not forms[-1]:
         columns[-1] = "comm"
     return columns
-
-
-def _forms(column: list[bytes]) -> set[str]:
-    """Return the forms that all values of a column have."""
-    return {what for what, form in _FORMS.items() if all(map(form.fullmatch, column))}
 
 
 def _letters(values: list[list[bytes]], forms: list[set[str]], name: str) -> tuple[int, int]:
@@ -269,19 +265,15 @@ def _numbers(
     if len(before) == 2:
         columns[before[0]], columns[before[1]] = "cpu", "number"
     for i in before[:1] if len(before) == 1 else []:
-        columns[i] = "number" if _rises(values[i]) else "cpu"
+        steps = pairwise(map(int, values[i]))
+        rises = len(values[i]) > 1 and all(a < b for a, b in steps)
+        columns[i] = "number" if rises else "cpu"
     for i in before:
         if columns[i] == "cpu" and max(map(int, values[i])) >= _MOST_CPUS:
             raise _unclear(name, "what its columns of bare numbers are")
 
 
-def _rises(column: list[bytes]) -> bool:
-    """Return whether numbers rise from line to line."""
-    return len(column) > 1 and all(int(a) < int(b) for a, b in pairwise(column))
-
-
 def _unclear(name: str, what: str) -> LogFormatError:
-    """Return the error for a layout that does not tell something."""
     return LogFormatError(
         f"{name}: blkparse's text in a layout of -f, which does not tell {what}: {_ADVICE}"
     )

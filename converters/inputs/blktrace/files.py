@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from biotrail.converters.events.tables import I64, U8, U64, Bool
+from biotrail.converters.inputs.beginning import PathOrStream, name_of, open_file
 from biotrail.converters.inputs.blktrace.format import (
     CUT_PDU_LEN_AT,
     MAGIC_BYTES,
@@ -63,20 +63,8 @@ def set_name(path: str | os.PathLike[str]) -> str:
     return member["name"] if member else name
 
 
-def is_blktrace(path: str | os.PathLike[str]) -> bool:
-    """Return whether a path is blktrace's data: a file that begins with a blktrace record.
-
-    For a path that cannot be read as a file, whether it names a set (`find`).
-    """
-    try:
-        with open(path, "rb") as stream:
-            return byte_order(stream.read(MAGIC_BYTES)) is not None
-    except OSError:
-        return bool(find(path))
-
-
 @dataclass
-class Batch:
+class RecordBatch:
     """Records of one file, in its order.
 
     data: the bytes read. head: (n,) HEAD. payload: (n,) offset of each record's payload in `data`.
@@ -100,23 +88,17 @@ class RecordFile:
     of damage met so far.
     """
 
-    def __init__(
-        self, source: str | os.PathLike[str] | BinaryIO, block_bytes: int, cpu: int = -1
-    ) -> None:
+    def __init__(self, source: PathOrStream, block_bytes: int, cpu: int = -1) -> None:
         """Open the source, recognise its format, and read its first block.
 
         source: a path or a binary stream. block_bytes: bytes per read. cpu: the file's CPU, -1 for
         a stream of all. Raises LogFormatError: not readable, no blktrace data, or of an unknown
         version; an empty file is accepted.
         """
-        if isinstance(source, str | os.PathLike):
-            self.name = os.fspath(source)
-            self._stream = _open(self.name)
-            self.size = os.fstat(self._stream.fileno()).st_size
-        else:
-            self.name = str(getattr(source, "name", "the stream"))
-            self._stream = source
-            self.size = -1
+        self.name = name_of(source)
+        self._stream = open_file(source, "a file or set of files that blktrace wrote")
+        owned = isinstance(source, str | os.PathLike)
+        self.size = os.fstat(self._stream.fileno()).st_size if owned else -1
         self.cpu = cpu
         self.offset = 0
         self.unreadable = 0
@@ -134,7 +116,7 @@ class RecordFile:
         """Whether the file has not one byte."""
         return self._ended and self._first is None and not self.offset
 
-    def peek(self) -> Batch | None:
+    def peek(self) -> RecordBatch | None:
         """Return the first batch, which `batches` yields as well; None if there is no record."""
         return self._first
 
@@ -148,7 +130,7 @@ class RecordFile:
         times = head["time"][head["time"] <= np.uint64(MAX_NS)]
         return int(times.max()) if len(times) else -1
 
-    def batches(self) -> Iterator[Batch]:
+    def batches(self) -> Iterator[RecordBatch]:
         """Yield all records, block by block; can be called once.
 
         Raises `reached` to a batch's newest time before yielding the batch. At the end closes the
@@ -164,25 +146,19 @@ class RecordFile:
             self._stream.close()
 
     def _begin(self) -> bool:
-        """Read the beginning into `_rest`, set `order` and `cut`; return whether there is any byte.
-
-        LOST EVENTS lines may precede the first record. Raises LogFormatError: another beginning, or
-        an unknown version.
-        """
+        """Read the beginning, set `order` and `cut`; return whether there is any byte."""
         while len(self._rest) < _BEGIN_BYTES and not self._ended:
             self._rest += self._read(self._block)
         if self._rest:
             # A LOST EVENTS line may precede the first record.
-            start = _skip_lost(self._rest)
+            lost = re.match(rb"(?:" + _LOST.pattern + rb")+", self._rest)
+            start = lost.end() if lost else 0
             self.order = check_start(self._rest[start:], self.name)
             self.cut = is_cut(self._rest[start:], self.order)
         return bool(self._rest)
 
     def _read(self, count: int) -> bytes:
-        """Return the next bytes of the stream, at most `count`; b"" at its end.
-
-        Sets `_ended` at the end. Raises LogFormatError: the read fails.
-        """
+        """Return at most `count` bytes; b"" at the end, which sets `_ended`."""
         try:
             data = self._stream.read(count)
         except OSError as error:
@@ -193,14 +169,10 @@ class RecordFile:
         self._ended = self._ended or not data
         return data
 
-    def _read_block(self) -> Batch | None:
-        """Return all whole records in `_rest` as a Batch; None at the end.
+    def _read_block(self) -> RecordBatch | None:
+        """Return all whole records in `_rest` as a RecordBatch, and read on; None at the end.
 
-        Reads on until there is a record or a gap: a batch may have no records, as the last has if
-        LOST EVENTS lines end the file. Leaves out records with times above MAX_NS, with a problem.
-        Takes the parsed bytes off `_rest`, advances `offset`, and reads another block into `_rest`.
-        Bytes that belong to no record, LOST EVENTS lines excepted, are counted and reported, also
-        those that are left at the end.
+        A batch may have no records, as the last has if LOST EVENTS lines end the file.
         """
         while True:
             data = np.frombuffer(self._rest, dtype=np.uint8)
@@ -211,7 +183,7 @@ class RecordFile:
                 lost = self._end_with_rest()
                 none = np.zeros(0, np.int64)
                 head, payload = heads(data, none, self.order, self.cut)
-                return Batch(data, self.order, head, payload, lost) if lost else None
+                return RecordBatch(data, self.order, head, payload, lost) if lost else None
             self._rest += self._read(self._block)
             if not self._ended and byte_order(self._rest[:MAGIC_BYTES]) is None:
                 self._drop_garbage()
@@ -223,13 +195,10 @@ class RecordFile:
         self._rest = self._rest[found.rest :]
         more = self._read(self._block)
         self._rest += more
-        return Batch(data, self.order, head, payload, lost)
+        return RecordBatch(data, self.order, head, payload, lost)
 
     def _in_time(self, time: U64, at: I64) -> Bool:
-        """Return per record whether its time is at most MAX_NS; adds a problem if some are not.
-
-        at: offset of each record in the block.
-        """
+        """Return which records (n,) have times up to MAX_NS; others are a problem."""
         good: Bool = time <= np.uint64(MAX_NS)
         if not good.all():
             bad = at[~good]
@@ -240,11 +209,7 @@ class RecordFile:
         return good
 
     def _drop_garbage(self) -> None:
-        """Drop the beginning of `_rest`, which holds no record, and count that as unreadable.
-
-        The newest `_block` and _KEEP_GARBAGE bytes stay; nothing happens if there are no more.
-        `offset` advances by what is dropped.
-        """
+        """Drop what holds no record from `_rest`, but the newest block and _KEEP_GARBAGE bytes."""
         drop = len(self._rest) - self._block - _KEEP_GARBAGE
         if drop > 0:
             self._add_unreadable(self.offset, drop)
@@ -254,11 +219,10 @@ class RecordFile:
     def _losses_in_gaps(
         self, data: U8, gaps: list[tuple[int, int]], at: I64
     ) -> list[tuple[int, int, int]]:
-        """Return (index of the next record, CPU, lost records) per LOST EVENTS line in the gaps.
+        """Return (index of the next record, CPU, lost or -1) per LOST EVENTS line in the gaps.
 
-        The number of lost records is -1 where the line has none. Other bytes in gaps count as
-        unreadable and add a problem, but for what follows a CUT record. gaps: (start, end) offsets
-        in `data` between records. at: offset of each record in `data`, ascending.
+        Other bytes in gaps are unreadable, but for what follows a CUT record. gaps: (start, end)
+        offsets in `data`. at: offset of each record in `data`, ascending.
         """
         lost = []
         for start, end in gaps:
@@ -272,11 +236,9 @@ class RecordFile:
         return lost
 
     def _cut_record_rest(self, gap: U8) -> int:
-        """Return how many bytes of a gap belong to the CUT record before it; 0 if none do.
+        """Return how many bytes of a gap belong to the CUT record before it.
 
-        gap: the bytes between two records. A CUT record is followed by as many bytes as its payload
-        has; their number, pdu_len, is among them. 0 also if the gap is shorter than that number, or
-        the file has no CUT records.
+        It is followed by as many bytes as its payload has; their number, pdu_len, is among them.
         """
         length = gap[CUT_PDU_LEN_AT : CUT_PDU_LEN_AT + 2].tobytes()
         if not self.cut or len(length) < 2:
@@ -285,7 +247,6 @@ class RecordFile:
         return count if count <= len(gap) else 0
 
     def _add_unreadable(self, offset: int, count: int) -> None:
-        """Count bytes as unreadable, and add a problem. offset: of the first one in the file."""
         self.unreadable += count
         self.problems.append(
             f"{self.name}: {count} bytes at offset {offset} belong to no record; reading went on "
@@ -293,11 +254,9 @@ class RecordFile:
         )
 
     def _end_with_rest(self) -> list[tuple[int, int, int]]:
-        """Report the bytes in `_rest` at the file's end, which hold no whole record; empty `_rest`.
+        """Count the bytes in `_rest` at the file's end as unreadable; return the losses in them.
 
-        They count as unreadable and add a problem, except for LOST EVENTS lines, whose losses are
-        returned as `Batch.lost` has them, each with index 0. A record that is cut off takes all
-        bytes to the end, such lines too. `offset` advances.
+        A record that is cut off takes all bytes to the end, LOST EVENTS lines too.
         """
         rest, self._rest = self._rest, b""
         lost: list[tuple[int, int, int]] = []
@@ -312,20 +271,3 @@ class RecordFile:
             )
         self.offset += len(rest)
         return lost
-
-
-def _skip_lost(data: bytes) -> int:
-    """Return the length of the LOST EVENTS lines at the beginning of `data`."""
-    match = re.match(rb"(?:" + _LOST.pattern + rb")+", data)
-    return match.end() if match else 0
-
-
-def _open(name: str) -> BinaryIO:
-    """Open a file for reading, unbuffered. Raises LogFormatError: it cannot be opened."""
-    try:
-        return open(name, "rb", buffering=0)
-    except OSError as error:
-        raise LogFormatError(
-            f"{name}: cannot be opened: {error.strerror or error}; give a file or set of files "
-            "that blktrace wrote"
-        ) from error

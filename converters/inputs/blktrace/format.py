@@ -193,7 +193,7 @@ def check_start(data: bytes, name: str) -> ByteOrder:
 
 
 @dataclass
-class Found:
+class RecordPlaces:
     """Result of `find_records`: where the records of some bytes are."""
 
     at: I64
@@ -220,7 +220,7 @@ def version_of(data: bytes, order: ByteOrder) -> int:
     return data[0] if order == "<" else data[MAGIC_BYTES - 1]
 
 
-def find_records(data: U8, order: ByteOrder, cut: bool = False) -> Found:
+def find_records(data: U8, order: ByteOrder, cut: bool = False) -> RecordPlaces:
     """Return where the whole records are in `data`, which should begin with one.
 
     Bytes before the first record and between records, up to the next magic number, are gaps; a
@@ -232,15 +232,14 @@ def find_records(data: U8, order: ByteOrder, cut: bool = False) -> Found:
     whole = end <= len(data)
     if len(at) and at[0] == 0 and bool((end[:-1] == at[1:]).all()):
         count = int(whole.sum())
-        return Found(at[:count], [], int(end[count - 1]) if count else 0)
+        return RecordPlaces(at[:count], [], int(end[count - 1]) if count else 0)
     return _walk(at, end, len(data))
 
 
 def _candidates(data: U8, order: ByteOrder) -> I64:
     """Return all offsets in `data` of the magic number with a known version, ascending.
 
-    Includes headers that are cut off at the end, and chance matches in payloads. order: byte order
-    of the magic number; one in the other order is no match.
+    Includes headers that are cut off at the end, and chance matches in payloads.
     """
     fixed = np.array([0x74, 0x61, 0x65] if order == "<" else [0x65, 0x61, 0x74], dtype=np.uint8)
     if len(data) < MAGIC_BYTES:
@@ -262,11 +261,7 @@ def is_version_2(data: U8, at: I64, order: ByteOrder) -> Bool:
 
 
 def _lengths(data: U8, at: I64, order: ByteOrder) -> I64:
-    """Return the length of each record (bytes, header and payload), int64.
-
-    at: offset of each record in `data`. MAX_RECORD_BYTES + 1, which is more than `data` holds
-    there, for a header that is cut off.
-    """
+    """Return each record's bytes; more than `data` holds there for a header that is cut off."""
     second = is_version_2(data, at, order)
     size = np.where(second, _BYTES_2, _BYTES_1)
     there = at + size <= len(data)
@@ -276,12 +271,11 @@ def _lengths(data: U8, at: I64, order: ByteOrder) -> I64:
     return np.where(there, size + payload, MAX_RECORD_BYTES + 1)
 
 
-def _walk(candidates: I64, ends: I64, length: int) -> Found:
+def _walk(candidates: I64, ends: I64, length: int) -> RecordPlaces:
     """Follow record lengths from offset 0 to the last whole record; return records and gaps.
 
-    candidates, ends: offsets where a record may begin, ascending, and where it would end. length:
-    number of bytes in all. Where no record begins, the bytes to the next candidate are a gap;
-    without a later candidate, or at a record that goes past the end, the walk ends (`rest`).
+    candidates, ends: where a record may begin, ascending, and where it would end. Where none
+    begins, the bytes to the next candidate are a gap.
     """
     following = dict(zip(candidates.tolist(), ends.tolist(), strict=True))
     found: list[int] = []
@@ -300,7 +294,7 @@ def _walk(candidates: I64, ends: I64, length: int) -> Found:
         else:
             found.append(at)
             at = end
-    return Found(np.array(found, dtype=np.int64), gaps, at)
+    return RecordPlaces(np.array(found, dtype=np.int64), gaps, at)
 
 
 def heads(data: U8, at: I64, order: ByteOrder, cut: bool = False) -> tuple[NDArray[np.void], I64]:

@@ -35,7 +35,7 @@ class Step:
 
 
 @dataclass
-class Found:
+class NumberCheck:
     """Result of `Numbers.check`. keep: per record, whether it is not a repeat."""
 
     keep: Bool
@@ -50,7 +50,7 @@ class Numbers:
     def __init__(self) -> None:
         self._newest: dict[Key, tuple[int, int]] = {}
 
-    def check(self, head: NDArray[np.void]) -> Found:
+    def check(self, head: NDArray[np.void]) -> NumberCheck:
         """Compare the sequence numbers of records with those of earlier calls; return what is odd.
 
         head: HEAD, in their file's order. Each number of a CPU and device should be one above the
@@ -58,7 +58,7 @@ class Numbers:
         those of the newest; else there is a step before it. The first record of a CPU and device
         begins the count. Notes, and the records of the ftrace tracer, have no numbers and are kept.
         """
-        found = Found(np.ones(len(head), dtype=np.bool_))
+        found = NumberCheck(np.ones(len(head), dtype=np.bool_))
         counted = ~has(categories(head["action"]), Category.NOTIFY) & (head["sequence"] != 0)
         rows = np.flatnonzero(counted)
         keys = head["device"][rows].astype(np.uint64) << np.uint64(32) | head["cpu"][rows]
@@ -69,13 +69,8 @@ class Numbers:
             self._compare((key >> 32, key & 0xFFFFFFFF), here, number, time, found)
         return found
 
-    def _compare(self, key: Key, rows: I64, number: I64, time: I64, found: Found) -> None:
-        """Add to `found` the steps and repeats among records of one device and CPU (`key`).
-
-        rows: rows of the records in the batch. number, time: sequence number and time (ns) of each.
-        Updates the key's newest number and time; the first record of a key begins its count. If a
-        number is not above the one before, `_go_back` does all this instead.
-        """
+    def _compare(self, key: Key, rows: I64, number: I64, time: I64, found: NumberCheck) -> None:
+        """Add the steps and repeats among records (`rows`) of one device and CPU to `found`."""
         if key not in self._newest:
             self._newest[key] = int(number[0]) - 1, int(time[0])
         before, since = self._newest[key]
@@ -90,16 +85,12 @@ class Numbers:
         self._go_back(key, rows.tolist(), number.tolist(), time.tolist(), found)
 
     def _go_back(
-        self, key: Key, rows: list[int], number: list[int], time: list[int], found: Found
+        self, key: Key, rows: list[int], number: list[int], time: list[int], found: NumberCheck
     ) -> None:
-        """Add to `found` steps and repeats, record by record, where a number is not above the last.
+        """Add steps and repeats, record by record, where a number is not above the last.
 
-        key: device and CPU. rows, number, time: of the key's records, their rows in the batch,
-        sequence numbers and times (ns). Numbers wrap at 2^32. A record that is not ahead in number
-        and not later is a repeat: False in `found.keep`, and counted in the call's one entry of
-        `found.repeats`. Not ahead but later, it is of another trace: a step with count -1. Ahead by
-        more than 1: a step with the count between. Updates the key's newest number and time, by
-        records that are no repeats.
+        Numbers wrap at 2^32. A record that is not ahead in number and not later is a repeat; not
+        ahead but later, it is of another trace: a step with count -1.
         """
         newest, at = self._newest[key]
         repeated: list[int] = []

@@ -9,13 +9,13 @@ import numpy as np
 
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.events import Events
-from biotrail.converters.inputs.blktrace.files import Batch
+from biotrail.converters.inputs.beginning import PathOrStream
+from biotrail.converters.inputs.blktrace.files import RecordBatch
 from biotrail.converters.inputs.blktrace.numbers import Numbers, kept_rows
 from biotrail.converters.inputs.blktrace.rows import Message, Translator
 from biotrail.converters.inputs.foreign import WITHOUT_BIOS, ForeignSource
 from biotrail.recorder.schema.records import Kind
 
-PART_EVENTS = 100_000
 MESSAGES_KEPT = 10_000
 
 
@@ -38,9 +38,9 @@ class RecordSource(ForeignSource):
     in a log.
     """
 
-    def __init__(self, name: str, tool: str) -> None:
-        """Begin without records. name: the path, or what stands for a stream."""
-        super().__init__(name, tool)
+    def __init__(self, given: PathOrStream, tool: str) -> None:
+        """Begin without records."""
+        super().__init__(given, tool)
         self.messages: list[Message] = []
         self.messages_met = 0
         self.left_out: Counter[str] = Counter()
@@ -71,7 +71,7 @@ class RecordSource(ForeignSource):
                 f"{len(self.messages)} were kept"
             )
 
-    def events_of(self, batch: Batch, file: Place) -> Events:
+    def events_of(self, batch: RecordBatch, file: Place) -> Events:
         """Return a batch's events without repeated records. file: where the batch comes from.
 
         Adds to `left_out`, `messages_met`, `messages` and, as "message", `notes`; losses by
@@ -88,11 +88,10 @@ class RecordSource(ForeignSource):
         self._met.update(np.unique(rows.events.kind).tolist())
         return rows.events
 
-    def _without_repeats(self, batch: Batch, file: Place) -> Batch:
-        """Return the batch without repeated records; the batch itself if there are none.
+    def _without_repeats(self, batch: RecordBatch, file: Place) -> RecordBatch:
+        """Return the batch without repeated records.
 
-        By sequence numbers adds missing records to `losses`, and times at which the numbers go back
-        to `damaged`; counts both repeats and steps back by file name, for `_report_numbers`.
+        Missing numbers are losses, and times at which the numbers go back are damaged.
         """
         found = self._numbers.check(batch.head)
         for step in found.steps:
@@ -112,11 +111,6 @@ class RecordSource(ForeignSource):
         return replace(batch, head=head, payload=payload, lost=lost)
 
     def _report_numbers(self) -> None:
-        """Add to `problems` a text for each file with repeated records, or numbers that go back.
-
-        Those with repeats first; a file with both has two. By the counts of all records read so
-        far: to be called once, at the end.
-        """
         for name, count in self._repeats.items():
             self.problems.append(
                 f"{name}: {count} records have numbers and times that were there before: a part "
@@ -129,12 +123,11 @@ class RecordSource(ForeignSource):
                 "is not known"
             )
 
-    def _add_losses(self, batch: Batch, file: Place) -> None:
-        """Add to `losses` what the LOST EVENTS lines in a batch say (`Batch.lost`).
+    def _add_losses(self, batch: RecordBatch, file: Place) -> None:
+        """Add what LOST EVENTS lines say: a loss from the record before the line to the one after.
 
-        The time is from the record before the line to the one after. If the batch lacks one of
-        them, the other's time is both; in a batch without records both are the newest time of
-        `file`, where the batch comes from, or 0 if that had no record either.
+        If the batch lacks one of them, the other's time is both; without any it is the newest of
+        `file`.
         """
         for row, cpu, count in batch.lost:
             times = batch.head["time"]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.events import RAW_WORDS, Events
 from biotrail.converters.events.tables import I64, U8, U32, U64, Bool
-from biotrail.converters.inputs.blktrace.files import Batch
+from biotrail.converters.inputs.blktrace.files import RecordBatch
 from biotrail.converters.inputs.blktrace.format import (
     ACT_MASK,
     CGROUP,
@@ -28,10 +28,9 @@ from biotrail.converters.inputs.blktrace.format import (
     gather,
     has,
 )
-from biotrail.converters.inputs.foreign import statuses
-from biotrail.recorder.schema.records import NO_SECTOR, NO_TAG, TIMESTAMP_BITS, Kind
+from biotrail.converters.inputs.foreign import NO_QUEUE, NO_TAGS, head_words, status_words
+from biotrail.recorder.schema.records import NO_SECTOR, Kind
 
-NO_QUEUE = 0xFFFF
 PID_WORD = 7
 """Word of `raw` that holds pid | sequence << 32, past the end of all records but Q, which lacks
 this word."""
@@ -70,7 +69,7 @@ class Message:
 
 
 @dataclass
-class Rows:
+class TranslatedRecords:
     """A batch's events, in the batch's order, and its other contents.
 
     left_out: number of records without a record kind, by action. clock: (ns of the trace's
@@ -92,7 +91,7 @@ class Translator:
         self._flag = context.flag_mask
         self._swapper_named = False
 
-    def rows(self, batch: Batch) -> Rows:
+    def rows(self, batch: RecordBatch) -> TranslatedRecords:
         """Return a batch's records that have a record kind as events, and what its notes say.
 
         Process notes become TASK events, with the time of the next record that is no note
@@ -105,16 +104,14 @@ class Translator:
         kind = self._kinds(action, category)
         notes = np.flatnonzero(has(category, Category.NOTIFY))
         kind[notes] = 0
-        result = Rows(Events.empty(), left_out=_left_out(action, category, kind))
+        result = TranslatedRecords(Events.empty(), left_out=_left_out(action, category, kind))
         self._read_notes(batch, notes, kind, result)
         at = np.flatnonzero(kind)
         raw = np.zeros((len(at), RAW_WORDS), np.uint64)
         times = head["time"].astype(np.int64)
         times[notes] = _next_time(times, notes)
         self._fill(batch, at, kind[at], category[at], raw)
-        mask = np.uint64((1 << TIMESTAMP_BITS) - 1)
-        tagged = kind[at].astype(np.uint64) << np.uint64(TIMESTAMP_BITS)
-        raw[:, 0] = tagged | times[at].view(np.uint64) & mask
+        raw[:, 0] = head_words(kind[at], times[at])
         cpu = head["cpu"][at].astype(np.uint16)
         result.events = Events(times[at], cpu, np.zeros(len(at), np.int64), raw)
         return result
@@ -123,8 +120,7 @@ class Translator:
         """Return each record's kind (n,), uint8; 0 if a log has no kind for its action.
 
         A merge of a request (category FS or PC) is m, not M; a completion of a bio (neither) is c,
-        not C. 0 also for the second completion that reports a zone append's sector. Notes are not
-        looked at: their entries mean nothing.
+        not C.
         """
         kind = _KINDS[(action & np.uint64(ACT_MASK)).astype(np.int64)]
         of_request = has(category, Category.FS | Category.PC)
@@ -135,13 +131,12 @@ class Translator:
         kind[sector_only & has(category, Category.ZONE_APPEND)] = 0
         return kind
 
-    def _read_notes(self, batch: Batch, notes: I64, kind: U8, result: Rows) -> None:
+    def _read_notes(
+        self, batch: RecordBatch, notes: I64, kind: U8, result: TranslatedRecords
+    ) -> None:
         """Set `kind` of process notes to TASK, and add the other notes to `result`.
 
-        notes: rows of the batch that are notes. kind: per record of the batch, changed in place. Of
-        pid 0 only the source's first process note counts. Sets `result.clock` (the last timestamp
-        note counts, one without 8 bytes of payload does not), adds messages; notes of unknown kinds
-        are counted in `result.left_out`.
+        notes: rows of the batch that are notes. kind: per record of the batch, changed in place.
         """
         for row in notes.tolist():
             head = batch.head[row]
@@ -168,13 +163,11 @@ class Translator:
             elif note > Note.MESSAGE:
                 result.left_out[f"note {note}"] += 1
 
-    def _fill(self, batch: Batch, at: I64, kind: U8, category: U32, raw: U64) -> None:
+    def _fill(self, batch: RecordBatch, at: I64, kind: U8, category: U32, raw: U64) -> None:
         """Write into `raw` all words of the records but the first (kind and time).
 
-        at: rows of the records in the batch. kind, category, raw: per record of `at`; raw is (n, 8)
-        uint64, 0 before. Pointers stay 0, tags become NO_TAG, a D's queue NO_QUEUE, and the sector
-        of flush requests NO_SECTOR. Only C and c have a status. Word PID_WORD gets pid and sequence
-        number, but for Q. `_fill_payloads` adds what comes from payloads.
+        at: rows of the records in the batch. kind, category, raw: per record of `at`; raw is (n,
+        8), 0 before.
         """
         head = batch.head[at]
         pid = head["pid"].astype(np.uint64)
@@ -191,11 +184,10 @@ class Translator:
         raw[is_bio, 2], raw[is_bio, 3] = sector[is_bio], length[is_bio]
         with_tid = is_bio & (kind != Kind.BIO_COMPLETE)
         raw[with_tid, 4] = (dev | pid << _SHIFT_32)[with_tid]
-        status = statuses(head["error"]).view(np.uint32).astype(np.uint64) << _SHIFT_32
+        status = status_words(head["error"])
         ended = kind == Kind.BIO_COMPLETE
         raw[ended, 4] = (dev | status)[ended]
-        no_tags = np.uint64(NO_TAG << 32 | NO_TAG << 48)
-        high = np.where(kind == Kind.C, status, no_tags)
+        high = np.where(kind == Kind.C, status, NO_TAGS)
         raw[is_rq, 5] = (dev | high)[is_rq]
         raw[kind == Kind.D, 6] = NO_QUEUE
         raw[alone, 1] = (dev | pid << _SHIFT_32)[alone]
@@ -205,16 +197,13 @@ class Translator:
         self._fill_payloads(batch, at, kind, head, raw)
 
     def _fill_payloads(
-        self, batch: Batch, at: I64, kind: U8, head: NDArray[np.void], raw: U64
+        self, batch: RecordBatch, at: I64, kind: U8, head: NDArray[np.void], raw: U64
     ) -> None:
-        """Write into `raw` the fields that come from payloads, and words 1 to 3 of TASK records.
+        """Write into `raw` what comes from payloads, and words 1 to 3 of TASK records.
 
         These are Q's partition (its device) and cgroup, X's new sector, U's depth and whether it
-        was asked for (UNPLUG_IO), and A's source and partition. Where the payload is too short they
-        stay as they are, but A's partition then is its device. TASK: the pid as tid and tgid, and
-        the first 15 bytes of the name. at: rows of the records in the batch. kind, head, raw: per
-        record of `at`, its kind, its header and its record of 8 words, (n, 8) uint64, which is
-        changed.
+        was asked for, and A's source and partition. Where the payload is too short they stay as
+        they are, but A's partition then is its device.
         """
         skip = np.where((head["action"] & np.uint64(CGROUP)) != 0, CGROUP_BYTES, 0)
         payload = batch.payload[at] + skip
@@ -246,11 +235,9 @@ class Translator:
             raw[row, 2:4] = np.frombuffer(name, dtype="<u8")
 
     def _opf(self, category: U32) -> U32:
-        """Return bi_opf or cmd_flags of each record, uint32 (n,), as far as its category tells it.
+        """Return bi_opf or cmd_flags of each record, (n,), as far as its category tells it.
 
-        With the numbers of the context's kernel. FLUSH sets the flag PREFLUSH, and without WRITE
-        makes the operation flush. DISCARD, ZONE_… and WRITE_ZEROES override read, write and flush,
-        and PC (drv_out or drv_in, by WRITE) overrides all. Flags without a category are 0.
+        With the numbers of the context's kernel.
         """
         write = has(category, Category.WRITE)
         opf = np.where(write, self._op("write"), self._op("read")).astype(np.uint32)
@@ -281,11 +268,7 @@ class Translator:
 
 
 def _left_out(action: U64, category: U32, kind: U8) -> Counter[str]:
-    """Return the number of records without a kind in a log, by their action's name.
-
-    kind: per record, 0 without one. Notes are not counted. A zone append's second completion is
-    "zone append's place"; an unknown action 42 is "action 42".
-    """
+    """Return the number of records without a kind in a log (0), notes aside, by action's name."""
     rows: Bool = (kind == 0) & ~has(category, Category.NOTIFY)
     if not rows.any():
         return Counter()
@@ -299,12 +282,10 @@ def _left_out(action: U64, category: U32, kind: U8) -> Counter[str]:
 
 
 def _next_time(times: I64, rows: I64) -> I64:
-    """Return for each note the time (ns) of the next record that is no note.
+    """Return for each note the time (ns) of the next record that is no note, else of the last.
 
-    times: of all records of the batch. rows: rows of the notes. After the last such record, that
-    record's time; if all are notes, their own times. A note precedes the events that it is about,
-    and its own time may differ in base: `blkparse -d` subtracts the first event's time from the
-    times of events, but not of notes.
+    A note precedes the events that it is about, and its own time may differ in base: `blkparse -d`
+    subtracts the first event's time from the times of events, but not of notes.
     """
     others = np.setdiff1d(np.arange(len(times)), rows, assume_unique=True)
     if not len(others):
@@ -312,15 +293,14 @@ def _next_time(times: I64, rows: I64) -> I64:
     return times[others[np.minimum(np.searchsorted(others, rows), len(others) - 1)]]
 
 
-def _payload(batch: Batch, row: int) -> bytes:
-    """Return the payload of the record at `row` of the batch, without the cgroup's id."""
+def _payload(batch: RecordBatch, row: int) -> bytes:
     start, length = int(batch.payload[row]), int(batch.head["pdu_len"][row])
     if int(batch.head["action"][row]) & CGROUP:
         start, length = start + CGROUP_BYTES, length - CGROUP_BYTES
     return batch.data[start : start + max(length, 0)].tobytes()
 
 
-def _words(batch: Batch, at: I64, dtype: str) -> NDArray[Any]:
+def _words(batch: RecordBatch, at: I64, dtype: str) -> NDArray[Any]:
     """Return the 8 bytes at each offset `at` of the batch's data as `dtype`, shape (n, 1)."""
     if not len(at):
         return np.zeros((0, 1), np.uint64)

@@ -4,26 +4,19 @@
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.tables import U64
-from biotrail.converters.inputs.blktrace.files import RecordFile, find, is_blktrace, set_name
+from biotrail.converters.inputs.blktrace.files import RecordFile, find, set_name
 from biotrail.converters.inputs.blktrace.format import Category, categories, has
-from biotrail.converters.inputs.blktrace.records import PART_EVENTS, RecordSource
-from biotrail.converters.inputs.blktrace.rows import Rows, Translator
-from biotrail.converters.inputs.foreign import (
-    foreign_header,
-    sorted_by_time,
-    without_block_events,
-)
-from biotrail.converters.inputs.log import Part
+from biotrail.converters.inputs.blktrace.records import RecordSource
+from biotrail.converters.inputs.blktrace.rows import Translator
+from biotrail.converters.inputs.foreign import without_block_events
 from biotrail.recorder.schema.records import Kind
-
-__all__ = ["BlktraceSource", "find", "is_blktrace"]
 
 BLOCK_BYTES = 1 << 20
 _ALL_BLOCKS_BYTES = 32 << 20
@@ -44,26 +37,26 @@ class BlktraceSource(RecordSource):
         LogFormatError: a file is no blktrace data, of a newer version, or cannot be read, or all
         files are empty.
         """
-        name = str(getattr(path, "name", "the stream"))
-        super().__init__(os.fspath(path) if isinstance(path, str | os.PathLike) else name, _TOOL)
+        super().__init__(path, _TOOL)
         self.set_name: str | None = None
         """Name of the set, which is its device's; None: the data are no set."""
         self._absent: list[int] = []
         self._files = self._open(path)
         self._add_absent()
-        self._remark_cut()
+        for file in self._files:
+            if file.cut:
+                self.remarks.append(
+                    f"{file.name}: the ftrace blk tracer of Linux 6.19 and later leaves out a part "
+                    "of each record: errors, unplug depths, split sectors and the sources of "
+                    "remaps are not known; blktrace and biotrail record them"
+                )
         sizes = [file.size for file in self._files]
         self.size = -1 if -1 in sizes else sum(sizes)
-        self.header = self._header()
+        self._describe()
         self._reported = [0] * len(self._files)
 
     def _open(self, path: str | os.PathLike[str] | BinaryIO) -> list[RecordFile]:
-        """Return the files of the set that `path` is of, by CPU; else the one file or stream.
-
-        For a set sets `set_name`, and `_absent`, the CPUs below the highest without a file. Raises
-        LogFormatError: a file is no blktrace data, of a newer version, or cannot be read, or all
-        are empty.
-        """
+        """Return the files of the set that `path` is of, by CPU; else the one file or stream."""
         if not isinstance(path, str | os.PathLike):
             files = [RecordFile(path, BLOCK_BYTES)]
         elif found := self._files_of_set(path):
@@ -78,10 +71,9 @@ class BlktraceSource(RecordSource):
         return files
 
     def _files_of_set(self, path: str | os.PathLike[str]) -> dict[int, Path]:
-        """Return the files by CPU of the set that `path` is of; sets `set_name` if there are any.
+        """Return the files by CPU of the set that `path` is of, and set `set_name`; empty: of none.
 
-        Empty if there is no set, or `path` exists, is no directory, and is not of the set: another
-        file, or a FIFO.
+        So is a path that exists, is no directory, and is not of the set: another file, or a FIFO.
         """
         found = find(path)
         exists = os.path.exists(path) and not os.path.isdir(path)
@@ -92,7 +84,6 @@ class BlktraceSource(RecordSource):
         return found
 
     def _add_absent(self) -> None:
-        """Add a loss of unknown size, over all the set's time, for each CPU without a file."""
         if not self._absent:
             return
         heads = [batch.head for file in self._files if (batch := file.peek()) is not None]
@@ -107,50 +98,39 @@ class BlktraceSource(RecordSource):
             "first CPU without a file)"
         )
 
-    def _remark_cut(self) -> None:
-        """Add a remark for each file with CUT records, on what the ftrace tracer leaves out."""
-        for file in self._files:
-            if file.cut:
-                self.remarks.append(
-                    f"{file.name}: the ftrace blk tracer of Linux 6.19 and later leaves out a part "
-                    "of each record: errors, unplug depths, split sectors and the sources of "
-                    "remaps are not known; blktrace and biotrail record them"
-                )
+    def _describe(self) -> None:
+        """Take clocks and device into the header, by the first batch of each file.
 
-    def _header(self) -> dict[str, Any]:
-        """Return a log's header for the data, by the first batch of each file.
-
-        `clocks` is there if one of them has a timestamp note: the earliest of the batches' last
-        ones. `devices` has an entry if all these records are of one device and the files are a set,
-        whose name is the device's; else it is empty. The kernel's facts are empty. May add a remark
-        (`_event_time_of`).
+        A set whose records are of one device has that device's name.
         """
         first: list[tuple[int, int]] = []
         devices: set[int] = set()
-        header = foreign_header(_TOOL)
-        header["events"]["letters"] = list(_LETTERS)
+        self.header["events"]["letters"] = list(_LETTERS)
         for file in self._files:
             batch = file.peek()
             if batch is None:
                 continue
             notes = has(categories(batch.head["action"]), Category.NOTIFY)
             devices.update(np.unique(batch.head["device"]).tolist())
-            rows = Translator(Context({})).rows(batch) if notes.any() else Rows(Events.empty())
-            if rows.clock is not None:
+            clock = Translator(Context({})).rows(batch).clock if notes.any() else None
+            if clock is not None:
                 times = batch.head["time"][~notes]
-                first.append((self._event_time_of(rows.clock[0], times), rows.clock[1]))
+                first.append((self._event_time_of(clock[0], times), clock[1]))
         if first:
-            header["clocks"] = _reading(*min(first))
+            monotonic, realtime = min(first)
+            self.header["clocks"] = {
+                "monotonic": monotonic,
+                "boottime": monotonic,  # which blktrace does not record
+                "realtime": realtime,
+                "uncertainty": _CLOCK_UNCERTAINTY_NS,
+            }
         if self.set_name is not None and len(devices) == 1:
-            header["devices"] = [{"dev": devices.pop(), "name": self.set_name}]
-        return header
+            self.header["devices"] = [{"dev": devices.pop(), "name": self.set_name}]
 
     def _event_time_of(self, noted: int, times: U64) -> int:
-        """Return the time (ns) of a timestamp note in the time base of the events.
+        """Return the time (ns) of a timestamp note in the time base of the events (`times`).
 
-        noted: the note's own time, returned if no event is earlier. times: of the batch's events.
-        `blkparse -d` subtracts the first event's time from events but not from notes: if an event
-        is earlier than the note, the earliest event's time is returned, and a remark is added.
+        `blkparse -d` subtracts the first event's time from events but not from notes.
         """
         if not len(times) or int(times.min()) >= noted:
             return noted
@@ -160,58 +140,28 @@ class BlktraceSource(RecordSource):
         )
         return int(times.min())
 
-    def parts(self) -> Iterator[Part]:
-        """Yield all events, in parts of about PART_EVENTS, with `clock` None; can be called once.
+    def pieces(self) -> Iterator[tuple[Events, int, int]]:
+        """Yield each batch's events, as `parts` wants them.
 
-        Always the file that is furthest behind in time is read next, so that memory is bounded; a
-        part is sorted, and `complete_to` is the time that all unfinished files have reached. The
-        last part has the rest, maybe no event, and the newest time of all. Problems, remarks,
-        notes, losses, damaged windows and messages are added on the way, some only at the end.
-        Raises LogFormatError at the end if there was no block event.
+        Always the file that is furthest behind in time is read next, so that memory is bounded.
         """
         readers = {index: file.batches() for index, file in enumerate(self._files)}
-        pending: list[Events] = []
         while readers:
-            # Read from the file that is furthest behind in time, so that all advance together.
             index = min(readers, key=lambda i: self._files[i].reached)
+            file = self._files[index]
             batch = next(readers[index], None)
-            self._report_damage(index)
+            self.problems += file.problems[self._reported[index] :]
+            self._reported[index] = len(file.problems)
+            self.unreadable_bytes = sum(f.unreadable for f in self._files)
             if batch is None:
                 del readers[index]
                 continue
-            pending.append(self.events_of(batch, self._files[index]))
-            if sum(map(len, pending)) >= PART_EVENTS:
-                yield self._part(pending, min(self._files[i].reached for i in readers))
-                pending = []
+            events = self.events_of(batch, file)
+            yield events, min(self._files[i].reached for i in readers), self._offset()
         self.report_rest()
         if not self._met - {int(Kind.TASK)}:
             raise without_block_events(self.name, _TOOL, problem="".join(self.problems[:1]))
-        yield self._part(pending, max(file.reached for file in self._files))
+        yield Events.empty(), max(file.reached for file in self._files), self._offset()
 
-    def _part(self, pending: list[Events], complete_to: int) -> Part:
-        """Return the pending batches' events as one part, sorted by time. complete_to: ns."""
-        offset = sum(file.offset for file in self._files)
-        return Part(sorted_by_time(Events.join(pending)), complete_to, None, offset)
-
-    def _report_damage(self, index: int) -> None:
-        """Add to `problems` what file `index` has found since the last call.
-
-        Sets `unreadable_bytes` to the sum over all files.
-        """
-        file = self._files[index]
-        self.problems += file.problems[self._reported[index] :]
-        self._reported[index] = len(file.problems)
-        self.unreadable_bytes = sum(f.unreadable for f in self._files)
-
-
-def _reading(monotonic: int, realtime: int) -> dict[str, int]:
-    """Return clock readings as in a log's header (name → ns), from a timestamp note.
-
-    blktrace does not record CLOCK_BOOTTIME: monotonic is put in its place.
-    """
-    return {
-        "monotonic": monotonic,
-        "boottime": monotonic,
-        "realtime": realtime,
-        "uncertainty": _CLOCK_UNCERTAINTY_NS,
-    }
+    def _offset(self) -> int:
+        return sum(file.offset for file in self._files)

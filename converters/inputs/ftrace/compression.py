@@ -53,7 +53,6 @@ class Decompressor:
 
 
 def _zstd(stored: bytes, size: int) -> bytes:
-    """Return a zstd frame's content. Raises ZstdError: damaged, or of more than `size` bytes."""
     # trace-cmd leaves the content's size out; one that is there is trusted by the library.
     declared = zstandard.frame_content_size(stored)
     if declared not in (-1, size):
@@ -62,5 +61,4 @@ def _zstd(stored: bytes, size: int) -> bytes:
 
 
 def _zlib(stored: bytes, size: int) -> bytes:
-    """Return at most `size` + 1 bytes of a zlib stream's content. Raises zlib.error: damaged."""
     return zlib.decompressobj().decompress(stored, size + 1)

@@ -60,7 +60,12 @@ class CpuPages:
         if whole:
             yield np.frombuffer(rest[:whole], np.uint8)
         if len(rest) > whole:
-            self._leave_out(len(rest) - whole, self.where.offset + self.read, "are no whole page")
+            self.unreadable += len(rest) - whole
+            self.problems.append(
+                f"{self.name}: {len(rest) - whole} bytes before offset "
+                f"{self.where.offset + self.read} (CPU {self.where.cpu}) are no whole page; "
+                "left out"
+            )
 
     def first_page(self) -> U8:
         """Return the first page, (page_bytes,) uint8; empty if there is none.
@@ -72,7 +77,6 @@ class CpuPages:
         return np.frombuffer(data[:page] if len(data) >= page else b"", np.uint8)
 
     def _pieces(self, size: int) -> Iterator[bytes]:
-        """Yield the stored pages, `size` bytes at a time, as far as the file has them."""
         fields = Fields(self.stream, self.name, self.recording.order)
         end = self.where.offset + self.where.size
         self._note_missing(end - fields.size)
@@ -84,13 +88,15 @@ class CpuPages:
             yield data
 
     def _chunks(self) -> Iterator[bytes]:
-        """Yield the contents of the compressed chunks; one that is damaged is left out."""
         fields = Fields(self.stream, self.name, self.recording.order)
         end = self.where.offset + COUNT_BYTES + self.where.size
         self._note_missing(end - fields.size)
         end = min(end, fields.size)
         self.read = COUNT_BYTES
-        announced, found = self._number_of_chunks(fields), 0
+        announced = found = 0
+        if self.where.offset + COUNT_BYTES <= fields.size:
+            fields.seek(self.where.offset)
+            announced = fields.number(COUNT_BYTES)
         while (at := self.where.offset + self.read) + _CHUNK_HEAD_BYTES <= end:
             fields.seek(at)
             stored, size = fields.number(4), fields.number(4)
@@ -112,25 +118,10 @@ class CpuPages:
                 f"{self.where.offset}, {found} by its size: the file is damaged; these were read"
             )
 
-    def _number_of_chunks(self, fields: Fields) -> int:
-        """Return the number of chunks; 0 if it lies behind the file's end."""
-        if self.where.offset + COUNT_BYTES > fields.size:
-            return 0
-        fields.seek(self.where.offset)
-        return fields.number(COUNT_BYTES)
-
     def _note_missing(self, count: int) -> None:
-        """Report `count` bytes behind the file's end; not positive: none are missing."""
         if count > 0:
             self.missing = min(count, self.where.size)
             self.problems.append(
                 f"{self.name}: cut off: {self.missing} of {self.where.size} bytes of CPU "
                 f"{self.where.cpu} are missing; copy the file again, or record again"
             )
-
-    def _leave_out(self, count: int, at: int, why: str) -> None:
-        """Count bytes before an offset of the file as unreadable, and report them."""
-        self.unreadable += count
-        self.problems.append(
-            f"{self.name}: {count} bytes before offset {at} (CPU {self.where.cpu}) {why}; left out"
-        )

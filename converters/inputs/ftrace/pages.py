@@ -162,7 +162,6 @@ class _Walk:
             self._now[stamped] = high | extended[stamped]
 
     def _put(self, good: Bool, long: Bool, words: I64, after: I64) -> None:
-        """Write the events at `_at` that are `good` into `size` and `time`."""
         data = self._at + 1 + long
         size = np.where(long, after - 4, (words - 1) * 4)
         self.size[data[good]] = size[good]
@@ -170,7 +169,6 @@ class _Walk:
 
 
 def _signed(bits: int) -> int:
-    """Return a number of 64 bits as the int64 of the same bits."""
     return bits - (1 << 64) if bits >> 63 else bits
 
 

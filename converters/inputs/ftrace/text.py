@@ -11,37 +11,302 @@ import numpy as np
 
 from biotrail.converters.events.tables import I64, NO_CPU, U64, Bool
 from biotrail.converters.inputs import unknown
-from biotrail.converters.inputs.beginning import Given
-from biotrail.converters.inputs.ftrace import layouts
-from biotrail.converters.inputs.ftrace.line_loops import KINDS
-from biotrail.converters.inputs.ftrace.lines import LineReader, Lines, OtherLine
+from biotrail.converters.inputs.beginning import UTF8_MARK, PathOrStream
+from biotrail.converters.inputs.ftrace import text_layouts as layouts
+from biotrail.converters.inputs.ftrace.lines import SHAPES, EventLines
 from biotrail.converters.inputs.ftrace.owners import Owners
-from biotrail.converters.inputs.plain_text import UTF8_MARK
+from biotrail.converters.inputs.line_loops import KINDS
+from biotrail.converters.inputs.lines import LineReader, OtherLine
 from biotrail.converters.inputs.text_file import Examples, TextFile
 from biotrail.converters.inputs.tracepoints.rows import Batch, Loss, TracepointRows
 from biotrail.converters.inputs.tracepoints.source import TracepointSource
 from biotrail.converters.inputs.unpacking import beginning
 from biotrail.recorder.schema.errors import LogFormatError
 
+_LOOKED_AT = 1 << 12
+"""Bytes of what nobody knows that are looked at."""
+_STEPS = {3: "1 ms", 6: "1 µs"}
+_ZEROS = -1
+"""Kind, beside those of KINDS, of a line with zeros."""
+_LOST = re.compile(rb"(?:\S+: +)?CPU:(\d+) \[(?:LOST )?(?:(\d+) )?EVENTS(?: DROPPED)?\]")
+_STARTED = re.compile(rb"#+ CPU (\d+) buffer started #+")
+_COMMENTS = (b"#", b"cpus=", b"version = ", b"CPU ")
+"""Beginnings of lines that the tools write beside events."""
+_STACK = re.compile(rb"^(?: => |\s+[0-9a-f]{5,} )")
+"""EventLines of call chains."""
+
+
+class TextSource(TracepointSource):
+    """Printed events, by the path of a file, which may be a gzip or zstd file, or as a stream."""
+
+    def __init__(self, path: PathOrStream) -> None:
+        """Open the file.
+
+        Raises LogFormatError: it cannot be opened, or is short and has no event.
+        """
+        super().__init__(path, "ftrace text")
+        self._text = TextFile(path, self.name)
+        self.size = self._text.size
+        self._reader = LineReader(EventLines, SHAPES)
+        self._snapshots = Snapshots()
+        self._damage = TextDamage(self.name)
+        self._owners = Owners()
+        self._lines = 0
+        self._first = -1
+        self._newest = -1
+        self._before = -1
+        """Time (ns) of the last line's event."""
+        self._losses: set[Loss] = set()
+        self._last: dict[int, int] = {}
+        """By CPU: time (ns) of its last line's event."""
+        self._digits = _NS_DIGITS
+        self._left_out_lines = Examples()
+        self._bad_lines = Examples()
+        self._blocks = without_zeros(self._text.blocks())
+        if isinstance(path, str | os.PathLike):
+            self._refuse_short()
+
+    def _refuse_short(self) -> None:
+        begun = list(islice(self._blocks, 2))
+        self._blocks = chain(begun, self._blocks)
+        data = begun[0].data if begun else self._text.first
+        if len(begun) < 2 and b"block_" not in data:
+            lines = self._reader.read(data)
+            if not any(other.kind != KINDS["no event"] for other in lines.others):
+                raise self._nothing_read()
+
+    def batches(self) -> Iterator[Batch]:
+        """Yield the events of each block of lines, in the order of the lines.
+
+        Raises LogFormatError: times are counts of a clock that does not count seconds, or
+        differences.
+        """
+        held: Batch | None = None
+        for block in self._blocks:
+            lines = self._read(block)
+            self._text.use(len(lines.time))
+            repeats = self._snapshots.repeats(lines, self._lines)
+            self._check_times(lines)
+            batch = self._batch(block, lines, repeats)
+            if held is not None:
+                times = lines.time[~repeats]
+                held.complete_to = int(times.min(initial=held.complete_to))
+                yield held
+            held = batch
+            self._lines += lines.lines
+        self.damaged += self._damage.end()
+        if held is not None:
+            yield held
+        self._report()
+
+    def _read(self, block: "Block") -> EventLines:
+        """Return a block's lines, with those of other layouts as if they were of the usual one."""
+        block.data = layouts.without_quotes(block.data)
+        lines = self._reader.read(block.data)
+        pieces, done = [], 0
+        for other in lines.others:
+            line, at = _whole(block.data, other)
+            if not _may_be_unusual(other, line) or (usual := layouts.usual(line)) is None:
+                continue
+            pieces += [block.data[done:at], usual]
+            done = at + len(line)
+        if not pieces:
+            return lines
+        block.data = b"".join([*pieces, block.data[done:]])
+        return self._reader.read(block.data)
+
+    def _check_times(self, lines: EventLines) -> None:
+        if lines.decimals == 0:
+            raise LogFormatError(
+                f"{self.name}: times are counts, of the trace clock 'counter' or 'x86-tsc', not "
+                "seconds: record with trace_clock 'mono'"
+            )
+        if self._snapshots.are_differences(lines):
+            raise LogFormatError(f"{self.name}: {layouts.DIFFERENCES}")
+        if lines.decimals > 0:
+            self._digits = min(self._digits, lines.decimals)
+
+    def _batch(self, block: "Block", lines: EventLines, repeats: Bool) -> Batch:
+        kept = lines.time[~repeats]
+        self._newest = max(self._newest, int(kept.max(initial=-1)))
+        batch = Batch(self._rows(lines, repeats), self._newest, self._text.offset)
+        if self._first < 0 and len(lines.time):
+            self._first = int(lines.time[0])
+        counted = 0
+        for other in sorted([*lines.others, *block.zeros], key=lambda other: other.line):
+            up_to = int(np.searchsorted(lines.line, other.line))
+            self._pass(lines, counted, up_to)
+            self._take(other, lines, batch, block.offset)
+            counted = up_to
+        self._pass(lines, counted, len(lines.time))
+        self._last |= dict(zip(lines.cpu.tolist(), lines.time.tolist(), strict=True))
+        return batch
+
+    def _rows(self, lines: EventLines, repeats: Bool) -> list[TracepointRows]:
+        """Return a block's events by tracepoint, without repeats and what another buffer has."""
+        found = []
+        names, of = lines.buffers()
+        for number, name in enumerate(names):
+            rows = lines.rows(self._lines, repeats | (of != number))
+            found += [self._owners.kept(row, name.decode("utf-8", "replace")) for row in rows]
+        return found
+
+    def _pass(self, lines: EventLines, since: int, to: int) -> None:
+        """Count the events of the rows since <= row < to; they date the damage before them."""
+        if to > since:
+            self.damaged += self._damage.dated(int(lines.time[since]))
+            self._damage.entries(to - since)
+            self._before = int(lines.time[to - 1])
+
+    def _take(self, other: OtherLine, lines: EventLines, batch: Batch, offset: int) -> None:
+        """Take a line into the batch, or count it. offset: of the block (bytes of the text)."""
+        number = self._lines + other.line + 1
+        if other.kind == _ZEROS:
+            self._damage.place(other.at, number, self._before, len(other.text))
+            self.unreadable_bytes += len(other.text)
+        elif other.kind == KINDS["other event"]:
+            batch.passed_over[other.text.decode("utf-8", "replace")] += 1
+            self._damage.entries(1)
+        elif other.kind == KINDS["bad event"]:
+            self._bad_lines.add(number, other.text)
+            self._damage.place(offset + other.at, number, self._before)
+            self._damage.entries(1)
+        elif (loss := self._loss(other, lines)) is not None:
+            self._damage.lost(loss.count)
+            if loss not in self._losses:
+                self._losses.add(loss)
+                batch.losses.append(loss)
+        elif (windows := self._damage.header(other.text, number)) is not None:
+            self.damaged += windows
+        elif not other.text.startswith(_COMMENTS):
+            named = layouts.NAMES_BLOCK_EVENT.search(other.text) is not None
+            (self._bad_lines if named else self._left_out_lines).add(number, other.text)
+            if not _STACK.match(other.text):
+                self._damage.place(offset + other.at, number, self._before)
+
+    def _loss(self, other: OtherLine, lines: EventLines) -> Loss | None:
+        """Return the loss that a line reports; None if it reports none.
+
+        It is between its CPU's events around it. Where a CPU's buffer begins in the middle of the
+        text, what it had before was overwritten: a loss since the text's first event.
+        """
+        text = other.text.strip()
+        lost, started = _LOST.fullmatch(text), _STARTED.fullmatch(text)
+        match = lost or started
+        if match is None:
+            return None
+        cpu = int(match[1])
+        at = int(np.searchsorted(lines.line, other.line))
+        own = np.flatnonzero(lines.cpu == cpu)
+        place = int(np.searchsorted(own, at))
+        before = int(lines.time[own[place - 1]]) if place else self._last.get(cpu, self._first)
+        if started:
+            before = self._first
+        after = int(lines.time[at]) if at < len(lines.time) else before
+        start, end = max(before, 0), max(after, 0)
+        return Loss(min(start, end), end, cpu, int(match[2] or -1) if lost else -1)
+
+    def _report(self) -> None:
+        self.problems += self._text.problems + self._damage.problems()
+        self.unreadable_bytes += self._text.unreadable
+        if self._bad_lines.count:
+            self.problems.append(
+                f"{self.name}: left out: {self._bad_lines.count} lines of block events that are "
+                f"not understood, {self._bad_lines.first}"
+            )
+        self._report_order()
+        self._remark()
+
+    def _report_order(self) -> None:
+        if count := self._snapshots.repeated:
+            self.remarks.append(
+                f"{self.name}: {count} lines of events are repetitions of earlier ones, the first "
+                f"in line {self._snapshots.first}, as where the same buffer was printed twice: "
+                "left out"
+            )
+        if count := self._snapshots.older:
+            self.problems.append(
+                f"{self.name}: {count} events are older than events of their CPU before them, by "
+                f"up to {self._snapshots.older_by / 1e9:.6f} s, the first in line "
+                f"{self._snapshots.first_older}: another recording follows there, or lines were "
+                "put together; kept"
+            )
+
+    def _remark(self) -> None:
+        self.remarks += self._owners.remarks(self.name)
+        if self._left_out_lines.count:
+            self.remarks.append(
+                f"{self.name}: {self._left_out_lines.count} lines are no events, "
+                f"{self._left_out_lines.first}"
+            )
+        if self._damage.overwritten:
+            self.remarks.append(
+                f"{self.name}: {self._damage.overwritten} older events were overwritten before the "
+                "buffer was read: record with a larger one (buffer_size_kb)"
+            )
+        if NO_CPU in self._last:
+            self.remarks.append(
+                f"{self.name}: CPUs are not printed, so they are not known "
+                "(`perf script -F comm,tid,cpu,time,event,trace` prints them)"
+            )
+        if self._digits < _NS_DIGITS:
+            step = _STEPS.get(self._digits, f"{10 ** (_NS_DIGITS - self._digits)} ns")
+            self.remarks.append(
+                f"{self.name}: times have {self._digits} digits behind the point: durations are "
+                f"inexact by {step}; events of the same time are in the order of their lines"
+            )
+
+    def _nothing_read(self) -> LogFormatError:
+        odd = b"\n".join([*self._bad_lines.texts, *self._left_out_lines.texts])
+        layout = layouts.unreadable(odd)
+        names = (name.encode() for name in self.passed_over)
+        if layout is None and any(map(layouts.BLK_TRACER.pattern.fullmatch, names)):
+            layout = layouts.BLK_TRACER
+        if layout is not None:
+            return LogFormatError(
+                f"{self.name}: its layout is {layout.name}, so no event can be read: "
+                f"{layout.instead}"
+            )
+        if self._bad_lines.count:
+            return LogFormatError(
+                f"{self.name}: none of its {self._bad_lines.count} lines of block events is "
+                f"understood, {self._bad_lines.first}; docs/inputs.md shows the layouts that are "
+                "read"
+            )
+        if self.passed_over or self._damage.zero_bytes:
+            return super()._nothing_read()
+        return unknown.refusal(self.name, beginning(self._text.first, _LOOKED_AT))
+
+
+def _whole(data: bytes, other: OtherLine) -> tuple[bytes, int]:
+    """Return the whole line of which `other` has a part, without its end, and its offset."""
+    if other.kind != KINDS["other event"]:
+        return other.text, other.at
+    at = data.rfind(b"\n", 0, other.at) + 1
+    return data[at : data.find(b"\n", at)].rstrip(b"\r "), at
+
+
+def _may_be_unusual(other: OtherLine, line: bytes) -> bool:
+    """Return whether a line may hold a block event, or an event's name behind something else."""
+    if other.kind == KINDS["other event"]:
+        return other.text[:1] == b"(" or other.text.isdigit()
+    return other.kind == KINDS["bad event"] or b"block_" in line
+
+
 # Zeros in a text, as a page leaves them that was not written before the machine went down.
-
-
-@dataclass(frozen=True)
-class Zeros:
-    """A line with zeros. line: its number in the block. offset: bytes of the text before them."""
-
-    line: int
-    offset: int
-    size: int
 
 
 @dataclass
 class Block:
-    """Whole lines. offset: bytes of the text before them. zeros: lines that are left empty here."""
+    """Whole lines. offset: bytes of the text before them.
+
+    zeros: lines with zeros, which are left empty here: `text` has these, `at` their offset in the
+    text.
+    """
 
     data: bytes
     offset: int
-    zeros: list[Zeros] = field(default_factory=list)
+    zeros: list[OtherLine] = field(default_factory=list)
 
 
 def without_zeros(blocks: Iterable[bytes]) -> Iterator[Block]:
@@ -57,17 +322,17 @@ def without_zeros(blocks: Iterable[bytes]) -> Iterator[Block]:
 
 
 def _block(data: bytes, offset: int) -> Block:
-    """Return lines as a block, those with zeros left empty."""
     if b"\0" not in data:
         return Block(data, offset)
-    zeros: list[Zeros] = []
+    zeros: list[OtherLine] = []
     pieces: list[bytes] = []
     line = done = 0
     at = data.find(b"\0")
     while at >= 0:
         begin, end = data.rfind(b"\n", 0, at) + 1, data.find(b"\n", at)
         line += data.count(b"\n", done, begin)
-        zeros.append(Zeros(line, offset + at, data.count(b"\0", at, end)))
+        count = data.count(b"\0", at, end)
+        zeros.append(OtherLine(line, _ZEROS, bytes(count), offset + at))
         pieces.append(data[done:begin])
         done, at = end, data.find(b"\0", end)
     return Block(b"".join([*pieces, data[done:]]), offset, zeros)
@@ -89,23 +354,6 @@ _AS_DIFFERENCES_NS = 1_000_000_000
 
 
 @dataclass
-class Back:
-    """Events that are older than one of their CPU before them. first: the line (from 1) of one."""
-
-    count: int = 0
-    most_ns: int = 0
-    first: int = 0
-
-    def add(self, by: I64, line: I64) -> None:
-        """Count events, (n,), by how many ns each is older, and its line."""
-        if not len(by):
-            return
-        self.first = self.first or int(line[0]) + 1
-        self.count += len(by)
-        self.most_ns = max(self.most_ns, int(by.max()))
-
-
-@dataclass
 class _Seen:
     """Keys of the newest events: sorted runs, older first, and keys that are not sorted yet."""
 
@@ -114,14 +362,12 @@ class _Seen:
     count: int = 0
 
     def add(self, keys: U64) -> None:
-        """Remember keys, (n,); beyond _MOST_KEPT the oldest are forgotten."""
         self.fresh.append(keys)
         self.count += len(keys)
         if sum(map(len, self.fresh)) >= _MOST_IN_RUN:
             self._sort()
 
     def has(self, keys: U64) -> Bool:
-        """Return which keys, (n,), are remembered."""
         self._sort()
         found = np.zeros(len(keys), np.bool_)
         for run in self.runs:
@@ -135,27 +381,27 @@ class _Seen:
         self.fresh = []
         if len(fresh):
             self.runs.append(np.sort(fresh))
-        while len(self.runs) > 1 and self._last_are_alike():
-            last = self.runs.pop()
-            self.runs.append(np.sort(np.concatenate([self.runs.pop(), last])))
+        while len(self.runs) > 1:
+            one, other = self.runs[-2:]
+            if len(one) > 2 * len(other) or len(one) + len(other) > _MOST_IN_RUN:
+                break
+            self.runs[-2:] = [np.sort(np.concatenate([one, other]))]
         while self.count > _MOST_KEPT and len(self.runs) > 1:
             self.count -= len(self.runs.pop(0))
-
-    def _last_are_alike(self) -> bool:
-        one, other = map(len, self.runs[-2:])
-        return one <= 2 * other and one + other <= _MOST_IN_RUN
 
 
 class Snapshots:
     """Finds events that are there twice, and such that are older than others before them.
 
-    repeated: number of events that were there before; first: the line (from 1) of one.
+    repeated: number of events that were there before; first: the line (from 1) of one. older,
+    first_older: the same of events that are older than one of their CPU before them; older_by: ns,
+    at most.
     """
 
     def __init__(self) -> None:
         self.repeated = 0
         self.first = 0
-        self.back = Back()
+        self.older = self.older_by = self.first_older = 0
         self._events = 0
         self._newest: dict[int, int] = {}
         """By CPU: time (ns) of its newest event so far."""
@@ -163,7 +409,7 @@ class Snapshots:
         """CPUs whose newest event was there before their last line, in an earlier copy."""
         self._seen = _Seen()
 
-    def repeats(self, lines: Lines, before: int) -> Bool:
+    def repeats(self, lines: EventLines, before: int) -> Bool:
         """Return which events of a block, (n,), were there before.
 
         before: number of lines before the block. Of times with ns, two events of one CPU and time
@@ -183,7 +429,10 @@ class Snapshots:
             kept = rows[~again[rows]]
             self._seen.add(keys[kept])
             older = kept[by[kept] > 0]
-            self.back.add(by[older], lines.line[older] + before)
+            if len(older):
+                self.first_older = self.first_older or int(lines.line[older[0]]) + before + 1
+                self.older += len(older)
+                self.older_by = max(self.older_by, int(by[older].max()))
         if again.any():
             self.first = self.first or int(lines.line[again][0]) + before + 1
             self.repeated += int(np.count_nonzero(again))
@@ -208,12 +457,12 @@ class Snapshots:
         (self._behind.add if behind[-1] else self._behind.discard)(cpu)
         return np.maximum(by, 0), (by > 0) | ((by == 0) & (behind | exact))
 
-    def are_differences(self, lines: Lines) -> bool:
+    def are_differences(self, lines: EventLines) -> bool:
         """Return whether times seem to be differences: they go back everywhere, and are small.
 
         lines: the newest block, already passed to `repeats`.
         """
-        often = self._events >= _SOME and self.back.count >= _SHARE_BACK * (self._events - 1)
+        often = self._events >= _SOME and self.older >= _SHARE_BACK * (self._events - 1)
         small = len(lines.time) > 0 and float(np.median(lines.time)) < _AS_DIFFERENCES_NS
         return often and small
 
@@ -369,293 +618,6 @@ def _window(place: _Place) -> Window:
 
 
 def _dated(place: _Place) -> str:
-    """Return between which events' times a place is."""
     if place.end < 0:
         return f"in line {place.line}"
     return f"between events at {place.start / 1e9:.6f} and {place.end / 1e9:.6f} s"
-
-
-_LOOKED_AT = 1 << 12
-"""Bytes of what nobody knows that are looked at."""
-_STEPS = {3: "1 ms", 6: "1 µs"}
-_ZEROS = -1
-"""Kind, beside those of KINDS, of a line with zeros."""
-_LOST = re.compile(rb"(?:\S+: +)?CPU:(\d+) \[(?:LOST )?(?:(\d+) )?EVENTS(?: DROPPED)?\]")
-_STARTED = re.compile(rb"#+ CPU (\d+) buffer started #+")
-_COMMENTS = (b"#", b"cpus=", b"version = ", b"CPU ")
-"""Beginnings of lines that the tools write beside events."""
-_STACK = re.compile(rb"^(?: => |\s+[0-9a-f]{5,} )")
-"""Lines of call chains."""
-
-
-class TextSource(TracepointSource):
-    """Printed events, by the path of a file, which may be a gzip or zstd file, or as a stream."""
-
-    def __init__(self, path: Given) -> None:
-        """Open the file.
-
-        Raises LogFormatError: it cannot be opened, or is short and has no event.
-        """
-        name = os.fspath(path) if isinstance(path, str | os.PathLike) else ""
-        super().__init__(name or str(getattr(path, "name", "the stream")), "ftrace text")
-        self._text = TextFile(path, self.name)
-        self.size = self._text.size
-        self._reader = LineReader()
-        self._snapshots = Snapshots()
-        self._damage = TextDamage(self.name)
-        self._owners = Owners()
-        self._lines = 0
-        self._first = -1
-        self._newest = -1
-        self._before = -1
-        """Time (ns) of the last line's event."""
-        self._losses: set[Loss] = set()
-        self._last: dict[int, int] = {}
-        """By CPU: time (ns) of its last line's event."""
-        self._digits = _NS_DIGITS
-        self._left_out_lines = Examples()
-        self._bad_lines = Examples()
-        self._blocks = without_zeros(self._text.blocks())
-        if name:
-            self._refuse_short()
-
-    def _refuse_short(self) -> None:
-        """Raise LogFormatError if the file is short, and has no line that may be an event's."""
-        begun = list(islice(self._blocks, 2))
-        self._blocks = chain(begun, self._blocks)
-        data = begun[0].data if begun else self._text.first
-        if len(begun) < 2 and b"block_" not in data:
-            lines = self._reader.read(data)
-            if not any(other.kind != KINDS["no event"] for other in lines.others):
-                raise self._nothing_read()
-
-    def batches(self) -> Iterator[Batch]:
-        """Yield the events of each block of lines, in the order of the lines.
-
-        Raises LogFormatError: times are counts of a clock that does not count seconds, or
-        differences.
-        """
-        held: Batch | None = None
-        for block in self._blocks:
-            lines = self._read(block)
-            self._text.use(len(lines.time))
-            repeats = self._snapshots.repeats(lines, self._lines)
-            self._check_times(lines)
-            batch = self._batch(block, lines, repeats)
-            if held is not None:
-                held.complete_to = min(held.complete_to, _earliest(lines.time[~repeats], held))
-                yield held
-            held = batch
-            self._lines += lines.lines
-        self.damaged += self._damage.end()
-        if held is not None:
-            yield held
-        self._report()
-
-    def _read(self, block: Block) -> Lines:
-        """Return a block's lines, with those of other layouts as if they were of the usual one."""
-        block.data = layouts.without_quotes(block.data)
-        lines = self._reader.read(block.data)
-        pieces, done = [], 0
-        for other in lines.others:
-            line, at = _whole(block.data, other)
-            if not _may_be_unusual(other, line) or (usual := layouts.usual(line)) is None:
-                continue
-            pieces += [block.data[done:at], usual]
-            done = at + len(line)
-        if not pieces:
-            return lines
-        block.data = b"".join([*pieces, block.data[done:]])
-        return self._reader.read(block.data)
-
-    def _check_times(self, lines: Lines) -> None:
-        """Note how exact times are. Raises LogFormatError: they are no times in seconds."""
-        if lines.decimals == 0:
-            raise LogFormatError(
-                f"{self.name}: times are counts, of the trace clock 'counter' or 'x86-tsc', not "
-                "seconds: record with trace_clock 'mono'"
-            )
-        if self._snapshots.are_differences(lines):
-            raise LogFormatError(f"{self.name}: {layouts.DIFFERENCES}")
-        if lines.decimals > 0:
-            self._digits = min(self._digits, lines.decimals)
-
-    def _batch(self, block: Block, lines: Lines, repeats: Bool) -> Batch:
-        """Return the events of a block as a batch, complete up to its newest event."""
-        kept = lines.time[~repeats]
-        self._newest = max(self._newest, int(kept.max(initial=-1)))
-        batch = Batch(self._rows(lines, repeats), self._newest, self._text.offset)
-        if self._first < 0 and len(lines.time):
-            self._first = int(lines.time[0])
-        counted = 0
-        for other in self._odd_lines(block, lines):
-            up_to = int(np.searchsorted(lines.line, other.line))
-            self._pass(lines, counted, up_to)
-            self._take(other, lines, batch, block.offset)
-            counted = up_to
-        self._pass(lines, counted, len(lines.time))
-        self._last |= dict(zip(lines.cpu.tolist(), lines.time.tolist(), strict=True))
-        return batch
-
-    def _rows(self, lines: Lines, repeats: Bool) -> list[TracepointRows]:
-        """Return a block's events by tracepoint, without repeats and what another buffer has."""
-        found = []
-        names, of = lines.buffers()
-        for number, name in enumerate(names):
-            rows = lines.rows(self._lines, repeats | (of != number))
-            found += [self._owners.kept(row, name.decode("utf-8", "replace")) for row in rows]
-        return found
-
-    def _odd_lines(self, block: Block, lines: Lines) -> list[OtherLine]:
-        """Return a block's lines that are no events of the block layer's, in order."""
-        zeros = [OtherLine(z.line, _ZEROS, bytes(z.size), z.offset) for z in block.zeros]
-        return sorted([*lines.others, *zeros], key=lambda other: other.line)
-
-    def _pass(self, lines: Lines, since: int, to: int) -> None:
-        """Count the events of the rows since <= row < to; they date the damage before them."""
-        if to > since:
-            self.damaged += self._damage.dated(int(lines.time[since]))
-            self._damage.entries(to - since)
-            self._before = int(lines.time[to - 1])
-
-    def _take(self, other: OtherLine, lines: Lines, batch: Batch, offset: int) -> None:
-        """Take a line into the batch, or count it. offset: of the block (bytes of the text)."""
-        number = self._lines + other.line + 1
-        if other.kind == _ZEROS:
-            self._damage.place(other.at, number, self._before, len(other.text))
-            self.unreadable_bytes += len(other.text)
-        elif other.kind == KINDS["other event"]:
-            batch.passed_over[other.text.decode("utf-8", "replace")] += 1
-            self._damage.entries(1)
-        elif other.kind == KINDS["bad event"]:
-            self._bad_lines.add(number, other.text)
-            self._damage.place(offset + other.at, number, self._before)
-            self._damage.entries(1)
-        elif (loss := self._loss(other, lines)) is not None:
-            self._damage.lost(loss.count)
-            if loss not in self._losses:
-                self._losses.add(loss)
-                batch.losses.append(loss)
-        elif (windows := self._damage.header(other.text, number)) is not None:
-            self.damaged += windows
-        elif not other.text.startswith(_COMMENTS):
-            named = layouts.NAMES_BLOCK_EVENT.search(other.text) is not None
-            (self._bad_lines if named else self._left_out_lines).add(number, other.text)
-            if not _STACK.match(other.text):
-                self._damage.place(offset + other.at, number, self._before)
-
-    def _loss(self, other: OtherLine, lines: Lines) -> Loss | None:
-        """Return the loss that a line reports; None if it reports none.
-
-        It is between its CPU's events around it. Where a CPU's buffer begins in the middle of the
-        text, what it had before was overwritten: a loss since the text's first event.
-        """
-        text = other.text.strip()
-        lost, started = _LOST.fullmatch(text), _STARTED.fullmatch(text)
-        match = lost or started
-        if match is None:
-            return None
-        cpu = int(match[1])
-        at = int(np.searchsorted(lines.line, other.line))
-        own = np.flatnonzero(lines.cpu == cpu)
-        place = int(np.searchsorted(own, at))
-        before = int(lines.time[own[place - 1]]) if place else self._last.get(cpu, self._first)
-        if started:
-            before = self._first
-        after = int(lines.time[at]) if at < len(lines.time) else before
-        start, end = max(before, 0), max(after, 0)
-        return Loss(min(start, end), end, cpu, int(match[2] or -1) if lost else -1)
-
-    def _report(self) -> None:
-        """Add what is known at the end to `problems` and `remarks`."""
-        self.problems += self._text.problems + self._damage.problems()
-        self.unreadable_bytes += self._text.unreadable
-        if self._bad_lines.count:
-            self.problems.append(
-                f"{self.name}: left out: {self._bad_lines.count} lines of block events that are "
-                f"not understood, {self._bad_lines.first}"
-            )
-        self._report_order()
-        self._remark()
-
-    def _report_order(self) -> None:
-        """Add what is there twice, and what is older than the events before it."""
-        if count := self._snapshots.repeated:
-            self.remarks.append(
-                f"{self.name}: {count} lines of events are repetitions of earlier ones, the first "
-                f"in line {self._snapshots.first}, as where the same buffer was printed twice: "
-                "left out"
-            )
-        if count := (back := self._snapshots.back).count:
-            self.problems.append(
-                f"{self.name}: {count} events are older than events of their CPU before them, by "
-                f"up to {back.most_ns / 1e9:.6f} s, the first in line {back.first}: another "
-                "recording follows there, or lines were put together; kept"
-            )
-
-    def _remark(self) -> None:
-        """Add the limits of the text to `remarks`."""
-        self.remarks += self._owners.remarks(self.name)
-        if self._left_out_lines.count:
-            self.remarks.append(
-                f"{self.name}: {self._left_out_lines.count} lines are no events, "
-                f"{self._left_out_lines.first}"
-            )
-        if self._damage.overwritten:
-            self.remarks.append(
-                f"{self.name}: {self._damage.overwritten} older events were overwritten before the "
-                "buffer was read: record with a larger one (buffer_size_kb)"
-            )
-        if NO_CPU in self._last:
-            self.remarks.append(
-                f"{self.name}: CPUs are not printed, so they are not known "
-                "(`perf script -F comm,tid,cpu,time,event,trace` prints them)"
-            )
-        if self._digits < _NS_DIGITS:
-            step = _STEPS.get(self._digits, f"{10 ** (_NS_DIGITS - self._digits)} ns")
-            self.remarks.append(
-                f"{self.name}: times have {self._digits} digits behind the point: durations are "
-                f"inexact by {step}; events of the same time are in the order of their lines"
-            )
-
-    def _nothing_read(self) -> LogFormatError:
-        """Return the error that says why there is no block event, by the lines that there are."""
-        odd = b"\n".join([*self._bad_lines.texts, *self._left_out_lines.texts])
-        layout = layouts.unreadable(odd)
-        names = (name.encode() for name in self.passed_over)
-        if layout is None and any(map(layouts.BLK_TRACER.pattern.fullmatch, names)):
-            layout = layouts.BLK_TRACER
-        if layout is not None:
-            return LogFormatError(
-                f"{self.name}: its layout is {layout.name}, so no event can be read: "
-                f"{layout.instead}"
-            )
-        if self._bad_lines.count:
-            return LogFormatError(
-                f"{self.name}: none of its {self._bad_lines.count} lines of block events is "
-                f"understood, {self._bad_lines.first}; docs/inputs.md shows the layouts that are "
-                "read"
-            )
-        if self.passed_over or self._damage.zero_bytes:
-            return super()._nothing_read()
-        return unknown.refusal(self.name, beginning(self._text.first, _LOOKED_AT))
-
-
-def _earliest(times: I64, held: Batch) -> int:
-    """Return the earliest of a block's times (ns); without any the time of the batch before."""
-    return int(times.min()) if len(times) else held.complete_to
-
-
-def _whole(data: bytes, other: OtherLine) -> tuple[bytes, int]:
-    """Return the whole line of which `other` has a part, without its end, and its offset."""
-    if other.kind != KINDS["other event"]:
-        return other.text, other.at
-    at = data.rfind(b"\n", 0, other.at) + 1
-    return data[at : data.find(b"\n", at)].rstrip(b"\r "), at
-
-
-def _may_be_unusual(other: OtherLine, line: bytes) -> bool:
-    """Return whether a line may hold a block event, or an event's name behind something else."""
-    if other.kind == KINDS["other event"]:
-        return other.text[:1] == b"(" or other.text.isdigit()
-    return other.kind == KINDS["bad event"] or b"block_" in line

@@ -5,28 +5,218 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import BinaryIO, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from biotrail.converters.events.tables import I64, U8
+from biotrail.converters.inputs.beginning import PathOrStream, open_file
 from biotrail.converters.inputs.ftrace.cpu_pages import COUNT_BYTES, CpuPages
 from biotrail.converters.inputs.ftrace.fields import Fields
-from biotrail.converters.inputs.ftrace.layout import read_recording
 from biotrail.converters.inputs.ftrace.owners import Owners
 from biotrail.converters.inputs.ftrace.pages import PageEvents, PageLayout, find_events, page_layout
-from biotrail.converters.inputs.ftrace.recording import Buffer, Recording
+from biotrail.converters.inputs.ftrace.recording import Buffer, Recording, read_recording
 from biotrail.converters.inputs.tracepoints.formats import parse_format, record_dtype
 from biotrail.converters.inputs.tracepoints.rows import Batch, Loss, TracepointRows
 from biotrail.converters.inputs.tracepoints.source import TracepointSource
 from biotrail.recorder.schema.block_events import KIND_OF
 from biotrail.recorder.schema.errors import LogFormatError
 
+
+class TraceDatSource(TracepointSource):
+    """A trace.dat, by its path or as a stream that can seek."""
+
+    def __init__(self, path: PathOrStream) -> None:
+        """Open the file and read all but its pages.
+
+        Raises LogFormatError: not readable, a pipe, of an unknown version or compression, damaged,
+        without event formats, or with times that are no ns.
+        """
+        super().__init__(path, "trace-cmd")
+        self._stream = open_file(path, "a file that trace-cmd wrote")
+        self._owned = isinstance(path, str | os.PathLike)
+        if not self._stream.seekable():
+            raise LogFormatError(
+                "a trace.dat cannot be read from a pipe, because it refers to places further on: "
+                "give its path"
+            )
+        self.recording = read_recording(self._stream, self.name)
+        self.size = self._stream.seek(0, os.SEEK_END)
+        self._records = Records(self.recording, self.name)
+        self.problems += [*self.recording.problems, *self._records.problems]
+        self.problems += unclaimed(Fields(self._stream, self.name), self.recording)
+        self._streams = [
+            CpuPages(self._stream, self.name, self.recording, buffer, cpu)
+            for buffer in self._buffers()
+            for cpu in buffer.cpus
+        ]
+        self._unreadable: Counter[tuple[str, int]] = Counter()
+        """By buffer and CPU: bytes that could not be read, as far as they are dated."""
+        self._open_damage: dict[tuple[str, int], tuple[int, int]] = {}
+        """By buffer and CPU: offset and begin (ns) of damage whose end is not known yet."""
+        self._owners = Owners({stream.buffer.name for stream in self._streams})
+        self._describe()
+
+    def _buffers(self) -> list[Buffer]:
+        """Return the buffers to read: those with pages, and with the clock of the first one.
+
+        Adds remarks on the clock, and on buffers that are left out.
+        """
+        buffers = [buffer for buffer in self.recording.buffers if buffer.cpus]
+        if not buffers:
+            return []
+        clock = buffers[0].clock
+        self.remarks += clock_remark(self.name, clock, self.recording)
+        for buffer in buffers:
+            if buffer.clock != clock:
+                self.remarks.append(
+                    f"{self.name}: the buffer {_shown(buffer)} has the clock {buffer.clock!r}, not "
+                    f"{clock!r} as {_shown(buffers[0])}: left out"
+                )
+        return [buffer for buffer in buffers if buffer.clock == clock]
+
+    def _describe(self) -> None:
+        """Add to the header what the file says of kernel and clocks, and remarks on what it lacks.
+
+        Raises LogFormatError: the file has neither pages nor text.
+        """
+        if self.recording.kernel:
+            self.header["kernel"] = {"release": self.recording.kernel}
+        if self.recording.tool:
+            self.header["created_by"] = f"trace-cmd {self.recording.tool}"
+        if self.recording.has_text:
+            self.remarks.append(
+                f"{self.name}: has the text of a latency tracer, which is left out; "
+                "`trace-cmd report` prints it"
+            )
+        if self.recording.guest:
+            self.remarks.append(
+                f"{self.name}: times are the guest's own; the offsets to the host's, which "
+                "trace-cmd recorded, are not applied"
+            )
+        self._first = self._first_time()
+        if self.recording.date_ns is None:
+            return
+        if any(not stream.buffer.name for stream in self._streams):
+            self.header["clocks"] = wall_clock(self._first, self.recording.date_ns)
+        else:
+            self.remarks.append(
+                f"{self.name}: the wall-clock time that trace-cmd recorded (--date) is of the top "
+                "buffer's clock, which an instance's need not be: not applied"
+            )
+
+    def _first_time(self) -> int:
+        """Return the time (ns) at which the earliest first page of a CPU begins; 0 without any."""
+        times = []
+        for stream in self._streams:
+            probe = CpuPages(self._stream, self.name, self.recording, stream.buffer, stream.where)
+            page = probe.first_page()
+            if len(page):
+                events = find_events(page, self._layout(stream))
+                times.append(in_ns(events.begin, self.recording)[0])
+        return max(int(min(times, default=0)), 0)
+
+    def _layout(self, stream: CpuPages) -> PageLayout:
+        recording = self.recording
+        return page_layout(
+            recording.order,
+            stream.buffer.page_bytes,
+            recording.long_bytes,
+            recording.header_page,
+        )
+
+    def batches(self) -> Iterator[Batch]:
+        """Yield the events, each time of the CPU that is furthest behind."""
+        readers = {index: stream.blocks() for index, stream in enumerate(self._streams)}
+        while readers:
+            index = min(readers, key=lambda i: self._streams[i].reached)
+            stream = self._streams[index]
+            block = next(readers[index], None)
+            self._report(stream)
+            if block is None:
+                del readers[index]
+                if stream.unreadable > self._unreadable[stream.buffer.name, stream.where.cpu]:
+                    self._date_damage(stream, stream.reached)
+                continue
+            batch = self._batch(stream, block)
+            batch.complete_to = min(self._streams[i].reached for i in readers)
+            batch.offset = min(sum(s.read for s in self._streams), self.size)
+            yield batch
+        self.remarks += self._owners.remarks(self.name)
+        for offset, start in self._open_damage.values():
+            self._end_damage(offset, start, max([0, *(s.reached for s in self._streams)]))
+        self.problems += uncounted(self.name, self.recording, self._streams)
+        if self._owned:
+            self._stream.close()
+
+    def _date_damage(self, stream: CpuPages, since: int) -> None:
+        """Note, or end, the window of a CPU's damage, after a block of its pages.
+
+        It begins with what the CPU had reached before (`since`, ns), and ends with a block without
+        damage: where in a block something could not be read is not known.
+        """
+        key = stream.buffer.name, stream.where.cpu
+        if stream.unreadable > self._unreadable[key]:
+            self._unreadable[key] = stream.unreadable
+            offset = stream.where.offset + stream.read
+            self._open_damage.setdefault(key, (offset, max(since, self._first)))
+        elif key in self._open_damage:
+            self._end_damage(*self._open_damage.pop(key), stream.reached)
+
+    def _end_damage(self, offset: int, start: int, end: int) -> None:
+        """Add a window of damage: bytes of the file read when it was met, and times (ns)."""
+        self.damaged.append({"offset": offset, "start": start, "end": max(start, end)})
+
+    def _batch(self, stream: CpuPages, block: U8) -> Batch:
+        found = find_events(block, self._layout(stream))
+        if found.unreadable:
+            stream.unreadable += found.unreadable
+            stream.problems.append(
+                f"{self.name}: {found.unreadable} bytes of pages before offset "
+                f"{stream.where.offset + stream.read} (CPU {stream.where.cpu}) cannot be read: "
+                "the file is damaged; copy it again"
+            )
+            self._report(stream)
+        time = in_ns(found.time, self.recording)
+        losses = _losses(found, time, in_ns(found.begin, self.recording), stream, self._first)
+        stream.events += len(time)
+        since = stream.reached
+        if len(time):
+            stream.reached = max(stream.reached, int(time.max()))
+        self._date_damage(stream, since)
+        rows, passed_over = self._records.rows(block, found, time, stream.where.cpu)
+        rows = [self._owners.kept(row, stream.buffer.name) for row in rows]
+        self.recording.decompressor.allowance.use(sum(map(len, rows)))
+        return Batch(rows, 0, 0, losses, passed_over)
+
+    def _report(self, stream: CpuPages) -> None:
+        self.problems += stream.problems
+        stream.problems = []
+        self.unreadable_bytes = sum(s.unreadable for s in self._streams)
+
+
+def _losses(found: PageEvents, time: I64, begin: I64, stream: CpuPages, first: int) -> list[Loss]:
+    """Return the losses before pages: from the last event before the page to its own beginning.
+
+    time: ns of each event; begin: ns of each page. Before a CPU's first page events were
+    overwritten; what other CPUs recorded before it, from `first` on (ns), lacks these.
+    """
+    losses = []
+    for page in np.flatnonzero(found.lost).tolist():
+        before = int(np.searchsorted(found.page, page))
+        earlier = int(time[before - 1]) if before else max(stream.reached, first)
+        end = max(int(begin[page]), 0)
+        losses.append(Loss(min(max(earlier, 0), end), end, stream.where.cpu, int(found.lost[page])))
+    return losses
+
+
+def _shown(buffer: Buffer) -> str:
+    return f"of instance {buffer.name!r}" if buffer.name else "at the top"
+
+
 # Times of ftrace's clocks in ns, and what each clock means for the user.
 
-NS_CLOCKS = ("local", "global", "perf", "mono", "mono_raw", "boot", "tai", "uptime")
-"""trace_clock's names of clocks that count ns."""
 _COUNTS = ("x86-tsc", "tsc2nsec", "counter", "ppc-tb")
 _DATE_UNCERTAINTY_NS = 1_000_000
 """trace-cmd measures the wall clock (--date) by a marker that it writes: 161 µs off on an emulated
@@ -100,7 +290,6 @@ def unclaimed(fields: Fields, recording: Recording) -> list[str]:
 
 
 def _gap(fields: Fields, buffer: Buffer, begin: int, end: int) -> str:
-    """Return that data between two offsets are no CPU's; "": there are none."""
     end = min(end, fields.size)
     for at in range(max(begin, 0), end, _PIECE):
         fields.seek(at)
@@ -197,7 +386,6 @@ class Records:
         return rows, passed_over
 
     def _of_event(self, number: int, block: U8, at: I64, time: I64, cpu: int) -> TracepointRows:
-        """Return one event's records as rows. at: offset of each in the block."""
         kind = self._dtypes[number]
         records = _gather(block, at, kind.itemsize).view(kind)
         names = kind.names or ()
@@ -208,226 +396,7 @@ class Records:
 
 
 def _gather(data: U8, at: I64, count: int) -> NDArray[np.void]:
-    """Return the `count` bytes at each offset as one void each, (n,), copied."""
     windows: NDArray[np.void] = np.ndarray(
         (len(data) - count + 1,), np.dtype((np.void, count)), data.data, strides=(1,)
     )
     return windows[at]
-
-
-class TraceDatSource(TracepointSource):
-    """A trace.dat, by its path or as a stream that can seek."""
-
-    def __init__(self, path: str | os.PathLike[str] | BinaryIO) -> None:
-        """Open the file and read all but its pages.
-
-        Raises LogFormatError: not readable, a pipe, of an unknown version or compression, damaged,
-        without event formats, or with times that are no ns.
-        """
-        super().__init__(_name(path), "trace-cmd")
-        self._stream, self._owned = _open(path, self.name)
-        self.recording = read_recording(self._stream, self.name)
-        self.size = self._stream.seek(0, os.SEEK_END)
-        self._records = Records(self.recording, self.name)
-        self.problems += [*self.recording.problems, *self._records.problems]
-        self.problems += unclaimed(Fields(self._stream, self.name), self.recording)
-        self._streams = [
-            CpuPages(self._stream, self.name, self.recording, buffer, cpu)
-            for buffer in self._buffers()
-            for cpu in buffer.cpus
-        ]
-        self._unreadable: Counter[tuple[str, int]] = Counter()
-        """By buffer and CPU: bytes that could not be read, as far as they are dated."""
-        self._open_damage: dict[tuple[str, int], tuple[int, int]] = {}
-        """By buffer and CPU: offset and begin (ns) of damage whose end is not known yet."""
-        self._owners = Owners({stream.buffer.name for stream in self._streams})
-        self._describe()
-
-    def _buffers(self) -> list[Buffer]:
-        """Return the buffers to read: those with pages, and with the clock of the first one.
-
-        Adds remarks on the clock, and on buffers that are left out.
-        """
-        buffers = [buffer for buffer in self.recording.buffers if buffer.cpus]
-        if not buffers:
-            return []
-        clock = buffers[0].clock
-        self.remarks += clock_remark(self.name, clock, self.recording)
-        for buffer in buffers:
-            if buffer.clock != clock:
-                self.remarks.append(
-                    f"{self.name}: the buffer {_shown(buffer)} has the clock {buffer.clock!r}, not "
-                    f"{clock!r} as {_shown(buffers[0])}: left out"
-                )
-        return [buffer for buffer in buffers if buffer.clock == clock]
-
-    def _describe(self) -> None:
-        """Add to the header what the file says of kernel and clocks, and remarks on what it lacks.
-
-        Raises LogFormatError: the file has neither pages nor text.
-        """
-        if self.recording.kernel:
-            self.header["kernel"] = {"release": self.recording.kernel}
-        if self.recording.tool:
-            self.header["created_by"] = f"trace-cmd {self.recording.tool}"
-        if self.recording.has_text:
-            self.remarks.append(
-                f"{self.name}: has the text of a latency tracer, which is left out; "
-                "`trace-cmd report` prints it"
-            )
-        if self.recording.guest:
-            self.remarks.append(
-                f"{self.name}: times are the guest's own; the offsets to the host's, which "
-                "trace-cmd recorded, are not applied"
-            )
-        self._first = self._first_time()
-        if self.recording.date_ns is None:
-            return
-        if any(not stream.buffer.name for stream in self._streams):
-            self.header["clocks"] = wall_clock(self._first, self.recording.date_ns)
-        else:
-            self.remarks.append(
-                f"{self.name}: the wall-clock time that trace-cmd recorded (--date) is of the top "
-                "buffer's clock, which an instance's need not be: not applied"
-            )
-
-    def _first_time(self) -> int:
-        """Return the time (ns) at which the earliest first page of a CPU begins; 0 without any."""
-        times = []
-        for stream in self._streams:
-            probe = CpuPages(self._stream, self.name, self.recording, stream.buffer, stream.where)
-            page = probe.first_page()
-            if len(page):
-                events = find_events(page, self._layout(stream))
-                times.append(in_ns(events.begin, self.recording)[0])
-        return max(int(min(times, default=0)), 0)
-
-    def _layout(self, stream: CpuPages) -> PageLayout:
-        """Return the layout of a CPU's pages."""
-        recording = self.recording
-        return page_layout(
-            recording.order,
-            stream.buffer.page_bytes,
-            recording.long_bytes,
-            recording.header_page,
-        )
-
-    def batches(self) -> Iterator[Batch]:
-        """Yield the events, each time of the CPU that is furthest behind."""
-        readers = {index: stream.blocks() for index, stream in enumerate(self._streams)}
-        while readers:
-            index = min(readers, key=lambda i: self._streams[i].reached)
-            stream = self._streams[index]
-            block = next(readers[index], None)
-            self._report(stream)
-            if block is None:
-                del readers[index]
-                if stream.unreadable > self._unreadable[stream.buffer.name, stream.where.cpu]:
-                    self._date_damage(stream, stream.reached)
-                continue
-            batch = self._batch(stream, block)
-            batch.complete_to = min(self._streams[i].reached for i in readers)
-            batch.offset = min(sum(s.read for s in self._streams), self.size)
-            yield batch
-        self.remarks += self._owners.remarks(self.name)
-        for offset, start in self._open_damage.values():
-            self._end_damage(offset, start, self._newest())
-        self.problems += uncounted(self.name, self.recording, self._streams)
-        if self._owned:
-            self._stream.close()
-
-    def _date_damage(self, stream: CpuPages, since: int) -> None:
-        """Note, or end, the window of a CPU's damage, after a block of its pages.
-
-        It begins with what the CPU had reached before (`since`, ns), and ends with a block without
-        damage: where in a block something could not be read is not known.
-        """
-        key = stream.buffer.name, stream.where.cpu
-        if stream.unreadable > self._unreadable[key]:
-            self._unreadable[key] = stream.unreadable
-            offset = stream.where.offset + stream.read
-            self._open_damage.setdefault(key, (offset, max(since, self._first)))
-        elif key in self._open_damage:
-            self._end_damage(*self._open_damage.pop(key), stream.reached)
-
-    def _end_damage(self, offset: int, start: int, end: int) -> None:
-        """Add a window of damage: bytes of the file read when it was met, and times (ns)."""
-        self.damaged.append({"offset": offset, "start": start, "end": max(start, end)})
-
-    def _newest(self) -> int:
-        """Return the time (ns) of the newest event read so far; 0 without any."""
-        return max([0, *(stream.reached for stream in self._streams)])
-
-    def _batch(self, stream: CpuPages, block: U8) -> Batch:
-        """Return the events of a block of pages of one CPU; raises the CPU's `reached`."""
-        found = find_events(block, self._layout(stream))
-        if found.unreadable:
-            stream.unreadable += found.unreadable
-            stream.problems.append(
-                f"{self.name}: {found.unreadable} bytes of pages before offset "
-                f"{stream.where.offset + stream.read} (CPU {stream.where.cpu}) cannot be read: "
-                "the file is damaged; copy it again"
-            )
-            self._report(stream)
-        time = in_ns(found.time, self.recording)
-        losses = _losses(found, time, in_ns(found.begin, self.recording), stream, self._first)
-        stream.events += len(time)
-        since = stream.reached
-        if len(time):
-            stream.reached = max(stream.reached, int(time.max()))
-        self._date_damage(stream, since)
-        rows, passed_over = self._records.rows(block, found, time, stream.where.cpu)
-        rows = [self._owners.kept(row, stream.buffer.name) for row in rows]
-        self.recording.decompressor.allowance.use(sum(map(len, rows)))
-        return Batch(rows, 0, 0, losses, passed_over)
-
-    def _report(self, stream: CpuPages) -> None:
-        """Take a CPU's new problems and unreadable bytes over."""
-        self.problems += stream.problems
-        stream.problems = []
-        self.unreadable_bytes = sum(s.unreadable for s in self._streams)
-
-
-def _losses(found: PageEvents, time: I64, begin: I64, stream: CpuPages, first: int) -> list[Loss]:
-    """Return the losses before pages: from the last event before the page to its own beginning.
-
-    time: ns of each event; begin: ns of each page. Before a CPU's first page events were
-    overwritten; what other CPUs recorded before it, from `first` on (ns), lacks these.
-    """
-    losses = []
-    for page in np.flatnonzero(found.lost).tolist():
-        before = int(np.searchsorted(found.page, page))
-        earlier = int(time[before - 1]) if before else max(stream.reached, first)
-        end = max(int(begin[page]), 0)
-        losses.append(Loss(min(max(earlier, 0), end), end, stream.where.cpu, int(found.lost[page])))
-    return losses
-
-
-def _shown(buffer: Buffer) -> str:
-    """Return a buffer's name as it is shown: the instance, or that it is the top one."""
-    return f"of instance {buffer.name!r}" if buffer.name else "at the top"
-
-
-def _name(path: str | os.PathLike[str] | BinaryIO) -> str:
-    """Return what stands for a path or stream in messages."""
-    if isinstance(path, str | os.PathLike):
-        return os.fspath(path)
-    return str(getattr(path, "name", "the stream"))
-
-
-def _open(path: str | os.PathLike[str] | BinaryIO, name: str) -> tuple[BinaryIO, bool]:
-    """Return a stream that can seek, and whether it was opened here. Raises LogFormatError."""
-    if isinstance(path, str | os.PathLike):
-        try:
-            return open(path, "rb"), True
-        except OSError as error:
-            raise LogFormatError(
-                f"{name}: cannot be opened: {error.strerror or error}; give a file that trace-cmd "
-                "wrote"
-            ) from error
-    if not path.seekable():
-        raise LogFormatError(
-            "a trace.dat cannot be read from a pipe, because it refers to places further on: give "
-            "its path"
-        )
-    return path, False

@@ -31,7 +31,7 @@ packet, and five bytes of schemes and versions."""
 
 
 @dataclass
-class Found:
+class Traces:
     """The traces that a path stands for. traces: of the kernel. others: other domains' parts."""
 
     traces: list[Path]
@@ -49,7 +49,7 @@ def is_part(first: bytes) -> bool:
     return first.startswith((*_STREAM_MAGIC, *_MAGIC, _TEXT))
 
 
-def find(path: str | os.PathLike[str]) -> Found:
+def find(path: str | os.PathLike[str]) -> Traces:
     """Return the kernel's traces that a directory holds, to be read as one.
 
     Raises LogFormatError: it is a file; it holds traces of user space alone; or several traces of
@@ -61,13 +61,15 @@ def find(path: str | os.PathLike[str]) -> Found:
     traces, others = _traces(place), _user_space(place)
     if not traces:
         raise without_block_events(str(path), "lttng", "user space alone")
-    if len(traces) > 1 and not _belong_together(place, traces):
+    parts = (trace.relative_to(place).parts for trace in traces)
+    # The parts of one session that was rotated belong together.
+    if len(traces) > 1 and not all(part[0] in ("archives", "kernel") for part in parts):
         named = ", ".join(map(str, traces[:_NAMED_AT_MOST]))
         named += ", …" if len(traces) > _NAMED_AT_MOST else ""
         raise LogFormatError(f"{path}: {len(traces)} recordings: give one of them: {named}")
     for trace in traces:
         _check_metadata(trace / _METADATA)
-    return Found(traces, others)
+    return Traces(traces, others)
 
 
 def _check_metadata(path: Path) -> None:
@@ -93,14 +95,7 @@ def _check_metadata(path: Path) -> None:
         )
 
 
-def _belong_together(place: Path, traces: list[Path]) -> bool:
-    """Return whether traces are the parts of one session that was rotated."""
-    parts = (trace.relative_to(place).parts for trace in traces)
-    return all(part[0] in ("archives", "kernel") for part in parts)
-
-
 def _traces(place: Path) -> list[Path]:
-    """Return the directories at `place`, or where a session has them below, that are a trace."""
     if _is_trace(place):
         return [place]
     found = {path for where in _KERNEL[1:] for path in place.glob(where) if _is_trace(path)}
@@ -108,7 +103,6 @@ def _traces(place: Path) -> list[Path]:
 
 
 def _user_space(place: Path) -> list[Path]:
-    """Return the directories of a session's user-space traces."""
     return sorted(p for p in (place / "ust", *place.glob("*/ust")) if p.is_dir())
 
 

@@ -157,10 +157,7 @@ def not_ours(name: str) -> LogFormatError:
 
 
 def _checksum(parts: Mapping[str, str]) -> str:
-    """Return the CRC-32 of all packed parts, in `_PACKED` order, as eight hex digits.
-
-    parts: texts by key without PREFIX; a missing one counts as empty, other keys are ignored.
-    """
+    """Return the CRC-32 of the packed parts, by key without PREFIX, in `_PACKED` order."""
     crc = 0
     for key in _PACKED:
         crc = zlib.crc32(parts.get(key, "").encode(), crc)
@@ -178,11 +175,7 @@ def _pack_chunks(chunks: I64) -> str:
 
 
 def _unpack_chunks(name: str, packed: bytes) -> I64:
-    """Return the table of chunks that `_pack_chunks` packed: int64 (n, 6), a row per chunk.
-
-    Columns: events, complete_to, and the four values of a clock reading (ns). name: of the file,
-    for messages. Raises LogFormatError: damaged, or more than MAX_CHUNKS rows.
-    """
+    """Return `Metadata.chunks`, as `_pack_chunks` packed it. Raises LogFormatError."""
     row = 8 * len(_CHUNK_COLUMNS)
     try:
         data = base64.b64decode(packed, validate=True)
@@ -199,12 +192,9 @@ def _unpack_chunks(name: str, packed: bytes) -> I64:
 
 
 def _account(name: str, value: dict[str, Any]) -> Account:
-    """Return the Account in a decoded JSON object `value`.
+    """Return the Account in a decoded JSON object. Raises LogFormatError.
 
-    name: of the file, for messages. Unknown keys are ignored. Raises LogFormatError: a key is
-    missing (also one with a default), or a value or a member of it has another type than biotrail
-    writes, a time or offset of `damaged` is not in 0 to _MAX_NS, or a key of `unknown` is no number
-    of up to three digits.
+    A key may not be missing, nor a value or a member of it have another type than biotrail writes.
     """
     try:
         account = Account(**{f.name: value[f.name] for f in fields(Account)})
@@ -225,7 +215,10 @@ def _account(name: str, value: dict[str, Any]) -> Account:
     )
     numbered = all(key.isdecimal() and len(key) < 4 for key in account.unknown)
     windows = all(
-        isinstance(w, dict) and all(_is_ns(w.get(key)) for key in ("offset", "start", "end"))
+        isinstance(w, dict)
+        and all(
+            type(w.get(key)) is int and 0 <= w[key] <= _MAX_NS for key in ("offset", "start", "end")
+        )
         for w in account.damaged
     )
     if not (whole and texts and counts and numbered and windows):
@@ -234,24 +227,13 @@ def _account(name: str, value: dict[str, Any]) -> Account:
 
 
 def _four(name: str, row: Any) -> list[Any]:
-    """Return a row of `Account.grown`; raise LogFormatError if it is no list of four."""
     if not isinstance(row, list) or len(row) != 4:
         raise _wrong(name, "has rows of grown that are not of four numbers")
     return row
 
 
-def _is_ns(value: Any) -> bool:
-    """Return whether a value is an int that can be a time (ns) or an offset."""
-    return type(value) is int and 0 <= value <= _MAX_NS
-
-
 def _check(name: str, account: Account, chunks: I64) -> None:
-    """Raise LogFormatError unless the account fits the table of chunks (`Metadata.chunks`).
-
-    The groups must be of all chunks, times lie from NO_CLOCK to _MAX_NS, no chunk have a negative
-    number of events, and the chunks' events add up to `account.events`. name: of the file, for
-    messages.
-    """
+    """Raise LogFormatError unless the account fits the table of chunks."""
     if min(account.groups, default=0) < 0 or sum(account.groups) != len(chunks):
         raise _wrong(name, "has row groups that do not cover its chunks")
     if (chunks < NO_CLOCK).any() or (chunks > _MAX_NS).any() or (chunks[:, 0] < 0).any():

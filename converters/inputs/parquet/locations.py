@@ -123,7 +123,6 @@ def _patient(scheme: str, options: str) -> str:
 
 @lru_cache(64)
 def _filesystem(root: str) -> fs.FileSystem:
-    """Return pyarrow's file system for the URL of a bucket. Raises LocationError."""
     try:
         return fs.FileSystem.from_uri(root)[0]
     except (pa.ArrowException, OSError, ValueError) as error:
@@ -131,7 +130,6 @@ def _filesystem(root: str) -> fs.FileSystem:
 
 
 def _by_fsspec(url: str) -> Location:
-    """Return the location of a URL that fsspec can open. Raises LocationError."""
     scheme = url.partition(":")[0]
     try:
         from fsspec.core import url_to_fs
@@ -205,7 +203,6 @@ def _below(base: Location, recursive: bool) -> list[str]:
 
 
 def _matches(parts: Sequence[str], patterns: Sequence[str]) -> bool:
-    """Return whether the parts of a path match patterns one by one; `**`: any number of parts."""
     if not patterns:
         return not parts
     if patterns[0] == "**":

@@ -177,7 +177,6 @@ class ArchiveSource:
         """
 
         def read(names: list[str]) -> pa.Table:
-            """Return the named columns of the row group."""
             return self._file.read_row_group(index, columns=names)
 
         events, chunk = arrow.read_events(read, self._names)
@@ -189,7 +188,6 @@ class ArchiveSource:
 
     @property
     def _names(self) -> frozenset[str]:
-        """Names of the file's columns."""
         return frozenset(self._file.schema_arrow.names)
 
     def _report_damage(self, index: int, what: str, first: int, chunks: int) -> None:
@@ -253,13 +251,11 @@ def _excessive_cost(meta: Any, size: int) -> str:
 
 
 def _column_offset(column: Any) -> int:
-    """Return the file offset of a column chunk, bytes."""
     begin = int(column.data_page_offset)
     return min(begin, int(column.dictionary_page_offset)) if column.has_dictionary_page else begin
 
 
 def _group_offset(group: Any) -> int:
-    """Return the file offset of a row group, bytes."""
     column = group.column(0)
     return int(column.dictionary_page_offset or column.data_page_offset)
 
@@ -306,17 +302,12 @@ def _open(path: str | os.PathLike[str] | BinaryIO, name: str) -> tuple[BinaryIO,
     return stream, file, size
 
 
-def archives_in(directory: str | os.PathLike[str]) -> list[Path]:
-    """Return the archives in a dataset's directory, sorted by path."""
-    return sorted(Path(directory, EVENTS).rglob("*.parquet"))
-
-
 def only_archive(directory: str | os.PathLike[str]) -> Path:
     """Return the path of the only archive in a dataset's directory.
 
     Raises LogFormatError: there is none, or several.
     """
-    found = archives_in(directory)
+    found = sorted(Path(directory, EVENTS).rglob("*.parquet"))
     if not found:
         raise LogFormatError(
             f"{os.fspath(directory)}: is a directory and no archive: there is no "

@@ -51,20 +51,17 @@ class EventReader:
         return found
 
     def _form(self, index: int) -> Format | None:
-        """Return the format of an event that is a tracepoint of the block layer; else None."""
         tracepoint = self._facts.tracepoint(index)
         if tracepoint is None or tracepoint.system != "block":
             return None
         return tracepoint.form if tracepoint.form.name in KIND_OF else None
 
     def _layout(self, index: int) -> SampleLayout:
-        """Return the layout of an event's samples."""
         if index not in self._layouts:
             self._layouts[index] = SampleLayout(self._facts.events[index])
         return self._layouts[index]
 
     def _dtype(self, index: int, form: Format) -> np.dtype[np.void]:
-        """Return the dtype of an event's records."""
         if index not in self._dtypes:
             self._dtypes[index] = record_dtype(form, self._facts.order)
         return self._dtypes[index]
@@ -192,7 +189,6 @@ class EventReader:
         return [(event, at[order[a:b]]) for event, a, b in ranges if b > a], unknown
 
     def _known_ids(self) -> tuple[I64, NDArray[np.uint16]]:
-        """Return the ids of samples, ascending, and the index of each one's event."""
         if len(self._ids[0]) != len(self._facts.ids):
             keys = np.array(list(self._facts.ids), np.uint64).view(np.int64)
             events = np.array(list(self._facts.ids.values()), np.uint16)
@@ -201,7 +197,6 @@ class EventReader:
         return self._ids
 
     def _rows_of(self, block: Block, samples: Samples, index: int, form: Format) -> TracepointRows:
-        """Return the tracepoint's records in its samples, all whole."""
         dtype = self._dtype(index, form)
         records = records_at(block.data, samples.raw, dtype)
         columns = {name: records[name] for name in dtype.names or ()}

@@ -6,8 +6,14 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
 
-from biotrail.converters.inputs.perf.cursor import ByteOrder, Cursor
-from biotrail.converters.inputs.perf.layout import TRACEPOINT, Attr, SampleType, read_attr
+from biotrail.converters.inputs.perf.layout import (
+    TRACEPOINT,
+    Attr,
+    ByteOrder,
+    Cursor,
+    SampleType,
+    read_attr,
+)
 from biotrail.converters.inputs.tracepoints.formats import parse_format
 from biotrail.recorder.schema.errors import LogFormatError
 from biotrail.recorder.schema.formats import Format
@@ -148,7 +154,18 @@ class Facts:
         if number not in _KNOWN:
             return
         try:
-            self._add_description(number, Cursor(data, self.order, self.where))
+            cursor = Cursor(data, self.order, self.where)
+            if number in _TEXTS:
+                self.texts[_TEXTS[Feature(number)]] = cursor.padded_text()
+            elif number == Feature.NRCPUS:
+                self.cpus = cursor.number(4)
+            elif number == Feature.CMDLINE:
+                words = min(cursor.number(4), cursor.rest)
+                self.command = [cursor.padded_text() for _ in range(words)]
+            elif number == Feature.EVENT_DESC:
+                self._add_names(cursor)
+            elif number == Feature.CLOCK_DATA:
+                self._add_clocks(cursor)
         except LogFormatError:
             self.add_unread(Feature(number), f"{len(data)} bytes")
 
@@ -158,20 +175,6 @@ class Facts:
             f"{self.where}: the section {section.name} is empty, cut off or damaged ({why}): "
             f"{_DESCRIBED[section]} not known"
         )
-
-    def _add_description(self, number: int, cursor: Cursor) -> None:
-        """Add what a section says that only describes. Raises LogFormatError: it is cut off."""
-        if number in _TEXTS:
-            self.texts[_TEXTS[Feature(number)]] = cursor.padded_text()
-        elif number == Feature.NRCPUS:
-            self.cpus = cursor.number(4)
-        elif number == Feature.CMDLINE:
-            words = min(cursor.number(4), cursor.rest)
-            self.command = [cursor.padded_text() for _ in range(words)]
-        elif number == Feature.EVENT_DESC:
-            self._add_names(cursor)
-        elif number == Feature.CLOCK_DATA:
-            self._add_clocks(cursor)
 
     def _add_names(self, cursor: Cursor) -> None:
         """Take the names from EVENT_DESC: the number of events, the size of an attr, each event.

@@ -7,10 +7,9 @@ import tempfile
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from biotrail.converters.inputs.beginning import Given
-from biotrail.converters.inputs.perf.cursor import ByteOrder, Cursor
+from biotrail.converters.inputs.beginning import PathOrStream, name_of
 from biotrail.converters.inputs.perf.facts import Facts, Feature
-from biotrail.converters.inputs.perf.layout import read_attr
+from biotrail.converters.inputs.perf.layout import ByteOrder, Cursor, read_attr
 from biotrail.recorder.schema.errors import LogFormatError
 
 _MAGICS: dict[bytes, ByteOrder] = {b"PERFILE2": "<", b"2ELIFREP": ">"}
@@ -41,14 +40,14 @@ class Opened:
     size: int
 
 
-def open_perf(given: Given) -> Opened:
+def open_perf(given: PathOrStream) -> Opened:
     """Open a path or stream. Raises LogFormatError: no perf.data, cut off, or cannot be read.
 
     A file that comes through a pipe is copied to an unnamed temporary file, because what it says of
     itself is at its end.
     """
+    name = name_of(given)
     if isinstance(given, str | os.PathLike):
-        name = os.fspath(given)
         if os.path.isdir(name):
             raise LogFormatError(
                 f"{name}: a directory of `perf record --threads`, which is not read: record "
@@ -59,7 +58,7 @@ def open_perf(given: Given) -> Opened:
         except OSError as error:
             raise LogFormatError(f"{name}: cannot be opened: {error.strerror or error}") from error
     else:
-        stream, name = given, str(getattr(given, "name", "the stream"))
+        stream = given
     try:
         return _opened(stream, name)
     except OSError as error:
@@ -69,7 +68,6 @@ def open_perf(given: Given) -> Opened:
 
 
 def _opened(stream: BinaryIO, name: str) -> Opened:
-    """Read the header at the stream's position, and what perf.data says of itself."""
     first = _read(stream, _PIPE_HEADER_BYTES)
     order = _MAGICS.get(first[:8])
     if order is None:
@@ -90,7 +88,6 @@ def _opened(stream: BinaryIO, name: str) -> Opened:
 
 
 def _opened_file(stream: BinaryIO, start: int, facts: Facts) -> Opened:
-    """Read header, events and sections of a file that begins at `start`, into `facts`."""
     name, order = facts.where, facts.order
     size = stream.seek(0, os.SEEK_END) - start
     stream.seek(start)
@@ -161,7 +158,6 @@ def _read_features(
 
 
 def _check_needed(number: int, why: str, facts: Facts) -> None:
-    """Note that a section cannot be read. Raises LogFormatError: events are not known without."""
     if number == Feature.TRACING_DATA:
         raise LogFormatError(
             f"{facts.where}: the section with the formats of events cannot be read ({why}): the "
@@ -172,7 +168,6 @@ def _check_needed(number: int, why: str, facts: Facts) -> None:
 
 
 def _read(stream: BinaryIO, count: int) -> bytes:
-    """Return the next `count` bytes of the stream, fewer at its end."""
     pieces: list[bytes] = []
     while count > 0 and (more := stream.read(min(count, 1 << 20))):
         pieces.append(more)

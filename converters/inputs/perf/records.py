@@ -11,11 +11,11 @@ import zstandard
 
 from biotrail.converters.events.tables import I64, U8, Bool
 from biotrail.converters.inputs.perf import walk_loops as loops
-from biotrail.converters.inputs.perf.cursor import ByteOrder
 from biotrail.converters.inputs.perf.layout import (
     FIRST_OF_PERF,
     HEADER_BYTES,
     LAST_OF_PERF,
+    ByteOrder,
     RecordType,
 )
 from biotrail.converters.inputs.unpacking import ZSTD, Allowance, TooLargeError
@@ -103,7 +103,6 @@ class RecordStream:
                 return
 
     def _blocks_of(self, data: bytes, found: "Walk") -> Iterator[Block]:
-        """Yield the block of the records found, and one of those that were packed in them."""
         packed = self._is_packed(data, found)
         rounds = (found.types == RecordType.FINISHED_ROUND) & (found.sizes == HEADER_BYTES)
         if not packed.any():
@@ -208,7 +207,6 @@ class RecordStream:
         return rest[length:]
 
     def _note_missing(self, count: int) -> None:
-        """Report bytes that a record announced and the recording does not have; none if < 1."""
         if count > 0:
             self.problems.append(
                 f"{self._name}: {count} bytes of data that a record before offset {self.offset} "
@@ -216,7 +214,6 @@ class RecordStream:
             )
 
     def _give_up(self, rest: bytes) -> None:
-        """Report that `rest`, and what follows it, is no record; nothing marks the next one."""
         at = self.offset - len(rest)
         lost = len(rest) + (self._left or 0)
         self.unreadable += lost
@@ -227,7 +224,6 @@ class RecordStream:
         )
 
     def _end(self, rest: bytes) -> None:
-        """Report a record that the end cuts off, and a section that is shorter than its size."""
         if rest or self._left:
             self.unreadable += len(rest)
             self.gave_up = True
@@ -270,7 +266,6 @@ def walk(data: bytes, order: ByteOrder) -> Walk:
 
 
 def _padded(size: int) -> int:
-    """Return the next multiple of 8."""
     return size + 7 & ~7
 
 
@@ -326,7 +321,6 @@ class Unpacker:
         return record[HEADER_BYTES + 8 :][:size]
 
     def _unpacked(self, packed: bytes) -> Iterator[bytes]:
-        """Yield what a record's contents become, slice by slice."""
         for start in range(0, len(packed), _SLICE_BYTES):
             given = packed[start : start + _SLICE_BYTES]
             try:

@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biotrail.converters.events.tables import I64, U8, Bool
-from biotrail.converters.inputs.perf.cursor import ByteOrder
-from biotrail.converters.inputs.perf.layout import ReadFormat, SampleLayout, SampleType
+from biotrail.converters.inputs.perf.layout import ByteOrder, ReadFormat, SampleLayout, SampleType
 
 _NONE = 0xFFFFFFFF
 """The kernel's -1, the thread of a sample in a process that has ended."""

@@ -67,7 +67,6 @@ class Repeats:
 
 
 def _in_block(rows: TracepointRows) -> Bool:
-    """Return which rows (n,) repeat another one before them."""
     result = np.zeros(len(rows), np.bool_)
     times = np.sort(rows.time)
     twice = times[1:][times[1:] == times[:-1]]
@@ -87,7 +86,6 @@ def _in_block(rows: TracepointRows) -> Bool:
 
 
 def _record(rows: TracepointRows, row: int) -> _Record:
-    """Return the record at a row."""
     fields = tuple(column[row].item() for column in rows.columns.values())
     return int(rows.time[row]), int(rows.cpu[row]), int(rows.pid[row]), fields
 

@@ -51,7 +51,7 @@ TEXTS = {"comm": COMM_BYTES, "rwbs": RWBS_BYTES}
 
 
 @dataclass(frozen=True)
-class Found:
+class FtraceEvents:
     """Ftrace events of one block: what all have in common, per event (n,)."""
 
     kind: I64
@@ -66,7 +66,7 @@ class Found:
 
 
 def rows_of(
-    found: Found, messages: Mapping[int, tuple[str, dict[str, int]]]
+    found: FtraceEvents, messages: Mapping[int, tuple[str, dict[str, int]]]
 ) -> tuple[list[TracepointRows], Counter[int]]:
     """Return (rows of the block layer's tracepoints, number of other events by kind of message).
 
@@ -91,8 +91,7 @@ def rows_of(
     return rows, +passed
 
 
-def _rows(found: Found, at: I64, name: str, columns: dict[str, Column]) -> TracepointRows:
-    """Return the events at the rows `at` of `found` as rows of one tracepoint."""
+def _rows(found: FtraceEvents, at: I64, name: str, columns: dict[str, Column]) -> TracepointRows:
     return TracepointRows(
         name,
         found.time[at],
@@ -119,7 +118,6 @@ def _columns(body: Messages, numbers: dict[str, int]) -> dict[str, Column]:
 
 
 def _column(fields: Fields, name: str, number: int) -> Column:
-    """Return one field's values (n,)."""
     if name in TEXTS:
         width = TEXTS[name]
         return fields.texts(number, width).view(f"S{width}")[:, 0]
@@ -141,8 +139,7 @@ def kernel_dev(userspace: I64) -> I64:
     return kernel
 
 
-def _generic_rows(found: Found, at: I64) -> list[TracepointRows]:
-    """Return the block events among the generic ones at the rows `at` of `found`."""
+def _generic_rows(found: FtraceEvents, at: I64) -> list[TracepointRows]:
     body = found.body.take(at)
     names = body.fields([1]).texts(1, 64).view("S64")[:, 0]
     rows = []

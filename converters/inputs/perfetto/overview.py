@@ -57,7 +57,6 @@ def described(descriptors: Messages) -> dict[int, tuple[str, dict[str, int]]]:
 
 
 def _fields(message: DescriptorProto) -> dict[str, int]:
-    """Return the numbers of the fields that can be read, by name."""
     return {
         field.name: field.number
         for field in message.field
@@ -130,7 +129,6 @@ class Overview:
         return {cpu: end - start for cpu, (start, end) in self.lost.items() if end > start}
 
     def _add_stats(self, stats: Messages) -> None:
-        """Take one FtraceStats: the kernel's counts by CPU, at the start or the end."""
         at_end = int(stats.fields([1]).values(1)[0] == _END_OF_TRACE)
         _, cpus = stats.repeated(2)
         fields = cpus.fields([1, *_LOST])
@@ -139,7 +137,6 @@ class Overview:
             self.lost[cpu][at_end] = max(self.lost[cpu][at_end], count)
 
     def _add_threads(self, trees: Messages) -> None:
-        """Take ProcessTrees: which process each thread belongs to."""
         _, processes = trees.repeated(1)
         for pid in processes.fields([1]).values(1).tolist():
             self.processes[pid] = pid
@@ -151,7 +148,6 @@ class Overview:
 
 
 def _patterns(configs: Messages) -> list[str]:
-    """Return the ftrace_events of all data sources in TraceConfigs."""
     _, sources = configs.repeated(2)
     _, inner = sources.repeated(1)
     _, ftrace = inner.repeated(100)

@@ -21,6 +21,7 @@ from biotrail.converters.inputs.unpacking import (
     Allowance,
     TooLargeError,
     Unpacked,
+    beginning,
     unpacked,
 )
 
@@ -28,6 +29,11 @@ PACKET, COMPRESSED = 1, 50
 """Field numbers: Trace.packet, TracePacket.compressed_packets."""
 _PACKET_TAG = 0x0A
 """A packet's first byte: the number of the field, and that it is bytes."""
+_TAG_BYTE = bytes([_PACKET_TAG])
+_ENOUGH = 4096
+"""Bytes of a trace by which it is recognised."""
+_KNOWN_FIELDS = 1024
+"""TracePacket's fields have lower numbers, but for those of tests and extensions."""
 _BLOCK = 4 << 20
 _MOST_PACKETS = 1 << 16
 _LARGEST = 64 << 20
@@ -91,7 +97,6 @@ class Packets:
         self._allowance.used += int(sizes[known].sum())
 
     def _inflated(self, packets: Messages) -> Iterator[Messages]:
-        """Yield the packets that are compressed in packets; count those that do not inflate."""
         _, compressed = packets.fields([COMPRESSED]).messages(COMPRESSED)
         for row in range(len(compressed)):
             inflater = zlib.decompressobj()
@@ -173,3 +178,52 @@ def plain(stream: BinaryIO, allowance: Allowance) -> Unpacked:
     first = stream.read(len(ZSTD))
     stream.seek(0)
     return unpacked(stream, first, allowance)
+
+
+def is_perfetto(first: bytes) -> bool:
+    """Return whether bytes begin as a Perfetto trace does, plain or compressed.
+
+    first: as `Beginning.first`. The first packet has to hold fields alone that a TracePacket may
+    have.
+    """
+    first = beginning(first, _ENOUGH)
+    return first.startswith(_TAG_BYTE) and _has_packets(first)
+
+
+def _has_packets(first: bytes) -> bool:
+    length, begin = _varint(first, 1)
+    end = begin + length
+    if length < 0 or not _is_packet(first[begin:end], end > len(first)):
+        return False
+    return len(first) >= _ENOUGH if end > len(first) else first[end : end + 1] in (b"", _TAG_BYTE)
+
+
+def _is_packet(data: bytes, cut: bool) -> bool:
+    """Return whether bytes are fields as a TracePacket may have. cut: the last is not whole."""
+    at = fields = 0
+    while at < len(data):
+        tag, at = _varint(data, at)
+        if tag < 0:
+            return cut
+        kind, number = tag & 7, tag >> 3
+        if not 0 < number < _KNOWN_FIELDS or kind not in (0, 1, 2, 5):
+            return False
+        fields += 1
+        if kind in (0, 2):
+            value, at = _varint(data, at)
+            if value < 0:
+                return cut
+            at += value if kind == 2 else 0
+        else:
+            at += 8 if kind == 1 else 4
+    return fields > 0 and (cut or at == len(data))
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """Return (value, end) of a varint; value -1: it is cut off or longer than 10 bytes."""
+    value = 0
+    for shift, byte in enumerate(data[at : at + 10]):
+        value |= (byte & 0x7F) << 7 * shift
+        if byte < 0x80:
+            return value, at + shift + 1
+    return -1, len(data)

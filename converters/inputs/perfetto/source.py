@@ -18,8 +18,9 @@ import numpy as np
 
 from biotrail.converters.events.distinct import distinct_values
 from biotrail.converters.events.tables import I64, Bool
+from biotrail.converters.inputs.beginning import PathOrStream, name_of
 from biotrail.converters.inputs.foreign import MAX_NS, without_block_events
-from biotrail.converters.inputs.perfetto.block_events import Found, rows_of
+from biotrail.converters.inputs.perfetto.block_events import FtraceEvents, rows_of
 from biotrail.converters.inputs.perfetto.clocks import BOOTTIME, REALTIME
 from biotrail.converters.inputs.perfetto.ftrace import Ftrace, ftrace_of
 from biotrail.converters.inputs.perfetto.overview import Overview
@@ -44,13 +45,13 @@ _COPIED = 1 << 20
 class PerfettoSource(TracepointSource):
     """A Perfetto trace with block events, from a file or a pipe, as a Source."""
 
-    def __init__(self, given: str | os.PathLike[str] | BinaryIO) -> None:
+    def __init__(self, given: PathOrStream) -> None:
         """Open a trace and read it once. A pipe is copied to a temporary file.
 
         Raises LogFormatError: it cannot be read, is no Perfetto trace, or has no block events.
         """
-        self._stream, name = _opened(given)
-        super().__init__(name, TOOL)
+        super().__init__(given, TOOL)
+        name, self._stream = self.name, _opened(given)
         self._path = name if isinstance(given, str | os.PathLike) else None
         self.size = self._stream.seek(0, os.SEEK_END)
         self._stream.seek(0)
@@ -68,7 +69,6 @@ class PerfettoSource(TracepointSource):
         self._set_header(self.survey)
 
     def _set_header(self, found: Survey) -> None:
-        """Take kernel, machine, clocks and enabled events into the header; add remarks."""
         kernel = found.kernel
         self.header["kernel"] = {k: v for k, v in kernel.items() if k in ("release", "version")}
         if "machine" in kernel:
@@ -116,12 +116,11 @@ class PerfettoSource(TracepointSource):
             )
 
     def _batch(self, fields: Fields, complete_to: int, offset: int) -> Batch:
-        """Return the events of a block of packets. complete_to: ns. offset: bytes read so far."""
         ftrace = ftrace_of(fields)
         self._broken += ftrace.broken
         losses = self._losses(ftrace, fields.values(DROPPED)[ftrace.packet] != 0)
         timed = np.flatnonzero((ftrace.kind != 0) & (ftrace.time >= 0))
-        found = Found(
+        found = FtraceEvents(
             ftrace.kind[timed],
             ftrace.time[timed],
             ftrace.cpu[ftrace.owner[timed]],
@@ -209,30 +208,28 @@ class _Positioned(io.RawIOBase):
         return len(data)
 
 
-def _opened(given: str | os.PathLike[str] | BinaryIO) -> tuple[BinaryIO, str]:
-    """Return (a stream that can be read twice, its name). Raises LogFormatError."""
+def _opened(given: PathOrStream) -> BinaryIO:
+    """Return a stream that can be read twice. Raises LogFormatError."""
     if isinstance(given, str | os.PathLike):
         try:
-            return open(given, "rb"), os.fspath(given)
+            return open(given, "rb")
         except OSError as error:
             raise LogFormatError(f"{os.fspath(given)}: cannot be read: {error.strerror}") from None
-    name = str(getattr(given, "name", "the stream"))
     if given.seekable():
-        return given, name
+        return given
     copy = cast(BinaryIO, tempfile.TemporaryFile())  # noqa: SIM115 - read by `batches`
     try:
         shutil.copyfileobj(given, copy, _COPIED)
     except OSError as error:
         raise LogFormatError(
-            f"{name}: cannot be copied to a temporary file, to be read twice ({error.strerror}): "
-            "give a file, or set TMPDIR to another place"
+            f"{name_of(given)}: cannot be copied to a temporary file, to be read twice "
+            f"({error.strerror}): give a file, or set TMPDIR to another place"
         ) from None
     copy.seek(0)
-    return copy, name
+    return copy
 
 
 def _reading(clocks: dict[int, int]) -> dict[str, int]:
-    """Return clock readings as in a log's header (name → ns): the times of events are BOOTTIME."""
     return {
         "monotonic": clocks[BOOTTIME],
         "boottime": clocks[BOOTTIME],

@@ -150,7 +150,8 @@ def survey(stream: BinaryIO, path: str, watch: Watcher | None = None) -> Survey:
     found.whole, found.problem = packets.whole, packets.problem
     found.not_inflated = packets.not_inflated
     found.nested, found.beside = packets.nested, packets.elsewhere
-    if not found.packets or not known_packets(found):
+    says = len(found.sequences) or len(found.uuids) or found.readings or found.span
+    if not found.packets or not says:
         raise LogFormatError(
             f"{path}: is no Perfetto trace (a file of TracePackets): give a trace that Perfetto's "
             "recorder or trace_processor's formats call proto"
@@ -184,13 +185,7 @@ def fields_of_host(block: Messages) -> tuple[Fields, int]:
     return fields, int(np.count_nonzero(elsewhere))
 
 
-def known_packets(found: Survey) -> bool:
-    """Return whether the packets say anything that those of a trace say."""
-    return bool(len(found.sequences) or len(found.uuids) or found.readings or found.span)
-
-
 def _add(found: Survey, fields: Fields, ftrace: Ftrace) -> None:
-    """Add what a block of packets says to `found`."""
     sequences = fields.values(SEQUENCE)
     found.sequences = np.union1d(found.sequences, sequences[sequences != 0])
     _add_defaults(found, fields, sequences)
@@ -209,7 +204,6 @@ def _add(found: Survey, fields: Fields, ftrace: Ftrace) -> None:
 
 
 def _add_defaults(found: Survey, fields: Fields, sequences: I64) -> None:
-    """Note sequences that name a default clock, and the tracks that defaults name."""
     rows, defaults = fields.messages(_DEFAULTS)
     inner = defaults.fields([_CLOCK, 11])
     clocks = inner.values(_CLOCK)
@@ -222,7 +216,6 @@ def _add_defaults(found: Survey, fields: Fields, sequences: I64) -> None:
 
 
 def _add_tracks(found: Survey, fields: Fields) -> None:
-    """Note the uuids of tracks that are described, and those that events are on."""
     _, descriptors = fields.messages(_DESCRIPTOR)
     described = descriptors.fields([1, 5])
     for number in (1, 5):
@@ -237,7 +230,6 @@ def _add_uuids(found: Survey, uuids: I64) -> None:
 
 
 def _add_snapshot(found: Survey, snapshot: Messages) -> None:
-    """Add a ClockSnapshot's builtin clocks, and what it names as the primary clock."""
     if not found._named:
         found._named = int(snapshot.fields([2]).values(2)[0])
         found.primary = found._named or BOOTTIME
@@ -321,7 +313,6 @@ def _distance(found: Survey, clock: int) -> int | None:
 
 
 def _add_span(found: Survey, times: I64) -> None:
-    """Widen `found`'s span by times (ns)."""
     times = times[(times >= 0) & (times < _LATEST)]
     if len(times):
         found.first = min(found.first, int(times.min()))

@@ -53,7 +53,6 @@ def record_dtype(form: Format, order: Literal["<", ">"]) -> np.dtype[np.void]:
 
 
 def _member(field: Field, order: str) -> str | None:
-    """Return the numpy type of a field; None for one that `record_dtype` leaves out."""
     if field.is_located or not field.size:
         return None
     if field.elements:

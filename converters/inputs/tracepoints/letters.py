@@ -49,7 +49,6 @@ def opfs(letters: U64, nowhere: Bool) -> U32:
 
 
 def _opf_nowhere(text: str) -> int:
-    """Return the operation and flags of a request without a position."""
     if text[:2] == "FW":
         return opf_of("FF" + text[2:])
     if text[:1] == "W" and text[1:2] != "Z":
@@ -87,10 +86,6 @@ def _kinds(text: str) -> tuple[bool, bool, bool, bool]:
 def _by_letters(letters: U64, meant: Callable[[str], tuple[int, ...]]) -> tuple[I64, I64]:
     """Return (what `meant` returns of each different rwbs, a row each; each event's row (n,))."""
     names, _, of = distinct_values(letters.view(np.int64))
-    texts = [_text(name) for name in names.view(np.uint64).tolist()]
+    packed = (name.to_bytes(RWBS_BYTES, "little") for name in names.view(np.uint64).tolist())
+    texts = [word.rstrip(b"\0").decode("latin-1") for word in packed]
     return np.array([meant(text) for text in texts] or [meant("")], np.int64), of
-
-
-def _text(word: int) -> str:
-    """Return packed letters as text."""
-    return word.to_bytes(RWBS_BYTES, "little").rstrip(b"\0").decode("latin-1")

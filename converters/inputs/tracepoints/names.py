@@ -12,8 +12,9 @@ import numpy as np
 
 from biotrail.converters.events.events import RAW_WORDS
 from biotrail.converters.events.tables import I64, U16, U64
+from biotrail.converters.inputs.foreign import head_words
 from biotrail.converters.inputs.tracepoints.rows import Column, TracepointRows
-from biotrail.recorder.schema.records import FIRST_UNKNOWN_TID, TIMESTAMP_BITS, Kind
+from biotrail.recorder.schema.records import FIRST_UNKNOWN_TID, Kind
 
 COMM_BYTES = 16
 _MOST_THREADS = 1 << 20
@@ -58,7 +59,6 @@ class ThreadNames:
         return replace(rows, pid=tid, tgid=tgid)
 
     def _id_of(self, name: bytes) -> int:
-        """Return the id that stands for the threads of a name."""
         name = name.split(b"\0")[0][: COMM_BYTES - 1]
         if not name or (len(self._nameless) >= _MOST_THREADS and name not in self._nameless):
             return FIRST_UNKNOWN_TID
@@ -83,8 +83,7 @@ class ThreadNames:
         if not len(at):
             return []
         raw = np.zeros((RAW_WORDS, len(at)), np.uint64)
-        mask = np.uint64((1 << TIMESTAMP_BITS) - 1)
-        raw[0] = time[at].view(np.uint64) & mask | np.uint64(int(Kind.TASK) << TIMESTAMP_BITS)
+        raw[0] = head_words(Kind.TASK, time[at])
         low = np.uint64(0xFFFFFFFF)
         raw[1] = pid[at].view(np.uint64) & low | tgid[at].view(np.uint64) << np.uint64(32)
         raw[2:4] = words[:, at]
@@ -121,12 +120,10 @@ def _changes(pid: I64, words: U64, time: I64, arrival: I64) -> I64:
 
 
 def _comm(rows: TracepointRows) -> Column | None:
-    """Return the column with the names of the rows' threads; None if there is none."""
     return rows.comm if rows.comm is not None else rows.columns.get("comm")
 
 
 def _tgid(rows: TracepointRows) -> I64:
-    """Return the threads' processes, (n,); the thread where its process is not known."""
     tid = np.asarray(rows.pid).astype(np.int64)
     if rows.tgid is None:
         return tid

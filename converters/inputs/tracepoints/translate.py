@@ -11,19 +11,17 @@ from dataclasses import replace
 import numpy as np
 
 from biotrail.converters.events.events import RAW_WORDS, Events
-from biotrail.converters.events.tables import I64, SECTOR_BYTES, U64, Bool
-from biotrail.converters.inputs.foreign import statuses
+from biotrail.converters.events.tables import SECTOR_BYTES, U64, Bool
+from biotrail.converters.inputs.foreign import NO_QUEUE, NO_TAGS, head_words, status_words
 from biotrail.converters.inputs.tracepoints.letters import opfs, packed_letters, without_position
 from biotrail.converters.inputs.tracepoints.names import NameRows
 from biotrail.converters.inputs.tracepoints.rows import Column, TracepointRows
 from biotrail.recorder.schema.block_events import KIND_OF
-from biotrail.recorder.schema.records import NO_SECTOR, NO_TAG, TIMESTAMP_BITS, Kind
+from biotrail.recorder.schema.records import NO_SECTOR, Kind
 
-NO_QUEUE = 0xFFFF
 _MAX_ERRNO = 4095
 _SHIFT_32 = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
-_NO_TAGS = np.uint64(NO_TAG << 32 | NO_TAG << 48)
 
 
 def translate(batch: Sequence[TracepointRows], names: Sequence[NameRows]) -> Events:
@@ -56,12 +54,6 @@ def records(rows: TracepointRows) -> U64:
     return words
 
 
-def head_words(kind: Kind, time: I64) -> U64:
-    """Return the first word of records, (n,): the kind and the low bits of the time (ns)."""
-    mask = np.uint64((1 << TIMESTAMP_BITS) - 1)
-    return (time.view(np.uint64) & mask) | np.uint64(int(kind) << TIMESTAMP_BITS)
-
-
 def _number(rows: TracepointRows, name: str) -> U64:
     """Return a column of integers as uint64, (n,); negative numbers wrap. 0 if there is none."""
     column = rows.columns.get(name)
@@ -83,12 +75,10 @@ def _bytes(rows: TracepointRows) -> U64:
 
 
 def _dev(rows: TracepointRows, name: str = "dev") -> U64:
-    """Return a column of the kernel's device numbers, (n,)."""
     return _number(rows, name) & _LOW
 
 
 def _tid(rows: TracepointRows) -> U64:
-    """Return the threads' ids in the upper 32 bits, (n,)."""
     return rows.pid.astype(np.int64).view(np.uint64) << _SHIFT_32
 
 
@@ -124,7 +114,6 @@ def _fill_remap(rows: TracepointRows, words: U64) -> None:
 
 
 def _fill_bio_complete(rows: TracepointRows, words: U64) -> None:
-    """Write a c, with its status."""
     _fill_bio(rows, words)
     error = rows.columns.get("error")
     if error is not None and (odd := is_no_errno(error)).any():
@@ -151,7 +140,7 @@ def _fill_rq(rows: TracepointRows, words: U64) -> None:
     nowhere = without_position(letters, sector, _number(rows, "nr_sector"), size)
     words[3] = np.where(nowhere, np.uint64(NO_SECTOR), sector)
     words[4] = size | opfs(letters, nowhere).astype(np.uint64) << _SHIFT_32
-    words[5] = _dev(rows) | _NO_TAGS
+    words[5] = _dev(rows) | NO_TAGS
 
 
 def _fill_issue(rows: TracepointRows, words: U64) -> None:
@@ -161,13 +150,11 @@ def _fill_issue(rows: TracepointRows, words: U64) -> None:
 
 
 def _fill_complete(rows: TracepointRows, words: U64) -> None:
-    """Write a C or E, with its status."""
     _fill_rq(rows, words)
     words[5] = _dev(rows) | _status(rows)
 
 
 def _fill_rq_remap(rows: TracepointRows, words: U64) -> None:
-    """Write an `a`: where the request came from."""
     _fill_rq(rows, words)
     words[5] = _dev(rows) | _dev(rows, "old_dev") << _SHIFT_32
     words[6] = _number(rows, "old_sector")
@@ -189,7 +176,7 @@ def _status(rows: TracepointRows) -> U64:
     column = rows.columns.get("error", rows.columns.get("errors"))
     if column is None:
         return np.zeros(len(rows), np.uint64)
-    return statuses(column).view(np.uint32).astype(np.uint64) << _SHIFT_32
+    return status_words(column)
 
 
 _FILLERS: dict[Kind, Callable[[TracepointRows, U64], None]] = {

@@ -11,14 +11,12 @@ import errno
 import os
 import struct
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from ctypes import c_char, c_uint32, c_uint64
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from biotrail.recorder.probes.kernel import bpf_calls
 from biotrail.recorder.probes.kernel.bpf_calls import PerfEventAttr, bpf
@@ -118,7 +116,14 @@ class Template:
         Raises RefusedError: there is no such program, or it was not loaded.
         """
         code = bpf_object.instructions(name)
-        return cls(name, code, tuple(_loads_of(code, COOKIE)))
+        low, high = struct.pack("<I", COOKIE & 0xFFFFFFFF), struct.pack("<I", COOKIE >> 32)
+        loads = [
+            at
+            for at in range(0, len(code) - 8, 8)
+            if code[at] == _LOAD_IMMEDIATE
+            and (code[at + 4 : at + 8], code[at + 12 : at + 16]) == (low, high)
+        ]
+        return cls(name, code, tuple(loads))
 
     def with_cookie(self, cookie: int) -> bytes:
         """Return the instructions with the cookie (0 to 2^64-1) in place of COOKIE."""
@@ -135,8 +140,10 @@ class Template:
         name them. helper: its number (enum bpf_func_id). kfunc: BTF id of the function.
         """
         code = bytearray(self.code)
-        for at in _calls_of(self.code, helper):
-            struct.pack_into("<BBhi", code, at, _CALL, _PSEUDO_KFUNC_CALL << 4, 0, kfunc)
+        for at in range(0, len(code), 8):
+            operation, source, _, number = struct.unpack_from("<BBhi", code, at)
+            if (operation, source >> 4, number) == (_CALL, 0, helper):
+                struct.pack_into("<BBhi", code, at, _CALL, _PSEUDO_KFUNC_CALL << 4, 0, kfunc)
         return Template(self.name, bytes(code), self.cookie_at)
 
     def load(self, place: Place, cookie: int = 0) -> int:
@@ -190,27 +197,6 @@ def _load(name: str, code: bytes, place: Place, log: "ctypes.Array[ctypes.c_char
     return bpf(_PROG_LOAD, attr)
 
 
-def _loads_of(code: bytes, constant: int) -> list[int]:
-    low, high = constant & 0xFFFFFFFF, constant >> 32
-    return [
-        at
-        for at in range(0, len(code) - 8, 8)
-        if code[at] == _LOAD_IMMEDIATE
-        and struct.unpack_from("<I", code, at + 4)[0] == low
-        and struct.unpack_from("<I", code, at + 12)[0] == high
-    ]
-
-
-def _calls_of(code: bytes, helper: int) -> list[int]:
-    return [
-        at
-        for at in range(0, len(code), 8)
-        if code[at] == _CALL
-        and code[at + 1] >> 4 == 0
-        and struct.unpack_from("<i", code, at + 4)[0] == helper
-    ]
-
-
 _RAW_TRACEPOINT_OPEN, _LINK_CREATE = 17, 28
 _BTF_GET_FD_BY_ID, _OBJ_GET_INFO_BY_FD, _BTF_GET_NEXT_ID = 19, 15, 23
 _RETURNS = 1
@@ -219,51 +205,18 @@ _KPROBES = Path("/sys/bus/event_source/devices/kprobe")
 _MODULE_NAME_BYTES = 64
 
 
-class Descriptors:
-    """Descriptors of programs and of their attachments, closed in the reverse order of adding.
-
-    A context manager: leaving closes.
-    """
-
-    def __init__(self) -> None:
-        self._open: list[int] = []
-
-    def __enter__(self) -> Self:
-        """Return this object."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Close all; an exception passes."""
-        self.close()
-
-    def __len__(self) -> int:
-        """Return how many are open."""
-        return len(self._open)
+class Descriptors(ExitStack):
+    """Descriptors of programs and of their attachments, closed in the reverse order of adding."""
 
     def add(self, descriptor: int) -> int:
         """Keep a descriptor to close, and return it."""
-        self._open.append(descriptor)
+        self.callback(_close, descriptor)
         return descriptor
 
-    def extend(self, descriptors: Sequence[int]) -> None:
-        """Keep several descriptors to close."""
-        self._open.extend(descriptors)
 
-    def release(self) -> list[int]:
-        """Return all descriptors, which are the caller's to close from now on."""
-        released, self._open = self._open, []
-        return released
-
-    def close(self) -> None:
-        """Close all descriptors. Closing again has no effect."""
-        while self._open:
-            with suppress(OSError):
-                os.close(self._open.pop())
+def _close(descriptor: int) -> None:
+    with suppress(OSError):
+        os.close(descriptor)
 
 
 class _RawTracepoint(ctypes.Structure):
@@ -369,11 +322,12 @@ def kprobe_event(function: str, *, returns: bool = False) -> int:
     function: its name; "MODULE:NAME" for a module's, as in the kernel's kprobe events.
     """
     name = ctypes.create_string_buffer(function.encode())
+    retprobe = (_KPROBES / "format" / "retprobe").read_text() if returns else ""  # "config:0"
     attr = PerfEventAttr(
         type=int((_KPROBES / "type").read_text()),
         sample_period=1,
         wakeup_events=1,
-        config=_return_bit() if returns else 0,
+        config=1 << int(retprobe.strip().removeprefix("config:")) if returns else 0,
         config1=ctypes.addressof(name),
     )
     return bpf_calls.perf_event_open(attr)
@@ -385,17 +339,12 @@ def link_event(event: int, program: int, cookie: int) -> int:
     return bpf(_LINK_CREATE, attr)
 
 
-def _return_bit() -> int:
-    """Return the bit of `config` that makes a kprobe one of returns; raises OSError."""
-    text = (_KPROBES / "format" / "retprobe").read_text()  # "config:0"
-    return 1 << int(text.strip().removeprefix("config:"))
-
-
 def module_btf(module: str) -> int:
     """Return a descriptor of a loaded module's BTF. Raises OSError: none, or no right to look."""
     attr = _ById()
     while True:
-        attr.id = _next_btf(attr.id)
+        bpf(_BTF_GET_NEXT_ID, attr)
+        attr.id = attr.next_id
         descriptor = bpf(_BTF_GET_FD_BY_ID, _ById(attr.id))
         try:
             found = _btf_name(descriptor)
@@ -405,12 +354,6 @@ def module_btf(module: str) -> int:
         if found == module:
             return descriptor
         os.close(descriptor)
-
-
-def _next_btf(number: int) -> int:
-    attr = _ById(number)
-    bpf(_BTF_GET_NEXT_ID, attr)
-    return int(attr.next_id)
 
 
 def _btf_name(descriptor: int) -> str:

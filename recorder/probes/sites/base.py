@@ -118,12 +118,6 @@ def set_filters(
     return CgroupMaps(bpf, filters, reports=bool(filters.named), made=new_cgroups)
 
 
-def fill_ids(bpf: BpfObject, filters: Filters) -> None:
-    """Put the ids of chosen processes and threads into their map, once loaded."""
-    for number in _ids(filters):
-        bpf.put("bt_ids", ctypes.c_uint64(number), _ONE)
-
-
 def _ids(filters: Filters) -> list[int]:
     """Return the keys of bt_ids: processes, with their descendants if wanted, and threads."""
     pids = set(filters.pids)
@@ -264,7 +258,8 @@ class SiteProbes(BaseProbes):
         fill(bpf)
         size = self._size_ring(ring)
         bpf.load()
-        fill_ids(bpf, filters)
+        for number in _ids(filters):
+            bpf.put("bt_ids", ctypes.c_uint64(number), _ONE)
         cgroups.open()
         self._ring = SiteRing.map(bpf.map_fd("bt_site_ring"), size)
         return bpf

@@ -22,7 +22,7 @@ from biotrail.recorder.probes.sites.attaching import (
 )
 from biotrail.recorder.probes.sites.base import SiteProbes
 from biotrail.recorder.probes.sites.follow_maps import Choice, FollowMaps, follow_struct
-from biotrail.recorder.probes.sites.functions import TYPED, Attached, FunctionSite, Held
+from biotrail.recorder.probes.sites.functions import TYPED, Attached, FunctionSite
 from biotrail.recorder.probes.sites.ring import ring_bytes
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.follow_structs import SITE_BIRTH, SITE_DEATH, SITE_LAST, SITE_NEW
@@ -63,7 +63,7 @@ class FollowProbes(SiteProbes):
         self.config = config
         self.plan = config.plan
         """What is attached; after attach() with what the kernel refused."""
-        self.attached = Attached()
+        self.attached = Attached(self._programs, self._links)
         self._maps: FollowMaps | None = None
         self._counts: dict[str, int] = {}
         self._functions: list[FunctionSite] = []
@@ -108,8 +108,7 @@ class FollowProbes(SiteProbes):
         bpf, sites = self._opened(), self._functions
         if self._cgroups is not None:
             self._cgroups.attach()
-        held = Held(self._programs, self._links)
-        self.attached = functions.attach(bpf, self.config.way, sites, held)
+        functions.attach(bpf, self.config.way, sites, self.attached)
         refused = dict(self.attached.refused)
         self._attach_tracepoints(bpf, refused)
         listed = {site.index for site in sites}
@@ -150,7 +149,6 @@ class FollowProbes(SiteProbes):
         ]
 
     def _attach_tracepoints(self, bpf: BpfObject, refused: dict[str, list[str]]) -> None:
-        """Attach a program to each typed tracepoint; add refused names by reason."""
         template = Template.of(bpf, self._typed)
         with Descriptors() as modules:
             btfs: dict[str, int] = {"": 0}

@@ -9,7 +9,6 @@ import os
 import resource
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from biotrail.recorder.probes.kernel import bpf_calls
 from biotrail.recorder.probes.kernel.btf import KernelBtf
@@ -77,8 +76,14 @@ class FunctionSite:
 
 @dataclass
 class Attached:
-    """What was attached: descriptors of programs by what they are for, and what was refused."""
+    """What was attached: descriptors of programs by what they are for, and what was refused.
 
+    loaded, links: descriptors of programs, and of what attaches them: closed first, with programs
+    loaded.
+    """
+
+    loaded: Descriptors
+    links: Descriptors
     programs: dict[str, list[int]] = field(default_factory=dict)
     """By "entry", "return", "entry and return"."""
     functions: set[int] = field(default_factory=set)
@@ -101,13 +106,6 @@ class Attached:
     def add(self, role: str, program: int) -> None:
         """Note a program's descriptor."""
         self.programs.setdefault(role, []).append(program)
-
-
-class Held(NamedTuple):
-    """Descriptors of programs, and of what attaches them: closed first, with programs loaded."""
-
-    programs: Descriptors
-    links: Descriptors
 
 
 def templates(way: Way) -> tuple[str, ...]:
@@ -135,62 +133,54 @@ def allow_descriptors(functions: int) -> None:
         ) from error
 
 
-def attach(bpf: BpfObject, way: Way, sites: Sequence[FunctionSite], held: Held) -> Attached:
-    """Attach programs to the entries and returns of functions; `held` closes what is opened.
+def attach(bpf: BpfObject, way: Way, sites: Sequence[FunctionSite], attached: Attached) -> None:
+    """Attach programs to the entries and returns of functions, and put them into `attached`.
 
     bpf: loaded, with `templates(way)`. Raises ProbeError: programs cannot be loaded, or nothing can
-    be attached for a reason that concerns this process. Refused functions are in the result.
+    be attached for a reason that concerns this process.
     """
-    attached = Attached()
     allow_descriptors(len(sites))
-    ways: dict[str, Callable[[BpfObject, Way, Sequence[FunctionSite], Held, Attached], None]] = {
-        "session": _sessions,
-        "multi": _multi,
-        "fentry": _trampolines,
-        "kprobe": _kprobes,
-    }
-    if way.name in ways:
-        ways[way.name](bpf, way, sites, held, attached)
-    return attached
+    if way.name == "session":
+        _sessions(bpf, sites, attached)
+    elif way.name == "multi":
+        _multi(bpf, sites, attached)
+    elif way.name == "fentry":
+        _trampolines(bpf, sites, attached)
+    elif way.name == "kprobe":
+        _kprobes(bpf, way, sites, attached)
 
 
-def _sessions(
-    bpf: BpfObject, way: Way, sites: Sequence[FunctionSite], held: Held, attached: Attached
-) -> None:
+def _sessions(bpf: BpfObject, sites: Sequence[FunctionSite], attached: Attached) -> None:
     with KernelBtf() as btf:
         call = btf.function_id(SESSION_CALL)
     if call is None:
         raise ProbeError(f"this kernel has no {SESSION_CALL}(): use another --way")
     template = Template.of(bpf, "bt_hit_session").calling(SESSION_HELPER, call)
     kind = AttachType.KPROBE_SESSION
-    program = held.programs.add(template.load(Place(ProgramType.KPROBE, kind)))
+    program = attached.loaded.add(template.load(Place(ProgramType.KPROBE, kind)))
     attached.add("entry and return", program)
 
-    def link(part: Sequence[FunctionSite]) -> list[int]:
+    def link(part: Sequence[FunctionSite], links: Descriptors) -> None:
         places = [site.address for site in part]
-        return [attaching.functions(program, places, _cookies(part), kind)]
+        links.add(attaching.functions(program, places, _cookies(part), kind))
 
-    _attach_parts(sites, link, held.links, attached)
+    _attach_parts(sites, link, attached)
 
 
-def _multi(
-    bpf: BpfObject, way: Way, sites: Sequence[FunctionSite], held: Held, attached: Attached
-) -> None:
+def _multi(bpf: BpfObject, sites: Sequence[FunctionSite], attached: Attached) -> None:
     kind = AttachType.KPROBE_MULTI
     place = Place(ProgramType.KPROBE, kind)
-    entry = held.programs.add(Template.of(bpf, "bt_hit_entry").load(place))
-    back = held.programs.add(Template.of(bpf, "bt_hit_return").load(place))
+    entry = attached.loaded.add(Template.of(bpf, "bt_hit_entry").load(place))
+    back = attached.loaded.add(Template.of(bpf, "bt_hit_return").load(place))
     attached.add("entry", entry)
     attached.add("return", back)
 
-    def link(part: Sequence[FunctionSite]) -> list[int]:
+    def link(part: Sequence[FunctionSite], links: Descriptors) -> None:
         places, cookies = [site.address for site in part], _cookies(part)
-        with Descriptors() as both:
-            both.add(attaching.functions(back, places, cookies, kind, returns=True))
-            both.add(attaching.functions(entry, places, cookies, kind))
-            return both.release()
+        links.add(attaching.functions(back, places, cookies, kind, returns=True))
+        links.add(attaching.functions(entry, places, cookies, kind))
 
-    _attach_parts(sites, link, held.links, attached)
+    _attach_parts(sites, link, attached)
 
 
 def _cookies(sites: Sequence[FunctionSite]) -> list[int]:
@@ -199,8 +189,7 @@ def _cookies(sites: Sequence[FunctionSite]) -> list[int]:
 
 def _attach_parts(
     sites: Sequence[FunctionSite],
-    link: Callable[[Sequence[FunctionSite]], list[int]],
-    links: Descriptors,
+    link: Callable[[Sequence[FunctionSite], Descriptors], None],
     attached: Attached,
 ) -> None:
     """Attach all sites at once; where that is refused, each half, down to the refused functions."""
@@ -208,8 +197,9 @@ def _attach_parts(
     while parts:
         part = parts.pop()
         try:
-            for descriptor in link(part):
-                links.add(descriptor)
+            with Descriptors() as links:
+                link(part, links)
+                attached.links.enter_context(links.pop_all())
             attached.functions.update(site.index for site in part)
         except OSError as error:
             if len(part) == 1 or error.errno in _HOPELESS:
@@ -219,9 +209,7 @@ def _attach_parts(
                 parts += [part[half:], part[:half]]
 
 
-def _trampolines(
-    bpf: BpfObject, way: Way, sites: Sequence[FunctionSite], held: Held, attached: Attached
-) -> None:
+def _trampolines(bpf: BpfObject, sites: Sequence[FunctionSite], attached: Attached) -> None:
     """Attach copies of a program to each function's return, then to its entry."""
     template = Template.of(bpf, TYPED)
     with Descriptors() as modules:
@@ -230,22 +218,20 @@ def _trampolines(
             try:
                 if site.module not in btfs:
                     btfs[site.module] = modules.add(attaching.module_btf(site.module))
-                _trampoline(template, site, btfs[site.module], held, attached)
+                _trampoline(template, site, btfs[site.module], attached)
             except (OSError, RefusedError) as error:
                 attached.refuse(site, error)
 
 
-def _trampoline(
-    template: Template, site: FunctionSite, btf: int, held: Held, attached: Attached
-) -> None:
+def _trampoline(template: Template, site: FunctionSite, btf: int, attached: Attached) -> None:
     entry_place = Place(ProgramType.TRACING, AttachType.FENTRY, site.btf_id, btf)
     with Descriptors() as programs, Descriptors() as links:
         back = programs.add(_returning(template, site, btf))
         links.add(attaching.typed(back))
         entry = programs.add(template.load(entry_place, site.cookie(Role.ENTRY, site.slot, 0)))
         links.add(attaching.typed(entry))
-        held.programs.extend(programs.release())
-        held.links.extend(links.release())
+        attached.loaded.enter_context(programs.pop_all())
+        attached.links.enter_context(links.pop_all())
     attached.functions.add(site.index)
     attached.add("return", back)
     attached.add("entry", entry)
@@ -262,9 +248,7 @@ def _returning(template: Template, site: FunctionSite, btf: int) -> int:
         return template.load(place, site.cookie(Role.RETURN, site.slot, _NO_RESULT))
 
 
-def _kprobes(
-    bpf: BpfObject, way: Way, sites: Sequence[FunctionSite], held: Held, attached: Attached
-) -> None:
+def _kprobes(bpf: BpfObject, way: Way, sites: Sequence[FunctionSite], attached: Attached) -> None:
     """Attach a kretprobe and a kprobe to each function."""
     names = dict(zip(("entry", "return"), templates(way), strict=True))
     loaded = {role: Template.of(bpf, name) for role, name in names.items()}
@@ -272,7 +256,7 @@ def _kprobes(
     shared: dict[str, int] = {}
     if way.cookies:
         for role, template in loaded.items():
-            shared[role] = held.programs.add(template.load(place))
+            shared[role] = attached.loaded.add(template.load(place))
             attached.add(role, shared[role])
     for site, cookie in zip(sites, _cookies(sites), strict=True):
         try:
@@ -280,10 +264,10 @@ def _kprobes(
                 for role in ("return", "entry"):
                     program = shared.get(role)
                     if program is None:
-                        program = held.programs.add(loaded[role].load(place, cookie))
+                        program = attached.loaded.add(loaded[role].load(place, cookie))
                         attached.add(role, program)
                     _kprobe(site, program, cookie, role == "return", way, links)
-                held.links.extend(links.release())
+                attached.links.enter_context(links.pop_all())
             attached.functions.add(site.index)
         except (OSError, RefusedError) as error:
             attached.refuse(site, error)

@@ -53,7 +53,6 @@ class JoinedProbes:
         self._block, self._follow = block, follow
 
     def __getattr__(self, name: str) -> Any:
-        """Return what the block layer's probes have."""
         return getattr(self._block, name)
 
     @property

@@ -38,7 +38,6 @@ class Latencies:
     slots: NDArray[np.uint64] = field(default_factory=lambda: np.zeros(HIST_SLOTS, np.uint64))
 
     def __add__(self, other: "Latencies") -> "Latencies":
-        """Return both together."""
         return Latencies(
             self.count + other.count,
             self.sum + other.sum,

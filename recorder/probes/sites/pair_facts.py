@@ -8,7 +8,7 @@ from pathlib import Path
 from biotrail.recorder.schema.payloads import PairFacts
 from biotrail.recorder.schema.site_values import value_text
 from biotrail.recorder.sites.expressions import Value
-from biotrail.recorder.sites.resolving import ResolvedPair, ResolvedSide
+from biotrail.recorder.sites.resolving import ResolvedPair
 from biotrail.recorder.symbols.kallsyms import LiveKernelSymbols
 
 SYMBOL = "symbol"
@@ -33,34 +33,26 @@ def pair_facts(pair: ResolvedPair) -> PairFacts:
         for name, value in shown.items()
         if value.names
     }
+    own = [
+        f"{side.event}: {condition.text}"
+        for side in (*pair.begins, pair.end)
+        for condition in side.conditions
+        if condition.text not in pair.variant.where
+    ]
     return {
         "name": pair.pair.name,
         "begin": " or ".join(dict.fromkeys(side.event for side in pair.begins)),
         "end": pair.end.event,
-        "keys": _keys(pair),
+        "keys": [
+            begin.text if begin.text == end.text else f"{begin.text}|{end.text}"
+            for begin, end in zip(pair.begins[0].keys, pair.end.keys, strict=True)
+        ],
         "by": pair.by,
-        "where": [*pair.variant.where, *_own_conditions(pair)],
+        "where": [*pair.variant.where, *own],
         "way": pair.way,
         "formats": {name: value.format for name, value in shown.items()},
         "names": names,
     }
-
-
-def _keys(pair: ResolvedPair) -> list[str]:
-    both = zip(pair.begins[0].keys, pair.end.keys, strict=True)
-    return [
-        begin.text if begin.text == end.text else f"{begin.text}|{end.text}" for begin, end in both
-    ]
-
-
-def _own_conditions(pair: ResolvedPair) -> list[str]:
-    sides: Iterable[ResolvedSide] = (*pair.begins, pair.end)
-    return [
-        f"{side.event}: {condition.text}"
-        for side in sides
-        for condition in side.conditions
-        if condition.text not in pair.variant.where
-    ]
 
 
 def needs_symbols(pairs: Iterable[ResolvedPair]) -> bool:

@@ -120,17 +120,6 @@ def _fill_side(to: Any, side: ResolvedSide) -> None:
         place.operand, place.operator = condition.operand, condition.operator
 
 
-def size_maps(bpf: BpfObject, pairs: Sequence[ResolvedPair], max_open: int, by_values: int) -> None:
-    """Set the maps' sizes before loading.
-
-    max_open: begins that may wait at once. by_values: values of --by with a histogram of their own,
-    for each pair.
-    """
-    with_by = sum(bool(pair.by) for pair in pairs)
-    bpf.set_map_size(BEGUN, ctypes.sizeof(_Begun), max_open)
-    bpf.set_map_size(BY_HISTS, ctypes.sizeof(Hist), max(1, with_by * by_values))
-
-
 def _keys(bpf: BpfObject, name: str, kind: type[Any]) -> Iterator[Any]:
     """Yield copies of the keys of a hash map while programs change it; some may come twice."""
     step, fd = load_library().get("bpf_map_get_next_key"), bpf.map_fd(name)
@@ -263,7 +252,9 @@ class PairProbes(SiteProbes):
 
         def fill(bpf: BpfObject) -> None:
             bpf.set_initial_value(".rodata.pairs", section(self.pairs))
-            size_maps(bpf, self.pairs, config.max_open, config.by_values)
+            by_values = config.by_values * sum(bool(pair.by) for pair in self.pairs)
+            bpf.set_map_size(BEGUN, ctypes.sizeof(_Begun), config.max_open)
+            bpf.set_map_size(BY_HISTS, ctypes.sizeof(Hist), max(1, by_values))
 
         try:
             preemptible = self._read_kernel()

@@ -17,7 +17,7 @@ from biotrail.converters.analysis.distributions.sketch import Distribution
 from biotrail.converters.analysis.distributions.sums import sum_by
 from biotrail.converters.analysis.figures import StageTimes, Summary
 from biotrail.converters.analysis.report.tree import CommitReport, WaitReport
-from biotrail.converters.calls.keys import rows_of_calls
+from biotrail.converters.calls.keys import rows_by_key
 from biotrail.converters.calls.reason_rules import WAIT_REASON_NAMES, WaitReason
 from biotrail.converters.events.array_steps import take_or
 from biotrail.converters.events.context import Context
@@ -106,7 +106,7 @@ class WaitsByReason:
         calls = calls.take(calls.entry != NEVER)
         if self._pending is not None:
             waits = Waits.concatenate([self._pending, waits])
-        row = rows_of_calls(calls, waits)
+        row = rows_by_key(calls, waits.tid, waits.entry)
         later = np.flatnonzero(row < 0)
         self.dropped += max(0, len(later) - MOST_PENDING)
         self._pending = waits.take(later[-MOST_PENDING:])

@@ -43,7 +43,6 @@ _INDEX_MAGIC = 0xC1F1DCC1
 
 
 def _sink(reading: Reading) -> Any:
-    """Return the class of the component that has `reading` read all its ports."""
 
     class Sink(bt2._UserSinkComponent):  # type: ignore[misc]
         def __init__(self, config: Any, params: Any, ports: int) -> None:
@@ -66,13 +65,11 @@ def _sink(reading: Reading) -> Any:
 
 
 def _source(graph: Any, directories: Sequence[str]) -> Any:
-    """Add the component that reads the traces to a graph, and return it."""
     component = bt2.find_plugin("ctf").source_component_classes["fs"]
     return graph.add_component(component, "traces", params={"inputs": list(directories)})
 
 
 def _why_unreadable(directory: str) -> str | None:
-    """Return why a trace cannot be opened; None if it can be."""
     try:
         _source(bt2.Graph(), [directory])
     except bt2._Error as error:
@@ -172,7 +169,6 @@ def _linked(directory: str, scratch: str, files: Mapping[str, str]) -> str:
 
 
 def _stream_files(directory: str) -> list[str]:
-    """Return the names of the files of a trace but its metadata, sorted."""
     files = [entry.name for entry in os.scandir(directory) if entry.is_file()]
     return sorted(name for name in files if name != "metadata" and not name.startswith("."))
 

@@ -229,18 +229,15 @@ class Reading:
         return not damage
 
     def _layout(self, message: Any, event: Any) -> Layout:
-        """Return the layout of an event's class, met for the first time."""
         layout = Layout(self.native, self._public(message).event.cls)
         self.layouts[int(self.native.event_borrow_class_const(event))] = layout
         return layout
 
     def _public(self, pointer: Any) -> Any:
-        """Return a message as an object of the public API, which has a reference of its own."""
         self.native.message_get_ref(pointer)
         return self.message_of(pointer)
 
     def _notice(self, pointer: Any, stream: Stream) -> None:
-        """Take over what a message that is no event says, and release it."""
         message = self.message_of(pointer)
         if isinstance(message, bt2._StreamBeginningMessageConst):
             self._describe(message.stream)
@@ -252,7 +249,6 @@ class Reading:
             self._add_loss(message, stream, -1)
 
     def _add_loss(self, message: Any, stream: Stream, count: int) -> None:
-        """Add a loss: begin, end, CPU, events (-1: unknown)."""
         begin = end = stream.reached
         flag = "discarded_events" if count >= 0 else "discarded_packets"
         if getattr(message.stream.cls, f"{flag}_have_default_clock_snapshots"):
@@ -284,7 +280,6 @@ class Reading:
             }
 
     def _start(self) -> None:
-        """Send the first frame, when each stream has begun, or has ended without that."""
         if self.described is None:
             raise Unreadable("; ".join(why for *_, why in self.problems) or "no stream of events")
         began = min((s.began for s in self.all_streams if s.began is not None), default=0)
@@ -311,7 +306,6 @@ class Reading:
 
 
 def _event_names(trace_class: Any) -> set[str]:
-    """Return the names of all events that a trace describes."""
     streams = (trace_class[number] for number in trace_class)
     return {stream[number].name or "" for stream in streams for number in stream}
 
@@ -321,7 +315,6 @@ class Unreadable(Exception):
 
 
 def _plain(value: Any) -> int | str:
-    """Return a value of the environment as a Python one."""
     return int(value) if isinstance(value, bt2._IntegerValueConst) else str(value)
 
 

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 from biotrail.cli.main import main
 from biotrail.converters.events.context import Context
+from biotrail.converters.inputs import foreign
 from biotrail.converters.inputs.blktrace import source as blktrace
 from biotrail.converters.inputs.blktrace.files import RecordFile
-from biotrail.converters.inputs.blktrace.source import BlktraceSource, find, is_blktrace
+from biotrail.converters.inputs.blktrace.source import BlktraceSource, find
 from biotrail.converters.inputs.log import LogSource
 from biotrail.converters.inputs.opening import open_source
 from biotrail.converters.pipeline import Trace
@@ -83,7 +84,7 @@ def test_files_are_merged_by_time_in_small_parts(tmp_path, monkeypatch):
     # GIVEN four CPUs' files of very different density, read in the smallest blocks
     monkeypatch.setattr(blktrace, "BLOCK_BYTES", 480)
     monkeypatch.setattr(blktrace, "_LEAST_BLOCK_BYTES", 480)
-    monkeypatch.setattr(blktrace, "PART_EVENTS", 40)
+    monkeypatch.setattr(foreign, "PART_EVENTS", 40)
     random.seed(5)
     files, times = {}, []
     for cpu, number in enumerate((5, 400, 50, 300)):
@@ -256,9 +257,6 @@ def test_sets_are_found_by_prefix_and_by_member(tmp_path, monkeypatch):
     assert list(find("sda")) == [0, 11]
     assert find("sdb") == {}
     assert find("nowhere/sda") == {}
-    assert is_blktrace("sda")
-    assert is_blktrace("sda.blktrace.0")
-    assert not is_blktrace("sda.blktrace.txt")
 
 
 class Pipe(io.RawIOBase):

@@ -642,14 +642,11 @@ def test_files_in_any_order_are_one_log(cli, files, tmp_path):
     assert sum(args["certainty"] == "incomplete" for _, _, args in alone) == 2
 
 
-def test_the_output_is_named_after_the_first_file(cli, files):
+def test_the_output_is_named_after_the_first_file_in_every_format(cli, files, tmp_path):
     # GIVEN files of a recording / WHEN they are converted without a name / THEN it is the first's
     assert cli("convert", *files[::-1]).status == 0
     assert files[0].with_suffix(".pftrace").exists()
-
-
-def test_other_formats_take_them_too(cli, files, tmp_path):
-    # GIVEN files of a recording / WHEN they are written for blkparse / THEN all events are there
+    # AND written for blkparse all events are there
     done = cli("convert", *files, "-o", tmp_path / "r.blktrace")
     assert done.status == 0, done.err
     assert f"{2 * len(BIOS)} records" in done.out

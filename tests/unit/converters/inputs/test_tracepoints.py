@@ -156,11 +156,6 @@ def test_a_thread_is_named_once_and_when_its_name_changes() -> None:
     assert names.rows([batch[0].without(four != 3)]) == []
 
 
-def test_nothing_becomes_nothing() -> None:
-    """GIVEN no records; THEN there are no events."""
-    assert len(translate([], [])) == 0
-
-
 # Fields of tracepoints mean what the kernel that wrote them meant (docs/inputs.md: the table).
 
 DATA = Path(__file__).parents[3] / "data" / "ftrace"

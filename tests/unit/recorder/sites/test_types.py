@@ -2,6 +2,7 @@
 """What takes a struct, and tracepoints' prototypes: by crafted types, and this kernel's."""
 
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -53,23 +54,14 @@ def test_functions_that_take_a_struct_are_found_with_the_first_argument(made: Cr
     assert (end.argument, end.arguments, end.btf_id) == (1, 3, made.ids["end"])
     assert end.is_static and not found["blk_start"].is_static
     assert found["blk_hidden"].argument == 0
-
-
-def test_a_modules_functions_have_its_name_and_ids(made: Crafted) -> None:
-    # GIVEN a module whose functions take the kernel's struct, one by the kernel's own prototype
-    found = named(made.table.functions_taking("request"))
-    # THEN both are the module's
+    # AND of a module's functions, of which one has the kernel's own prototype, both are its own
     queue, shared = found["drv_queue"], found["drv_shared"]
     assert (queue.module, queue.argument, queue.btf_id) == ("drv", 1, made.ids["drv"])
     assert (shared.module, shared.argument, shared.btf_id) == ("drv", 0, made.ids["shared"])
     # AND a struct that only the module has is found there
     assert [t.name for t in made.table.functions_taking("drv_cmd")] == ["drv_queue"]
-
-
-def test_arguments_behind_structs_by_value_have_another_register(made: Crafted) -> None:
-    # GIVEN a struct of two words before the request, a larger one, and six numbers before it
-    found = named(made.table.functions_taking("request"))
-    # THEN the slot says where it is; on the stack it is in no register
+    # AND behind a struct of two words the slot says where it is; behind a larger one, and behind
+    # six numbers, it is in no register
     assert (found["blk_behind"].argument, found["blk_behind"].slot) == (1, 2)
     assert found["blk_behind"].in_register
     assert not found["blk_stacked"].in_register
@@ -133,35 +125,27 @@ def test_an_unknown_struct_names_near_ones(made: Crafted) -> None:
         made.table.functions_taking("requets")
 
 
+def built(add: Callable[[BtfBuilder], object]) -> bytes:
+    builder = BtfBuilder()
+    add(builder)
+    return builder.bytes()
+
+
 @pytest.mark.parametrize(
     ("data", "message"),
     [
         (b"", "it is too short"),
         (b"\x12\x34" + bytes(30), "it begins with 0x3412"),
         (BtfBuilder().bytes()[:-1], "it is cut"),
+        # A type of a kind that a later kernel may have, whose length nobody knows.
+        (built(lambda builder: builder.add(31, "new", 4)), "kind that is not known"),
+        (built(lambda builder: builder.pointer(77)), "refers to one that is not there"),
     ],
 )
 def test_what_is_no_btf_is_one_message(data: bytes, message: str) -> None:
-    # GIVEN bytes that are no BTF, or a part of one  THEN there is one message
+    # GIVEN bytes that are no BTF, or a part of one, or refer to nothing  THEN there is one message
     with pytest.raises(SiteError, match=message):
         TypeTable(data, {})
-
-
-def test_a_kind_that_is_not_known_is_one_message() -> None:
-    # GIVEN a type of a kind that a later kernel may have, whose length nobody knows
-    builder = BtfBuilder()
-    builder.add(31, "new", 4)
-    # THEN nothing behind it can be read
-    with pytest.raises(SiteError, match="kind that is not known"):
-        Btf(builder.bytes())
-
-
-def test_a_reference_to_nowhere_is_one_message() -> None:
-    # GIVEN a pointer to a type that is not there
-    builder = BtfBuilder()
-    builder.pointer(77)
-    with pytest.raises(SiteError, match="refers to one that is not there"):
-        Btf(builder.bytes())
 
 
 def test_a_damaged_module_is_as_one_without_btf() -> None:

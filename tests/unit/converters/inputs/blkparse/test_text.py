@@ -6,6 +6,7 @@ import io
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from click.testing import CliRunner
 
 from biotrail.cli import convert, dump, report
 from biotrail.converters.events.context import Context
+from biotrail.converters.inputs import lines as lines_module
 from biotrail.converters.inputs import text_file
 from biotrail.converters.inputs.log import Source
 from biotrail.converters.inputs.opening import open_source
@@ -267,24 +269,29 @@ def test_a_device_gets_the_summary_s_name(tmp_path) -> None:  # type: ignore[no-
     assert context.device_name(254 << 20) == "vda"
 
 
-@pytest.mark.parametrize("pack", [gzip.compress, zstandard.ZstdCompressor().compress])
-def test_compressed_text_is_read(pack) -> None:  # type: ignore[no-untyped-def]
-    # GIVEN a text, compressed
-    once = (DATA / "loop1.txt").read_bytes()
-    # WHEN it is read
-    source = source_of(pack(once))
-    # THEN it is the same
-    assert contents(events_of(source)) == contents(events_of(source_of(once)))
+class Pipe(io.BytesIO):
+    def seekable(self) -> bool:
+        return False
 
 
-def test_blocks_of_any_size_give_the_same_events(monkeypatch: pytest.MonkeyPatch) -> None:
-    # GIVEN a text, and blocks that end anywhere in it, also between a remap and its queue
-    expected = contents(events_of(open_source(DATA / "loop1.txt")))
-    for size in (200, 333, 1000):
-        monkeypatch.setattr(text_file, "BLOCK_BYTES", size)
-        # WHEN it is read
-        # THEN it is the same
-        assert contents(events_of(open_source(DATA / "loop1.txt"))) == expected
+@pytest.mark.parametrize(
+    "form", [gzip.compress, zstandard.ZstdCompressor().compress, Pipe, 200, 333, 1000, "uncompiled"]
+)
+def test_a_text_is_the_same_in_every_form(form: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN a text, compressed, from a pipe, in blocks that end anywhere in it, also between a remap
+    # and its queue, and read by the uncompiled loops
+    data = (DATA / "loop1.txt").read_bytes()
+    expected = contents(events_of(source_of(data)))
+    assert expected.total() == 838
+    if isinstance(form, int):
+        monkeypatch.setattr(text_file, "BLOCK_BYTES", form)
+    elif form == "uncompiled":
+        loops = uncompiled("converters/inputs/line_loops.py")
+        monkeypatch.setattr(lines_module, "loops", loops)
+    given = form(data) if callable(form) else data
+    # WHEN it is read / THEN it is the same
+    source = open_source(given if form is Pipe else io.BytesIO(given))
+    assert contents(events_of(source)) == expected
 
 
 def test_damaged_lines_are_told() -> None:
@@ -319,18 +326,6 @@ def test_text_without_block_events_is_refused() -> None:
         # THEN it is an error
         with pytest.raises(LogFormatError, match="no block event"):
             events_of(source)
-
-
-def test_a_stream_is_read() -> None:
-    # GIVEN a pipe's text
-    class Pipe(io.BytesIO):
-        def seekable(self) -> bool:
-            return False
-
-    # WHEN it is read
-    source = open_source(Pipe((DATA / "loop1.txt").read_bytes()))
-    # THEN all is there
-    assert len(events_of(source)) == 838
 
 
 # Layouts of `blkparse -f`: known by their lines, or refused with what is not clear.
@@ -514,16 +509,3 @@ def named(source: Source) -> set[tuple[int, bytes]]:
     events = all_events(source)
     rows = events.raw[events.kind == Kind.TASK]
     return {(int(row[1]) & 0xFFFFFFFF, row[2:4].tobytes().rstrip(b"\0")) for row in rows}
-
-
-def test_uncompiled_and_compiled_loops_agree(monkeypatch: pytest.MonkeyPatch) -> None:
-    # GIVEN a text, and the loops uncompiled
-    from biotrail.converters.inputs.blkparse import lines
-
-    expected = all_events(open_source(DATA / "loop1.txt"))
-    loops = uncompiled("converters/inputs/blkparse/line_loops.py")
-    monkeypatch.setattr(lines, "loops", loops)
-    # WHEN it is read
-    found = all_events(open_source(DATA / "loop1.txt"))
-    # THEN the events are the same
-    assert (found.raw == expected.raw).all()

@@ -11,9 +11,10 @@ import pytest
 import biotrail
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.tables import NO_CPU
+from biotrail.converters.inputs import lines as lines_module
 from biotrail.converters.inputs import text_file
-from biotrail.converters.inputs.ftrace import lines as lines_module
 from biotrail.converters.inputs.ftrace import text as ftrace_text
+from biotrail.converters.inputs.ftrace.lines import SHAPES, EventLines
 from biotrail.converters.inputs.ftrace.text import TextSource
 from biotrail.converters.inputs.log import Source
 from biotrail.converters.inputs.opening import open_source
@@ -264,37 +265,34 @@ def test_a_file_that_unpacks_to_far_more_than_text_does_is_given_up():
     assert "unpack to more than" in source.problems[0]
 
 
-def test_blocks_of_any_size_give_the_same_events(monkeypatch):
-    # GIVEN a text, and blocks that end anywhere in its lines
-    path = DATA / "small.trace.txt"
-    expected = events_of(open_source(path))
-    monkeypatch.setattr(text_file, "BLOCK_BYTES", 333)
-    # WHEN it is read
-    source = open_source(path)
-    parts = list(source.parts())
-    # THEN it is the same
-    events = Events.join([part.events for part in parts])
-    events = events.take(np.flatnonzero(events.kind != Kind.TASK))
-    assert (events.raw == expected.raw).all()
-    assert (events.ts == expected.ts).all()
+@pytest.mark.parametrize("block", [333, text_file.BLOCK_BYTES])
+@pytest.mark.parametrize(
+    "data",
+    [
+        *((DATA / name).read_bytes() for name in ("small.trace.txt", "lossy.report.txt")),
+        *(layout.text for layout in (*READ, *REFUSED)),
+    ],
+    ids=["trace", "report", *(layout.name for layout in (*READ, *REFUSED))],
+)
+def test_blocks_of_any_size_and_uncompiled_loops_give_the_same_events(data, block, monkeypatch):
+    # GIVEN a text, and blocks that end anywhere in its lines, or the loops uncompiled
+    def outcome():
+        try:
+            return events_of(source_of(data)).raw.tolist()
+        except LogFormatError as error:
+            return str(error)
 
-
-@pytest.mark.parametrize("name", ["small.trace.txt", "lossy.report.txt"])
-def test_without_a_compiler_it_is_the_same(monkeypatch, name):
-    # GIVEN a text, and the loops uncompiled
-    compiled = events_of(open_source(DATA / name))
-    loops = uncompiled("converters/inputs/ftrace/line_loops.py")
-    monkeypatch.setattr(lines_module, "loops", loops)
-    # WHEN it is read
-    events = events_of(open_source(DATA / name))
-    # THEN it is the same
-    assert (events.raw == compiled.raw).all()
-    assert (events.cpu == compiled.cpu).all()
+    expected = outcome()
+    if block == text_file.BLOCK_BYTES:
+        monkeypatch.setattr(lines_module, "loops", uncompiled("converters/inputs/line_loops.py"))
+    monkeypatch.setattr(text_file, "BLOCK_BYTES", block)
+    # WHEN it is read / THEN it is the same
+    assert outcome() == expected
 
 
 def test_random_changes_never_break_the_loops(monkeypatch):
     # GIVEN lines with random bytes changed, read compiled and uncompiled
-    loops = uncompiled("converters/inputs/ftrace/line_loops.py")
+    loops = uncompiled("converters/inputs/line_loops.py")
     random = np.random.default_rng(7)
     lines = text(*(line(body, head) for body in BODIES for head in HEADS))
     for _ in range(20):
@@ -306,7 +304,7 @@ def test_random_changes_never_break_the_loops(monkeypatch):
         found = []
         for module in (lines_module.loops, loops):
             monkeypatch.setattr(lines_module, "loops", module)
-            read = lines_module.LineReader().read(bytes(data))
+            read = lines_module.LineReader(EventLines, SHAPES).read(bytes(data))
             rows = read.rows(0, np.zeros(len(read.time), np.bool_))
             found.append(
                 (
@@ -344,18 +342,17 @@ def events_of_text(data: bytes) -> Events:
 
 @pytest.mark.parametrize("layout", READ, ids=named)
 def test_a_layout_is_read(layout: TextLayout) -> None:
-    # GIVEN one read in this layout / WHEN it is opened
-    [io_] = biotrail.open(io.BytesIO(layout.text)).bios.to_pylist()
-    # THEN it is one I/O of 200 µs
-    assert (io_["device"], io_["op"], io_["sector"], io_["bytes"]) == ("8:0", "read", 1000, 4096)
-    assert (io_["latency_ns"], io_["status"]) == (200_000, "OK")
-
-
-@pytest.mark.parametrize("layout", READ, ids=named)
-def test_threads_and_cpus_are_in_their_places(layout: TextLayout) -> None:
-    # GIVEN one read in this layout / WHEN it is read
+    # GIVEN one read in this layout, as it is, packed, and without the newline at its end, as it is
+    # pasted
+    for data in (layout.text, gzip.compress(layout.text), layout.text.rstrip()):
+        # WHEN it is opened
+        [io_] = biotrail.open(io.BytesIO(data)).bios.to_pylist()
+        # THEN it is one I/O of 200 µs
+        found = (io_["device"], io_["op"], io_["sector"], io_["bytes"])
+        assert found == ("8:0", "read", 1000, 4096)
+        assert (io_["latency_ns"], io_["status"]) == (200_000, "OK")
+    # AND the thread is known, and the CPU, or that it is not
     events = events_of_text(layout.text)
-    # THEN the thread is known, and the CPU, or that it is not
     task = events.fields(Kind.TASK, events.rows(Kind.TASK))
     assert task["tid"].tolist()[0] == 500
     assert set(events.cpu.tolist()) == {NO_CPU if "CPUs" in layout.lacks else 0}
@@ -368,32 +365,6 @@ def test_a_layout_without_what_is_needed_is_named(layout: TextLayout) -> None:
         events_of_text(layout.text)
     # THEN the error says what to print instead
     assert layout.refused in str(error.value)
-
-
-@pytest.mark.parametrize("layout", [*READ, *REFUSED], ids=named)
-def test_layouts_without_a_compiler_are_the_same(
-    layout: TextLayout, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # GIVEN the loops compiled and uncompiled / WHEN both read the text
-    def outcome() -> object:
-        try:
-            return events_of_text(layout.text).raw.tolist()
-        except LogFormatError as error:
-            return str(error)
-
-    compiled = outcome()
-    monkeypatch.setattr(lines_module, "loops", uncompiled("converters/inputs/ftrace/line_loops.py"))
-    # THEN it is the same
-    assert outcome() == compiled
-
-
-@pytest.mark.parametrize("layout", READ, ids=named)
-def test_layouts_are_read_from_gzip_files_and_without_the_last_newline(layout: TextLayout) -> None:
-    # GIVEN the text, packed, and as it is pasted, without the newline at its end
-    for data in (gzip.compress(layout.text), layout.text.rstrip()):
-        # WHEN it is read / THEN it is the same I/O
-        events = events_of_text(data)
-        assert len(events.rows(Kind.D)) == len(events.rows(Kind.C)) == 1
 
 
 def test_the_document_lists_the_layouts(update: bool) -> None:

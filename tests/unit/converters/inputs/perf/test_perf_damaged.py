@@ -78,13 +78,6 @@ def test_damage_ends_the_reading() -> None:
     assert any("no record of perf at offset" in problem for problem in source.problems)
 
 
-def test_a_recording_that_was_killed() -> None:
-    """GIVEN a file whose data have no size; THEN the message says how to end perf."""
-    made = Perf()
-    message = refused(with_number(made.file(reads(made)), DATA_SIZE_AT, 0))
-    assert "perf did not finish this file" in message
-
-
 def test_a_recording_without_block_events() -> None:
     """GIVEN a recording of the scheduler; THEN the message names the event, and what to record."""
     made = Perf(names=("sched_switch",))

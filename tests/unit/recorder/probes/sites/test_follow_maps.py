@@ -199,33 +199,32 @@ class FakeLinks:
         self.refused, self.number = set(refused), number
         self.calls = 0
 
-    def __call__(self, part: Sequence[FunctionSite]) -> list[int]:
+    def __call__(self, part: Sequence[FunctionSite], links: Descriptors) -> None:
         self.calls += 1
         if self.refused & {each.index for each in part}:
             raise OSError(self.number, os.strerror(self.number))
-        return [os.open("/dev/null", os.O_RDONLY)]
+        links.add(os.open("/dev/null", os.O_RDONLY))
 
 
-def attach(links: FakeLinks, count: int) -> tuple[Attached, int]:
-    """Attach; return what was, and the number of links."""
-    attached = Attached()
-    with Descriptors() as kept:
-        functions._attach_parts([site(i) for i in range(count)], links, kept, attached)
-        return attached, len(kept)
+def attach(links: FakeLinks, count: int) -> Attached:
+    with Descriptors() as loaded, Descriptors() as kept:
+        attached = Attached(loaded, kept)
+        functions._attach_parts([site(i) for i in range(count)], links, attached)
+        return attached
 
 
 def test_all_are_attached_at_once() -> None:
     # GIVEN functions that the kernel takes  THEN there is one link
     links = FakeLinks([])
-    attached, number = attach(links, 1000)
-    assert (number, links.calls) == (1, 1)
+    attached = attach(links, 1000)
+    assert links.calls == 1
     assert attached.functions == set(range(1000))
 
 
 def test_refused_functions_are_found_and_the_others_attached() -> None:
     # GIVEN two functions of a thousand that the kernel refuses
     links = FakeLinks([17, 800])
-    attached, _ = attach(links, 1000)
+    attached = attach(links, 1000)
     # THEN all others are attached, in few calls, and these are named with the reason
     assert attached.functions == set(range(1000)) - {17, 800}
     assert attached.refused == {"refused: Invalid argument": ["function_17", "function_800"]}
@@ -242,7 +241,7 @@ def test_a_reason_that_concerns_the_process_ends_it() -> None:
 
 def test_nothing_to_attach_is_no_call() -> None:
     links = FakeLinks([])
-    assert attach(links, 0) == (Attached(), 0)
+    assert (attach(links, 0).functions, links.calls) == (set(), 0)
 
 
 def test_a_cookie_has_the_sites_index_role_meaning_and_places() -> None:

@@ -65,7 +65,8 @@ def itself(theirs: Survey) -> Joined:
 
     Raises ConversionError: it is another clock, and no snapshot has it beside BOOTTIME.
     """
-    there = [r[theirs.primary] - r[BOOTTIME] for r in theirs.readings if _has(r, theirs.primary)]
+    primary = theirs.primary
+    there = [r[primary] - r[BOOTTIME] for r in theirs.readings if {primary, BOOTTIME} <= r.keys()]
     if theirs.primary != BOOTTIME and (theirs.primary != MONOTONIC or not there):
         raise ConversionError(
             f"{theirs.path}: its clock is {NAMES.get(theirs.primary, theirs.primary)}, and its "
@@ -77,10 +78,6 @@ def itself(theirs: Survey) -> Joined:
     way = Alignment(no_clock, no_clock, least, np.array([moved]), same_boot=True, span=(0, 0))
     within = max(abs(moved - other) for other in there) if moved else 0
     return Joined(theirs.primary, way, within, checked=True, itself=True)
-
-
-def _has(reading: dict[int, int], clock: int) -> bool:
-    return clock in reading and BOOTTIME in reading
 
 
 def _refuse_other_kernel(log: str, trace: Trace, theirs: Survey) -> None:
@@ -129,12 +126,8 @@ def _joined(own: Clocks, clock: int, checked: bool) -> Joined:
     # Both are equal until a machine first sleeps; a reading takes one a little after the other.
     never = np.abs(way.slept) <= SLEPT
     slept = np.where(never, 0, way.slept)
-    return Joined(clock, replace(way, slept=slept), 0 if never.all() else _doubt(own), checked)
-
-
-def _doubt(own: Clocks) -> int:
-    """Return the largest uncertainty (ns) of a reading that says how long the machine slept."""
-    return max(reading.uncertainty for reading in own.readings)
+    within = 0 if never.all() else max(reading.uncertainty for reading in own.readings)
+    return Joined(clock, replace(way, slept=slept), within, checked)
 
 
 def _refuse_other_time(log: str, trace: Trace, own: Clocks, found: Joined, theirs: Survey) -> None:

@@ -1,13 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
 # cython: cdivision=True
-"""The loops of `lines`: events that ftrace, trace-cmd or perf printed, from bytes to numbers.
+"""The loops of `lines`: what ftrace, trace-cmd, perf and blkparse print, from bytes to numbers.
 
-A line is read from its time backwards (CPU, process, thread) and forwards (event, fields):
+An event's line is read from its time backwards (CPU, process, thread) and forwards (event, fields):
 
     fio-18214   [001] d..1.  1996.596531: block_rq_issue: 7,0 R 4096 () 49032 + 8 be,0,4 [fio]
     fio 18214/18214 [001]  1996.596531:     block:block_rq_issue: 7,0 R 4096 () 49032 + 8 [fio]
     fio-18214   1d..1.  1996.596531: block_rq_issue: 7,0 R 4096 () 49032 + 8 be,0,4 [fio]
+
+A record's line, blkparse's, has a head, the same for all actions, and what its action tells:
+
+      8,0    3        1     0.000000000   697  G   W 223490 + 8 [kjournald]
+    DEVICE CPU   NUMBER            TIME   PID  ACTION RWBS SECTOR + SECTORS [THREAD]
 
 Functions that read something return the offset behind it, -1 if it is not there, and pass -1 on.
 """
@@ -16,23 +21,29 @@ import cython
 
 # Columns of a line's numbers, as the bits of unsigned words.
 TIME = cython.declare(cython.int, 0)  # ns
-DECIMALS = cython.declare(cython.int, 1)  # digits of the time behind the point
-CPU = cython.declare(cython.int, 2)
-PID = cython.declare(cython.int, 3)
-TGID = cython.declare(cython.int, 4)  # 0: not printed
-DEV = cython.declare(cython.int, 5)
-SECTOR = cython.declare(cython.int, 6)
-COUNT = cython.declare(cython.int, 7)  # nr_sector; new_sector of splits; nr_rq of unplugs
-BYTES = cython.declare(cython.int, 8)
-OLD_DEV = cython.declare(cython.int, 9)
-OLD_SECTOR = cython.declare(cython.int, 10)
-ERROR = cython.declare(cython.int, 11)  # two's complement
-RWBS_AT = cython.declare(cython.int, 12)
-RWBS_LENGTH = cython.declare(cython.int, 13)
-COMM_AT = cython.declare(cython.int, 14)
-COMM_LENGTH = cython.declare(cython.int, 15)
-EVENT = cython.declare(cython.int, 16)  # index in the table of events
-LINE = cython.declare(cython.int, 17)  # number of the line in the block
+CPU = cython.declare(cython.int, 1)
+PID = cython.declare(cython.int, 2)
+DEV = cython.declare(cython.int, 3)  # major << 20 | minor
+SECTOR = cython.declare(cython.int, 4)
+COUNT = cython.declare(cython.int, 5)  # nr_sector; new_sector of splits; nr_rq of unplugs
+BYTES = cython.declare(cython.int, 6)
+OLD_DEV = cython.declare(cython.int, 7)
+OLD_SECTOR = cython.declare(cython.int, 8)
+ERROR = cython.declare(cython.int, 9)  # two's complement
+TEXT_AT = cython.declare(cython.int, 10)  # the thread's name, or a message
+TEXT_LENGTH = cython.declare(cython.int, 11)
+LINE = cython.declare(cython.int, 12)  # number of the line in the block
+# Of events alone.
+DECIMALS = cython.declare(cython.int, 13)  # digits of the time behind the point
+TGID = cython.declare(cython.int, 14)  # 0: not printed
+RWBS_AT = cython.declare(cython.int, 15)
+RWBS_LENGTH = cython.declare(cython.int, 16)
+EVENT = cython.declare(cython.int, 17)  # index in the table of events
+# Of records alone.
+NUMBER = cython.declare(cython.int, 13)  # in the order of the CPU's records of the device
+ACTION = cython.declare(cython.int, 14)  # as in a record: the action, its categories from bit 16 on
+COMMAND = cython.declare(cython.int, 15)  # of passthrough: the command's hash; A: the new device
+START = cython.declare(cython.int, 16)  # offset of the line
 NUMBERS = cython.declare(cython.int, 18)  # columns of a line
 
 # What follows an event's name.
@@ -45,7 +56,7 @@ REMAP = cython.declare(cython.int, 6)  # 8,0 R 0 + 8 <- (8,1) 0, and of requests
 PLUG = cython.declare(cython.int, 7)  # [fio]
 UNPLUG = cython.declare(cython.int, 8)  # [fio] 1
 
-# Kinds of lines that are no events of the table, in `others`.
+# Kinds of lines that are no events or records, in `others`.
 OTHER_EVENT = cython.declare(cython.int, 0)
 NO_EVENT = cython.declare(cython.int, 1)
 BAD_EVENT = cython.declare(cython.int, 2)
@@ -53,10 +64,8 @@ BAD_EVENT = cython.declare(cython.int, 2)
 # The same for Python: compiled, the names above are C's alone.
 COLUMNS = {
     "time": TIME,
-    "decimals": DECIMALS,
     "cpu": CPU,
     "pid": PID,
-    "tgid": TGID,
     "dev": DEV,
     "sector": SECTOR,
     "nr_sector": COUNT,
@@ -66,10 +75,16 @@ COLUMNS = {
     "old_dev": OLD_DEV,
     "old_sector": OLD_SECTOR,
     "error": ERROR,
-    "rwbs": RWBS_AT,
-    "comm": COMM_AT,
-    "event": EVENT,
+    "comm": TEXT_AT,
     "line": LINE,
+    "decimals": DECIMALS,
+    "tgid": TGID,
+    "rwbs": RWBS_AT,
+    "event": EVENT,
+    "number": NUMBER,
+    "action": ACTION,
+    "command": COMMAND,
+    "start": START,
 }
 """Number of each column. Texts have two: the offset and, in the next one, the length."""
 WIDTH = int(NUMBERS)
@@ -85,15 +100,20 @@ SHAPES = {
     "unplug": UNPLUG,
 }
 KINDS = {"other event": OTHER_EVENT, "no event": NO_EVENT, "bad event": BAD_EVENT}
-"""Kinds of lines that are no events of the table."""
+"""Kinds of lines that are no events or records."""
 
 _ALL_BITS = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
 _PRIME = cython.declare(cython.ulonglong, 0x100000001B3)
 _BASIS = cython.declare(cython.ulonglong, 0xCBF29CE484222325)
 _COMM_BYTES = cython.declare(cython.longlong, 15)
 _MOST_DIGITS = cython.declare(cython.longlong, 20)
+_SECOND_DIGITS = cython.declare(cython.longlong, 10)
+_NS_DIGITS = cython.declare(cython.longlong, 9)
+_NS = cython.declare(cython.ulonglong, 1000000000)
+_SECTOR_BYTES = cython.declare(cython.ulonglong, 512)
+_LATEST = cython.declare(cython.ulonglong, 1 << 62)  # ns, as `foreign.MAX_NS`
+_MOST = cython.declare(cython.ulonglong, 0xFFFFFFFF)
 _SPACE = cython.declare(cython.int, 32)
-_TAB = cython.declare(cython.int, 9)
 _NEWLINE = cython.declare(cython.int, 10)
 _RETURN = cython.declare(cython.int, 13)
 _OPEN = cython.declare(cython.int, 40)  # (
@@ -108,8 +128,41 @@ _ONE = cython.declare(cython.int, 49)
 _NINE = cython.declare(cython.int, 57)
 _COLON = cython.declare(cython.int, 58)
 _LESS = cython.declare(cython.int, 60)
+_A = cython.declare(cython.int, 65)
+_B = cython.declare(cython.int, 66)
+_D = cython.declare(cython.int, 68)
+_F = cython.declare(cython.int, 70)
+_M = cython.declare(cython.int, 77)
+_N = cython.declare(cython.int, 78)
+_R = cython.declare(cython.int, 82)
+_S = cython.declare(cython.int, 83)
+_T = cython.declare(cython.int, 84)
+_W = cython.declare(cython.int, 87)
+_MESSAGE = cython.declare(cython.int, 109)  # m
 _BRACKET = cython.declare(cython.int, 91)  # [
 _BRACKET_END = cython.declare(cython.int, 93)  # ]
+
+# Categories and notes of `blktrace.format`, shifted as in a record's action.
+_READ = cython.declare(cython.ulonglong, 1 << 16)
+_WRITE = cython.declare(cython.ulonglong, 1 << 17)
+_FLUSH = cython.declare(cython.ulonglong, 1 << 18)
+_SYNC = cython.declare(cython.ulonglong, 1 << 19)
+_OF_DRIVER = cython.declare(cython.ulonglong, 1 << 25)
+_NOTIFY = cython.declare(cython.ulonglong, 1 << 26)
+_AHEAD = cython.declare(cython.ulonglong, 1 << 27)
+_META = cython.declare(cython.ulonglong, 1 << 28)
+_DISCARD = cython.declare(cython.ulonglong, 1 << 29)
+_FUA = cython.declare(cython.ulonglong, 1 << 31)
+_MESSAGE_NOTE = cython.declare(cython.ulonglong, 2)
+
+# Actions (`blktrace.format.Act`) with a tail of their own.
+_REQUEUE = cython.declare(cython.ulonglong, 6)
+_COMPLETE = cython.declare(cython.ulonglong, 8)
+_PLUGGED = cython.declare(cython.ulonglong, 9)
+_UNPLUG_IO = cython.declare(cython.ulonglong, 10)
+_UNPLUG_TIMER = cython.declare(cython.ulonglong, 11)
+_SPLIT_BIO = cython.declare(cython.ulonglong, 13)
+_REMAPPED = cython.declare(cython.ulonglong, 15)
 
 
 @cython.ccall
@@ -175,6 +228,14 @@ def _spaces(
 
 
 @cython.cfunc
+def _gap(
+    data: cython.const[cython.uchar][::1], at: cython.longlong, end: cython.longlong
+) -> cython.longlong:
+    """Pass over spaces, one at least."""
+    return _spaces(data, _expect(data, at, end, _SPACE), end)
+
+
+@cython.cfunc
 def _word(
     data: cython.const[cython.uchar][::1], at: cython.longlong, end: cython.longlong
 ) -> cython.longlong:
@@ -211,7 +272,7 @@ def _error(
     end: cython.longlong,
     row: cython.ulonglong[::1],
 ) -> cython.longlong:
-    """Read "[-5]" into row[ERROR]."""
+    """Read "[0]", "[-5]", or "[65531]", which is -5 without a sign, into row[ERROR]."""
     negative: cython.bint
     at = _expect(data, at, end, _BRACKET)
     negative = 0 <= at < end and data[at] == _MINUS
@@ -228,7 +289,7 @@ def _name(
     end: cython.longlong,
     row: cython.ulonglong[::1],
 ) -> cython.longlong:
-    """Read "[fio]" into COMM_AT and COMM_LENGTH.
+    """Read "[fio]" into TEXT_AT and TEXT_LENGTH.
 
     Names may have any byte, so they end at the line's last bracket.
     """
@@ -238,11 +299,28 @@ def _name(
         return -1
     while last > at and data[last] != _BRACKET_END:
         last -= 1
-    if data[last] != _BRACKET_END:
+    if last < at or data[last] != _BRACKET_END:
         return -1
-    row[COMM_AT] = at
-    row[COMM_LENGTH] = last - at
+    row[TEXT_AT] = at
+    row[TEXT_LENGTH] = last - at
     return last + 1
+
+
+@cython.cfunc
+def _old_place(
+    data: cython.const[cython.uchar][::1],
+    at: cython.longlong,
+    end: cython.longlong,
+    row: cython.ulonglong[::1],
+) -> cython.longlong:
+    """Read "<- (8,1) 0" into OLD_DEV and OLD_SECTOR."""
+    at = _expect(data, _expect(data, at, end, _LESS), end, _MINUS)
+    at = _expect(data, _spaces(data, at, end), end, _OPEN)
+    at = _expect(data, _device(data, at, end, row, OLD_DEV), end, _CLOSE)
+    return _number(data, _spaces(data, at, end), end, row, OLD_SECTOR)
+
+
+# Events, as ftrace, trace-cmd and perf print them.
 
 
 @cython.cfunc
@@ -260,20 +338,6 @@ def _request(
     while 0 <= at < end and data[at] != _CLOSE:
         at += 1
     return _spaces(data, _expect(data, at, end, _CLOSE), end)
-
-
-@cython.cfunc
-def _old_place(
-    data: cython.const[cython.uchar][::1],
-    at: cython.longlong,
-    end: cython.longlong,
-    row: cython.ulonglong[::1],
-) -> cython.longlong:
-    """Read "<- (8,1) 0" into OLD_DEV and OLD_SECTOR."""
-    at = _expect(data, _expect(data, at, end, _LESS), end, _MINUS)
-    at = _expect(data, _spaces(data, at, end), end, _OPEN)
-    at = _expect(data, _device(data, at, end, row, OLD_DEV), end, _CLOSE)
-    return _number(data, _spaces(data, at, end), end, row, OLD_SECTOR)
 
 
 @cython.cfunc
@@ -346,7 +410,7 @@ def _back_over_digits(
 
 
 @cython.cfunc
-def _time(
+def _event_time(
     data: cython.const[cython.uchar][::1],
     start: cython.longlong,
     end: cython.longlong,
@@ -463,7 +527,7 @@ def _is_name(
 
 
 @cython.cfunc
-def _head(
+def _event_head(
     data: cython.const[cython.uchar][::1],
     start: cython.longlong,
     end: cython.longlong,
@@ -479,7 +543,7 @@ def _head(
     colon: cython.longlong
     for colon in range(start + 1, end - 1):
         if data[colon] == _COLON and data[colon + 1] == _SPACE and _is_digit(data[colon - 1]):
-            at = _cpu(data, start, _time(data, start, colon, row), row)
+            at = _cpu(data, start, _event_time(data, start, colon, row), row)
             at = _thread(data, start, at, row) if at >= 0 else -1
             if at < 0:
                 continue
@@ -487,10 +551,320 @@ def _head(
                 break
             found = colon
     if found >= 0:  # a later place may have overwritten what was read
-        at = _cpu(data, start, _time(data, start, found, row), row)
+        at = _cpu(data, start, _event_time(data, start, found, row), row)
         _thread(data, start, at, row)
         return found + 1
     return -1
+
+
+@cython.cfunc
+def _event(
+    data: cython.const[cython.uchar][::1],
+    start: cython.longlong,
+    end: cython.longlong,
+    hashes: cython.const[cython.ulonglong][::1],
+    shapes: cython.const[cython.longlong][::1],
+    row: cython.ulonglong[::1],
+) -> cython.longlong:
+    """Read one line into `row`; return -1, or its kind if it is no event of the table.
+
+    The name of another event is put into TEXT_AT and TEXT_LENGTH.
+    """
+    name: cython.longlong
+    value: cython.ulonglong
+    index: cython.longlong
+    at: cython.longlong = _event_head(data, start, end, row)
+    if at < 0:
+        return NO_EVENT
+    name = at = _spaces(data, at, end)
+    while at < end and data[at] != _SPACE:
+        if data[at] == _COLON and at + 1 < end and data[at + 1] != _SPACE:
+            name = at + 1  # perf writes the event's system before the name
+        at += 1
+    if at > name and data[at - 1] == _COLON:
+        at -= 1
+    value = name_hash(data, name, at)
+    for index in range(hashes.shape[0]):
+        if hashes[index] == value:
+            row[EVENT] = index
+            return -1 if _fields(data, at + 1, end, row, shapes[index]) >= 0 else BAD_EVENT
+    row[TEXT_AT] = name
+    row[TEXT_LENGTH] = at - name
+    return OTHER_EVENT
+
+
+# Records, as blkparse prints them.
+
+
+@cython.cfunc
+def _record_time(
+    data: cython.const[cython.uchar][::1],
+    at: cython.longlong,
+    end: cython.longlong,
+    row: cython.ulonglong[::1],
+) -> cython.longlong:
+    """Read "0.000162302" into row[TIME]; blkparse prints nine digits behind the point."""
+    seconds: cython.ulonglong
+    start: cython.longlong = at
+    at = _number(data, at, end, row, TIME)
+    if at < 0 or at - start > _SECOND_DIGITS:
+        return -1
+    seconds = row[TIME]
+    start = _expect(data, at, end, _POINT)
+    at = _number(data, start, end, row, TIME)
+    if at - start != _NS_DIGITS:
+        return -1
+    row[TIME] = (seconds * _NS + row[TIME]) & _ALL_BITS
+    return at
+
+
+@cython.cfunc
+def _categories(
+    data: cython.const[cython.uchar][::1],
+    at: cython.longlong,
+    end: cython.longlong,
+    row: cython.ulonglong[::1],
+) -> cython.longlong:
+    """Read RWBS, such as "FWFSM", as categories of row[ACTION].
+
+    F before the direction is a flush, behind it FUA. B, of kernels with barriers, says no more than
+    the flush that a barrier is made of.
+    """
+    byte: cython.int
+    found: cython.ulonglong = 0
+    if 0 <= at < end and data[at] == _F:
+        found = _FLUSH
+        at += 1
+    if at < 0 or at >= end:
+        return -1
+    byte = data[at]
+    if byte == _W:
+        found |= _WRITE
+    elif byte == _D:
+        found |= _DISCARD | _WRITE
+    elif byte == _R or byte == _N:
+        found |= _READ
+    else:
+        return -1
+    at += 1
+    while at < end and data[at] != _SPACE:
+        byte = data[at]
+        if byte == _F:
+            found |= _FUA
+        elif byte == _A:
+            found |= _AHEAD
+        elif byte == _S:
+            found |= _SYNC
+        elif byte == _M:
+            found |= _META
+        elif byte == _B:
+            found |= _FLUSH
+        else:
+            return -1
+        at += 1
+    row[ACTION] |= found
+    return at
+
+
+@cython.cfunc
+def _record_head(
+    data: cython.const[cython.uchar][::1],
+    at: cython.longlong,
+    end: cython.longlong,
+    row: cython.ulonglong[::1],
+) -> cython.longlong:
+    """Read a line up to its thread's id; return where its action's letter is."""
+    at = _gap(data, _device(data, _spaces(data, at, end), end, row, DEV), end)
+    at = _gap(data, _number(data, at, end, row, CPU), end)
+    at = _gap(data, _number(data, at, end, row, NUMBER), end)
+    at = _gap(data, _record_time(data, at, end, row), end)
+    at = _gap(data, _number(data, at, end, row, PID), end)
+    if row[CPU] > 65535:
+        return -1
+    return at if at < end else -1
+
+
+@cython.cfunc
+def _parentheses(
+    data: cython.const[cython.uchar][::1],
+    at: cython.longlong,
+    end: cython.longlong,
+    row: cython.ulonglong[::1],
+) -> cython.longlong:
+    """Pass over "(…)", if it is there: a command, which is hashed into COMMAND, or a duration."""
+    start: cython.longlong = at
+    if at < 0 or at >= end or data[at] != _OPEN:
+        return at
+    while at < end and data[at] != _CLOSE:
+        at += 1
+    row[COMMAND] = name_hash(data, start, at)
+    return _spaces(data, _expect(data, at, end, _CLOSE), end)
+
+
+@cython.cfunc
+def _place(
+    data: cython.const[cython.uchar][::1],
+    at: cython.longlong,
+    end: cython.longlong,
+    row: cython.ulonglong[::1],
+) -> cython.longlong:
+    """Read "223490 + 8" into SECTOR and BYTES, and pass over the spaces behind."""
+    at = _spaces(data, _number(data, at, end, row, SECTOR), end)
+    at = _spaces(data, _expect(data, at, end, _PLUS), end)
+    at = _spaces(data, _number(data, at, end, row, BYTES), end)
+    row[BYTES] = (row[BYTES] * _SECTOR_BYTES) & _ALL_BITS
+    return at
+
+
+@cython.cfunc
+def _started(
+    data: cython.const[cython.uchar][::1],
+    at: cython.longlong,
+    end: cython.longlong,
+    row: cython.ulonglong[::1],
+) -> cython.longlong:
+    """Read what stands behind RWBS of all actions but those below.
+
+    "223490 + 8 [fio]"; without data "[fio]"; passthrough "36 (12 00 00 ..) [fio]". With -t the time
+    since the action before stands in parentheses.
+    """
+    here: cython.longlong = at
+    if 0 <= at < end and _is_digit(data[at]):
+        at = _place(data, here, end, row)
+        if at < 0:
+            at = _spaces(data, _number(data, here, end, row, BYTES), end)
+            row[SECTOR] = 0
+            row[ACTION] |= _OF_DRIVER
+    return _name(data, _parentheses(data, at, end, row), end, row)
+
+
+@cython.cfunc
+def _ended(
+    data: cython.const[cython.uchar][::1],
+    at: cython.longlong,
+    end: cython.longlong,
+    row: cython.ulonglong[::1],
+) -> cython.longlong:
+    """Read what stands behind RWBS of C and R.
+
+    "223490 + 8 [0]"; without data "223490 [0]"; passthrough "(12 00 00 ..) [0]" or "[0]".
+    """
+    here: cython.longlong = at
+    if 0 <= at < end and _is_digit(data[at]):
+        at = _place(data, here, end, row)
+        if at < 0:
+            at = _spaces(data, _number(data, here, end, row, SECTOR), end)
+            row[BYTES] = 0
+    else:
+        row[ACTION] |= _OF_DRIVER
+    return _error(data, _parentheses(data, at, end, row), end, row)
+
+
+@cython.cfunc
+def _remapped(
+    data: cython.const[cython.uchar][::1],
+    at: cython.longlong,
+    end: cython.longlong,
+    row: cython.ulonglong[::1],
+) -> cython.longlong:
+    """Read "223490 + 8 <- (8,1) 223427": the device may be changed later, so COMMAND keeps it."""
+    row[COMMAND] = row[DEV]
+    return _old_place(data, _place(data, at, end, row), end, row)
+
+
+@cython.cfunc
+def _split(
+    data: cython.const[cython.uchar][::1],
+    at: cython.longlong,
+    end: cython.longlong,
+    row: cython.ulonglong[::1],
+) -> cython.longlong:
+    """Read "223490 / 223494 [fio]": BYTES are those of the front piece.
+
+    Of the sector at which the rest begins blkparse prints the lower 32 bits.
+    """
+    at = _spaces(data, _number(data, at, end, row, SECTOR), end)
+    at = _spaces(data, _expect(data, at, end, _SLASH), end)
+    at = _spaces(data, _number(data, at, end, row, COUNT), end)
+    if at < 0:
+        return -1
+    row[COUNT] = (row[SECTOR] + ((row[COUNT] - row[SECTOR]) & 0xFFFFFFFF)) & _ALL_BITS
+    row[BYTES] = ((row[COUNT] - row[SECTOR]) * _SECTOR_BYTES) & 0xFFFFFFFF
+    return _name(data, at, end, row)
+
+
+@cython.cfunc
+def _message(
+    data: cython.const[cython.uchar][::1],
+    at: cython.longlong,
+    end: cython.longlong,
+    row: cython.ulonglong[::1],
+) -> cython.longlong:
+    """Read a message, "m   N cfq1 alloced": its text goes into TEXT_AT and TEXT_LENGTH."""
+    at = _expect(data, _gap(data, _expect(data, at, end, _MESSAGE), end), end, _N)
+    at = _expect(data, at, end, _SPACE)
+    if at < 0:
+        return -1
+    row[ACTION] = _NOTIFY | _MESSAGE_NOTE
+    row[TEXT_AT] = at
+    row[TEXT_LENGTH] = end - at
+    return end
+
+
+@cython.cfunc
+def _cgroup(
+    data: cython.const[cython.uchar][::1], at: cython.longlong, end: cython.longlong
+) -> cython.longlong:
+    """Pass over the cgroup of a message ("1a,1 "), which stands before its m, if it is there."""
+    here: cython.longlong = at
+    comma: cython.bint = False
+    while here < end and data[here] != _SPACE:
+        comma = comma or data[here] == _COMMA
+        here += 1
+    return _spaces(data, here, end) if comma else at
+
+
+@cython.cfunc
+def _record(
+    data: cython.const[cython.uchar][::1],
+    at: cython.longlong,
+    end: cython.longlong,
+    acts: cython.const[cython.uchar][::1],
+    row: cython.ulonglong[::1],
+) -> cython.longlong:
+    """Read one line of blkparse into `row`; return -1, or its kind if it is no record."""
+    act: cython.ulonglong
+    row[START] = at
+    at = _record_head(data, at, end, row)
+    if at < 0:
+        return NO_EVENT
+    at = _cgroup(data, at, end)
+    if at < end and data[at] == _MESSAGE:
+        return -1 if _message(data, at, end, row) >= 0 else BAD_EVENT
+    act = acts[data[at]] if at < end else 0
+    at += 1
+    if act == _UNPLUG_IO and at < end and data[at] == _T:  # UT, an unplug by the scheduler
+        act = _UNPLUG_TIMER
+        at += 1
+    row[ACTION] = act
+    at = _gap(data, _categories(data, _gap(data, at, end), end, row), end)
+    if not act or at < 0:
+        return BAD_EVENT
+    if act == _COMPLETE or act == _REQUEUE:
+        at = _ended(data, at, end, row)
+    elif act == _PLUGGED:
+        at = _name(data, at, end, row)
+    elif act == _UNPLUG_IO or act == _UNPLUG_TIMER:
+        at = _number(data, _gap(data, _name(data, at, end, row), end), end, row, COUNT)
+    elif act == _SPLIT_BIO:
+        at = _split(data, at, end, row)
+    elif act == _REMAPPED:
+        at = _remapped(data, at, end, row)
+    else:
+        at = _started(data, at, end, row)
+    if at != end or row[TIME] > _LATEST or row[BYTES] > _MOST:
+        return BAD_EVENT
+    return -1 if row[PID] <= _MOST and row[NUMBER] <= _MOST else BAD_EVENT
 
 
 @cython.ccall
@@ -498,6 +872,7 @@ def read_lines(
     data: cython.const[cython.uchar][::1],
     hashes: cython.const[cython.ulonglong][::1],
     shapes: cython.const[cython.longlong][::1],
+    acts: cython.const[cython.uchar][::1],
     row: cython.ulonglong[::1],
     events: cython.ulonglong[::1],
     others: cython.longlong[::1],
@@ -505,10 +880,11 @@ def read_lines(
 ) -> cython.void:
     """Read the lines of `data`, each of which ends with a newline.
 
-    hashes, shapes: of the events of the table. row: room for NUMBERS. events: filled with NUMBERS
-    for each of their lines. others: for each other line that is not empty kind, offset, length and
-    line: of OTHER_EVENT the name's, else the line's. counts: is set to the number of events, of
-    others, and of lines.
+    hashes, shapes: of the events of the table. acts: (256,) the actions of records by their
+    letters, 0: none; empty: the lines are of events. row: room for NUMBERS. events: filled with
+    NUMBERS for each line of an event or record. others: for each other line that is not empty kind,
+    offset, length and line: of OTHER_EVENT the name's, else the line's. counts: is set to the
+    number of events, of others, and of lines.
     """
     start: cython.longlong = 0
     end: cython.longlong
@@ -528,7 +904,10 @@ def read_lines(
             end -= 1
         for column in range(NUMBERS):
             row[column] = 0
-        kind = _line(data, start, end, hashes, shapes, row)
+        if acts.shape[0]:
+            kind = _record(data, start, end, acts, row)
+        else:
+            kind = _event(data, start, end, hashes, shapes, row)
         if kind < 0:
             row[LINE] = line
             for column in range(NUMBERS):
@@ -536,8 +915,8 @@ def read_lines(
             found += 1
         elif end > start:
             others[other * 4] = kind
-            others[other * 4 + 1] = row[COMM_AT] if kind == OTHER_EVENT else start
-            others[other * 4 + 2] = row[COMM_LENGTH] if kind == OTHER_EVENT else end - start
+            others[other * 4 + 1] = row[TEXT_AT] if kind == OTHER_EVENT else start
+            others[other * 4 + 2] = row[TEXT_LENGTH] if kind == OTHER_EVENT else end - start
             others[other * 4 + 3] = line
             other += 1
         line += 1
@@ -545,39 +924,3 @@ def read_lines(
     counts[0] = found
     counts[1] = other
     counts[2] = line
-
-
-@cython.cfunc
-def _line(
-    data: cython.const[cython.uchar][::1],
-    start: cython.longlong,
-    end: cython.longlong,
-    hashes: cython.const[cython.ulonglong][::1],
-    shapes: cython.const[cython.longlong][::1],
-    row: cython.ulonglong[::1],
-) -> cython.longlong:
-    """Read one line into `row`; return -1, or its kind if it is no event of the table.
-
-    The name of another event is put into COMM_AT and COMM_LENGTH.
-    """
-    name: cython.longlong
-    value: cython.ulonglong
-    index: cython.longlong
-    at: cython.longlong = _head(data, start, end, row)
-    if at < 0:
-        return NO_EVENT
-    name = at = _spaces(data, at, end)
-    while at < end and data[at] != _SPACE:
-        if data[at] == _COLON and at + 1 < end and data[at + 1] != _SPACE:
-            name = at + 1  # perf writes the event's system before the name
-        at += 1
-    if at > name and data[at - 1] == _COLON:
-        at -= 1
-    value = name_hash(data, name, at)
-    for index in range(hashes.shape[0]):
-        if hashes[index] == value:
-            row[EVENT] = index
-            return -1 if _fields(data, at + 1, end, row, shapes[index]) >= 0 else BAD_EVENT
-    row[COMM_AT] = name
-    row[COMM_LENGTH] = at - name
-    return OTHER_EVENT

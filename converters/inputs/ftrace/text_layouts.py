@@ -101,7 +101,6 @@ def _number(value: bytes) -> int:
 
 
 def _device(number: int) -> bytes:
-    """Return the kernel's number of a device as major,minor."""
     return b"%d,%d" % (number >> 20, number & 0xFFFFF)
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from biotrail.converters.calls.keys import CallBios, ends_of, rows_of
+from biotrail.converters.calls.keys import CallBios, rows_of
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.path_column import NO_CALL
 from biotrail.converters.events.path_tables import BioPaths, Calls, PathTables, Waits
@@ -25,7 +25,7 @@ _MIXED = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F))
 _LOW_HALF = np.uint64(0xFFFFFFFF)
 
 
-class LoneWaits:
+class UntimedWaits:
     """Joins bios to waits of threads whose calls were not timed, window after window, in order."""
 
     def __init__(self, context: Context) -> None:
@@ -74,13 +74,7 @@ class LoneWaits:
         known &= number >= 0
         arguments = [np.where(known, args[:, at], none) for at in (0, 2, 3)]
         arguments[:2] = [one & _LOW_HALF for one in arguments[:2]]
-        return rows, CallBios(
-            tid=bios.tid[rows].astype(np.int64),
-            entry=_signature(number, *arguments),
-            queue=bios.queue[rows],
-            end=ends_of(bios)[rows],
-            own=bios.own[rows],
-        )
+        return rows, CallBios.in_calls(bios, rows, _signature(number, *arguments))
 
     def with_waits(
         self, path: PathTables, bios: tuple[tuple[Bios, I64], tuple[Bios, I64]], first: I64
