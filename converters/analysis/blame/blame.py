@@ -309,7 +309,6 @@ class First(_Pass):
         self._tasks = window.tasks
 
     def _use(self, batch: Batch) -> None:
-        """Count who had how much time, and learn of I/Os without company."""
         ios = batch.ios
         self.blocks.reach(ios.queue)
         runs = self._runs(ios)
@@ -341,7 +340,6 @@ class First(_Pass):
         )  # fmt: skip
 
     def _suspect(self) -> Suspect:
-        """Return who stood in the experiment, among the culprits."""
         by, note = self.by[1], self._paused[0]
         its: set[int] = set()
         shared: set[int] = set()
@@ -497,7 +495,6 @@ class Second(_Pass):
         super().add(window)
 
     def _use(self, batch: Batch) -> None:
-        """Share the time of the batch's chosen I/Os."""
         ios, served, names = batch.ios, batch.served, self.learned.names
         slots = len(names.slots)
         slot = slots_of(names, served)

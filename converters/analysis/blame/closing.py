@@ -125,7 +125,6 @@ def _victim(second: Second, drawn: "_Draws", row: int) -> Victim:
 
 
 def _doing(second: Second, culprit: str) -> str:
-    """Return the operation in which most of a culprit's time with the devices is."""
     keys = {number: key for key, number in second.company.classes.numbers.items()}
     ops: Counter[str] = Counter()
     for kind, ns in second.learned.doing.get(culprit, Counter()).items():
@@ -169,7 +168,6 @@ class _Draws:
     """Draws of the log's blocks: each estimates the bases anew."""
 
     def __init__(self, second: Second) -> None:
-        """second: after its last window."""
         learned, sums = second.learned, second.sums
         self._learned, self._sums = learned, sums
         has_io = sums.block_ios.any(axis=1) | sums.block_bases.any(axis=(1, 2, 3))
@@ -204,10 +202,7 @@ class _Draws:
         return found
 
     def without(self, row: int, culprit: _Culprit) -> Without | None:
-        """Return what a victim's I/Os take without a culprit; None: too few were without company.
-
-        row: of the victim.
-        """
+        """Return a victim's I/Os without a culprit; None: too few were without company."""
         sums, bases = self._sums, self._learned.bases
         shape = (-1, self._pairs, *sums.factors.shape[1:])
         factors = sums.factors.reshape(shape)[self._blocks][:, :, culprit.slots].sum(axis=2)

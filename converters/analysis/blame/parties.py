@@ -122,7 +122,6 @@ class Writers(Parties):
         return its | by_pid, by_pid & others
 
     def _code(self, comm: str, cgroup: int) -> int:
-        """Return the code of a party; a new party gets the next code."""
         code = self._known.setdefault((comm, cgroup), len(self._parties))
         if code == len(self._parties):
             self._parties.append((comm, cgroup))
@@ -152,12 +151,10 @@ def _words(name: Name) -> str:
 
 
 def _process(_context: Context, comm: str, _cgroup: int) -> str:
-    """Return a thread's name; workers of the kernel are one party."""
     return WORKERS.rstrip("/") if comm.startswith(WORKERS) else comm or NOT_KNOWN
 
 
 def _cgroup(context: Context, _comm: str, cgroup: int) -> str:
-    """Return the cgroup's path, or its id where that is not known."""
     return context.cgroups.get(cgroup) or (f"cgroup {cgroup}" if cgroup else NOT_KNOWN)
 
 
@@ -172,7 +169,6 @@ def _container(context: Context, _comm: str, cgroup: int) -> str:
 
 
 def _unit(context: Context, _comm: str, cgroup: int) -> str:
-    """Return the unit of systemd, or the slice."""
     named = context.cgroup_names.name(cgroup)
     return named.unit or named.slice or "(no unit)"
 

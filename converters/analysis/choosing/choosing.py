@@ -29,13 +29,10 @@ NO_FILES = "this log does not say which files I/O is of: record again with biotr
 
 
 def device_named(context: Context, name: str) -> int | None:
-    """Return the dev_t (major << 20 | minor) of a device by name, or None.
+    """Return the dev_t of a device by name, or None.
 
     name: `nvme0n1`, `/dev/nvme0n1`, a device mapper's `data`, `mapper/data` or `/dev/mapper/data`,
-    or `259:0`. It is looked up among the devices of the log (`context`: header and notes): their
-    names, device mapper names and major:minor; the first device that matches counts. A decimal
-    `major:minor` that the log does not have is converted all the same. None: any other name that
-    the log does not have.
+    or `259:0`, which the log need not have.
     """
     short = name.removeprefix("/dev/").removeprefix("mapper/")
     for dev, entry in context.devices.items():
@@ -70,15 +67,9 @@ class Who:
     def mask(self, context: Context, bios: Bios, tasks: Tasks) -> Bool:
         """Mark the bios of these submitters: bool (n,), by row of `bios`.
 
-        A bio has to match each set that is not empty; without sets all bios are marked. A bio that
-        was queued for another thread (`Bios.whom`) is of both. `pids`: the process of the
-        submitting thread or, if `bios.task` is -1, the thread's id `bios.tid` (0 matches nothing).
-        `comms`: the thread's name, of an item with `*` at its end the beginning; no match if
-        `bios.task` is -1. `cgroups`: the decimal id of the charged cgroup or, if `context.cgroups`
-        (id → path) has it, its path or that of a cgroup above it; `named`: that cgroup or one above
-        it bears such a name.
-
-        tasks: the threads that `bios.task` is the row of.
+        A bio that was queued for another thread (`Bios.whom`) is of both. tasks: the threads that
+        `bios.task` is the row of; where that is -1, `pids` match the thread's id, and no name
+        matches.
         """
         chosen = self.of_threads(bios, tasks)
         if self.by_cgroup:
@@ -88,12 +79,7 @@ class Who:
         return chosen
 
     def of_threads(self, table: "Bios | Calls | Waits", tasks: Tasks) -> Bool:
-        """Mark the rows whose thread matches `pids` and `comms`: bool (n,), by row of `table`.
-
-        Both have to match if both are set, by the rules of `mask`; cgroups are not looked at.
-        table: bios by their submitters, calls or waits by their threads. tasks: the threads that
-        `table.task` is the row of.
-        """
+        """Mark the rows whose thread matches `pids` and `comms`, as `mask`; not by cgroup."""
         chosen = self._of_threads(table, tasks)
         if isinstance(table, Bios) and (queued := np.flatnonzero(table.whom >= 0)).size:
             theirs = table.take(queued)
@@ -181,11 +167,9 @@ class Choice:
     ) -> None:
         """Store the restrictions; an I/O has to meet each one that is not empty.
 
-        context: of the log, with the names of devices, operations, cgroups and files. devices:
-        names of disks or partitions, as device_named takes them. wanted: names of operations
-        ("read", "flush", …). who: submitters. files: patterns, one of which has to match the whole
-        path, or the one before a rename (fnmatchcase, so `*` also matches `/`). Devices are not
-        looked up here, but by `check`.
+        devices: names, as device_named takes them; looked up by `check`. wanted: names of
+        operations. files: patterns, one of which has to match the whole path, or the one before a
+        rename (fnmatchcase, so `*` also matches `/`).
 
         Raises ConversionError if there are patterns and the log was recorded without files.
         """
@@ -236,13 +220,8 @@ class Choice:
     def mask(self, bios: Bios, tasks: Tasks) -> Bool:
         """Mark the chosen bios: bool (n,), by row of `bios`.
 
-        A bio is chosen if all restrictions of the choice are met: its disk or partition is one of
-        the devices; its operation is one of the operations, where an empty write with REQ_PREFLUSH
-        is a flush and no write; its submitter matches `who`; the path of its file matches a
-        pattern. A device that the log does not have, and a file that is not known, match nothing;
-        if no device of the choice is in the log, no bio is chosen.
-
-        tasks: the threads that `bios.task` is the row of.
+        An empty write with REQ_PREFLUSH is a flush and no write. A device that the log does not
+        have, and a file that is not known, match nothing.
         """
         chosen = self._on_devices(bios.dev, bios.part)
         chosen &= self._doing(bios.opf, bios.bytes)
@@ -265,9 +244,7 @@ class Choice:
     def request_mask(self, requests: Requests) -> Bool:
         """Mark the requests whose disk and operation are chosen: bool (n,), by row of `requests`.
 
-        An empty write with REQ_PREFLUSH is a flush. All False if the choice is restricted by
-        submitter or file, which are known of bios alone, or by devices that are all partitions or
-        not in the log. Without restrictions all True.
+        None if the choice is by submitter or file, which are known of bios alone.
         """
         if self.by_bio:
             return np.zeros(len(requests), dtype=np.bool_)
@@ -275,7 +252,7 @@ class Choice:
         return chosen & self._doing(requests.opf, requests.bytes)
 
     def _on_devices(self, dev: U32, part: U32) -> Bool:
-        """Mark rows (n,) whose disk `dev` or partition `part` is one of the choice's devices.
+        """Mark rows (n,) whose disk or partition is one of the choice's devices.
 
         All if the choice names no devices; none if it does, and none of them is in the log.
         """
@@ -300,11 +277,9 @@ class Choice:
         return [dev for dev in devs if dev is not None]
 
     def check(self, seen: Collection[int]) -> None:
-        """Raise ConversionError if a device of the choice is not in the log.
+        """Raise ConversionError if a chosen device is not in the log, which was read to its end.
 
-        To be called after the log was read to its end, because a device can appear during the
-        recording. seen: dev_t of the devices with events; they count as in the log like those of
-        its header and notes, as the header of blktrace's files lists none.
+        seen: dev_t of the devices with events; blktrace's files list no others.
         """
         known = {*self._context.devices, *seen}
         for name in self._devices:
@@ -314,7 +289,6 @@ class Choice:
 
 
 def _numbered(name: str) -> int | None:
-    """Return the dev_t of a decimal `major:minor`; None for any other name."""
     major, _, minor = name.partition(":")
     if not all(part.isascii() and part.isdigit() and len(part) < 8 for part in (major, minor)):
         return None

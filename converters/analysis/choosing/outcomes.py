@@ -31,12 +31,11 @@ _AGAIN = np.array(
 
 
 def failed_nowait(context: Context, table: Bios | Requests) -> Bool:
-    """Mark bios (requests) that are failed NOWAIT attempts: bool (n,), by row of the table.
+    """Mark failed NOWAIT attempts: bool (n,), by row of the table.
 
-    One has REQ_NOWAIT and ended with BLK_STS_AGAIN, or -EAGAIN on kernels that report an errno.
-    The kernel ends a REQ_NOWAIT bio so (bio_wouldblock_error) if it cannot get a request or room in
-    the queue without waiting; io_uring then submits the same I/O again, without REQ_NOWAIT. All
-    False if the recording kernel has no REQ_NOWAIT.
+    The kernel ends a REQ_NOWAIT bio with BLK_STS_AGAIN or -EAGAIN (bio_wouldblock_error) if it
+    cannot get a request or room in the queue without waiting; io_uring then submits the same I/O
+    again, without REQ_NOWAIT.
     """
     asked: Bool = (table.opf & np.uint32(context.flag_mask("NOWAIT"))) != 0
     if not asked.any():
@@ -72,13 +71,9 @@ class Outcome:
         return np.isin(bios.number, self.numbers)
 
     def requests(self, requests: Requests) -> Bool:
-        """Mark the requests with the wanted outcome: bool (n,), by row of `requests`.
+        """Mark the requests with the wanted outcome, of those that serve no known bio: bool (n,).
 
-        For requests that serve no known bio; all others are chosen by their bios. All True if
-        `numbers` is None, because then everything is chosen. All False if `wanted.slowest` is set,
-        because the slowest are chosen among bios. Else a request has to take `wanted.slower_than`
-        ns or more from start to completion (0 ns if either was not recorded or is in doubt) and,
-        with `wanted.failed`, to have a status other than 0.
+        None with `wanted.slowest`, as the slowest are chosen among bios.
         """
         if self.numbers is None:
             return np.ones(len(requests), dtype=np.bool_)
@@ -111,7 +106,6 @@ def _waited(all_bios: Bios, numbers: I64, end: int) -> I64:
 
 
 def _matches(wanted: OutcomeFilter, waited: I64, table: Bios | Requests) -> Bool:
-    """Mark rows (n,) that took long enough (waited: ns, (n,)) and, if that is wanted, failed."""
     chosen = waited >= wanted.slower_than
     if wanted.failed:
         chosen &= table.status != 0
@@ -140,14 +134,7 @@ class Finder:
     def watch(self, result: Result, window: Lifecycles) -> None:
         """Add a window's bios that have the wanted outcome to those found so far.
 
-        A bio counts if `choice` has it, if it took `wanted.slower_than` ns or more (from its first
-        known time to its completion; without one as _waited), and, with `wanted.failed`, if it
-        ended with an error and is no failed NOWAIT attempt. Appends to `_numbers` and `_waited`,
-        and counts in `_held`. When more than twice `wanted.slowest` are held, all but the
-        `wanted.slowest` slowest are dropped (never if it is 0).
-
-        result: the window's bios as they were before a cut of the log's time, whose time outside
-        the cut counts, too. window: the same bios within the cut.
+        result: the window's bios as they were before a cut, whose time outside the cut counts, too.
         """
         bios = window.bios
         took = _waited(result.bios, bios.number, window.end)
@@ -163,11 +150,7 @@ class Finder:
             self._numbers, self._waited, self._held = [numbers], [took], len(numbers)
 
     def _best(self) -> tuple[I64, I64]:
-        """Return (numbers, ns) of the bios found so far: int64 (n,) each, number and duration.
-
-        With `wanted.slowest` only that many, the slowest first, equal ones by number. Without it
-        all, in the order in which they were found.
-        """
+        """Return (numbers, ns) of the bios found so far: all, or the `slowest`, slowest first."""
         none = np.zeros(0, dtype=np.int64)
         numbers = np.concatenate([none, *self._numbers])
         took = np.concatenate([none, *self._waited])

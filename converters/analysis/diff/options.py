@@ -33,7 +33,6 @@ def options_of(header: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _filter(value: Any) -> str:
-    """Return a filter's value as text: a device by what the user called it, others as they are."""
     if not isinstance(value, list):
         return "yes" if value is True else str(value)
     specs = (one.get("spec", "") if isinstance(one, dict) else one for one in value)

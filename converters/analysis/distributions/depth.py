@@ -82,14 +82,9 @@ class Depth:
     def update(self, begin: int, end: int, up: I64, down: I64) -> None:
         """Add the time from `begin` to `end` (ns), with the I/Os that began and ended in it.
 
-        up: ns (n,) of each beginning. down: ns (m,) of each end. Both ascending; begin is where the
-        last update ended, and what is before it counts there, in its order. An I/O that ends at the
-        time when another begins is not in flight any more.
-
-        Adds to `met`, for each beginning, how many others were in flight (of several at one time,
-        those before it in `up`, too); extends `whole` and, if `interval` is not 0, the spans of the
-        intervals that the time is in. The depth at the end is kept for the next update. Depths
-        below 0 (an end whose beginning is not known) count as 0, but are kept as they are.
+        up, down: ns of beginnings and ends, ascending; what is before `begin` counts there. An I/O
+        that ends when another begins is not in flight any more. Depths below 0 (an end whose
+        beginning is not known) count as 0, but are kept as they are.
         """
         edges = self._edges(begin, end)
         latest = max(int(up[-1]) if len(up) else begin, int(down[-1]) if len(down) else begin)
@@ -130,10 +125,9 @@ class Depth:
             self._add_spans(at, level, lasts)
 
     def merge(self, other: "Depth") -> None:
-        """Add another device's time, depth and beginnings to `whole`, `met`, `unended` and `high`.
+        """Add another device's figures, but spans of intervals.
 
-        So `whole.mean` is the mean depth of one device, and `whole.most` the largest of any. Spans
-        of intervals are not merged. `other` is not changed.
+        So `whole.mean` is the mean depth of one device, and `whole.most` the largest of any.
         """
         if other.high is not None and self.high is None:
             self.high = deepcopy(self)
@@ -166,11 +160,6 @@ class Depth:
         return np.arange(self.origin + first * self.interval, end, self.interval)
 
     def _add_spans(self, at: I64, level: I64, lasts: I64) -> None:
-        """Add stretches of constant depth to the spans of the intervals in which they begin.
-
-        at: begin of each stretch, ns, ascending; before `origin` counts as in interval 0. level:
-        depth of each. lasts: length of each, ns. int64 (n,) each, at least one.
-        """
         place = np.maximum(at - self.origin, 0) // self.interval
         first = np.flatnonzero(np.diff(place, prepend=place[0] - 1))
         bounds = [*first.tolist(), len(at)]
@@ -180,11 +169,6 @@ class Depth:
 
 
 def _sums(level: I64, lasts: I64) -> tuple[int, int, int, int]:
-    """Return the arguments of Span.add for stretches that follow each other, summed up.
-
-    level: depth in each stretch, int64 (n,), at least one. lasts: its length, ns (n,). The sums are
-    (ns, depth times ns, ns with a depth above 0, largest depth).
-    """
     return (
         int(lasts.sum()),
         int((level * lasts).sum()),

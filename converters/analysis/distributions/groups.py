@@ -70,10 +70,7 @@ class Group:
         return sum(self[name] for name in ("bytes", *CLEARED.values()))
 
     def merge(self, other: "Group") -> None:
-        """Add the counters, statuses, sizes, latencies and stage times of another group.
-
-        `other` is not changed, and nothing of it is shared.
-        """
+        """Add the counters, statuses, sizes, latencies and stage times of another group."""
         self.counters += other.counters
         self.statuses.update(other.statuses)
         self.size.merge(other.size)
@@ -106,9 +103,8 @@ def merged_by_code(*many: Mapping[int, Group]) -> dict[int, Group]:
 def gather(place: I64, samples: Samples, count: int) -> list[Group]:
     """Return `count` new groups, each with the figures of the samples that belong to it.
 
-    place: int64 (len(samples),), index of each sample's group in the result, 0 to count - 1.
-    samples: figures of single bios or requests. Sizes and latencies below 0 (not known, or of a
-    try) and status 0 are not counted. A group without samples is empty.
+    place: (len(samples),), index of each sample's group. Sizes and latencies below 0 (not known, or
+    of a try) and status 0 are not counted.
     """
     groups = [Group() for _ in range(count)]
     if not len(samples):
@@ -132,10 +128,7 @@ def gather(place: I64, samples: Samples, count: int) -> list[Group]:
 
 
 def _add_stages(place: I64, samples: Samples, groups: list[Group]) -> None:
-    """Count each single stage's time (ns) as a value in its group's `stages`, by Stage.
-
-    place: int64 (len(samples),), index of each sample's group in `groups`, which are changed.
-    """
+    """Count each single stage's time (ns) as a value in its group's `stages`."""
     if not len(samples.stage):
         return
     codes = samples.stage.astype(np.int64)
@@ -153,28 +146,23 @@ class Groups:
     """Groups by code, at most `most` of them besides OTHERS, so that memory is bounded."""
 
     def __init__(self, most: int = MOST_GROUPS, *, by_operation: bool = False) -> None:
-        """Start without groups. by_operation: whether they are divided by operation, too."""
+        """by_operation: whether groups are divided by operation, too."""
         self.by_code: dict[int, Group] = {}
         """Code → group; OTHERS (-1) once there were more codes than `most`."""
         self._most = most
         self.by_operation = by_operation
 
     def merge(self, code: int, part: Group) -> None:
-        """Add the figures of `part` to the group of `code`; a new code gets a group.
-
-        If there are as many groups as allowed (`most`) and none of `code`, the group OTHERS gets
-        them. part: not changed.
-        """
+        """Add `part` to the group of `code`, or of OTHERS where there are `most` others."""
         if code not in self.by_code and len(self.by_code) >= self._most:
             code = OTHERS
         self.by_code.setdefault(code, Group()).merge(part)
 
 
 def add_to_all(samples: Samples, ways: Sequence[tuple[Groups, I64]]) -> None:
-    """Add samples (figures of single bios or requests) to several groupings at once.
+    """Add samples to several groupings at once.
 
-    ways: (groups, codes) of each grouping; codes: int64 (len(samples),), code of the group that
-    each sample belongs to, or LEFT_OUT. The `groups` are changed. Nothing is done without samples.
+    ways: (groups, code of each sample's group, or LEFT_OUT) of each grouping.
     """
     # Samples with the same code in every grouping are summed once, which is most of the work:
     # `place` numbers the distinct combinations of codes.

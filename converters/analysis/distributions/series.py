@@ -20,10 +20,7 @@ _WIDTH = 44
 
 
 def check_interval(span: int, interval: int) -> None:
-    """Raise ConversionError if a log of `span` ns has MOST_INTERVALS intervals or more.
-
-    interval: length of an interval, ns; 0: no intervals, nothing is refused.
-    """
+    """Raise ConversionError if a log of `span` ns has MOST_INTERVALS intervals or more; 0: none."""
     if interval and span // interval >= MOST_INTERVALS:
         raise ConversionError(
             f"the log has more than {MOST_INTERVALS:,} intervals of {interval / 1e9:g} s: "
@@ -55,10 +52,8 @@ class Series(Generic[Closed]):
     def add(self, codes: I64, samples: Samples, now: int) -> None:
         """Add a window's samples to the intervals in which they ended, and close old intervals.
 
-        codes: int64 (len(samples),), 0 or more: code of the group of each sample. now: the window's
-        end, ns. Samples without a completion are in the interval of their beginning. Then intervals
-        that ended LINGER_NS or more before `now` are closed: their groups go through `close` into
-        `closed`. Samples whose interval an earlier call closed are only counted in `left_out`.
+        codes: of each sample's group, 0 or more. now: the window's end, ns. Samples whose interval
+        an earlier call closed are only counted in `left_out`.
         """
         place = np.maximum(samples.end - self.origin, 0) // self.interval
         late = place < self._edge
@@ -76,11 +71,6 @@ class Series(Generic[Closed]):
         self._close(1 << 62)
 
     def _close(self, edge: int) -> None:
-        """Move the groups of the open intervals before number `edge` from `_open` to `closed`.
-
-        What `close` returns for each code and group is appended to the interval's list, in the
-        order of codes. `edge` becomes the first open interval.
-        """
         for code in sorted(c for c in self._open.by_code if c >> _WIDTH < edge):
             group = self._open.by_code.pop(code)
             rows = self.closed.setdefault(code >> _WIDTH, [])

@@ -11,10 +11,7 @@ from biotrail.converters.events.tables import I64
 
 
 def sum_by(place: I64, values: NDArray[Any], count: int) -> I64:
-    """Return the sum of the values of each place: int64 (count,).
-
-    place: int64 (n,), 0 to count - 1. values: bool or integers, (n,).
-    """
+    """Return the sum of the values (bool or integers) of each place, 0 to count - 1: (count,)."""
     if count == 1:
         whole = np.count_nonzero(values) if values.dtype == np.bool_ else values.sum(dtype=np.int64)
         return np.array([whole], np.int64)

@@ -155,10 +155,7 @@ def read_part(
 def _groups(
     by: str, facts: RecordingFacts, report: Report, devices: dict[int, Sums], context: Context
 ) -> Groups:
-    """Return the groups of one recording: its own, or those of its devices or cgroups.
-
-    `recordings` and `span_ns` of them are not set.
-    """
+    """Return the groups of one recording: its own, or those of its devices or cgroups."""
     found: Groups = {}
     if by in OF_BIOS:
         for group in report.cgroups if by == "cgroup" else report.groups:
@@ -178,10 +175,7 @@ def _groups(
 
 
 def _of_cgroup(by: str, name: Mapping[str, str | int | None]) -> str:
-    """Return the name that cgroups of all hosts share, from a report's group of OF_BIOS.
-
-    Containers of one name are one group, pods of one name and namespace, too; without a name, ids.
-    """
+    """Return the name that cgroups of all hosts share, from a report's group of OF_BIOS."""
     found = name.get(by)
     if by == "unit":
         found = found or name.get("slice")
@@ -199,10 +193,7 @@ def _of_cgroup(by: str, name: Mapping[str, str | int | None]) -> str:
 def _facts(
     trace: Trace, report: Report, columns: dict[str, str], files: list[str], said: Sentences
 ) -> RecordingFacts:
-    """Return the facts about a recording that was read to its end; arguments as of read_part.
-
-    said: the first sentences of its report.
-    """
+    """Return the facts about a recording that was read to its end; arguments as of read_part."""
     account, loss = trace.account, report.loss
     return RecordingFacts(
         host=report.host,

@@ -22,7 +22,6 @@ class BlameTotals:
     """
 
     def __init__(self, context: Context, by: str) -> None:
-        """context: of the log. by: what victims and culprits are."""
         self._online = Online(context, by)
         self.waited: Counter[str] = Counter()
         """Victim → Q2C of its I/Os, ns."""

@@ -36,10 +36,7 @@ class CallsOfStretch:
     """The MOST_SLOW slowest, the slowest first; among equals the one that returned last."""
 
     def add(self, window: Lifecycles, context: Context) -> None:
-        """Add the calls of a window, if it has any. context: the log's, for names.
-
-        Calls whose entry is not known are in the figures, but never among the slowest.
-        """
+        """Add a window's calls; those whose entry is not known are never among the slowest."""
         if window.path is None or not len(window.path.calls):
             return
         calls = window.path.calls
@@ -63,11 +60,7 @@ class CallsOfStretch:
         self.slowest = slowest_calls(self.slowest + other.slowest)
 
     def reports(self, context: Context) -> list[CallReport]:
-        """Return a report for each name of a call: those with I/O first, then by time in total.
-
-        A name has one for calls that did I/O and one for those that did none; equal times are in
-        the order of names.
-        """
+        """Return a report for each name of a call: those with I/O first, then by time in total."""
         found = [report_of(*named(code, context), one) for code, one in self.figures.items()]
         return sorted(found, key=lambda call: (not call.io, -call.time.sum, call.call))
 
@@ -78,10 +71,7 @@ def slowest_calls(found: list[SlowCall]) -> list[SlowCall]:
 
 
 def _slow(calls: Calls, row: int, tasks: Tasks, context: Context) -> SlowCall:
-    """Return the call in a row, whose entry is known, with names and its longest part.
-
-    tasks: the threads that `calls.task` is the row of. Of equal parts the first counts.
-    """
+    """Return the call in a row, whose entry is known, with names and its longest part."""
     one = calls.take(np.array([row]))
     parts = {part: int(getattr(one, part)[0]) for part in CALL_PARTS}
     longest = max(parts, key=lambda part: parts[part])

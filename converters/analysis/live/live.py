@@ -204,12 +204,7 @@ class _Part:
     waits: Waits = field(default_factory=Waits)
 
     def merge(self, other: "_Part") -> None:
-        """Add the figures of another stretch of time, which is not changed, to this one.
-
-        `begin` becomes the earlier begin (the other's if this has none), `end` the later end;
-        groups of one code add up (codes past the first MOST_GROUPS in OTHERS), as do calls, and the
-        MOST_SLOW slowest of both stay.
-        """
+        """Add the figures of another stretch of time, which is not changed, to this one."""
         self.begin = other.begin if self.begin < 0 else min(self.begin, other.begin)
         self.end = max(self.end, other.end)
         for name in ("bios", "lower", "requests", "processes"):
@@ -331,15 +326,10 @@ class Live:
         )
 
     def _fresh(self, begin: int) -> _Part:
-        """Return the part of a stretch of time that begins then (ns)."""
         return _Part(begin, begin, calls=CallsOfStretch(self._every_call))
 
     def _stretch(self, part: _Part) -> Stretch:
-        """Return the report of a stretch of time: total, devices and operations, processes.
-
-        Operations are pairs of device and operation, those with most bios first. A begin or end
-        that is not known is 0, and rates of a stretch without length are 0.
-        """
+        """Return the report of a stretch of time: total, devices and operations, processes."""
         span, context = max(part.end - part.begin, 0), self._context
         bios = merged_by_code(part.bios.by_code, part.lower.by_code)
         requests = part.requests.by_code
@@ -367,7 +357,6 @@ class Live:
         )
 
     def _blame(self, waits: Waits) -> Blame | None:
-        """Return who waited for whom in a stretch of time; None: it was not asked for."""
         if self._by is None:
             return None
         everybody = everybody_recorded(self._context)
@@ -376,12 +365,7 @@ class Live:
         return Blame(self._by, waits.victims(), based, left_out, everybody)
 
     def _name(self, place: int) -> dict[str, str | int | None]:
-        """Return the name of a device and operation, or of OTHERS: {"others": 1}.
-
-        The name has the fields `device` and `operation`, both names (str, never None). place: dev_t
-        << OP_BITS | operation number, as in Samples.place; below 0: OTHERS, the group of the I/O
-        for which there was no group left.
-        """
+        """Return the name of a device and operation, or of OTHERS: {"others": 1}."""
         if place < 0:
             return {"others": 1}
         return {
@@ -390,11 +374,7 @@ class Live:
         }
 
     def _process_reports(self, part: _Part, span: int) -> list[GroupReport]:
-        """Return the reports of a stretch's processes, most I/Os first.
-
-        span: ns that rates are per. Processes past the first MOST_GROUPS are one group, named
-        {"others": 1}.
-        """
+        """Return the reports of a stretch's processes, most I/Os first."""
         found = [
             group_report(
                 self._processes.name(code) if code >= 0 else {"others": 1},
@@ -407,11 +387,7 @@ class Live:
         return sorted(found, key=lambda g: -g.ios)
 
     def _add_slow(self, window: Lifecycles, bios: Samples, codes: I64) -> None:
-        """Add the window's MOST_SLOW slowest bios to those of the current stretch; keep MOST_SLOW.
-
-        bios: samples of the window's bios. codes: the process of each, as ByProcess.codes, (n,).
-        Bios without a latency are left out.
-        """
+        """Keep the MOST_SLOW slowest bios of the stretch. codes: processes."""
         rows = np.argsort(-bios.latency, kind="stable")[:MOST_SLOW]
         found = [
             self._slow(window, bios, codes, row) for row in rows.tolist() if bios.latency[row] >= 0
@@ -425,12 +401,7 @@ class Live:
         codes: I64,
         row: int,
     ) -> Slow:
-        """Return one of the window's bios with names, its latency and its longest stage.
-
-        row: of the window's bios, of their samples `bios`, and of `codes`, their processes as
-        ByProcess.codes. process and pid are None where the submitter is not known. stage: of equal
-        ones the first; None, with stage_ns 0, without stages.
-        """
+        """Return one of the window's bios with names, its latency and its longest stage."""
         stages = np.flatnonzero(bios.stage_owner == row)
         longest = int(stages[np.argmax(bios.stage_ns[stages])]) if len(stages) else -1
         place = int(bios.place[row])
@@ -450,12 +421,7 @@ class Live:
         )
 
     def _add_depths(self, window: Lifecycles) -> None:
-        """Add the window's beginnings and ends to `_depths`; count in `_open` what is in flight.
-
-        `_open`: dev_t → (bios, requests) in flight at the window's end, of all devices in
-        `_depths`; replaced. A new device is added when a bio or request begins on it, unless there
-        are MOST_DEVICES; the time of its depths begins with the window.
-        """
+        """Add the window's beginnings and ends to `_depths`; count in `_open` what is in flight."""
         queue = in_window(window, window.bios, window.open_bios)
         issue = in_window(window, window.requests, window.open_requests)
         for dev in dict.fromkeys([*queue.devices(), *issue.devices()]):
@@ -470,12 +436,7 @@ class Live:
         }
 
     def _devices(self) -> list[DeviceNow]:
-        """Return how many bios and requests each device had in flight since the last call.
-
-        One entry for each device in `_depths`, in the order of dev_t. Replaces `whole` of each
-        depth by an empty span, so that the next call counts from here. If no window came since the
-        last call, mean and max are the number that is in flight now.
-        """
+        """Return how many bios and requests each device had in flight since the last call."""
         found = []
         for dev, (queue, issued) in sorted(self._depths.items()):
             both = []
@@ -489,7 +450,6 @@ class Live:
 
 
 def _report(recent: Recent, part: _Part, now: Stretch, devices: list[DeviceNow]) -> Report | None:
-    """Return a stretch of time as a report; None: it has no I/O."""
     if not now.total.bios.ios:
         return None
     nothing = Summary.of(Distribution())
@@ -509,6 +469,5 @@ def _report(recent: Recent, part: _Part, now: Stretch, devices: list[DeviceNow])
 
 
 def _under_way(table: Bios | Requests, dev: int) -> int:
-    """Return the number of the device's bios with Q (requests with D) and without completion."""
     begun = table.queue if isinstance(table, Bios) else table.issue
     return int(((table.dev == dev) & (table.complete == NEVER) & (begun != NEVER)).sum())

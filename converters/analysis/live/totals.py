@@ -43,7 +43,6 @@ class Totals:
     """
 
     def __init__(self, context: Context, by: str | None = None) -> None:
-        """context: of the log. by: of LABELS."""
         self._context = context
         self._groups = Groups(MOST)
         self._by = by
@@ -63,7 +62,6 @@ class Totals:
         return found
 
     def _number(self, name: CgroupName) -> int:
-        """Return the number of a cgroup's labels; MOST: those of all further names."""
         values = _values(name)
         labels = tuple(values[field] for field in LABELS[self._by or ""])
         if labels not in self._labels and len(self._labels) >= MOST:

@@ -18,7 +18,6 @@ class PathFigures:
     """Adds up the path's tables, window after window."""
 
     def __init__(self, context: Context, by: str | None) -> None:
-        """Start without figures. context: the log's. by: word of KEYS of the report's groups."""
         self._context = context
         self._ready = Ready()
         self._calls = CallsByName(context)

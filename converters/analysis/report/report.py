@@ -92,10 +92,7 @@ class Reporter:
         by: str | None = None,
         timeline: Timeline | None = None,
     ) -> None:
-        """Start without figures. The parameters are those of the class; context: the log's.
-
-        Raises ConversionError if the log lacks what `by` groups by: files, calls, dirtying tasks.
-        """
+        """Raises ConversionError if the log lacks what `by` groups by."""
         check_recorded(by, context)
         self._context = context
         self._interval = interval
@@ -158,11 +155,10 @@ class Reporter:
         return self._flushes.by_dev
 
     def add(self, window: Lifecycles) -> None:
-        """Add the log's next window to all figures; `begin` becomes the first window's begin.
+        """Add the log's next window to all figures, and to `timeline`.
 
-        Also to `timeline`, if there is one. A window without a begin (of a log without events) is
-        ignored. Raises ConversionError if, with the window, the log has MOST_INTERVALS intervals or
-        more.
+        A window without a begin (of a log without events) is ignored. Raises ConversionError for
+        MOST_INTERVALS intervals or more.
         """
         if window.begin < 0:
             return
@@ -214,21 +210,13 @@ class Reporter:
             yield window
 
     def _close(self, code: int, group: Group) -> tuple[int, GroupReport]:
-        """Return the code and the report of a group in one interval, with an empty `group`.
-
-        It has no name yet, as names can become known, or change, until the log's end.
-        """
+        """Return the code and the report of a group in one interval, with an empty `group`."""
         report = group_report({}, group, self._interval, self._context)
         report.group = Group()  # keeping every interval's would take memory by the trace's length
         return code, report
 
     def finish(self, trace: Trace) -> Report:
-        """Return the report of all windows; to be called once, after the last window.
-
-        trace: the trace of the windows, read to its end; for the log's time, counts of events and
-        losses. Counts the flush requests that are still kept, and closes the intervals that are
-        still open.
-        """
+        """Return the report of all windows, once. trace: of these, read to its end."""
         self._flushes.finish()
         context = self._context
         begin, end = extent(trace)
@@ -286,12 +274,7 @@ class Reporter:
         return report
 
     def _reports(self, which: str, span: int) -> list[GroupReport]:
-        """Return the reports of one list's groups, most time first; CPUs by number, not known last.
-
-        which: "processes", "cgroups", "cpus", "files" or "by" (the groups of `by`, also if that is
-        "cpu" most time first). span: ns that rates are per. Groups whose codes turned out, later in
-        the log, to be the same group (`canonical`) are merged.
-        """
+        """Return one list's groups, most time first; CPUs by number, not known last."""
         key = self._keys.get(which, self._chosen)
         groups: dict[int, list[Group]] = {}
         for code, group in sorted(self._groups[which].by_code.items()):
@@ -306,13 +289,7 @@ class Reporter:
         return found if which == "cpus" else sorted(found, key=time_and_number)
 
     def _device_reports(self, trace: Trace, span: int) -> list[DeviceReport]:
-        """Return the reports of the devices with I/O, those with most time first.
-
-        With I/O: a bio or request ended on it, or is known to have begun. One without flush
-        requests and waits for any has no `flushes`. I/O of the group OTHERS is in the total
-        alone, for its devices are not known. trace: for the counts of events by device.
-        span: ns that rates are per.
-        """
+        """Return the reports of devices with I/O, most time first; OTHERS is in the total alone."""
         events: dict[int, dict[str, int]] = {}
         for (dev, letter), count in trace.account.devices.items():
             events.setdefault(dev, {})[letter] = count
@@ -337,13 +314,7 @@ class Reporter:
         return sorted(found, key=lambda d: time_and_number(d.total.bios))
 
     def _intervals(self, log_end: int) -> list[IntervalReport]:
-        """Return all intervals of the time series up to the last one with I/O or pairs, in order.
-
-        Empty if no time series was asked for, or no window had a begin. An interval that reaches
-        past `log_end` (ns) ends there, and its rates are per that shorter time.
-        Closes the series: figures are of the I/O that ended in an interval, grouped by `by` or by
-        device and operation; depths are of each device.
-        """
+        """Return the intervals up to the last one with I/O or pairs; closes the series."""
         if self._series is None:
             return []
         self._series.finish()
@@ -378,7 +349,6 @@ class Reporter:
         return found
 
     def _late(self) -> int:
-        """Return the number of I/Os and pairs that came after their interval was closed."""
         late_pairs = 0 if self._pairs is None else self._pairs.late
         return (self._series.left_out if self._series else 0) + late_pairs
 
@@ -400,7 +370,6 @@ def _throttled(context: Context, begin: int, end: int) -> list[Throttled]:
 
 
 def _interval_depth(name: str, queue: Depth, issued: Depth, place: int) -> IntervalDepth:
-    """Return the depths of a device, by name, in the interval `place`."""
     bios, requests = (of.spans.get(place, Span()) for of in (queue, issued))
     return IntervalDepth(name, bios.mean, bios.most, requests.mean, requests.most, bios.busy_ns)
 
@@ -413,10 +382,8 @@ def make_report(
 ) -> Report:
     """Read a trace to its end and return its report.
 
-    windows: the windows of `trace.lifecycles()`, of which some I/Os may have been left out; None:
-    all I/O of the trace. interval: ns of each interval of the time series; 0: no time series. by:
-    word of KEYS by which I/O is also grouped; None: none. Raises ConversionError as Reporter and
-    Reporter.add.
+    windows: of the trace, of which I/Os may have been left out; None: all. interval, by: as of
+    Reporter.
     """
     reporter = Reporter(trace.context, interval, by)
     for window in trace.lifecycles() if windows is None else windows:
@@ -426,14 +393,7 @@ def make_report(
 
 
 def loss_report(trace: Trace) -> LossReport:
-    """Return what is missing from a trace's log.
-
-    trace: read to its end. Has the number of lost records by letter of their kind ("?": kind not
-    known), how many loss windows and damaged windows there are (of a limited trace, in its part of
-    the log), the sum of the loss windows' lengths in ns (where they overlap, counted twice), and
-    what the reader and the account counted: requests without completion, late events, unreadable
-    bytes, unknown records, problems and remarks in words, and whether the log has no end.
-    """
+    """Return what is missing from a trace's log."""
     reader, account = trace.reader, trace.account
     lost: Counter[str] = Counter()
     for window in trace.losses:

@@ -66,12 +66,10 @@ Places = dict[int, Group]
 
 
 def group_report(name: Name, group: Group, span_ns: int, context: Context) -> GroupReport:
-    """Return the report of a group: counters, rates, errors, sizes, latencies and stages.
+    """Return the report of a group.
 
-    name: fields of its name. span_ns: the time that rates are per; 0: rates are 0. context: of the
-    log, for names of statuses. Percentiles of sizes are the least values of their buckets. Stages
-    that did not occur are left out; the others are in the order of STAGE_ORDER, with shares of the
-    sum of all stages' times. The report keeps `group` itself, not a copy.
+    name: fields of its name. span_ns: what rates are per; 0: rates are 0. Percentiles of sizes are
+    the least values of their buckets. The report keeps `group` itself, not a copy.
     """
     seconds = span_ns / 1e9
     known = sorted(group.statuses.items())
@@ -90,7 +88,6 @@ def group_report(name: Name, group: Group, span_ns: int, context: Context) -> Gr
 
 
 def _sums(group: Group) -> dict[str, Any]:
-    """Return the fields of GroupReport that are the group's own sums."""
     counters = dict(zip(COUNTERS, group.counters.tolist(), strict=True))
     return {
         **{name: counters.pop(name) for name in ("ios", "bytes", "done_bytes")},
@@ -103,7 +100,6 @@ def _sums(group: Group) -> dict[str, Any]:
 
 
 def _operations(group: Group, context: Context) -> list[OperationFigures]:
-    """Return the figures of a group's operations, most time first."""
     found = [
         OperationFigures(context.op_name(op), one.ios, one.length, Summary.of(one.latency))
         for op, one in sorted(group.operations.items())
@@ -132,10 +128,7 @@ def group_sum(groups: Sequence[GroupReport]) -> GroupReport:
 
 
 def time_and_number(one: GroupReport) -> tuple[bool, int, int]:
-    """Return the key that sorts groups by their time, then by number of I/Os, most first.
-
-    The rest of a list that has too many groups is last.
-    """
+    """Return the key that sorts groups by time, then by number of I/Os, most first; OTHERS last."""
     return "others" in one.name, -one.latency.sum, -one.ios
 
 
@@ -157,10 +150,7 @@ def with_recorder(groups: Iterable[GroupReport], own: Mapping[Stage, float]) -> 
 
 
 def with_rates(report: GroupReport, span_ns: int) -> GroupReport:
-    """Return a copy of the report whose rates are per `span_ns`; 0: rates are 0.
-
-    All else is shared with the given report.
-    """
+    """Return a copy of the report whose rates are per `span_ns`; 0: rates are 0."""
     seconds = span_ns / 1e9
     return replace(
         report,
@@ -172,12 +162,7 @@ def with_rates(report: GroupReport, span_ns: int) -> GroupReport:
 def operation_report(
     name: Name, bios: Iterable[Group], requests: Iterable[Group], span_ns: int, context: Context
 ) -> OperationReport:
-    """Return the reports of bios and of requests, each of the sum of the given groups.
-
-    name: of both. bios, requests: groups to be added up, which are not changed; without any,
-    figures are 0. span_ns: the time that rates are per. `queue` and `issued` of the result stay
-    None.
-    """
+    """Return the reports of bios and of requests, each of the sum of the given groups."""
     return OperationReport(
         group_report(name, merged(bios), span_ns, context),
         group_report(name, merged(requests), span_ns, context),
@@ -194,9 +179,7 @@ def operation_reports(
 ) -> list[OperationReport]:
     """Return the report of each operation of a device, those with most bios (or requests) first.
 
-    dev: dev_t. bios, requests: place (dev_t << OP_BITS | operation number) → group, of all devices.
-    depths: number of an operation → (bios, requests) in flight; an operation that is not there gets
-    no `queue` and `issued`. span_ns: the time that rates are per. context: of the log, for names.
+    depths: operation → (bios, requests) in flight; those that are not there get no depths.
     """
     places = {p for p in (*bios, *requests) if p >> OP_BITS == dev}
     found = [
@@ -219,9 +202,9 @@ def operation_reports(
 def operations_of_all(
     bios: Places, requests: Places, span_ns: int, context: Context
 ) -> list[OperationReport]:
-    """Return the report of each operation, of all devices: most bios (or requests) first.
+    """Return the report of each operation of all devices, most bios (or requests) first.
 
-    Arguments as of operation_reports; I/O of OTHERS, whose operation is not known, is left out.
+    Without I/O of OTHERS, whose operation is not known.
     """
     mask = (1 << OP_BITS) - 1
     found = [
@@ -248,15 +231,10 @@ def device_report(
     span_ns: int,
     context: Context,
 ) -> DeviceReport:
-    """Return the report of a device.
+    """Return the report of a device; its total is the sum of its operations, without depths.
 
-    dev: dev_t. device: its depths and patterns. flush: its flush requests and the bios that waited
-    for any; None: it had none, and `flushes` of the report is None, as where the log has waits
-    alone: a filter by process leaves flush requests out. operations: the report of each
-    operation; their sum is the total, which has no depths. events: letter → number of the device's
-    events in the log; those without a name in EVENT_NAMES are left out. span_ns: the time that
-    rates are per. context: of the log, for names, `kind` ("" if not in the log) and the devices
-    right below. completions: how its requests were completed. drivers: steps of its driver.
+    flush: None, or without requests (a filter by process leaves them out): `flushes` is None.
+    events: letter → number of the device's events in the log.
     """
     entry = context.devices.get(dev, {})
     device_name = context.device_name(dev)
@@ -285,10 +263,7 @@ def device_report(
 
 
 def depth_report(depth: Depth) -> DepthReport:
-    """Return the report of how many bios or requests were in flight, over all windows.
-
-    depth: of a device, or of one operation of a device. `idle_ns` is the time without any.
-    """
+    """Return the report of how many bios or requests were in flight, over all windows."""
     whole = depth.whole
     return DepthReport(
         mean=whole.mean,
@@ -302,10 +277,9 @@ def depth_report(depth: Depth) -> DepthReport:
 
 
 def pattern_report(pattern: Pattern) -> PatternReport:
-    """Return how I/Os followed each other on a device: counts, and summaries of seeks and gaps.
+    """Return how I/Os followed each other on a device.
 
-    Seeks are bytes, with a histogram; their percentiles are the least values of buckets, because
-    distances are round numbers. Gaps are ns.
+    Percentiles of seeks are the least values of buckets, as distances are round numbers.
     """
     return PatternReport(
         sequential=pattern.sequential,
@@ -318,11 +292,7 @@ def pattern_report(pattern: Pattern) -> PatternReport:
 
 
 def flush_report(flush: Flush) -> FlushReport:
-    """Return the report of a device's flush requests and of the bios that waited for them.
-
-    `bios_per_request` is matched waits by flush requests, 0.0 without requests; `shared` is
-    ascending.
-    """
+    """Return the report of a device's flush requests and of the bios that waited for them."""
     waited = flush.waits - flush.unmatched
     return FlushReport(
         requests=flush.requests,
@@ -336,10 +306,7 @@ def flush_report(flush: Flush) -> FlushReport:
 
 
 def stacked_reports(stacked: Stacked, context: Context) -> list[StackedReport]:
-    """Return a report for each pair of stacked devices and operation, most children first.
-
-    context: of the log, for names of devices and operations.
-    """
+    """Return a report for each pair of stacked devices and operation, most children first."""
     found = [
         StackedReport(
             device=context.device_name(upper),

@@ -52,7 +52,6 @@ class CallsByGroup:
     """
 
     def __init__(self, context: Context, by: str) -> None:
-        """Start without calls. context: the log's. by: a word of OF_CALLS."""
         self._context = context
         self._key: Key = KEYS[by](context)
         self._first = FirstBios()
@@ -61,11 +60,7 @@ class CallsByGroup:
         """(code of the group, code of name and I/O) → figures."""
 
     def add(self, window: Lifecycles) -> None:
-        """Add the calls of the log's next window, if it has any; call it for each window, in order.
-
-        Calls whose bios were queued in earlier windows are grouped by these, too. Past MOST_GROUPS
-        pairs of group and name, calls of new pairs are in the group OTHERS.
-        """
+        """Add the window's calls. Past MOST_GROUPS pairs of group and name they are in OTHERS."""
         if window.path is None:
             return
         calls = window.path.calls
@@ -87,11 +82,9 @@ class CallsByGroup:
             figures.add(calls.take(rows), named(what, self._context)[0])
 
     def reports(self) -> list[CallReport]:
-        """Return a report for each group and name: groups with most time first.
+        """Return a report for each group and name: groups with most time first, with I/O first.
 
-        Within a group, calls with I/O come first, then those with most time. A name has a report
-        for calls that did I/O and one for those that did none. Figures of codes that stand for the
-        same group are added up, in copies: it can be called again, after more windows too.
+        Figures of codes that stand for one group are added up in copies: more windows may follow.
         """
         groups: dict[int, dict[int, CallFigures]] = {}
         for (code, what), figures in sorted(self._figures.items()):
@@ -110,10 +103,7 @@ class CallsByGroup:
 
 
 def _bios(like: Bios, calls: Calls) -> Bios:
-    """Return a table with a bio per call that has its tid, task, CPU and 1 byte.
-
-    `whom` is -1, all else 0. like: gives the columns' types; not changed.
-    """
+    """Return a table with a bio per call that has its tid, task, CPU and 1 byte."""
     count = len(calls)
     columns = {
         one.name: np.zeros(
@@ -128,11 +118,7 @@ def _bios(like: Bios, calls: Calls) -> Bios:
 
 
 def report_of(name: str, io: bool, figures: CallFigures) -> CallReport:
-    """Return the report of the calls of one name that did I/O (`io`), or of those that did none.
-
-    A part's share is of the time of all these calls; its summary is over the calls that have it. A
-    part that none of them has is left out. `failed` is the sum of `errors`.
-    """
+    """Return the report of the calls of one name that did I/O (`io`), or of those that did none."""
     return CallReport(
         call=name,
         io=io,
@@ -155,11 +141,7 @@ class CallsByName:
         """(name, whether the calls did I/O) → figures."""
 
     def add(self, window: Lifecycles) -> None:
-        """Add the calls of the log's next window, if it has any, to the figures of their name.
-
-        Apart by name and by whether the call did I/O (queued a bio, or waited for its own or other
-        I/O). Calls whose entry is not known count, but have no time.
-        """
+        """Add the window's calls to the figures of their name, apart by whether they did I/O."""
         if window.path is None or not len(window.path.calls):
             return
         calls = window.path.calls
@@ -170,10 +152,6 @@ class CallsByName:
             figures.add(calls.take(codes == code), name)
 
     def reports(self) -> list[CallReport]:
-        """Return a report for each name of a call: those with I/O, then those without.
-
-        A name can be in both. Each are sorted by the sum of the calls' times, the largest first,
-        then by name. [] if there were no calls.
-        """
+        """Return a report for each name of a call: those with I/O, then those without."""
         found = [report_of(name, io, one) for (name, io), one in sorted(self._figures.items())]
         return sorted(found, key=lambda call: (not call.io, -call.time.sum))

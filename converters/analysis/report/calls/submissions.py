@@ -45,11 +45,7 @@ class _Figures:
     """Name in STEPS → ns, where both of its ends are known."""
 
     def add(self, rows: Submissions) -> None:
-        """Add the submissions, all of which have this operation, to all figures.
-
-        `errors` has each result below 0, by the errno's name or else the number. A step of which an
-        end is not known, or that would be negative, is not counted.
-        """
+        """Add submissions of this operation; a step that would be negative is not counted."""
         self.count += len(rows)
         for runner, count in zip(*np.unique(rows.runner, return_counts=True), strict=True):
             self.modes[RUNNER_NAMES[Runner(int(runner))]] += int(count)
@@ -80,12 +76,7 @@ class SubmissionsByOperation:
         """Bios queued inside io_uring_enter or io_submit whose request is not known."""
 
     def add(self, window: Lifecycles) -> None:
-        """Add the submissions and bios of the log's next window.
-
-        Nothing is added without tables of the path, or without its part `uring`. `unknown` counts
-        the window's `path.bios` that were queued inside io_uring_enter or io_submit (of 64-bit
-        programs) and have no submission; open bios are not counted, they come again.
-        """
+        """Add the log's next window; open bios count in `unknown` once they have ended."""
         if window.path is None or not self._recorded:
             return
         rows, bios = window.path.submissions, window.path.bios
@@ -98,9 +89,8 @@ class SubmissionsByOperation:
     def reports(self) -> list[SubmissionReport]:
         """Return a report for each operation, those with most submissions first.
 
-        Equal ones by the operation's number. A step's share is its time over the sum of `time`, so
-        shares add up to more than 1 where steps are known of submissions without a `time`, and
-        "complete to reaped" is outside it.
+        A step's share is of the sum of `time`: where steps are known of submissions without a time,
+        shares add up to more than 1.
         """
         found = [
             SubmissionReport(

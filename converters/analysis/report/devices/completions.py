@@ -99,11 +99,7 @@ class Completions:
                 found.add(code, times[:, rows], np.flatnonzero(divided[rows]))
 
     def reports(self, dev: int) -> list[CompletionReport]:
-        """Return a report for each way in which requests of a device were completed.
-
-        dev: dev_t; unknown ones give []. In the order of WAYS. A step's share is of the time from
-        issue to completion of that way's divided requests; steps without a value are left out.
-        """
+        """Return a report for each way in which requests of a device were completed."""
         found = []
         for code, name in enumerate(WAYS):
             if (way := self._ways.get((dev, code))) is None:
@@ -213,11 +209,7 @@ class Drivers:
                 work.add(driver, requests.take(rows), steps.take(rows))
 
     def reports(self, dev: int) -> list[DriverReport]:
-        """Return a report for each driver of a device, mostly one or none; in order of STEPS.
-
-        dev: dev_t. Shares are of the time from issue to completion of the divided requests. Steps
-        without a value are left out; `setup` is None if it was never known.
-        """
+        """Return a report for each driver of a device, mostly one or none; in order of STEPS."""
         found = []
         for driver, names in STEPS.items():
             if (work := self._work.get((dev, driver))) is None:

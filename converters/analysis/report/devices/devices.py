@@ -44,12 +44,10 @@ class Stacked:
         """Children whose parent did not end in the same window; they are in no pair."""
 
     def add(self, window: Lifecycles, context: Context) -> None:
-        """Add the times of the next window's children: bios that work for a bio of an upper device.
+        """Add the times of the window's children: bios that work for a bio of an upper device.
 
-        A child whose parent is in the same window's `bios` (ended, or without further events) is
-        added to `by_pair`, under both devices and the parent's operation; any other child only
-        counts in `unmatched`. A time that is not known, in doubt, or negative, is not counted, but
-        the child is. context: the log's, for operations.
+        A child whose parent did not end in the same window only counts in `unmatched`. A time that
+        is not known, in doubt, or negative, is not counted, but the child is.
         """
         bios = window.bios
         child_row = np.flatnonzero(bios.parent != NEVER)
@@ -151,10 +149,7 @@ class Pattern:
         return self.sequential / self.seek.count if self.seek.count else 0.0
 
     def merge(self, other: "Pattern") -> None:
-        """Add the counts and distances of another device, which is not changed.
-
-        Each device's I/Os are compared with its own alone.
-        """
+        """Add the counts and distances of another device, which is not changed."""
         self.sequential += other.sequential
         self.forward += other.forward
         self.backward += other.backward
@@ -162,13 +157,10 @@ class Pattern:
         self.gap.merge(other.gap)
 
     def update(self, at: I64, sector: U64, size: I64) -> None:
-        """Add I/Os of the device that follow those added before; I/Os of 0 bytes are ignored.
+        """Add I/Os that follow those added before; I/Os of 0 bytes are ignored.
 
-        at: ns (n,) at which each began, ascending. sector: its first 512-byte sector (n,). size:
-        bytes (n,). Each is compared with the one before it, the first with the last one of the call
-        before; the very first I/O only begins the comparison. Each comparison adds 1 to
-        `sequential`, `forward` or `backward`, the distance to `seek` and the time between the
-        beginnings to `gap`.
+        at: ns (n,), ascending. sector: first 512-byte sectors. size: bytes. The very first I/O only
+        begins the comparison.
         """
         some = size > 0
         if not some.any():
@@ -219,12 +211,7 @@ class Devices:
         self._origin = -1
 
     def add(self, window: Lifecycles, context: Context) -> None:
-        """Add the log's next window to the depths and patterns of all devices in `by_dev`.
-
-        A device on which a bio or request begins or ends for the first time is added, with depths
-        that were 0 from the first window's begin to this window. So are the operations of each
-        device, whose depths have no intervals. context: the log's, for operations.
-        """
+        """Add the log's next window to the depths and patterns of all devices in `by_dev`."""
         if self._origin < 0:
             self._origin = window.begin
         queue = self._bios.bios(window, context)
@@ -243,12 +230,7 @@ class Devices:
             self._add_operations(dev, device, (queue, issue))
 
     def _add_operations(self, dev: int, device: Device, both: tuple[Steps, Steps]) -> None:
-        """Add a window's beginnings and ends to the depths of each operation of a device.
-
-        both: those of bios and of requests, of all devices. dev: dev_t of `device`. New operations
-        are added to `device.operations`, with depths that were 0 until the window; operations
-        without a beginning or end in the window get its time, too.
-        """
+        """Add a window to the depths of each operation; one without a change gets its time, too."""
         for op in dict.fromkeys(op for steps in both for op in steps.operations(dev)):
             if op not in device.operations:
                 queue, issued = (self._depth(steps.begin, 0) for steps in both)
@@ -269,10 +251,7 @@ class Devices:
         return self.by_dev.get(dev) or Device(Depth(self._origin), Depth(self._origin))
 
     def _depth(self, now: int, interval: int) -> Depth:
-        """Return a depth that was 0 from the first window's begin to `now` (ns).
-
-        interval: ns of the intervals in which it is kept; 0: none.
-        """
+        """Return a depth that was 0 from the first window's begin to `now` (ns)."""
         depth = Depth(self._origin, interval)
         nothing = np.zeros(0, dtype=np.int64)
         if now > self._origin:

@@ -67,13 +67,11 @@ class Flushes:
         self._recent = _Recent(np.zeros(0, dtype=np.uint32), none, none, none)
 
     def add(self, window: Lifecycles) -> None:
-        """Add the log's next window: its flush requests, and its bios' waits for flush requests.
+        """Add the window's flush requests, and its bios' waits for flush requests.
 
-        A wait is a stage FLUSH, PRE_FLUSH or POST_FLUSH of a bio; it is matched with the last of
-        the device's flush requests, of this window or kept in `_recent`, to complete by the wait's
-        end, if that was issued during the wait. Waits, unmatched waits, and times (D to C) of flush
-        requests are counted in `by_dev` at once; `requests` and `shared` only for those that
-        completed more than LINGER_NS before the window's begin, which are then no longer kept.
+        A wait (stage FLUSH, PRE_FLUSH or POST_FLUSH) is matched with the last of the device's flush
+        requests to complete by the wait's end, if that was issued during the wait. `requests` and
+        `shared` count those that completed more than LINGER_NS before the window.
         """
         old, new = self._recent, self._ended(window)
         known = _Recent(
@@ -95,11 +93,7 @@ class Flushes:
         return self.by_dev.setdefault(dev, Flush())
 
     def _ended(self, window: Lifecycles) -> _Recent:
-        """Return the window's flush requests that have D and C, in the order of its requests.
-
-        Adds their times from D to C to the devices in `by_dev`, but those in doubt to `doubtful`.
-        `bios` is 0 for each.
-        """
+        """Return the window's flush requests that have D and C; add their times to the devices."""
         requests = window.requests
         chosen = (requests.kind == RequestKind.FLUSH) & (requests.issue != NEVER)
         rows = np.flatnonzero(chosen & (requests.complete != NEVER))
@@ -111,14 +105,7 @@ class Flushes:
         return _Recent(dev, issue, complete, np.zeros(len(rows), dtype=np.int64))
 
     def _match(self, window: Lifecycles, waits: I64, known: _Recent) -> None:
-        """Match the window's waits with flush requests, and count the waits in `by_dev`.
-
-        Counts a device's waits, and those that no request is matched with. A wait is matched with
-        the last request on the device that completed by its end, if that was issued in it; several
-        waits can be matched with one request. waits: int64 (w,), rows of `window.bio_stages`.
-        known: flush requests that may be matched; its `bios` grows by 1 for each wait that a
-        request is matched with.
-        """
+        """Match the window's waits with flush requests, and count the waits in `by_dev`."""
         stages = window.bio_stages
         bio_row = np.searchsorted(window.bios.number, stages.owner[waits])
         dev, start, end = window.bios.dev[bio_row], stages.start[waits], stages.end[waits]
@@ -132,11 +119,7 @@ class Flushes:
             np.add.at(known.bios, request_row[request_row >= 0], 1)
 
     def _retire(self, known: _Recent, old: Bool) -> None:
-        """Count the flush requests of the mask `old` in `by_dev`; keep the others as `_recent`.
-
-        old: bool (n,), over the rows of `known`. A device's `requests` grows by their number, and
-        for each of them `shared` by 1 under the number of bios that waited for it (0: none).
-        """
+        """Count the flush requests of the mask `old` in `by_dev`; keep the others as `_recent`."""
         for dev, bios in zip(known.dev[old].tolist(), known.bios[old].tolist(), strict=True):
             device = self._device(dev)
             device.requests += 1
@@ -147,11 +130,9 @@ class Flushes:
 
 
 def _last_within(start: I64, end: I64, known: _Recent, order: I64) -> I64:
-    """Return, per wait (w,), the row in `known` of the last flush request during it, or -1: int64.
+    """Return, per wait (w,), the row in `known` of the last flush request within it; -1: none.
 
-    start, end: ns (w,) of each wait. Of the requests that completed at `end` or before, the last
-    one counts if it was issued at `start` or later; else -1. order: int64 (k,), rows of `known` to
-    choose from (one device's), ascending by completion; without any, all are -1.
+    order: rows of `known` to choose from, ascending by completion.
     """
     if not len(order):
         return np.full(len(start), -1, dtype=np.int64)

@@ -83,7 +83,6 @@ class Hanging:
                 found.issued = issue if found.issued < 0 else min(issue, found.issued)
 
     def _first(self, one: _Open, window: Lifecycles, row: int) -> None:
-        """Take what is known of the bio that was queued first. row: of the window's bios."""
         bios = window.bios
         one.queued = int(bios.queue[row])
         task = int(doers(bios.take(np.array([row])))[0])
@@ -98,10 +97,7 @@ class Hanging:
             one.call = name_of_call(call, foreign, self._context.machine)
 
     def reports(self, end: int) -> list[HangingReport]:
-        """Return a report for each device that hung when the log ended, at `end` (ns).
-
-        That is, had I/O, and had completed none, for HANGS_NS. Those with the oldest I/O first.
-        """
+        """Return devices with I/O that completed none for HANGS_NS at `end` (ns), oldest first."""
         found = []
         for dev, one in self._open.items():
             idle = end - max(one.queued, self._done.get(dev, NEVER))
@@ -178,7 +174,6 @@ class HeldByLimit:
             one.processes[int(tasks.tgid[task])] += 1
 
     def _process(self, one: _Held) -> tuple[str, int] | tuple[None, None]:
-        """Return name and id of the process that most of the bios are of; None: not known."""
         for tgid, _ in one.processes.most_common(1):
             return self._names[tgid], tgid
         return None, None
