@@ -33,8 +33,7 @@ from biotrail.converters.analysis.blame.journals import Waiters
 from biotrail.converters.analysis.blame.parties import Parties, Writers, parties
 from biotrail.converters.analysis.blame.tree import OTHERS
 from biotrail.converters.analysis.choosing.choosing import Choice
-from biotrail.converters.analysis.distributions.sketch import Distribution, buckets_of
-from biotrail.converters.analysis.distributions.sums import sum_by
+from biotrail.converters.analysis.distributions.sketch import Distribution, buckets_of, sum_by
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.distinct import distinct_values, looked_up
 from biotrail.converters.events.tables import FAR, I64, NEVER, Bool, Lifecycles, Tasks

@@ -17,7 +17,7 @@ from biotrail.converters.analysis.blame.company import Batch, Ios, beside
 from biotrail.converters.analysis.blame.experiment import Trial
 from biotrail.converters.analysis.blame.parties import Writers
 from biotrail.converters.analysis.blame.tree import OTHERS, CallVictim, Kind, Part
-from biotrail.converters.analysis.distributions.sums import sum_by
+from biotrail.converters.analysis.distributions.sketch import sum_by
 from biotrail.converters.calls.keys import rows_of_calls, rows_of_pairs
 from biotrail.converters.calls.names import name_of_call
 from biotrail.converters.calls.reason_rules import WaitReason

@@ -27,7 +27,7 @@ from biotrail.converters.analysis.blame.company import Batch, Beside, Company, I
 from biotrail.converters.analysis.blame.parties import parties
 from biotrail.converters.analysis.blame.tree import OTHERS, Blamed, Kind, Waited, parts_of
 from biotrail.converters.analysis.choosing.choosing import Choice
-from biotrail.converters.analysis.distributions.sums import sum_by
+from biotrail.converters.analysis.distributions.sketch import sum_by
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.distinct import distinct_values, looked_up
 from biotrail.converters.events.tables import I64, NEVER, Lifecycles

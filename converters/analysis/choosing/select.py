@@ -6,8 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from biotrail.converters.analysis.choosing.choosing import Choice
-from biotrail.converters.analysis.choosing.outcomes import ANY, Outcome, chosen_pairs
+from biotrail.converters.analysis.choosing.choosing import ANY, Choice, Outcome, chosen_pairs
 from biotrail.converters.calls.selection import CallsOfBios
 from biotrail.converters.events.distinct import names_of
 from biotrail.converters.events.path_tables import PathTables

@@ -24,7 +24,7 @@ from biotrail.converters.analysis.distributions.depth import Depth
 from biotrail.converters.analysis.distributions.groups import Group, merged
 from biotrail.converters.analysis.distributions.slots import WHOLE, LatencySlots, Recording
 from biotrail.converters.analysis.figures import with_doubtful
-from biotrail.converters.analysis.report.summaries import STAGE_ORDER
+from biotrail.converters.analysis.report.report import STAGE_ORDER
 from biotrail.converters.events.tables import I64, STAGE_NAMES, Stage
 from biotrail.converters.lifecycles.operations import CLEARED
 

@@ -10,8 +10,13 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from biotrail.converters.analysis.choosing.choosing import Choice, operations
-from biotrail.converters.analysis.choosing.outcomes import ANY, chosen_pairs, failed_nowait
+from biotrail.converters.analysis.choosing.choosing import (
+    ANY,
+    Choice,
+    chosen_pairs,
+    failed_nowait,
+    operations,
+)
 from biotrail.converters.analysis.distributions.sketch import Distribution as Values
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.distinct import distinct, names_of

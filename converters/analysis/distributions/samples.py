@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from biotrail.converters.analysis.choosing.choosing import asks_flush
-from biotrail.converters.analysis.choosing.outcomes import failed_nowait
+from biotrail.converters.analysis.choosing.choosing import asks_flush, failed_nowait
 from biotrail.converters.analysis.distributions import sum_loops as loops
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import (

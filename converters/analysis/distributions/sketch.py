@@ -282,3 +282,15 @@ def _add_sorted(codes: I64, values: I64, into: Targets) -> None:
     for name, begin, end, total, lowest, highest, base in rows:
         counts = np.bincount(bucket[begin:end] - base)
         into[name]._take(end - begin, total, lowest, highest, base, counts)
+
+
+def sum_by(place: I64, values: NDArray[Any], count: int) -> I64:
+    """Return the sum of the values (bool or integers) of each place, 0 to count - 1: (count,)."""
+    if count == 1:
+        whole = np.count_nonzero(values) if values.dtype == np.bool_ else values.sum(dtype=np.int64)
+        return np.array([whole], np.int64)
+    if values.dtype == np.bool_:
+        return np.bincount(place[values], minlength=count)
+    sums = np.zeros(count, np.int64)
+    loops.sum_of(place, values.astype(np.int64, copy=False), sums)
+    return sums

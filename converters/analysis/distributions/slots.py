@@ -17,13 +17,12 @@ from biotrail.converters.analysis.distributions.call_figures import (
     coded,
     named,
 )
-from biotrail.converters.analysis.distributions.depth import Depth
-from biotrail.converters.analysis.distributions.extent import begin_text, extent
-from biotrail.converters.analysis.distributions.flow import Flow
+from biotrail.converters.analysis.distributions.depth import Depth, Flow
 from biotrail.converters.analysis.distributions.groups import Group, Groups, add_to_all, merged
 from biotrail.converters.analysis.distributions.keys import OP_BITS, operation
 from biotrail.converters.analysis.distributions.samples import Samples, of_bios, of_requests
 from biotrail.converters.analysis.distributions.sketch import Distribution, add_grouped
+from biotrail.converters.analysis.figures import begin_text, extent
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.distinct import distinct
 from biotrail.converters.events.site_tables import Pairs
@@ -303,21 +302,15 @@ class Slots:
 
     def _add_depths(self, window: Lifecycles) -> None:
         """Add a window's beginnings and ends of bios and requests to `depths`, by device."""
-        queue, issue = self._flows[0].bios(window), self._flows[1].requests(window)
+        queue = self._flows[0].steps(window, window.bios, window.open_bios)
+        issue = self._flows[1].steps(window, window.requests, window.open_requests)
         for dev in dict.fromkeys([*queue.devices(), *issue.devices()]):
             if dev not in self.depths and len(self.depths) < MOST_PLACES:
-                both = self._new_depth(queue.begin), self._new_depth(issue.begin)
+                both = (Depth.idle(self.origin, s.begin, self.width) for s in (queue, issue))
                 self.depths[dev] = DeviceDepths(*both)
         for dev, device in self.depths.items():
-            device.queue.add(queue.of(dev))
-            device.issued.add(issue.of(dev))
-
-    def _new_depth(self, now: int) -> Depth:
-        depth = Depth(self.origin, self.width)
-        nothing = np.zeros(0, dtype=np.int64)
-        if now > self.origin:
-            depth.update(self.origin, now, nothing, nothing)
-        return depth
+            device.queue.add(queue, dev)
+            device.issued.add(issue, dev)
 
     def add_all(self, other: "Slots", offset: int, places: Mapping[int, int]) -> None:
         """Add other slots of the same `width` behind the first `offset` slots.

@@ -12,10 +12,17 @@ from biotrail.converters.analysis.blame.tree import OTHERS, Waited
 from biotrail.converters.analysis.diff.figures import F64, Estimate, compare
 from biotrail.converters.analysis.distributions.groups import Group
 from biotrail.converters.analysis.distributions.groups import merged as merged_groups
-from biotrail.converters.analysis.fleet.part import Part, merged
-from biotrail.converters.analysis.fleet.sums import REST, Both, Sums, estimates, joined
+from biotrail.converters.analysis.fleet.part import (
+    REST,
+    Both,
+    Part,
+    Sums,
+    estimates,
+    joined,
+    merged,
+)
 from biotrail.converters.analysis.fleet.tree import Deviation, FleetGroup, FleetReport, HostReport
-from biotrail.converters.analysis.report.summaries import (
+from biotrail.converters.analysis.report.report import (
     EVENT_NAMES,
     depth_report,
     flush_report,

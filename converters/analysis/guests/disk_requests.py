@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from biotrail.converters.analysis.choosing.outcomes import failed_nowait
+from biotrail.converters.analysis.choosing.choosing import failed_nowait
 from biotrail.converters.analysis.guests.image import Mapping
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import (

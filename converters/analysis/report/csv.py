@@ -7,7 +7,7 @@ from itertools import chain
 from typing import Any, TextIO
 
 from biotrail.converters.analysis.figures import StageTimes, Summary, summary
-from biotrail.converters.analysis.report.devices.completions import SETUP
+from biotrail.converters.analysis.report.path import SETUP
 from biotrail.converters.analysis.report.tree import (
     FORMAT,
     DeviceReport,

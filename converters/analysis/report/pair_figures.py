@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from biotrail.converters.analysis.distributions.series import LINGER_NS
+from biotrail.converters.analysis.distributions.groups import LINGER_NS
 from biotrail.converters.analysis.distributions.sketch import Distribution, add_grouped
 from biotrail.converters.analysis.figures import Summary
 from biotrail.converters.analysis.report.tree import (

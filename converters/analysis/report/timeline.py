@@ -13,7 +13,7 @@ import numpy as np
 from biotrail.converters.analysis.distributions.groups import OTHERS
 from biotrail.converters.analysis.distributions.samples import Samples
 from biotrail.converters.analysis.distributions.sketch import Distribution, buckets_of
-from biotrail.converters.analysis.report.devices.devices import Devices
+from biotrail.converters.analysis.report.devices import Devices
 from biotrail.converters.events.tables import I64, Bool, Lifecycles
 
 MOST_COLUMNS = 256

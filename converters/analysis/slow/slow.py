@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from biotrail.converters.analysis.choosing.choosing import Choice, operations
-from biotrail.converters.analysis.choosing.outcomes import failed_nowait
+from biotrail.converters.analysis.choosing.choosing import Choice, failed_nowait, operations
 from biotrail.converters.analysis.guests.disk_requests import Side
 from biotrail.converters.analysis.slow.io_details import (
     IO,

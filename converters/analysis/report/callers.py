@@ -8,9 +8,8 @@ import numpy as np
 
 from biotrail.converters.analysis.distributions.keys import RECORDER, ByWriter, ProcessNames
 from biotrail.converters.analysis.distributions.samples import of_bios
-from biotrail.converters.analysis.distributions.sums import sum_by
-from biotrail.converters.analysis.report.calls.calls import CallsByGroup
-from biotrail.converters.analysis.report.calls.waits import WaitsByReason
+from biotrail.converters.analysis.distributions.sketch import sum_by
+from biotrail.converters.analysis.report.calls import CallsByGroup
 from biotrail.converters.analysis.report.tails import bytes_until
 from biotrail.converters.analysis.report.tree import (
     Beside,
@@ -20,6 +19,7 @@ from biotrail.converters.analysis.report.tree import (
     Party,
     Who,
 )
+from biotrail.converters.analysis.report.waits import WaitsByReason
 from biotrail.converters.calls.reason_rules import WAIT_REASON_NAMES, WaitReason
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import (

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from biotrail.converters.analysis.distributions.call_figures import by_pair, coded, named
 from biotrail.converters.analysis.distributions.groups import MOST_GROUPS, OTHERS
-from biotrail.converters.analysis.distributions.sketch import Distribution
-from biotrail.converters.analysis.distributions.sums import sum_by
+from biotrail.converters.analysis.distributions.sketch import Distribution, sum_by
 from biotrail.converters.analysis.figures import StageTimes, Summary
 from biotrail.converters.analysis.report.tree import CommitReport, WaitReport
 from biotrail.converters.calls.keys import rows_of_calls
