@@ -32,7 +32,7 @@ from biotrail.converters.analysis.blame.experiment import Periods, Suspect, Tria
 from biotrail.converters.analysis.blame.journals import Waiters
 from biotrail.converters.analysis.blame.parties import Parties, Writers, parties
 from biotrail.converters.analysis.blame.tree import OTHERS
-from biotrail.converters.analysis.choosing.choosing import Choice
+from biotrail.converters.analysis.choosing.choosing import Choice, matches
 from biotrail.converters.analysis.distributions.sketch import Distribution, buckets_of, sum_by
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.distinct import distinct_values, looked_up
@@ -67,11 +67,6 @@ class BlameOptions:
     victims: tuple[str, ...] = ()
     """Names, each maybe with * at its end; empty: all."""
     culprits: tuple[str, ...] = ()
-
-
-def matches(name: str, wanted: tuple[str, ...]) -> bool:
-    """Return whether a name is one of those, where NAME* matches a prefix."""
-    return any(name.startswith(one[:-1]) if one.endswith("*") else name == one for one in wanted)
 
 
 @dataclass

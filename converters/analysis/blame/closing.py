@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biotrail.converters.analysis.blame.bases import DEVICE, ENOUGH, QUEUE
-from biotrail.converters.analysis.blame.blame import Course, Second, distribution, matches
+from biotrail.converters.analysis.blame.blame import Course, Second, distribution
 from biotrail.converters.analysis.blame.company import everybody_recorded
 from biotrail.converters.analysis.blame.tree import (
     BASES,
@@ -20,6 +20,7 @@ from biotrail.converters.analysis.blame.tree import (
     Without,
     parts_of,
 )
+from biotrail.converters.analysis.choosing.choosing import matches
 from biotrail.converters.analysis.distributions.slots import BlameSlots
 from biotrail.converters.events.tables import FAR, I64, OP_MASK
 

@@ -54,9 +54,9 @@ def device_named(context: Context, name: str) -> int | None:
     return _numbered(short)
 
 
-def matches(comm: str, names: Iterable[str]) -> bool:
-    """Return whether a thread's name is one of `names`, or begins as one that ends in `*`."""
-    return any(comm.startswith(n[:-1]) if n.endswith("*") else comm == n for n in names)
+def matches(name: str, wanted: Iterable[str]) -> bool:
+    """Return whether a name is one of those wanted, or begins as one that ends in `*`."""
+    return any(name.startswith(n[:-1]) if n.endswith("*") else name == n for n in wanted)
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,8 @@
 """Keys that I/O is grouped by: each maps a window's bios to codes, and codes to group names."""
 
 import posixpath
-from collections.abc import Callable, Mapping
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable, Hashable, Mapping
+from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -34,8 +34,24 @@ from biotrail.converters.lifecycles.purposes import PURPOSE_NAMES, Purpose, purp
 from biotrail.recorder.schema.cgroup_names import CgroupName
 from biotrail.recorder.schema.errors import ConversionError
 
+Value = TypeVar("Value", bound=Hashable)
 Name = Mapping[str, str | int | None]
 """Name of a group: field (device, operation, process, …) → value."""
+
+
+class Codes(Generic[Value]):
+    """Codes of values, given out from 0 on in the order in which they come."""
+
+    def __init__(self, *values: Value) -> None:
+        self.values = list(values)
+        self._codes = {value: code for code, value in enumerate(values)}
+
+    def of(self, value: Value) -> int:
+        """Return the code of a value; a new value gets the next code."""
+        code = self._codes.setdefault(value, len(self.values))
+        if code == len(self.values):
+            self.values.append(value)
+        return code
 
 
 class ByPurpose:
@@ -58,8 +74,7 @@ class ByCall:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._names: list[str | None] = [None]
-        self._known: dict[str | None, int] = {None: 0}
+        self._names = Codes[str | None](None)
 
     def codes(self, window: Lifecycles, samples: Samples) -> I64:
         """See Key. 0: no call is known, as of bios that kernel threads queue."""
@@ -73,20 +88,17 @@ class ByCall:
         row = row[with_call]
         numbers = paths.call[row].astype(np.int64) * 2 + paths.foreign[row]
         distinct, place = np.unique(numbers, return_inverse=True)
-        codes = [self._code(number >> 1, bool(number & 1)) for number in distinct.tolist()]
+        machine = self._context.machine
+        codes = [
+            self._names.of(name_of_call(number >> 1, bool(number & 1), machine))
+            for number in distinct.tolist()
+        ]
         found[with_call] = np.array(codes, dtype=np.int64)[place]
         return found
 
-    def _code(self, number: int, foreign: bool) -> int:
-        name = name_of_call(number, foreign, self._context.machine)
-        code = self._known.setdefault(name, len(self._names))
-        if code == len(self._names):
-            self._names.append(name)
-        return code
-
     def name(self, code: int) -> Name:
         """Return the name of a group, with the field `call`: None where no call is known."""
-        return {"call": self._names[code]}
+        return {"call": self._names.values[code]}
 
 
 _MOST_NAMES = 3
@@ -142,8 +154,7 @@ class ByProcess:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._names = ProcessNames()
-        self._known: dict[tuple[int, str, int], int] = {(-1, "", 0): 0}
-        self._groups: list[tuple[int, str, int]] = [(-1, "", 0)]
+        self._groups = Codes[tuple[int, str, int]]((-1, "", 0))
         self._of_task = np.zeros(0, dtype=np.int64)
         self._worker = np.zeros(0, dtype=np.bool_)
 
@@ -156,7 +167,7 @@ class ByProcess:
         """
         rows = self._names.take(window.tasks)
         # Idle tasks, one a CPU, share the id 0 and are no process: their names tell them apart.
-        new = [self._code((tgid, "" if tgid else comm, 0)) for _, tgid, comm in rows]
+        new = [self._groups.of((tgid, "" if tgid else comm, 0)) for _, tgid, comm in rows]
         self._of_task = np.concatenate([self._of_task, np.array(new, dtype=np.int64)])
         workers = np.array([comm.startswith(f"{_WORKER}/") for *_, comm in rows], dtype=np.bool_)
         self._worker = np.concatenate([self._worker, workers])
@@ -166,15 +177,9 @@ class ByProcess:
         for_cgroup = np.flatnonzero(charged & take_or(self._worker, task, False))
         if len(for_cgroup):
             cgroups, at = np.unique(window.bios.cgroup[for_cgroup], return_inverse=True)
-            codes = [self._code((0, _WORKER, cgroup)) for cgroup in cgroups.tolist()]
+            codes = [self._groups.of((0, _WORKER, cgroup)) for cgroup in cgroups.tolist()]
             found[for_cgroup] = np.array(codes, dtype=np.int64)[at]
         return found
-
-    def _code(self, group: tuple[int, str, int]) -> int:
-        code = self._known.setdefault(group, len(self._groups))
-        if code == len(self._groups):
-            self._groups.append(group)
-        return code
 
     def name(self, code: int) -> Name:
         """See Key. All are None if the thread is not known (code 0), pid if its id is not.
@@ -184,7 +189,7 @@ class ByProcess:
         """
         if not code:
             return {"process": None, "pid": None, "title": None}
-        pid, named, cgroup = self._groups[code]
+        pid, named, cgroup = self._groups.values[code]
         if cgroup:
             path = self._context.cgroups.get(cgroup)
             return {
@@ -201,19 +206,12 @@ class ByThread:
 
     def __init__(self, context: Context) -> None:
         self._names = ProcessNames()
-        self._known: dict[tuple[int, int, str], int] = {}
-        self._groups: list[tuple[int, int, str]] = []
+        self._groups = Codes[tuple[int, int, str]]((-1, -1, ""))
         self._of_task = np.zeros(0, dtype=np.int64)
 
     def codes(self, window: Lifecycles, samples: Samples) -> I64:
         """See Key and ByProcess.codes."""
-        rows = self._names.take(window.tasks)
-        new = []
-        for row in rows:
-            code = self._known.setdefault(row, len(self._groups) + 1)
-            if code > len(self._groups):
-                self._groups.append(row)
-            new.append(code)
+        new = [self._groups.of(row) for row in self._names.take(window.tasks)]
         self._of_task = np.concatenate([self._of_task, np.array(new, dtype=np.int64)])
         return take_or(self._of_task, doers(window.bios), 0)
 
@@ -221,7 +219,7 @@ class ByThread:
         """See Key: `thread`, `tid`, `process` and `pid`; None where they are not known."""
         if not code:
             return {"thread": None, "tid": None, "process": None, "pid": None}
-        tid, tgid, comm = self._groups[code - 1]
+        tid, tgid, comm = self._groups.values[code]
         process = self._names[tgid] if tgid else comm
         return {
             **{"thread": comm, "tid": known_id(tid)},
@@ -234,27 +232,20 @@ class ByCgroup:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._known: dict[int, int] = {}
-        self._ids: list[int] = []
+        self._ids = Codes[int]()
 
     def codes(self, window: Lifecycles, samples: Samples) -> I64:
         """See Key."""
         ids, _, place = distinct_values(window.bios.cgroup)
-        new = [self._code(one) for one in ids.view(np.uint64).tolist()]
+        new = [self._ids.of(one) for one in ids.view(np.uint64).tolist()]
         return np.array(new, dtype=np.int64)[place]
-
-    def _code(self, one: int) -> int:
-        code = self._known.setdefault(one, len(self._ids))
-        if code == len(self._ids):
-            self._ids.append(one)
-        return code
 
     def name(self, code: int) -> Name:
         """See Key. cgroup: path, None if not in the log. cgroup_id: 0 if not known.
 
         Beside them what it is: the fields of CgroupName, and its kind as `cgroup_kind`.
         """
-        one, names = self._ids[code], self._context.cgroup_names
+        one, names = self._ids.values[code], self._context.cgroup_names
         path = self._context.cgroups.get(one)
         kind = "not known" if path is None else names.name(one).kind
         fields = names.name(one).fields()
@@ -290,19 +281,19 @@ class _ByIdentity(ByCgroup):
 
         It differs where a group's name was learned after its first I/O (see ByPath).
         """
-        known = self._context.cgroup_names.changes, len(self._ids)
+        known = self._context.cgroup_names.changes, len(self._ids.values)
         if known != self._known_at:
             first: dict[tuple[str | int | None, ...], int] = {}
             self._first = [
                 first.setdefault(tuple(self.name(one).values()), one)
-                for one in range(len(self._ids))
+                for one in range(len(self._ids.values))
             ]
             self._known_at = known
         return self._first[code]
 
     def name(self, code: int) -> Name:
         """See Key. The fields are `fields`, and `cgroup_kind`."""
-        one, names = self._ids[code], self._context.cgroup_names
+        one, names = self._ids.values[code], self._context.cgroup_names
         named = names.name(one)
         found = {field: getattr(named, field) for field in self.fields}
         kind = self._kind(named) if names.knows(one) else "not known"
@@ -372,8 +363,7 @@ class ByWriter:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._names = ProcessNames()
-        self._known: dict[_Writer, int] = {}
-        self._writers: list[_Writer] = []
+        self._writers = Codes[_Writer]()
 
     def codes(self, window: Lifecycles, samples: Samples) -> I64:
         """See Key.
@@ -431,10 +421,7 @@ class ByWriter:
         return np.asarray(np.isin(op, [n for n in writes if n >= 0]), dtype=np.bool_)
 
     def _codes_of(self, writers: list[_Writer]) -> I64:
-        for writer in writers:
-            if self._known.setdefault(writer, len(self._writers)) == len(self._writers):
-                self._writers.append(writer)
-        return np.array([self._known[writer] for writer in writers], dtype=np.int64)
+        return np.array([self._writers.of(writer) for writer in writers], dtype=np.int64)
 
     def name(self, code: int) -> Name:
         """Return the name of a group: `process`, `pid`, `title`, `cgroup` and `cgroup_id`.
@@ -442,7 +429,7 @@ class ByWriter:
         process and pid are None where the writer is not known; `writer` then says why. cgroup:
         path, None if not in the log; cgroup_id: 0 if not known.
         """
-        pid, comm, cgroup = self._writers[code]
+        pid, comm, cgroup = self._writers.values[code]
         known = pid >= 0
         process = comm or self._names[pid]
         why = {} if known else {"writer": comm}

@@ -133,20 +133,18 @@ class Distribution:
         self.max = max(self.max, most)
         self.count += count
         self.sum += total
-        self._cover(base, base + len(counts))
-        at = base - self._base
-        self._counts[at : at + len(counts)] += counts
-
-    def _cover(self, begin: int, end: int) -> None:
         if not len(self._counts):
-            self._base, self._counts = begin, np.zeros(end - begin, dtype=np.int64)
+            self._base, self._counts = base, counts.astype(np.int64)
             return
-        low, high = min(begin, self._base), max(end, self._base + len(self._counts))
+        low = min(base, self._base)
+        high = max(base + len(counts), self._base + len(self._counts))
         if high - low > len(self._counts):
             wider = np.zeros(high - low, dtype=np.int64)
             at = self._base - low
             wider[at : at + len(self._counts)] = self._counts
             self._base, self._counts = low, wider
+        at = base - self._base
+        self._counts[at : at + len(counts)] += counts
 
     def percentiles(self, shares: Sequence[float], *, low: bool = False) -> list[int]:
         """Return the percentile for each share (0.99: p99); zeros without values.
@@ -158,14 +156,11 @@ class Distribution:
             return [0] * len(shares)
         ranks = np.maximum(np.ceil(np.asarray(shares) * self.count - 1e-9), 1)
         at = np.searchsorted(np.cumsum(self._counts), ranks)
-        values = [self._value(self._base + int(i), low) for i in at]
-        return [min(max(value, self.min), self.max) for value in values]
-
-    @staticmethod
-    def _value(bucket: int, low: bool) -> int:
-        if low:
-            return bucket_begin(bucket)
-        return (bucket_begin(bucket) + bucket_begin(bucket + 1) - 1) // 2
+        found = []
+        for bucket in (at + self._base).tolist():
+            begin, end = bucket_begin(bucket), bucket_begin(bucket + 1)
+            found.append(min(max(begin if low else (begin + end - 1) // 2, self.min), self.max))
+        return found
 
     def buckets(self) -> list[tuple[int, int, int]]:
         """Return (begin, end, count) of each bucket that is not empty; end is excluded."""

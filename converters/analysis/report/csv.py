@@ -153,8 +153,10 @@ def lines(report: Report) -> Iterator[Line]:
             for line in _lines(group, "bios"):
                 yield {"section": section, **whole, **line}
             yield from ({**whole, **line} for line in _operation_lines(section, group))
-    yield from ({**whole, **line} for line in _path_lines(report))
-    yield from ({**whole, **line} for line in pair_lines(report))
+    others = (_held_lines(report), _call_lines(report), _submission_lines(report))
+    completions = (_completion_lines(device) for device in report.devices)
+    for line in chain(*others, *completions, pair_lines(report)):
+        yield {**whole, **line}
     for interval in report.intervals:
         for group in interval.groups:
             for line in _lines(group, "bios"):
@@ -177,14 +179,6 @@ def _operation_lines(section: str, group: GroupReport) -> Iterator[Line]:
             "bytes": one.bytes,
             **summary(one.latency),
         }
-
-
-def _path_lines(report: Report) -> Iterator[Line]:
-    yield from _held_lines(report)
-    yield from _call_lines(report)
-    yield from _submission_lines(report)
-    for device in report.devices:
-        yield from _completion_lines(device)
 
 
 def _held_lines(report: Report) -> Iterator[Line]:

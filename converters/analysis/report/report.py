@@ -269,7 +269,8 @@ class Reporter:
             groups=lists.get("by", []),
             interval_ns=self._interval,
             intervals=self._intervals(end),
-            intervals_left_out=self._late(),
+            intervals_left_out=(self._series.left_out if self._series else 0)
+            + (0 if self._pairs is None else self._pairs.late),
             certainty={c.name.lower(): every[c.name.lower()] for c in Certainty},
             loss=loss_report(trace),
             percentiles=Percentiles(without=every["unfinished"]),
@@ -360,10 +361,6 @@ class Reporter:
             depth = depths.get(place, [])
             found.append(IntervalReport(begin, end, groups, depth, pairs.get(place, [])))
         return found
-
-    def _late(self) -> int:
-        late_pairs = 0 if self._pairs is None else self._pairs.late
-        return (self._series.left_out if self._series else 0) + late_pairs
 
 
 def _within(context: Context, begin: int, end: int) -> list[dict[str, Any]]:
@@ -475,7 +472,12 @@ def group_report(name: Name, group: Group, span_ns: int, context: Context) -> Gr
     """
     seconds = span_ns / 1e9
     known = sorted(group.statuses.items())
-    operations = _operations(group, context)
+    by_operation = [
+        OperationFigures(context.op_name(op), one.ios, one.length, Summary.of(one.latency))
+        for op, one in sorted(group.operations.items())
+        if one.ios
+    ]
+    operations = sorted(by_operation, key=lambda one: (-one.latency.sum, -one.ios))
     return GroupReport(
         name=name,
         ios_per_s=group["ios"] / seconds if seconds else 0.0,
@@ -499,15 +501,6 @@ def _sums(group: Group) -> dict[str, Any]:
         "latency": Summary.of(group.latency, histogram=True),
         "with_doubtful": with_doubtful(group.latency, group.doubtful),
     }
-
-
-def _operations(group: Group, context: Context) -> list[OperationFigures]:
-    found = [
-        OperationFigures(context.op_name(op), one.ios, one.length, Summary.of(one.latency))
-        for op, one in sorted(group.operations.items())
-        if one.ios
-    ]
-    return sorted(found, key=lambda one: (-one.latency.sum, -one.ios))
 
 
 def group_sum(groups: Sequence[GroupReport]) -> GroupReport:

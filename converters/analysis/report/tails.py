@@ -137,13 +137,6 @@ class _Octaves:
     """I/Os whose bytes in flight beside them at Q are known."""
     beside: I64 = field(default_factory=lambda: np.zeros(OCTAVES, dtype=np.int64))
 
-    def add(self, sums: I64, stages: I64) -> None:
-        self.count += sums[:, 0]
-        self.ns += sums[:, 1]
-        self.queued += sums[:, 2]
-        self.beside += sums[:, 3]
-        self.stages += stages
-
 
 @dataclass
 class Tails:
@@ -174,7 +167,12 @@ class Tails:
         loops.sum_stages(octaves, bios.stage_owner, stage, bios.stage_ns, stages)
         by_octave = stages.reshape(len(names), OCTAVES, len(Stage))
         for row in np.flatnonzero(known).tolist():
-            self.by_place[int(names[row])].add(sums[row], by_octave[row])
+            one = self.by_place[int(names[row])]
+            one.count += sums[row, :, 0]
+            one.ns += sums[row, :, 1]
+            one.queued += sums[row, :, 2]
+            one.beside += sums[row, :, 3]
+            one.stages += by_octave[row]
 
     def tails(self, bios: dict[int, Group], context: Context) -> list[Tail]:
         """Return the slow I/Os of each device and operation, the greatest sum of latencies first.
