@@ -25,7 +25,7 @@ from biotrail.cli.options.recordings import (
     recordings,
     timeline_lines,
 )
-from biotrail.converters.analysis.choosing.outcomes import OutcomeFilter
+from biotrail.converters.analysis.choosing.choosing import OutcomeFilter
 from biotrail.converters.analysis.distributions.keys import KEYS
 from biotrail.converters.analysis.report.report import make_report
 from biotrail.converters.analysis.report.tree import FORMAT, Report

@@ -60,7 +60,6 @@ class _Found:
     open: Bool
 
     def take(self, chosen: Bool | I64) -> "_Found":
-        """Return the chosen rows, copies."""
         parts = self.key[chosen], self.settled[chosen], self.open[chosen]
         return _Found(self.rows.take(chosen), *parts)
 
@@ -85,13 +84,9 @@ class SubmissionJoiner:
     ) -> PathTables | None:
         """Return the window's `path` with `submissions`, and `submission` of its bios' paths.
 
-        Its tables `bio_requests` and `request_ends` are empty then. `submissions` has the requests
-        that became complete: without a bio in flight, and reaped, known not to be, or their address
-        used by a later one. final: the last window: all others are given, too, as they are.
-        Requests of which no bio has ended are left out. Where no request is pending and no bio of
-        the window has one, `window.path` itself is returned, or None if it has none. window: the
-        log's next, with all of its bios. names: of threads. end: of the window (ns). The tables
-        given are not changed.
+        `submissions` has the requests that became complete: without a bio in flight, and reaped,
+        known not to be, or their address used by a later one. final: the last window: all others
+        are given, too. The tables given are not changed.
         """
         path = window.path
         if not len(self._pending.rows) and (path is None or not len(path.bio_requests)):
@@ -120,11 +115,9 @@ class SubmissionJoiner:
     def _merged(
         self, found: BioRequests, window: "Lifecycles | Result", path: PathTables
     ) -> _Found:
-        """Return the pending requests and those of the window's bios, one row for each request.
+        """Return the pending requests and the window's, one row for each, by (req, key).
 
-        Sorted by (req, key). `bios` and `bytes` are sums over its bios that have ended, `ended` is
-        their last end; the other columns are those of the bio with the lowest number, or as before.
-        found: the window's bios with a request; path: the window's.
+        The columns that are no sums are those of the bio with the lowest number, or as before.
         """
         bios = Bios.concatenate([window.bios, window.open_bios])
         paths = BioPaths.concatenate([path.bios, path.open_bios])
@@ -153,12 +146,9 @@ class SubmissionJoiner:
     def _reap(self, found: _Found, calls: Calls, tasks: Tasks, end: int) -> None:
         """Set `reaped` and `settled` of the requests that completed, in place.
 
-        Asked is the first call that returned at the completion or later, of REAPING_CALLS (such as
-        io_uring_enter, io_getevents), by the submitting thread or, where io_uring's own thread
-        submitted (SQPOLL), by any of its process. It reaps the completion if it was entered by then
-        and returned within REAP_LIMIT_NS; then `reaped` is its return. Settled are those with such
-        a first call, whether it reaps or not, those that completed more than REAP_LIMIT_NS before
-        `end` (of the window, ns), and all that completed if calls were not timed.
+        Asked is the first call of REAPING_CALLS that returned at the completion or later, by the
+        submitting thread or, under SQPOLL, by any of its process. It reaps the completion if it was
+        entered by then and returned within REAP_LIMIT_NS.
         """
         rows = found.rows
         open_for = np.flatnonzero((rows.completed != NEVER) & ~found.settled)
@@ -183,7 +173,6 @@ class SubmissionJoiner:
 
 
 def _process(task: I32, tasks: Tasks) -> I64:
-    """Return the process id of each row of `tasks`; -1 where the row is -1."""
     return take_or(tasks.tgid.astype(np.int64), task, -1)
 
 
@@ -212,10 +201,7 @@ def _first_return(caller: I64, exits: I64, asked: I64, time: I64) -> I64:
 def _rows_of(found: BioRequests, bios: Bios, paths: BioPaths, submitting: list[int]) -> Submissions:
     """Return a row for each bio with a request, as if the request had no other bio.
 
-    In the order of `found`. Of a bio in flight `bios` and `bytes` are 0, `ended` is NEVER. What
-    completions and calls say is not set: NEVER or 0. `submitted` is NEVER where the submission was
-    not seen, of aio the entry of the bio's call, if that is of `submitting`: numbers of the calls
-    that submit aio. bios, paths: the window's, ended and in flight, with all of `found`.
+    `submitted` is, of aio, the entry of the bio's call, if that is of `submitting`.
     """
     said, row = found.request, _rows_by(bios.number, found.number)
     path = _rows_by(paths.number, found.number)
@@ -287,10 +273,7 @@ def _places(found: _Found, req: U64, key: I64) -> I64:
 
 
 def _complete(found: _Found, ends: RequestEnds) -> None:
-    """Set `completed`, `result`, `setup` and `ring` of requests by their completions, in place.
-
-    Of two completions of a request the first counts; those of requests not in `found` are ignored.
-    """
+    """Set `completed`, `result`, `setup` and `ring` of requests by their completions, in place."""
     place = _places(found, ends.req, ends.submitted)[::-1]
     ends = ends.take(np.arange(len(ends))[::-1])
     known = place >= 0
@@ -301,27 +284,19 @@ def _complete(found: _Found, ends: RequestEnds) -> None:
 
 
 def _superseded(found: _Found) -> Bool:
-    """Mark requests without bios in flight whose address a later request has.
-
-    `found` is sorted by (req, key).
-    """
+    """Mark requests without bios in flight whose address a later request has."""
     later = np.zeros(len(found.key), dtype=np.bool_)
     later[:-1] = found.rows.req[1:] == found.rows.req[:-1]
     return later & ~found.open
 
 
 def _numbers_of(found: _Found, bios: BioRequests) -> I64:
-    """Return per row of `bios` the number of its request."""
     place = _places(found, bios.request["req"], bios.submitted)
     return found.rows.number[place]
 
 
 def _with_numbers(paths: BioPaths, bios: BioRequests, numbered: I64) -> BioPaths:
-    """Return the bios' paths with `submission`: the number of the bio's request, -1 without one.
-
-    bios: sorted by number, as `paths`. numbered: per row of `bios`, its request's number. Without
-    any row of `bios`, `paths` itself is returned.
-    """
+    """Return the bios' paths with the number of each bio's request. bios: sorted by number."""
     at = np.searchsorted(bios.number, paths.number)
     at = np.minimum(at, max(len(bios) - 1, 0))
     if not len(bios):

@@ -19,9 +19,8 @@ from biotrail.cli.measuring.figures import (
 from biotrail.cli.measuring.flight_logs import bucket_of
 from biotrail.converters.analysis.blame.tree import OTHERS
 from biotrail.converters.analysis.distributions.sketch import Distribution
-from biotrail.converters.analysis.live.blame_totals import BlameTotals
 from biotrail.converters.analysis.live.live import MINUTE_NS, Live, LiveTrace
-from biotrail.converters.analysis.live.totals import LABELS, Total, Totals
+from biotrail.converters.analysis.live.totals import LABELS, BlameTotals, Total, Totals
 from biotrail.converters.events.tables import STAGE_NAMES, Stage
 from biotrail.converters.inputs.backlog import QUIET_NS, LiveSource
 from biotrail.recorder.schema.limits import MEASURE_BUCKETS

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from rich.console import RenderableType
 
-from biotrail.converters.analysis.report.devices.completions import SETUP
+from biotrail.converters.analysis.report.path import SETUP
 from biotrail.converters.analysis.report.tree import (
     CallReport,
     DeviceReport,

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from rich.console import RenderableType
 
-from biotrail.converters.analysis.report.summaries import group_sum
+from biotrail.converters.analysis.report.report import group_sum
 from biotrail.converters.analysis.report.tree import DeviceReport, GroupReport, Report
 from biotrail.text import tallies, units
 from biotrail.text.columns import (

@@ -210,7 +210,6 @@ def _count(into: list[_Alone], place: I64, times: I64, part: int) -> None:
 
 
 def _buckets(times: I64) -> I64:
-    """Return the bucket of each time (ns)."""
     bits = np.maximum(times, 1).astype(np.float64).view(np.int64)
     return np.asarray((bits >> 52 - _OCTAVE) - (1023 << _OCTAVE), np.int64)
 
@@ -233,7 +232,6 @@ def _mean(found: _Alone, part: int, limit: int) -> tuple[int, int] | None:
 
 
 def _hundredth(every: _Alone) -> int:
-    """Return the time of the fastest hundredth of QUEUE."""
     seen = np.cumsum(every.count[QUEUE])
     bucket = int(np.searchsorted(seen, max(int(seen[-1]) // 100, 1)))
     return int(every.total[QUEUE, bucket]) // max(int(every.count[QUEUE, bucket]), 1)

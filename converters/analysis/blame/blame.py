@@ -32,9 +32,8 @@ from biotrail.converters.analysis.blame.experiment import Periods, Suspect, Tria
 from biotrail.converters.analysis.blame.journals import Waiters
 from biotrail.converters.analysis.blame.parties import Parties, Writers, parties
 from biotrail.converters.analysis.blame.tree import OTHERS
-from biotrail.converters.analysis.choosing.choosing import Choice
-from biotrail.converters.analysis.distributions.sketch import Distribution, buckets_of
-from biotrail.converters.analysis.distributions.sums import sum_by
+from biotrail.converters.analysis.choosing.choosing import Choice, matches
+from biotrail.converters.analysis.distributions.sketch import Distribution, buckets_of, sum_by
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.distinct import distinct_values, looked_up
 from biotrail.converters.events.tables import FAR, I64, NEVER, Bool, Lifecycles, Tasks
@@ -68,11 +67,6 @@ class BlameOptions:
     victims: tuple[str, ...] = ()
     """Names, each maybe with * at its end; empty: all."""
     culprits: tuple[str, ...] = ()
-
-
-def matches(name: str, wanted: tuple[str, ...]) -> bool:
-    """Return whether a name is one of those, where NAME* matches a prefix."""
-    return any(name.startswith(one[:-1]) if one.endswith("*") else name == one for one in wanted)
 
 
 @dataclass
@@ -309,7 +303,6 @@ class First(_Pass):
         self._tasks = window.tasks
 
     def _use(self, batch: Batch) -> None:
-        """Count who had how much time, and learn of I/Os without company."""
         ios = batch.ios
         self.blocks.reach(ios.queue)
         runs = self._runs(ios)
@@ -341,7 +334,6 @@ class First(_Pass):
         )  # fmt: skip
 
     def _suspect(self) -> Suspect:
-        """Return who stood in the experiment, among the culprits."""
         by, note = self.by[1], self._paused[0]
         its: set[int] = set()
         shared: set[int] = set()
@@ -497,7 +489,6 @@ class Second(_Pass):
         super().add(window)
 
     def _use(self, batch: Batch) -> None:
-        """Share the time of the batch's chosen I/Os."""
         ios, served, names = batch.ios, batch.served, self.learned.names
         slots = len(names.slots)
         slot = slots_of(names, served)

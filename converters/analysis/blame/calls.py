@@ -17,7 +17,7 @@ from biotrail.converters.analysis.blame.company import Batch, Ios, beside
 from biotrail.converters.analysis.blame.experiment import Trial
 from biotrail.converters.analysis.blame.parties import Writers
 from biotrail.converters.analysis.blame.tree import OTHERS, CallVictim, Kind, Part
-from biotrail.converters.analysis.distributions.sums import sum_by
+from biotrail.converters.analysis.distributions.sketch import sum_by
 from biotrail.converters.calls.keys import rows_by_key, rows_of_pairs
 from biotrail.converters.calls.names import name_of_call
 from biotrail.converters.calls.reason_rules import WaitReason
@@ -170,7 +170,6 @@ class CallBlame:
         return found
 
     def _add_held(self, held: HeldBios) -> None:
-        """Add how long a limit held the bios of calls."""
         rows = held.take((held.entry != NEVER) & (held.held != NEVER))
         self._held.add(rows.tid.astype(np.int64), rows.entry, rows.held[:, None])
 
@@ -211,7 +210,6 @@ class CallBlame:
         self._of_threads.forget(until // _REAPED_NS - 1)
 
     def _settle_commits(self, until: int, batch: Batch | None, slot: I64, weight: I64) -> None:
-        """Divide the time of the commits that ended by `until`."""
         ended = self._commits.end <= until
         commits, self._commits = self._commits.take(ended), self._commits.take(~ended)
         if not len(commits):
@@ -402,10 +400,7 @@ def _parts(name: str, cells: I64, slots: list[tuple[str, str]]) -> list[Part]:
 
 
 def _divided(amount: I64, vectors: I64) -> tuple[I64, I64]:
-    """Divide amounts (n,) as their vectors, (n, m), whose parts may be negative.
-
-    Returns (shares (n, m), what is left (n,): all where a vector has no positive sum, else 0).
-    """
+    """Divide amounts (n,) as their vectors, (n, m), whose parts may be negative."""
     shares = np.zeros(vectors.shape, np.int64)
     left = np.zeros(len(amount), np.int64)
     share_loops.divide(np.ascontiguousarray(amount), np.ascontiguousarray(vectors), shares, left)

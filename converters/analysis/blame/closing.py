@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biotrail.converters.analysis.blame.bases import DEVICE, ENOUGH, QUEUE
-from biotrail.converters.analysis.blame.blame import Course, Second, distribution, matches
+from biotrail.converters.analysis.blame.blame import Course, Second, distribution
 from biotrail.converters.analysis.blame.company import everybody_recorded
 from biotrail.converters.analysis.blame.tree import (
     BASES,
@@ -20,6 +20,7 @@ from biotrail.converters.analysis.blame.tree import (
     Without,
     parts_of,
 )
+from biotrail.converters.analysis.choosing.choosing import matches
 from biotrail.converters.analysis.distributions.slots import BlameSlots
 from biotrail.converters.events.tables import FAR, I64, OP_MASK
 
@@ -125,7 +126,6 @@ def _victim(second: Second, drawn: "_Draws", row: int) -> Victim:
 
 
 def _doing(second: Second, culprit: str) -> str:
-    """Return the operation in which most of a culprit's time with the devices is."""
     keys = {number: key for key, number in second.company.classes.numbers.items()}
     ops: Counter[str] = Counter()
     for kind, ns in second.learned.doing.get(culprit, Counter()).items():
@@ -169,7 +169,6 @@ class _Draws:
     """Draws of the log's blocks: each estimates the bases anew."""
 
     def __init__(self, second: Second) -> None:
-        """second: after its last window."""
         learned, sums = second.learned, second.sums
         self._learned, self._sums = learned, sums
         has_io = sums.block_ios.any(axis=1) | sums.block_bases.any(axis=(1, 2, 3))
@@ -204,10 +203,7 @@ class _Draws:
         return found
 
     def without(self, row: int, culprit: _Culprit) -> Without | None:
-        """Return what a victim's I/Os take without a culprit; None: too few were without company.
-
-        row: of the victim.
-        """
+        """Return a victim's I/Os without a culprit; None: too few were without company."""
         sums, bases = self._sums, self._learned.bases
         shape = (-1, self._pairs, *sums.factors.shape[1:])
         factors = sums.factors.reshape(shape)[self._blocks][:, :, culprit.slots].sum(axis=2)

@@ -224,7 +224,6 @@ class Company:
         return self._batch(FAR, FAR)
 
     def _take(self, window: Lifecycles) -> None:
-        """Take what is needed of the window's tables, and of the recording's own I/O."""
         own_is_left_out = window.own is not None
         window = window.with_own()
         bios = window.bios
@@ -335,7 +334,6 @@ class Company:
         return entry, tid, submitted
 
     def _requests(self, window: Lifecycles, victim: I64, culprit: I64) -> Served:
-        """Return the window's requests with D and C, with the parties of their first bios."""
         bios, requests = window.bios, window.requests
         issued = requests.issue != NEVER
         ended = issued & (requests.complete != NEVER) & (requests.complete >= requests.issue)
@@ -362,10 +360,7 @@ class Company:
         )
 
     def _batch(self, until: int, queued: int) -> Batch | None:
-        """Return the bios that ended by `until`, and forget what no later bio can need.
-
-        queued: ns of the earliest Q of bios in flight.
-        """
+        """Return the bios that ended by `until`, and forget what no later bio can need."""
         ios, served = Ios.concatenate(self._ios), Served.concatenate(self._served)
         pieces = Pieces.concatenate(self._pieces)
         now = ios.complete <= until
@@ -389,7 +384,6 @@ class Company:
         return batch
 
     def _keep(self, served: Served, pieces: Pieces, later: Ios, until: int) -> None:
-        """Keep the requests and pieces that bios which come later may need."""
         low = int(later.queue.min(initial=until))
         kept = served.end > low
         if self._given is not None:

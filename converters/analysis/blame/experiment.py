@@ -48,7 +48,6 @@ class Periods:
     """The periods in which a suspect stood or ran, without their beginnings."""
 
     def __init__(self, notes: Sequence[Mapping[str, Any]]) -> None:
-        """notes: `Context.paused`."""
         stood = sorted((int(one["from"]), int(one["to"])) for one in notes)
         stood = [one for one in stood if one[0] < one[1]]
         longest = max((end - begin for begin, end in stood), default=0)
@@ -129,7 +128,6 @@ class Trial:
     """Adds up I/Os and calls by period."""
 
     def __init__(self, periods: Periods, rows: int) -> None:
-        """rows: of victims."""
         self.periods = periods
         self._ios = np.zeros((periods.blocks, 2, rows, 2), np.int64)
         self._calls: dict[tuple[int, int, bool], I64] = {}

@@ -51,7 +51,6 @@ class Waiters:
     """Learns who waited for each commit, window after window."""
 
     def __init__(self, by: tuple[Parties, Parties]) -> None:
-        """by: parties of victims and of culprits."""
         self._by = by
         self._commits: list[I64] = []
         self._waited: list[I64] = []
@@ -120,7 +119,6 @@ class Waiters:
 
 
 def _key(dev: U32, transaction: U32 | I64) -> I64:
-    """Return one number for each commit: (n,)."""
     return dev.astype(np.int64) << 32 | transaction.astype(np.int64)
 
 

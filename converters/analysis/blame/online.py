@@ -27,7 +27,7 @@ from biotrail.converters.analysis.blame.company import Batch, Beside, Company, I
 from biotrail.converters.analysis.blame.parties import parties
 from biotrail.converters.analysis.blame.tree import OTHERS, Blamed, Kind, Waited, parts_of
 from biotrail.converters.analysis.choosing.choosing import Choice
-from biotrail.converters.analysis.distributions.sums import sum_by
+from biotrail.converters.analysis.distributions.sketch import sum_by
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.distinct import distinct_values, looked_up
 from biotrail.converters.events.tables import I64, NEVER, Lifecycles
@@ -161,7 +161,6 @@ class Online:
     """
 
     def __init__(self, context: Context, by: str) -> None:
-        """context: of the log. by: what victims and culprits are, of parties.DIMENSIONS."""
         self._context, self._options = context, BlameOptions((by, by))
         self._by = (parties(by, context),) * 2
         self._company = Company(context, Choice(context), self._by, None, None, MOST_CLASSES)
@@ -201,7 +200,6 @@ class Online:
         return Settled(Waits(sums.rows(), based, self._left_out()), each)
 
     def _left_out(self) -> Counter[str]:
-        """Return what has been left out since the last call."""
         counts = self._company.counts
         numbers = (
             counts.unknown, counts.upper, counts.without_end, self._long, counts.forgotten,
@@ -262,7 +260,6 @@ class _Sums:
         self.untold = np.zeros(len(names.victims), np.int64)
 
     def rows(self) -> dict[str, Row]:
-        """Return the victims with I/O, by name."""
         found = {}
         slots = len(self.names.slots)
         for place in np.flatnonzero(self.ios).tolist():

@@ -13,6 +13,7 @@ from biotrail.converters.analysis.distributions.keys import (
     KEYS,
     RECORDER,
     WORKERS,
+    Codes,
     Key,
     Name,
     canonical,
@@ -60,8 +61,7 @@ class Writers(Parties):
         """Start without parties. named: (context, thread's name, cgroup's id) → party's name."""
         self._context = context
         self._named = named
-        self._known: dict[tuple[str, int], int] = {}
-        self._parties: list[tuple[str, int]] = []
+        self._parties = Codes[tuple[str, int]]()
         self.code_of_task: dict[int, int] = {}
         """Row of the thread in the log's tasks → code of the I/O that it queued last."""
 
@@ -74,7 +74,8 @@ class Writers(Parties):
         pairs, place = distinct(bios.task, bios.cgroup.view(np.int64))
         unsigned = [(task, group & (1 << 64) - 1) for task, group in pairs]
         of_pair = [
-            self._code(str(comms[task]) if task >= 0 else "", group) for task, group in unsigned
+            self._parties.of((str(comms[task]) if task >= 0 else "", group))
+            for task, group in unsigned
         ]
         tasks = (task for task, _ in unsigned)
         self.code_of_task.update(zip(tasks, of_pair, strict=True))
@@ -91,7 +92,7 @@ class Writers(Parties):
         comm, which = np.unique(paths.dirty_comm[row], return_inverse=True)
         texts = [one.decode("utf-8", "replace") for one in comm.tolist()]
         pairs, place = distinct(which.reshape(-1), group.view(np.int64))
-        of_pair = [self._code(texts[text], group & (1 << 64) - 1) for text, group in pairs]
+        of_pair = [self._parties.of((texts[text], group & (1 << 64) - 1)) for text, group in pairs]
         found[dirtied] = np.array(of_pair, np.int64)[place]
         return found
 
@@ -102,7 +103,7 @@ class Writers(Parties):
         return self._named(self._context, comm, 0) if code is None or row < 0 else self.name(code)
 
     def _name(self, code: int) -> str:
-        return self._named(self._context, *self._parties[code])
+        return self._named(self._context, *self._parties.values[code])
 
     def suspects(self, tasks: Tasks, pids: set[int], cgroup: str) -> tuple[set[int], set[int]]:
         """Return (codes of a suspect's I/O, those of them that other processes have, too).
@@ -111,7 +112,7 @@ class Writers(Parties):
         """
         its = {
             code
-            for code, (_, group) in enumerate(self._parties)
+            for code, (_, group) in enumerate(self._parties.values)
             if cgroup and f"{self._context.cgroups.get(group, '')}/".startswith(f"{cgroup}/")
         }
         by_pid: set[int] = set()
@@ -120,13 +121,6 @@ class Writers(Parties):
             if row >= 0 and code not in its:
                 (by_pid if tasks.pid(row) in pids else others).add(code)
         return its | by_pid, by_pid & others
-
-    def _code(self, comm: str, cgroup: int) -> int:
-        """Return the code of a party; a new party gets the next code."""
-        code = self._known.setdefault((comm, cgroup), len(self._parties))
-        if code == len(self._parties):
-            self._parties.append((comm, cgroup))
-        return code
 
 
 class Keyed(Parties):
@@ -152,12 +146,10 @@ def _words(name: Name) -> str:
 
 
 def _process(_context: Context, comm: str, _cgroup: int) -> str:
-    """Return a thread's name; workers of the kernel are one party."""
     return WORKERS.rstrip("/") if comm.startswith(WORKERS) else comm or NOT_KNOWN
 
 
 def _cgroup(context: Context, _comm: str, cgroup: int) -> str:
-    """Return the cgroup's path, or its id where that is not known."""
     return context.cgroups.get(cgroup) or (f"cgroup {cgroup}" if cgroup else NOT_KNOWN)
 
 
@@ -172,7 +164,6 @@ def _container(context: Context, _comm: str, cgroup: int) -> str:
 
 
 def _unit(context: Context, _comm: str, cgroup: int) -> str:
-    """Return the unit of systemd, or the slice."""
     named = context.cgroup_names.name(cgroup)
     return named.unit or named.slice or "(no unit)"
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Choice of I/Os by device, operation, file and submitter."""
+"""Choice of I/Os by device, operation, file and submitter, and by their outcome."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
@@ -23,19 +23,29 @@ from biotrail.recorder.schema.errors import ConversionError
 if TYPE_CHECKING:
     from biotrail.converters.events.path_tables import Calls, Waits
     from biotrail.converters.events.site_tables import Pairs
+import errno
+from dataclasses import field
+from typing import Any
 
-__all__ = ["Choice", "asks_flush", "device_named", "operations"]
+from biotrail.converters.events.site_tables import Pairs
+from biotrail.converters.events.tables import (
+    I64,
+    NEVER,
+    Certainty,
+    Lifecycles,
+)
+from biotrail.converters.lifecycles.result import Result
+from biotrail.converters.lifecycles.windows import first_seen, last_seen, sure_complete
+from biotrail.recorder.schema.records import BLK_STATUS
+
 NO_FILES = "this log does not say which files I/O is of: record again with biotrail record --files"
 
 
 def device_named(context: Context, name: str) -> int | None:
-    """Return the dev_t (major << 20 | minor) of a device by name, or None.
+    """Return the dev_t of a device by name, or None.
 
     name: `nvme0n1`, `/dev/nvme0n1`, a device mapper's `data`, `mapper/data` or `/dev/mapper/data`,
-    or `259:0`. It is looked up among the devices of the log (`context`: header and notes): their
-    names, device mapper names and major:minor; the first device that matches counts. A decimal
-    `major:minor` that the log does not have is converted all the same. None: any other name that
-    the log does not have.
+    or `259:0`, which the log need not have.
     """
     short = name.removeprefix("/dev/").removeprefix("mapper/")
     for dev, entry in context.devices.items():
@@ -44,9 +54,9 @@ def device_named(context: Context, name: str) -> int | None:
     return _numbered(short)
 
 
-def matches(comm: str, names: Iterable[str]) -> bool:
-    """Return whether a thread's name is one of `names`, or begins as one that ends in `*`."""
-    return any(comm.startswith(n[:-1]) if n.endswith("*") else comm == n for n in names)
+def matches(name: str, wanted: Iterable[str]) -> bool:
+    """Return whether a name is one of those wanted, or begins as one that ends in `*`."""
+    return any(name.startswith(n[:-1]) if n.endswith("*") else name == n for n in wanted)
 
 
 @dataclass(frozen=True)
@@ -70,15 +80,9 @@ class Who:
     def mask(self, context: Context, bios: Bios, tasks: Tasks) -> Bool:
         """Mark the bios of these submitters: bool (n,), by row of `bios`.
 
-        A bio has to match each set that is not empty; without sets all bios are marked. A bio that
-        was queued for another thread (`Bios.whom`) is of both. `pids`: the process of the
-        submitting thread or, if `bios.task` is -1, the thread's id `bios.tid` (0 matches nothing).
-        `comms`: the thread's name, of an item with `*` at its end the beginning; no match if
-        `bios.task` is -1. `cgroups`: the decimal id of the charged cgroup or, if `context.cgroups`
-        (id → path) has it, its path or that of a cgroup above it; `named`: that cgroup or one above
-        it bears such a name.
-
-        tasks: the threads that `bios.task` is the row of.
+        A bio that was queued for another thread (`Bios.whom`) is of both. tasks: the threads that
+        `bios.task` is the row of; where that is -1, `pids` match the thread's id, and no name
+        matches.
         """
         chosen = self.of_threads(bios, tasks)
         if self.by_cgroup:
@@ -88,12 +92,7 @@ class Who:
         return chosen
 
     def of_threads(self, table: "Bios | Calls | Waits", tasks: Tasks) -> Bool:
-        """Mark the rows whose thread matches `pids` and `comms`: bool (n,), by row of `table`.
-
-        Both have to match if both are set, by the rules of `mask`; cgroups are not looked at.
-        table: bios by their submitters, calls or waits by their threads. tasks: the threads that
-        `table.task` is the row of.
-        """
+        """Mark the rows whose thread matches `pids` and `comms`, as `mask`; not by cgroup."""
         chosen = self._of_threads(table, tasks)
         if isinstance(table, Bios) and (queued := np.flatnonzero(table.whom >= 0)).size:
             theirs = table.take(queued)
@@ -181,11 +180,9 @@ class Choice:
     ) -> None:
         """Store the restrictions; an I/O has to meet each one that is not empty.
 
-        context: of the log, with the names of devices, operations, cgroups and files. devices:
-        names of disks or partitions, as device_named takes them. wanted: names of operations
-        ("read", "flush", …). who: submitters. files: patterns, one of which has to match the whole
-        path, or the one before a rename (fnmatchcase, so `*` also matches `/`). Devices are not
-        looked up here, but by `check`.
+        devices: names, as device_named takes them; looked up by `check`. wanted: names of
+        operations. files: patterns, one of which has to match the whole path, or the one before a
+        rename (fnmatchcase, so `*` also matches `/`).
 
         Raises ConversionError if there are patterns and the log was recorded without files.
         """
@@ -236,13 +233,8 @@ class Choice:
     def mask(self, bios: Bios, tasks: Tasks) -> Bool:
         """Mark the chosen bios: bool (n,), by row of `bios`.
 
-        A bio is chosen if all restrictions of the choice are met: its disk or partition is one of
-        the devices; its operation is one of the operations, where an empty write with REQ_PREFLUSH
-        is a flush and no write; its submitter matches `who`; the path of its file matches a
-        pattern. A device that the log does not have, and a file that is not known, match nothing;
-        if no device of the choice is in the log, no bio is chosen.
-
-        tasks: the threads that `bios.task` is the row of.
+        An empty write with REQ_PREFLUSH is a flush and no write. A device that the log does not
+        have, and a file that is not known, match nothing.
         """
         chosen = self._on_devices(bios.dev, bios.part)
         chosen &= self._doing(bios.opf, bios.bytes)
@@ -265,9 +257,7 @@ class Choice:
     def request_mask(self, requests: Requests) -> Bool:
         """Mark the requests whose disk and operation are chosen: bool (n,), by row of `requests`.
 
-        An empty write with REQ_PREFLUSH is a flush. All False if the choice is restricted by
-        submitter or file, which are known of bios alone, or by devices that are all partitions or
-        not in the log. Without restrictions all True.
+        None if the choice is by submitter or file, which are known of bios alone.
         """
         if self.by_bio:
             return np.zeros(len(requests), dtype=np.bool_)
@@ -275,7 +265,7 @@ class Choice:
         return chosen & self._doing(requests.opf, requests.bytes)
 
     def _on_devices(self, dev: U32, part: U32) -> Bool:
-        """Mark rows (n,) whose disk `dev` or partition `part` is one of the choice's devices.
+        """Mark rows (n,) whose disk or partition is one of the choice's devices.
 
         All if the choice names no devices; none if it does, and none of them is in the log.
         """
@@ -300,11 +290,9 @@ class Choice:
         return [dev for dev in devs if dev is not None]
 
     def check(self, seen: Collection[int]) -> None:
-        """Raise ConversionError if a device of the choice is not in the log.
+        """Raise ConversionError if a chosen device is not in the log, which was read to its end.
 
-        To be called after the log was read to its end, because a device can appear during the
-        recording. seen: dev_t of the devices with events; they count as in the log like those of
-        its header and notes, as the header of blktrace's files lists none.
+        seen: dev_t of the devices with events; blktrace's files list no others.
         """
         known = {*self._context.devices, *seen}
         for name in self._devices:
@@ -314,8 +302,185 @@ class Choice:
 
 
 def _numbered(name: str) -> int | None:
-    """Return the dev_t of a decimal `major:minor`; None for any other name."""
     major, _, minor = name.partition(":")
     if not all(part.isascii() and part.isdigit() and len(part) < 8 for part in (major, minor)):
         return None
     return int(major) << 20 | int(minor)
+
+
+_AGAIN = np.array(
+    [*(number for number, name in BLK_STATUS.items() if name == "AGAIN"), -errno.EAGAIN]
+)
+"""BLK_STS_AGAIN, and -EAGAIN for kernels that report an errno."""
+
+
+def failed_nowait(context: Context, table: Bios | Requests) -> Bool:
+    """Mark failed NOWAIT attempts: bool (n,), by row of the table.
+
+    The kernel ends a REQ_NOWAIT bio with BLK_STS_AGAIN or -EAGAIN (bio_wouldblock_error) if it
+    cannot get a request or room in the queue without waiting; io_uring then submits the same I/O
+    again, without REQ_NOWAIT.
+    """
+    asked: Bool = (table.opf & np.uint32(context.flag_mask("NOWAIT"))) != 0
+    if not asked.any():
+        return asked
+    return np.asarray(asked & np.isin(table.status, _AGAIN), dtype=np.bool_)
+
+
+@dataclass(frozen=True)
+class OutcomeFilter:
+    """The outcome that I/Os are chosen by; all conditions have to hold."""
+
+    slower_than: int = 0
+    """Only I/Os that took at least this long, ns."""
+    slowest: int = 0
+    """How many at most, the slowest ones; 0: all."""
+    failed: bool = False
+    """Only I/Os that ended with an error."""
+
+    def marks(self, waited: I64, table: Bios | Requests) -> Bool:
+        """Mark rows that took long enough (waited: ns) and, if that is wanted, failed."""
+        chosen = waited >= self.slower_than
+        return chosen & (table.status != 0) if self.failed else chosen
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Bios chosen by their outcome. These are numbers, because it is known only at a bio's end."""
+
+    numbers: I64 | None = None
+    """Numbers of the chosen bios, ascending; None: all bios and requests are chosen."""
+    wanted: OutcomeFilter = OutcomeFilter()
+    """What requests that serve no bio are chosen by."""
+
+    def bios(self, bios: Bios) -> Bool:
+        """Mark the chosen bios, shape (n,); a bio has the same answer in every window."""
+        if self.numbers is None:
+            return np.ones(len(bios), dtype=np.bool_)
+        return np.isin(bios.number, self.numbers)
+
+    def requests(self, requests: Requests) -> Bool:
+        """Mark the requests with the wanted outcome, of those that serve no known bio: bool (n,).
+
+        None with `wanted.slowest`, as the slowest are chosen among bios.
+        """
+        if self.numbers is None:
+            return np.ones(len(requests), dtype=np.bool_)
+        if self.wanted.slowest:
+            return np.zeros(len(requests), dtype=np.bool_)
+        known = (requests.start != NEVER) & (sure_complete(requests) != NEVER)
+        waited = np.where(known, requests.complete - requests.start, 0)
+        return self.wanted.marks(waited, requests)
+
+
+ANY = Outcome()
+
+
+def _waited(all_bios: Bios, numbers: I64, end: int) -> I64:
+    """Return how long bios took: ns, int64 (n,), in the order of `numbers`.
+
+    all_bios: the table of a window's bios before a cut (a part of the log's time) shortened them;
+    ascending by number, and with every one of `numbers` (n,).
+
+    Counted from a bio's first known time, which is Q if that was recorded, to its completion.
+    Without a completion: to the bio's last known time if its certainty is LOST, else to `end` (ns).
+    0 if none of the bio's times is known, or its completion is in doubt: what is known of it does
+    not make it slow.
+    """
+    bios = all_bios.take(np.searchsorted(all_bios.number, numbers))
+    start = first_seen(bios)
+    going_on = np.where(bios.certainty == Certainty.LOST, last_seen(bios), end)
+    until = np.where(bios.complete != NEVER, bios.complete, going_on)
+    return np.where((start == NEVER) | bios.doubtful, 0, np.maximum(until - start, 0))
+
+
+@dataclass
+class Finder:
+    """Finds the bios of a choice that have the wanted outcome, in a first pass over the log.
+
+    Pass `watch` to `Trace.lifecycles(on_window=...)`. A second pass over the same part of the log
+    gives bios the same numbers, and so can choose by `found`.
+    """
+
+    choice: Choice
+    wanted: OutcomeFilter
+    _numbers: list[I64] = field(default_factory=list)
+    _waited: list[I64] = field(default_factory=list)
+    _held: int = 0
+
+    def found(self) -> Outcome:
+        """Return the outcome by which the second pass chooses, once all windows were read."""
+        numbers, _ = self._best()
+        return Outcome(np.sort(numbers), self.wanted)
+
+    def watch(self, result: Result, window: Lifecycles) -> None:
+        """Add a window's bios that have the wanted outcome to those found so far.
+
+        result: the window's bios as they were before a cut, whose time outside the cut counts, too.
+        """
+        bios = window.bios
+        took = _waited(result.bios, bios.number, window.end)
+        chosen = self.wanted.marks(took, bios) & self.choice.mask(bios, window.tasks)
+        if self.wanted.failed:  # as reports count failures
+            chosen &= ~failed_nowait(self.choice.context, bios)
+        rows = np.flatnonzero(chosen)
+        self._numbers.append(bios.number[rows])
+        self._waited.append(took[rows])
+        self._held += len(rows)
+        if self.wanted.slowest and self._held > 2 * self.wanted.slowest:
+            numbers, took = self._best()
+            self._numbers, self._waited, self._held = [numbers], [took], len(numbers)
+
+    def _best(self) -> tuple[I64, I64]:
+        """Return (numbers, ns) of the bios found so far: all, or the `slowest`, slowest first."""
+        none = np.zeros(0, dtype=np.int64)
+        numbers = np.concatenate([none, *self._numbers])
+        took = np.concatenate([none, *self._waited])
+        if not self.wanted.slowest:
+            return numbers, took
+        order = np.lexsort((numbers, -took))[: self.wanted.slowest]
+        return numbers[order], took[order]
+
+
+_FIELDS = ("key0", "key1", "by")
+
+
+def chosen_pairs(pairs: Pairs, tasks: Tasks, choice: Choice, outcome: Outcome) -> Bool:
+    """Mark the chosen pairs: bool (n,), by row of `pairs`.
+
+    By the thread that ended a pair (of processes: its own id where its process is not known), its
+    name as in the record; by device where the key or --by is one; by how long it took. No pair is
+    chosen by operation, file, cgroup, among the slowest I/Os, or as failed: it has none of these.
+    tasks: the threads that `pairs.task` is the row of.
+    """
+    who = choice.who
+    wanted = outcome.wanted
+    if choice.by_what_is_done or who.by_cgroup or wanted.slowest or wanted.failed:
+        return np.zeros(len(pairs), dtype=np.bool_)
+    chosen = np.asarray(pairs.latency >= wanted.slower_than)
+    if who.pids:
+        chosen &= who.of_processes(pairs, tasks)
+    if who.comms:
+        names, of = np.unique(pairs.comm, return_inverse=True)
+        named = [who.is_named(name.decode("utf-8", "replace")) for name in names.tolist()]
+        chosen &= np.array(named, dtype=np.bool_)[of]
+    if choice.by_device:
+        chosen &= _on_devices(pairs, choice)
+    return chosen
+
+
+def _on_devices(pairs: Pairs, choice: Choice) -> Bool:
+    """Mark the pairs of whose key or --by a field is one of the choice's devices."""
+    sites: Any = choice.context.header.get("sites") or {}
+    devices = np.array(choice.devices(), dtype=np.uint64)
+    found = np.zeros(len(pairs), dtype=np.bool_)
+    for number, facts in enumerate(sites.get("pairs", ())):
+        formats = facts.get("formats") or {}
+        rows = pairs.pair == number
+        for name in _FIELDS:
+            if formats.get(name) == "dev":
+                found |= rows & np.isin(getattr(pairs, name), devices)
+    return found
+
+
+__all__ = ["Choice", "asks_flush", "device_named", "operations"]

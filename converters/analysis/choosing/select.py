@@ -6,8 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from biotrail.converters.analysis.choosing.choosing import Choice
-from biotrail.converters.analysis.choosing.outcomes import ANY, Outcome, chosen_pairs
+from biotrail.converters.analysis.choosing.choosing import ANY, Choice, Outcome, chosen_pairs
 from biotrail.converters.calls.selection import CallsOfBios
 from biotrail.converters.events.distinct import names_of
 from biotrail.converters.events.path_tables import PathTables
@@ -77,20 +76,11 @@ def excerpt(
 
 
 def _goes_on(window: Lifecycles) -> bool:
-    """Return whether the window has bios or requests that are under way at its end."""
     return bool(len(window.open_bios) or len(window.open_requests))
 
 
 def _restricted(window: Lifecycles, begins: I64, ends: I64) -> Lifecycles:
-    """Return a copy of the window with only the rows that were in flight at some of the times.
-
-    begins, ends: ns (k,) each, ascending and disjoint, at least one; an I/O that ends at a begin or
-    starts at an end is chosen, too. Concerns `bios`, `requests`, `open_bios` and `open_requests`,
-    with the stages of each, the edges of kept `bios`, and the rows of `path` that belong to kept
-    bios and requests. Calls, waits and commits of `path` are kept by their own times; calls whose
-    entry and commits whose start is not known are left out. Of `loss`, the loss windows that
-    overlap begins[0] to ends[-1] are kept. A row without a completion lasts to the window's end.
-    """
+    """Return a copy of the window with only the rows that were in flight at some of the times."""
 
     def chosen(table: Bios | Requests) -> Bool:
         """Mark the rows in flight at some of the times: bool (n,); False without any known time."""
@@ -166,15 +156,7 @@ class Selection:
         self.choice.check(self._seen)
 
     def _restricted(self, window: Lifecycles) -> Lifecycles:
-        """Return a copy of the log's next window with its chosen I/O only; count bios and pairs.
-
-        The window's `bios` are added to `counts`; open ones are not, they come again. Bios are
-        chosen by choice and outcome. A request is kept if it served a chosen bio (by `edges`; an
-        open request: if it is the last `request` of a chosen open bio) or if it served no known bio
-        and its own device, operation and outcome are chosen. Stages go with their rows, edges with
-        their bios. Of `path`, all commits stay, and the chosen calls, waits and submissions (see
-        `_path`), by `_calls` and `_submissions`, which know the windows before and are changed.
-        """
+        """Return a copy of the log's next window with its chosen I/O only; count bios and pairs."""
         bios = self._bios(window.bios, window.tasks)
         self._count(window.bios, bios)
         open_bios = self._bios(window.open_bios, window.tasks)
@@ -198,11 +180,10 @@ class Selection:
         return found
 
     def _path(self, window: Lifecycles, path: PathTables) -> PathTables:
-        """Return a copy of the window's `path` with the chosen calls, waits and submissions only.
+        """Return `path` with the chosen calls, waits and submissions only, and all commits.
 
-        window: with its chosen bios only. Call it for each window, in the log's order: `_calls` and
-        `_submissions` carry over. By an outcome, calls are never chosen by their thread. A
-        submission is also kept if an earlier window had a chosen bio of it. All commits stay.
+        By an outcome, calls are never chosen by their thread. A submission is also kept if an
+        earlier window had a chosen bio of it.
         """
         who, tasks = self.choice.who, window.tasks
         if self.choice.by_thread_alone and self.outcome.numbers is None:
@@ -227,7 +208,6 @@ class Selection:
         )
 
     def _bios(self, bios: Bios, tasks: Tasks) -> Bool:
-        """Mark the chosen bios (n,)."""
         return np.asarray(self.choice.mask(bios, tasks) & self.outcome.bios(bios), dtype=np.bool_)
 
     def _requests(self, requests: Requests, served: I64) -> Bool:
@@ -241,12 +221,7 @@ class Selection:
         return np.asarray(np.isin(requests.number, served) | alone, dtype=np.bool_)
 
     def _count(self, bios: Bios, chosen: Bool) -> None:
-        """Add a window's bios to `counts`.
-
-        chosen: mask (n,) over `bios`. `counts.unknown` grows by the bios that are not chosen and
-        whose task (if the choice is by process or thread name) or cgroup, or its name, (if by
-        cgroup) is not known.
-        """
+        """Count a window's bios; `unknown`: not chosen, while task or cgroup are not known."""
         self.counts.bios += len(bios)
         self.counts.chosen += int(chosen.sum())
         who = self.choice.who

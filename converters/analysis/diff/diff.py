@@ -24,7 +24,7 @@ from biotrail.converters.analysis.distributions.depth import Depth
 from biotrail.converters.analysis.distributions.groups import Group, merged
 from biotrail.converters.analysis.distributions.slots import WHOLE, LatencySlots, Recording
 from biotrail.converters.analysis.figures import with_doubtful
-from biotrail.converters.analysis.report.summaries import STAGE_ORDER
+from biotrail.converters.analysis.report.report import STAGE_ORDER
 from biotrail.converters.events.tables import I64, STAGE_NAMES, Stage
 from biotrail.converters.lifecycles.operations import CLEARED
 
@@ -49,12 +49,10 @@ class Comparison:
         count: int = DRAWS,
         equal: Sequence[Recording] = (),
     ) -> None:
-        """Store the two recordings, with `count` random draws of each for the intervals.
+        """Store two recordings, read to their end, with `count` random draws of each.
 
-        a, b: read to their end. confidence: of the intervals, 0 to 1. seed: of the draws; the same
-        seed gives the same draws. A recording of fewer than bootstrap.LEAST_BLOCKS slots has no
-        draws, so its figures have no intervals. equal: runs of one load, which show how much runs
-        differ. With enough runs (Design.enough) they are what is compared, and nothing is drawn.
+        equal: runs of one load, which show how much runs differ. With enough runs (Design.enough)
+        they are what is compared, and nothing is drawn.
         """
         self._design = Design.of(
             [
@@ -75,11 +73,8 @@ class Comparison:
     def diff(self, pairs: list[tuple[str, str]] | None = None, *, every: bool = False) -> Diff:
         """Return the comparison: each figure of A and B with its difference and interval.
 
-        pairs: (name in A, name in B) of the devices to compare; a name without I/O raises KeyError.
-        `only_a` and `only_b` are then empty. None: the devices with I/O that have the same name in
-        both; the names of the others are in `only_a` and `only_b`. `calls` are compared by name
-        whatever the devices; empty unless both recordings timed calls. So are pairs of events, and
-        victims of blame; every: all of these, however little they waited.
+        pairs: (name in A, name in B) of the devices to compare; one without I/O raises KeyError.
+        None: those with the same name in both. every: all victims, however little they waited.
         """
         in_a, in_b = self._a.devices(), self._b.devices()
         chosen = [(n, n) for n in in_a if n in in_b] if pairs is None else pairs
@@ -115,7 +110,6 @@ class Comparison:
         return diff
 
     def _judge(self, diff: Diff) -> None:
-        """Set what the runs say of each figure."""
         for run, recording in zip(self._design.runs, self._recordings, strict=True):
             run.values = found = values_of(recording)
             for name in (name for name, _, _ in diff.named() if name[0] == "blame"):
@@ -125,12 +119,7 @@ class Comparison:
             self._design.judge(figure, (in_a, in_b), self._confidence)
 
     def _device(self, name_a: str, name_b: str, a: int, b: int) -> DeviceDiff:
-        """Return a device of A compared with a device of B: the depth figures, then each operation.
-
-        name_a, name_b: names to show. a, b: the devices' numbers in A and B, as of `Side.devices`.
-        Operations are those that either device has, those with most I/Os (on the busier side)
-        first. For an operation that one device does not have, that side's figures have no value.
-        """
+        """Return two devices compared: the depth figures, then each operation."""
         in_a, in_b = self._a.operations(a), self._b.operations(b)
         names = [*in_a, *(name for name in in_b if name not in in_a)]
         found = [self._operation(name, in_a.get(name), in_b.get(name)) for name in names]
@@ -142,12 +131,7 @@ class Comparison:
         )
 
     def _depths(self, a: int, b: int) -> Iterator[Figure]:
-        """Yield four figures of the I/O in flight on the devices: of bios, then of requests.
-
-        Each time `in_flight` (mean number) and `active` (share of the time with any). `of` is
-        "device", `stage` is "Q2C" (bios, Q to C) or "D2C" (requests, D to C). a, b: the devices'
-        numbers in A and B.
-        """
+        """Yield mean and active share of bios, then of requests, in flight on the devices."""
         for stage, which in (("Q2C", "queue"), ("D2C", "issued")):
             first, second = (_depth(side, dev, which) for side, dev in ((self._a, a), (self._b, b)))
             for name, unit in (("in_flight", ""), ("active", "share")):
@@ -155,12 +139,7 @@ class Comparison:
                 yield compare(what, first[name], second[name], self._confidence)
 
     def _operation(self, name: str, a: int | None, b: int | None) -> OperationDiff:
-        """Return one operation of a device compared: its I/Os (bios) on both sides and its figures.
-
-        name: of the operation. a, b: its place (device number << OP_BITS | operation number) in A
-        and B, as of `Side.operations`; None: that side does not have the operation: its number of
-        I/Os is 0, and its figures have no value.
-        """
+        """Return one operation compared. a, b: its places; None: that side has no such I/O."""
         groups_a, groups_b = _groups(self._a, a), _groups(self._b, b)
         figures = [
             compare((of, stage, figure, unit), one, two, self._confidence)
@@ -189,13 +168,8 @@ class Comparison:
     ) -> Iterator[tuple[str, str | None, str, Named, Named]]:
         """Yield (of, stage, unit, A's estimates, B's estimates) of bios, then of requests.
 
-        of: "bios" or "requests"; left out if neither side has any. First come rates and ratios,
-        with stage None and units "1/s", "bytes/s", "bytes", "share" and "" (an item each, also if
-        it has no figure). Then come times, unit "ns": the whole latency (stage "Q2C", of requests
-        "all") and each stage by its name (of requests D2C alone), left out if neither side has a
-        value. Estimates: name of the figure → estimate.
-
-        a, b: as of _groups. places: place of the operation in A and B; None: not there.
+        First rates and ratios, then times: the whole latency, and each stage that has a value.
+        places: of the operation in A and B; None: not there.
         """
         times = self._a.times_of(places[0]), self._b.times_of(places[1])
         for of in ("bios", "requests"):
@@ -232,7 +206,6 @@ def _both(a: Named, b: Named) -> Iterator[tuple[str, Estimate, Estimate]]:
 
 
 def _groups(side: Side, place: int | None) -> dict[str, dict[int, Group]]:
-    """Return "bios" and "requests" → (slot → group) of a place; empty without a place."""
     slots = side.recording.slots
     if place is None:
         return {"bios": {}, "requests": {}}
@@ -242,14 +215,7 @@ def _groups(side: Side, place: int | None) -> dict[str, dict[int, Group]]:
 def _counts(
     side: Side, groups: dict[int, Group], of: str, seconds: I64
 ) -> dict[str, tuple[str, Estimate]]:
-    """Return name → (unit, estimate) of the rates and ratios of one side's bios or requests.
-
-    Names: "ios_per_s", "bytes_per_s", "mean_bytes", and for bios "COUNTER_per_io" for each COUNTER
-    of _COUNTED: merged, split, requeues, failed and tries. Without I/Os estimates have no value.
-
-    groups: slot → group of the operation's I/Os that ended in it. of: "bios" or "requests".
-    seconds: length of each slot in ns (slots,), by which the rates are divided.
-    """
+    """Return name → (unit, estimate) of rates and ratios. seconds: each slot's ns."""
     drawn = side.drawn
     ios, size = side.counter(groups, "ios"), side.counter(groups, "bytes")
     length = size + sum(side.counter(groups, name) for name in CLEARED.values())
@@ -265,12 +231,7 @@ def _counts(
 
 
 def _times(side: Side, groups: dict[int, Group], stage: Stage | None) -> Named:
-    """Return the mean and the PERCENTILES of one side's times in ns: name → estimate.
-
-    Names: "mean", "p50", "p90", "p99", "p99_9". groups: slot → group of the operation's I/Os that
-    ended in it. stage: the stage whose times are taken; None: the whole latency. Estimates have no
-    value if there are no such times.
-    """
+    """Return mean and PERCENTILES of a stage; None: of the whole latency."""
     by_slot = {
         slot: group.latency if stage is None else group.stages[stage]
         for slot, group in groups.items()
@@ -280,12 +241,7 @@ def _times(side: Side, groups: dict[int, Group], stage: Stage | None) -> Named:
 
 
 def _depth(side: Side, dev: int, which: str) -> Named:
-    """Return one side's "in_flight" and "active" of a device: name → estimate.
-
-    in_flight: mean number in flight. active: share of the time with any in flight. dev: the
-    device's number. which: "queue" (bios, Q to C) or "issued" (requests, D to C). Estimates have no
-    value if the device's depths were not kept (MOST_PLACES), or cover no time.
-    """
+    """Return "in_flight" (mean) and "active" (share of the time) of a device."""
     device = side.recording.slots.depths.get(dev)
     empty = np.zeros(len(side.seconds), dtype=np.int64)
     if device is None:
@@ -307,12 +263,9 @@ CallsBySlot = Mapping[int, CallFigures]
 
 
 def call_diffs(a: Side, b: Side, confidence: float) -> list[CallDiff]:
-    """Return the calls of each name compared, with their figures and numbers of calls.
+    """Return the calls of each name compared; empty if either recording timed no calls at all.
 
-    In order: names of calls that did I/O, then of calls that did none (a name can be in both, as in
-    a report); in each, those with most time (on the longer side) first, equal ones by name. A name
-    that one side does not have is compared, too. Empty if either recording timed no calls at all.
-    confidence: of the intervals, 0 to 1.
+    With I/O first, then those with most time (on the longer side).
     """
     if not a.recording.call_times().any() or not b.recording.call_times().any():
         return []
@@ -331,13 +284,7 @@ def call_diffs(a: Side, b: Side, confidence: float) -> list[CallDiff]:
 def _call_figures(
     a: tuple[Side, CallsBySlot], b: tuple[Side, CallsBySlot], confidence: float
 ) -> Iterator[Figure]:
-    """Yield the figures of the calls of one name, each with both values and its interval.
-
-    a, b: of each side, the calls of that name by slot; empty: it has none. `of` is "calls". Rates
-    and ratios come first (stage None), then the whole time (stage "all"): mean and percentiles.
-    Then come, for each part of the time that either side has (stage: the part's name, as in
-    CALL_PARTS), "mean" (ns per call, 0 for calls without it) and "share" (of all calls' time).
-    """
+    """Yield the figures of the calls of one name. a, b: by slot; empty: it has none."""
     for stage, unit, first, second in (
         *_units(None, _call_counts(*a), _call_counts(*b)),
         ("all", "ns", _call_times(*a), _call_times(*b)),
@@ -366,13 +313,7 @@ def _units(
 
 
 def _call_counts(side: Side, slots: CallsBySlot) -> _Units:
-    """Return the rates and ratios of one side's calls of a name: name → (unit, estimate).
-
-    calls_per_s ("1/s") and bytes_per_s ("bytes/s") are per the time in which calls were timed;
-    failed_per_call is a "share", bios_per_call a number (unit ""). Without such calls, estimates
-    have no value. slots: slot → figures of the calls that returned in it; a slot below the side's
-    number of slots.
-    """
+    """Return rates and ratios of one side's calls, per the time in which calls were timed."""
     seconds = side.recording.call_times()
     count = side.column({slot: figures.count for slot, figures in slots.items()})
     size = side.column({slot: figures.bytes for slot, figures in slots.items()})
@@ -391,11 +332,7 @@ def _call_times(side: Side, slots: CallsBySlot) -> Named:
 
 
 def _call_part(side: Side, slots: CallsBySlot, part: str) -> _Units:
-    """Return a part of the time of one side's calls: "mean" (ns per call), "share" (of all time).
-
-    Each as (unit, estimate), without a value where there are no calls (share: or no time). Calls
-    without such a part count with 0 ns. part: one of CALL_PARTS.
-    """
+    """Return mean and share of a part; calls without it count with 0 ns."""
     whole = side.column({slot: figures.time.sum for slot, figures in slots.items()})
     count = side.column({slot: figures.time.count for slot, figures in slots.items()})
     there = {
@@ -409,11 +346,10 @@ def _call_part(side: Side, slots: CallsBySlot, part: str) -> _Units:
 
 
 def pair_diffs(a: Side, b: Side, confidence: float) -> list[PairDiff]:
-    """Return the pairs of each name compared, with their rates and latencies.
+    """Return the pairs of each name compared; a name that one side does not have is left out.
 
-    In order: by name, those with most time (on the longer side) first; of each name all pairs, then
-    each value of --by, those with most time first. A value that one side does not have is compared,
-    too; a name that one side does not have is left out. confidence: of the intervals, 0 to 1.
+    By name, those with most time (on the longer side) first; of each name all pairs, then each
+    value of --by, those with most time first.
     """
     in_a, in_b = a.recording.slots.pairs.by_name, b.recording.slots.pairs.by_name
     both = {name for name, by in in_a if not by} & {name for name, by in in_b if not by}
@@ -436,10 +372,7 @@ def pair_diffs(a: Side, b: Side, confidence: float) -> list[PairDiff]:
 def _pair_figures(
     a: tuple[Side, LatencySlots], b: tuple[Side, LatencySlots], confidence: float
 ) -> Iterator[Figure]:
-    """Yield the rate of pairs, then mean and percentiles of their latency (stage "all").
-
-    a, b: of each side, the latencies by slot; empty: it has none. `of` is "pairs".
-    """
+    """Yield the rate of pairs, then mean and percentiles of their latency (stage "all")."""
     for stage, unit, first, second in (
         (None, "1/s", _pair_rate(*a), _pair_rate(*b)),
         ("all", "ns", a[0].times(a[1]), b[0].times(b[1])),
@@ -449,7 +382,6 @@ def _pair_figures(
 
 
 def _pair_rate(side: Side, slots: LatencySlots) -> Named:
-    """Return "pairs_per_s" of one side; without a value where there are no pairs."""
     count = side.column({slot: latencies.count for slot, latencies in slots.items()})
     return {"pairs_per_s": per_second(ratio(count, side.seconds, side.drawn), count)}
 
@@ -463,8 +395,7 @@ def blame_diffs(a: Side, b: Side, confidence: float, *, every: bool = False) -> 
     """Return the victims of both recordings compared, those with most time first.
 
     Empty unless both were blamed by the same. A culprit that is on one side alone costs nothing on
-    the other. every: all victims and parts; else the first MOST_VICTIMS and MOST_PARTS. confidence:
-    of the intervals, 0 to 1.
+    the other. every: all victims and parts; else the first MOST_VICTIMS and MOST_PARTS.
     """
     one, two = a.recording.slots.blame, b.recording.slots.blame
     if not one.by or one.by != two.by:
@@ -495,7 +426,6 @@ def blame_diffs(a: Side, b: Side, confidence: float, *, every: bool = False) -> 
 def _blame_figures(
     a: Side, b: Side, victim: str, parts: list[str], confidence: float
 ) -> Iterator[Figure]:
-    """Yield the mean of a victim's I/Os, then what each part adds to it."""
     for part in (WHOLE, *parts):
         one, two = _blame_mean(a, victim, part), _blame_mean(b, victim, part)
         yield compare(("blame", part, "mean", "ns"), one, two, confidence)

@@ -34,24 +34,20 @@ F64 = NDArray[np.float64]
 
 
 def tail_of(confidence: float, blocks: int) -> float:
-    """Return the share of the draws to leave out on each side of the confidence interval, 0 to 0.5.
+    """Return the share of the draws to leave out on each side of the confidence interval.
 
-    A plain percentile interval leaves out (1 - confidence) / 2. The expanded one (Hesterberg 2015)
-    leaves out less, the fewer blocks the less. confidence: 0 to 1. blocks: independent blocks of
-    time in a draw, at least 2.
+    A plain percentile interval leaves out (1 - confidence) / 2; the expanded one (Hesterberg 2015)
+    less, the fewer blocks the less.
     """
     t = student_t((1 + confidence) / 2, blocks - 1)
     return NormalDist().cdf(-t * (blocks / (blocks - 1)) ** 0.5)
 
 
 def draws(slots: int, length: int, count: int, seed: Sequence[int]) -> F64:
-    """Return how often each slot of time is in each draw: float64, shape (count, slots).
+    """Return how often each slot of time is in each draw: float64, (count, slots).
 
-    slots: equal stretches of time that the recording consists of, at least 1. A draw consists of
-    ceil(slots / length) blocks, each of `length` neighbouring slots from a random slot on, where
-    the first slot follows the last one; blocks can overlap or be the same. So it has as many slots
-    as the recording, or up to length - 1 more. count: number of draws. The same seed gives the same
-    draws.
+    A draw consists of ceil(slots / length) blocks of `length` neighbouring slots from a random slot
+    on, where the first slot follows the last one.
     """
     rng = np.random.default_rng(list(seed))
     blocks = -(-slots // length)
@@ -83,12 +79,9 @@ class Resampling:
         return np.asarray(self.weights @ np.asarray(values, dtype=np.float64))
 
     def percentiles(self, by_slot: dict[int, Distribution], shares: Sequence[float]) -> F64:
-        """Return the percentiles of the values in each draw: float64, shape (len(shares), draws).
+        """Return the percentiles of the values in each draw: float64, (len(shares), draws).
 
-        by_slot: slot (column of `weights`; others are ignored) → values of the I/O in it; at least
-        one of these slots has values. A slot that is in a draw k times adds each of its values k
-        times. shares: 0.99 for p99, one row of the result each. A percentile is the middle of the
-        bucket of the value at rank ceil(share * count), 1 at least. NaN: the draw has no value.
+        by_slot: values by slot; at least one slot has values. NaN: the draw has no value.
         """
         slots, counts, middles = _matrix(by_slot, self.weights.shape[1])
         drawn = np.cumsum(self.weights[:, slots] @ counts, axis=1)
@@ -103,13 +96,7 @@ class Resampling:
 
 
 def _matrix(by_slot: dict[int, Distribution], slots: int) -> tuple[I64, F64, F64]:
-    """Return (rows, counts, middles): the values of the slots as a matrix of bucket counts.
-
-    by_slot: slot → values. slots: number of slots; others from this number on are left out. At
-    least one slot has values. rows: int64 (r,), the slots that have values, ascending. counts:
-    float64 (r, b), values of each such slot in each of the b buckets that occur. middles: float64
-    (b,), the middle of each bucket, ascending.
-    """
+    """Return (slots that have values, counts by slot and bucket, the buckets' middles)."""
     rows = np.array(sorted(s for s, d in by_slot.items() if d.count and s < slots), dtype=np.int64)
     histograms = [by_slot[row].rows() for row in rows.tolist()]
     buckets = np.unique(np.concatenate([bucket for bucket, _ in histograms]))
@@ -123,10 +110,7 @@ def _matrix(by_slot: dict[int, Distribution], slots: int) -> tuple[I64, F64, F64
 def interval(values: F64, confidence: float, blocks: int) -> tuple[float, float] | None:
     """Return the confidence interval (low, high) of a figure from its values in the draws, or None.
 
-    Low and high are quantiles of the finite values, as far out as `tail_of` says. values: float64
-    (draws,), at least one; not finite where a draw has no value. confidence: 0 to 1. blocks:
-    independent blocks of time in a draw, at least 2; the fewer, the wider the interval. None: more
-    than a twentieth of the values is not finite.
+    None: more than a twentieth of the values is not finite.
     """
     known = values[np.isfinite(values)]
     if len(known) < 0.95 * len(values):
@@ -171,10 +155,7 @@ NOTHING = Estimate(None)
 def ratio(upper: I64, lower: I64, drawn: Resampling | None) -> Estimate:
     """Return the estimate of sum(upper) / sum(lower), with the ratio in each draw.
 
-    upper, lower: of each slot of the recording, (slots,). drawn: the recording's draws; None: it is
-    too short for any. NOTHING if sum(lower) is 0. Without draws, and with the reason in `why`:
-    TOO_SHORT if there are none; TOO_FEW if fewer than LEAST_SLOTS slots have a `lower` above 0. A
-    draw whose sum of `lower` is 0 has NaN.
+    upper, lower: of each slot, (slots,). NOTHING if sum(lower) is 0.
     """
     whole = int(lower.sum())
     if not whole:
@@ -195,12 +176,7 @@ def times(
 ) -> list[Estimate]:
     """Return estimates of the mean and of each of PERCENTILES of all slots' values, in this order.
 
-    by_slot: slot → values of the I/O in it. slots: number of slots. drawn: the recording's draws;
-    None: it is too short for any. All are NOTHING if no slot has values. All are without draws,
-    with the reason in `why`, if `drawn` is
-    None (TOO_SHORT) or fewer than LEAST_SLOTS slots have values (TOO_FEW); else a percentile is
-    (TOO_FEW) if number of values * (1 - share) is below LEAST_BEYOND. `error` of a percentile with
-    draws: RELATIVE_ERROR (1/256) of its value, 0 up to 256.
+    A percentile has no draws if number of values * (1 - share) is below LEAST_BEYOND.
     """
     filled = {slot: values for slot, values in by_slot.items() if values.count}
     if not filled:
@@ -230,12 +206,9 @@ def compare(
 ) -> Figure:
     """Return a figure of both recordings, with its difference and confidence intervals.
 
-    what: (of, stage, name, unit), as the fields of Figure. a, b: estimates of A and B. confidence:
-    0 to 1. `difference` is B's value less A's; its interval is widened by both errors. `relative`
-    (to A's value) and its interval stay None if A's value is 0. `differs` says whether the
-    intervals that there are, each of them, exclude 0. Without an interval of the difference it is
-    None, and `why` says why: one side has no value (then `difference` is None, too), one has no
-    draws, or in too many draws one has no value.
+    what: (of, stage, name, unit), as the fields of Figure. The difference is B's value less A's;
+    its interval is widened by both errors. `differs`: whether the intervals that there are exclude
+    0.
     """
     figure = Figure(*what, a=a.value, b=b.value)
     if a.value is None or b.value is None:
@@ -268,12 +241,9 @@ def _compare_ratio(
     error: float,
     confidence: float,
 ) -> None:
-    """Set the interval of `figure.relative`; set `differs` to False if that interval includes 0.
+    """Set the interval of `figure.relative`; `differs` is False if that includes 0.
 
-    value: A's, not 0. upper, lower: the figure in the draws of B and of A, float64 (draws,).
-    blocks: independent blocks in a draw. error: largest error of the difference, by which the
-    interval is widened. The lower bound is -1 at least. Nothing is set if there is no interval: in
-    more than a twentieth of the draws the ratio is not finite or A is 0.
+    upper, lower: the figure in the draws of B and of A. error: of the difference.
     """
     span = interval(upper / np.where(lower > 0, lower, np.nan) - 1, confidence, blocks)
     if span is None:

@@ -174,8 +174,7 @@ class Design:
     def judge(self, figure: Figure, keys: tuple[Key, Key], confidence: float) -> None:
         """Set a figure's values, difference, intervals, `p` and what could be found; not `changed`.
 
-        keys: the figure's key in runs of A (and equal ones) and in those of B. Nothing is set where
-        a side has no value; `why` alone where there are too few runs.
+        keys: the figure's key in runs of A (and equal ones) and in those of B.
         """
         known = [
             (n, value)
@@ -310,5 +309,4 @@ def _set(figure: Figure, effect: float, half: float, found: float, ratio: bool) 
 
 
 def _growth(log: float) -> float:
-    """Return a difference of logarithms as a share, capped where no float holds it."""
     return math.expm1(min(log, 700.0))

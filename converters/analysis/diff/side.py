@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
+from typing import Any
 
 import numpy as np
 
 from biotrail.converters.analysis.diff.figures import PERCENTILES, Estimate, Resampling, times
-from biotrail.converters.analysis.diff.options import options_of
 from biotrail.converters.analysis.diff.tree import SideReport
 from biotrail.converters.analysis.distributions.groups import Group
 from biotrail.converters.analysis.distributions.keys import OP_BITS
@@ -99,11 +99,9 @@ class Pool(Recording):
 def pooled(parts: Sequence[Recording], by_host: bool = False) -> Recording:
     """Return several recordings as one; a single one is returned as it is, unless by_host.
 
-    The slots (stretches of time) of the result are those of each part, one part after the other.
-    Devices of the same name count as one device, and operations of the same name as one operation.
-    by_host: device names become `host:device`, so that devices of two hosts stay apart. First the
-    slots of the parts themselves are doubled in width until all are as wide as the widest. parts:
-    at least one, each read to its end; other than that they are not changed.
+    The slots of the parts, one part after the other, all as wide as the widest (to which the parts'
+    own are widened). by_host: device names become `host:device`, so that devices of two hosts stay
+    apart.
     """
     if len(parts) == 1 and not by_host:
         return parts[0]
@@ -123,13 +121,7 @@ def pooled(parts: Sequence[Recording], by_host: bool = False) -> Recording:
 
 
 def _place(pool: Pool, part: Recording, place: int, by_host: bool) -> int:
-    """Return the pool's number for a pair of device and operation of a part.
-
-    place: the part's own number of the pair, device << OP_BITS | operation. The pool's device and
-    operation numbers are indices of `pool.names` and `pool.operations`. A new device is appended to
-    `names` and, with its host (by_host; else ""), to `machines`; a new operation to `operations`.
-    by_host: device names become `host:device`.
-    """
+    """Return the pool's number for a part's pair of device and operation."""
     name = part.device_name(place >> OP_BITS)
     name = f"{part.hosts[0]}:{name}" if by_host else name
     operation = part.operation_name(place)
@@ -186,10 +178,7 @@ class Side:
         return self.seconds if place is None else self.recording.device_times(place >> OP_BITS)
 
     def counter(self, groups: dict[int, Group], name: str) -> I64:
-        """Return a counter of each slot's group: int64 (slots,); 0 for slots without a group.
-
-        groups: slot → group; each slot below the recording's number of slots. name: of COUNTERS.
-        """
+        """Return a counter (of COUNTERS) of each slot's group: (slots,)."""
         return self.column({slot: group[name] for slot, group in groups.items()})
 
     def column(self, values: Mapping[int, int]) -> I64:
@@ -200,20 +189,12 @@ class Side:
         return column
 
     def times(self, by_slot: Mapping[int, Distribution]) -> Named:
-        """Return mean and PERCENTILES of times in ns: "mean", "p50", … → estimate.
-
-        by_slot: slot → times of what ended in it. Estimates have no value without times.
-        """
+        """Return mean and PERCENTILES of times in ns: "mean", "p50", … → estimate."""
         found = times(by_slot, len(self.seconds), self.drawn)
         return dict(zip(("mean", *PERCENTILES), found, strict=True))
 
     def report(self) -> SideReport:
-        """Return the facts about this side's recording and about the blocks of its draws.
-
-        A draw consists of `blocks` blocks of the recording's time, each about `block_ns` long. If
-        the recording has too few slots for confidence intervals, both are 0. Several hosts or
-        kernels (of a Pool) are joined by ", ".
-        """
+        """Return the facts about this side's recording and about the blocks of its draws."""
         recording, drawn = self.recording, self.drawn
         options: dict[str, list[str]] = {}
         made = [options_of(run.trace.context.header) for run in runs_of(recording)]
@@ -239,12 +220,47 @@ class Side:
 
 
 def per_second(per_ns: Estimate, ios: I64) -> Estimate:
-    """Return a rate per ns as one per second, with its draws and `why`.
+    """Return a rate per ns as one per second.
 
-    Without a value if `per_ns` has none, or if there are no I/Os: then the rate is not 0, but not
-    there. ios: I/Os (or calls) in each slot (slots,). `error` is dropped; rates have none.
+    Without I/Os it has no value: the rate is not 0, but not there. ios: of each slot.
     """
     if per_ns.value is None or not ios.any():
         return Estimate(None)
     drawn = None if per_ns.draws is None else per_ns.draws * 1e9
     return Estimate(per_ns.value * 1e9, drawn, per_ns.blocks, why=per_ns.why)
+
+
+# How a recording was made, as far as that changes its figures: options of `record`.
+#
+# The recorder's own programs take time in the path of an I/O: a stack walk at Q makes Q2G longer.
+
+
+def options_of(header: Mapping[str, Any]) -> dict[str, str]:
+    """Return option of `record` → its value as text; options that were not given are not there.
+
+    header: of a log. Other tools' recordings have none of these.
+    """
+    found: dict[str, str] = {}
+    if isinstance(events := header.get("events"), dict) and events.get("set"):
+        found["--events"] = str(events["set"])
+    if isinstance(stacks := header.get("stacks"), dict):
+        found["--stacks"] = "kernel and user" if stacks.get("user") else "kernel"
+    if isinstance(header.get("files"), dict):
+        found["--files"] = "yes"
+    if isinstance(path := header.get("path"), dict):
+        found["--path"] = ",".join(sorted(str(part) for part in path.get("parts") or ()))
+    sites = header.get("sites")
+    if isinstance(sites, dict) and (follow := sites.get("follow")):
+        found["--follow"] = str(follow.get("type", ""))
+    if isinstance(filters := header.get("filters"), dict):
+        found |= {f"filter {name}": _filter(value) for name, value in filters.items() if value}
+    if header.get("backend") not in (None, "core"):
+        found["--backend"] = str(header["backend"])
+    return dict(sorted(found.items()))
+
+
+def _filter(value: Any) -> str:
+    if not isinstance(value, list):
+        return "yes" if value is True else str(value)
+    specs = (one.get("spec", "") if isinstance(one, dict) else one for one in value)
+    return ", ".join(map(str, specs))

@@ -34,12 +34,7 @@ class CallFigures:
     """Name in CALL_PARTS → ns, of the calls that have such a part."""
 
     def add(self, calls: Calls, name: str) -> None:
-        """Add the calls, all of which have this name, to all figures.
-
-        Calls whose entry is not known count in all but `time` and `parts`. `bytes` adds the results
-        above 0 of a name in MOVES_BYTES. Results below 0 that are no errno are no error. A part of
-        0 ns is not counted in `parts`.
-        """
+        """Add the calls, all of which have this name, to all figures."""
         self.count += len(calls)
         self.bios += int(calls.bios.sum(dtype=np.int64))
         if name in MOVES_BYTES:

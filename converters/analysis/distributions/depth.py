@@ -1,16 +1,40 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Queue depth of a device: bios or requests in flight, over time and when another one begins."""
+"""Queue depth of a device: bios or requests in flight, over time and when another one begins.
+
+How long an I/O was in flight is known when it is over: where its completion was not recorded, only
+then. So beginnings and ends are reported, each once, up to the beginning of the oldest I/O that is
+still open, and the result does not depend on how windows cut the log. `in_window` is for live
+views, which cannot wait.
+"""
 
 import itertools
 from copy import deepcopy
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from biotrail.converters.analysis.distributions import sum_loops as loops
-from biotrail.converters.analysis.distributions.flow import Changes
+from biotrail.converters.analysis.distributions.samples import operations_of
 from biotrail.converters.analysis.distributions.sketch import Distribution
-from biotrail.converters.events.tables import I64
+from biotrail.converters.events.context import Context
+from biotrail.converters.events.distinct import names_of
+from biotrail.converters.events.tables import (
+    FAR,
+    I64,
+    NEVER,
+    U32,
+    U64,
+    Bios,
+    Bool,
+    Lifecycles,
+    Requests,
+    Table,
+)
+from biotrail.converters.lifecycles.windows import last_seen, sure_complete
+
+MOST_HELD = 1 << 20
+"""I/Os that are held back at most for one that is still open; then it is taken to go on."""
 
 
 @dataclass
@@ -65,31 +89,34 @@ class Depth:
     _level: int = 0
     """I/Os in flight after the last update."""
 
-    def add(self, changes: Changes) -> None:
-        """Add a stretch of time, which begins where the last one ended."""
-        begin, end, up = changes.begin, changes.end, changes.up
-        if len(changes.fade) and self.high is None:
+    @classmethod
+    def idle(cls, origin: int, now: int, interval: int = 0) -> "Depth":
+        """Return a depth that was 0 from `origin` to `now` (ns)."""
+        depth = cls(origin, interval)
+        if now > origin:
+            nothing = np.zeros(0, dtype=np.int64)
+            depth.update(origin, now, nothing, nothing)
+        return depth
+
+    def add(self, steps: "Steps", dev: int, op: int | None = None) -> None:
+        """Add a stretch of time, which begins where the last one ended: of a device, or of op."""
+        up, down, fade = (part.of(dev, op) for part in (steps.start, steps.stop, steps.fade))
+        if len(fade) and self.high is None:
             self.high = deepcopy(self)
         if self.high is not None:
-            down = np.sort(np.concatenate([changes.down, changes.gone]))
-            self.high.update(begin, end, up, down)
-        down = changes.down
-        if len(changes.fade):
-            self.unended += len(changes.fade)
-            down = np.sort(np.concatenate([down, changes.fade]))
-        self.update(begin, end, up, down)
+            gone = np.sort(np.concatenate([down, steps.gone.of(dev, op)]))
+            self.high.update(steps.begin, steps.end, up, gone)
+        if len(fade):
+            self.unended += len(fade)
+            down = np.sort(np.concatenate([down, fade]))
+        self.update(steps.begin, steps.end, up, down)
 
     def update(self, begin: int, end: int, up: I64, down: I64) -> None:
         """Add the time from `begin` to `end` (ns), with the I/Os that began and ended in it.
 
-        up: ns (n,) of each beginning. down: ns (m,) of each end. Both ascending; begin is where the
-        last update ended, and what is before it counts there, in its order. An I/O that ends at the
-        time when another begins is not in flight any more.
-
-        Adds to `met`, for each beginning, how many others were in flight (of several at one time,
-        those before it in `up`, too); extends `whole` and, if `interval` is not 0, the spans of the
-        intervals that the time is in. The depth at the end is kept for the next update. Depths
-        below 0 (an end whose beginning is not known) count as 0, but are kept as they are.
+        up, down: ns of beginnings and ends, ascending; what is before `begin` counts there. An I/O
+        that ends when another begins is not in flight any more. Depths below 0 (an end whose
+        beginning is not known) count as 0, but are kept as they are.
         """
         edges = self._edges(begin, end)
         latest = max(int(up[-1]) if len(up) else begin, int(down[-1]) if len(down) else begin)
@@ -130,10 +157,9 @@ class Depth:
             self._add_spans(at, level, lasts)
 
     def merge(self, other: "Depth") -> None:
-        """Add another device's time, depth and beginnings to `whole`, `met`, `unended` and `high`.
+        """Add another device's figures, but spans of intervals.
 
-        So `whole.mean` is the mean depth of one device, and `whole.most` the largest of any. Spans
-        of intervals are not merged. `other` is not changed.
+        So `whole.mean` is the mean depth of one device, and `whole.most` the largest of any.
         """
         if other.high is not None and self.high is None:
             self.high = deepcopy(self)
@@ -166,11 +192,6 @@ class Depth:
         return np.arange(self.origin + first * self.interval, end, self.interval)
 
     def _add_spans(self, at: I64, level: I64, lasts: I64) -> None:
-        """Add stretches of constant depth to the spans of the intervals in which they begin.
-
-        at: begin of each stretch, ns, ascending; before `origin` counts as in interval 0. level:
-        depth of each. lasts: length of each, ns. int64 (n,) each, at least one.
-        """
         place = np.maximum(at - self.origin, 0) // self.interval
         first = np.flatnonzero(np.diff(place, prepend=place[0] - 1))
         bounds = [*first.tolist(), len(at)]
@@ -180,14 +201,222 @@ class Depth:
 
 
 def _sums(level: I64, lasts: I64) -> tuple[int, int, int, int]:
-    """Return the arguments of Span.add for stretches that follow each other, summed up.
-
-    level: depth in each stretch, int64 (n,), at least one. lasts: its length, ns (n,). The sums are
-    (ns, depth times ns, ns with a depth above 0, largest depth).
-    """
     return (
         int(lasts.sum()),
         int((level * lasts).sum()),
         int(lasts[level > 0].sum()),
         int(level.max()),
     )
+
+
+@dataclass
+class Moments(Table):
+    """Beginnings, or ends, of bios or requests, (n,), in time order."""
+
+    at: I64
+    """ns."""
+    dev: U32
+    op: I64
+    """Number of the operation, as in Samples.place; 0 where Flow got no context."""
+
+    def of(self, dev: int, op: int | None) -> I64:
+        """Return the times on one device, of one operation or of all (None)."""
+        chosen = self.dev == dev
+        if op is not None:
+            chosen &= self.op == op
+        return self.at if chosen.all() else self.at[chosen]
+
+
+@dataclass
+class Seen(Table):
+    """Bios in the order of Q, or requests in that of their first D, (n,): those in the log."""
+
+    at: I64
+    """ns."""
+    dev: U32
+    sector: U64
+    bytes: I64
+
+
+@dataclass
+class Steps:
+    """Beginnings and ends of bios (or requests) in a stretch of time."""
+
+    begin: int
+    """ns: where the stretch begins. A moment before it was not known in time, and counts there."""
+    end: int
+    start: Moments
+    stop: Moments
+    """Completions."""
+    fade: Moments
+    """Last events of I/Os whose completion was not recorded: from here on it is not known whether
+    they are in flight."""
+    gone: Moments
+    """When each of these had ended, as its address was used again; absent where that is open."""
+    seen: Seen
+
+    def devices(self) -> list[int]:
+        """Return the dev_t of each device on which an I/O began, ended or was seen, ascending."""
+        parts = (self.start, self.stop, self.fade, self.gone, self.seen)
+        devs: list[int] = names_of(np.concatenate([names_of(p.dev) for p in parts])).tolist()
+        return devs
+
+    def operations(self, dev: int) -> list[int]:
+        """Return the operations of a device's beginnings and ends, ascending."""
+        parts = (self.start, self.stop, self.fade, self.gone)
+        ops: list[int] = names_of(np.concatenate([p.op[p.dev == dev] for p in parts])).tolist()
+        return ops
+
+    def seen_on(self, dev: int) -> tuple[I64, U64, I64]:
+        """Return times (ns), sectors and lengths (bytes) of what was seen on a device."""
+        chosen = self.seen.dev == dev
+        seen = self.seen if chosen.all() else self.seen.take(chosen)
+        return seen.at, seen.sector, seen.bytes
+
+
+@dataclass
+class _Rows(Table):
+    """Bios or requests with the times between which they were in flight, (n,) each."""
+
+    number: I64
+    dev: U32
+    op: I64
+    sector: U64
+    bytes: I64
+    start: I64
+    """ns; NEVER if not known, or if a request was not issued."""
+    stop: I64
+    """ns: the completion; NEVER: not in the log."""
+    fade: I64
+    """ns: the last event of I/O whose end is not known; NEVER: it is, or it is in flight still."""
+    gone: I64
+    """ns: when I/O with a `fade` had ended; NEVER: not known."""
+    seen: Bool
+    """Whether `start` is the time of a Q (of requests: first D) in the log."""
+
+
+def _rows(table: Bios | Requests, context: Context | None) -> _Rows:
+    """Return bios from Q to C, or requests from the first D to C, without those never begun.
+
+    A bio without a Q in the log counts from the beginning of the cut if it was in flight then, else
+    from its first event on. A completion that may be another I/O's (`doubtful`) is taken for the
+    time by which it had ended: whichever of the two it was of, as many were in flight at most.
+    """
+    if isinstance(table, Bios):
+        start = np.where(table.queue == NEVER, table.cut, table.queue)
+        for column in (table.getrq, table.merge, table.insert, table.issue, table.complete):
+            start = np.where(start == NEVER, column, start)
+        seen = table.queue != NEVER
+    else:
+        start = table.issue
+        seen = (start != NEVER) & (start != table.cut)
+    unended = (table.gone != NEVER) | table.doubtful
+    heard = np.maximum(last_seen(table, completed=False), start)
+    gone = np.where(table.doubtful, table.complete, table.gone)
+    op = np.zeros(len(table), np.int64) if context is None else operations_of(table, context)
+    return _Rows(
+        number=table.number,
+        dev=table.dev,
+        op=op,
+        sector=table.sector,
+        bytes=table.bytes.astype(np.int64),
+        start=start,
+        stop=sure_complete(table),
+        fade=np.where(unended, heard, NEVER),
+        gone=np.where(unended & (gone != FAR), np.maximum(gone, heard), NEVER),
+        seen=seen,
+    ).take(start != NEVER)
+
+
+def _moments(rows: _Rows) -> tuple[Moments, Moments, Moments, Moments, Seen]:
+    """Return the rows' beginnings, completions, fades, gones, and what was seen, in any order."""
+
+    def of(times: I64) -> Moments:
+        known = times != NEVER
+        return Moments(times[known], rows.dev[known], rows.op[known])
+
+    seen = rows.seen
+    return (
+        of(rows.start),
+        of(rows.stop),
+        of(rows.fade),
+        of(rows.gone),
+        Seen(rows.start[seen], rows.dev[seen], rows.sector[seen], rows.bytes[seen]),
+    )
+
+
+class Flow:
+    """Steps of bios (Q to C) or of requests (D to C), window after window."""
+
+    def __init__(self) -> None:
+        self._held: list[tuple[Moments | Seen, ...]] = []
+        self._until = NEVER
+        self._begun = np.zeros(0, dtype=np.int64)
+        self._ended = self._begun
+        """Numbers of open I/Os whose beginning (and completion, though they were open for records
+        that may follow) was reported, as too much was held back for them."""
+
+    def steps(
+        self,
+        window: Lifecycles,
+        over: Bios | Requests,
+        open_: Bios | Requests,
+        context: Context | None = None,
+    ) -> Steps:
+        """Return what lies before the beginning of the oldest open I/O; hold back the rest.
+
+        over, open_: the window's bios, or its requests. context: the log's, by which operations are
+        numbered; None: all are 0.
+        """
+        begin = window.begin if self._until == NEVER else self._until
+        rows = _rows(over, context)
+        going_on = _rows(open_, context)
+        if len(self._begun):
+            rows, going_on = (t.take(~np.isin(t.number, self._ended)) for t in (rows, going_on))
+            told = np.isin(rows.number, self._begun)
+            rows.start[told], rows.seen[told] = NEVER, False
+            going_on = going_on.take(~np.isin(going_on.number, self._begun))
+            self._begun, self._ended = (
+                np.intersect1d(told_of, open_.number) for told_of in (self._begun, self._ended)
+            )
+        self._held.append(_moments(rows))
+        until = window.end
+        if sum(len(part[0]) for part in self._held) <= MOST_HELD:
+            until = min(until, int(going_on.start.min(initial=FAR)))
+        else:
+            begun = going_on.take(going_on.start < until)
+            self._begun = np.union1d(self._begun, begun.number)
+            self._ended = np.union1d(self._ended, begun.number[begun.stop != NEVER])
+            self._held.append(_moments(begun))
+        final = window.begin == window.end and not len(open_)
+        self._until = until = max(until, begin)
+        kinds = [type(kind[0]).concatenate(list(kind)) for kind in zip(*self._held, strict=True)]
+        parts = [_due(kind, FAR if final else until) for kind in kinds]
+        self._held = [tuple(held for _, held in parts)]
+        return Steps(begin, until, *(due for due, _ in parts))
+
+
+def in_window(window: Lifecycles, over: Bios | Requests, open_: Bios | Requests) -> Steps:
+    """Return the beginnings and ends of a window's bios (requests) by this window alone.
+
+    What was in flight before it begins with it, and what goes on ends with it. An I/O whose
+    completion was not recorded counts as in flight until that is known.
+    """
+    ended, going_on = _rows(over, None), _rows(open_, None)
+    rows = _Rows.concatenate([ended, going_on])
+    closed = np.arange(len(rows)) < len(ended)
+    stop = np.where(closed & (rows.stop == NEVER), np.maximum(rows.fade, rows.start), rows.stop)
+    stop = np.where(stop == NEVER, window.end, np.minimum(stop, window.end))
+    here = (stop > window.begin) & (rows.start < window.end)
+    rows, stop = rows.take(here), stop[here]
+    rows.start[:], rows.stop[:] = np.maximum(rows.start, window.begin), stop
+    rows.fade[:] = rows.gone[:] = NEVER
+    parts = [_due(kind, FAR)[0] for kind in _moments(rows)]
+    return Steps(window.begin, window.end, *parts)
+
+
+def _due(kind: Any, until: int) -> tuple[Any, Any]:
+    """Return what lies before `until` (ns), in order, and the rest."""
+    due = kind.at < until
+    ready, rest = kind.take(due), kind.take(~due)
+    return ready.take(np.argsort(ready.at, kind="stable")), rest

@@ -10,8 +10,13 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from biotrail.converters.analysis.choosing.choosing import Choice, operations
-from biotrail.converters.analysis.choosing.outcomes import ANY, chosen_pairs, failed_nowait
+from biotrail.converters.analysis.choosing.choosing import (
+    ANY,
+    Choice,
+    chosen_pairs,
+    failed_nowait,
+    operations,
+)
 from biotrail.converters.analysis.distributions.sketch import Distribution as Values
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.distinct import distinct, names_of
@@ -49,11 +54,7 @@ class Scale:
     """Width of linear buckets in the values' unit; 0: log2 buckets."""
 
     def slots(self, values: I64) -> I64:
-        """Return the bucket of each value: int64 (n,), from 0.
-
-        values: int64 (n,), 0 or more, in the histogram's unit. Linear: value // step, at most the
-        last bucket. Log2: the index of the value's highest bit, 0 for the values 0 and 1.
-        """
+        """Return the bucket of each value, (n,): value // step, or the index of its highest bit."""
         if self.step:
             return np.minimum(values // self.step, MOST_BUCKETS - 1)
         # frexp is exact up to 2^53: more than a year in ns.
@@ -69,10 +70,7 @@ class Scale:
 
 
 def _grown(counts: NDArray[Count], size: int) -> NDArray[Count]:
-    """Return the counts with at least `size` buckets (rows of the first axis); new ones are 0.
-
-    Returns `counts` itself if it has so many, else a longer copy.
-    """
+    """Return the counts with at least `size` buckets (rows of the first axis)."""
     more = size - counts.shape[0]
     if more <= 0:
         return counts
@@ -97,10 +95,7 @@ class Histogram:
         return int(self.counts.sum())
 
     def add(self, values: I64) -> None:
-        """Count values in their buckets: int64 (n,), 0 or more, in the histogram's unit.
-
-        Lengthens `counts` up to the bucket of the largest value, and updates `total` and `maximum`.
-        """
+        """Count values of 0 or more, (n,), in the histogram's unit."""
         if not len(values):
             return
         more = np.bincount(self.scale.slots(values))
@@ -124,10 +119,8 @@ class Columns:
     def of(self, times: I64) -> tuple[I64, int]:
         """Return (columns, merged): each time's column, and how many former columns make one.
 
-        times: ns (n,), at least one; times before `origin` are in column 0. columns: int64 (n,). If
-        a time is past the last of MOST_COLUMNS columns, `width` is doubled until it is not; merged
-        is then the factor, a power of two that can exceed MOST_COLUMNS, and the caller has to merge
-        its own columns accordingly. 1: `width` is unchanged. Sets `used`.
+        merged: 1, or a power of two that can exceed MOST_COLUMNS: the caller merges its own
+        columns.
         """
         last = int(times.max()) - self.origin
         merged = 1
@@ -236,15 +229,9 @@ class Distribution:
     def add(self, window: Lifecycles) -> None:
         """Count the chosen bios of the log's next window, each by its value, in its device's group.
 
-        The value is the latency, a stage's time or the size of bios that ended in this window, or
-        (Measure.DEPTH) for each bio queued in it the number of bios then in flight on its device,
-        chosen or not, itself included. A heat map's column is that of the completion, for sizes and
-        depths of Q (the first one for sizes without Q). Failed NOWAIT attempts are only counted in
-        `tries`, except for depths, to which they belong. Bios whose value is not known (for
-        latencies and stages Q or C, for depths Q; sizes always are) are only counted in `left_out`,
-        those with Q and C but without the stage in `without`. Latencies and stages of bios whose C
-        is in doubt are in their group's `doubtful` alone. Changes also `groups`, `devices` (all
-        with bios that ended) and `columns` (made by the first window).
+        For Measure.DEPTH: each bio queued in the window, by the bios in flight then on its device,
+        chosen or not. A heat map's column is that of the completion, for sizes and depths of Q.
+        Failed NOWAIT attempts are only counted in `tries`, except for depths, to which they belong.
         """
         if self.columns is None:
             self.columns = Columns(max(window.begin, 0))
@@ -273,7 +260,6 @@ class Distribution:
             group.doubtful.add(np.maximum(values[doubtful][rows_of], 0))
 
     def _pairs(self, window: Lifecycles) -> None:
-        """Count the window's pairs of events by their latency, in the group of pair and --by."""
         if window.sites is None or not len(window.sites.pairs):
             return
         chosen = chosen_pairs(window.sites.pairs, window.tasks, self.choice, ANY)
@@ -312,13 +298,7 @@ class Distribution:
         return PairNames(self.context)
 
     def _latencies(self, window: Lifecycles) -> tuple[I64, Bool, Bool]:
-        """Return (values, known, present) by row of the window's bios, (n,) each.
-
-        values: ns, int64: Q to C, or the time of all stages of the question's name; 0 if there is
-        none. known: bool, whether both Q and C are in the log. present: bool, whether the bio has
-        such a stage; True for Q2C, and where Q or C is not known, so that the bio counts as left
-        out and not as without.
-        """
+        """Return (values, known, present) by row of the window's bios, (n,) each."""
         bios = window.bios
         whole = (bios.queue != NEVER) & (bios.complete != NEVER)
         if self.question.stage == Q2C:
@@ -331,10 +311,7 @@ class Distribution:
     def _depths(self, window: Lifecycles) -> None:
         """Count the chosen bios that were queued in the window, by how many were in flight then.
 
-        In flight are all bios of the device from Q (if not recorded, the first known time) to C,
-        chosen or not, the bio itself included; without a C to the last known time if it was lost,
-        else for ever. Looks at the bios that ended in the window and at those under way at its end.
-        Chosen bios without a Q in the log are counted in `left_out`, in the window of their end.
+        Those without a Q in the log count in `left_out`, in the window of their end.
         """
         tables = [window.bios, window.open_bios]
         bios = Bios.concatenate(tables)
@@ -350,12 +327,9 @@ class Distribution:
         self._count(bios, depth, bios.queue, queued & chosen)
 
     def _count(self, bios: Bios, values: I64, times: I64, rows: Bool) -> None:
-        """Add the values of some bios to the groups of their device and operation.
+        """Add the values of the bios that `rows` marks to the groups of their device and operation.
 
-        bios: (n,). values: ns, bytes or depth (n,); below 0 counts as 0. times: ns (n,), which
-        choose the heat map's column. rows: mask (n,) of the bios that count. Adds to the groups'
-        `histogram` (in the question's unit, rounded down), `values`, `bytes` and, with `over_time`,
-        `heat`. New groups are added to `groups`.
+        values: below 0 counts as 0. times: ns, which choose the heat map's column.
         """
         at = np.flatnonzero(rows)
         if not len(at):
@@ -382,11 +356,7 @@ class Distribution:
         return self.groups.setdefault((device, operation), Group(Histogram(scale), HeatMap(scale)))
 
     def _columns(self, times: I64) -> I64:
-        """Return the heat map column of each time (ns, (n,)): int64 (n,).
-
-        If a time is past the last column, the columns are widened first, in `columns` and in the
-        heat maps of all groups. Only after the first window.
-        """
+        """Return the heat map column of each time (ns), widening the columns as needed."""
         assert self.columns is not None
         columns, merged = self.columns.of(times)
         if merged > 1:
@@ -396,12 +366,7 @@ class Distribution:
 
 
 def _stage_times(bios: Bios, stages: Stages, name: str) -> tuple[I64, Bool]:
-    """Return (values, present) by row of `bios`: the time that each spent in a stage.
-
-    values: ns, int64 (n,), summed over all stages of that name; 0 without one. present: bool (n,),
-    whether the bio has one. stages: of these bios (all owners are among them). name: as in
-    STAGE_NAMES.
-    """
+    """Return (values, present) by row of `bios`: the time that each spent in a stage."""
     ours = stages.take(stages.stage == _BY_NAME[name])
     row = np.searchsorted(bios.number, ours.owner)
     values = np.zeros(len(bios), dtype=np.int64)

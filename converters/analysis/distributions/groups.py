@@ -1,18 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Samples added up by group: by device and operation, process, CPU and the like."""
+"""Samples added up by group: by device and operation, process, CPU and the like; by interval."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 import numpy as np
 
 from biotrail.converters.analysis.distributions.samples import COUNTERS, Samples
-from biotrail.converters.analysis.distributions.sketch import Distribution, add_grouped
-from biotrail.converters.analysis.distributions.sums import sum_by
+from biotrail.converters.analysis.distributions.sketch import Distribution, add_grouped, sum_by
 from biotrail.converters.events.distinct import distinct_values
 from biotrail.converters.events.tables import I64, OP_MASK, Stage
 from biotrail.converters.lifecycles.operations import CLEARED
+from biotrail.recorder.schema.errors import ConversionError
 
 MOST_GROUPS = 4096
 """Groups of one kind that are kept apart; I/O of later groups is added to one group, OTHERS."""
@@ -70,10 +71,7 @@ class Group:
         return sum(self[name] for name in ("bytes", *CLEARED.values()))
 
     def merge(self, other: "Group") -> None:
-        """Add the counters, statuses, sizes, latencies and stage times of another group.
-
-        `other` is not changed, and nothing of it is shared.
-        """
+        """Add the counters, statuses, sizes, latencies and stage times of another group."""
         self.counters += other.counters
         self.statuses.update(other.statuses)
         self.size.merge(other.size)
@@ -106,9 +104,8 @@ def merged_by_code(*many: Mapping[int, Group]) -> dict[int, Group]:
 def gather(place: I64, samples: Samples, count: int) -> list[Group]:
     """Return `count` new groups, each with the figures of the samples that belong to it.
 
-    place: int64 (len(samples),), index of each sample's group in the result, 0 to count - 1.
-    samples: figures of single bios or requests. Sizes and latencies below 0 (not known, or of a
-    try) and status 0 are not counted. A group without samples is empty.
+    place: (len(samples),), index of each sample's group. Sizes and latencies below 0 (not known, or
+    of a try) and status 0 are not counted.
     """
     groups = [Group() for _ in range(count)]
     if not len(samples):
@@ -132,10 +129,7 @@ def gather(place: I64, samples: Samples, count: int) -> list[Group]:
 
 
 def _add_stages(place: I64, samples: Samples, groups: list[Group]) -> None:
-    """Count each single stage's time (ns) as a value in its group's `stages`, by Stage.
-
-    place: int64 (len(samples),), index of each sample's group in `groups`, which are changed.
-    """
+    """Count each single stage's time (ns) as a value in its group's `stages`."""
     if not len(samples.stage):
         return
     codes = samples.stage.astype(np.int64)
@@ -153,28 +147,23 @@ class Groups:
     """Groups by code, at most `most` of them besides OTHERS, so that memory is bounded."""
 
     def __init__(self, most: int = MOST_GROUPS, *, by_operation: bool = False) -> None:
-        """Start without groups. by_operation: whether they are divided by operation, too."""
+        """by_operation: whether groups are divided by operation, too."""
         self.by_code: dict[int, Group] = {}
         """Code → group; OTHERS (-1) once there were more codes than `most`."""
         self._most = most
         self.by_operation = by_operation
 
     def merge(self, code: int, part: Group) -> None:
-        """Add the figures of `part` to the group of `code`; a new code gets a group.
-
-        If there are as many groups as allowed (`most`) and none of `code`, the group OTHERS gets
-        them. part: not changed.
-        """
+        """Add `part` to the group of `code`, or of OTHERS where there are `most` others."""
         if code not in self.by_code and len(self.by_code) >= self._most:
             code = OTHERS
         self.by_code.setdefault(code, Group()).merge(part)
 
 
 def add_to_all(samples: Samples, ways: Sequence[tuple[Groups, I64]]) -> None:
-    """Add samples (figures of single bios or requests) to several groupings at once.
+    """Add samples to several groupings at once.
 
-    ways: (groups, codes) of each grouping; codes: int64 (len(samples),), code of the group that
-    each sample belongs to, or LEFT_OUT. The `groups` are changed. Nothing is done without samples.
+    ways: (groups, code of each sample's group, or LEFT_OUT) of each grouping.
     """
     # Samples with the same code in every grouping are summed once, which is most of the work:
     # `place` numbers the distinct combinations of codes.
@@ -199,3 +188,69 @@ def add_to_all(samples: Samples, ways: Sequence[tuple[Groups, I64]]) -> None:
             of_op = OfOperation(part["ios"], part.length, part.latency)
             part.operations = {int(op[row]): of_op} if groups.by_operation else {}
             groups.merge(code, part)
+
+
+MOST_INTERVALS = 100_000
+LINGER_NS = 10_000_000_000
+"""ns after an interval's end at which the interval is closed."""
+_WIDTH = 44
+"""Bits of a group's code below the interval's number: `interval << _WIDTH | code`."""
+
+
+def check_interval(span: int, interval: int) -> None:
+    """Raise ConversionError if a log of `span` ns has MOST_INTERVALS intervals or more; 0: none."""
+    if interval and span // interval >= MOST_INTERVALS:
+        raise ConversionError(
+            f"the log has more than {MOST_INTERVALS:,} intervals of {interval / 1e9:g} s: "
+            f"give --interval {span // MOST_INTERVALS // 10**9 + 1}s or longer"
+        )
+
+
+Closed = TypeVar("Closed")
+
+
+@dataclass
+class Series(Generic[Closed]):
+    """Groups by the interval in which their I/Os ended, closed LINGER_NS after the interval."""
+
+    origin: int
+    """ns where interval 0 begins."""
+    interval: int
+    """Length of an interval, ns."""
+    close: Callable[[int, Group], Closed]
+    """Given the code and the group of a closed interval, returns what `closed` keeps."""
+    closed: dict[int, list[Closed]] = field(default_factory=dict)
+    """Interval, counted from the origin → results of `close`, by code."""
+    left_out: int = 0
+    """I/Os that came after their interval was closed: a family of bios took so long to end."""
+    _open: Groups = field(default_factory=lambda: Groups(1 << 62))
+    _edge: int = 0
+    """First interval that is still open."""
+
+    def add(self, codes: I64, samples: Samples, now: int) -> None:
+        """Add a window's samples to the intervals in which they ended, and close old intervals.
+
+        codes: of each sample's group, 0 or more. now: the window's end, ns. Samples whose interval
+        an earlier call closed are only counted in `left_out`.
+        """
+        place = np.maximum(samples.end - self.origin, 0) // self.interval
+        late = place < self._edge
+        if late.any():
+            self.left_out += int(late.sum())
+            samples = samples.take(~late)
+            codes, place = codes[~late], place[~late]
+        add_to_all(samples, [(self._open, (place << _WIDTH) | codes)])
+        edge = max((now - LINGER_NS - self.origin) // self.interval, 0)
+        if edge > self._edge:
+            self._close(edge)
+
+    def finish(self) -> None:
+        """Close all intervals; to be called after the last window."""
+        self._close(1 << 62)
+
+    def _close(self, edge: int) -> None:
+        for code in sorted(c for c in self._open.by_code if c >> _WIDTH < edge):
+            group = self._open.by_code.pop(code)
+            rows = self.closed.setdefault(code >> _WIDTH, [])
+            rows.append(self.close(code & ((1 << _WIDTH) - 1), group))
+        self._edge = edge

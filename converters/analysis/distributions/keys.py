@@ -2,8 +2,8 @@
 """Keys that I/O is grouped by: each maps a window's bios to codes, and codes to group names."""
 
 import posixpath
-from collections.abc import Callable, Mapping
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable, Hashable, Mapping
+from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -34,8 +34,24 @@ from biotrail.converters.lifecycles.purposes import PURPOSE_NAMES, Purpose, purp
 from biotrail.recorder.schema.cgroup_names import CgroupName
 from biotrail.recorder.schema.errors import ConversionError
 
+Value = TypeVar("Value", bound=Hashable)
 Name = Mapping[str, str | int | None]
 """Name of a group: field (device, operation, process, …) → value."""
+
+
+class Codes(Generic[Value]):
+    """Codes of values, given out from 0 on in the order in which they come."""
+
+    def __init__(self, *values: Value) -> None:
+        self.values = list(values)
+        self._codes = {value: code for code, value in enumerate(values)}
+
+    def of(self, value: Value) -> int:
+        """Return the code of a value; a new value gets the next code."""
+        code = self._codes.setdefault(value, len(self.values))
+        if code == len(self.values):
+            self.values.append(value)
+        return code
 
 
 class ByPurpose:
@@ -58,15 +74,10 @@ class ByCall:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._names: list[str | None] = [None]
-        self._known: dict[str | None, int] = {None: 0}
+        self._names = Codes[str | None](None)
 
     def codes(self, window: Lifecycles, samples: Samples) -> I64:
-        """Return the code of each bio's call: int64 (n,), by row of the window's bios.
-
-        0: no call is known, as of bios that kernel threads queue. A new name gets the next code.
-        samples: not used.
-        """
+        """See Key. 0: no call is known, as of bios that kernel threads queue."""
         found = np.zeros(len(window.bios), dtype=np.int64)
         if window.path is None:
             return found
@@ -77,21 +88,17 @@ class ByCall:
         row = row[with_call]
         numbers = paths.call[row].astype(np.int64) * 2 + paths.foreign[row]
         distinct, place = np.unique(numbers, return_inverse=True)
-        codes = [self._code(number >> 1, bool(number & 1)) for number in distinct.tolist()]
+        machine = self._context.machine
+        codes = [
+            self._names.of(name_of_call(number >> 1, bool(number & 1), machine))
+            for number in distinct.tolist()
+        ]
         found[with_call] = np.array(codes, dtype=np.int64)[place]
         return found
 
-    def _code(self, number: int, foreign: bool) -> int:
-        """Return the code of a call's name; a new name gets the next code."""
-        name = name_of_call(number, foreign, self._context.machine)
-        code = self._known.setdefault(name, len(self._names))
-        if code == len(self._names):
-            self._names.append(name)
-        return code
-
     def name(self, code: int) -> Name:
         """Return the name of a group, with the field `call`: None where no call is known."""
-        return {"call": self._names[code]}
+        return {"call": self._names.values[code]}
 
 
 _MOST_NAMES = 3
@@ -147,24 +154,20 @@ class ByProcess:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._names = ProcessNames()
-        self._known: dict[tuple[int, str, int], int] = {(-1, "", 0): 0}
-        self._groups: list[tuple[int, str, int]] = [(-1, "", 0)]
+        self._groups = Codes[tuple[int, str, int]]((-1, "", 0))
         self._of_task = np.zeros(0, dtype=np.int64)
         self._worker = np.zeros(0, dtype=np.bool_)
 
     def codes(self, window: Lifecycles, samples: Samples) -> I64:
-        """Return the code of each bio's process: int64 (n,), by row of the window's bios.
+        """See Key. 0: the thread is not known.
 
         The process is that of the thread for which the bio was queued or, unless that was another
         one (`Bios.whom`), of the thread that queued it. What workers of the kernel queued for
-        nobody that is known is one group for each cgroup that is charged for it, but the root. 0:
-        the thread is not known. New processes get the next codes. samples: not used. A row of
-        `window.tasks` never changes from window to window, so only rows that are new since the last
-        call are read.
+        nobody that is known is one group for each cgroup that is charged for it, but the root.
         """
         rows = self._names.take(window.tasks)
         # Idle tasks, one a CPU, share the id 0 and are no process: their names tell them apart.
-        new = [self._code((tgid, "" if tgid else comm, 0)) for _, tgid, comm in rows]
+        new = [self._groups.of((tgid, "" if tgid else comm, 0)) for _, tgid, comm in rows]
         self._of_task = np.concatenate([self._of_task, np.array(new, dtype=np.int64)])
         workers = np.array([comm.startswith(f"{_WORKER}/") for *_, comm in rows], dtype=np.bool_)
         self._worker = np.concatenate([self._worker, workers])
@@ -174,16 +177,9 @@ class ByProcess:
         for_cgroup = np.flatnonzero(charged & take_or(self._worker, task, False))
         if len(for_cgroup):
             cgroups, at = np.unique(window.bios.cgroup[for_cgroup], return_inverse=True)
-            codes = [self._code((0, _WORKER, cgroup)) for cgroup in cgroups.tolist()]
+            codes = [self._groups.of((0, _WORKER, cgroup)) for cgroup in cgroups.tolist()]
             found[for_cgroup] = np.array(codes, dtype=np.int64)[at]
         return found
-
-    def _code(self, group: tuple[int, str, int]) -> int:
-        """Return the code of a process; a new process gets the next code."""
-        code = self._known.setdefault(group, len(self._groups))
-        if code == len(self._groups):
-            self._groups.append(group)
-        return code
 
     def name(self, code: int) -> Name:
         """See Key. All are None if the thread is not known (code 0), pid if its id is not.
@@ -193,7 +189,7 @@ class ByProcess:
         """
         if not code:
             return {"process": None, "pid": None, "title": None}
-        pid, named, cgroup = self._groups[code]
+        pid, named, cgroup = self._groups.values[code]
         if cgroup:
             path = self._context.cgroups.get(cgroup)
             return {
@@ -210,19 +206,12 @@ class ByThread:
 
     def __init__(self, context: Context) -> None:
         self._names = ProcessNames()
-        self._known: dict[tuple[int, int, str], int] = {}
-        self._groups: list[tuple[int, int, str]] = []
+        self._groups = Codes[tuple[int, int, str]]((-1, -1, ""))
         self._of_task = np.zeros(0, dtype=np.int64)
 
     def codes(self, window: Lifecycles, samples: Samples) -> I64:
         """See Key and ByProcess.codes."""
-        rows = self._names.take(window.tasks)
-        new = []
-        for row in rows:
-            code = self._known.setdefault(row, len(self._groups) + 1)
-            if code > len(self._groups):
-                self._groups.append(row)
-            new.append(code)
+        new = [self._groups.of(row) for row in self._names.take(window.tasks)]
         self._of_task = np.concatenate([self._of_task, np.array(new, dtype=np.int64)])
         return take_or(self._of_task, doers(window.bios), 0)
 
@@ -230,7 +219,7 @@ class ByThread:
         """See Key: `thread`, `tid`, `process` and `pid`; None where they are not known."""
         if not code:
             return {"thread": None, "tid": None, "process": None, "pid": None}
-        tid, tgid, comm = self._groups[code - 1]
+        tid, tgid, comm = self._groups.values[code]
         process = self._names[tgid] if tgid else comm
         return {
             **{"thread": comm, "tid": known_id(tid)},
@@ -243,28 +232,20 @@ class ByCgroup:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._known: dict[int, int] = {}
-        self._ids: list[int] = []
+        self._ids = Codes[int]()
 
     def codes(self, window: Lifecycles, samples: Samples) -> I64:
         """See Key."""
         ids, _, place = distinct_values(window.bios.cgroup)
-        new = [self._code(one) for one in ids.view(np.uint64).tolist()]
+        new = [self._ids.of(one) for one in ids.view(np.uint64).tolist()]
         return np.array(new, dtype=np.int64)[place]
-
-    def _code(self, one: int) -> int:
-        """Return the code of a cgroup id; a new id gets the next code."""
-        code = self._known.setdefault(one, len(self._ids))
-        if code == len(self._ids):
-            self._ids.append(one)
-        return code
 
     def name(self, code: int) -> Name:
         """See Key. cgroup: path, None if not in the log. cgroup_id: 0 if not known.
 
         Beside them what it is: the fields of CgroupName, and its kind as `cgroup_kind`.
         """
-        one, names = self._ids[code], self._context.cgroup_names
+        one, names = self._ids.values[code], self._context.cgroup_names
         path = self._context.cgroups.get(one)
         kind = "not known" if path is None else names.name(one).kind
         fields = names.name(one).fields()
@@ -284,7 +265,6 @@ class _ByIdentity(ByCgroup):
     kind: str
 
     def __init__(self, context: Context) -> None:
-        """Start without cgroups. context: the log's, whose names grow while it is read."""
         super().__init__(context)
         self._first: list[int] = []
         """First code of each code's group, by what was known then: see `_known_at`."""
@@ -297,27 +277,29 @@ class _ByIdentity(ByCgroup):
         return firsts[place]
 
     def canonical(self, code: int) -> int:
-        """Return the first code of the group of the cgroup with `code`, by what is known now."""
-        known = self._context.cgroup_names.changes, len(self._ids)
+        """Return the code of the group to which the I/O of `code` belongs, at the log's end.
+
+        It differs where a group's name was learned after its first I/O (see ByPath).
+        """
+        known = self._context.cgroup_names.changes, len(self._ids.values)
         if known != self._known_at:
             first: dict[tuple[str | int | None, ...], int] = {}
             self._first = [
                 first.setdefault(tuple(self.name(one).values()), one)
-                for one in range(len(self._ids))
+                for one in range(len(self._ids.values))
             ]
             self._known_at = known
         return self._first[code]
 
     def name(self, code: int) -> Name:
         """See Key. The fields are `fields`, and `cgroup_kind`."""
-        one, names = self._ids[code], self._context.cgroup_names
+        one, names = self._ids.values[code], self._context.cgroup_names
         named = names.name(one)
         found = {field: getattr(named, field) for field in self.fields}
         kind = self._kind(named) if names.knows(one) else "not known"
         return {**found, "cgroup_kind": kind}
 
     def _kind(self, named: CgroupName) -> str:
-        """Return `kind` if the cgroup has such a name, else "none"."""
         return self.kind if any(getattr(named, field) for field in self.fields) else "none"
 
 
@@ -328,7 +310,6 @@ class ByUnit(_ByIdentity):
     kind = "unit"
 
     def _kind(self, named: CgroupName) -> str:
-        """Return "unit", "slice" (a slice itself, without a unit) or "none"."""
         return "unit" if named.unit else "slice" if named.slice else "none"
 
 
@@ -339,7 +320,6 @@ class ByContainer(_ByIdentity):
     kind = "container"
 
     def _kind(self, named: CgroupName) -> str:
-        """Return "container", "monitor", "pod" (a pod itself, without a container) or "none"."""
         return named.kind if named.kind in ("container", "monitor", "pod") else "none"
 
 
@@ -357,7 +337,6 @@ class ByNamespace(_ByIdentity):
     kind = "namespace"
 
     def _kind(self, named: CgroupName) -> str:
-        """Return "namespace", "not known" (of a pod whose namespace is not known) or "none"."""
         if named.namespace is None:
             return "none" if named.qos is None else "not known"
         return "namespace"
@@ -384,19 +363,16 @@ class ByWriter:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._names = ProcessNames()
-        self._known: dict[_Writer, int] = {}
-        self._writers: list[_Writer] = []
+        self._writers = Codes[_Writer]()
 
     def codes(self, window: Lifecycles, samples: Samples) -> I64:
-        """Return the code of each bio's writer: int64 (n,), by row of the window's bios.
+        """See Key.
 
-        A writer is a process and a cgroup. Where it is known who dirtied the
-        bio's first page, they are that thread's, with the cgroup that it was in then (where that is
-        not known, the one that is charged for the bio); else that of the thread for which it was
-        queued, or that queued it, with the cgroup that is charged. So the reader is charged for
-        reads, readahead and pages that it swaps in. Who writes back a page of the cache, or swaps
-        one out, is not its writer, and a worker of the kernel acts for others: then the writer is
-        not known. A new writer gets the next code. samples: not used.
+        A writer is a process and a cgroup: of who dirtied the bio's first page, with the cgroup
+        that it was in then; else of the thread for which it was queued, or that queued it, with the
+        cgroup that is charged. So the reader is charged for reads, readahead and pages that it
+        swaps in. Who writes back a page of the cache, or swaps one out, is not its writer, and a
+        worker of the kernel acts for others: then the writer is not known.
         """
         bios, tasks = window.bios, window.tasks
         self._names.take(tasks)
@@ -440,17 +416,12 @@ class ByWriter:
         return pid, ""
 
     def _writes(self, window: Lifecycles) -> Bool:
-        """Mark the window's bios that write data."""
         op = (window.bios.opf & OP_MASK).astype(np.int64)
         writes = [self._context.op_number(name) for name in ("write", "zone_append")]
         return np.asarray(np.isin(op, [n for n in writes if n >= 0]), dtype=np.bool_)
 
     def _codes_of(self, writers: list[_Writer]) -> I64:
-        """Return the writers' codes; a new writer gets the next code."""
-        for writer in writers:
-            if self._known.setdefault(writer, len(self._writers)) == len(self._writers):
-                self._writers.append(writer)
-        return np.array([self._known[writer] for writer in writers], dtype=np.int64)
+        return np.array([self._writers.of(writer) for writer in writers], dtype=np.int64)
 
     def name(self, code: int) -> Name:
         """Return the name of a group: `process`, `pid`, `title`, `cgroup` and `cgroup_id`.
@@ -458,7 +429,7 @@ class ByWriter:
         process and pid are None where the writer is not known; `writer` then says why. cgroup:
         path, None if not in the log; cgroup_id: 0 if not known.
         """
-        pid, comm, cgroup = self._writers[code]
+        pid, comm, cgroup = self._writers.values[code]
         known = pid >= 0
         process = comm or self._names[pid]
         why = {} if known else {"writer": comm}
@@ -492,12 +463,10 @@ _OF_PURPOSE = np.array([_PURPOSES.get(one, _UNKNOWN) for one in sorted(Purpose)]
 
 
 def _without(code: int) -> Name:
-    """Return the name's fields for a group without a file: a code below _FIRST."""
     return {"file": None, "file_kind": _KINDS[code], "file_dev": None, "inode": None}
 
 
 def _kind(file: File) -> str:
-    """Return file_kind: "device" (a block device's own pages), "file", "no name" or "other"."""
     if file.device:
         return "device"
     if file.dev == OTHER_DEV:
@@ -526,7 +495,6 @@ class ByInode:
         return found
 
     def _carries_nothing(self, bios: Bios) -> Bool:
-        """Mark the bios without pages: flush, discard and the like, or 0 bytes."""
         operations, names = self._context.op_codes(bios.opf)
         empty = np.array([name in NO_DATA for name in names], dtype=np.bool_)[operations]
         return np.asarray(empty | (bios.bytes == 0), dtype=np.bool_)
@@ -568,7 +536,6 @@ class ByPath(ByInode):
     """
 
     def __init__(self, context: Context) -> None:
-        """Start without paths. context: the log's, whose `files` grow while it is read."""
         super().__init__(context)
         self._next = _FIRST
         self._codes: dict[tuple[int, str], int] = {}
@@ -585,12 +552,9 @@ class ByPath(ByInode):
         return file.path
 
     def codes(self, window: Lifecycles, samples: Samples) -> I64:
-        """Return the code of the path of each bio's file: int64 (n,), by row of the window's bios.
+        """See Key. The same path on two devices has two codes.
 
-        The same path on two devices has two codes. A new path gets the next code; so does the
-        stand-in (`inode N of …`) of a file whose path is not known yet. Bios without a file have
-        codes below _FIRST, as by ByInode. Adds to `_codes` and `_inodes`, and lengthens `_of_row`
-        where Context.files has grown. samples: not used.
+        So does the stand-in (`inode N of …`) of a file whose path is not known yet.
         """
         self._take_renamed()
         inodes = super().codes(window, samples)
@@ -621,12 +585,9 @@ class ByPath(ByInode):
         self._renamed = len(renamed)
 
     def _code(self, row: int) -> int:
-        """Return the code of the file in a row of Context.files; a new group gets the next code.
+        """Return the code of a file's group, by its row in Context.files.
 
-        A group is one device's `_words` of a file: its path or, while that is not known, its
-        stand-in (`inode N of …`). row: from 0, within `_of_row`. Notes the row in `_inodes`, unless
-        the code is in `_of_row` already. The code is kept in `_of_row` only if the file's path is
-        known, because a path can follow.
+        It is kept in `_of_row` only if the path is known, because a path can follow.
         """
         code = int(self._of_row[row])
         if code:
@@ -639,18 +600,14 @@ class ByPath(ByInode):
         return code
 
     def _code_of(self, file: File) -> int:
-        """Return the code of the file's group; a new group gets the next code."""
         code = self._codes.setdefault((file.dev, self._words(file)), self._next)
         self._next += code == self._next
         return code
 
     def canonical(self, code: int) -> int:
-        """Return the code of the path that the files of `code` have by now.
+        """Return the code of the group to which the I/O of `code` belongs, at the log's end.
 
-        code: as of `codes`. It is returned itself if these files have several paths or still none
-        that is known, or if it stands for I/O without a file. Adds the files' rows to `_inodes` of
-        the returned code (not if they have several paths), so that `name` counts them; a path that
-        no I/O had so far gets the next code.
+        It differs where a group's name was learned after its first I/O (see ByPath).
         """
         if code < _FIRST:
             return code
@@ -664,12 +621,9 @@ class ByPath(ByInode):
         return path
 
     def name(self, code: int) -> Name:
-        """Return the name of a path's group: the fields of ByInode.name, and `inodes`.
+        """Return the fields of ByInode.name, and `inodes`: how many had the path.
 
-        Those are file, file_kind, file_dev, inode and, of a block device's own pages, device. code:
-        as of `codes` or `canonical`. If several inodes had the path, `inode` is None, and there is
-        no `file_was`. `inodes`: how
-        many had it; 0 for a group without a file, and for a block device's own pages.
+        0 without a file, and for a block device's own pages; of several, `inode` is None.
         """
         if code < _FIRST:
             return {**_without(code), "inodes": 0}
@@ -692,11 +646,9 @@ class ByDirectory(ByPath):
         return directory(file.path) if file.known else ""
 
     def name(self, code: int) -> Name:
-        """Return the name of a directory's group: `dir`, `file_kind`, `file_dev` and `inodes`.
+        """Return `dir`, `file_kind`, `file_dev` and `inodes`; `device` of a device's own pages.
 
-        code: as of `codes` or `canonical`. dir: path of the directory; None where file_kind is not
-        "file". inodes: how many inodes had files in it; 0 for a group without a file, and for a
-        block device's own pages. The latter have `device`, too.
+        dir: None where file_kind is not "file".
         """
         fields = dict(super().name(code))
         path = fields.pop("file")
@@ -723,7 +675,10 @@ class NamedLate(Protocol):
     """A key by which two codes can turn out, later in the log, to be the same group."""
 
     def canonical(self, code: int) -> int:
-        """Return the code of the group to which the I/O of `code` belongs."""
+        """Return the code of the group to which the I/O of `code` belongs, at the log's end.
+
+        It differs where a group's name was learned after its first I/O (see ByPath).
+        """
 
 
 class Key(Protocol):
@@ -743,9 +698,7 @@ class Key(Protocol):
 def canonical(key: Key, code: int) -> int:
     """Return the code of the group to which the I/O of `code` belongs, at the log's end.
 
-    It differs from `code` where a group's name was learned after its first I/O, which then had a
-    code of its own (see ByPath). For OTHERS (I/O of groups that were too many), and for keys
-    without `canonical`, it is `code`.
+    It differs where a group's name was learned after its first I/O (see ByPath).
     """
     return code if code == OTHERS or not isinstance(key, NamedLate) else key.canonical(code)
 
@@ -766,10 +719,7 @@ class ByPlace:
         return samples.place
 
     def name(self, code: int) -> Name:
-        """Return the name of a device and operation: `device`, `dev` (major:minor) and `operation`.
-
-        code: a value of Samples.place, dev_t << OP_BITS | operation number.
-        """
+        """Return `device`, `dev` (major:minor) and `operation`."""
         dev = code >> OP_BITS
         return {
             "device": self._context.device_name(dev),
@@ -852,10 +802,7 @@ OF_PATH = {"call": "call", "writer": "dirty"}
 
 
 def check_recorded(by: str | None, context: Context) -> None:
-    """Raise ConversionError if the log lacks what I/O is to be grouped by.
-
-    by: a word of KEYS; None: no grouping. context: the log's.
-    """
+    """Raise ConversionError if the log lacks what I/O is to be grouped by; None: by nothing."""
     if by in OF_FILES and not context.has_files:
         raise ConversionError(NO_FILES)
     part = OF_PATH.get(by or "")

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from biotrail.converters.analysis.choosing.choosing import asks_flush
-from biotrail.converters.analysis.choosing.outcomes import failed_nowait
+from biotrail.converters.analysis.choosing.choosing import asks_flush, failed_nowait
 from biotrail.converters.analysis.distributions import sum_loops as loops
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import (
@@ -90,10 +89,7 @@ class Samples:
         return len(self.place)
 
     def take(self, rows: Bool) -> "Samples":
-        """Return the rows of the mask (n,), with their stages, as new samples.
-
-        `stage_owner` of the result is an index in its own rows.
-        """
+        """Return the rows of the mask (n,), with their stages, as new samples."""
         kept = rows[self.stage_owner]
         renumbered = np.cumsum(rows) - 1
         return Samples(
@@ -112,13 +108,9 @@ class Samples:
 
 
 def of_bios(bios: Bios, stages: Stages, context: Context) -> Samples:
-    """Return a window's bios as samples: a row of figures for each row of `bios`.
+    """Return a sample for each row of `bios`. stages: of these.
 
-    A bio has ended, and has a latency, if both Q and C are in the log. `end` of a bio without a
-    completion is its Q; without either -1. Counters of bios: `merged` is 1 for a bio that was
-    merged into a request, `split` for one with several fragments. Failed NOWAIT attempts
-    (REQ_NOWAIT ended by BLK_STS_AGAIN) count only as tries. stages: `Lifecycles.bio_stages`, of
-    these bios.
+    Failed NOWAIT attempts (REQ_NOWAIT ended by BLK_STS_AGAIN) count only as tries.
     """
     ended = (bios.queue != NEVER) & (bios.complete != NEVER)
     rows = {
@@ -136,13 +128,9 @@ def of_bios(bios: Bios, stages: Stages, context: Context) -> Samples:
 
 
 def of_requests(requests: Requests, stages: Stages, context: Context) -> Samples:
-    """Return a window's requests as samples: a row of figures for each row of `requests`.
+    """Return a sample for each row of `requests`. stages: of these.
 
-    A request has ended, and has a latency, if both its start and its completion are in the log. Its
-    `end` without a completion is its start, without either -1. Counters of requests: `merged` is 1
-    for a request that was merged into another request, which is not `unfinished`; `fragments` is
-    the number of its bios; `split` is 0. Failed NOWAIT attempts count only as `tries`. stages:
-    `Lifecycles.request_stages`.
+    One that was merged into another is `merged`, and not `unfinished`.
     """
     ended = (requests.start != NEVER) & (requests.complete != NEVER)
     absorbed = requests.absorbed_by != NEVER
@@ -165,13 +153,10 @@ def _samples(
     start: I64,
     begin: I64,
 ) -> Samples:
-    """Return the rows of a table of bios or requests as samples.
+    """Return a sample for each row of the table.
 
-    stages: of these rows. rows: counter's name → value of each row (n,), for the counters in which
-    bios and requests differ; changed: gets the counters that they share. Counters that are not in
-    it are 0. start: ns (n,) from which latency counts, NEVER if not known; a completion before it
-    gives latency 0. begin: ns (n,), the `end` of rows without a completion. Failed NOWAIT attempts
-    (REQ_NOWAIT ended by BLK_STS_AGAIN) count only as tries.
+    rows: counters in which bios and requests differ; gets the others. start: ns from which latency
+    counts. begin: `end` of rows without a completion.
     """
     ended: Bool = (start != NEVER) & (table.complete != NEVER)
     rows["ios"] = np.ones(len(table), dtype=np.bool_)
@@ -241,11 +226,7 @@ def _with_doubtful(samples: Samples, doubtful: Bool) -> Samples:
 
 
 def _with_tries(samples: Samples, tried: Bool) -> Samples:
-    """Return the samples with the rows of the mask (n,) counted only in `tries` and `tried_bytes`.
-
-    These rows stay, with all other counters and the status 0, size NOT_COUNTED and latency NEVER,
-    but lose their stages. The given samples are not changed.
-    """
+    """Return the samples with these rows counted only in `tries` and `tried_bytes`."""
     counters = {name: np.where(tried, 0, column) for name, column in samples.counters.items()}
     counters["tries"] = tried
     length = samples.size
@@ -285,7 +266,7 @@ def _owners(number: I64, owner: I64) -> I64:
 
 
 def operations_of(table: Bios | Requests, context: Context) -> I64:
-    """Return the number (REQ_OP_*) of each bio's or request's operation: int64 (n,).
+    """Return the number (REQ_OP_*) of each operation, (n,).
 
     I/O without data and with REQ_PREFLUSH, as fsync sends it, counts as the recording kernel's
     flush operation, if that kernel has one.

@@ -37,9 +37,8 @@ _NONE = np.iinfo(np.int64).max
 def buckets_of(values: I64) -> I64:
     """Return the bucket of each value: int64 (n,), ascending with the values.
 
-    values: int64 (n,). Bucket 0 is for values of 0 and less, bucket 1 begins at 1, and each power
-    of two has PER_OCTAVE buckets. Buckets that begin below 128 are narrower than 1, so some stay
-    empty.
+    Bucket 0 is for values of 0 and less; bucket 1 begins at 1. Buckets that begin below 128 are
+    narrower than 1, so some stay empty.
     """
     bits = np.maximum(values, 0).astype(np.float64).view(np.int64) >> _SHIFT
     return np.asarray(np.maximum(bits - _ZERO, 0))
@@ -59,11 +58,9 @@ def bucket_begin(bucket: int) -> int:
 
 
 def by_group(codes: I64) -> tuple[I64, I64]:
-    """Return (order, first): the rows sorted by code, and where each code's run begins.
+    """Return (order, first): the rows sorted stably by code, and where each code's run begins.
 
-    codes: int64 (n,), at least 0. order: int64 (n,), indices that sort `codes` stably. first: int64
-    (k,), for each of the k distinct codes, ascending, the position in `order` where its rows begin;
-    empty if n is 0.
+    codes: at least 0.
     """
     small = len(codes) and int(codes.max()) < _U16
     keys = codes.astype(np.uint16) if small else codes  # numpy sorts 16-bit integers by radix
@@ -95,9 +92,8 @@ class Distribution:
     def of_counts(cls, total: int, least: int, most: int, base: int, counts: I64) -> "Distribution":
         """Return a distribution of values that were put into buckets elsewhere.
 
-        total, least, most: sum, minimum and maximum of the values. counts: int64 (k,), number of
-        values in each bucket from bucket `base` (as by buckets_of) on; copied. Without any value:
-        total, least and most are 0.
+        total, least, most: their sum, minimum and maximum; 0 without any. counts: (k,), values in
+        each bucket from bucket `base` on; copied.
         """
         distribution = cls()
         distribution._take(int(counts.sum()), total, least, most, base, counts)
@@ -115,10 +111,7 @@ class Distribution:
         return self.sum / self.count if self.count else 0.0
 
     def add(self, values: I64) -> None:
-        """Count values: int64 (n,); negative values count as 0. None: nothing changes.
-
-        Updates count, sum, min and max, and the counts of buckets.
-        """
+        """Count values, (n,); negative ones count as 0."""
         if not len(values):
             return
         values = np.maximum(values, 0)
@@ -135,62 +128,42 @@ class Distribution:
             self._take(other.count, other.sum, other.min, other.max, other._base, other._counts)
 
     def _take(self, count: int, total: int, least: int, most: int, base: int, counts: I64) -> None:
-        """Add `count` values, given by their sum, minimum, maximum and bucket counts.
-
-        total, least, most: sum, minimum, maximum. counts: int64 (k,), values in each bucket from
-        bucket `base` on; copied. Changes all attributes.
-        """
+        """Add `count` values by their sum, minimum, maximum and counts from bucket `base` on."""
         self.min = min(self.min, least) if self.count else least
         self.max = max(self.max, most)
         self.count += count
         self.sum += total
-        self._cover(base, base + len(counts))
-        at = base - self._base
-        self._counts[at : at + len(counts)] += counts
-
-    def _cover(self, begin: int, end: int) -> None:
-        """Extend `_counts` at either end to hold the buckets `begin` to `end` - 1; new ones are 0.
-
-        `_base`, the bucket of _counts[0], becomes `begin` if that is lower, or if there were no
-        counts.
-        """
         if not len(self._counts):
-            self._base, self._counts = begin, np.zeros(end - begin, dtype=np.int64)
+            self._base, self._counts = base, counts.astype(np.int64)
             return
-        low, high = min(begin, self._base), max(end, self._base + len(self._counts))
+        low = min(base, self._base)
+        high = max(base + len(counts), self._base + len(self._counts))
         if high - low > len(self._counts):
             wider = np.zeros(high - low, dtype=np.int64)
             at = self._base - low
             wider[at : at + len(self._counts)] = self._counts
             self._base, self._counts = low, wider
+        at = base - self._base
+        self._counts[at : at + len(counts)] += counts
 
     def percentiles(self, shares: Sequence[float], *, low: bool = False) -> list[int]:
-        """Return the percentile for each share (0.99: p99), in their order; zeros without values.
+        """Return the percentile for each share (0.99: p99); zeros without values.
 
-        A percentile is the value at rank ceil(share * count), taken as the middle of that value's
-        bucket but never outside min and max; it is off by at most RELATIVE_ERROR of its value. low:
-        the bucket's least value instead of its middle, for round numbers such as sizes; it is then
-        at most 2 * RELATIVE_ERROR too low.
+        A percentile is the middle of the bucket of the value at rank ceil(share * count), within
+        min and max. low: the bucket's least value instead, for round numbers such as sizes.
         """
         if not self.count:
             return [0] * len(shares)
         ranks = np.maximum(np.ceil(np.asarray(shares) * self.count - 1e-9), 1)
         at = np.searchsorted(np.cumsum(self._counts), ranks)
-        values = [self._value(self._base + int(i), low) for i in at]
-        return [min(max(value, self.min), self.max) for value in values]
-
-    @staticmethod
-    def _value(bucket: int, low: bool) -> int:
-        """Return the least value of a bucket (low) or the bucket's middle."""
-        if low:
-            return bucket_begin(bucket)
-        return (bucket_begin(bucket) + bucket_begin(bucket + 1) - 1) // 2
+        found = []
+        for bucket in (at + self._base).tolist():
+            begin, end = bucket_begin(bucket), bucket_begin(bucket + 1)
+            found.append(min(max(begin if low else (begin + end - 1) // 2, self.min), self.max))
+        return found
 
     def buckets(self) -> list[tuple[int, int, int]]:
-        """Return (begin, end, count) of each bucket that is not empty, ascending; or [].
-
-        A bucket holds the whole numbers begin <= value < end.
-        """
+        """Return (begin, end, count) of each bucket that is not empty; end is excluded."""
         rows = np.flatnonzero(self._counts)
         return [
             (
@@ -202,19 +175,12 @@ class Distribution:
         ]
 
     def rows(self) -> tuple[I64, I64]:
-        """Return (buckets, counts) of the buckets that are not empty: int64 (k,) each.
-
-        buckets: ascending bucket numbers, as by buckets_of. counts: number of values in each.
-        """
+        """Return (buckets, counts) of the buckets that are not empty, (k,) each."""
         rows = np.flatnonzero(self._counts)
         return rows + self._base, self._counts[rows]
 
     def log2(self) -> list[tuple[int, int, int]]:
-        """Return (begin, end, count) by powers of two, exact: 0, 1, 2 to 3, 4 to 7, and so on.
-
-        A range holds the values begin <= value < end. Ascending, without empty ones; [] without
-        values.
-        """
+        """Return (begin, end, count) by powers of two, without empty ones; end is excluded."""
         sums: dict[int, int] = {}
         rows = np.flatnonzero(self._counts)
         for row in rows.tolist():
@@ -229,8 +195,7 @@ class Distribution:
     def coarse(self, bits: int) -> tuple[int, list[int]]:
         """Return (first, counts): the histogram with 2**bits rows to each power of two.
 
-        bits: 0 to SUB_BITS. Row 0 is the value 0; row 1 begins at the value 1. first: the first row
-        that is not empty. counts: number of values in each row from `first` to the last row that is
+        bits: 0 to SUB_BITS. Row 0 is the value 0; row 1 begins at 1. first: the first row that is
         not empty. Without values (0, []).
         """
         seen = np.flatnonzero(self._counts)
@@ -247,11 +212,6 @@ class Distribution:
 def _unpickled(
     total: int, least: int, most: int, buckets: NDArray[np.int32], counts: I64
 ) -> Distribution:
-    """Return a pickled distribution.
-
-    total, least, most: sum, minimum, maximum. buckets: (k,), ascending, of buckets_of. counts:
-    (k,), values in each.
-    """
     if not len(buckets):
         return Distribution()
     base = int(buckets[0])
@@ -266,8 +226,7 @@ Targets = Mapping[int, Distribution] | Sequence[Distribution]
 def add_grouped(codes: I64, values: I64, into: Targets, *, negative: bool = True) -> None:
     """Count each value in the distribution of its code, `into[code]`.
 
-    codes, values: int64 (n,) each; codes at least 0. into: code → distribution, which is changed;
-    has one for each code that occurs. negative: whether negative values count, as 0.
+    codes: at least 0. negative: whether negative values count, as 0.
     """
     if not len(values):
         return
@@ -318,3 +277,15 @@ def _add_sorted(codes: I64, values: I64, into: Targets) -> None:
     for name, begin, end, total, lowest, highest, base in rows:
         counts = np.bincount(bucket[begin:end] - base)
         into[name]._take(end - begin, total, lowest, highest, base, counts)
+
+
+def sum_by(place: I64, values: NDArray[Any], count: int) -> I64:
+    """Return the sum of the values (bool or integers) of each place, 0 to count - 1: (count,)."""
+    if count == 1:
+        whole = np.count_nonzero(values) if values.dtype == np.bool_ else values.sum(dtype=np.int64)
+        return np.array([whole], np.int64)
+    if values.dtype == np.bool_:
+        return np.bincount(place[values], minlength=count)
+    sums = np.zeros(count, np.int64)
+    loops.sum_of(place, values.astype(np.int64, copy=False), sums)
+    return sums

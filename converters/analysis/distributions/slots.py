@@ -17,13 +17,12 @@ from biotrail.converters.analysis.distributions.call_figures import (
     coded,
     named,
 )
-from biotrail.converters.analysis.distributions.depth import Depth
-from biotrail.converters.analysis.distributions.extent import begin_text, extent
-from biotrail.converters.analysis.distributions.flow import Flow
+from biotrail.converters.analysis.distributions.depth import Depth, Flow
 from biotrail.converters.analysis.distributions.groups import Group, Groups, add_to_all, merged
 from biotrail.converters.analysis.distributions.keys import OP_BITS, operation
 from biotrail.converters.analysis.distributions.samples import Samples, of_bios, of_requests
 from biotrail.converters.analysis.distributions.sketch import Distribution, add_grouped
+from biotrail.converters.analysis.figures import begin_text, extent
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.distinct import distinct
 from biotrail.converters.events.site_tables import Pairs
@@ -86,12 +85,7 @@ class CallSlots:
     """Calls of names past the first MOST_CALL_NAMES."""
 
     def add(self, window: Lifecycles, context: Context, origin: int, width: int) -> None:
-        """Add a window's timed calls, with known entry or not, to the slots in which they returned.
-
-        Calls that returned before `origin` are in slot 0. Once there are MOST_CALL_NAMES names,
-        calls of further ones are only counted in `left_out`. context: the log's. origin: ns where
-        slot 0 begins. width: ns of a slot.
-        """
+        """Add a window's timed calls to the slots in which they returned."""
         if window.path is None:
             return
         calls = window.path.calls.take(window.path.calls.timed)
@@ -113,11 +107,7 @@ class CallSlots:
             self.by_name[name] = merged
 
     def add_all(self, other: "CallSlots", offset: int) -> None:
-        """Add other slots of the same width behind the first `offset`; `other` is not changed.
-
-        Slot i of `other` becomes slot i + offset, merged by name; MOST_CALL_NAMES is not applied.
-        `left_out` adds up.
-        """
+        """Add other slots of the same width behind the first `offset`; `other` is not changed."""
         self.left_out += other.left_out
         for name, slots in other.by_name.items():
             ours = self.by_name.setdefault(name, {})
@@ -148,10 +138,7 @@ class PairSlots:
     """(index of the declared pair, value of --by) → slots."""
 
     def add(self, window: Lifecycles, names: PairNames, origin: int, width: int) -> None:
-        """Add a window's pairs to the slots in which they ended; slot 0 if before `origin`.
-
-        names: the log's. origin: ns where slot 0 begins. width: ns of a slot.
-        """
+        """Add a window's pairs to the slots in which they ended; slot 0 if before `origin`."""
         if window.sites is None or not len(window.sites.pairs):
             return
         pairs = window.sites.pairs
@@ -165,7 +152,6 @@ class PairSlots:
         self._add_groups(pairs.take(chosen), slot[chosen])
 
     def _add_groups(self, pairs: Pairs, slot: I64) -> None:
-        """Add pairs by their value of --by. slot: (n,), of each pair."""
         rows, of = distinct(pairs.pair, pairs.by)
         for pair, value in rows:
             if (pair, value) not in self._groups and len(self._groups) < MOST_PAIR_NAMES:
@@ -199,16 +185,12 @@ class PairSlots:
         self._whole, self._groups = {}, {}
 
     def add_all(self, other: "PairSlots", offset: int) -> None:
-        """Add the named slots of another recording, of the same width, behind the first `offset`.
-
-        `other` is not changed. `left_out` adds up; MOST_PAIR_NAMES is not applied.
-        """
+        """Add another recording's slots, of the same width, behind the first `offset`."""
         self.left_out += other.left_out
         for name, slots in other.by_name.items():
             self._merge(name, slots, offset)
 
     def _merge(self, name: PairName, slots: LatencySlots, offset: int) -> None:
-        """Add slots to those of `name`: slot i to slot i + offset."""
         ours = self.by_name.setdefault(name, {})
         for slot, times in slots.items():
             ours.setdefault(slot + offset, Distribution()).merge(times)
@@ -265,12 +247,8 @@ class Slots:
     def add(self, window: Lifecycles, context: Context) -> None:
         """Add the recording's next window: I/Os to the slots in which they ended, depths, calls.
 
-        A slot is one of the equal stretches of time into which the recording is divided. An I/O
-        without a recorded completion is in the slot in which it began. `origin` becomes the first
-        window's begin. `width` is doubled, two slots merged into one, until no I/O and no end of a
-        window is past MOST_SLOTS slots. Changes the groups of bios and requests by slot, `places`,
-        `left_out`, `depths`, `calls` and `pairs`. A window of a log without events (begin < 0, or
-        end 0) is ignored. context: the log's.
+        An I/O without a recorded completion is in the slot in which it began. `width` is doubled
+        until nothing ends past MOST_SLOTS slots.
         """
         if window.begin < 0 or window.end <= 0:  # the log has no events
             return
@@ -300,24 +278,16 @@ class Slots:
         return _of(self._requests, place)
 
     def times(self, end: int) -> I64:
-        """Return the length of each slot in ns: int64 (slots,), `width` but for the last slot.
+        """Return the length of each slot from `origin` to `end` (ns): (slots,).
 
-        The slots cover `origin` to `end` (ns). The last slot has what is
-        left, which can be 0. Before the first window there is only one slot, of length 0.
+        The last slot has what is left, which can be 0.
         """
         span = max(end - self.origin, 0) if self.origin >= 0 else 0
         whole, rest = divmod(span, self.width)
         return np.array([self.width] * whole + [rest], dtype=np.int64)
 
     def _take(self, samples: Samples, into: Groups) -> None:
-        """Add samples (figures of single bios or requests) to the groups of their slots.
-
-        The slot is the one in which a bio (request) ended or, without a completion, began; slot 0
-        if that was before `origin` or is not known. into: `_bios` or `_requests`, which is changed;
-        its codes are `slot << _WIDTH | place`, place as in Samples.place: dev_t << OP_BITS |
-        operation number. A new place is added to the set `_places`; once that has MOST_PLACES,
-        samples of further places are only counted in `left_out`.
-        """
+        """Add samples (figures of single bios or requests) to the groups of their slots."""
         if not len(samples):
             return
         for place in np.unique(samples.place).tolist():
@@ -331,37 +301,22 @@ class Slots:
         add_to_all(samples, [(into, (slot << _WIDTH) | samples.place)])
 
     def _add_depths(self, window: Lifecycles) -> None:
-        """Add a window's beginnings and ends of bios and requests to `depths`, by device.
-
-        A device that is new gets depths that were 0 until the window, unless there are MOST_PLACES
-        devices already; then it is left out.
-        """
-        queue, issue = self._flows[0].bios(window), self._flows[1].requests(window)
+        """Add a window's beginnings and ends of bios and requests to `depths`, by device."""
+        queue = self._flows[0].steps(window, window.bios, window.open_bios)
+        issue = self._flows[1].steps(window, window.requests, window.open_requests)
         for dev in dict.fromkeys([*queue.devices(), *issue.devices()]):
             if dev not in self.depths and len(self.depths) < MOST_PLACES:
-                both = self._new_depth(queue.begin), self._new_depth(issue.begin)
+                both = (Depth.idle(self.origin, s.begin, self.width) for s in (queue, issue))
                 self.depths[dev] = DeviceDepths(*both)
         for dev, device in self.depths.items():
-            device.queue.add(queue.of(dev))
-            device.issued.add(issue.of(dev))
-
-    def _new_depth(self, now: int) -> Depth:
-        """Return the depth of a device that had nothing in flight from `origin` to `now` (ns)."""
-        depth = Depth(self.origin, self.width)
-        nothing = np.zeros(0, dtype=np.int64)
-        if now > self.origin:
-            depth.update(self.origin, now, nothing, nothing)
-        return depth
+            device.queue.add(queue, dev)
+            device.issued.add(issue, dev)
 
     def add_all(self, other: "Slots", offset: int, places: Mapping[int, int]) -> None:
         """Add other slots of the same `width` behind the first `offset` slots.
 
-        places: place (device and operation, as in Samples.place) in `other` → place in these slots;
-        has all places of `other`. Slot i of `other` becomes slot i + offset. Groups are merged into
-        those of the same slot and place; the new places go to `places`, and `left_out` adds up;
-        `calls`, `pairs` and `blame` likewise, by name. Of the depths only `spans` are taken, for
-        devices with a place, under the device's new number, in place of spans in the same slots.
-        `other` is not changed, but these spans are shared.
+        places: place in `other` → place in these slots. Of the depths only `spans` are taken, which
+        are shared.
         """
         mask = (1 << _WIDTH) - 1
         for into, groups in ((self._bios, other._bios), (self._requests, other._requests)):
@@ -381,10 +336,7 @@ class Slots:
                     depth.spans.update({slot + offset: s for slot, s in more.spans.items()})
 
     def widen(self) -> None:
-        """Double `width`: merge slots 2i and 2i + 1 into slot i.
-
-        Also of `depths`, `calls`, `pairs` and `blame`. Figures of groups add up. `origin` stays.
-        """
+        """Double `width`: merge slots 2i and 2i + 1 into slot i."""
         self.width *= 2
         self.calls.widen()
         self.pairs.widen()
@@ -400,7 +352,6 @@ class Slots:
 
 
 def _of(groups: Groups, place: int) -> dict[int, Group]:
-    """Return slot → group of one place; the groups are not copied."""
     mask = (1 << _WIDTH) - 1
     return {code >> _WIDTH: g for code, g in groups.by_code.items() if code & mask == place}
 
@@ -493,10 +444,9 @@ class Recording:
 
 
 def read_slots(trace: Trace, windows: Iterable[Lifecycles] | None = None) -> Recording:
-    """Read a trace to its end and return its figures by slot (equal stretches of time).
+    """Read a trace to its end and return its figures by slot.
 
-    windows: the windows of `trace.lifecycles()`, of which some I/Os may have been left out; None:
-    all I/O of the trace.
+    windows: of the trace, of which I/Os may have been left out; None: all.
     """
     slots = Slots()
     read: Iterable[Lifecycles] | Iterator[Lifecycles] = (

@@ -12,10 +12,17 @@ from biotrail.converters.analysis.blame.tree import OTHERS, Waited
 from biotrail.converters.analysis.diff.figures import F64, Estimate, compare
 from biotrail.converters.analysis.distributions.groups import Group
 from biotrail.converters.analysis.distributions.groups import merged as merged_groups
-from biotrail.converters.analysis.fleet.part import Part, merged
-from biotrail.converters.analysis.fleet.sums import REST, Both, Sums, estimates, joined
+from biotrail.converters.analysis.fleet.part import (
+    REST,
+    Both,
+    Part,
+    Sums,
+    estimates,
+    joined,
+    merged,
+)
 from biotrail.converters.analysis.fleet.tree import Deviation, FleetGroup, FleetReport, HostReport
-from biotrail.converters.analysis.report.summaries import (
+from biotrail.converters.analysis.report.report import (
     EVENT_NAMES,
     depth_report,
     flush_report,
@@ -52,10 +59,7 @@ _MAD = 1.4826
 def deviations(hosts: Sequence[HostReport], confidence: float) -> list[Deviation]:
     """Return each figure of each host beside the median of its peers; outliers first.
 
-    Only hosts with draws are compared: recordings that are too short, or have too few I/Os, have
-    none. Figures of fewer than LEAST_PEERS + 1 such hosts are left out. Sorted by
-    `outlier`, then by the relative difference, the largest first. confidence: of the intervals,
-    0 to 1.
+    Only hosts with draws are compared, and at least LEAST_PEERS + 1 of them.
     """
     names = sorted({name for host in hosts for name in host.estimates})
     found = [one for name in names for one in _of_figure(name, hosts, confidence)]
@@ -68,10 +72,7 @@ def deviations(hosts: Sequence[HostReport], confidence: float) -> list[Deviation
 def _of_figure(
     name: tuple[str, str, str], hosts: Sequence[HostReport], confidence: float
 ) -> list[Deviation]:
-    """Return the comparison of one figure for all hosts that have it with draws.
-
-    name: (operation, stage, figure).
-    """
+    """Return one figure, (operation, stage, name), of all hosts that have it with draws."""
     operation, stage, figure = name
     given = [
         (host, one) for host in hosts if (one := host.estimates.get(name)) and one.draws is not None
@@ -108,7 +109,6 @@ def medians_of_others(values: F64) -> F64:
     low, high = (n - 2) // 2, (n - 1) // 2  # of the n - 1 others
 
     def without(place: int) -> F64:
-        """Return the value at a place among the others, for each row."""
         at = np.where(rank <= place, place + 1, place)
         return np.asarray(np.take_along_axis(ordered, at, axis=0))
 
@@ -143,9 +143,8 @@ _STATUSES = Context({})
 def close_host(parts: Iterable[Part], seed: int, by: str) -> Part:
     """Return all recordings of one host as one part, with the host's figures for comparison.
 
-    The result has one HostReport, no `times` and, if `by` is "host", the host's group as a plain
-    report, which takes less memory than sums. parts: at least one with a recording; not changed.
-    seed: of the draws, together with the host's name.
+    `times` is empty then and, if `by` is "host", the host's group a plain report, which takes less
+    memory than sums. seed: of the draws, together with the host's name.
     """
     part = merged(parts)
     host = part.recordings[0].host
@@ -178,7 +177,6 @@ def close_host(parts: Iterable[Part], seed: int, by: str) -> Part:
 
 
 def _of_host(waits: Waits | None) -> list[Waited] | None:
-    """Return a host's victims with most time, and their culprits; the rest is OTHERS."""
     if waits is None:
         return None
     found, rest = Waits(), waits.victims()[MOST_VICTIMS:]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from biotrail.converters.analysis.choosing.outcomes import failed_nowait
+from biotrail.converters.analysis.choosing.choosing import failed_nowait
 from biotrail.converters.analysis.guests.image import Mapping
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import (
@@ -120,11 +120,7 @@ def guest_side(trace: Trace) -> GuestRequests:
 
 
 def _guest_requests(context: Context, window: Lifecycles) -> GuestRequests:
-    """Return the window's requests that a driver was given, or may have been given.
-
-    Left out are those that were merged into another one, and an fsync's own request, for which
-    the kernel issues a flush request instead (blk-flush.c).
-    """
+    """Return the window's requests that a driver was given, or may have been given."""
     table = window.requests
     replaced = (table.bytes == 0) & (table.issue == NEVER)
     table = table.take((table.absorbed_by == NEVER) & ~replaced)
@@ -142,7 +138,6 @@ def _guest_requests(context: Context, window: Lifecycles) -> GuestRequests:
 
 
 def _codes(context: Context, opf: U32, size: U32) -> I64:
-    """Return per request or bio (n,) the index of its operation in OPERATIONS, or OTHER."""
     codes, names = operations(context, opf, size)
     known = np.array([_CODES.get(name, OTHER) for name in names] or [OTHER], dtype=np.int64)
     return known[codes]
@@ -198,7 +193,6 @@ def _host_bios(context: Context, window: Lifecycles) -> HostBios:
 
 
 def _process(wanted: str, tasks: Tasks | None, parts: list[HostBios]) -> Process:
-    """Return the process with this id, or with a thread of this name, that queued bios."""
     active = {int(tgid) for part in parts for tgid in np.unique(part.tgid)}
     names: dict[int, set[str]] = {}
     mains: dict[int, str] = {}
@@ -227,12 +221,7 @@ def _process(wanted: str, tasks: Tasks | None, parts: list[HostBios]) -> Process
 
 
 def _is_of(served: HostBios, process: Process, tasks: Tasks | None) -> Bool:
-    """Mark bios of the process, and those that the kernel's threads queued for it.
-
-    These are vhost-PID's, and what a limit of the process's cgroup held (io.max): a worker queues
-    such a bio later, charged to that cgroup. In the root cgroup nothing is held, and any worker
-    queues.
-    """
+    """Mark bios of the process, and those that the kernel's threads queued for it."""
     mine: Bool = served.tgid == process.pid
     if tasks is None:
         return mine

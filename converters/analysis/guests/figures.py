@@ -113,7 +113,6 @@ def figures(found: Guest) -> Figures:
 
 
 def _rows(found: Guest, disk: Disk) -> list[Row]:
-    """Return a row for each operation of the disk."""
     links, rows = disk.links, []
     bios = np.bincount(links.edges.request, minlength=len(disk.requests))
     for code, name in enumerate(OPERATIONS):
@@ -135,7 +134,6 @@ def _rows(found: Guest, disk: Disk) -> list[Row]:
 
 
 def _stages(times: I64) -> list[StageFigures]:
-    """Return the figures of each stage. times: (n, 4) ns, as in `Links.stages`."""
     if not len(times):
         return []
     total = max(int(times.sum()), 1)

@@ -159,7 +159,6 @@ def _unmistakable(pairs: Pairs) -> Pairs:
 
 
 def _drift(ns: int) -> int:
-    """Return by how much (ns) the clocks' offset may change within a time."""
     return int(ns * MOST_DRIFT * 1e-6)
 
 

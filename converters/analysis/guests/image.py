@@ -98,7 +98,6 @@ def read_mapping(paths: tuple[str, ...]) -> Mapping:
 
 
 def _qemu_map(path: str, text: str) -> Extents:
-    """Return the allocated extents of `qemu-img map --output=json`: virtual disk to image file."""
     try:
         rows: list[dict[str, Any]] = json.loads(text)
         found = [
@@ -117,7 +116,6 @@ def _qemu_map(path: str, text: str) -> Extents:
 
 
 def _filefrag(path: str, text: str) -> Extents:
-    """Return the extents of `filefrag -v`: image file to the device of its file system."""
     unit = _BLOCK.search(text)
     found = [
         tuple(map(int, match.groups())) for match in map(_EXTENT.match, text.splitlines()) if match

@@ -155,7 +155,6 @@ def _edges(
 
 
 def _certainty(requests: GuestRequests, served: HostBios, edges: Edges, timed: Bool) -> U8:
-    """Return the Certainty of each request's links."""
     moved = np.bincount(edges.request, edges.sectors, len(requests))
     used = np.bincount(edges.bio, edges.sectors, len(served))
     flushes = np.bincount(edges.bio, edges.sectors == 0, len(served))
@@ -194,7 +193,6 @@ def _stages(
 def _reasons(
     requests: GuestRequests, found: Bool, issue: I64, complete: I64, recorded: Recorded
 ) -> U8:
-    """Return per request why it has no bio, an Unlinked value."""
     reasons = np.full(len(requests), Unlinked.NO_HOST_IO, dtype=np.uint8)
     reasons[(complete < recorded.begin) | (issue > recorded.end)] = Unlinked.OUTSIDE
     for start, stop in recorded.lost:

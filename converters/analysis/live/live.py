@@ -9,6 +9,7 @@ import heapq
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Self
 
 import numpy as np
 
@@ -16,8 +17,12 @@ from biotrail.converters.analysis.blame import online
 from biotrail.converters.analysis.blame.company import everybody_recorded
 from biotrail.converters.analysis.blame.online import Online, Waits
 from biotrail.converters.analysis.blame.tree import BASES, Blamed, Victim, Waited
-from biotrail.converters.analysis.distributions.depth import Depth, Span
-from biotrail.converters.analysis.distributions.flow import in_window
+from biotrail.converters.analysis.distributions.call_figures import (
+    CALL_PARTS,
+    coded,
+    named,
+)
+from biotrail.converters.analysis.distributions.depth import Depth, Span, in_window
 from biotrail.converters.analysis.distributions.groups import (
     LEFT_OUT,
     Group,
@@ -29,21 +34,20 @@ from biotrail.converters.analysis.distributions.keys import OP_BITS, ByProcess, 
 from biotrail.converters.analysis.distributions.samples import Samples, of_bios, of_requests
 from biotrail.converters.analysis.distributions.sketch import Distribution
 from biotrail.converters.analysis.figures import Summary
-from biotrail.converters.analysis.live.calls import CallsOfStretch
 from biotrail.converters.analysis.live.tree import (
     Blame,
     Depths,
     DeviceNow,
     Slow,
+    SlowCall,
     Snapshot,
     Stretch,
 )
-from biotrail.converters.analysis.report.calls.callers import Callers
-from biotrail.converters.analysis.report.calls.calls import CallsByGroup
-from biotrail.converters.analysis.report.calls.waits import WaitsByReason
-from biotrail.converters.analysis.report.devices.devices import Device
-from biotrail.converters.analysis.report.devices.held import HeldByLimit
-from biotrail.converters.analysis.report.summaries import (
+from biotrail.converters.analysis.report.callers import Callers
+from biotrail.converters.analysis.report.calls import CallsByGroup, CallsByName
+from biotrail.converters.analysis.report.devices import Device
+from biotrail.converters.analysis.report.path import HeldByLimit
+from biotrail.converters.analysis.report.report import (
     device_report,
     group_report,
     operation_report,
@@ -57,7 +61,10 @@ from biotrail.converters.analysis.report.tree import (
     Percentiles,
     Report,
 )
+from biotrail.converters.analysis.report.waits import WaitsByReason
+from biotrail.converters.calls.names import name_of_error
 from biotrail.converters.events.context import Context
+from biotrail.converters.events.path_tables import Calls
 from biotrail.converters.events.tables import (
     I64,
     NEVER,
@@ -66,10 +73,72 @@ from biotrail.converters.events.tables import (
     Lifecycles,
     Requests,
     Stage,
+    Tasks,
 )
 from biotrail.converters.inputs.backlog import QUIET_NS, LiveSource
 from biotrail.converters.lifecycles.windows import queued_below
 from biotrail.converters.pipeline import Trace
+
+MOST_SLOW = 10
+"""Slowest I/Os, and slowest calls, in a snapshot."""
+
+
+@dataclass
+class CallsOfStretch(CallsByName):
+    """Figures of the calls whose windows came in a stretch of time, and the slowest of them."""
+
+    every: bool = False
+    """Whether calls that neither queued a bio nor waited for I/O are among the slowest, too."""
+    slowest: list[SlowCall] = field(default_factory=list)
+    """The MOST_SLOW slowest, the slowest first; among equals the one that returned last."""
+
+    def add_window(self, window: Lifecycles, context: Context) -> None:
+        """Add a window's calls; those whose entry is not known are never among the slowest."""
+        if window.path is None or not len(window.path.calls):
+            return
+        calls = window.path.calls
+        self.add(calls, context)
+        of_kernel = context.files.of_kernel(calls.file) & (calls.bios == 0)
+        shown = (calls.entry != NEVER) & ((calls.with_io & ~of_kernel) | self.every)
+        took = np.where(shown, calls.exit - calls.entry, -1)
+        rows = np.argsort(-took, kind="stable")[:MOST_SLOW]
+        found = [
+            _slow(calls, row, window.tasks, context) for row in rows.tolist() if took[row] >= 0
+        ]
+        self.slowest = slowest_calls(self.slowest + found)
+
+    def merge(self, other: Self) -> None:
+        """Add the calls of another stretch, which is not changed; MOST_SLOW of both stay."""
+        super().merge(other)
+        self.slowest = slowest_calls(self.slowest + other.slowest)
+
+
+def slowest_calls(found: list[SlowCall]) -> list[SlowCall]:
+    """Return the MOST_SLOW slowest, the slowest first; among equals the one that returned last."""
+    return heapq.nlargest(MOST_SLOW, found, key=lambda slow: (slow.duration_ns, slow.end_ns))
+
+
+def _slow(calls: Calls, row: int, tasks: Tasks, context: Context) -> SlowCall:
+    """Return the call in a row, whose entry is known, with names and its longest part."""
+    one = calls.take(np.array([row]))
+    parts = {part: int(getattr(one, part)[0]) for part in CALL_PARTS}
+    longest = max(parts, key=lambda part: parts[part])
+    task, end = int(one.task[0]), int(one.exit[0])
+    comm = str(tasks.comm[task]) if task >= 0 else None
+    return SlowCall(
+        call=named(int(coded(one)[0]), context)[0],
+        process=comm,
+        pid=tasks.pid(task),
+        tid=int(one.tid[0]),
+        end_ns=end,
+        duration_ns=end - int(one.entry[0]),
+        part=longest,
+        part_ns=parts[longest],
+        bios=int(one.bios[0]),
+        error=name_of_error(int(one.result[0])),
+        title=context.titles.title(tasks.pid(task), comm),
+    )
+
 
 _NOTHING_LOST = LossReport({}, 0, 0, 0, False, 0, 0, 0, 0, [], [])
 Places = dict[int, Group]
@@ -156,8 +225,6 @@ def blamed_now(by: str, victims: list[Waited]) -> Blamed:
 MINUTE_NS = 60_000_000_000
 MOST_GROUPS = 256
 """Groups of one kind in one stretch; I/O of later groups is added to `others`."""
-MOST_SLOW = 10
-"""Slowest I/Os in a snapshot."""
 MOST_DEVICES = 256
 """Devices whose depths are kept."""
 
@@ -204,12 +271,7 @@ class _Part:
     waits: Waits = field(default_factory=Waits)
 
     def merge(self, other: "_Part") -> None:
-        """Add the figures of another stretch of time, which is not changed, to this one.
-
-        `begin` becomes the earlier begin (the other's if this has none), `end` the later end;
-        groups of one code add up (codes past the first MOST_GROUPS in OTHERS), as do calls, and the
-        MOST_SLOW slowest of both stay.
-        """
+        """Add the figures of another stretch of time, which is not changed, to this one."""
         self.begin = other.begin if self.begin < 0 else min(self.begin, other.begin)
         self.end = max(self.end, other.end)
         for name in ("bios", "lower", "requests", "processes"):
@@ -275,7 +337,7 @@ class Live:
         requests = of_requests(window.requests, window.request_stages, self._context)
         add_to_all(requests, [(part.requests, requests.place)])
         self._add_slow(window, bios, codes)
-        part.calls.add(window, self._context)
+        part.calls.add_window(window, self._context)
         self._recent.add(window)
         if self._online is not None:
             part.waits.merge(self._online.add(window).waits)
@@ -331,15 +393,10 @@ class Live:
         )
 
     def _fresh(self, begin: int) -> _Part:
-        """Return the part of a stretch of time that begins then (ns)."""
-        return _Part(begin, begin, calls=CallsOfStretch(self._every_call))
+        return _Part(begin, begin, calls=CallsOfStretch(every=self._every_call))
 
     def _stretch(self, part: _Part) -> Stretch:
-        """Return the report of a stretch of time: total, devices and operations, processes.
-
-        Operations are pairs of device and operation, those with most bios first. A begin or end
-        that is not known is 0, and rates of a stretch without length are 0.
-        """
+        """Return the report of a stretch of time: total, devices and operations, processes."""
         span, context = max(part.end - part.begin, 0), self._context
         bios = merged_by_code(part.bios.by_code, part.lower.by_code)
         requests = part.requests.by_code
@@ -367,7 +424,6 @@ class Live:
         )
 
     def _blame(self, waits: Waits) -> Blame | None:
-        """Return who waited for whom in a stretch of time; None: it was not asked for."""
         if self._by is None:
             return None
         everybody = everybody_recorded(self._context)
@@ -376,12 +432,7 @@ class Live:
         return Blame(self._by, waits.victims(), based, left_out, everybody)
 
     def _name(self, place: int) -> dict[str, str | int | None]:
-        """Return the name of a device and operation, or of OTHERS: {"others": 1}.
-
-        The name has the fields `device` and `operation`, both names (str, never None). place: dev_t
-        << OP_BITS | operation number, as in Samples.place; below 0: OTHERS, the group of the I/O
-        for which there was no group left.
-        """
+        """Return the name of a device and operation, or of OTHERS: {"others": 1}."""
         if place < 0:
             return {"others": 1}
         return {
@@ -390,11 +441,7 @@ class Live:
         }
 
     def _process_reports(self, part: _Part, span: int) -> list[GroupReport]:
-        """Return the reports of a stretch's processes, most I/Os first.
-
-        span: ns that rates are per. Processes past the first MOST_GROUPS are one group, named
-        {"others": 1}.
-        """
+        """Return the reports of a stretch's processes, most I/Os first."""
         found = [
             group_report(
                 self._processes.name(code) if code >= 0 else {"others": 1},
@@ -407,11 +454,7 @@ class Live:
         return sorted(found, key=lambda g: -g.ios)
 
     def _add_slow(self, window: Lifecycles, bios: Samples, codes: I64) -> None:
-        """Add the window's MOST_SLOW slowest bios to those of the current stretch; keep MOST_SLOW.
-
-        bios: samples of the window's bios. codes: the process of each, as ByProcess.codes, (n,).
-        Bios without a latency are left out.
-        """
+        """Keep the MOST_SLOW slowest bios of the stretch. codes: processes."""
         rows = np.argsort(-bios.latency, kind="stable")[:MOST_SLOW]
         found = [
             self._slow(window, bios, codes, row) for row in rows.tolist() if bios.latency[row] >= 0
@@ -425,12 +468,7 @@ class Live:
         codes: I64,
         row: int,
     ) -> Slow:
-        """Return one of the window's bios with names, its latency and its longest stage.
-
-        row: of the window's bios, of their samples `bios`, and of `codes`, their processes as
-        ByProcess.codes. process and pid are None where the submitter is not known. stage: of equal
-        ones the first; None, with stage_ns 0, without stages.
-        """
+        """Return one of the window's bios with names, its latency and its longest stage."""
         stages = np.flatnonzero(bios.stage_owner == row)
         longest = int(stages[np.argmax(bios.stage_ns[stages])]) if len(stages) else -1
         place = int(bios.place[row])
@@ -450,12 +488,7 @@ class Live:
         )
 
     def _add_depths(self, window: Lifecycles) -> None:
-        """Add the window's beginnings and ends to `_depths`; count in `_open` what is in flight.
-
-        `_open`: dev_t → (bios, requests) in flight at the window's end, of all devices in
-        `_depths`; replaced. A new device is added when a bio or request begins on it, unless there
-        are MOST_DEVICES; the time of its depths begins with the window.
-        """
+        """Add the window's beginnings and ends to `_depths`; count in `_open` what is in flight."""
         queue = in_window(window, window.bios, window.open_bios)
         issue = in_window(window, window.requests, window.open_requests)
         for dev in dict.fromkeys([*queue.devices(), *issue.devices()]):
@@ -463,19 +496,14 @@ class Live:
                 self._depths[dev] = Depth(window.begin), Depth(window.begin)
         for dev, depths in self._depths.items():
             for steps, depth in zip((queue, issue), depths, strict=True):
-                depth.add(steps.of(dev))
+                depth.add(steps, dev)
         self._open = {
             dev: (_under_way(window.open_bios, dev), _under_way(window.open_requests, dev))
             for dev in self._depths
         }
 
     def _devices(self) -> list[DeviceNow]:
-        """Return how many bios and requests each device had in flight since the last call.
-
-        One entry for each device in `_depths`, in the order of dev_t. Replaces `whole` of each
-        depth by an empty span, so that the next call counts from here. If no window came since the
-        last call, mean and max are the number that is in flight now.
-        """
+        """Return how many bios and requests each device had in flight since the last call."""
         found = []
         for dev, (queue, issued) in sorted(self._depths.items()):
             both = []
@@ -489,7 +517,6 @@ class Live:
 
 
 def _report(recent: Recent, part: _Part, now: Stretch, devices: list[DeviceNow]) -> Report | None:
-    """Return a stretch of time as a report; None: it has no I/O."""
     if not now.total.bios.ios:
         return None
     nothing = Summary.of(Distribution())
@@ -509,6 +536,5 @@ def _report(recent: Recent, part: _Part, now: Stretch, devices: list[DeviceNow])
 
 
 def _under_way(table: Bios | Requests, dev: int) -> int:
-    """Return the number of the device's bios with Q (requests with D) and without completion."""
     begun = table.queue if isinstance(table, Bios) else table.issue
     return int(((table.dev == dev) & (table.complete == NEVER) & (begun != NEVER)).sum())

@@ -26,7 +26,6 @@ class Functions:
     """Adds up the functions and tracepoints of lives, and their stacks."""
 
     def __init__(self, functions: bool) -> None:
-        """Start without lives. functions: whether the log has functions with times of their own."""
         self.has_functions = functions
         self.lives = 0
         self.time = 0
@@ -65,7 +64,6 @@ class Functions:
                     self._add(node, tuple(above), following[node.hit])
 
     def _add(self, node: Node, stack: tuple[str, ...], following: int) -> None:
-        """Add a call. following: ns until the life's next hit."""
         key = node.kind, node.name, node.module
         found = self._by_name.get(key)
         if found is None:
@@ -80,7 +78,6 @@ class Functions:
         self._add_stack(stack, own)
 
     def _add_stack(self, stack: tuple[str, ...], own: int) -> None:
-        """Add a call's time to its stack."""
         calls, time = self._stacks.get(stack, (0, 0))
         if not calls and len(self._stacks) >= MOST_STACKS:
             self.left_out += 1
@@ -111,7 +108,6 @@ def until_next(life: Life) -> list[int]:
 
 
 def _pairs(life: Life) -> Iterator[tuple[int, int]]:
-    """Yield (hit, ns until the next) of all hits but the last."""
     before = -1
     for at, index in enumerate(life.node_of):
         node = life.nodes[index]

@@ -140,7 +140,6 @@ def in_order(nodes: Iterable[MergedNode]) -> list[MergedNode]:
 
 
 def _place(one: MergedNode | MergedContext) -> tuple[float, int]:
-    """Return what nodes, or contexts, of one place are sorted by."""
     return one.start.total / max(one.start.of.count, 1), -one.lives
 
 

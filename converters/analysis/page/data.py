@@ -115,13 +115,9 @@ def page_data(
 ) -> dict[str, Any]:
     """Return the data of the report's page as dicts and lists for json.dumps.
 
-    report: of the log. timeline: of the same windows. context: of the log. slow: what `biotrail
-    slow --json` prints for it. whole: how many I/Os of `slow`, from the first on, are the slowest
-    of all; the others are the slowest of a device and operation. Lists are cut to ROOM characters
-    of JSON, those in MOST also to so many rows; `left_out` has the number of rows cut from each, if
-    any; pairs of events have shorter lists of values and keys. The log's id, host and kernel are
-    cut to MOST_NAME characters, the events of a slow I/O to MOST_EVENTS, its requests, mates,
-    children and parents to MOST_OTHERS each. Nothing that is given is changed.
+    timeline: of the report's windows. slow: what `biotrail slow --json` prints for the log. whole:
+    how many I/Os of `slow`, from the first on, are the slowest of all; the others are the slowest
+    of a device and operation. `left_out` has the number of rows cut from each list, if any.
     """
     shown = figures.as_json(report)
     shown["log"] = {key: short(text) for key, text in shown["log"].items()}
@@ -161,9 +157,8 @@ def page_data(
 def bounded(rows: Iterable[Any], room: int, most: int | None = None) -> tuple[list[Any], int]:
     """Return (kept, left_out): the first rows that fit, and the number of the others.
 
-    rows: values for as_json. room: characters of JSON that the kept rows may have together, with a
-    comma after each. most: rows at most; None: any number. From the first row that does not fit on,
-    all are left out, also if a later one would fit.
+    room: characters of JSON that the kept rows may have together. most: rows at most; None: any
+    number.
     """
     rows = list(rows)
     kept = []
@@ -187,13 +182,11 @@ def as_json(value: Any) -> str:
 
 
 def _series(report: Report, timeline: Timeline, context: Context) -> list[dict[str, Any]]:
-    """Return I/O over time: a dict each for all I/O, operations, devices, and their pairs.
+    """Return I/O over time: of all devices, then of each device, most I/O first.
 
-    `device` and `operation` are None in a series of all devices or all operations; the other keys
-    are those of _course. A bio that a stacked device queued for another is in its device's series
-    alone. Series of all devices come first, then those of each device in the order
-    of `report.devices` (most I/O first); of one device all its I/O first, then operations by name.
-    I/O of the timeline's OTHERS is only in the series of all I/O.
+    `device` and `operation` are None in a series of all devices or all operations. A bio that a
+    stacked device queued for another is in its device's series alone, I/O of OTHERS in that of all
+    I/O.
     """
     courses = timeline.courses()
     names: dict[tuple[str | None, str | None], list[Course]] = {(None, None): []}
@@ -218,11 +211,7 @@ def _series(report: Report, timeline: Timeline, context: Context) -> list[dict[s
 
 
 def _sum(courses: list[Course], timeline: Timeline) -> Course:
-    """Return the sum of the courses (I/O over time); a single one is returned itself, not a copy.
-
-    Of several, a new one; they are not changed. Without any, one without I/O. timeline: says how
-    many columns courses have.
-    """
+    """Return the sum of courses; a single one is returned itself, not a copy."""
     if len(courses) == 1:
         return courses[0]
     nothing = [0] * timeline.columns
@@ -239,11 +228,7 @@ def _ints(values: list[int]) -> Any:
 
 
 def _course(course: Course) -> dict[str, Any]:
-    """Return I/O over time as lists with an item for each column of time.
-
-    Keys: ios, bytes, p50_ns, p90_ns, p99_ns, max_ns and heat. The latencies' percentiles and
-    maximum are None in a column without a latency, and its heat (as of `heat`) is [].
-    """
+    """Return I/O over time as lists with an item for each column."""
     columns = range(len(course.ios))
     times = {column: Summary.of(found) for column, found in course.latency.items()}
     latencies = {
@@ -261,22 +246,13 @@ def _course(course: Course) -> dict[str, Any]:
 
 
 def heat(times: Distribution) -> list[int]:
-    """Return a heat map's column: the first row with I/Os, then each row's I/Os from there.
-
-    times: latencies in ns, at least one. Row 0 is 0 ns. From row 1 on, which begins at 1 ns, there
-    are 2**ROW_BITS rows to each power of two. The last row is one with I/Os.
-    """
+    """Return a heat map's column: the first row with I/Os, then each row's I/Os from there."""
     first, counts = times.coarse(ROW_BITS)
     return [first, *counts]
 
 
 def _depths(report: Report, timeline: Timeline, context: Context) -> list[dict[str, Any]]:
-    """Return how much was in flight on each device over time: a dict each, most I/O first.
-
-    Keys: device (name), queue_mean, queue_max (bios), issued_mean, issued_max (requests): a list
-    each with an item for each column; 0 where nothing is known. In the order of `report.devices`;
-    devices that are not there come last.
-    """
+    """Return how much was in flight on each device over time, most I/O first."""
     order = {device.device: rank for rank, device in enumerate(report.devices)}
     found = []
     for dev, device in timeline.devices.by_dev.items():
@@ -290,10 +266,7 @@ def _depths(report: Report, timeline: Timeline, context: Context) -> list[dict[s
 
 
 def _pair(pair: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of a pair's figures with shorter lists.
-
-    `groups_cut`: the number of values of --by that this leaves out, where it does.
-    """
+    """Return a copy of a pair's figures with shorter lists."""
     groups = pair["groups"]
     found = {**pair, "groups": groups[:MOST_PAIR_GROUPS]}
     found["slowest_keys"] = pair["slowest_keys"][:MOST_PAIR_KEYS]
@@ -302,12 +275,7 @@ def _pair(pair: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _slow(io: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of a slow I/O's values with shorter lists; `io` is not changed.
-
-    io: an I/O as in `biotrail slow --json`. Of more than MOST_EVENTS events the middle is left out,
-    of requests, mates, children and parents all past the first MOST_OTHERS. `events_left_out`,
-    `mates_left_out`, … count these, too, and are added where something is left out.
-    """
+    """Return a copy of a slow I/O's values with shorter lists; what is cut is counted."""
     found = dict(io)
     events = io["events"]
     if len(events) > MOST_EVENTS:

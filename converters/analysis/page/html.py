@@ -65,13 +65,7 @@ def _filled(
     title: str,
     data: Mapping[str, Any],
 ) -> str:
-    """Return a page: the template with its `{{NAME}}` places filled in.
-
-    template, styles, scripts: names of files of this package. title: plain text, escaped here.
-    data: plain values, put in as JSON with all texts, but not keys, made safe to show. A
-    Content-Security-Policy lets only these scripts and the chart library, by their hashes, run. A
-    place whose name is not known raises KeyError.
-    """
+    """Return a page: the template with its `{{NAME}}` places filled in."""
     library, script = _part(_LIBRARY), "\n".join(map(_part, scripts))
     parts = {
         "title": _escaped(shown(title)),
@@ -103,11 +97,9 @@ def _part(name: str) -> str:
 
 
 def _hash(script: str) -> str:
-    """Return a script's hash as Content-Security-Policy wants it: `sha256-` and base64."""
     digest = hashlib.sha256(script.encode()).digest()
     return f"sha256-{base64.b64encode(digest).decode()}"
 
 
 def _escaped(text: str) -> str:
-    """Return text escaped for HTML content (not for attributes)."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -7,7 +7,7 @@ from itertools import chain
 from typing import Any, TextIO
 
 from biotrail.converters.analysis.figures import StageTimes, Summary, summary
-from biotrail.converters.analysis.report.devices.completions import SETUP
+from biotrail.converters.analysis.report.path import SETUP
 from biotrail.converters.analysis.report.tree import (
     FORMAT,
     DeviceReport,
@@ -153,8 +153,10 @@ def lines(report: Report) -> Iterator[Line]:
             for line in _lines(group, "bios"):
                 yield {"section": section, **whole, **line}
             yield from ({**whole, **line} for line in _operation_lines(section, group))
-    yield from ({**whole, **line} for line in _path_lines(report))
-    yield from ({**whole, **line} for line in pair_lines(report))
+    others = (_held_lines(report), _call_lines(report), _submission_lines(report))
+    completions = (_completion_lines(device) for device in report.devices)
+    for line in chain(*others, *completions, pair_lines(report)):
+        yield {**whole, **line}
     for interval in report.intervals:
         for group in interval.groups:
             for line in _lines(group, "bios"):
@@ -164,7 +166,6 @@ def lines(report: Report) -> Iterator[Line]:
 
 
 def _operation_lines(section: str, group: GroupReport) -> Iterator[Line]:
-    """Yield a line for each operation of a list's group; `share` is of the group's time."""
     for one in group.operations:
         time = group.latency.sum
         yield {
@@ -180,16 +181,7 @@ def _operation_lines(section: str, group: GroupReport) -> Iterator[Line]:
         }
 
 
-def _path_lines(report: Report) -> Iterator[Line]:
-    yield from _held_lines(report)
-    yield from _call_lines(report)
-    yield from _submission_lines(report)
-    for device in report.devices:
-        yield from _completion_lines(device)
-
-
 def _held_lines(report: Report) -> Iterator[Line]:
-    """Yield a line for the bios that each cgroup's limit held, of each device and operation."""
     for held in report.held:
         yield {
             "section": "held",
@@ -207,13 +199,7 @@ def _held_lines(report: Report) -> Iterator[Line]:
 
 
 def _call_lines(report: Report) -> Iterator[Line]:
-    """Yield the lines of calls by name and by group, of their waits, and of journals' commits.
-
-    Calls of one name, and commits of one device, give a line for their whole time (`stage` is
-    "all") and one for each part of it; waits one line for each call's name and reason. Column `of`
-    is "calls" or "calls without I/O", the reason, or "commits"; `ios` is the number of calls, waits
-    or commits.
-    """
+    """Yield the lines of calls by name and by group, of their waits, and of journals' commits."""
     for section, call in (
         *(("calls", call) for call in report.calls),
         *(("call groups", call) for call in report.call_groups),
@@ -246,11 +232,6 @@ def _call_lines(report: Report) -> Iterator[Line]:
 
 
 def _submission_lines(report: Report) -> Iterator[Line]:
-    """Yield the lines of io_uring and aio: a line for the whole time, and one for each step.
-
-    The operation is in the column `call`; `ios` is the number of submissions, `failed` that of
-    completions with an error.
-    """
     for one in report.submissions:
         work = {
             "section": "submissions",
@@ -265,12 +246,6 @@ def _submission_lines(report: Report) -> Iterator[Line]:
 
 
 def _completion_lines(device: DeviceReport) -> Iterator[Line]:
-    """Yield the lines of a device's ways of completion, then of its drivers.
-
-    A line for each step. Column `of` is the way or the driver; `ios` is the number of requests,
-    `failed` of a driver that of failed dispatches. The setup of NVMe commands has no share, as it
-    is before the issue.
-    """
     for way in device.completions:
         where = {"section": "completions", "device": device.device, "dev": device.dev}
         yield from _parts({**where, "of": way.way, "ios": way.requests}, way.steps)
@@ -283,7 +258,6 @@ def _completion_lines(device: DeviceReport) -> Iterator[Line]:
 
 
 def _parts(work: Line, parts: Sequence[StageTimes]) -> Iterator[Line]:
-    """Yield a line for each part of a time, with the columns of `work`."""
     for part in parts:
         line = {**work, "stage": part.stage, "share": round(part.share, 6)}
         own = {} if part.recorder_ns is None else {"recorder_ns": round(part.recorder_ns, 3)}
@@ -296,11 +270,7 @@ def _both(bios: GroupReport, requests: GroupReport) -> Iterator[Line]:
 
 
 def _lines(group: GroupReport, of: str) -> Iterator[Line]:
-    """Yield a group's lines: one for the whole latency, then one for each of its stages.
-
-    of: "bios" or "requests", for the column `of`. The first line's `stage` is "Q2C" (of requests
-    "all") and its `share` 1. Rates, counts and the group's name are the same in all lines.
-    """
+    """Yield a group's lines: one for the whole latency, then one for each of its stages."""
     work = {
         **group.name,
         "of": of,
@@ -356,7 +326,6 @@ def _line(name: str, time: Summary, whole: Summary, span: int) -> Line:
 
 
 def _key_lines(pair: PairReport, span: int) -> Iterator[Line]:
-    """Yield a line for each key of a pair that the report has."""
     for key in pair.slowest_keys:
         yield {
             "section": "pair keys",

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from biotrail.converters.analysis.distributions.series import LINGER_NS
+from biotrail.converters.analysis.distributions.groups import LINGER_NS
 from biotrail.converters.analysis.distributions.sketch import Distribution, add_grouped
 from biotrail.converters.analysis.figures import Summary
 from biotrail.converters.analysis.report.tree import (
@@ -44,7 +44,6 @@ class _Figures:
     without_key: int = 0
 
     def add(self, pairs: Pairs, has_by: bool) -> None:
-        """Add rows of this pair."""
         self.time.add(pairs.latency)
         if has_by:
             self._add_groups(pairs)
@@ -81,10 +80,7 @@ class PairFigures:
     """Figures of all pairs of a log, window after window."""
 
     def __init__(self, context: Context, interval: int = 0) -> None:
-        """Start without pairs. context: the log's, whose header declares them.
-
-        interval: ns of each interval of `intervals`; 0: there are none.
-        """
+        """Start without pairs. context: the log's, whose header declares them."""
         self._series = PairSeries(interval) if interval else None
         self._names = PairNames(context)
         self._figures: dict[int, _Figures] = {}
@@ -119,10 +115,7 @@ class PairFigures:
         return found
 
     def reports(self, trace: Trace) -> list[PairReport]:
-        """Return a report for each pair, in the order of the header; those that occurred or not.
-
-        trace: read to its end.
-        """
+        """Return a report for each pair, in the order of the header; those that occurred or not."""
         self._names.finish(trace.reader.end)
         numbers = sorted(set(range(len(self._names))) | set(self._figures))
         return [self._report(number) for number in numbers]
@@ -157,7 +150,6 @@ class PairSeries:
     """Latencies by the interval in which pairs ended, and by declared pair."""
 
     def __init__(self, interval: int) -> None:
-        """Start without pairs. interval: ns of each."""
         self._interval = interval
         self._open: dict[Place, Distribution] = {}
         self._edge = 0
@@ -167,10 +159,7 @@ class PairSeries:
         """Pairs that came after their interval was closed."""
 
     def add(self, pairs: Pairs, begin: int, now: int) -> None:
-        """Add a window's pairs, then close old intervals.
-
-        begin: ns where the first interval begins. now: end of the window, ns.
-        """
+        """Add a window's pairs, then close old intervals."""
         place = np.maximum(pairs.ended - begin, 0) // self._interval
         late = place < self._edge
         self.left_out += int(late.sum())

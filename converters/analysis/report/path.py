@@ -1,53 +1,413 @@
 # SPDX-License-Identifier: Apache-2.0
 """The figures of a report that only logs of `record --path` have: calls, waits, interrupts."""
 
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from biotrail.converters.analysis.distributions.keys import OP_BITS, ProcessNames, operation
 from biotrail.converters.analysis.distributions.samples import Samples
-from biotrail.converters.analysis.report.calls.callers import Callers
-from biotrail.converters.analysis.report.calls.calls import OF_CALLS, CallsByGroup, CallsByName
-from biotrail.converters.analysis.report.calls.submissions import SubmissionsByOperation
-from biotrail.converters.analysis.report.calls.waits import CommitsByDevice, WaitsByReason
-from biotrail.converters.analysis.report.devices.completions import Completions, Drivers
-from biotrail.converters.analysis.report.devices.held import HeldByLimit
-from biotrail.converters.analysis.report.devices.ready import Ready
-from biotrail.converters.analysis.report.tree import CompletionReport, DriverReport, Report
+from biotrail.converters.analysis.distributions.sketch import Distribution, sum_by
+from biotrail.converters.analysis.figures import Summary, stage_times
+from biotrail.converters.analysis.report.callers import Callers
+from biotrail.converters.analysis.report.calls import (
+    OF_CALLS,
+    CallsByGroup,
+    CallsByName,
+    SubmissionsByOperation,
+)
+from biotrail.converters.analysis.report.tree import (
+    CompletionReport,
+    DriverReport,
+    HeldReport,
+    ReadyTime,
+    Report,
+)
+from biotrail.converters.analysis.report.waits import CommitsByDevice, WaitsByReason
+from biotrail.converters.calls.keys import rows_by_key, rows_of
 from biotrail.converters.events.context import Context
-from biotrail.converters.events.tables import Lifecycles
+from biotrail.converters.events.distinct import distinct, names_of
+from biotrail.converters.events.drivers import DRIVERS
+from biotrail.converters.events.path_tables import (
+    Calls,
+    HeldBios,
+    PathTables,
+)
+from biotrail.converters.events.tables import (
+    I64,
+    NEVER,
+    STAGE_NAMES,
+    Bool,
+    Lifecycles,
+    Requests,
+    Stage,
+    Tasks,
+)
+from biotrail.converters.lifecycles.operations import operations
+from biotrail.converters.lifecycles.windows import sure_complete
+
+# The steps between the issue and the completion of a device's requests divide D2C without a gap, by
+# the way of completion, and by driver. A completion is recorded (C) in the device's interrupt, in
+# the BLOCK softirq that the interrupt raised, or in a task that polls or works for the driver. The
+# CPU of the interrupt need not be the one that completes (blk_mq_complete_request sends an IPI):
+# the softirq is then raised on a CPU that had no interrupt of the device.
+
+WAYS = ("interrupt", "softirq", "softirq without interrupt", "task")
+"""Ways of a completion. "softirq without interrupt": raised by a task, or for another CPU."""
+INTERRUPT, SOFTIRQ, RAISED, TASK = range(len(WAYS))
+STEPS_BY_WAY = (
+    ("D to interrupt", "interrupt to C"),
+    ("D to interrupt", "interrupt to softirq", "softirq to C"),
+    ("D to raise", "raise to softirq", "softirq to C"),
+    ("D to C",),
+)
+"""Names of the steps of each way, from the issue to the completion."""
+_IN_SOFTIRQ, _IN_INTERRUPT = 1, 2
+
+SETUP = "setup to D"
+"""Of an NVMe command, before D: nvme sets a request up, then issues it."""
+STEPS = {
+    "nvme": ("D to answer", "answer to driver done", "driver done to C"),
+    "scsi": ("D to dispatch", "dispatch to answer", "answer to C"),
+    "loop": ("D to file I/O", "file I/O", "file I/O to C"),
+}
+"""Driver → names of the steps from the issue to the completion."""
+_BETWEEN = {
+    "nvme": ("answered", "finished"),
+    "scsi": ("begun", "answered"),
+    "loop": ("begun", "answered"),
+}
+"""Driver → the columns of DriverSteps that are between the issue and the completion."""
+
+
+@dataclass
+class _Divided:
+    """Requests of one device that were completed in one way, or that one driver served."""
+
+    requests: int = 0
+    undivided: int = 0
+    """Those of them without steps."""
+    steps: dict[str, Distribution] = field(default_factory=dict)
+    """Name of the step → ns."""
+    errors: int = 0
+    timeouts: int = 0
+    setup: Distribution = field(default_factory=Distribution)
+    """ns from the setup to D; of NVMe alone."""
+
+    def add(self, names: Sequence[str], requests: Requests, between: Sequence[I64]) -> Bool:
+        """Add requests; return which of them are divided, (n,).
+
+        between: times (ns) from the issue to the completion. All must be known and in order: an
+        interrupt raised for an earlier request can be all that the CPU still knows. The request
+        must have been issued once: the steps are those of its last attempt.
+        """
+        times = np.stack([requests.issue, *between, sure_complete(requests)])
+        divided: Bool = (times != NEVER).all(axis=0) & (np.diff(times, axis=0) >= 0).all(axis=0)
+        divided &= requests.requeues == 0
+        self.requests += len(requests)
+        self.undivided += len(requests) - int(divided.sum())
+        for name, values in zip(names, np.diff(times[:, divided], axis=0), strict=True):
+            self.steps.setdefault(name, Distribution()).add(values)
+        return divided
+
+
+class Completions:
+    """Ways of completion of all devices' requests, window after window."""
+
+    def __init__(self) -> None:
+        self._ways: dict[tuple[int, int], _Divided] = {}
+        """(dev_t, index of WAYS) → requests."""
+
+    def add(self, window: Lifecycles) -> None:
+        """Add the window's requests whose completion has an INTERRUPT record."""
+        if window.path is None or not len(window.path.interrupts):
+            return
+        row, known = rows_of(window.requests.number, window.path.interrupts.number)
+        interrupts = window.path.interrupts.take(known)
+        requests = window.requests.take(row[known])
+        in_softirq = interrupts.context == _IN_SOFTIRQ
+        way = np.where(in_softirq, np.where(interrupts.hard != NEVER, SOFTIRQ, RAISED), TASK)
+        way = np.where(interrupts.context == _IN_INTERRUPT, INTERRUPT, way)
+        between = {
+            INTERRUPT: (interrupts.hard,),
+            SOFTIRQ: (interrupts.hard, interrupts.soft),
+            RAISED: (interrupts.raised, interrupts.soft),
+            TASK: (),
+        }
+        for code, columns in between.items():
+            for dev in names_of(requests.dev[way == code]).tolist():
+                rows = np.flatnonzero((way == code) & (requests.dev == dev))
+                found = self._ways.setdefault((dev, code), _Divided())
+                found.add(STEPS_BY_WAY[code], requests.take(rows), [of[rows] for of in columns])
+
+    def reports(self, dev: int) -> list[CompletionReport]:
+        """Return a report for each way in which requests of a device were completed."""
+        found = []
+        for code, name in enumerate(WAYS):
+            if (way := self._ways.get((dev, code))) is not None:
+                steps = stage_times(way.steps, {step: step for step in STEPS_BY_WAY[code]})
+                found.append(CompletionReport(name, way.requests, way.undivided, steps))
+        return found
+
+
+class Drivers:
+    """What drivers did with the requests of all devices, window after window."""
+
+    def __init__(self) -> None:
+        self._work: dict[tuple[int, str], _Divided] = {}
+        """(dev_t, driver) → requests."""
+
+    def add(self, window: Lifecycles) -> None:
+        """Add the window's requests whose completion has a DRIVER record of a driver of STEPS."""
+        if window.path is None or not len(window.path.steps):
+            return
+        row, known = rows_of(window.requests.number, window.path.steps.number)
+        steps = window.path.steps.take(known)
+        requests = window.requests.take(row[known])
+        for number, driver in enumerate(DRIVERS):
+            mine = steps.driver == number
+            for dev in names_of(requests.dev[mine]).tolist() if driver in STEPS else ():
+                rows = mine & (requests.dev == dev)
+                work = self._work.setdefault((dev, driver), _Divided())
+                asked, done = requests.take(rows), steps.take(rows)
+                between = [getattr(done, name) for name in _BETWEEN[driver]]
+                divided = work.add(STEPS[driver], asked, between)
+                work.errors += int(done.errors.sum())
+                work.timeouts += int(done.timeouts.sum())
+                if driver == "nvme":
+                    set_up = divided & (done.begun != NEVER) & (done.begun <= asked.issue)
+                    work.setup.add((asked.issue - done.begun)[set_up])
+
+    def reports(self, dev: int) -> list[DriverReport]:
+        """Return a report for each driver of a device, mostly one or none; in order of STEPS."""
+        found = []
+        for driver, names in STEPS.items():
+            if (work := self._work.get((dev, driver))) is not None:
+                steps = stage_times(work.steps, {step: step for step in names})
+                setup = Summary.of(work.setup) if work.setup.count else None
+                counts = (work.requests, work.undivided, work.errors, work.timeouts)
+                found.append(DriverReport(driver, *counts, setup, steps))
+        return found
+
+
+# For how long of its stages a bio stood still because its thread had no CPU, at least.
+
+PLUGGED = (Stage.G2I, Stage.M2I)
+"""Stages in which the thread holds the bio back in its plug: it runs, or has no CPU, for a plug is
+flushed where its thread waits for anything else."""
+BY_THREAD = (Stage.Q2M, Stage.Q2G, *PLUGGED)
+"""Stages that end when the thread goes on."""
+
+
+KEPT_NS = 2_000_000_000
+"""For how long waits and calls are kept: an I/O's window comes after theirs."""
+
+
+@dataclass
+class Ready:
+    """Adds up windows."""
+
+    _sums: Counter[tuple[int, int]] = field(default_factory=Counter)
+    """(place, stage) → ns."""
+    _waits: I64 = field(default_factory=lambda: np.zeros((0, 3), np.int64))
+    """(n, 3): thread, when woken, when it ran again."""
+    _calls: list[Calls] = field(default_factory=list)
+    """Timed calls that were ready to run, without a CPU."""
+
+    def add(self, window: Lifecycles, bios: Samples) -> None:
+        """Add the next window. bios: samples of its bios, row by row."""
+        if window.path is None:
+            return
+        self._keep(window.path, window.end - KEPT_NS)
+        stages = window.bio_stages
+        rows = np.flatnonzero(np.isin(stages.stage, np.array(BY_THREAD, stages.stage.dtype)))
+        if not len(rows):
+            return
+        owner, there = rows_of(window.bios.number, stages.owner[rows])
+        rows, owner = rows[there], owner[there]
+        begin, end, stage = stages.start[rows], stages.end[rows], stages.stage[rows]
+        found = _overlap(window.bios.tid[owner].astype(np.int64), begin, end, self._waits)
+        held = np.isin(stage, np.array(PLUGGED, stage.dtype))
+        least = np.where(held, self._of_calls(window, window.path, owner, end - begin), 0)
+        ns = np.clip(np.maximum(found, least), 0, np.maximum(end - begin, 0))
+        pairs, row = distinct(bios.place[owner], stage.astype(np.int64))
+        sums = sum_by(row, ns, len(pairs)).tolist()
+        for (place, one), mine in zip(pairs, sums, strict=True):
+            self._sums[place, one] += mine
+
+    def _keep(self, path: PathTables, since: int) -> None:
+        """Keep the window's waits and calls, and of former ones those that ended since (ns)."""
+        rows = path.waits.take(path.waits.run > path.waits.woken)
+        fresh = np.stack([rows.tid.astype(np.int64), rows.woken, rows.run], axis=1)
+        self._waits = np.concatenate([self._waits[self._waits[:, 2] >= since], fresh])
+        calls = path.calls
+        every = [*self._calls, calls.take(calls.timed & (calls.runnable > 0))]
+        self._calls = [one for table in every if len(one := table.take(table.exit >= since))]
+
+    def _of_calls(self, window: Lifecycles, path: PathTables, owner: I64, ns: I64) -> I64:
+        """Return what is left of times in a plug (n,) beyond all that the bio's call ran: (n,).
+
+        owner: rows of bios. At most what the call was ready to run; 0 where the call is not known,
+        was not timed, or has not returned yet.
+        """
+        row, there = rows_of(path.bios.number, window.bios.number[owner])
+        entry = np.where(there, path.bios.entry[row] if len(path.bios) else NEVER, NEVER)
+        found = np.zeros(len(owner), np.int64)
+        known = np.flatnonzero(entry != NEVER)
+        tid, begun = window.bios.tid[owner[known]].astype(np.int64), entry[known]
+        for calls in self._calls:
+            at = rows_by_key(calls, tid, begun)
+            mine, rows = known[at >= 0], at[at >= 0]
+            left = ns[mine] - calls.running[rows]
+            found[mine] = np.clip(left, 0, calls.runnable[rows])
+        return found
+
+    def reports(self, context: Context) -> list[ReadyTime]:
+        """Return the time of each device, operation and stage, most first."""
+        found = [
+            ReadyTime(
+                context.device_name(place >> OP_BITS),
+                operation(context, place),
+                STAGE_NAMES[Stage(stage)],
+                ns,
+            )
+            for (place, stage), ns in sorted(self._sums.items())
+            if ns
+        ]
+        return sorted(found, key=lambda one: -one.ns)
+
+
+def _overlap(tid: I64, begin: I64, end: I64, ready: I64) -> I64:
+    """Return for how many ns of [begin, end] each thread was ready to run: (n,)."""
+    found = np.zeros(len(tid), np.int64)
+    for one in np.intersect1d(tid, ready[:, 0]).tolist():
+        mine, rows = ready[ready[:, 0] == one], np.flatnonzero(tid == one)
+        mine = mine[np.argsort(mine[:, 1], kind="stable")]
+        whole = np.concatenate([[0], np.cumsum(mine[:, 2] - mine[:, 1])])
+
+        def until(times: I64, mine: I64 = mine, whole: I64 = whole) -> I64:
+            """Return for how long the thread had been ready at these times."""
+            at = np.searchsorted(mine[:, 1], times, side="right")
+            last = np.maximum(at - 1, 0)
+            over = np.maximum(mine[last, 2] - times, 0)
+            return np.asarray(whole[at] - np.where(at > 0, over, 0))
+
+        found[rows] = until(end[rows]) - until(begin[rows])
+    return found
+
+
+_NO_BPS, _NO_IOPS = (1 << 64) - 1, (1 << 32) - 1
+
+
+@dataclass
+class _Held:
+    """Bios held by one cgroup's limit, of one device and operation."""
+
+    bios: int = 0
+    several: int = 0
+    time: Distribution = field(default_factory=Distribution)
+    """ns of those for which it is known."""
+    bps: int = _NO_BPS
+    iops: int = _NO_IOPS
+    processes: Counter[int] = field(default_factory=Counter)
+    """Process of the thread that submitted it or waited → bios."""
+
+
+class HeldByLimit:
+    """Figures of all held bios, window after window."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._names = ProcessNames()
+        self._held: dict[tuple[int, int, str], _Held] = {}
+        """(cgroup's id, dev_t, operation) → its bios."""
+
+    def add(self, window: Lifecycles) -> None:
+        """Add the held bios that ended in the log's next window."""
+        if window.path is None or not len(window.path.held):
+            return
+        self._names.take(window.tasks)
+        row, known = rows_of(window.bios.number, window.path.held.number)
+        held, bios = window.path.held.take(known), window.bios.take(row[known])
+        codes, names = operations(self._context, bios.opf, bios.bytes)
+        keys = np.stack([held.limit, bios.dev.astype(np.uint64), codes.astype(np.uint64)], axis=1)
+        distinct, at = np.unique(keys, axis=0, return_inverse=True)
+        for place, (limit, dev, code) in enumerate(distinct.tolist()):
+            key = limit, dev, names[code]
+            rows = np.flatnonzero(at.reshape(-1) == place)
+            self._add(self._held.setdefault(key, _Held()), held.take(rows), window.tasks)
+
+    def _add(self, one: _Held, held: "HeldBios", tasks: Tasks) -> None:
+        """Add held bios of one key. The limit shown is the last one, as it may be changed."""
+        one.bios += len(held)
+        one.several += int((held.limits > 1).sum())
+        one.bps, one.iops = int(held.bps[-1]), int(held.iops[-1])
+        one.time.add(held.held[held.held != NEVER])
+        for task in held.task[held.task >= 0].tolist():
+            one.processes[int(tasks.tgid[task])] += 1
+
+    def _process(self, one: _Held) -> tuple[str, int] | tuple[None, None]:
+        for tgid, _ in one.processes.most_common(1):
+            return self._names[tgid], tgid
+        return None, None
+
+    def reports(self) -> list[HeldReport]:
+        """Return a report for each limit's cgroup, device and operation, the longest held first."""
+        found = []
+        for (limit, dev, op), one in sorted(self._held.items()):
+            process, pid = self._process(one)
+            report = HeldReport(
+                cgroup=self._context.cgroups.get(limit, f"id {limit}") if limit else None,
+                device=self._context.device_name(dev),
+                dev=dev,
+                operation=op,
+                bios=one.bios,
+                several=one.several,
+                bps=None if one.bps == _NO_BPS else one.bps,
+                iops=None if one.iops == _NO_IOPS else one.iops,
+                process=process,
+                pid=pid,
+                time=Summary.of(one.time),
+            )
+            found.append(report)
+        return sorted(found, key=lambda one: (-one.time.sum, -one.bios))
 
 
 class PathFigures:
     """Adds up the path's tables, window after window."""
 
     def __init__(self, context: Context, by: str | None) -> None:
-        """Start without figures. context: the log's. by: word of KEYS of the report's groups."""
         self._context = context
         self._ready = Ready()
-        self._calls = CallsByName(context)
-        self._groups = CallsByGroup(context, by) if by in OF_CALLS else None
-        by_process = self._groups if self._groups is not None and by == "process" else None
-        self._by_process = by_process or CallsByGroup(context, "process")
+        self._calls = CallsByName()
+        by_process = CallsByGroup(context, "process")
+        self._groups = None
+        if by in OF_CALLS:
+            self._groups = by_process if by == "process" else CallsByGroup(context, by)
         self._waits = WaitsByReason(context)
-        self._callers = Callers(context, self._by_process, self._waits)
+        self._callers = Callers(context, by_process, self._waits)
         self._commits = CommitsByDevice(context)
         self._held = HeldByLimit(context)
         self._submissions = SubmissionsByOperation(context)
         self._completions = Completions()
         self._drivers = Drivers()
+        self._adding = [
+            *(by_process.add, self._waits.add, self._callers.add, self._commits.add),
+            *(self._held.add, self._submissions.add, self._completions.add, self._drivers.add),
+        ]
+        if self._groups is not None and self._groups is not by_process:
+            self._adding.append(self._groups.add)
 
     def add(self, window: Lifecycles, bios: Samples) -> None:
         """Add the log's next window; one without `path` adds nothing. bios: samples of its bios."""
+        if window.path is None:
+            return
         self._ready.add(window, bios)
-        self._calls.add(window)
-        if self._groups is not None:
-            self._groups.add(window)
-        if self._by_process is not self._groups:
-            self._by_process.add(window)
-        self._waits.add(window)
-        self._callers.add(window)
-        self._commits.add(window)
-        self._held.add(window)
-        self._submissions.add(window)
-        self._completions.add(window)
-        self._drivers.add(window)
+        self._calls.add(window.path.calls, self._context)
+        for add in self._adding:
+            add(window)
 
     def of_device(self, dev: int) -> tuple[list[CompletionReport], list[DriverReport]]:
         """Return how a device's requests were completed, and the steps of its driver."""
@@ -56,7 +416,7 @@ class PathFigures:
     def fill(self, report: Report) -> None:
         """Set the report's fields of the path, but those of its devices."""
         report.ready = self._ready.reports(self._context)
-        report.calls = self._calls.reports()
+        report.calls = self._calls.reports(self._context)
         report.call_groups = self._groups.reports() if self._groups is not None else []
         report.waits, report.waits_dropped = self._waits.reports(), self._waits.dropped
         report.callers = self._callers.reports()

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from biotrail.converters.analysis.distributions.depth import Depth, Span
-from biotrail.converters.analysis.distributions.extent import begin_text, extent, of_events
 from biotrail.converters.analysis.distributions.groups import (
     LEFT_OUT,
     OTHERS,
     Group,
     Groups,
+    Series,
     add_to_all,
+    check_interval,
     merged,
     merged_by_code,
 )
@@ -35,21 +36,15 @@ from biotrail.converters.analysis.distributions.keys import (
     name_of,
 )
 from biotrail.converters.analysis.distributions.samples import of_bios, of_requests
-from biotrail.converters.analysis.distributions.series import Series, check_interval
-from biotrail.converters.analysis.report.devices.devices import Device, Devices, Purposes, Stacked
-from biotrail.converters.analysis.report.devices.flushes import Flush, Flushes
-from biotrail.converters.analysis.report.devices.held import Hanging
-from biotrail.converters.analysis.report.summaries import (
-    device_report,
-    group_report,
-    operation_report,
-    operation_reports,
-    operations_of_all,
-    stacked_reports,
-    time_and_number,
-    with_rates,
-    with_recorder,
-    with_shares,
+from biotrail.converters.analysis.figures import begin_text, extent, of_events
+from biotrail.converters.analysis.report.devices import (
+    Device,
+    Devices,
+    Flush,
+    Flushes,
+    Hanging,
+    Purposes,
+    Stacked,
 )
 from biotrail.converters.analysis.report.tails import Tails
 from biotrail.converters.analysis.report.timeline import Timeline
@@ -74,6 +69,24 @@ from biotrail.recorder.schema.records import BY_KIND, Kind
 if TYPE_CHECKING:
     from biotrail.converters.analysis.report.pair_figures import PairFigures
     from biotrail.converters.analysis.report.path import PathFigures
+from collections.abc import Mapping, Sequence
+
+from biotrail.converters.analysis.distributions.keys import Name, operation
+from biotrail.converters.analysis.distributions.samples import COUNTERS
+from biotrail.converters.analysis.figures import Summary, stage_times, with_doubtful
+from biotrail.converters.analysis.report.devices import Pattern
+from biotrail.converters.analysis.report.tree import (
+    CompletionReport,
+    DepthReport,
+    DriverReport,
+    FlushReport,
+    OperationFigures,
+    OperationReport,
+    PatternReport,
+    StackedReport,
+)
+from biotrail.converters.events.context import dev_numbers
+from biotrail.converters.events.tables import STAGE_NAMES, Stage
 
 
 class Reporter:
@@ -92,10 +105,7 @@ class Reporter:
         by: str | None = None,
         timeline: Timeline | None = None,
     ) -> None:
-        """Start without figures. The parameters are those of the class; context: the log's.
-
-        Raises ConversionError if the log lacks what `by` groups by: files, calls, dirtying tasks.
-        """
+        """Raises ConversionError if the log lacks what `by` groups by."""
         check_recorded(by, context)
         self._context = context
         self._interval = interval
@@ -158,11 +168,10 @@ class Reporter:
         return self._flushes.by_dev
 
     def add(self, window: Lifecycles) -> None:
-        """Add the log's next window to all figures; `begin` becomes the first window's begin.
+        """Add the log's next window to all figures, and to `timeline`.
 
-        Also to `timeline`, if there is one. A window without a begin (of a log without events) is
-        ignored. Raises ConversionError if, with the window, the log has MOST_INTERVALS intervals or
-        more.
+        A window without a begin (of a log without events) is ignored. Raises ConversionError for
+        MOST_INTERVALS intervals or more.
         """
         if window.begin < 0:
             return
@@ -214,21 +223,13 @@ class Reporter:
             yield window
 
     def _close(self, code: int, group: Group) -> tuple[int, GroupReport]:
-        """Return the code and the report of a group in one interval, with an empty `group`.
-
-        It has no name yet, as names can become known, or change, until the log's end.
-        """
+        """Return the code and the report of a group in one interval, with an empty `group`."""
         report = group_report({}, group, self._interval, self._context)
         report.group = Group()  # keeping every interval's would take memory by the trace's length
         return code, report
 
     def finish(self, trace: Trace) -> Report:
-        """Return the report of all windows; to be called once, after the last window.
-
-        trace: the trace of the windows, read to its end; for the log's time, counts of events and
-        losses. Counts the flush requests that are still kept, and closes the intervals that are
-        still open.
-        """
+        """Return the report of all windows, once. trace: of these, read to its end."""
         self._flushes.finish()
         context = self._context
         begin, end = extent(trace)
@@ -268,7 +269,8 @@ class Reporter:
             groups=lists.get("by", []),
             interval_ns=self._interval,
             intervals=self._intervals(end),
-            intervals_left_out=self._late(),
+            intervals_left_out=(self._series.left_out if self._series else 0)
+            + (0 if self._pairs is None else self._pairs.late),
             certainty={c.name.lower(): every[c.name.lower()] for c in Certainty},
             loss=loss_report(trace),
             percentiles=Percentiles(without=every["unfinished"]),
@@ -286,12 +288,7 @@ class Reporter:
         return report
 
     def _reports(self, which: str, span: int) -> list[GroupReport]:
-        """Return the reports of one list's groups, most time first; CPUs by number, not known last.
-
-        which: "processes", "cgroups", "cpus", "files" or "by" (the groups of `by`, also if that is
-        "cpu" most time first). span: ns that rates are per. Groups whose codes turned out, later in
-        the log, to be the same group (`canonical`) are merged.
-        """
+        """Return one list's groups, most time first; CPUs by number, not known last."""
         key = self._keys.get(which, self._chosen)
         groups: dict[int, list[Group]] = {}
         for code, group in sorted(self._groups[which].by_code.items()):
@@ -306,13 +303,7 @@ class Reporter:
         return found if which == "cpus" else sorted(found, key=time_and_number)
 
     def _device_reports(self, trace: Trace, span: int) -> list[DeviceReport]:
-        """Return the reports of the devices with I/O, those with most time first.
-
-        With I/O: a bio or request ended on it, or is known to have begun. One without flush
-        requests and waits for any has no `flushes`. I/O of the group OTHERS is in the total
-        alone, for its devices are not known. trace: for the counts of events by device.
-        span: ns that rates are per.
-        """
+        """Return the reports of devices with I/O, most time first; OTHERS is in the total alone."""
         events: dict[int, dict[str, int]] = {}
         for (dev, letter), count in trace.account.devices.items():
             events.setdefault(dev, {})[letter] = count
@@ -337,13 +328,7 @@ class Reporter:
         return sorted(found, key=lambda d: time_and_number(d.total.bios))
 
     def _intervals(self, log_end: int) -> list[IntervalReport]:
-        """Return all intervals of the time series up to the last one with I/O or pairs, in order.
-
-        Empty if no time series was asked for, or no window had a begin. An interval that reaches
-        past `log_end` (ns) ends there, and its rates are per that shorter time.
-        Closes the series: figures are of the I/O that ended in an interval, grouped by `by` or by
-        device and operation; depths are of each device.
-        """
+        """Return the intervals up to the last one with I/O or pairs; closes the series."""
         if self._series is None:
             return []
         self._series.finish()
@@ -377,11 +362,6 @@ class Reporter:
             found.append(IntervalReport(begin, end, groups, depth, pairs.get(place, [])))
         return found
 
-    def _late(self) -> int:
-        """Return the number of I/Os and pairs that came after their interval was closed."""
-        late_pairs = 0 if self._pairs is None else self._pairs.late
-        return (self._series.left_out if self._series else 0) + late_pairs
-
 
 def _within(context: Context, begin: int, end: int) -> list[dict[str, Any]]:
     """Return the log's notes `cpus` of which half or more is of a time, ns."""
@@ -400,7 +380,6 @@ def _throttled(context: Context, begin: int, end: int) -> list[Throttled]:
 
 
 def _interval_depth(name: str, queue: Depth, issued: Depth, place: int) -> IntervalDepth:
-    """Return the depths of a device, by name, in the interval `place`."""
     bios, requests = (of.spans.get(place, Span()) for of in (queue, issued))
     return IntervalDepth(name, bios.mean, bios.most, requests.mean, requests.most, bios.busy_ns)
 
@@ -413,10 +392,8 @@ def make_report(
 ) -> Report:
     """Read a trace to its end and return its report.
 
-    windows: the windows of `trace.lifecycles()`, of which some I/Os may have been left out; None:
-    all I/O of the trace. interval: ns of each interval of the time series; 0: no time series. by:
-    word of KEYS by which I/O is also grouped; None: none. Raises ConversionError as Reporter and
-    Reporter.add.
+    windows: of the trace, of which I/Os may have been left out; None: all. interval, by: as of
+    Reporter.
     """
     reporter = Reporter(trace.context, interval, by)
     for window in trace.lifecycles() if windows is None else windows:
@@ -426,14 +403,7 @@ def make_report(
 
 
 def loss_report(trace: Trace) -> LossReport:
-    """Return what is missing from a trace's log.
-
-    trace: read to its end. Has the number of lost records by letter of their kind ("?": kind not
-    known), how many loss windows and damaged windows there are (of a limited trace, in its part of
-    the log), the sum of the loss windows' lengths in ns (where they overlap, counted twice), and
-    what the reader and the account counted: requests without completion, late events, unreadable
-    bytes, unknown records, problems and remarks in words, and whether the log has no end.
-    """
+    """Return what is missing from a trace's log."""
     reader, account = trace.reader, trace.account
     lost: Counter[str] = Counter()
     for window in trace.losses:
@@ -453,3 +423,296 @@ def loss_report(trace: Trace) -> LossReport:
         problems=list(reader.problems),
         remarks=list(reader.remarks),
     )
+
+
+# Plain tables from accumulated figures.
+
+STAGE_ORDER = (
+    Stage.Q2G,
+    Stage.Q2M,
+    Stage.PRE_FLUSH,
+    Stage.G2I,
+    Stage.M2I,
+    Stage.M2D,
+    Stage.I2D,
+    Stage.G2D,
+    Stage.Q2D,
+    Stage.D2C,
+    Stage.R2D,
+    Stage.POST_FLUSH,
+    Stage.FLUSH,
+    Stage.BIO_BASED,
+    Stage.FAILED,
+    Stage.UNKNOWN,
+)
+"""Stages in the order in which an I/O meets them."""
+
+EVENT_NAMES = {
+    "M": "back_merges",
+    "F": "front_merges",
+    "m": "request_merges",
+    "X": "splits",
+    "A": "remaps",
+    "R": "requeues",
+    "E": "errors",
+    "P": "plugs",
+    "U": "unplugs",
+}
+"""Letter → name of the events that are counted for each device."""
+
+Places = dict[int, Group]
+"""Place (as in Samples.place) → group."""
+
+
+def group_report(name: Name, group: Group, span_ns: int, context: Context) -> GroupReport:
+    """Return the report of a group.
+
+    name: fields of its name. span_ns: what rates are per; 0: rates are 0. Percentiles of sizes are
+    the least values of their buckets. The report keeps `group` itself, not a copy.
+    """
+    seconds = span_ns / 1e9
+    known = sorted(group.statuses.items())
+    by_operation = [
+        OperationFigures(context.op_name(op), one.ios, one.length, Summary.of(one.latency))
+        for op, one in sorted(group.operations.items())
+        if one.ios
+    ]
+    operations = sorted(by_operation, key=lambda one: (-one.latency.sum, -one.ios))
+    return GroupReport(
+        name=name,
+        ios_per_s=group["ios"] / seconds if seconds else 0.0,
+        bytes_per_s=group["bytes"] / seconds if seconds else 0.0,
+        errors={context.status_name(status): count for status, count in known},
+        **_sums(group),
+        stages=stage_times(group.stages, {stage: STAGE_NAMES[stage] for stage in STAGE_ORDER}),
+        group=group,
+        time_share=0.0 if operations else None,
+        operations=operations,
+    )
+
+
+def _sums(group: Group) -> dict[str, Any]:
+    counters = dict(zip(COUNTERS, group.counters.tolist(), strict=True))
+    return {
+        **{name: counters.pop(name) for name in ("ios", "bytes", "done_bytes")},
+        "counters": counters,
+        "size": Summary.of(group.size, low=True, histogram=True),
+        "ranges": Summary.of(group.ranges, low=True, histogram=True),
+        "latency": Summary.of(group.latency, histogram=True),
+        "with_doubtful": with_doubtful(group.latency, group.doubtful),
+    }
+
+
+def group_sum(groups: Sequence[GroupReport]) -> GroupReport:
+    """Return the report of the sum of groups of a list, over the same time; at least one.
+
+    Without name, stages and operations.
+    """
+    whole = merged(one.group for one in groups)
+    return replace(
+        groups[0],
+        name={},
+        ios_per_s=sum(one.ios_per_s for one in groups),
+        bytes_per_s=sum(one.bytes_per_s for one in groups),
+        errors=dict(sum((Counter(one.errors) for one in groups), Counter())),
+        **_sums(whole),
+        stages=[],
+        group=whole,
+        operations=[],
+    )
+
+
+def time_and_number(one: GroupReport) -> tuple[bool, int, int]:
+    """Return the key that sorts groups by time, then by number of I/Os, most first; OTHERS last."""
+    return "others" in one.name, -one.latency.sum, -one.ios
+
+
+def with_shares(groups: Iterable[GroupReport]) -> None:
+    """Set the groups' shares of the time of all of them."""
+    groups = list(groups)
+    whole = sum(one.latency.sum for one in groups)
+    for one in groups:
+        share = one.latency.sum / whole if whole else 0.0
+        one.time_share = share if share or one.operations else None
+
+
+def with_recorder(groups: Iterable[GroupReport], own: Mapping[Stage, float]) -> None:
+    """Set what the recorder's programs add to the groups' stages. own: of `recorder_ns`."""
+    by_name = {STAGE_NAMES[stage]: ns for stage, ns in own.items()}
+    for group in groups:
+        for one in group.stages:
+            one.recorder_ns = by_name.get(one.stage)
+
+
+def with_rates(report: GroupReport, span_ns: int) -> GroupReport:
+    """Return a copy of the report whose rates are per `span_ns`; 0: rates are 0."""
+    seconds = span_ns / 1e9
+    return replace(
+        report,
+        ios_per_s=report.ios / seconds if seconds else 0.0,
+        bytes_per_s=report.bytes / seconds if seconds else 0.0,
+    )
+
+
+def operation_report(
+    name: Name, bios: Iterable[Group], requests: Iterable[Group], span_ns: int, context: Context
+) -> OperationReport:
+    """Return the reports of bios and of requests, each of the sum of the given groups."""
+    return OperationReport(
+        group_report(name, merged(bios), span_ns, context),
+        group_report(name, merged(requests), span_ns, context),
+    )
+
+
+def operation_reports(
+    dev: int,
+    bios: Places,
+    requests: Places,
+    depths: Mapping[int, tuple[Depth, Depth]],
+    span_ns: int,
+    context: Context,
+) -> list[OperationReport]:
+    """Return the report of each operation of a device, those with most bios (or requests) first.
+
+    depths: operation → (bios, requests) in flight; those that are not there get no depths.
+    """
+    places = {p for p in (*bios, *requests) if p >> OP_BITS == dev}
+    found = [
+        operation_report(
+            {"device": context.device_name(dev), "operation": operation(context, place)},
+            [bios[place]] if place in bios else [],
+            [requests[place]] if place in requests else [],
+            span_ns,
+            context,
+        )
+        for place in sorted(places)
+    ]
+    for place, one in zip(sorted(places), found, strict=True):
+        queue, issued = depths.get(place & ((1 << OP_BITS) - 1), (None, None))
+        if queue is not None and issued is not None:
+            one.queue, one.issued = depth_report(queue), depth_report(issued)
+    return sorted(found, key=lambda o: -max(o.bios.ios, o.requests.ios))
+
+
+def operations_of_all(
+    bios: Places, requests: Places, span_ns: int, context: Context
+) -> list[OperationReport]:
+    """Return the report of each operation of all devices, most bios (or requests) first.
+
+    Without I/O of OTHERS, whose operation is not known.
+    """
+    mask = (1 << OP_BITS) - 1
+    found = [
+        operation_report(
+            {"operation": operation(context, op)},
+            [group for place, group in bios.items() if place >= 0 and place & mask == op],
+            [group for place, group in requests.items() if place >= 0 and place & mask == op],
+            span_ns,
+            context,
+        )
+        for op in sorted({place & mask for place in (*bios, *requests) if place >= 0})
+    ]
+    return sorted(found, key=lambda o: -max(o.bios.ios, o.requests.ios))
+
+
+def device_report(
+    dev: int,
+    device: Device,
+    flush: Flush | None,
+    completions: list[CompletionReport],
+    drivers: list[DriverReport],
+    operations: list[OperationReport],
+    events: dict[str, int],
+    span_ns: int,
+    context: Context,
+) -> DeviceReport:
+    """Return the report of a device; its total is the sum of its operations, without depths.
+
+    flush: None, or without requests (a filter by process leaves them out): `flushes` is None.
+    events: letter → number of the device's events in the log.
+    """
+    entry = context.devices.get(dev, {})
+    device_name = context.device_name(dev)
+    return DeviceReport(
+        device=device_name,
+        dev=dev_numbers(dev),
+        kind=str(entry.get("kind", "")),
+        stacked_on=[context.device_name(below) for below in context.lower_devices(dev)],
+        total=operation_report(
+            {"device": device_name},
+            [o.bios.group for o in operations],
+            [o.requests.group for o in operations],
+            span_ns,
+            context,
+        ),
+        operations=operations,
+        events={name: events[letter] for letter, name in EVENT_NAMES.items() if letter in events},
+        queue=depth_report(device.queue),
+        issued=depth_report(device.issued),
+        q2q=pattern_report(device.queue_pattern),
+        d2d=pattern_report(device.issue_pattern),
+        flushes=flush_report(flush) if flush and flush.requests else None,
+        completions=completions,
+        drivers=drivers,
+    )
+
+
+def depth_report(depth: Depth) -> DepthReport:
+    """Return the report of how many bios or requests were in flight, over all windows."""
+    whole = depth.whole
+    return DepthReport(
+        mean=whole.mean,
+        max=whole.most,
+        active_ns=whole.busy_ns,
+        idle_ns=whole.time_ns - whole.busy_ns,
+        at_start=Summary.of(depth.met, histogram=True),
+        unended=depth.unended,
+        high=None if depth.high is None else depth_report(depth.high),
+    )
+
+
+def pattern_report(pattern: Pattern) -> PatternReport:
+    """Return how I/Os followed each other on a device.
+
+    Percentiles of seeks are the least values of buckets, as distances are round numbers.
+    """
+    return PatternReport(
+        sequential=pattern.sequential,
+        forward=pattern.forward,
+        backward=pattern.backward,
+        sequential_share=pattern.sequential_share,
+        seek=Summary.of(pattern.seek, low=True, histogram=True),
+        gap=Summary.of(pattern.gap),
+    )
+
+
+def flush_report(flush: Flush) -> FlushReport:
+    """Return the report of a device's flush requests and of the bios that waited for them."""
+    waited = flush.waits - flush.unmatched
+    return FlushReport(
+        requests=flush.requests,
+        waits=flush.waits,
+        unmatched=flush.unmatched,
+        bios_per_request=waited / flush.requests if flush.requests else 0.0,
+        shared=dict(sorted(flush.shared.items())),
+        time=Summary.of(flush.times),
+        doubtful=flush.doubtful,
+    )
+
+
+def stacked_reports(stacked: Stacked, context: Context) -> list[StackedReport]:
+    """Return a report for each pair of stacked devices and operation, most children first."""
+    found = [
+        StackedReport(
+            device=context.device_name(upper),
+            below=context.device_name(lower),
+            operation=context.op_name(op),
+            children=below.children,
+            doubtful=below.doubtful,
+            to_child=Summary.of(below.to_child),
+            child=Summary.of(below.child),
+            from_child=Summary.of(below.from_child),
+        )
+        for (upper, lower, op), below in sorted(stacked.by_pair.items())
+    ]
+    return sorted(found, key=lambda s: -s.children)

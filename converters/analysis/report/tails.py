@@ -46,13 +46,8 @@ class Beside:
     def add(self, window: Lifecycles, context: Context) -> I64:
         """Add the log's next window; return the bytes beside each of its `bios`: int64 (n,).
 
-        Beside a bio are the bios of other operations on the same device that were in flight when it
-        was queued, with the data that they move: with Q at or before that time, and C after it or
-        not yet; not those without a Q
-        in the log, or given up in this window without a C. The sum of their lengths is made in the
-        window in which the bio was queued, and kept in `_number` and `_found` while it is in
-        flight. NOT_KNOWN: the bio's Q is not in the log (or before a cut). context: the log's, for
-        operations.
+        Beside a bio are those of other operations on the same device in flight at its Q. Not those
+        without a Q in the log, or given up in this window without a C.
         """
         both = Bios.concatenate([window.bios, window.open_bios])
         found = np.full(len(both), NOT_KNOWN, dtype=np.int64)
@@ -73,12 +68,7 @@ class Beside:
 
 
 def _beside(place: I64, bios: Bios, size: I64, ended: I64, asked: I64) -> I64:
-    """Return the bytes of other operations in flight on the device at the Q of the asked rows.
-
-    place: per bio (n,): its device << 8 | operation. size: bytes that it moves (n,). ended: ns
-    (n,), _FAR: not yet; NEVER: counts as not in flight. asked: rows (m,), with a Q; the
-    result is by these.
-    """
+    """Return the bytes of other operations in flight on the device at the Q of the asked rows."""
     names, _, of = distinct_values(place)
     devices, _, device = distinct_values(names >> 8)
     if len(devices) == len(names):  # no device has several operations
@@ -147,14 +137,6 @@ class _Octaves:
     """I/Os whose bytes in flight beside them at Q are known."""
     beside: I64 = field(default_factory=lambda: np.zeros(OCTAVES, dtype=np.int64))
 
-    def add(self, sums: I64, stages: I64) -> None:
-        """Add sums (OCTAVES, 4) of count, ns, queued and beside, and of stages."""
-        self.count += sums[:, 0]
-        self.ns += sums[:, 1]
-        self.queued += sums[:, 2]
-        self.beside += sums[:, 3]
-        self.stages += stages
-
 
 @dataclass
 class Tails:
@@ -165,13 +147,9 @@ class Tails:
     _beside: Beside = field(default_factory=Beside)
 
     def add(self, window: Lifecycles, bios: Samples, context: Context) -> None:
-        """Add the latencies and stage times of the log's next window, by place and power of two.
+        """Add the latencies and stage times of the window's bios, by place and power of two.
 
-        A place is a pair of device and operation. Adds up bios, latencies, stage times, and the
-        bytes of other operations in flight at each bio's Q, where known. window: from which these
-        bytes are found. bios: samples of the window's bios, row by row. Left out are bios without a
-        latency, and those of places beyond the first MOST_PLACES. Changes `by_place`. context: of
-        the log, for operations.
+        Without bios of places beyond the first MOST_PLACES.
         """
         beside = self._beside.add(window, context)
         names, _, of = distinct_values(bios.place)
@@ -189,17 +167,17 @@ class Tails:
         loops.sum_stages(octaves, bios.stage_owner, stage, bios.stage_ns, stages)
         by_octave = stages.reshape(len(names), OCTAVES, len(Stage))
         for row in np.flatnonzero(known).tolist():
-            self.by_place[int(names[row])].add(sums[row], by_octave[row])
+            one = self.by_place[int(names[row])]
+            one.count += sums[row, :, 0]
+            one.ns += sums[row, :, 1]
+            one.queued += sums[row, :, 2]
+            one.beside += sums[row, :, 3]
+            one.stages += by_octave[row]
 
     def tails(self, bios: dict[int, Group], context: Context) -> list[Tail]:
         """Return the slow I/Os of each device and operation, the greatest sum of latencies first.
 
-        An I/O is slow if it took `Tail.from_ns` or more: the least power of two that is TIMES the
-        median of its device and operation, or more. Left out are devices and operations without a
-        slow I/O, those beyond the first MOST_PLACES, and those without a latency in `bios`.
-
-        bios: place (dev_t << OP_BITS | operation number) → group of all the log's bios, from which
-        the medians are taken. context: of the log, for the names of devices and operations.
+        bios: place → group of all the log's bios, from which the medians are taken.
         """
         found = [
             _tail(place, octaves, bios[place].latency, context)
@@ -210,18 +188,11 @@ class Tails:
 
 
 def _mean(sums: I64, counts: I64) -> float:
-    """Return the sum of `sums` by the sum of `counts`; 0.0 if that is 0."""
     return float(sums.sum() / counts.sum()) if counts.any() else 0.0
 
 
 def _tail(place: int, octaves: _Octaves, latency: Distribution, context: Context) -> Tail:
-    """Return the slow I/Os of one device and operation; `count` is 0 if none was slow.
-
-    Slow are those that took `from_ns` or more: the least power of two that is TIMES the median of
-    `latency` or more. place: dev_t << OP_BITS | operation number. octaves: sums of its bios by
-    power of two of latency. latency: of all its bios, at least one. context: of the log, for names.
-    Stages without time are left out; a mean without I/Os is 0.0.
-    """
+    """Return the slow I/Os of one device and operation; `count` is 0 if none was slow."""
     [median] = latency.percentiles((0.5,))
     first = min(max(TIMES * median - 1, 0).bit_length(), OCTAVES)
     stages = octaves.stages[first:].sum(axis=0)

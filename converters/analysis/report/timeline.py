@@ -13,7 +13,7 @@ import numpy as np
 from biotrail.converters.analysis.distributions.groups import OTHERS
 from biotrail.converters.analysis.distributions.samples import Samples
 from biotrail.converters.analysis.distributions.sketch import Distribution, buckets_of
-from biotrail.converters.analysis.report.devices.devices import Devices
+from biotrail.converters.analysis.report.devices import Devices
 from biotrail.converters.events.tables import I64, Bool, Lifecycles
 
 MOST_COLUMNS = 256
@@ -54,11 +54,7 @@ class Timeline:
     """Bios by the column in which they ended, and each device's queue depth in each column."""
 
     def __init__(self, most: int = MOST_COLUMNS) -> None:
-        """Start without I/O; `columns` is 0.
-
-        most: number of columns (equal stretches of time) at most, even. They begin FIRST_INTERVAL
-        (1 µs) wide.
-        """
+        """most: columns at most, even."""
         self.interval = FIRST_INTERVAL
         """Width of a column, ns; doubles as the log goes on."""
         self.origin = -1
@@ -78,13 +74,10 @@ class Timeline:
         self._last = -1
 
     def add(self, window: Lifecycles, bios: Samples, lower: Bool) -> None:
-        """Add the log's next window: its bios to the columns of time in which they ended.
+        """Add the window's bios to the columns of time in which they ended (without a C: of Q).
 
-        bios: samples of the window's bios. lower: which of them queued_below marks, (n,). A bio
-        without a completion is in the column of its Q, and adds no latency; failed NOWAIT attempts
-        add nothing. The columns begin at the first window's begin, `origin`. While the window or a
-        bio ends past the last of the `most` columns, `interval` is doubled and columns are merged,
-        also in `devices`. Does not add the window to `devices`: the caller does so afterwards.
+        lower: which of them queued_below marks, (n,). While anything ends past the last column,
+        columns are merged, also in `devices`; the caller adds the window to these afterwards.
         """
         if self.origin < 0:
             self.origin = window.begin
@@ -107,12 +100,9 @@ class Timeline:
         return (self._last - self.origin) // self.interval + 1 if self.origin >= 0 else 0
 
     def courses(self) -> dict[int, Course]:
-        """Return the I/O over time of each place: place → course.
+        """Return place → I/O over time; LOWER is added to the place of bios queued below.
 
-        A place is a pair of device and operation, dev_t << 8 | operation number; those of bios that
-        stacked devices queued for others have LOWER added. The key OTHERS has
-        the I/O of places past the first MOST_PLACES. Places without I/O are absent. Arrays have
-        `columns` columns and are views of the timeline's own.
+        OTHERS has the I/O of places past the first MOST_PLACES. Arrays are views of the timeline's.
         """
         self._fold()
         width = self.columns
@@ -136,23 +126,16 @@ class Timeline:
         return found
 
     def _rows_of(self, place: I64) -> I64:
-        """Return the row of each place (n,); new places get a row."""
         names, which = np.unique(place, return_inverse=True)
         rows = np.array([self._row(one) for one in names.tolist()], dtype=np.int64)
         return np.asarray(rows[which])
 
     def _row(self, place: int) -> int:
-        """Return the row of a place: a new row if there is room, else 0, the row of OTHERS."""
         full = len(self._rows) > MOST_PLACES and place not in self._rows
         return 0 if full else self._rows.setdefault(place, len(self._rows))
 
     def _add_latency(self, row: I64, column: I64, latency: I64) -> None:
-        """Add latencies to the sums, minima and maxima of their rows and columns.
-
-        row, column: int64 (n,), in the arrays by (row, column). latency: ns (n,). The latencies'
-        buckets are appended to `_waiting`, and counted (`_fold`) once there are more than
-        _MOST_WAITING.
-        """
+        """Add latencies to the sums, minima and maxima of their rows and columns."""
         np.add.at(self._ns, (row, column), latency)
         np.minimum.at(self._min, (row, column), latency)
         np.maximum.at(self._max, (row, column), latency)
@@ -161,11 +144,7 @@ class Timeline:
             self._fold()
 
     def _fold(self) -> None:
-        """Count the waiting latencies in `_keys` and `_counts`, and empty `_waiting`.
-
-        _keys: `row << _ROW | column << _COLUMN | bucket`, each once, ascending. _counts: latencies
-        of each.
-        """
+        """Count the waiting latencies in `_keys` and `_counts`, and empty `_waiting`."""
         if self._waiting:
             self._keys, self._counts = _counted(
                 np.concatenate([self._keys, *self._waiting]),
@@ -174,12 +153,7 @@ class Timeline:
             self._waiting = []
 
     def _widen(self) -> None:
-        """Double `interval`: merge columns 2i and 2i + 1 into column i, also in `devices`.
-
-        I/Os, bytes, ns of latency and counts of buckets add up; of least and greatest latency the
-        less and the greater one stay. The second half of the columns is then without I/O. Waiting
-        latencies are counted first, because they have the old columns.
-        """
+        """Double `interval`; waiting latencies, which have the old columns, are counted first."""
         self._fold()
         self.interval *= 2
         self.devices.widen()
@@ -193,20 +167,12 @@ class Timeline:
 
 
 def _halve(of: I64, pairs: I64, nothing: int) -> None:
-    """Write the merged columns `pairs` to the front of `of`, and `nothing` to the rest.
-
-    of: (rows, columns), changed in place. pairs: (rows, columns / 2).
-    """
     width = pairs.shape[1]
     of[:, :width], of[:, width:] = pairs, nothing
 
 
 def _counted(keys: I64, counts: I64) -> tuple[I64, I64]:
-    """Return (keys, counts) with each key once, ascending, and the sum of its counts.
-
-    keys, counts: int64 (n,), a count for each key; keys may repeat, and are 0 or more. The given
-    arrays are not changed.
-    """
+    """Return (keys, counts) with each key once, ascending."""
     if not len(keys):
         return keys, counts
     order = np.argsort(keys, kind="stable")

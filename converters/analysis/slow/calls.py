@@ -167,11 +167,9 @@ class SlowCall:
 
 
 def call_at(calls: Calls, row: int, tasks: Tasks, context: Context) -> CallFacts:
-    """Return the call in row `row` of `calls` as plain values.
+    """Return the call in a row of `calls`, whose entry is known, as plain values.
 
-    Its entry must be known. tasks: what `calls.task` is the row of; pid and comm are None where it
-    is -1. `error`, `bytes`: by result and name, see CallFacts. fd, offset and length are None where
-    the call has no such argument or it is not in the log. context: of the log, for names.
+    tasks: what `calls.task` is the row of.
     """
     one = calls.take(np.array([row]))
     timed = bool(one.timed[0])
@@ -180,7 +178,6 @@ def call_at(calls: Calls, row: int, tasks: Tasks, context: Context) -> CallFacts
     comm = str(tasks.comm[task]) if task >= 0 else None
 
     def given(what: What) -> int | None:
-        """Return an argument of the call; None: it has none, or that is not in the log."""
         values, known = argument_of_calls(one, context.machine, what)
         return int(values[0]) if known[0] else None
 
@@ -212,9 +209,7 @@ def waits_at(
     """Return some waits as plain values, in the order of `rows`.
 
     rows: row in `waits` → ns of CLOCK_MONOTONIC from which `start_ns` counts. names: of threads,
-    for the name that the waker had when it woke. `context` is "unknown" where the wake-up was not
-    seen; `reason` is None without the part `fs` of the path; `stack` is empty where the log has
-    none. context: of the log, for stacks and devices.
+    for the name that the waker had when it woke.
     """
     chosen = waits.take(np.array(list(rows), dtype=np.int64))
     tasks, task = names.table(), names.rows(chosen.waker, chosen.woken)
@@ -309,11 +304,7 @@ class SlowestCalls:
     def add(self, window: Lifecycles, context: Context) -> None:
         """Count a window's calls, and keep those that are among the slowest.
 
-        A call matches if its entry is known, it took `wanted.over` ns or more, queued a bio or
-        waited for I/O (unless `wanted.every`) and, with `wanted.failed`, returned an error (-4095
-        to -1). The `wanted.top` slowest are kept; of
-        equally slow ones the earlier entry, then the lower thread id. window: the next one of the
-        first pass, with the calls that are chosen. context: the log's. Changes `counts`, `found`.
+        Among equals the earlier entry, then the lower thread id is kept.
         """
         if window.path is None:
             return
@@ -346,11 +337,9 @@ class SlowestCalls:
     def gather(self, window: Lifecycles, trace: Trace) -> None:
         """Add a window's waits and bios of the calls in `found` to them.
 
-        These can be in other windows than the call, so every window is gathered. Adds, too, bios of
-        journals' threads that were in flight during a call; `finish` drops those of threads that
-        did not wake it. window: the next one of the second pass over the same part of the log, with
-        all of its bios and waits, whatever was chosen. trace: of that pass; gives names, and the
-        log's end for bios in flight then. Changes the calls of `found`.
+        These can be in other windows than the call, so every window is gathered, with all of its
+        bios and waits, whatever was chosen. `finish` drops bios of journals' threads that did not
+        wake the call.
         """
         if not self.found:
             return
@@ -367,11 +356,7 @@ class SlowestCalls:
             slow.journal = [io for io in slow.journal if io.tid in threads]
 
     def _add_waits(self, window: Lifecycles, trace: Trace) -> None:
-        """Add the window's waits of the calls in `found`; keep the MOST_WAITS longest of each.
-
-        The longest from leaving the CPU until running again; kept in order of time. The others are
-        counted in `waits_left_out`. `window.path` must not be None.
-        """
+        """Add the window's waits of the calls in `found`; keep the MOST_WAITS longest of each."""
         assert window.path is not None
         waits = window.path.waits
         call = self._call_of(waits.tid, waits.entry)
@@ -387,12 +372,7 @@ class SlowestCalls:
             slow.waits.sort(key=lambda wait: wait.start_ns)
 
     def _add_bios(self, window: Lifecycles, trace: Trace) -> None:
-        """Add the window's ended bios of the calls in `found`; keep the MOST_BIOS slowest of each.
-
-        A bio is a call's by thread and entry time. All of them add to `bio_bytes`, their files'
-        paths to `files` (the first MOST_FILES in alphabetical order), and those not kept to
-        `bios_left_out`. `window.path` must not be None.
-        """
+        """Add the window's ended bios of the calls in `found`, by thread and entry."""
         assert window.path is not None
         bios, paths, end = window.bios, window.path.bios, log_end(trace)
         place, known = rows_of(paths.number, bios.number)
@@ -411,12 +391,9 @@ class SlowestCalls:
             slow.bios_left_out += left
 
     def _add_journal(self, window: Lifecycles, trace: Trace) -> None:
-        """Add to each call the window's ended bios of journals' threads in flight during the call.
+        """Add to each call the ended bios of journals' threads in flight during it.
 
-        Of all threads named jbd2/…, of any device: which of them woke the call is known only once
-        its waits have ended (`finish`). Bios without a recorded Q are left out; one without a
-        completion counts until the log's end. Of each call the MOST_BIOS slowest are kept, in the
-        order of their Q; others add to `journal_left_out`.
+        Which of these threads woke the call is known only once its waits have ended (`finish`).
         """
         bios, end = window.bios, log_end(trace)
         journal = [str(comm).startswith(JOURNAL) for comm in window.tasks.comm]

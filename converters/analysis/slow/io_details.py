@@ -213,7 +213,6 @@ class RequestFacts:
 
 
 def _or_none(value: int, none: int = NEVER) -> int | None:
-    """Return the value, or None if the value is the sentinel `none`."""
     return None if value == none else int(value)
 
 
@@ -229,12 +228,10 @@ def row_of(number: I64, wanted: int) -> int:
 
 
 def io_at(context: Context, window: Lifecycles, row: int, end: int) -> IO:
-    """Return the bio in a row of `window.bios`, with names instead of numbers, and with its stages.
+    """Return the bio in a row of `window.bios`, with names instead of numbers, and its stages.
 
-    end: ns, when the log ends; a bio in flight at the log's end (`under_way`) has waited until
-    then, and its last stage goes on until then. Of any other bio without Q or C `waited_ns` is the
-    end of the last known stage (0 without stages), and all shares are 0.0; with C in doubt it has
-    no latency and no stages. What is not known is None. context: of the log, for names.
+    end: ns, when the log ends: a bio in flight then has waited until then, and so did its last
+    stage. Of any other bio without Q or C `waited_ns` is the end of the last known stage.
     """
     bios = window.bios
     one = bios.take(np.array([row]))
@@ -294,17 +291,11 @@ def file_path(context: Context, row: int) -> str | None:
 
 
 def _former_path(context: Context, row: int) -> str | None:
-    """Return the path before of the file in a row of Context.files; None: row -1, or none."""
     return None if row < 0 else context.files[row].was
 
 
 def _spans(stages: Stages, io: IO) -> list[Span]:
-    """Return the stages of one bio in time order; empty if it has none.
-
-    stages: of a window's bios, ascending by owner's number. io: the bio; times count from its
-    `queue_ns` or, without one, from the begin of its first stage; shares are of its `waited_ns`
-    (0.0 if that is 0).
-    """
+    """Return the stages of one bio in time order."""
     # Stages are sorted by their owner's number.
     rows = np.arange(*np.searchsorted(stages.owner, [io.number, io.number + 1]).tolist())
     origin = io.queue_ns
@@ -357,21 +348,15 @@ def name_post_flush(io: IO, completed: Sequence[int]) -> None:
 def requests_of(
     context: Context, requests: Requests, numbers: list[int], origin: int | None
 ) -> list[RequestFacts]:
-    """Return the requests with these numbers, in their order, with names instead of numbers.
+    """Return the requests with these numbers; those that are not in `requests` are left out.
 
-    Numbers that are not in `requests` (ascending by number) are left out. origin: ns, when the I/O
-    was queued, from which times count; None: all times are None. context: of the log, for names.
+    origin: ns, when the I/O was queued; None: all times are None.
     """
     rows = [row for n in numbers if (row := row_of(requests.number, n)) >= 0]
     return [_request(context, requests.take(np.array([row])), origin) for row in rows]
 
 
 def _request(context: Context, one: Requests, origin: int | None) -> RequestFacts:
-    """Return a request with names instead of numbers, and times in ns since `origin`.
-
-    one: table with the request as its only row. origin: ns; None: all times are None. A tag,
-    hardware queue or sector that the request does not have is None.
-    """
     return RequestFacts(
         number=int(one.number[0]),
         operation=context.op_name(int(one.opf[0])),

@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from biotrail.converters.analysis.choosing.choosing import Choice, operations
-from biotrail.converters.analysis.choosing.outcomes import failed_nowait
+from biotrail.converters.analysis.choosing.choosing import Choice, failed_nowait, operations
 from biotrail.converters.analysis.guests.disk_requests import Side
 from biotrail.converters.analysis.slow.io_details import (
     IO,
@@ -85,9 +84,8 @@ def followed_lives(
 ) -> list[FollowedLife]:
     """Return the lives of an I/O, in the order of their numbers, at most MOST_LIVES.
 
-    window: in which the I/O ended. kind: the struct that the log follows. bios: numbers of the
-    I/O's bio and of those on lower devices that serve it. requests: numbers of the bio's requests;
-    those that served the other bios are looked up.
+    kind: the struct that the log follows. bios: numbers of the I/O's bio and of those on lower
+    devices that serve it. requests: of the bio; those that served the other bios are looked up.
     """
     found = None if window.sites is None else window.sites.joined
     if found is None or not len(found):
@@ -184,9 +182,7 @@ class SlowIO:
     def below(self) -> tuple[int, int] | None:
         """ns from D (without D: Q) to the first child's Q, and from there to the last child's C.
 
-        Children are bios of lower devices that work for this bio, at any depth. None: there are
-        none, the Q or C of this bio or of a child is not known, this bio took 0 ns, some children
-        were left out, or a child was queued before D (without D: Q).
+        None: there are no children, or these times are not all known, or not in this order.
         """
         ends = [c.queue_ns + c.waited_ns for c in self.children if c.queue_ns is not None]
         known = all(c.latency_ns is not None for c in self.children) and self.io.latency_ns
@@ -232,14 +228,9 @@ class Slowest:
     def watch(self, result: Result, window: Lifecycles) -> None:
         """Count the window's I/Os, and keep in `found` those that are among the slowest.
 
-        An I/O is looked at if `choice` has it and, with `whole_families`, if it has no parent (bio
-        of an upper device that it works for); failed NOWAIT attempts are only counted. It matches
-        if its duration is known (Q to C; in flight when the log ends: until then) or, with
-        `wanted.failed`, if it failed instead (a duration not known is then 0), and took
-        `wanted.over` ns or more; not with its completion in doubt. Of those the `wanted.top`
-        longest so far are kept, among equals the least numbers. Changes counts, found and devices.
-
-        result: what the window's tables were made from, with the events.
+        A duration that is not known is 0 with `wanted.failed`; one in doubt never matches. Among
+        equals those with the least numbers are kept. result: what the window was made from, with
+        the events.
         """
         bios = window.bios
         self._end = log_end(self.trace)
@@ -275,12 +266,7 @@ class Slowest:
             self.counts.held += int(np.isin(bios.number[chosen], window.path.held.number).sum())
 
     def _slowest(self, rows: I64, waited: I64, bios: Bios) -> I64:
-        """Return those of `rows` that may be among the `wanted.top` slowest, slowest first: int64.
-
-        rows: of the window's `bios`. waited: ns of all of these, (n,). At most `wanted.top` rows;
-        those faster than the last of `found` are left out once `found` is full. Of equal ones, the
-        least number comes first; before all others, those that hang (`slowest_first`).
-        """
+        """Return the rows that may be among the `wanted.top` slowest, slowest first."""
         hangs = under_way(bios) & (waited >= HANGS_NS)
         if self.found and len(self.found) == self.wanted.top:
             rows = rows[hangs[rows] | (waited[rows] >= self.found[-1].io.waited_ns)]
@@ -288,24 +274,16 @@ class Slowest:
         return rows[order[: self.wanted.top]]
 
     def _take(self, result: Result, window: Lifecycles, rows: I64) -> None:
-        """Add the bios in these rows to `found`, and keep the `wanted.top` slowest.
-
-        rows: of the window's bios. Sorts `found`: the slowest first, of equal ones the least
-        number.
-        """
+        """Add the bios in these rows to `found`, and keep the `wanted.top` slowest."""
         steps, events = result.histories(window.bios.number[rows])
         self.found += [self._slow_io(window, steps, events, row) for row in rows.tolist()]
         self.found.sort(key=lambda slow: (*slow.io.rank, slow.io.number))
         del self.found[self.wanted.top :]
 
     def _slow_io(self, window: Lifecycles, steps: Histories, events: Events, row: int) -> SlowIO:
-        """Return the bio in a row with its events, requests, mates, parents and children.
+        """Return a bio with its events, requests, mates, parents and children.
 
-        Mates are the other bios of its requests; parents and children are bios of upper and lower
-        devices that it works for, or that work for it. Past MOST_EVENTS, MOST_MATES and
-        MOST_CHILDREN they are only counted. Events' and requests' times count from Q; without Q
-        from the first event. row: of the window's bios. steps, events: as `Result.histories`
-        returns them, of this bio, and maybe of others.
+        steps, events: as `Result.histories` returns them, of this bio, and maybe of others.
         """
         io = io_at(self._context, window, row, self._end)
         first, stop = np.searchsorted(steps.bio, [io.number, io.number + 1]).tolist()
@@ -367,18 +345,13 @@ def _waits(bios: Bios, end: int) -> tuple[I64, Bool]:
 
 
 def _others_of(window: Lifecycles, requests: list[int], bio: int) -> list[int]:
-    """Return the rows of the other bios of these requests, by number; bio: the one left out."""
     edges = window.edges
     mates = np.unique(edges.bio[np.isin(edges.request, requests) & (edges.bio != bio)])
     return [row for n in mates.tolist() if (row := row_of(window.bios.number, n)) >= 0]
 
 
 def _parents(window: Lifecycles, row: int) -> list[int]:
-    """Return the rows of the bio's parent (upper device's bio), its parent, …; at most 64.
-
-    row: of the window's bios, as the result. Ends at a bio without a known parent, or whose parent
-    is not among the window's bios.
-    """
+    """Return the rows of the bio's parent, its parent, …; at most 64."""
     bios = window.bios
     found: list[int] = []
     while (upper := int(bios.parent[row])) != NEVER and len(found) < 64:
@@ -390,10 +363,7 @@ def _parents(window: Lifecycles, row: int) -> list[int]:
 
 
 def _children(window: Lifecycles, bio: int) -> list[int]:
-    """Return the rows of the bios on lower devices that work for a bio, at any depth, ascending.
-
-    bio: its number. Rows are those of the window's bios; empty if there are none.
-    """
+    """Return the rows of the bios on lower devices that work for a bio, at any depth, ascending."""
     bios = window.bios
     found: list[int] = []
     level = np.array([bio])
@@ -408,12 +378,9 @@ def _children(window: Lifecycles, bio: int) -> list[int]:
 def _steps(
     tasks: TaskNames, window: Lifecycles, context: Context, events: Events, shown: Histories
 ) -> list[Step]:
-    """Return the events of one I/O, in the order of `shown`, with the names of their threads.
+    """Return the events of one I/O, with the names of their threads.
 
-    Their offset_ns is CLOCK_MONOTONIC; the caller has to subtract the time of Q. `comm` is None
-    where the event has no thread or its name at that time is not known. tasks: names of threads
-    over time; window: of the I/O, for its table of threads. events: what `shown.event` is the index
-    in.
+    Their offset_ns is CLOCK_MONOTONIC; the caller has to subtract the time of Q.
     """
     found = [
         _step(context, events, event, request)
@@ -428,11 +395,7 @@ def _steps(
 
 
 def _step(context: Context, events: Events, event: int, request: int) -> Step:
-    """Return one event of an I/O, with offset_ns as CLOCK_MONOTONIC and without the thread's name.
-
-    events: of a window. event: index in them. request: number of the event's request; NEVER: it is
-    the bio's alone. What the event's kind does not record is None, but `bytes` is 0.
-    """
+    """Return one event of an I/O at CLOCK_MONOTONIC, without the thread's name."""
     kind = Kind(int(events.kind[event]))
     record = BY_KIND[kind]
     fields = events.fields(kind, np.array([event]))
@@ -483,23 +446,15 @@ class SlowestEach:
     """
 
     def __init__(self, trace: Trace, choice: Choice, wanted: Wanted, whole: bool) -> None:
-        """Start without I/Os.
-
-        trace: the log's. choice, wanted: which I/Os to look at, and which and how many of all to
-        keep. whole: whether, among the slowest of all, bios that serve an upper device's bio are
-        left out and only shown as that bio's children. Among the slowest of each device and
-        operation they are not.
-        """
+        """whole: as `whole_families`, among the slowest of all."""
         self.all = Slowest(trace, choice, wanted, whole)
         self._each: dict[tuple[int, str], Slowest] = {}
 
     def watch(self, result: Result, window: Lifecycles) -> None:
-        """Add the I/Os of one window to the slowest of all, and of each device and operation.
+        """Add one window's I/Os to the slowest of all, and of each device and operation.
 
-        Of each device and operation the OF_EACH slowest chosen bios are kept, also those too fast
-        or not failed for `wanted`; failed NOWAIT attempts and bios of unknown duration never are.
-        Of a new device and operation nothing is kept if there are MOST_EACH already. result: what
-        the window's tables were made from, with the events.
+        Of each the OF_EACH slowest chosen bios are kept, also those too fast or not failed for
+        `wanted`.
         """
         self.all.watch(result, window)
         bios = window.bios
@@ -516,16 +471,14 @@ class SlowestEach:
             one.watch(result, window)
 
     def _new(self) -> Slowest:
-        """Return an empty list of the slowest I/Os for one device and operation."""
         trace = self.all.trace
         return Slowest(trace, _Rows(trace.context), Wanted(OF_EACH), whole_families=False)
 
     def finish(self) -> tuple[Slowest, int]:
         """Return (slowest, whole), after the last window; to be called once.
 
-        slowest: `self.all`, to whose list `found` the slowest of each device and operation are
-        appended if they were not there: the slowest of each first, then the second of each, and so
-        on. whole: how many of `found`, from the first on, are the slowest of all.
+        slowest: `self.all`, with the slowest of each device and operation behind: the slowest of
+        each first, then the second of each, and so on. whole: how many are the slowest of all.
         """
         whole = len(self.all.found)
         known = {slow.io.number for slow in self.all.found}

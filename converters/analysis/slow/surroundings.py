@@ -81,17 +81,13 @@ class Before:
     def add(
         self, bios: Bios, end: I64, rows: Bool, operations: list[str], codes: I64, tasks: Tasks
     ) -> None:
-        """Add bios of a window; keep the MOST_BEFORE neighbours that were longest beside the I/O.
+        """Add bios of one device; keep the MOST_BEFORE neighbours that were longest beside the I/O.
 
         A neighbour is a bio, or several with the same D (without D: Q) and end, as bios of one
-        request have. Its time beside the I/O in question is the overlap of D (or Q) to its end with
-        the I/O's Q to end; of equal ones, the least number is kept first. Bios in `mates` are left
-        out. Changes the list of neighbours, and adds to `left_out` the bios that are not kept. Bios
-        added by different calls of this method are never one neighbour.
+        request have; those of different calls of this method are never one.
 
-        bios: of one device, ascending by number. end: ns (n,) when each ended, or the largest int64
-        while it is in flight. rows: mask (n,) of the bios to add. operations, codes: bio i is an
-        `operations[codes[i]]`. tasks: the threads that `bios.task` is the row of.
+        end: ns when each ended, or the largest int64 while it is in flight. rows: mask of the bios
+        to add. operations, codes: bio i is an `operations[codes[i]]`.
         """
         bio_row = np.flatnonzero(rows & ~self._mates_of(bios))
         if not len(bio_row):
@@ -131,12 +127,7 @@ class Before:
         return mask
 
     def _neighbour(self, bios: Bios, row: int, operation: str, tasks: Tasks) -> Neighbour:
-        """Return the bio in a row as a neighbour on its own, with times in ns since the I/O's Q.
-
-        operation: the bio's. tasks: the threads that `bios.task` is the row of. A time that is not
-        known is None, but queue_ns 0; comm is None where the task is -1. `end_ns` is the recorded
-        completion, never the log's end.
-        """
+        """Return a bio as a neighbour on its own; `end_ns` is never the log's end."""
         queue, issue, complete = (
             None if time == NEVER else int(time) - self.queue
             for time in (bios.queue[row], bios.issue[row], sure_complete(bios)[row])
@@ -268,11 +259,10 @@ class Neighbourhood:
     def __init__(
         self, context: Context, ios: Iterable[IO], mates: Mapping[int, frozenset[int]] | None = None
     ) -> None:
-        """Start without surroundings.
+        """Start without surroundings. ios: those without a Q in the log get none.
 
-        context: of the log, for names of operations. ios: the I/Os whose surroundings are gathered;
-        those without a Q in the log get none. mates: number of an I/O → numbers of the other bios
-        of its requests, which `Surroundings.before` leaves out; None: none are left out.
+        mates: number of an I/O → numbers of the other bios of its requests, which `before` leaves
+        out.
         """
         self._context = context
         self._targets = [
@@ -289,11 +279,9 @@ class Neighbourhood:
         return next((t.found for t in self._targets if t.io.number == io.number), None)
 
     def add(self, window: Lifecycles) -> bool:
-        """Add the log's next window to the surroundings; return True if no later one is needed.
+        """Add the log's next window; return True if no later one is needed.
 
-        That is so if the window ends after the last of the I/Os has ended, or if there are none;
-        then the bios and requests in flight at the window's end are added, too, and later calls add
-        nothing.
+        Then the bios and requests in flight at the window's end are added, too.
         """
         if self._over:
             return True
@@ -310,11 +298,6 @@ class Neighbourhood:
         return self._over
 
     def _bios(self, table: Bios, window: Lifecycles) -> None:
-        """Add the bios of a table to the surroundings of the I/Os on the same device.
-
-        table: `window.bios` or `window.open_bios`. Afterwards shortens each group with more than 4
-        * MOST_TASKS thread names to the 2 * MOST_TASKS with most I/Os, and OTHERS.
-        """
         codes, names = operations(self._context, table.opf, table.bytes)
         for dev in {t.io.dev for t in self._targets}:
             rows = np.flatnonzero(table.dev == np.uint32(dev))
@@ -325,7 +308,6 @@ class Neighbourhood:
         self._bound_tasks()
 
     def _bound_tasks(self) -> None:
-        """Shorten groups with many thread names between windows, so that memory is bounded."""
         for target in self._targets:
             for group in _groups(target.found):
                 if len(group.tasks) > 4 * MOST_TASKS:
@@ -358,11 +340,7 @@ class Neighbourhood:
             _add_flushes(target, table.take(flush))
 
     def finish(self) -> None:
-        """Complete the surroundings after the last window; to be called once.
-
-        Sorts flushes by D, sets `before` and `before_left_out`, and shortens lists of thread names
-        to MOST_TASKS and OTHERS.
-        """
+        """Complete the surroundings after the last window; to be called once."""
         for target in self._targets:
             target.found.flushes.sort(key=lambda flush: flush.issue_ns)
             target.found.before = target.before.neighbours()
@@ -372,10 +350,6 @@ class Neighbourhood:
 
 
 def _target(io: IO, mates: frozenset[int]) -> _Target:
-    """Return an I/O with empty surroundings.
-
-    io: with a Q in the log. mates: numbers of the bios that shared requests with it.
-    """
     queue = io.queue_ns or 0
     issue = NEVER if io.issue_ns is None else queue + io.issue_ns
     found = Surroundings(when_issued=None if issue == NEVER else Moment())
@@ -384,10 +358,7 @@ def _target(io: IO, mates: frozenset[int]) -> _Target:
 
 
 def _add_flushes(target: _Target, flushes: Requests) -> None:
-    """Append flush requests to the target's list, with times since its I/O's Q.
-
-    Those past the first MOST_FLUSHES are only counted in `flushes_left_out`.
-    """
+    """Append flush requests to the target's list, with times since its I/O's Q."""
     found = target.found
     for issue, complete in zip(flushes.issue.tolist(), flushes.complete.tolist(), strict=True):
         if len(found.flushes) == MOST_FLUSHES:
@@ -406,11 +377,7 @@ def _moments(target: _Target) -> list[tuple[Moment, int]]:
 
 
 def _groups(found: Surroundings) -> list[Group]:
-    """Return all groups of bios of the surroundings; not copied.
-
-    The two of the moment at Q, those of the moment at D (if there is one), and the five of the
-    surroundings themselves.
-    """
+    """Return all groups of bios of the surroundings; not copied."""
     moments = [m for m in (found.when_queued, found.when_issued) if m is not None]
     return [
         *(group for m in moments for group in (m.waiting, m.in_device)),
@@ -453,22 +420,7 @@ class _Others:
         self._last = int(self.end.max(initial=NEVER))
 
     def add_to(self, target: _Target) -> None:
-        """Add the bios to the groups of the target's surroundings, and to its `before`.
-
-        Left out are the target's own bio, and bios without a Q in the log; also all of them if all
-        ended before the target's Q or were queued after its end. Q, D and end are the target's;
-        without D the second to fifth group stay as they are:
-
-        - when_queued: at Q, queued and not issued (waiting), or issued (in_device), and not ended.
-        - when_issued: the same at D, without bios issued just then (as those of the same request).
-        - ahead: waiting at Q, and issued before D.
-        - overtook_it: queued after Q, and issued before D.
-        - it_overtook: waiting at Q, and issued after D or never.
-        - completed_meanwhile: ended between D (without D: Q) and end.
-        - of_these_issued_later: of these, issued after D (without D: queued after Q).
-        - before: issued before D, and not ended at Q. Without D: queued by Q, or issued; with an
-          own D (without one: Q) before end, and not ended at Q.
-        """
+        """Add the bios to the groups of the target's surroundings, and to its `before`."""
         bios, end, found = self.bios, self.end, target.found
         if self._last < target.queue or self._first > target.end:
             return
@@ -502,10 +454,7 @@ class _Others:
         self._add(found.of_these_issued_later, meanwhile & (order > since))
 
     def _add(self, group: Group, rows: Bool) -> None:
-        """Add the bios of the mask `rows` (n,) to the group's sums, operations and thread names.
-
-        Bios whose thread is not known count as of UNKNOWN_TASK.
-        """
+        """Add the bios of the mask `rows` (n,) to the group's sums, operations and thread names."""
         if not rows.any():
             return
         at = np.flatnonzero(rows)

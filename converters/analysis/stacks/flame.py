@@ -99,11 +99,8 @@ class Flame:
 def flame(recorded: Iterable[Recorded], room: int = ROOM) -> Flame:
     """Return call stacks as a tree: "all", recordings if labelled, commands, then functions.
 
-    recorded: the figures of each recording by command and stack. Functions go from the outermost
-    inwards; frames that differ only in the offset within the function are one node.
-    Commands, functions and recordings of one name and kind with one caller are one node. Each node
-    has the sums of the I/O that came through it. room: characters of JSON for the nodes; the
-    heaviest are kept, none without its caller, and the others counted in `left_out`.
+    Functions go from the outermost inwards; frames that differ only in the offset are one node.
+    room: characters of JSON for the nodes; the heaviest are kept, none without its caller.
     """
     nodes = [Node("all", Side.ALL, -1, 0)]
     for label, callers, stacks in recorded:
@@ -139,11 +136,7 @@ def flame_of(
 
 
 def _path(caller: Callers, stack: Stack) -> list[tuple[str, Side]]:
-    """Return (name, side) of each frame: the command, then functions from the outermost inwards.
-
-    First user functions, of each run of unknown ones only one, then, if a stack was not captured, a
-    frame `[reason]`, then kernel functions. Names are cut to MOST_NAME characters.
-    """
+    """Return (name, side) of each frame: the command, then functions from the outermost inwards."""
     user = [frame_text(frame, kernel=False) for frame in shown_user(stack.user)]
     found = [(name, Side.UNKNOWN if name == UNKNOWN else Side.PROGRAM) for name in user[::-1]]
     if stack.missing:
@@ -185,10 +178,7 @@ def _heaviest(nodes: list[Node], room: int) -> set[int]:
 
 
 def _ordered(nodes: list[Node], kept: set[int]) -> list[Node]:
-    """Return copies of the kept nodes, depth first, siblings by name.
-
-    kept: indices in `nodes`. `parent` of a copy is an index in the result, and `below` is empty.
-    """
+    """Return copies of the kept nodes, depth first, siblings by name."""
     found: list[Node] = []
     rest = [(0, -1)]
     while rest:

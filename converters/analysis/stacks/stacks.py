@@ -69,10 +69,7 @@ class Callers(Weighed):
     """These bios' latencies in finer buckets, for percentiles; empty if the table keeps none."""
 
     def merge(self, other: "Callers") -> None:
-        """Add the bios of other callers to these figures; `other` is not changed.
-
-        `comm` and `stack` stay.
-        """
+        """Add the bios of other callers to these figures; `other` is not changed."""
         self.bios += other.bios
         self.bytes += other.bytes
         self.ended += other.ended
@@ -86,11 +83,7 @@ class StackTable:
     """Adds up windows' bios by stack and task; memory depends on the number of distinct pairs."""
 
     def __init__(self, context: Context, percentiles: bool = False) -> None:
-        """Start without bios.
-
-        context: the log's. percentiles: whether each Callers' `times` are
-        kept, too.
-        """
+        """percentiles: whether each Callers' `times` are kept, too."""
         self._context = context
         self._percentiles = percentiles
         self._by_task: dict[tuple[int, int], Callers] = {}
@@ -111,12 +104,7 @@ class StackTable:
         self._add(bios if seen.all() else bios.take(seen))
 
     def _add(self, bios: Bios) -> None:
-        """Add bios with a Q to `_by_task`, by stack and task.
-
-        Bios without a completion, or with one before Q, count in `bios` and `bytes` only; so do
-        those with one in doubt, which count in `doubtful`, too. `times`
-        stay empty unless the table keeps percentiles.
-        """
+        """Add bios with a Q; those without a known latency count in `bios` and `bytes` only."""
         if not len(bios):
             return
         key = (bios.stack.astype(np.int64) + 1 << 32) | (bios.task.astype(np.int64) + 1)
@@ -145,12 +133,7 @@ class StackTable:
             callers.times.merge(fine[at])
 
     def callers(self) -> list[Callers]:
-        """Return the figures by command and stack; threads of one name are added up.
-
-        New objects. Bios without a Q in the log are left out (`without_queue`). Of the others,
-        those whose thread is not known are under UNKNOWN, those without a recorded stack under
-        stack -1. In the order in which they first occurred (within a window by stack and task).
-        """
+        """Return new figures by command and stack; threads of one name are added up."""
         found: dict[tuple[str, int], Callers] = {}
         for (stack, task), part in self._by_task.items():
             comm = str(self._comms[task]) if task >= 0 else UNKNOWN
@@ -159,7 +142,6 @@ class StackTable:
 
 
 def _sums(group: NDArray[np.intp], values: I64, groups: int) -> I64:
-    """Return the sum of the values (n,) of each group (groups,); group: (n,), 0 to groups - 1."""
     total = np.zeros(groups, np.int64)
     np.add.at(total, group, values)
     return total
@@ -203,11 +185,9 @@ def grouped(
 ) -> list[Group]:
     """Return callers grouped by command and functions, the heaviest group first.
 
-    callers: figures by command and stack; not changed. stacks: stack by row, as in Trace.stacks.
-    by: the weight to sort by; among equals by command. offsets: whether each row of `stacks` is a
-    group of its own. Otherwise stacks with the same functions, which differ in offsets within them,
-    are one group; so are stacks without any frame that give the same reason. In either case I/O of
-    a command without a stack (row -1) is a group.
+    offsets: whether each row of `stacks` is a group of its own. Otherwise stacks with the same
+    functions, which differ in offsets within them, are one; so are stacks without any frame that
+    give the same reason.
     """
     members: dict[tuple[object, ...], list[Callers]] = {}
     for caller in heaviest(callers, by):
@@ -220,12 +200,7 @@ def grouped(
 
 
 def _group(members: list[Callers], stacks: list[Stack]) -> Group:
-    """Return callers with the same command and functions as one group, with their sum.
-
-    members: at least one, the heaviest first, whose `stack` the sum has; not changed. stacks: stack
-    by row. The group's stack is the only one, or else the frames that all have in common (as
-    _common).
-    """
+    """Return callers with the same command and functions as one group, with their sum."""
     sums = Callers(members[0].comm, members[0].stack)
     for caller in members:
         sums.merge(caller)
@@ -295,11 +270,8 @@ def shown_user(user: tuple[Frame, ...]) -> list[Frame]:
 def folded(callers: Iterable[Callers], stacks: list[Stack], by: Weight) -> list[str]:
     """Return lines `comm;outermost;…;innermost WEIGHT`, one per command and stack, sorted.
 
-    This is the format that flame graph tools read. Frames go from user to kernel functions, with
-    `[reason]` between where a stack was not captured; without any frame or reason, and without a
-    stack (row -1), the line has UNKNOWN. by: weights are bios, bytes or microseconds of latency
-    (rounded). stacks: stack by row, as in Trace.stacks. Stacks that differ only in offsets are one
-    line, with their sum. In names `;` becomes `:` and a newline a space.
+    This is the format that flame graph tools read. Weights are bios, bytes or microseconds of
+    latency. Stacks that differ only in offsets are one line.
     """
     weights: dict[str, int] = {}
     for caller in callers:

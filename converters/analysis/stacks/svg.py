@@ -37,11 +37,8 @@ class _Place(NamedTuple):
 def svg(flame: Flame, by: Weight, title: str, notes: Sequence[str], told: Told) -> str:
     """Return the text of the SVG file of a flame graph.
 
-    Frames are as wide as their weight `by`, the outermost at the bottom; those narrower than
-    NARROWEST are not drawn, and a line says how many, with those that `flame` left out. title,
-    notes: plain text; notes are lines below the title. told: weight → function that formats a
-    number of it, for tooltips. Names may hold any text: unprintable characters are replaced, the
-    rest escaped.
+    Frames are as wide as their weight `by`, the outermost at the bottom; a line says how many are
+    too narrow to be drawn. notes: lines below the title. Names may hold any text.
     """
     places = [place for place in _places(flame.nodes, by) if place.wide >= NARROWEST]
     less = flame.left_out + len(flame.nodes) - len(places)
@@ -65,12 +62,7 @@ def svg(flame: Flame, by: Weight, title: str, notes: Sequence[str], told: Told) 
 
 
 def _places(nodes: Sequence[Node], by: Weight) -> list[_Place]:
-    """Return each node's place: siblings side by side from their caller's left edge.
-
-    In the order of `nodes`, of which there is at least one; callers come before the functions that
-    they call. by: the weight that is drawn as width; the first node's fills the picture's width
-    without its margins (if it is 0, all widths are).
-    """
+    """Return each node's place: siblings side by side from their caller's left edge."""
     scale = (WIDTH - 2 * MARGIN) / max(nodes[0].weight(by), 1)
     found: list[_Place] = []
     free: list[float] = []
@@ -86,19 +78,13 @@ def _places(nodes: Sequence[Node], by: Weight) -> list[_Place]:
 
 
 def _line(at: int, text: str) -> str:
-    """Return the element of line `at` above the frames; line 0 is the title."""
     y = MARGIN + LINE * at + FONT
     kind = 'font-size="14" font-weight="bold"' if at == 0 else 'fill="#5b6470"'
     return f'<text x="{MARGIN}" y="{y}" {kind}>{_text(_short(text, MOST_LINE))}</text>'
 
 
 def _frame(place: _Place, bottom: int, whole: Node, told: Told) -> str:
-    """Return the SVG element of a frame: a rectangle, its name, and a tooltip.
-
-    The name is cut to what fits, with an ellipsis, and left out if fewer than 3 characters fit. The
-    tooltip has name, side, and the weights of `told` with their shares of those of `whole`. bottom:
-    y of the lower edge of the outermost frame. told: weight → function that formats a number of it.
-    """
+    """Return the SVG element of a frame: a rectangle, its name as far as it fits, and a tooltip."""
     node, x, wide = place
     y = bottom - ROW * (node.depth + 1)
     weights = ", ".join(

@@ -70,11 +70,9 @@ def write(
 ) -> Summary:
     """Write all events of a log to a Parquet file, with its header, notes and losses as metadata.
 
-    level: zstd's, 1 to 22. created_by, log: the program and the log's name, as the archive's
-    metadata states them. on_progress: called after each chunk (a part of the log compressed at
-    once) with the offset reached in the source, bytes. Returns the number of events, in all and by
-    letter. Raises OSError where `out` fails, ConversionError for a log of more than MAX_CHUNKS
-    chunks, and what the source raises; `out` then holds a broken file.
+    level: zstd's, 1 to 22. on_progress: called after each chunk with the offset reached in the
+    source, bytes. Raises OSError where `out` fails, ConversionError for a log of more than
+    MAX_CHUNKS chunks, and what the source raises; `out` then holds a broken file.
     """
     summary = Summary()
     account = Account(created_by, log, source.size)
@@ -112,7 +110,6 @@ class _Summed:
     """ParquetWriter asks for this attribute."""
 
     def __init__(self, out: BinaryIO) -> None:
-        """Write to `out`; nothing is written yet."""
         self._out = out
         self._at = 0
         """Bytes written."""
@@ -122,10 +119,7 @@ class _Summed:
         """Checksum of the block begun."""
 
     def write(self, data: Any) -> int:
-        """Write all of `data` and add it to the checksums; return the bytes written in total.
-
-        Raises OSError.
-        """
+        """Write all of `data`; return the bytes written in total."""
         view = memoryview(data).cast("B")
         self._out.write(view)
         while view:
@@ -144,7 +138,6 @@ class _Summed:
         return self._whole + last, self._at
 
     def tell(self) -> int:
-        """Return the bytes written."""
         return self._at
 
     def flush(self) -> None:
@@ -158,11 +151,7 @@ class _Growth:
     """Records in `account.grown` after which chunk the source's notes, losses and damages grew."""
 
     def __init__(self, source: Source, account: Account) -> None:
-        """Record the lengths of the source's lists before the first chunk is read.
-
-        source: its notes, losses and damages are lists that grow while chunks are read. account:
-        its list `grown` is appended to, here and by `record`.
-        """
+        """Record the lengths of the source's lists before the first chunk is read."""
         self._source = source
         self._grown = account.grown
         self._chunk = -1
@@ -170,11 +159,7 @@ class _Growth:
         self.record()
 
     def record(self) -> None:
-        """Append [chunk, notes, losses, damages] to `account.grown` if a count has changed.
-
-        The counts are the lengths of the source's lists after chunk number `_chunk`, which is then
-        advanced. To be called after each chunk is read.
-        """
+        """Append [chunk, notes, losses, damages] to `account.grown` if a count has changed."""
         source = self._source
         counts = [len(source.notes), len(source.losses), len(source.damaged)]
         if not self._grown or self._grown[-1][1:] != counts:
@@ -185,11 +170,7 @@ class _Growth:
 def _recorded_parts(
     source: Source, growth: _Growth, on_progress: Callable[[int], None] | None
 ) -> Iterator[Part]:
-    """Yield the source's chunks (`Part`), recording the growth of its lists at each.
-
-    on_progress: called after each chunk was used, with the offset in the source behind it (bytes);
-    None: not at all. Raises what the source raises.
-    """
+    """Yield the source's chunks (`Part`), recording the growth of its lists at each."""
     for part in source.parts():
         growth.record()
         yield part
@@ -198,10 +179,7 @@ def _recorded_parts(
 
 
 def _groups(parts: Iterator[Part]) -> Iterator[list[Part]]:
-    """Yield lists of adjacent chunks, each list with GROUP_EVENTS events or more.
-
-    The last one may have fewer. Nothing is yielded without chunks.
-    """
+    """Yield lists of adjacent chunks, each list with GROUP_EVENTS events or more."""
     group: list[Part] = []
     events = 0
     for part in parts:
@@ -215,7 +193,6 @@ def _groups(parts: Iterator[Part]) -> Iterator[list[Part]]:
 
 
 def _counted(group: list[Part]) -> Counter[str]:
-    """Return the number of events of the chunks by letter."""
     counts = np.sum([np.bincount(p.events.kind, minlength=256) for p in group], axis=0)
     return Counter(
         {BY_KIND[Kind(kind)].letter: int(counts[kind]) for kind in np.flatnonzero(counts).tolist()}
@@ -223,12 +200,7 @@ def _counted(group: list[Part]) -> Counter[str]:
 
 
 def _complete_account(account: Account, source: Source, summary: Summary) -> None:
-    """Set in `account`, the archive's metadata, what is known once the source was read to its end.
-
-    These are the number of events, in all and by letter (from `summary`), what was damaged, unknown
-    or unreadable in the log, its problems and remarks, whether it was interrupted, and its size in
-    bytes.
-    """
+    """Set what is known once the source was read to its end."""
     account.events = summary.events
     account.kinds = dict(summary.kinds)
     account.interrupted = source.interrupted
@@ -245,7 +217,6 @@ Put = Callable[[list[Part], int], None]
 
 
 def _paths() -> list[str]:
-    """Return the columns' names as Parquet has them."""
     return [f"{f.name}.list.element" if pa.types.is_list(f.type) else f.name for f in SCHEMA]
 
 
@@ -285,11 +256,7 @@ def _writer(out: _Summed, level: int) -> Iterator[tuple[Any, Put, Callable[[], N
     waiting: list[Future[None]] = []
 
     def put(group: list[Part], first: int) -> None:
-        """Queue a row group: the events of the adjacent chunks in `group`.
-
-        first: number of the first chunk in the log. Waits for the oldest group where two are in the
-        queue already, and raises what writing that one raised.
-        """
+        """Queue a row group: the events of the adjacent chunks in `group`."""
         events = group[0].events if len(group) == 1 else _concatenate([p.events for p in group])
         chunk = np.repeat(np.arange(first, first + len(group)), [len(p.events) for p in group])
         rows = events_by_kind(events, chunk)
@@ -312,7 +279,6 @@ def _writer(out: _Summed, level: int) -> Iterator[tuple[Any, Put, Callable[[], N
 
 
 def _concatenate(parts: list[Events]) -> Events:
-    """Return the events of all parts as one, in their order; arrays are copied."""
     return Events(
         np.concatenate([p.ts for p in parts]),
         np.concatenate([p.cpu for p in parts]),

@@ -56,10 +56,9 @@ class Partitions:
     ) -> None:
         """Prepare to write one table of one recording below `root`/host=HOST; write nothing yet.
 
-        root: the table's directory. schema: of every table that `write` gets; its column `device`
-        goes into directories' names, not into files. time: name of the column with the wall clock.
-        host: name of the recording machine. stem: of files' names, quoted for URLs. level: zstd's.
-        day: date (2026-11-07) for rows whose wall clock is not known.
+        schema: of every table; column `device` goes into directories' names, not into files. time:
+        name of the column with the wall clock. stem: of files' names, quoted for URLs. day: date
+        (2026-11-07) for rows whose wall clock is not known.
         """
         self._root = root / f"host={quote(host, safe='')}"
         self._schema = pa.schema([f for f in schema if f.name != _DEVICE])
@@ -72,12 +71,7 @@ class Partitions:
         """Number of rows passed to `write`."""
 
     def write(self, table: pa.Table) -> None:
-        """Add the rows of a table to the partitions of their date and device.
-
-        The rows of a partition with ROW_GROUP or more are written to its file; those of all are
-        where more than 1,048,576 wait in all; other rows wait for `close`. Adds to `rows`. Raises
-        OSError where writing fails.
-        """
+        """Add the rows of a table to the partitions of their date and device."""
         for key, rows in self._split(table):
             part = self._parts.setdefault(key, _Partition())
             part.waiting.append(rows)
@@ -92,8 +86,8 @@ class Partitions:
     def close(self, metadata: dict[str, str]) -> None:
         """Write the rows that wait, and close all files.
 
-        metadata: name → text, put into the files that are still open: each partition's newest,
-        unless it was closed because too many were open. Raises OSError where writing fails.
+        metadata: put into the files that are still open: each partition's newest, unless it was
+        closed because too many were open.
         """
         self._flush_all()
         for key in list(self._open):
@@ -113,10 +107,7 @@ class Partitions:
     def _split(self, table: pa.Table) -> Iterator[tuple[tuple[str, str], pa.Table]]:
         """Yield ((date, device), rows without column `device`) per date and device in the table.
 
-        date: `2026-11-07` in UTC, by the column with the wall clock; `_day` where it is null or
-        before 1970, which come first and may have a date that comes again. device: its name. Then
-        ordered by date, and by the device's code in the table's dictionary. Nothing for an empty
-        table.
+        Rows whose wall clock is null, or before 1970, have the date `_day`.
         """
         if not len(table):
             return
@@ -135,17 +126,12 @@ class Partitions:
             yield (date, names[code]), rows
 
     def _flush_all(self) -> None:
-        """Write the rows of all partitions that wait."""
         for key, part in self._parts.items():
             if part.rows:
                 self._flush(key)
 
     def _flush(self, key: tuple[str, str]) -> None:
-        """Write a partition's waiting rows as one row group, and forget them.
-
-        key: (date, device). Opens a file if the partition has none, and makes it the most recently
-        written one. Raises OSError where writing fails.
-        """
+        """Write a partition's waiting rows as one row group, and forget them."""
         part = self._parts[key]
         if part.writer is None:
             self._open_file(key, part)
@@ -158,10 +144,9 @@ class Partitions:
     def _open_file(self, key: tuple[str, str], part: _Partition) -> None:
         """Open a partition's next file: `date=DATE/device=DEVICE/STEM.parquet`, then STEM+2, ….
 
-        key: (date, device) of `part`. A stem is quoted and so has no `+`: no recording's second
-        file has the name of another recording's first, such as `sda-2`. Sets `part.writer`, counts
-        `part.files`, and first closes the least recently written files, so that at most 100 are
-        open. Raises OSError where that fails.
+        A stem is quoted and so has no `+`: no recording's second file has the name of another
+        recording's first, such as `sda-2`. The least recently written files are closed, so that at
+        most 100 are open.
         """
         while len(self._open) >= _MOST_OPEN:
             self._close_file(next(iter(self._open)))
@@ -184,7 +169,6 @@ class Partitions:
         self._open[key] = None
 
     def _close_file(self, key: tuple[str, str]) -> None:
-        """Close the partition's file."""
         del self._open[key]
         self._parts[key].writer.close()
         self._parts[key].writer = None

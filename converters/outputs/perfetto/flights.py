@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from biotrail.converters.analysis.blame.parties import Writers, process_of_owner
-from biotrail.converters.analysis.distributions.sums import sum_by
+from biotrail.converters.analysis.distributions.sketch import sum_by
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import FAR, I64, NEVER, OP_MASK, U32, Lifecycles, Table
 from biotrail.converters.lifecycles.operations import asks_flush, transferred

@@ -36,11 +36,9 @@ def write(
 ) -> int:
     """Write the tables one behind the other, and return the number of rows.
 
-    schema: of every table. form: of FORMATS. cell: turns a text into a CSV cell, such that a
-    spreadsheet does not take it for a formula; other forms have texts as they are. Dictionary
-    columns are written as plain values, list columns in CSV as words with spaces between. Without
-    rows the output has only what its form begins and ends with, such as the names of columns.
-    Raises OSError where `out` fails, and what the tables raise; the output is then not complete.
+    schema: of every table. form: of FORMATS. cell: turns a text into a CSV cell that a spreadsheet
+    does not take for a formula. Dictionary columns are written as plain values, list columns in CSV
+    as words with spaces between. Raises OSError where `out` fails; the output is then not complete.
     """
     plain = _plain_schema(schema)
     rows = 0
@@ -64,12 +62,7 @@ def _plain_schema(schema: pa.Schema) -> pa.Schema:
 
 @contextmanager
 def _csv(out: BinaryIO, schema: pa.Schema, cell: Cell) -> Iterator[Put]:
-    """Yield a function that writes a table of that schema as CSV.
-
-    The first line has the columns' names. cell: makes the cell of each value of a text column; list
-    columns become words with spaces between, without it. Null is an empty cell. The output is
-    completed at the end of the block, but not after an exception.
-    """
+    """Yield a function that writes a table of that schema as CSV."""
     names = [f.name for f in schema if pa.types.is_string(f.type)]
     lists = [f.name for f in schema if pa.types.is_list(f.type)]
     for name in lists:
@@ -79,7 +72,6 @@ def _csv(out: BinaryIO, schema: pa.Schema, cell: Cell) -> Iterator[Put]:
     writer = pyarrow.csv.CSVWriter(out, schema, write_options=options)
 
     def put(table: pa.Table) -> None:
-        """Write a table's rows as CSV, texts through `cell`, lists as words."""
         for name in names:
             texts = _cells(table[name].combine_chunks(), cell)
             table = table.set_column(table.schema.get_field_index(name), name, texts)
@@ -101,15 +93,10 @@ def _cells(texts: pa.Array, cell: Cell) -> pa.Array:
 
 @contextmanager
 def _jsonl(out: BinaryIO, schema: pa.Schema) -> Iterator[Put]:
-    """Yield a function that writes a table of that schema as JSON lines, one object per row.
-
-    Timestamps become text, ISO 8601 in UTC with ns; other values what JSON has for them, null where
-    they are null.
-    """
+    """Yield a function that writes a table of that schema as JSON lines, one object per row."""
     names = [json.dumps(f.name) for f in schema]
 
     def put(table: pa.Table) -> None:
-        """Write a table's rows as JSON lines, timestamps as text."""
         for batch in table.to_batches(max_chunksize=_JSON_ROWS):
             parts: list[Any] = ["{"]
             for name, column in zip(names, batch.columns, strict=True):
@@ -139,10 +126,7 @@ def _as_list(texts: pa.Array) -> pa.Array:
 
 @contextmanager
 def _parquet(out: BinaryIO, schema: pa.Schema) -> Iterator[Put]:
-    """Yield a function that writes a table of that schema to a Parquet file, compressed with zstd.
-
-    The file is completed at the end of the block, but not after an exception.
-    """
+    """Yield a function that writes a table of that schema to a Parquet file."""
     writer = pq.ParquetWriter(out, schema, compression="zstd", write_page_checksum=True)
     try:
         yield writer.write_table

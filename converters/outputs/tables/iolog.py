@@ -52,9 +52,8 @@ def write(
 ) -> Summary:
     """Write the bios of all windows as an iolog, in the order of Q; return what was written.
 
-    windows: lifecycles, in order of time. upper_only: leave out bios that have a parent, a bio of
-    the upper device that they work for. Bios in flight at the end of the last window are not
-    written, nor counted as left out. Raises OSError where `out` fails.
+    upper_only: leave out bios that work for a bio of an upper device. Bios in flight at the end are
+    not written, nor counted as left out.
     """
     writer = _Writer(context, out, upper_only)
     for window in windows:
@@ -66,11 +65,7 @@ class _Writer:
     """Writes bios in the order of Q; a window has the bios that ended in it."""
 
     def __init__(self, context: Context, out: BinaryIO, upper_only: bool) -> None:
-        """Write the iolog's first line, its version. Raises OSError where `out` fails.
-
-        context: of the log, for the names of devices and operations. upper_only: whether to leave
-        out bios that have a parent, a bio of the upper device that they work for.
-        """
+        """Write the iolog's first line, its version. Raises OSError where `out` fails."""
         self._context = context
         self._out = out
         self._upper_only = upper_only
@@ -82,13 +77,7 @@ class _Writer:
         out.write(f"{_HEADER}\n".encode())
 
     def add(self, window: Lifecycles) -> None:
-        """Hold the bios that ended in a window; write those queued before any bio still in flight.
-
-        Bios that fio cannot replay are left out (`_select`). One in flight whose Q is not known
-        holds nothing back. Where more than 1,000,000 bios are held, all that were queued before the
-        window's end are written, although one queued earlier may still come. Raises OSError where
-        writing fails.
-        """
+        """Hold a window's ended bios; write those queued before any still in flight."""
         self._held.append(window.bios.take(self._select(window.bios)))
         queued = window.open_bios.queue[window.open_bios.queue != NEVER]
         edge = min(window.end, int(queued.min())) if len(queued) else window.end
@@ -97,17 +86,11 @@ class _Writer:
         self._write(edge)
 
     def finish(self) -> Summary:
-        """Write the bios still held, and return the summary. Raises OSError where writing fails."""
         self._write(None)
         return self._summary
 
     def _select(self, bios: Bios) -> Bool:
-        """Mark the bios (n,) to write; count the others in `_summary.left_out`.
-
-        Left out are bios, each counted by the first reason that applies: without a known Q; with
-        `upper_only`, with a parent (bio of an upper device that they work for); with an operation
-        that fio has no action for.
-        """
+        """Mark the bios (n,) to write; count the others in `_summary.left_out`."""
         codes, names = operations(self._context, bios.opf, bios.bytes)
         unknown = np.array([name not in _ACTIONS for name in [*names, ""]], np.bool_)
         reasons: dict[str, Bool] = {
@@ -122,10 +105,7 @@ class _Writer:
         return wanted
 
     def _write(self, edge: int | None) -> None:
-        """Write the held bios with Q before `edge` (ns; None: all), in the order of Q.
-
-        The others stay in `_held`. Raises OSError where writing fails.
-        """
+        """Write the held bios with Q before `edge` (ns; None: all), in the order of Q."""
         if not self._held:
             return
         held = Bios.concatenate(self._held)
@@ -137,13 +117,7 @@ class _Writer:
             self._lines(bios)
 
     def _lines(self, bios: Bios) -> None:
-        """Write a line for each bio, in their order: `µs /dev/NAME ACTION OFFSET BYTES`.
-
-        bios: at least one, sorted by Q. Times are since the first line of all, whose time is 1 µs.
-        OFFSET is in bytes from the disk's begin, 0 for an empty bio. Before these lines come those
-        that open the files of new devices. Sets `first_ns` in `_summary` at the first call, and
-        adds to `ios`. Raises OSError where writing fails.
-        """
+        """Write a line for each bio, in their order: `µs /dev/NAME ACTION OFFSET BYTES`."""
         if self._summary.first_ns == NEVER:
             self._summary.first_ns = int(bios.queue[0])
         micros = (bios.queue - self._summary.first_ns) // 1000 + _START_US
@@ -164,12 +138,7 @@ class _Writer:
         self._out.write("".join(lines).encode())
 
     def _new_files(self, bios: Bios, micros: I64) -> list[str]:
-        """Return the lines that add and open the files of devices without a line so far.
-
-        They are `µs /dev/NAME add` and `µs /dev/NAME open`. bios: the bios to write now. micros:
-        times (µs) of their lines, the first of which is that of the new lines. Devices are sorted
-        by dev_t, and added to `_files` and to `_summary.devices`.
-        """
+        """Return the lines that add and open the files of devices without a line so far."""
         lines = []
         for dev in np.unique(bios.dev).tolist():
             if dev not in self._files:

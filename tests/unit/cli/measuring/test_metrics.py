@@ -43,7 +43,7 @@ from biotrail.cli.measuring.server import Address, MetricsServer, parse_address
 from biotrail.cli.serving.loopback_server import Request, Response, plain
 from biotrail.converters.analysis.blame.tree import OTHERS
 from biotrail.converters.analysis.distributions.sketch import Distribution
-from biotrail.converters.analysis.live.blame_totals import BlameTotals
+from biotrail.converters.analysis.live.totals import BlameTotals
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.errors import OutputError
 from biotrail.recorder.schema.limits import (

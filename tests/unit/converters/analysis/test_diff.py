@@ -20,7 +20,6 @@ import pytest
 from biotrail.cli import diff as diff_command
 from biotrail.converters.analysis.diff.diff import Comparison
 from biotrail.converters.analysis.diff.figures import Resampling, interval
-from biotrail.converters.analysis.diff.options import options_of
 from biotrail.converters.analysis.diff.runs import (
     EQUAL,
     TOO_FEW_RUNS,
@@ -32,7 +31,7 @@ from biotrail.converters.analysis.diff.runs import (
     student_t,
     t_beyond,
 )
-from biotrail.converters.analysis.diff.side import pooled
+from biotrail.converters.analysis.diff.side import options_of, pooled
 from biotrail.converters.analysis.diff.tree import CallDiff, Diff, Figure
 from biotrail.converters.analysis.distributions.slots import (
     LEAST_SLOTS,

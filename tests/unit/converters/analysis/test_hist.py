@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from biotrail.converters.analysis.choosing.choosing import Choice
-from biotrail.converters.analysis.distributions import depth, samples, sketch, sums
+from biotrail.converters.analysis.distributions import depth, samples, sketch
 from biotrail.converters.analysis.distributions.depth import Depth, Span
 from biotrail.converters.analysis.distributions.distribution import (
     MOST_COLUMNS,
@@ -473,7 +473,7 @@ def test_nothing_is_zeros_and_less_than_nothing_is_nothing() -> None:
 
 LOOPS = uncompiled("converters/analysis/distributions/sum_loops.py")
 NUMBERING = uncompiled("converters/events/distinct_loops.py")
-USERS = (sums, sketch, depth, samples, tails)
+USERS = (sketch, depth, samples, tails)
 LOGS = ("biotrail/data/demo.biotrail", "tests/data/calls/ext4-on-loop.biotrail")
 VALUE = st.integers(-3, 1 << 40) | st.integers(-(1 << 63), (1 << 62))
 

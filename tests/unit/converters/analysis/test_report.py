@@ -17,15 +17,14 @@ from hypothesis import strategies as st
 from biotrail.cli.reporting.page import collect
 from biotrail.converters.analysis.choosing.choosing import Choice
 from biotrail.converters.analysis.choosing.select import Selection
-from biotrail.converters.analysis.distributions import flow
-from biotrail.converters.analysis.distributions.groups import OTHERS, Group, Groups
+from biotrail.converters.analysis.distributions import depth as depths
+from biotrail.converters.analysis.distributions.groups import OTHERS, Group, Groups, Series
 from biotrail.converters.analysis.distributions.keys import ByCpu, name_of
 from biotrail.converters.analysis.distributions.samples import Samples
-from biotrail.converters.analysis.distributions.series import Series
 from biotrail.converters.analysis.figures import as_json
 from biotrail.converters.analysis.fleet.part import read_part
 from biotrail.converters.analysis.report.csv import lines
-from biotrail.converters.analysis.report.devices.devices import Stacked
+from biotrail.converters.analysis.report.devices import Stacked
 from biotrail.converters.analysis.report.report import Reporter, make_report
 from biotrail.converters.analysis.report.tree import GroupReport, Report
 from biotrail.converters.analysis.stacks.stacks import StackTable
@@ -743,7 +742,7 @@ def test_an_address_that_is_used_again_bounds_the_time(tmp_path: Path, window: i
 
 def test_too_much_to_hold_back_changes_little(monkeypatch: pytest.MonkeyPatch) -> None:
     # GIVEN a read that never ends beside many, and room to hold back few
-    monkeypatch.setattr(flow, "MOST_HELD", 20)
+    monkeypatch.setattr(depths, "MOST_HELD", 20)
     lines = [line(9_999_000, "block_rq_issue: 8,0 R 4096 () 8 + 8 [a]")]
     for n in range(200):
         at, where = 10_000_000 + 1000 * n, 1000 + 8 * n

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from biotrail.converters.analysis.report.calls import calls as calls_of_log
-from biotrail.converters.analysis.report.calls.calls import CallsByGroup
+from biotrail.converters.analysis.report import calls as calls_of_log
+from biotrail.converters.analysis.report.calls import CallsByGroup
 from biotrail.converters.analysis.report.report import Reporter
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.records import STATE_IO_WAIT

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from biotrail.converters.analysis.live.calls import CallsOfStretch
+from biotrail.converters.analysis.live.live import CallsOfStretch
 from biotrail.converters.analysis.slow.calls import (
     MOST_BIOS,
     MOST_WAITS,

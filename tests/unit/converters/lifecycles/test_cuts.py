@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from biotrail.converters.analysis.choosing.choosing import Choice, Who
-from biotrail.converters.analysis.choosing.outcomes import Finder, OutcomeFilter
+from biotrail.converters.analysis.choosing.choosing import Choice, Finder, OutcomeFilter, Who
 from biotrail.converters.analysis.choosing.select import Selection
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.tables import NEVER, Bios, Certainty, Requests, Stage, Table

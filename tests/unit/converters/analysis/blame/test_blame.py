@@ -21,7 +21,7 @@ from biotrail.converters.analysis.blame.online import Online, Row, Waits
 from biotrail.converters.analysis.blame.tree import OTHERS, Kind, Part
 from biotrail.converters.analysis.choosing.choosing import Choice
 from biotrail.converters.analysis.distributions.keys import RECORDER
-from biotrail.converters.analysis.live.blame_totals import MOST_PAIRS, MOST_VICTIMS, BlameTotals
+from biotrail.converters.analysis.live.totals import MOST_PAIRS, MOST_VICTIMS, BlameTotals
 from biotrail.converters.analysis.report.report import make_report
 from biotrail.converters.pipeline import WINDOW_EVENTS, Trace
 from tests.support import blame_logs

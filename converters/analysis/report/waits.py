@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from biotrail.converters.analysis.distributions.call_figures import by_pair, coded, named
 from biotrail.converters.analysis.distributions.groups import MOST_GROUPS, OTHERS
-from biotrail.converters.analysis.distributions.sketch import Distribution
-from biotrail.converters.analysis.distributions.sums import sum_by
+from biotrail.converters.analysis.distributions.sketch import Distribution, sum_by
 from biotrail.converters.analysis.figures import StageTimes, Summary
 from biotrail.converters.analysis.report.tree import CommitReport, WaitReport
 from biotrail.converters.calls.keys import rows_by_key
@@ -70,7 +69,6 @@ class _Waited:
     """Process that had the CPU until the thread ran again → ns for which it was ready to run."""
 
     def merge(self, other: "_Waited") -> None:
-        """Add the figures of other waits; nothing of `other` is shared."""
         self.time.merge(other.time)
         self.own += other.own
         self.no_file += other.no_file
@@ -80,7 +78,6 @@ class WaitsByReason:
     """Figures of all waits whose calls returned, window after window."""
 
     def __init__(self, context: Context) -> None:
-        """Start without waits. context: the log's; without its part fs nothing is counted."""
         self._context = context
         self._on = "fs" in context.path_parts
         self._pending: Waits | None = None
@@ -94,11 +91,8 @@ class WaitsByReason:
     def add(self, window: Lifecycles) -> None:
         """Add the waits of the calls that ended in the log's next window.
 
-        Waits of a call that has not returned are kept for a later window, at most MOST_PENDING: the
-        oldest are dropped and counted in `dropped`. Waits of calls whose entry is not known are
-        never counted, nor those of calls that did no I/O (queued no bio and waited for none). The
-        others add their time to `_calls`. Nothing is added if the log has no part `fs` of the path,
-        or the window no tables of the path.
+        Waits of a call that has not returned are kept for a later window; those of calls whose
+        entry is not known, or that did no I/O, are never counted.
         """
         if not self._on or window.path is None:
             return
@@ -121,10 +115,6 @@ class WaitsByReason:
         self._add_waits(waits.take(known), process, coded(calls)[row] >> 1, io)
 
     def _add_calls(self, calls: Calls) -> None:
-        """Add the time of the calls (ns, entry to return) to `_calls`, by their name.
-
-        All have an entry.
-        """
         codes = coded(calls) >> 1
         for code in names_of(codes).tolist():
             mine = codes == code
@@ -133,12 +123,10 @@ class WaitsByReason:
             self._calls[name] = self._calls.get(name, 0) + lasted
 
     def _add_waits(self, waits: Waits, process: I64, code: I64, most: I64) -> None:
-        """Add the waits' blocked ns to `_waited`, by process, name of the call and reason.
+        """Add the waits' blocked ns by process, name of the call and reason.
 
-        process: each wait's, its id. code: int64 (n,), the code (`coded`, without its lowest bit)
-        of each wait's call. most: ns of each wait that count at most: of a call that reaps only
-        while I/O was in flight. A wait by WaitCause.OWN_IO adds its time to `own`, too; one of a
-        page fault without a file to `no_file`.
+        code: of `coded`, without its lowest bit. most: ns of each wait that count at most: of a
+        call that reaps only while I/O was in flight.
         """
         keys = code << _BITS | waits.reason.astype(np.int64)
         blocked = np.minimum(np.maximum(waits.woken - waits.out, 0), most)
@@ -161,11 +149,7 @@ class WaitsByReason:
         return named(code << 1, self._context)[0]
 
     def reports(self) -> list[WaitReport]:
-        """Return a report for each name of a call and reason, the longest in total first.
-
-        `share`: blocked time of all such waits, over the time of the calls of that name that did
-        I/O, as these waits' calls did.
-        """
+        """Return a report for each name of a call and reason, the longest in total first."""
         merged: dict[tuple[str, WaitReason], _Waited] = {}
         for (_, name, reason), one in self._waited.items():
             merged.setdefault((name, reason), _Waited()).merge(one)
@@ -228,9 +212,8 @@ class CommitsByDevice:
     def add(self, window: Lifecycles) -> None:
         """Add the commits that ended in the log's next window, and the waits for commits.
 
-        A commit whose start was not seen counts, but has no `time` and no phases; a phase of which
-        an end was not seen has no value. A wait counts for the device of the commit that ended it,
-        when the wait itself ended. Nothing is added without tables of the path.
+        A commit whose start was not seen counts, but has no time. A wait counts for the device of
+        the commit that ended it.
         """
         if window.path is None:
             return
@@ -249,11 +232,7 @@ class CommitsByDevice:
             self._journals.setdefault(int(dev), _Journal()).waits += int(count)
 
     def reports(self) -> list[CommitReport]:
-        """Return a report for each device with commits or with waits for one, the longest first.
-
-        The longest is that with most time of commits in total; equal ones by dev_t. A phase's share
-        is of the time of all commits whose start was seen.
-        """
+        """Return a report for each device with commits or with waits for one, the longest first."""
         found = [
             CommitReport(
                 device=self._context.device_name(dev),
@@ -272,9 +251,6 @@ class CommitsByDevice:
 
 
 def phases_of(commits: Commits) -> dict[str, tuple[I64, I64]]:
-    """Return name of PHASES → (start, end) of that phase: ns, int64 (n,) each; NEVER: not seen.
-
-    Each phase ends where the next one begins, the last one at the commit's end.
-    """
+    """Return name of PHASES → (start, end), ns (n,) each; NEVER: not seen."""
     edges = (commits.started, commits.locking, commits.flushing, commits.logging, commits.end)
     return {phase: (edges[n], edges[n + 1]) for n, phase in enumerate(PHASES)}

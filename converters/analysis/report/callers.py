@@ -8,9 +8,8 @@ import numpy as np
 
 from biotrail.converters.analysis.distributions.keys import RECORDER, ByWriter, ProcessNames
 from biotrail.converters.analysis.distributions.samples import of_bios
-from biotrail.converters.analysis.distributions.sums import sum_by
-from biotrail.converters.analysis.report.calls.calls import CallsByGroup
-from biotrail.converters.analysis.report.calls.waits import WaitsByReason
+from biotrail.converters.analysis.distributions.sketch import sum_by
+from biotrail.converters.analysis.report.calls import CallsByGroup
 from biotrail.converters.analysis.report.tails import bytes_until
 from biotrail.converters.analysis.report.tree import (
     Beside,
@@ -20,6 +19,7 @@ from biotrail.converters.analysis.report.tree import (
     Party,
     Who,
 )
+from biotrail.converters.analysis.report.waits import WaitsByReason
 from biotrail.converters.calls.reason_rules import WAIT_REASON_NAMES, WaitReason
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import (
@@ -118,10 +118,7 @@ class Meanwhile:
         self._add_waits(process, begin, end, flights)
 
     def _flights(self, window: Lifecycles, *, carries: bool) -> _Flight:
-        """Return the window's bios, also those of the recording.
-
-        carries: note what the threads that commit journals wrote.
-        """
+        """Return the window's bios, also those of the recording."""
         if carries:
             window = window.with_own()
         bios = window.bios
@@ -148,7 +145,6 @@ class Meanwhile:
             self._carried[(int(bios.dev[row]), int(who[row]))] += int(size[row])
 
     def _add_waits(self, process: I64, out: I64, woken: I64, flights: _Flight) -> None:
-        """Add waits of processes, (n,) each."""
         pids, place = np.unique(process, return_inverse=True)
         place = place.astype(np.int64)
         lasted = sum_by(place, woken - out, len(pids)).tolist()
@@ -237,7 +233,6 @@ class Callers:
     """Finds the calls that waited most; takes each window after the figures that it rests on."""
 
     def __init__(self, context: Context, calls: CallsByGroup, waits: WaitsByReason) -> None:
-        """context: the log's. calls: by process. waits: of the same windows."""
         self._context, self._calls, self._waits = context, calls, waits
         self._meanwhile = Meanwhile(context)
         self._names = ProcessNames()
@@ -302,7 +297,6 @@ class Callers:
         return None
 
     def _named(self, pid: int, ns: int) -> Who | None:
-        """Return a process by its id, with the ns; None: it has no name, or is the idle task."""
         name = self._names[pid] if pid else ""
         return Who(name, pid, self._context.titles.title(pid, name), ns) if name else None
 

@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Figures of the timed system calls of a log, by the calls' names and by groups.
+
+Calls that did no I/O are in the log only if they took long (`record --call-over`), as a read of a
+pipe does. They are counted apart, so that they do not hide the calls that did I/O.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field, fields, replace
+from typing import Self
+
+import numpy as np
+
+from biotrail.converters.analysis.distributions.call_figures import (
+    CALL_PARTS,
+    CallFigures,
+    by_pair,
+    coded,
+    named,
+)
+from biotrail.converters.analysis.distributions.groups import MOST_GROUPS, OTHERS
+from biotrail.converters.analysis.distributions.keys import (
+    KEYS,
+    NO_IO,
+    OF_FILES,
+    Key,
+    canonical,
+    name_of,
+)
+from biotrail.converters.analysis.distributions.samples import of_bios
+from biotrail.converters.analysis.distributions.sketch import Distribution
+from biotrail.converters.analysis.figures import Summary, stage_times
+from biotrail.converters.analysis.report.tree import CallReport, SubmissionReport
+from biotrail.converters.calls.first_bios import FirstBios
+from biotrail.converters.calls.names import name_of_error
+from biotrail.converters.events.context import Context
+from biotrail.converters.events.distinct import names_of
+from biotrail.converters.events.path_tables import Calls
+from biotrail.converters.events.submission_tables import Runner, Submissions
+from biotrail.converters.events.tables import NEVER, Bios, Lifecycles
+from biotrail.converters.submissions.names import RUNNER_NAMES, operation_name, operations_of
+from biotrail.recorder.schema.syscalls import numbers
+
+OF_CALLS = (
+    *("process", "thread", "cgroup", "unit", "container", "pod", "namespace"),
+    *("file", "inode", "dir"),
+)
+"""Words of KEYS by which calls are grouped, too."""
+
+
+class CallsByGroup:
+    """Figures of all timed calls by group and name, window after window.
+
+    A call is grouped as its thread (process), or as the bios that it queued: by the cgroup (or
+    what it is) of the first one, by the file of its descriptor or of the first one that has a file,
+    else by what the first one is for. A call without such a bio is in the group of what is not
+    known; by file, a timed one without any bio in that of calls without I/O. A wait of a call that
+    was not timed may have a file without a bio of its own.
+    """
+
+    def __init__(self, context: Context, by: str) -> None:
+        self._context = context
+        self._key: Key = KEYS[by](context)
+        self._first = FirstBios()
+        self._files = by in OF_FILES
+        self._figures: dict[tuple[int, int], CallFigures] = {}
+        """(code of the group, code of name and I/O) → figures."""
+
+    def add(self, window: Lifecycles) -> None:
+        """Add the window's calls. Past MOST_GROUPS pairs of group and name they are in OTHERS."""
+        if window.path is None:
+            return
+        calls = window.path.calls
+        first = self._first.of_calls(window)
+        if not len(calls):
+            return
+        stand_in = _bios(window.bios, calls)
+        stand_in.cgroup, stand_in.file = first.cgroup, first.file.astype(np.int32)
+        stand_in.opf, stand_in.page = first.opf, first.page
+        # Keys are of bios: a stand-in for each call has what they look at.
+        stood = replace(window, bios=stand_in, path=None)
+        none = window.bio_stages.take(np.zeros(0, dtype=np.int64))
+        group = self._key.codes(stood, of_bios(stand_in, none, self._context))
+        if self._files:
+            group = np.where((first.file < 0) & (calls.bios == 0) & calls.timed, NO_IO, group)
+        for one, what, rows in by_pair(group, coded(calls)):
+            known = (one, what) in self._figures or len(self._figures) < MOST_GROUPS
+            figures = self._figures.setdefault((one if known else OTHERS, what), CallFigures())
+            figures.add(calls.take(rows), named(what, self._context)[0])
+
+    def reports(self) -> list[CallReport]:
+        """Return a report for each group and name: groups with most time first, with I/O first.
+
+        Figures of codes that stand for one group are added up in copies: more windows may follow.
+        """
+        groups: dict[int, dict[int, CallFigures]] = {}
+        for (code, what), figures in sorted(self._figures.items()):
+            same = groups.setdefault(canonical(self._key, code), {})
+            same.setdefault(what, CallFigures()).merge(figures)
+        found = []
+        for code, calls in groups.items():
+            name = dict(name_of(self._key, code))
+            reports = [
+                replace(report_of(*named(what, self._context), figures), name=name)
+                for what, figures in calls.items()
+            ]
+            found.append(sorted(reports, key=lambda one: (not one.io, -one.time.sum)))
+        found.sort(key=lambda reports: -sum(one.time.sum for one in reports))
+        return [one for reports in found for one in reports]
+
+
+def _bios(like: Bios, calls: Calls) -> Bios:
+    """Return a table with a bio per call that has its tid, task, CPU and 1 byte."""
+    count = len(calls)
+    columns = {
+        one.name: np.zeros(
+            (count, *getattr(like, one.name).shape[1:]), getattr(like, one.name).dtype
+        )
+        for one in fields(Bios)
+    }
+    columns.update(tid=calls.tid, task=calls.task, cpu=calls.cpu)
+    columns["bytes"] = np.ones(count, dtype=np.uint32)
+    columns["whom"] = np.full(count, -1, dtype=np.int32)
+    return Bios(**columns)
+
+
+def report_of(name: str, io: bool, figures: CallFigures) -> CallReport:
+    """Return the report of the calls of one name that did I/O (`io`), or of those that did none."""
+    return CallReport(
+        call=name,
+        io=io,
+        count=figures.count,
+        failed=sum(figures.errors.values()),
+        errors=dict(sorted(figures.errors.items())),
+        bytes=figures.bytes,
+        bios=figures.bios,
+        time=Summary.of(figures.time),
+        parts=stage_times(figures.parts, {part: part for part in CALL_PARTS}, figures.time.sum),
+    )
+
+
+@dataclass
+class CallsByName:
+    """Figures of timed calls by name, which can be added up."""
+
+    figures: dict[int, CallFigures] = field(default_factory=dict)
+    """Code of `coded` → figures."""
+
+    def add(self, calls: Calls, context: Context) -> None:
+        """Add calls, apart by whether they did I/O. context: of the log, for names."""
+        codes = coded(calls)
+        for code in names_of(codes).tolist():
+            figures = self.figures.setdefault(code, CallFigures())
+            figures.add(calls.take(codes == code), named(code, context)[0])
+
+    def merge(self, other: Self) -> None:
+        """Add other calls, which are not changed."""
+        for code, figures in other.figures.items():
+            self.figures.setdefault(code, CallFigures()).merge(figures)
+
+    def reports(self, context: Context) -> list[CallReport]:
+        """Return a report for each name: calls with I/O first, then by time in total, by name."""
+        found = [report_of(*named(code, context), one) for code, one in self.figures.items()]
+        return sorted(found, key=lambda call: (not call.io, -call.time.sum, call.call))
+
+
+STEPS = {
+    "submit to Q": ("submitted", "queued"),
+    "Q to C": ("queued", "ended"),
+    "C to complete": ("ended", "completed"),
+    "complete to reaped": ("completed", "reaped"),
+}
+"""Name of a step → the columns of Submissions at which it begins and ends."""
+_SUBMITTING = frozenset({"io_uring_enter", "io_submit"})
+
+
+@dataclass
+class _Figures:
+    """Figures of the submissions of one operation."""
+
+    count: int = 0
+    modes: Counter[str] = field(default_factory=Counter)
+    """Name of a Runner → submissions whose first bio it queued."""
+    completed: int = 0
+    errors: Counter[str] = field(default_factory=Counter)
+    """Name of the error → submissions that completed with it."""
+    bios: int = 0
+    bytes: int = 0
+    time: Distribution = field(default_factory=Distribution)
+    """ns from submission to completion, where both are known."""
+    steps: dict[str, Distribution] = field(default_factory=dict)
+    """Name in STEPS → ns, where both of its ends are known."""
+
+    def add(self, rows: Submissions) -> None:
+        """Add submissions of this operation; a step that would be negative is not counted."""
+        self.count += len(rows)
+        for runner, count in zip(*np.unique(rows.runner, return_counts=True), strict=True):
+            self.modes[RUNNER_NAMES[Runner(int(runner))]] += int(count)
+        self.completed += int((rows.completed != NEVER).sum())
+        results, counts = np.unique(rows.result[rows.result < 0], return_counts=True)
+        for result, count in zip(results.tolist(), counts.tolist(), strict=True):
+            self.errors[name_of_error(result) or str(result)] += count
+        self.bios += int(rows.bios.sum(dtype=np.int64))
+        self.bytes += int(rows.bytes.sum())
+        both = (rows.submitted != NEVER) & (rows.completed != NEVER)
+        self.time.add((rows.completed - rows.submitted)[both])
+        for name, (begin, end) in STEPS.items():
+            start, stop = getattr(rows, begin), getattr(rows, end)
+            known = (start != NEVER) & (stop != NEVER) & (stop >= start)
+            if known.any():
+                self.steps.setdefault(name, Distribution()).add((stop - start)[known])
+
+
+class SubmissionsByOperation:
+    """Figures of all submissions, window after window."""
+
+    def __init__(self, context: Context) -> None:
+        self._figures: dict[int, _Figures] = {}
+        """Number of `operations_of` → figures."""
+        self._recorded = "uring" in context.path_parts
+        self._submitting = numbers(_SUBMITTING, context.machine)
+        self.unknown = 0
+        """Bios queued inside io_uring_enter or io_submit whose request is not known."""
+
+    def add(self, window: Lifecycles) -> None:
+        """Add the log's next window; open bios count in `unknown` once they have ended."""
+        if window.path is None or not self._recorded:
+            return
+        rows, bios = window.path.submissions, window.path.bios
+        inside = np.isin(bios.call, self._submitting) & ~bios.foreign
+        self.unknown += int((inside & (bios.submission < 0)).sum())
+        operations = operations_of(rows)
+        for code in names_of(operations).tolist():
+            self._figures.setdefault(code, _Figures()).add(rows.take(operations == code))
+
+    def reports(self) -> list[SubmissionReport]:
+        """Return a report for each operation, those with most submissions first.
+
+        A step's share is of the sum of `time`: where steps are known of submissions without a time,
+        shares add up to more than 1.
+        """
+        found = [
+            SubmissionReport(
+                operation=operation_name(code),
+                count=one.count,
+                modes=dict(sorted(one.modes.items())),
+                completed=one.completed,
+                failed=sum(one.errors.values()),
+                errors=dict(sorted(one.errors.items())),
+                bios=one.bios,
+                bytes=one.bytes,
+                time=Summary.of(one.time),
+                steps=stage_times(one.steps, {name: name for name in STEPS}, one.time.sum),
+            )
+            for code, one in sorted(self._figures.items())
+        ]
+        return sorted(found, key=lambda one: -one.count)

@@ -1,0 +1,500 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Figures of each device: queue depths, active time, access patterns, lower devices, purposes."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from biotrail.converters.analysis.distributions.depth import Depth, Flow
+from biotrail.converters.analysis.distributions.keys import ProcessNames
+from biotrail.converters.analysis.distributions.samples import Samples, operations_of
+from biotrail.converters.analysis.distributions.sketch import Distribution, sum_by
+from biotrail.converters.analysis.report.tree import HangingReport, PurposeTime, Who
+from biotrail.converters.calls.behalf import doers
+from biotrail.converters.calls.keys import rows_of
+from biotrail.converters.calls.names import name_of_call
+from biotrail.converters.events.array_steps import is_in
+from biotrail.converters.events.context import Context
+from biotrail.converters.events.distinct import distinct_values, names_of
+from biotrail.converters.events.tables import (
+    I64,
+    NEVER,
+    OP_MASK,
+    U32,
+    U64,
+    Bool,
+    Certainty,
+    Lifecycles,
+    RequestKind,
+    Stage,
+)
+from biotrail.converters.lifecycles.operations import operations
+from biotrail.converters.lifecycles.purposes import PURPOSE_NAMES, Purpose, purposes
+from biotrail.converters.lifecycles.windows import HANGS_NS, sure_complete, under_way
+
+if TYPE_CHECKING:
+    pass
+
+
+@dataclass
+class Below:
+    """Times of the children that one upper device's operation has on one lower device."""
+
+    children: int = 0
+    """Number of children."""
+    doubtful: int = 0
+    """Children of which their own completion, or the parent's, is in doubt (`Bios.doubtful`)."""
+    to_child: Distribution = field(default_factory=Distribution)
+    """ns from the parent's Q to the child's Q."""
+    child: Distribution = field(default_factory=Distribution)
+    """ns from the child's Q to the child's C."""
+    from_child: Distribution = field(default_factory=Distribution)
+    """ns from the child's C to the parent's C."""
+
+
+class Stacked:
+    """Times of children by pair of devices and operation, window after window."""
+
+    def __init__(self) -> None:
+        self.by_pair: dict[tuple[int, int, int], Below] = {}
+        """(upper dev_t, lower dev_t, the parent's operation as in Samples.place) → times."""
+        self.unmatched = 0
+        """Children whose parent did not end in the same window; they are in no pair."""
+
+    def add(self, window: Lifecycles, context: Context) -> None:
+        """Add the times of the window's children: bios that work for a bio of an upper device.
+
+        A child whose parent did not end in the same window only counts in `unmatched`. A time that
+        is not known, in doubt, or negative, is not counted, but the child is.
+        """
+        bios = window.bios
+        child_row = np.flatnonzero(bios.parent != NEVER)
+        if not len(child_row):
+            return
+        parent = bios.parent[child_row]
+        parent_row = np.minimum(np.searchsorted(bios.number, parent), len(bios) - 1)
+        here = bios.number[parent_row] == parent
+        self.unmatched += int((~here).sum())
+        child_row, parent_row = child_row[here], parent_row[here]
+        operation = operations_of(bios, context)[parent_row]
+        complete = sure_complete(bios)
+        keys = np.stack([bios.dev[parent_row], bios.dev[child_row], operation], axis=1)
+        keys = keys.astype(np.int64)
+        names, place = np.unique(keys, axis=0, return_inverse=True)
+        for row, (upper, lower, op) in enumerate(names.tolist()):
+            ours = place.reshape(-1) == row
+            child, parent = child_row[ours], parent_row[ours]
+            below = self.by_pair.setdefault((upper, lower, op), Below())
+            below.children += int(ours.sum())
+            below.doubtful += int((bios.doubtful[child] | bios.doubtful[parent]).sum())
+            _add(below.to_child, bios.queue[parent], bios.queue[child])
+            _add(below.child, bios.queue[child], complete[child])
+            _add(below.from_child, complete[child], complete[parent])
+
+
+def _add(into: Distribution, begin: I64, end: I64) -> None:
+    """Count end - begin (ns) of the rows that have both times, unless it is negative."""
+    known = (begin != NEVER) & (end != NEVER) & (end >= begin)
+    into.add((end - begin)[known])
+
+
+DISCARD = "discard"
+_DISCARD = len(Purpose)
+_BITS = 8
+_NAMES = {**{int(one): name for one, name in PURPOSE_NAMES.items()}, _DISCARD: DISCARD}
+
+
+@dataclass
+class Purposes:
+    """Number and time by device and purpose, window after window."""
+
+    _sums: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """dev_t << _BITS | purpose → bios, ns."""
+
+    def add(self, window: Lifecycles, bios: Samples, context: Context) -> None:
+        """Add the next window's bios. bios: samples of them, row by row; context: the log's."""
+        if not len(bios):
+            return
+        purpose = purposes(window.bios, window.tasks, context).astype(np.int64)
+        discard = (window.bios.opf & OP_MASK) == context.op_number(DISCARD)
+        purpose = np.where(discard, _DISCARD, purpose)
+        keys, _, place = distinct_values(window.bios.dev.astype(np.int64) << _BITS | purpose)
+        count = np.bincount(place, minlength=len(keys))
+        ns = sum_by(place, np.maximum(bios.latency, 0), len(keys))
+        for key, ios, took in zip(keys.tolist(), count.tolist(), ns.tolist(), strict=True):
+            before = self._sums.get(key, (0, 0))
+            self._sums[key] = before[0] + ios, before[1] + took
+
+    def reports(self, context: Context) -> list[PurposeTime]:
+        """Return the figures of each device and purpose, most time first."""
+        found = [
+            PurposeTime(
+                context.device_name(key >> _BITS),
+                _NAMES.get(key & ((1 << _BITS) - 1), "no data"),
+                ios,
+                ns,
+            )
+            for key, (ios, ns) in sorted(self._sums.items())
+        ]
+        return sorted(found, key=lambda one: -one.ns)
+
+
+SECTOR_SHIFT = 9
+
+
+@dataclass
+class Pattern:
+    """Distances between successive I/Os with data of one device, in time order."""
+
+    sequential: int = 0
+    """I/Os that began at the sector where the previous one ended."""
+    forward: int = 0
+    """I/Os that began after that sector."""
+    backward: int = 0
+    """I/Os that began before that sector."""
+    seek: Distribution = field(default_factory=Distribution)
+    """Bytes from the previous I/O's end to the beginning, in either direction; 0: sequential."""
+    gap: Distribution = field(default_factory=Distribution)
+    """ns from one beginning to the next."""
+    _end: int = -1
+    """Sector where the last I/O ended."""
+    _at: int = -1
+    """ns when the last I/O began; -1 before the first one."""
+
+    @property
+    def sequential_share(self) -> float:
+        """Share of sequential I/Os among all but the first, 0 to 1; 0.0 without any."""
+        return self.sequential / self.seek.count if self.seek.count else 0.0
+
+    def merge(self, other: "Pattern") -> None:
+        """Add the counts and distances of another device, which is not changed."""
+        self.sequential += other.sequential
+        self.forward += other.forward
+        self.backward += other.backward
+        self.seek.merge(other.seek)
+        self.gap.merge(other.gap)
+
+    def update(self, at: I64, sector: U64, size: I64) -> None:
+        """Add I/Os that follow those added before; I/Os of 0 bytes are ignored.
+
+        at: ns (n,), ascending. sector: first 512-byte sectors. size: bytes. The very first I/O only
+        begins the comparison.
+        """
+        some = size > 0
+        if not some.any():
+            return
+        at, first = at[some], sector[some].astype(np.int64)
+        end = first + (size[some] >> SECTOR_SHIFT)
+        before = np.concatenate([[self._end], end[:-1]])
+        since = np.concatenate([[self._at], at[:-1]])
+        begin = 0 if self._at >= 0 else 1
+        distance = (first - before)[begin:]
+        self.sequential += int((distance == 0).sum())
+        self.forward += int((distance > 0).sum())
+        self.backward += int((distance < 0).sum())
+        self.seek.add(np.abs(distance) << SECTOR_SHIFT)
+        self.gap.add((at - since)[begin:])
+        self._end, self._at = int(end[-1]), int(at[-1])
+
+
+@dataclass
+class Device:
+    """Depths and patterns of one device."""
+
+    queue: Depth
+    """Bios in flight, Q to C."""
+    issued: Depth
+    """Requests in flight, D to C."""
+    queue_pattern: Pattern = field(default_factory=Pattern)
+    """Bios in the order of Q."""
+    issue_pattern: Pattern = field(default_factory=Pattern)
+    """Requests in the order of D."""
+    operations: dict[int, tuple[Depth, Depth]] = field(default_factory=dict)
+    """Number of an operation (as in Samples.place) → (queue, issued) of that operation alone;
+    without intervals."""
+
+
+class Devices:
+    """Depths and patterns of all devices of a log, window after window."""
+
+    def __init__(self, interval: int = 0) -> None:
+        """Start without devices.
+
+        interval: ns of the intervals in which the depths of devices are also kept; 0: none.
+        """
+        self.by_dev: dict[int, Device] = {}
+        """dev_t → device; of devices on which a bio or request began or ended."""
+        self._interval = interval
+        self._bios, self._requests = Flow(), Flow()
+        self._origin = -1
+
+    def add(self, window: Lifecycles, context: Context) -> None:
+        """Add the log's next window to the depths and patterns of all devices in `by_dev`."""
+        if self._origin < 0:
+            self._origin = window.begin
+        queue = self._bios.steps(window, window.bios, window.open_bios, context)
+        issue = self._requests.steps(window, window.requests, window.open_requests, context)
+        for dev in dict.fromkeys([*queue.devices(), *issue.devices()]):
+            if dev not in self.by_dev:
+                self.by_dev[dev] = Device(
+                    Depth.idle(self._origin, queue.begin, self._interval),
+                    Depth.idle(self._origin, issue.begin, self._interval),
+                )
+        for dev, device in self.by_dev.items():
+            device.queue.add(queue, dev)
+            device.issued.add(issue, dev)
+            device.queue_pattern.update(*queue.seen_on(dev))
+            device.issue_pattern.update(*issue.seen_on(dev))
+            # One without a change gets the window's time, too.
+            for op in dict.fromkeys([*queue.operations(dev), *issue.operations(dev)]):
+                if op not in device.operations:
+                    device.operations[op] = (
+                        Depth.idle(self._origin, queue.begin),
+                        Depth.idle(self._origin, issue.begin),
+                    )
+            for op, (queued, issued) in device.operations.items():
+                queued.add(queue, dev, op)
+                issued.add(issue, dev, op)
+
+    def widen(self) -> None:
+        """Double the interval: merge each two neighbouring intervals of all devices into one."""
+        self._interval *= 2
+        for device in self.by_dev.values():
+            device.queue.widen()
+            device.issued.widen()
+
+    def get(self, dev: int) -> Device:
+        """Return a device; if no beginning or end on it is known, a new one without figures."""
+        return self.by_dev.get(dev) or Device(Depth(self._origin), Depth(self._origin))
+
+
+LINGER_NS = 10_000_000_000
+"""ns after a flush's completion for which later windows may bring bios that waited for it: a bio
+comes when its whole family has ended."""
+_WAITS = (Stage.FLUSH, Stage.PRE_FLUSH, Stage.POST_FLUSH)
+
+
+@dataclass
+class Flush:
+    """Flush requests of one device, and the bios that waited for them."""
+
+    requests: int = 0
+    """Flush requests with D and C."""
+    waits: int = 0
+    """Times that a bio waited for a flush: before its data, after its data, or without data."""
+    unmatched: int = 0
+    """Waits during which no flush request in the log was issued and completed."""
+    shared: Counter[int] = field(default_factory=Counter)
+    """Number of bios that waited for one flush request → number of such requests."""
+    times: Distribution = field(default_factory=Distribution)
+    """ns from D to C of flush requests."""
+    doubtful: int = 0
+    """Flush requests with D and C that are not in `times`, as their C is in doubt."""
+
+    def merge(self, other: "Flush") -> None:
+        """Add the flush requests and waits of another device, which is not changed."""
+        self.requests += other.requests
+        self.waits += other.waits
+        self.unmatched += other.unmatched
+        self.shared.update(other.shared)
+        self.times.merge(other.times)
+        self.doubtful += other.doubtful
+
+
+@dataclass
+class _Recent:
+    """Flush requests for which bios of a later window may have waited, (n,) each.
+
+    bios: how many bios waited for each request so far; changed in place.
+    """
+
+    dev: U32
+    issue: I64
+    complete: I64
+    bios: I64
+
+
+class Flushes:
+    """Flush requests of all devices, window after window; call `finish` after the last window."""
+
+    def __init__(self) -> None:
+        self.by_dev: dict[int, Flush] = {}
+        """dev_t → flushes; of devices with a flush request or a wait."""
+        none = np.zeros(0, dtype=np.int64)
+        self._recent = _Recent(np.zeros(0, dtype=np.uint32), none, none, none)
+
+    def add(self, window: Lifecycles) -> None:
+        """Add the window's flush requests, and its bios' waits for flush requests.
+
+        A wait (stage FLUSH, PRE_FLUSH or POST_FLUSH) is matched with the last of the device's flush
+        requests to complete by the wait's end, if that was issued during the wait. `requests` and
+        `shared` count those that completed more than LINGER_NS before the window.
+        """
+        old, new = self._recent, self._ended(window)
+        known = _Recent(
+            np.concatenate([old.dev, new.dev]),
+            np.concatenate([old.issue, new.issue]),
+            np.concatenate([old.complete, new.complete]),
+            np.concatenate([old.bios, new.bios]),
+        )
+        waits = np.flatnonzero(is_in(window.bio_stages.stage, *_WAITS))
+        if len(waits):
+            self._match(window, waits, known)
+        self._retire(known, known.complete < window.begin - LINGER_NS)
+
+    def finish(self) -> None:
+        """Count the flush requests of the last LINGER_NS; to be called after the last window."""
+        self._retire(self._recent, np.ones(len(self._recent.dev), dtype=np.bool_))
+
+    def _device(self, dev: int) -> Flush:
+        return self.by_dev.setdefault(dev, Flush())
+
+    def _ended(self, window: Lifecycles) -> _Recent:
+        """Return the window's flush requests that have D and C; add their times to the devices."""
+        requests = window.requests
+        chosen = (requests.kind == RequestKind.FLUSH) & (requests.issue != NEVER)
+        rows = np.flatnonzero(chosen & (requests.complete != NEVER))
+        dev, issue, complete = requests.dev[rows], requests.issue[rows], requests.complete[rows]
+        for one in names_of(dev).tolist():
+            mine, doubtful = self._device(one), requests.doubtful[rows][dev == one]
+            mine.times.add((complete - issue)[dev == one][~doubtful])
+            mine.doubtful += int(doubtful.sum())
+        return _Recent(dev, issue, complete, np.zeros(len(rows), dtype=np.int64))
+
+    def _match(self, window: Lifecycles, waits: I64, known: _Recent) -> None:
+        """Match the window's waits with flush requests, and count the waits in `by_dev`."""
+        stages = window.bio_stages
+        bio_row = np.searchsorted(window.bios.number, stages.owner[waits])
+        dev, start, end = window.bios.dev[bio_row], stages.start[waits], stages.end[waits]
+        for one in names_of(dev).tolist():
+            ours, theirs = dev == one, np.flatnonzero(known.dev == one)
+            theirs = theirs[np.argsort(known.complete[theirs], kind="stable")]
+            request_row = _last_within(start[ours], end[ours], known, theirs)
+            device = self._device(one)
+            device.waits += len(request_row)
+            device.unmatched += int((request_row < 0).sum())
+            np.add.at(known.bios, request_row[request_row >= 0], 1)
+
+    def _retire(self, known: _Recent, old: Bool) -> None:
+        """Count the flush requests of the mask `old` in `by_dev`; keep the others as `_recent`."""
+        for dev, bios in zip(known.dev[old].tolist(), known.bios[old].tolist(), strict=True):
+            device = self._device(dev)
+            device.requests += 1
+            device.shared[bios] += 1
+        self._recent = _Recent(
+            known.dev[~old], known.issue[~old], known.complete[~old], known.bios[~old]
+        )
+
+
+def _last_within(start: I64, end: I64, known: _Recent, order: I64) -> I64:
+    """Return, per wait (w,), the row in `known` of the last flush request within it; -1: none.
+
+    order: rows of `known` to choose from, ascending by completion.
+    """
+    if not len(order):
+        return np.full(len(start), -1, dtype=np.int64)
+    at = np.searchsorted(known.complete[order], end, side="right") - 1
+    row = order[np.maximum(at, 0)]
+    within: Bool = (at >= 0) & (known.issue[row] >= start)
+    return np.where(within, row, -1)
+
+
+@dataclass
+class _Open:
+    """I/O of one device that had not ended."""
+
+    bios: int = 0
+    bytes: int = 0
+    requests: int = 0
+    request_bytes: int = 0
+    queued: int = -1
+    """Time (ns) of the earliest Q; the following is of that bio."""
+    issued: int = -1
+    """Time (ns) of the earliest issue; NEVER: none was issued."""
+    operations: set[str] = field(default_factory=set)
+    issued_operations: set[str] = field(default_factory=set)
+    tid: int = 0
+    pid: int = 0
+    call: str | None = None
+
+
+class Hanging:
+    """Finds I/O in flight, window after window: the last one has what was when the log ended."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._names = ProcessNames()
+        self._open: dict[int, _Open] = {}
+        self._done: dict[int, int] = {}
+        """dev_t → time of its last completion, ns."""
+
+    def add(self, window: Lifecycles) -> None:
+        """Add the log's next window."""
+        self._names.take(window.tasks)
+        bios = window.bios
+        ended = np.flatnonzero(bios.complete != NEVER)
+        for dev in names_of(bios.dev[ended]).tolist():
+            last = int(bios.complete[ended[bios.dev[ended] == dev]].max())
+            self._done[dev] = max(last, self._done.get(dev, NEVER))
+        rows = np.flatnonzero(under_way(bios) & ~bios.own)
+        codes, names = operations(self._context, bios.opf, bios.bytes)
+        for row in rows[np.argsort(bios.queue[rows], kind="stable")].tolist():
+            one = self._open.setdefault(int(bios.dev[row]), _Open())
+            one.bios += 1
+            one.bytes += int(bios.bytes[row])
+            one.operations.add(names[codes[row]])
+            if bios.issue[row] != NEVER:
+                one.issued_operations.add(names[codes[row]])
+            if one.queued < 0:
+                self._first(one, window, row)
+        requests = window.requests
+        still = (requests.issue != NEVER) & (requests.complete == NEVER)
+        still &= (requests.absorbed_by == NEVER) & (requests.certainty == Certainty.INCOMPLETE)
+        for row in np.flatnonzero(still).tolist():
+            if (found := self._open.get(int(requests.dev[row]))) is not None:
+                found.requests += 1
+                found.request_bytes += int(requests.bytes[row])
+                issue = int(requests.issue[row])
+                found.issued = issue if found.issued < 0 else min(issue, found.issued)
+
+    def _first(self, one: _Open, window: Lifecycles, row: int) -> None:
+        bios = window.bios
+        one.queued = int(bios.queue[row])
+        task = int(doers(bios.take(np.array([row])))[0])
+        if task >= 0:
+            one.tid, one.pid = int(window.tasks.tid[task]), int(window.tasks.tgid[task])
+        if window.path is None or task != int(bios.task[row]):
+            return
+        paths = window.path.bios
+        place, known = rows_of(paths.number, bios.number[row : row + 1])
+        if known[0] and (call := int(paths.call[place[0]])) >= 0:
+            foreign = bool(paths.foreign[place[0]])
+            one.call = name_of_call(call, foreign, self._context.machine)
+
+    def reports(self, end: int) -> list[HangingReport]:
+        """Return devices with I/O that completed none for HANGS_NS at `end` (ns), oldest first."""
+        found = []
+        for dev, one in self._open.items():
+            idle = end - max(one.queued, self._done.get(dev, NEVER))
+            if idle < HANGS_NS:
+                continue
+            name = self._names[one.pid] if one.pid else ""
+            title = self._context.titles.title(one.pid, name)
+            found.append(
+                HangingReport(
+                    device=self._context.device_name(dev),
+                    operations=sorted(one.issued_operations or one.operations),
+                    bios=one.bios,
+                    requests=one.requests,
+                    bytes=one.request_bytes if one.requests else one.bytes,
+                    since_queue_ns=end - one.queued,
+                    since_issue_ns=None if one.issued < 0 else end - one.issued,
+                    completes_none_ns=idle,
+                    who=Who(name, one.pid, title, end - one.queued) if name else None,
+                    tid=one.tid,
+                    call=one.call,
+                )
+            )
+        return sorted(found, key=lambda one: -one.since_queue_ns)
