@@ -223,7 +223,6 @@ class ConvertOptions:
         help="Format of OUT. Default: by its ending (.pftrace, .otf2 or DIR/, .blktrace), else "
         "perfetto.",
     )
-    """Name of the format; None: by the ending of `target`."""
     beside: str | None = option(
         "--with",
         metavar="TRACE",
@@ -231,20 +230,17 @@ class ConvertOptions:
         help="Write LOG's tracks into a copy of this Perfetto trace, which Perfetto's recorder or "
         "another program made on the same boot; .gz and .zst as well.",
     )
-    """Path of a Perfetto trace that goes into the output, too; None: there is none."""
     alone: bool = option(
         "--alone",
         is_flag=True,
         help="Of a LOG that is a Perfetto trace itself, write what is made of its block events "
         "alone, not beside its own packets.",
     )
-    """Whether the packets of a Perfetto trace that is the LOG are left out."""
     cut: Cut = added(cut_options)
     drawing: Drawing = added(drawing_options)
     reading: Reading = added(reading_options(own_io=True, labels=True))
     guest: GuestOf = added(guest_options)
     force: bool = option("-f", "--force", is_flag=True, help="Replace OUT if it exists.")
-    """Whether to replace an output that exists."""
 
 
 @click.command()

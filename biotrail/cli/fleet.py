@@ -153,7 +153,6 @@ class FleetOptions:
         metavar="TABLE.csv",
         help="Table with a column host, and others (rack, role, …) to group by.",
     )
-    """Path of the user's table of hosts."""
     scheduler: str | None = option(
         "--scheduler",
         type=values.Text(),
@@ -170,7 +169,6 @@ class FleetOptions:
     blame: str | None = added(
         blame_option("Also add up who waited for whom, by name: victims and culprits")
     )
-    """What victims and culprits are; None: nobody is blamed."""
     limit: int | None = added(limit_option("15; --json has all"))
     reading: Reading = added(reading_options())
     page: str | None = option(

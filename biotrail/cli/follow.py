@@ -90,7 +90,6 @@ class FollowCommandOptions:
         help="Record only lives that took longer: the kernel keeps the hits of all until it is "
         "known.",
     )
-    """Seconds; 0: all lives."""
     idle: float = option(
         "--idle",
         type=units.Duration(units.ABOVE_ZERO),
@@ -100,7 +99,6 @@ class FollowCommandOptions:
         help="Of types without deaths: a life is over when nothing was seen of its object for so "
         "long.",
     )
-    """Seconds."""
     devices: tuple[str, ...] = option(
         "-d",
         "--device",

@@ -47,27 +47,22 @@ class MetricsOptions:
         help="Take figures from the model, by this event set; light costs the least. With --keep: "
         "what the flight recorder records.  [default: the kernel adds up; with --keep: lifecycle]",
     )
-    """One of EVENT_SETS; None: none was given."""
     by: str | None = option(
         "--by",
         type=click.Choice(["unit", "container", "pod", "namespace"]),
         help="With --events: also label figures with what the charged cgroup is. The first 128 "
         "names and the first 128 groups are kept apart; further ones are 'other'.",
     )
-    """What labels tell of the charged cgroup."""
     blame: str | None = added(
         blame_option("With --events: also serve who waited for whom (biotrail_blame_seconds_total)")
     )
-    """What victims and culprits are; None: nobody is blamed."""
     backend: str = option(
         "--backend", type=click.Choice(BACKENDS), default="auto", help="See biotrail record."
     )
     buffer_size: int | None = option(
         "--buffer-size", type=units.Size(1), metavar="SIZE", help="See biotrail record."
     )
-    """Bytes of each CPU's ring; None: the recorder chooses."""
     duration: float | None = added(duration_option())
-    """Seconds; None: until a signal."""
     flight: FlightOptions = added(gathered(FlightOptions, "flight"))
     target: str | None = option(
         "-o",

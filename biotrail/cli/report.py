@@ -58,13 +58,11 @@ class ReportOptions:
         "call: by the system call that queued it; writer: by the task that dirtied the page "
         "written back; unit, container, pod, namespace: by what the charged cgroup is.",
     )
-    """A key of KEYS by which I/O is grouped; None: no such groups."""
     interval: float | None = option(
         "--interval",
         type=Duration(LEAST_INTERVAL),
         help="Add a time series with intervals this long: 1s, 100ms.",
     )
-    """Seconds of each interval of the time series; None: no time series."""
     order: Order | None = added(sort_option("count"))
     limit: int | None = added(limit_option("15; --json and --csv have all"))
     """Rows of each table; 0: all; None: the usual number as text, all as JSON and CSV."""
@@ -76,18 +74,15 @@ class ReportOptions:
         type=click.Path(),
         help="Write the report as an HTML page with charts, which needs no network.",
     )
-    """Path of the HTML page; None: the report is printed."""
     force: bool = option(
         "-f", "--force", is_flag=True, help="With --html: replace OUT if it exists."
     )
     as_json: bool = option("--json", is_flag=True, help="Print one JSON object.")
     as_csv: bool = option("--csv", is_flag=True, help="Print a line for each stage of each group.")
     guard: bool = added(guard_option)
-    """Whether to guard CSV cells that a spreadsheet would take for formulas."""
     blame: str | None = added(
         blame_option("Also show who waited for whom (docs/blame.md): victims and culprits")
     )
-    """What victims and culprits are; None: nobody is blamed."""
 
     @property
     def interval_ns(self) -> int:

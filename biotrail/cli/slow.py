@@ -59,7 +59,6 @@ class SlowOptions:
         metavar="TIME",
         help="Only I/Os that took at least this long.",
     )
-    """Seconds that an I/O took at least; None: any time."""
     order: Order | None = added(sort_option("total", (Order.TOTAL, Order.BYTES)))
     """Order.BYTES: the I/Os found, the largest first; else the slowest first."""
     limit: int | None = added(limit_option(f"{USUAL}", "--top", "--slowest", most=MOST))
@@ -68,25 +67,21 @@ class SlowOptions:
     calls: bool = option(
         "--calls", is_flag=True, help="Show system calls instead of I/Os (of record --path)."
     )
-    """Whether system calls are asked for, not I/Os."""
     all_calls: bool = option(
         "--all-calls",
         is_flag=True,
         help="With --calls: also those that neither queued I/O nor waited for it.",
     )
-    """Whether calls without I/O are asked for, too."""
     pairs: bool = option(
         "--pairs",
         is_flag=True,
         help="Show pairs of events (biotrail pairs) instead of I/Os; the default without I/O.",
     )
-    """Whether pairs of events are asked for, not I/Os."""
     functions: bool = option(
         "--functions",
         is_flag=True,
         help="Also show which functions each I/O's requests passed (of record --follow).",
     )
-    """Whether to show which functions the I/Os' requests, or bios, passed."""
     cut: Cut = added(choice_options)
     reading: Reading = added(reading_options(labels=True))
     guest: GuestOf = added(guest_options)
@@ -105,7 +100,6 @@ class SlowOptions:
         type=click.Path(),
         help="Also write the I/Os as a Perfetto trace.",
     )
-    """Path of a Perfetto trace of the I/Os; None: no trace is written."""
     margin: float = option(
         "--margin",
         type=units.Duration(),
@@ -114,7 +108,6 @@ class SlowOptions:
         metavar="TIME",
         help="With -o: include all I/O that was under way this long before and after each.",
     )
-    """Seconds before and after each I/O that the trace holds."""
     force: bool = option("-f", "--force", is_flag=True, help="Replace OUT if it exists.")
 
     @property

@@ -50,7 +50,6 @@ class StacksOptions:
         type=click.Path(),
         help="Write a flame graph: OUT.svg, or OUT.html, which can be searched and zoomed.",
     )
-    """Path of a flame graph; None: the stacks are printed."""
     force: bool = option(
         "-f", "--force", is_flag=True, help="With --flame: replace OUT if it exists."
     )

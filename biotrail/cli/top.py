@@ -173,18 +173,15 @@ class TopOptions:
         show_default=True,
         help="Time between snapshots, at least 1s.",
     )
-    """Seconds between snapshots."""
     count: int | None = option(
         "--count", type=units.Count(), help="Stop after this many snapshots."
     )
-    """Snapshots until the end; None: until the recording ends otherwise."""
     order: Order | None = added(sort_option("count"))
     limit: int | None = added(
         limit_option("what there is room for; 10 without a terminal; --json has all")
     )
     """Rows of each table; 0: all; None: what there is room for, in JSON all."""
     duration: float | None = added(duration_option())
-    """Seconds of recording; None: until a signal."""
     target: str | None = option(
         "-o",
         "--output",
@@ -192,7 +189,6 @@ class TopOptions:
         type=click.Path(),
         help="Keep the log in FILE. Default: no log is kept.",
     )
-    """Path of the log that is kept; None: no log is kept."""
     force: bool = added(force_option)
     events: str = option(
         "--events",
@@ -201,33 +197,26 @@ class TopOptions:
         show_default=True,
         help="See biotrail record; light costs the least.",
     )
-    """One of EVENT_SETS."""
     backend: str = option(
         "--backend", type=click.Choice(BACKENDS), default="auto", help="See biotrail record."
     )
     buffer_size: int | None = option(
         "--buffer-size", type=units.Size(1), metavar="SIZE", help="See biotrail record."
     )
-    """Bytes of each CPU's ring; None: the recorder chooses."""
     path: frozenset[str] | None = added(
         path_option(
             "Record the path, too, as biotrail record does: shows system calls and the slowest "
             "ones."
         )
     )
-    """Parts of the path; None: none."""
     call_over: float = added(call_over_option("See biotrail record."))
-    """Seconds."""
     all_calls: bool = option(
         "--all-calls",
         is_flag=True,
         help="Also among the slowest: calls that neither queued I/O nor waited for it.",
     )
-    """Whether calls without I/O are among the slowest, too."""
     call_budget: float = added(call_budget_option("See biotrail record."))
-    """Per cent of a CPU; 0: no limit."""
     blame: str | None = added(blame_option("Also show who waited for whom: victims and culprits"))
-    """What victims and culprits are; None: nobody is blamed."""
     include_ambiguous: bool = added(include_ambiguous_option)
     as_json: bool = option("--json", is_flag=True, help="Print each snapshot as a line of JSON.")
     filters: Filters = added(filter_options)

@@ -229,7 +229,6 @@ class TreeOptions:
         metavar="TIME",
         help="Only lives that took at least this long.",
     )
-    """Seconds; None: any time."""
     slowest: int | None = option(
         "--slowest",
         type=units.Count(1, 10_000),
@@ -250,7 +249,6 @@ class TreeOptions:
     flame: str | None = option(
         "--flame", metavar="OUT.svg", type=click.Path(), help="Write a flame graph, an SVG picture."
     )
-    """Path of a flame graph; None: text is printed."""
     as_json: bool = option("--json", is_flag=True, help="Print one JSON object.")
     force: bool = option(
         "-f", "--force", is_flag=True, help="With --flame: replace OUT if it exists."

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, BinaryIO, Self, cast
 
+from biotrail.cli.options.ending import handled
 from biotrail.recorder.output.folders import explain
 from biotrail.recorder.schema.errors import LogFormatError, ProbeError
 from biotrail.recorder.session.stop import DUMP_SIGNALS
@@ -209,14 +210,8 @@ def stopping(recorder: Recorder) -> Iterator[None]:
             raise KeyboardInterrupt
         recorder.stop()
 
-    taken = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, stop) for number in taken}
-    try:
-        with passing_dumps(recorder):
-            yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    with handled(_SIGNALS, stop), passing_dumps(recorder):
+        yield
 
 
 @contextmanager

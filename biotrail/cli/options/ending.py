@@ -26,7 +26,7 @@ def terminated_as_interrupted() -> Iterator[None]:
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    with _handled(_SIGNALS, interrupt):
+    with handled(_SIGNALS, interrupt):
         yield
 
 
@@ -43,14 +43,15 @@ def stopped_by_signals() -> Iterator[threading.Event]:
             raise KeyboardInterrupt
         stop.set()
 
-    with _handled((*_SIGNALS, signal.SIGINT), handle):
+    with handled((*_SIGNALS, signal.SIGINT), handle):
         yield stop
 
 
 @contextmanager
-def _handled(
+def handled(
     numbers: tuple[signal.Signals, ...], handler: Callable[[int, FrameType | None], None]
 ) -> Iterator[None]:
+    """Handle signals in the block, and as before after it; an ignored signal stays ignored."""
     taken = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
     before = {number: signal.signal(number, handler) for number in taken}
     try:

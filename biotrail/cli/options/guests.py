@@ -29,7 +29,6 @@ class GuestOf:
         help="The first LOG is a guest's, the second its host's, where this process was the "
         "virtual machine: link the guest's requests with the host's I/O.",
     )
-    """Id or name of the virtual machine's process on the host; None: not asked for."""
     image: tuple[str, ...] = option(
         "--image",
         usual=(),
@@ -39,7 +38,6 @@ class GuestOf:
         help="With --guest-of: where the disk's image is on the host, the output of qemu-img map "
         "--output=json IMAGE or filefrag -v IMAGE (docs/guests.md). Can be given twice.",
     )
-    """Paths of maps of the image."""
 
     def check(self, refused: bool = False, why: str = "") -> None:
         """Raise click.UsageError for --image without --guest-of.

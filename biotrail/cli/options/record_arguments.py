@@ -179,7 +179,6 @@ class RecordArguments:
     """Path of the log; `-`: standard output; None: not given."""
     force: bool = added(force_option)
     duration: float | None = added(duration_option())
-    """Seconds; None: no end."""
     events: str = option(
         "--events",
         type=click.Choice(EVENT_SETS),
@@ -189,7 +188,6 @@ class RecordArguments:
         "cost; minimal: queue, issue and complete, and the events that link them; lifecycle: every "
         "step of a bio and request; all: plugs and all other events too.",
     )
-    """One of EVENT_SETS."""
     backend: str = option(
         "--backend",
         type=click.Choice(BACKENDS),
@@ -226,20 +224,17 @@ class RecordArguments:
             "each wait is for and the commits of journals (fs). All of them, or PARTS with commas."
         )
     )
-    """Parts of the path; None: none."""
     call_over: float = added(
         call_over_option(
             "With --path: record calls that took longer than this even if they do no I/O."
         )
     )
-    """Seconds."""
     call_budget: float = added(
         call_budget_option(
             "With --path: time calls no longer once that takes more than so much of a CPU, and say "
             "so; waits and the call that queues each bio are still recorded. 0: no limit."
         )
     )
-    """Per cent of a CPU; 0: no limit."""
     follow: FollowOptions | None = option(
         "--follow",
         type=follow_options,
@@ -249,7 +244,6 @@ class RecordArguments:
         "lives=N: so many in all; slower=TIME: only those that took longer; way=typed: tracepoints "
         "alone; max-functions=N. See docs/follow.md.",
     )
-    """Requests or bios to follow; None: none."""
     buffer_size: int | None = option(
         "--buffer-size",
         type=units.Size(1),
@@ -257,7 +251,6 @@ class RecordArguments:
         help="Size of each CPU's ring, e.g. 4M; use a larger one when events are lost. Default: "
         "depends on the machine.",
     )
-    """Bytes of each CPU's ring; None: the recorder chooses."""
     sync: bool = option(
         "--sync", is_flag=True, help="Sync the log every second, so that it survives a power loss."
     )
