@@ -120,6 +120,19 @@ def _sorted(events: Events) -> Events:
     return events.take(np.argsort(events.ts, kind="stable"))
 
 
+def clocks_at(time: int, realtime: int, uncertainty: int) -> dict[str, int]:
+    """Return clock readings as in a log's header (ns), of one clock beside REALTIME that is known.
+
+    It stands for CLOCK_MONOTONIC and CLOCK_BOOTTIME.
+    """
+    return {
+        "monotonic": time,
+        "boottime": time,
+        "realtime": realtime,
+        "uncertainty": uncertainty,
+    }
+
+
 def head_words(kind: Kind | U8, time: I64) -> U64:
     """Return the first word of records, (n,): the kind and the low bits of the time (ns)."""
     mask = np.uint64((1 << TIMESTAMP_BITS) - 1)

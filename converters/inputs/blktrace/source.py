@@ -15,7 +15,7 @@ from biotrail.converters.inputs.blktrace.files import RecordFile, find, set_name
 from biotrail.converters.inputs.blktrace.format import Category, categories, has
 from biotrail.converters.inputs.blktrace.records import RecordSource
 from biotrail.converters.inputs.blktrace.rows import Translator
-from biotrail.converters.inputs.foreign import without_block_events
+from biotrail.converters.inputs.foreign import clocks_at, without_block_events
 from biotrail.recorder.schema.records import Kind
 
 BLOCK_BYTES = 1 << 20
@@ -117,13 +117,7 @@ class BlktraceSource(RecordSource):
                 times = batch.head["time"][~notes]
                 first.append((self._event_time_of(clock[0], times), clock[1]))
         if first:
-            monotonic, realtime = min(first)
-            self.header["clocks"] = {
-                "monotonic": monotonic,
-                "boottime": monotonic,  # which blktrace does not record
-                "realtime": realtime,
-                "uncertainty": _CLOCK_UNCERTAINTY_NS,
-            }
+            self.header["clocks"] = clocks_at(*min(first), _CLOCK_UNCERTAINTY_NS)
         if self.set_name is not None and len(devices) == 1:
             self.header["devices"] = [{"dev": devices.pop(), "name": self.set_name}]
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from biotrail.converters.events.tables import I64, U8
 from biotrail.converters.inputs.beginning import PathOrStream, open_file
+from biotrail.converters.inputs.foreign import clocks_at
 from biotrail.converters.inputs.ftrace.cpu_pages import COUNT_BYTES, CpuPages
 from biotrail.converters.inputs.ftrace.fields import Fields
 from biotrail.converters.inputs.ftrace.owners import Owners
@@ -99,7 +100,8 @@ class TraceDatSource(TracepointSource):
         if self.recording.date_ns is None:
             return
         if any(not stream.buffer.name for stream in self._streams):
-            self.header["clocks"] = wall_clock(self._first, self.recording.date_ns)
+            realtime = self._first + self.recording.date_ns
+            self.header["clocks"] = clocks_at(self._first, realtime, _DATE_UNCERTAINTY_NS)
         else:
             self.remarks.append(
                 f"{self.name}: the wall-clock time that trace-cmd recorded (--date) is of the top "
@@ -248,20 +250,6 @@ def in_ns(time: I64, recording: Recording) -> I64:
         high, low = counts >> np.uint64(32), counts & np.uint64(0xFFFFFFFF)
         time = ((high * factor << np.uint64(32) - shift) + (low * factor >> shift)).view(np.int64)
     return time + np.int64(recording.offset_ns) if recording.offset_ns else time
-
-
-def wall_clock(time: int, date_ns: int) -> dict[str, int]:
-    """Return clock readings at `time` (ns) as in a log's header.
-
-    date_ns: CLOCK_REALTIME minus the trace's clock. trace-cmd records no CLOCK_BOOTTIME: the
-    trace's own clock is put in its place.
-    """
-    return {
-        "monotonic": time,
-        "boottime": time,
-        "realtime": time + date_ns,
-        "uncertainty": _DATE_UNCERTAINTY_NS,
-    }
 
 
 # What a trace.dat says of its own size and contents, held against what was read of it.

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biotrail.converters.events.tables import I64, U64
-from biotrail.converters.inputs.foreign import without_block_events
+from biotrail.converters.inputs.foreign import clocks_at, without_block_events
 from biotrail.converters.inputs.lttng.child.frames import DISK_NAME, FRAME
 from biotrail.converters.inputs.lttng.directories import find
 from biotrail.converters.inputs.tracepoints.rows import Batch, Column, Loss, TracepointRows
@@ -94,13 +94,7 @@ class LttngSource(TracepointSource):
             self.remarks.append(f"{self.name}: wall-clock times are not known")
             return
         time = self._clock.ns(began)
-        self.header["clocks"] = {
-            "monotonic": time,
-            # LTTng does not record CLOCK_BOOTTIME.
-            "boottime": time,
-            "realtime": time + zero,
-            "uncertainty": _CLOCK_UNCERTAINTY_NS,
-        }
+        self.header["clocks"] = clocks_at(time, time + zero, _CLOCK_UNCERTAINTY_NS)
 
     def batches(self) -> Iterator[Batch]:
         """Yield the trace's events, as the child sends them."""

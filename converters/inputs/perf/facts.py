@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
 
+from biotrail.converters.inputs.foreign import MAX_NS, clocks_at
 from biotrail.converters.inputs.perf.layout import (
     TRACEPOINT,
     Attr,
@@ -189,20 +190,11 @@ class Facts:
             cursor.take(8 * ids)
 
     def _add_clocks(self, cursor: Cursor) -> None:
-        """Take the clocks: version, clockid (4 bytes each), wall clock, that clock (ns).
-
-        Only the recording's own clock is there beside the wall clock: it stands for CLOCK_MONOTONIC
-        and CLOCK_BOOTTIME.
-        """
+        """Take the clocks: version, clockid (4 bytes each), wall clock, that clock (ns)."""
         cursor.take(8)
         wall, own = cursor.number(8), cursor.number(8)
-        if max(wall, own) < 1 << 62:
-            self.clocks = {
-                "monotonic": own,
-                "boottime": own,
-                "realtime": wall,
-                "uncertainty": _UNCERTAINTY_NS,
-            }
+        if max(wall, own) < MAX_NS:
+            self.clocks = clocks_at(own, wall, _UNCERTAINTY_NS)
 
     def tracepoint(self, index: int) -> Tracepoint | None:
         """Return the tracepoint of an event by its index; None: it is none, or has no format."""

@@ -19,7 +19,7 @@ import numpy as np
 from biotrail.converters.events.distinct import distinct_values
 from biotrail.converters.events.tables import I64, Bool
 from biotrail.converters.inputs.beginning import PathOrStream, name_of
-from biotrail.converters.inputs.foreign import MAX_NS, without_block_events
+from biotrail.converters.inputs.foreign import MAX_NS, clocks_at, without_block_events
 from biotrail.converters.inputs.perfetto.block_events import FtraceEvents, rows_of
 from biotrail.converters.inputs.perfetto.clocks import BOOTTIME, REALTIME
 from biotrail.converters.inputs.perfetto.ftrace import Ftrace, ftrace_of
@@ -75,8 +75,12 @@ class PerfettoSource(TracepointSource):
             self.header["host"] = {"machine": kernel["machine"]}
         readings = [r for r in found.readings if BOOTTIME in r and REALTIME in r]
         if readings:
-            self.header["clocks"] = _reading(readings[0])
-            self.end = {**(self.end or {}), "clocks": _reading(readings[-1])}
+            first, last = (
+                clocks_at(reading[BOOTTIME], reading[REALTIME], _CLOCK_UNCERTAINTY_NS)
+                for reading in (readings[0], readings[-1])
+            )
+            self.header["clocks"] = first
+            self.end = {**(self.end or {}), "clocks": last}
         if (recorded := self.overview.recorded()) is not None:
             self.set_recorded(recorded)
         self.problems += found.problems()
@@ -227,15 +231,6 @@ def _opened(given: PathOrStream) -> BinaryIO:
         ) from None
     copy.seek(0)
     return copy
-
-
-def _reading(clocks: dict[int, int]) -> dict[str, int]:
-    return {
-        "monotonic": clocks[BOOTTIME],
-        "boottime": clocks[BOOTTIME],
-        "realtime": clocks[REALTIME],
-        "uncertainty": _CLOCK_UNCERTAINTY_NS,
-    }
 
 
 def _event_name(kind: int, messages: Mapping[int, tuple[str, dict[str, int]]]) -> str:
