@@ -140,11 +140,17 @@ class Comparison:
 
     def _operation(self, name: str, a: int | None, b: int | None) -> OperationDiff:
         """Return one operation compared. a, b: its places; None: that side has no such I/O."""
-        groups_a, groups_b = _groups(self._a, a), _groups(self._b, b)
+        groups_a, groups_b = (
+            {
+                "bios": {} if place is None else side.recording.slots.bios(place),
+                "requests": {} if place is None else side.recording.slots.requests(place),
+            }
+            for side, place in ((self._a, a), (self._b, b))
+        )
         figures = [
-            compare((of, stage, figure, unit), one, two, self._confidence)
+            compare((of, stage, figure, unit), one, second[figure], self._confidence)
             for of, stage, unit, first, second in self._estimates(groups_a, groups_b, (a, b))
-            for figure, one, two in _both(first, second)
+            for figure, one in first.items()
         ]
         first, second = (merged(of["bios"].values()) for of in (groups_a, groups_b))
         own_a, own_b = own_times(first, self._a.recorder), own_times(second, self._b.recorder)
@@ -180,36 +186,24 @@ class Comparison:
             for unit in ("1/s", "bytes/s", "bytes", "share", ""):
                 pick = [{n: e for n, (u, e) in c.items() if u == unit} for c in counts]
                 yield of, None, unit, pick[0], pick[1]
+            whole = "Q2C" if of == "bios" else "all"
             # Of requests' stages only D2C: the other ones are compared as stages of bios.
             for stage in (None, *(STAGE_ORDER if of == "bios" else (Stage.D2C,))):
                 first, second = _times(self._a, one, stage), _times(self._b, two, stage)
                 if any(e.value is not None for e in (*first.values(), *second.values())):
-                    yield of, _stage_name(of, stage), "ns", first, second
+                    yield (
+                        of,
+                        STAGE_NAMES[stage] if stage is not None else whole,
+                        "ns",
+                        first,
+                        second,
+                    )
 
 
 def values_of(run: Recording) -> dict[Key, float]:
     """Return a recording's own value of each figure that it has, by its name (Diff.named)."""
     alone = Comparison(run, run, count=0).diff(every=True)
     return {name: figure.a for name, _, figure in alone.named() if figure.a is not None}
-
-
-def _stage_name(of: str, stage: Stage | None) -> str:
-    """Return the name of a stage; None (whole latency): "Q2C" of bios, "all" of requests."""
-    if stage is not None:
-        return STAGE_NAMES[stage]
-    return "Q2C" if of == "bios" else "all"
-
-
-def _both(a: Named, b: Named) -> Iterator[tuple[str, Estimate, Estimate]]:
-    for name in a:
-        yield name, a[name], b[name]
-
-
-def _groups(side: Side, place: int | None) -> dict[str, dict[int, Group]]:
-    slots = side.recording.slots
-    if place is None:
-        return {"bios": {}, "requests": {}}
-    return {"bios": slots.bios(place), "requests": slots.requests(place)}
 
 
 def _counts(
@@ -285,9 +279,10 @@ def _call_figures(
     a: tuple[Side, CallsBySlot], b: tuple[Side, CallsBySlot], confidence: float
 ) -> Iterator[Figure]:
     """Yield the figures of the calls of one name. a, b: by slot; empty: it has none."""
+    times = [side.times({n: f.time for n, f in slots.items()}) for side, slots in (a, b)]
     for stage, unit, first, second in (
         *_units(None, _call_counts(*a), _call_counts(*b)),
-        ("all", "ns", _call_times(*a), _call_times(*b)),
+        ("all", "ns", times[0], times[1]),
         *(
             pair
             for part in CALL_PARTS
@@ -325,10 +320,6 @@ def _call_counts(side: Side, slots: CallsBySlot) -> _Units:
         "failed_per_call": ("share", ratio(failed, count, side.drawn)),
         "bios_per_call": ("", ratio(bios, count, side.drawn)),
     }
-
-
-def _call_times(side: Side, slots: CallsBySlot) -> Named:
-    return side.times({slot: figures.time for slot, figures in slots.items()})
 
 
 def _call_part(side: Side, slots: CallsBySlot, part: str) -> _Units:
@@ -416,19 +407,19 @@ def blame_diffs(a: Side, b: Side, confidence: float, *, every: bool = False) -> 
         most = {part: max(of.get(part, 0.0) for of in means) for of in means for part in of}
         parts = sorted(most, key=lambda part: (-most[part], part))
         shown = parts if every else parts[:MOST_PARTS]
-        figures = list(_blame_figures(a, b, victim, shown, confidence))
+        figures = [
+            compare(
+                ("blame", part, "mean", "ns"),
+                _blame_mean(a, victim, part),
+                _blame_mean(b, victim, part),
+                confidence,
+            )
+            for part in (WHOLE, *shown)
+        ]
         share = time[victim] / max(sum(time.values()), 1)
         left = len(parts) - len(shown)
         found.append(BlameDiff(victim, counts[0], counts[1], share, figures, left))
     return found
-
-
-def _blame_figures(
-    a: Side, b: Side, victim: str, parts: list[str], confidence: float
-) -> Iterator[Figure]:
-    for part in (WHOLE, *parts):
-        one, two = _blame_mean(a, victim, part), _blame_mean(b, victim, part)
-        yield compare(("blame", part, "mean", "ns"), one, two, confidence)
 
 
 def _blame_mean(side: Side, victim: str, part: str) -> Estimate:

@@ -59,7 +59,7 @@ class Figure:
     recorder_b: float | None = None
     by_recorder: bool = False
     """Whether the means of its stage differ by no more than the recorder's own programs do
-    (`recorder.set_aside`): then it is not told whether it changed."""
+    (`diff.set_aside`): then it is not told whether it changed."""
 
     @property
     def marked(self) -> bool:
@@ -148,7 +148,7 @@ class SideReport:
     begin: str | None
     """Wall-clock time of the beginning, ISO 8601 in UTC; None: not known."""
     span_ns: int
-    """Length of the recorded time (`extent.extent`)."""
+    """Length of the recorded time (`figures.extent`)."""
     block_ns: int
     """Length of the blocks that were drawn; 0: the recording is too short for intervals."""
     blocks: int

@@ -30,7 +30,7 @@ class RecordingFacts:
     begin: str | None
     """Wall-clock time of the beginning, UTC; None: not known."""
     span_ns: int
-    """Length of the recorded time (`extent.extent`)."""
+    """Length of the recorded time (`figures.extent`)."""
     events: int
     lost_records: int
     interrupted: bool
@@ -76,7 +76,7 @@ class FleetGroup:
     name: str
     """"" for the whole fleet, and for what was too much to be kept apart (`rest`)."""
     rest: Annotated[bool, Shown(optional=True)]
-    """Whether it holds the I/O of all groups past groups.MOST_GROUPS."""
+    """Whether it holds the I/O of all groups past part.MOST_GROUPS."""
     hosts: int
     recordings: int
     devices: int
@@ -95,7 +95,7 @@ class FleetGroup:
     flushes: FlushReport | None
     """None where no device had flushes."""
     events: dict[str, int]
-    """Name as in summaries.EVENT_NAMES → number of such events."""
+    """Name as in report.EVENT_NAMES → number of such events."""
 
 
 @dataclass
@@ -156,7 +156,7 @@ class Deviation:
     have the same value."""
     figure: Annotated[Figure, Shown(flat=True)]
     outlier: Annotated[bool, HIDDEN] = field(repr=False)
-    """Whether the figure changed, and is at least `deviations.far_of` spreads away."""
+    """Whether the figure changed, and is at least `closing.far_of` spreads away."""
 
 
 @dataclass

@@ -29,6 +29,7 @@ from biotrail.converters.events.tables import (
     Lifecycles,
     RequestKind,
     Stage,
+    Table,
 )
 from biotrail.converters.lifecycles.operations import operations
 from biotrail.converters.lifecycles.purposes import PURPOSE_NAMES, Purpose, purposes
@@ -304,7 +305,7 @@ class Flush:
 
 
 @dataclass
-class _Recent:
+class _Recent(Table):
     """Flush requests for which bios of a later window may have waited, (n,) each.
 
     bios: how many bios waited for each request so far; changed in place.
@@ -332,13 +333,7 @@ class Flushes:
         requests to complete by the wait's end, if that was issued during the wait. `requests` and
         `shared` count those that completed more than LINGER_NS before the window.
         """
-        old, new = self._recent, self._ended(window)
-        known = _Recent(
-            np.concatenate([old.dev, new.dev]),
-            np.concatenate([old.issue, new.issue]),
-            np.concatenate([old.complete, new.complete]),
-            np.concatenate([old.bios, new.bios]),
-        )
+        known = _Recent.concatenate([self._recent, self._ended(window)])
         waits = np.flatnonzero(is_in(window.bio_stages.stage, *_WAITS))
         if len(waits):
             self._match(window, waits, known)
@@ -383,9 +378,7 @@ class Flushes:
             device = self._device(dev)
             device.requests += 1
             device.shared[bios] += 1
-        self._recent = _Recent(
-            known.dev[~old], known.issue[~old], known.complete[~old], known.bios[~old]
-        )
+        self._recent = known.take(~old)
 
 
 def _last_within(start: I64, end: I64, known: _Recent, order: I64) -> I64:

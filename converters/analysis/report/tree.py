@@ -96,7 +96,7 @@ class SubmissionReport:
     time: Summary
     """ns from the submission to the completion, where both are known."""
     steps: Annotated[list[StageTimes], Shown(rename={"stage": "step"})]
-    """Steps of submissions.STEPS that have a time. A share is of the sum of `time`, to which the
+    """Steps of calls.STEPS that have a time. A share is of the sum of `time`, to which the
     first three add up where all are known."""
 
 
@@ -238,7 +238,7 @@ class PatternReport:
 
 @dataclass
 class FlushReport:
-    """Flush requests of a device; the counts are as in flushes.Flush."""
+    """Flush requests of a device; the counts are as in devices.Flush."""
 
     requests: int
     waits: int
@@ -258,13 +258,13 @@ class CompletionReport:
     """Requests of a device that were completed in one way."""
 
     way: str
-    """A name of interrupts.WAYS."""
+    """A name of path.WAYS."""
     requests: int
     undivided: int
     """Requests of these whose time has no steps: issued again, after the interrupt known, or with a
     completion in doubt."""
     steps: Annotated[list[StageTimes], Shown(rename={"stage": "step"})]
-    """Steps from the issue to the completion, as in completions.STEPS_BY_WAY."""
+    """Steps from the issue to the completion, as in path.STEPS_BY_WAY."""
 
 
 @dataclass
@@ -272,7 +272,7 @@ class DriverReport:
     """What a device's driver did with its requests."""
 
     driver: str
-    """A name of completions.STEPS."""
+    """A name of path.STEPS."""
     requests: int
     undivided: int
     """Requests of these whose time has no steps: issued again, a step was not recorded, or the
@@ -284,7 +284,7 @@ class DriverReport:
     setup: Summary | None
     """ns from the setup of the command to D, before the steps; None for other drivers than NVMe."""
     steps: Annotated[list[StageTimes], Shown(rename={"stage": "step"})]
-    """Steps from the issue to the completion, as in completions.STEPS."""
+    """Steps from the issue to the completion, as in path.STEPS."""
 
 
 @dataclass(kw_only=True)
@@ -307,7 +307,7 @@ class CallReport:
     time: Summary
     """ns from entry to return."""
     parts: Annotated[list[StageTimes], Shown(rename={"stage": "part"})]
-    """Parts of the time with a name of calls.CALL_PARTS; their shares add up to 1."""
+    """Parts of the time with a name of call_figures.CALL_PARTS; their shares add up to 1."""
 
 
 @dataclass
@@ -448,7 +448,7 @@ class DeviceReport:
     total: OperationReport
     operations: list[OperationReport]
     events: dict[str, int]
-    """Name as in summaries.EVENT_NAMES → number of such events in the log (merges, splits, …)."""
+    """Name as in report.EVENT_NAMES → number of such events in the log (merges, splits, …)."""
     queue: Annotated[DepthReport, Shown("depth.queue")]
     """Bios from Q to C."""
     issued: Annotated[DepthReport, Shown("depth.issued")]
@@ -586,7 +586,7 @@ class Report:
     host: Annotated[str, Shown("log.host")]
     kernel: Annotated[str, Shown("log.kernel")]
     begin: Annotated[str | None, Shown("time.begin")]
-    """Wall-clock time of `begin_ns`, ISO 8601 in UTC; None as for extent.begin_text."""
+    """Wall-clock time of `begin_ns`, ISO 8601 in UTC; None as for figures.begin_text."""
     begin_ns: Annotated[int, Shown("time.begin_ns")]
     end_ns: Annotated[int, Shown("time.end_ns")]
     span_ns: Annotated[int, Shown("time.span_ns")] = field(init=False)
@@ -629,7 +629,7 @@ class Report:
     recorded."""
     call_groups: list[CallReport] = field(default_factory=list)
     """The same by group of --by and name, groups with most time first; empty unless --by is of
-    call_groups.OF_CALLS."""
+    calls.OF_CALLS."""
     waits: list[WaitReport] = field(default_factory=list)
     """What calls waited for, by name and reason, the longest first; empty without the part fs."""
     waits_dropped: int = 0

@@ -267,7 +267,7 @@ def io_at(context: Context, window: Lifecycles, row: int, end: int) -> IO:
         part=part,
         held=held_back(context, window, int(one.number[0])),
         q2g_reason=wait_for_request(window, row),
-        file_was=_former_path(context, int(one.file[0])),
+        file_was=None if one.file[0] < 0 else context.files[int(one.file[0])].was,
     )
     io.title = context.titles.title(io.pid, io.comm)
     if (whom := int(one.whom[0])) >= 0:
@@ -288,10 +288,6 @@ def file_path(context: Context, row: int) -> str | None:
     if row < 0 or context.files[row].device:
         return None
     return context.files[row].shown
-
-
-def _former_path(context: Context, row: int) -> str | None:
-    return None if row < 0 else context.files[row].was
 
 
 def _spans(stages: Stages, io: IO) -> list[Span]:

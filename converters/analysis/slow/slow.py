@@ -242,7 +242,11 @@ class Slowest:
         self.counts.tries += int(tried.sum())
         chosen &= ~tried
         waited, known = _waits(bios, self._end)
-        self._count(window, chosen, known)
+        self.counts.ios += int(chosen.sum())
+        self.counts.under_way += int((chosen & under_way(bios)).sum())
+        self.counts.without_latency += int((chosen & ~known).sum())
+        if window.path is not None:
+            self.counts.held += int(np.isin(bios.number[chosen], window.path.held.number).sum())
         self.counts.doubtful += int((chosen & known & bios.doubtful).sum())
         chosen &= ~(known & bios.doubtful)
         wanted = chosen & (bios.status != 0 if self.wanted.failed else known)
@@ -255,15 +259,6 @@ class Slowest:
     @property
     def _context(self) -> Context:
         return self.trace.context
-
-    def _count(self, window: Lifecycles, chosen: Bool, known: Bool) -> None:
-        """Count the bios of the mask `chosen`; known: whether each one's duration is known."""
-        bios = window.bios
-        self.counts.ios += int(chosen.sum())
-        self.counts.under_way += int((chosen & under_way(bios)).sum())
-        self.counts.without_latency += int((chosen & ~known).sum())
-        if window.path is not None:
-            self.counts.held += int(np.isin(bios.number[chosen], window.path.held.number).sum())
 
     def _slowest(self, rows: I64, waited: I64, bios: Bios) -> I64:
         """Return the rows that may be among the `wanted.top` slowest, slowest first."""

@@ -283,9 +283,9 @@ def test_top_shows_slow_calls_with_io(tmp_path: Path) -> None:
     path = log.write(tmp_path / "x.biotrail")
     found: dict[bool, list[int]] = {}
     for every in (False, True):
-        trace, stretch = Trace(path), CallsOfStretch(every)
+        trace, stretch = Trace(path), CallsOfStretch(every=every)
         for window in trace.lifecycles():
-            stretch.add(window, trace.context)
+            stretch.add_window(window, trace.context)
         found[every] = [one.duration_ns for one in stretch.slowest]
     # WHEN the slowest are taken  THEN the second is there where all calls are asked for
     assert found == {False: [300], True: [2 * MS, 300]}
@@ -320,5 +320,5 @@ def test_calls_of_sysfs_and_procfs_wait_for_no_storage(tmp_path, cli, mount, sho
     # AND so it is in top
     trace, stretch = Trace(str(path)), CallsOfStretch()
     for window in trace.lifecycles():
-        stretch.add(window, trace.context)
+        stretch.add_window(window, trace.context)
     assert len(stretch.slowest) == shown
