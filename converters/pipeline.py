@@ -98,7 +98,6 @@ class Trace:
         self._losses = Losses(self.reader)
         self._calls = RunningCalls()
         self._numbered = 0
-        self._kept = 0
 
     def restrict(self, span: Span) -> None:
         """Restrict the trace to a part of the log, as `cutting` defines it. Call before reading."""
@@ -164,7 +163,7 @@ class Trace:
             if waiting < window_events and not part.quiet:
                 continue
             edge = max(min(part.complete_to - HOLD_NS, edges), complete_to)
-            *ready, pending, edge = split_ready([pending, *parts], edge, MOST_WAITING, self._kept)
+            *ready, pending, edge = split_ready([pending, *parts], edge, MOST_WAITING)
             parts = []
             if not len(ready[0]) and not part.quiet:
                 waiting = 0
@@ -377,7 +376,6 @@ class Trace:
             del fresh
             if until > begin:
                 result = light.build(until, final=False)
-                self._kept = light.kept
                 found = [(result.events, result, begin, until)]
                 del result
                 yield found.pop()

@@ -6,7 +6,7 @@ when first used, and windows pass events on without decoding them again.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -103,8 +103,6 @@ class Events:
     """Per row: row in FileNames of a Q's file, else -1; None: no event has a file."""
     path: PathColumn | None = None
     """Per row: what is known of the path beside the block layer; None: nothing."""
-    spacious: "Events | None" = field(default=None, repr=False, compare=False)
-    """These rows behind others that are not written yet, in the same memory (see `behind`)."""
 
     def __len__(self) -> int:
         return len(self.ts)
@@ -235,44 +233,20 @@ class Events:
             np.zeros((0, RAW_WORDS), np.uint64),
         )
 
-    def behind(self, earlier: "Events") -> "Events":
-        """Return the join of `earlier` and these, without a copy of these where there is room.
-
-        There is where `join` left room for as many rows as `earlier` has, unless these begin before
-        the others end. The room is used once. Of columns beside the records new ones are made.
-        """
-        whole, self.spacious = self.spacious, None
-        if (
-            whole is None
-            or not len(earlier)
-            or len(whole) != len(earlier) + len(self)
-            or earlier.ts[-1] > self.ts[0]
-        ):
-            return Events.join([earlier, self])
-        count, parts = len(earlier), [earlier, self]
-        whole.ts[:count], whole.cpu[:count] = earlier.ts, earlier.cpu
-        whole.raw.T[:, :count] = earlier.raw.T
-        whole.number = np.concatenate([earlier.number, self.number])
-        whole._join_named(parts)
-        return whole
-
     def _join_named(self, parts: Sequence["Events"]) -> None:
         self.stack = _joined([p.stack for p in parts], parts, np.int64(-1))
         self.file = _joined([p.file for p in parts], parts, np.int32(-1))
         self.path = PathColumn.joined([p.path for p in parts], [len(p) for p in parts])
 
     @staticmethod
-    def join(parts: Sequence["Events"], room: int = 0) -> "Events":
+    def join(parts: Sequence["Events"]) -> "Events":
         """Return all rows of the parts, sorted by time; at equal times earlier parts come first.
 
         Parts without rows are ignored; a single other one is returned itself, not copied.
         `stack`, `file` and `path` are None if no part has the column, else -1 or nothing in rows of
-        parts without it. room: rows for which to leave room in front, for `behind`; parts without
-        these columns are copied then, even if there is one.
+        parts without it.
         """
         parts = [p for p in parts if len(p)]
-        if room and parts and not any(p._has_more for p in parts):
-            return _spacious(parts, room)
         if len(parts) <= 1:
             return parts[0] if parts else Events.empty()
         joined = Events(
@@ -285,11 +259,6 @@ class Events:
         for first, last in disordered([p.ts for p in parts]):
             joined._sort(slice(first, last))
         return joined
-
-    @property
-    def _has_more(self) -> bool:
-        beside = (self.stack, self.file, self.path)
-        return any(column is not None for column in beside)
 
     def _sort(self, rows: slice) -> None:
         """Sort a stretch of rows by time, in place; rows of one time keep their order.
@@ -304,24 +273,6 @@ class Events:
         for named in (self.stack, self.file, None if self.path is None else self.path.at):
             if named is not None:
                 named[rows] = named[rows][order]
-
-
-def _spacious(parts: Sequence[Events], room: int) -> Events:
-    """Return the rows of parts without columns beside the records, with room in front of them."""
-    rows = room + sum(map(len, parts))
-    raw = np.empty((RAW_WORDS, rows), np.uint64)
-    whole = Events(
-        np.empty(rows, np.int64), np.empty(rows, np.uint16), np.zeros(0, np.int64), raw.T
-    )
-    np.concatenate([p.ts for p in parts], out=whole.ts[room:])
-    np.concatenate([p.cpu for p in parts], out=whole.cpu[room:])
-    np.concatenate([p.raw.T for p in parts], axis=1, out=raw[:, room:])
-    number = np.concatenate([p.number for p in parts])
-    joined = Events(whole.ts[room:], whole.cpu[room:], number, raw[:, room:].T)
-    for first, last in disordered([p.ts for p in parts]):
-        joined._sort(slice(first, last))
-    joined.spacious = whole
-    return joined
 
 
 def _joined(

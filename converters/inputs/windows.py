@@ -8,22 +8,19 @@ import numpy as np
 from biotrail.converters.events.events import Events
 
 
-def split_ready(
-    parts: Sequence[Events], edge: int, most: int, room: int = 0
-) -> tuple[Events, Events, int]:
+def split_ready(parts: Sequence[Events], edge: int, most: int) -> tuple[Events, Events, int]:
     """Return (the parts' events before `edge` (ns), the others, edge), joined.
 
     parts: each sorted by time. If none is before `edge` and more than `most` wait, all are returned
     as ready, with the last one's time + 1 as the edge: the chunks' clock readings do not advance,
-    so the log is damaged or was made up. room: rows for which to leave room in front of the ready
-    ones (`Events.join`).
+    so the log is damaged or was made up.
     """
     parts = [part for part in parts if len(part)]
     counts = [int(np.searchsorted(part.ts, edge)) for part in parts]
     if not any(counts) and sum(map(len, parts)) > most:
         counts, edge = list(map(len, parts)), max(int(part.ts[-1]) for part in parts) + 1
     halves = [part.split(count) for part, count in zip(parts, counts, strict=True)]
-    ready = Events.join([before for before, _ in halves], room)
+    ready = Events.join([before for before, _ in halves])
     return ready, Events.join([after for _, after in halves]), edge
 
 

@@ -232,15 +232,10 @@ class LightBuilder:
         self._told = np.zeros(0, np.int64)
         """Numbers of kept events that a window had."""
 
-    @property
-    def kept(self) -> int:
-        """How many events wait."""
-        return len(self._kept)
-
     def take(self, fresh: Events, end: int) -> int:
         """Take in events; return where a window of all may end (ns), as those before `end` were."""
-        self._kept = fresh.behind(self._kept)
-        ahead = self.kept > MOST_AHEAD
+        self._kept = Events.join([self._kept, fresh])
+        ahead = len(self._kept) > MOST_AHEAD
         return max(end - LAG_NS, int(self._kept.ts[-MOST_AHEAD])) if ahead else end - LAG_NS
 
     def build(self, until: int, *, final: bool) -> LightResult:
