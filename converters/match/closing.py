@@ -16,25 +16,9 @@ from biotrail.converters.match.memory import end_of
 from biotrail.converters.match.numbers import (
     AMBIGUOUS,
     DEEPEST,
-    FAILED_BEFORE_ISSUE,
     INTERVAL,
-    LOOP_DIRECTLY_BELOW,
-    LOOP_ISSUED,
-    LOOP_ISSUED_BEFORE,
-    LOOP_NOT_COMPLETED_IN_PART,
-    LOOP_NOT_ENDED,
-    LOOP_OPERATION,
-    LOOP_OTHER_DEVICE,
     LOW_63,
     NEVER,
-    NOT_ITSELF,
-    NOT_SENT_BY_FRONT,
-    NOT_SENT_ITSELF,
-    PLACE_TAKEN,
-    QUEUED_WHOLE,
-    REQUEST_WAITS,
-    SPLIT_LONGER,
-    SPLIT_NOT_ZONE_APPEND,
     D,
 )
 from biotrail.converters.match.parts import bio_end, complete_in_parts, request_end
@@ -331,13 +315,13 @@ def decide_split(m: Machine, b: Bio) -> None:
         link = link.next
         if flown(c, b.born.ts) or c.bytes <= 0:
             continue
-        if c.bytes <= b.piece_bytes and m.on[SPLIT_LONGER]:
+        if c.bytes <= b.piece_bytes and m.on["splits/longer"]:
             continue
-        if (c.queue.opf & 0xFF) == m.zone_append and m.on[SPLIT_NOT_ZONE_APPEND]:
+        if (c.queue.opf & 0xFF) == m.zone_append and m.on["splits/not-zone-append"]:
             continue
-        if is_piece(c) and overlap(c, b) and m.on[NOT_SENT_ITSELF]:
+        if is_piece(c) and overlap(c, b) and m.on["splits/not-sent-itself"]:
             continue
-        if m.on[NOT_SENT_BY_FRONT] and sent_by_front(m, c, b):
+        if m.on["splits/not-sent-by-front"] and sent_by_front(m, c, b):
             continue
         found = c
         count += 1
@@ -420,7 +404,7 @@ def decide_chain(m: Machine, b: Bio) -> None:
             several = several or found != NULL
             found = offer.request
         offer = offer.next
-    if m.on[REQUEST_WAITS]:
+    if m.on["chain refusals/request-waits"]:
         if waits_since(b.device) < max(b.asks, b.device.merged_last):
             return
     if several:
@@ -428,9 +412,9 @@ def decide_chain(m: Machine, b: Bio) -> None:
         return
     if not found:
         return
-    if found.issue.number < 0 and m.on[FAILED_BEFORE_ISSUE]:
+    if found.issue.number < 0 and m.on["chain refusals/failed-before-issue"]:
         return
-    if m.on[PLACE_TAKEN] and place_taken(m, found, b):
+    if m.on["chain refusals/place-taken"] and place_taken(m, found, b):
         return
     b.certainty = max(b.certainty, INTERVAL)
     b.claim = found
@@ -482,9 +466,9 @@ def decide_uppers(m: Machine) -> None:
         while link:
             c = link.bio
             link = link.next
-            if c == b and m.on[NOT_ITSELF]:
+            if c == b and m.on["upper bios/not-itself"]:
                 continue
-            if c.root != c and m.on[QUEUED_WHOLE]:
+            if c.root != c and m.on["upper bios/queued-whole"]:
                 continue
             if not flown(c, b.asked.ts):
                 found = c
@@ -629,13 +613,13 @@ def decide_page(m: Machine, b: Bio) -> None:
         first = first_piece_of(m, b.above)
     c: Bio = first.root if b.told_piece else b.above
     r: Request = first.request
-    if (r == NULL or r.issue.number < 0) and m.on[LOOP_ISSUED]:
+    if (r == NULL or r.issue.number < 0) and m.on["loops/issued"]:
         return
-    if r != NULL and r.issue.number >= b.queue.number and m.on[LOOP_ISSUED_BEFORE]:
+    if r != NULL and r.issue.number >= b.queue.number and m.on["loops/issued-before"]:
         return
-    if 0 <= first.end <= b.queue.number and m.on[LOOP_NOT_ENDED]:
+    if 0 <= first.end <= b.queue.number and m.on["loops/not-ended"]:
         return
-    if r != NULL and m.on[LOOP_NOT_COMPLETED_IN_PART]:
+    if r != NULL and m.on["loops/not-completed-in-part"]:
         last = cython.address(r.last_issue)
         if r.last_requeue.number > last.number:
             last = cython.address(r.last_requeue)
@@ -644,9 +628,9 @@ def decide_page(m: Machine, b: Bio) -> None:
                 return
         if 0 <= r.again < b.queue.number:
             return
-    if c.best.dev == b.best.dev and m.on[LOOP_OTHER_DEVICE]:
+    if c.best.dev == b.best.dev and m.on["loops/other-device"]:
         return
-    if ((c.best.opf ^ b.best.opf) & 0xFF) != 0 and m.on[LOOP_OPERATION]:
+    if ((c.best.opf ^ b.best.opf) & 0xFF) != 0 and m.on["loops/same-operation"]:
         return
-    if stands_on(m, c.best.dev, b.best.dev) or not m.on[LOOP_DIRECTLY_BELOW]:
+    if stands_on(m, c.best.dev, b.best.dev) or not m.on["loops/directly-below"]:
         b.upper = c

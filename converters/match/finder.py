@@ -49,20 +49,12 @@ from biotrail.converters.match.lives import Bio, Device, Flight, Sender
 from biotrail.converters.match.memory import allocate, device_of
 from biotrail.converters.match.numbers import (
     BIO_COMPLETE,
-    CLONE_OF_DISK,
-    EARLY_BEFORE_REQUEST,
-    ENDS_WITHOUT_SIZE,
     INTERVAL,
     LOW_32,
-    OWN_THREAD,
     RQ_MERGE,
     RQ_REMAP,
-    SENT_BY_REMAP,
-    SENT_ON_WITHOUT_QUEUE,
-    SEVERAL_ARE_AMBIGUOUS,
     SHARED,
     START,
-    UNSERVED_FRONTS,
     WAITING,
     A,
     C,
@@ -151,7 +143,7 @@ def choose(m: Machine, start: int64, is_open: bint) -> Flight:
     stop: int64
     if m.found == start:
         return NULL
-    if several(m, start) and m.on[SEVERAL_ARE_AMBIGUOUS]:
+    if several(m, start) and m.on["finder/several-are-ambiguous"]:
         stop = add_fresh(m, start, SHARED)
         share(m, stop, is_open)
         merge_tags(m, stop, True)
@@ -182,7 +174,7 @@ def own_thread(m: Machine, start: int64) -> None:
     """
     at: int64
     own: int64 = start
-    if not m.on[OWN_THREAD]:
+    if not m.on["finder/own-thread"]:
         return
     for at in range(start, m.found):
         if m.pile[at].tid == m.tid:
@@ -204,7 +196,7 @@ def find_queued(m: Machine) -> None:
     f: Flight = m.sent
     m.records_bios = True
     m.device.queues = True
-    if not f or f.place != WAITING or f.device != m.device or not m.on[SENT_BY_REMAP]:
+    if not f or f.place != WAITING or f.device != m.device or not m.on["finder/sent-by-remap"]:
         f = NULL
     elif f.sector != m.from_sector or f.end != m.to_sector or f.op != m.op:
         f = NULL
@@ -236,7 +228,7 @@ def find_remapped(m: Machine) -> None:
     else:
         f = new_flight(m, True)
         put_in(m, f, WAITING)
-        if m.on[SENT_ON_WITHOUT_QUEUE]:
+        if m.on["finder/sent-on-without-queue"]:
             find_above(m, f, device_of(m, from_dev), from_sector)
     f.from_part = m.w6[m.row] >> 32
     f.queued = False
@@ -253,7 +245,7 @@ def goes_on(m: Machine, f: Flight, from_dev: uint64, from_sector: uint64) -> bin
     # By its disk: the device of both is that, and it is the same range there.
     if f.from_part != f.device.dev or f.device != m.device or f.op != m.op:
         return False
-    return f.end - f.sector == m.to_sector - m.from_sector and m.on[CLONE_OF_DISK]
+    return f.end - f.sector == m.to_sector - m.from_sector and m.on["finder/clone-of-disk"]
 
 
 def find_above(m: Machine, f: Flight, upper: Device, from_sector: uint64) -> None:
@@ -372,7 +364,7 @@ def find_ending(m: Machine) -> int64:
     at: int64
     rest: int64
     exact(m, m.device.waiting)
-    if m.from_sector == m.to_sector and m.on[ENDS_WITHOUT_SIZE]:
+    if m.from_sector == m.to_sector and m.on["finder/ends-without-size"]:
         rest = m.found
         ending(m, m.device.waiting, m.from_sector)
         at = rest
@@ -399,7 +391,7 @@ def find_ended(m: Machine) -> None:
     if f:
         take_out(m, f)
         end(m, f, True)
-        if f.unserved > 0 and m.device.takes_requests and m.on[UNSERVED_FRONTS]:
+        if f.unserved > 0 and m.device.takes_requests and m.on["finder/unserved-fronts"]:
             open_event(m)
     else:
         f = early_ended(m)
@@ -419,7 +411,7 @@ def early_ended(m: Machine) -> Flight:
     one: Flight
     at: int64
     count: int64 = 0
-    if m.from_sector == m.to_sector or m.device.queues or not m.on[EARLY_BEFORE_REQUEST]:
+    if m.from_sector == m.to_sector or m.device.queues or not m.on["finder/early-before-request"]:
         return NULL
     starting(m, m.device.issued, m.from_sector)
     for at in range(start, m.found):

@@ -33,15 +33,9 @@ from biotrail.converters.match.flights import (
 from biotrail.converters.match.lives import Device, Flight
 from biotrail.converters.match.numbers import (
     BIO_COMPLETE,
-    BIOS_END_BY_C,
-    DATA_MAY_HAVE_ENDED,
-    FAILS_BEFORE_ISSUE,
-    FLUSH_ENDS_THOSE_BEFORE,
     HELD,
     ISSUED,
-    LIVED_THROUGH_LOSS,
     PARTIALS,
-    PARTS_BLUR,
 )
 from biotrail.converters.match.state import Machine
 
@@ -56,16 +50,16 @@ def find_completed(m: Machine) -> None:
     if not m.bios_end_by_c:
         m.device.takes_requests = True
     find_completing(m)
-    if several(m, start) and m.on[LIVED_THROUGH_LOSS]:
+    if several(m, start) and m.on["finder/lived-through-loss"]:
         pass_over_lost(m, start)
-    if m.high != 0 and m.on[FAILS_BEFORE_ISSUE]:
+    if m.high != 0 and m.on["finder/fails-before-issue"]:
         find_failing(m, start)
     r = choose(m, start, False)
     if not r:
         find_unknown(m)
         return
     if m.op != m.zone_append:  # its C has another sector than its D
-        if m.on[PARTS_BLUR]:
+        if m.on["finder/parts-blur"]:
             if overlaps_guess(m, m.device.partials, PARTIALS):
                 open_flight(r)
             note_partial(m, start)
@@ -211,7 +205,7 @@ def find_unknown(m: Machine) -> None:
     """
     start: int64 = m.found
     b: Flight = NULL
-    if m.bios_end_by_c and not m.device.takes_requests and m.on[BIOS_END_BY_C]:
+    if m.bios_end_by_c and not m.device.takes_requests and m.on["finder/bios-end-by-c"]:
         find_ending(m)
         b = choose(m, start, False)
     if not b:
@@ -247,7 +241,7 @@ def find_flush_end(m: Machine) -> None:
     before_flush(m, left)
     stop = m.found
     unknown_flushes(m)
-    if m.on[DATA_MAY_HAVE_ENDED]:
+    if m.on["finder/data-may-have-ended"]:
         left = m.found
         starting(m, d.issued, m.from_sector)
         for at in range(left, m.found):
@@ -275,7 +269,7 @@ def before_flush(m: Machine, start: int64) -> None:
     at: int64
     left: int64 = start
     for at in range(start, m.found):
-        if m.pile[at].order < m.device.flush_issued or not m.on[FLUSH_ENDS_THOSE_BEFORE]:
+        if m.pile[at].order < m.device.flush_issued or not m.on["finder/flush-ends-those-before"]:
             m.pile[left] = m.pile[at]
             left += 1
     m.found = left

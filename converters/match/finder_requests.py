@@ -44,24 +44,11 @@ from biotrail.converters.match.generations import is_passthrough
 from biotrail.converters.match.lives import Device, Flight
 from biotrail.converters.match.memory import add_identity, add_member
 from biotrail.converters.match.numbers import (
-    DISCARDS_FROM_ANYWHERE,
-    DISCARDS_THAT_GREW,
-    FLUSHES_MERGE_NOT,
-    FUA_IS_A_SEQUENCE,
     GUESSES,
-    GUESSES_BLUR,
     HELD,
     ISSUED,
-    MERGES_NAMED_AS_JOINS,
-    MERGES_WIDEN,
-    OWN_PLUG,
     PARTIALS,
-    PARTS_BLUR,
     RQ_MERGE,
-    SEQUENCE_OUTLIVES_TAG,
-    TAGS_REUSED,
-    UNSEEN_ALLOCATIONS,
-    UNSEEN_TAKERS,
     WAITING,
     F,
     M,
@@ -143,7 +130,7 @@ def find_started(m: Machine) -> None:
         key = OF_SCHEDULER | scheduler
     elif tag != NO_TAG:
         key = OF_LIFE | tag
-    if key and m.device.one_queue and m.on[TAGS_REUSED]:
+    if key and m.device.one_queue and m.on["finder/tags-reused"]:
         give_up_since(m, assign_tag(m, r, key, False))
     m.address = r.identity
     m.bio = r.head
@@ -165,7 +152,7 @@ def may_merge(m: Machine, start: int64, but: Flight) -> None:
         f = m.pile[at]
         if f == but:
             f = but.younger
-        if f and (not f.flags & (m.preflush | m.fua) or not m.on[FLUSHES_MERGE_NOT]):
+        if f and (not f.flags & (m.preflush | m.fua) or not m.on["finder/flushes-merge-not"]):
             m.pile[left] = f
             left += 1
     m.found = left
@@ -176,7 +163,7 @@ def plugged_first(m: Machine, start: int64) -> None:
     at: int64
     to: int64
     r: Flight
-    if not m.on[OWN_PLUG]:
+    if not m.on["finder/own-plug"]:
         return
     for at in range(start + 1, m.found):
         r = m.pile[at]
@@ -200,7 +187,7 @@ def find_merged(m: Machine) -> None:
     start: int64 = find_waiting(m)
     bio: Flight
     taker: Flight
-    if m.found == start and m.on[MERGES_NAMED_AS_JOINS]:
+    if m.found == start and m.on["finder/merges-named-as-joins"]:
         exact(m, m.device.held)
         if m.found > start:
             m.found = start
@@ -249,7 +236,7 @@ def choose_taker(m: Machine, start: int64) -> Flight:
 def doubt_unseen_takers(m: Machine, taker: Flight) -> None:
     """A merge may be into a request of a bio beside it, whose G and s were not recorded."""
     start: int64 = m.found
-    if m.device.tells_allocations or not m.on[UNSEEN_TAKERS]:
+    if m.device.tells_allocations or not m.on["finder/unseen-takers"]:
         return
     ending(m, m.device.waiting, m.from_sector)
     starting(m, m.device.waiting, m.to_sector)
@@ -286,7 +273,7 @@ def find_absorption(m: Machine) -> None:
     may_merge(m, takers, merged)
     oldest_first(m, takers)
     taker = choose_taker(m, takers)
-    if m.on[GUESSES_BLUR] and near_guess(m):
+    if m.on["finder/guesses-blur"] and near_guess(m):
         open_event(m)
     take_out(m, merged)
     m.address = merged.identity
@@ -304,13 +291,13 @@ def find_absorption(m: Machine) -> None:
 
 def widen(m: Machine, r: Flight, sector: uint64, end: uint64) -> None:
     """A request has taken in what lies beside it."""
-    if m.on[MERGES_WIDEN]:
+    if m.on["finder/merges-widen"]:
         move(m, r, min(r.sector, sector), max(r.end, end))
 
 
 def doubt_range(m: Machine, r: Flight) -> None:
     """An earlier choice near a request may have made its range wrong."""
-    if m.on[GUESSES_BLUR] and near_guess(m):
+    if m.on["finder/guesses-blur"] and near_guess(m):
         open_flight(r)
 
 
@@ -374,7 +361,7 @@ def unseen_request(m: Machine) -> Flight:
         smaller_discards(m, start, stop)
     doubtful = m.found > stop or others
     doubtful = doubtful or (reached != m.to_sector and m.records_bios)
-    if not doubtful and m.on[GUESSES_BLUR]:
+    if not doubtful and m.on["finder/guesses-blur"]:
         doubtful = near_guess(m)
     if doubtful:
         open_flight(r)
@@ -412,7 +399,7 @@ def shorter_discards(m: Machine) -> None:
     start: int64 = m.found
     at: int64
     left: int64 = start
-    if m.op != m.discard or not m.on[DISCARDS_THAT_GREW]:
+    if m.op != m.discard or not m.on["finder/discards-that-grew"]:
         return
     starting(m, m.device.held, m.from_sector)
     for at in range(start, m.found):
@@ -432,7 +419,7 @@ def smaller_discards(m: Machine, start: int64, stop: int64) -> None:
     inside: int64
     left: int64 = first
     f: Flight
-    if m.op != m.discard or not m.on[DISCARDS_FROM_ANYWHERE]:
+    if m.op != m.discard or not m.on["finder/discards-from-anywhere"]:
         return
     all_of(m, m.device.waiting)
     for at in range(first, m.found):
@@ -492,16 +479,16 @@ def find_issued(m: Machine) -> None:
     # blk_insert_flush clears REQ_FUA where it emulates FUA by a flush after the data. A flush
     # before is a request of its own on every device.
     r.sequence = (r.flags & m.preflush) != 0
-    if m.on[FUA_IS_A_SEQUENCE]:
+    if m.on["finder/fua-is-a-sequence"]:
         r.sequence = r.sequence or (r.flags & m.fua & ~kept) != 0
     r.issue_ts = m.ts
     put_in(m, r, ISSUED)
     if m.to_sector > m.from_sector:
         d.issued_sector = m.from_sector
         d.issued_end = m.to_sector
-    if tag != NO_TAG and queue != NO_TAG and m.on[TAGS_REUSED]:
+    if tag != NO_TAG and queue != NO_TAG and m.on["finder/tags-reused"]:
         start = assign_tag(m, r, OF_DRIVER | queue << 16 | tag, True)
-        if m.on[SEQUENCE_OUTLIVES_TAG]:
+        if m.on["finder/sequence-outlives-tag"]:
             keep_sequences(m, start)
         give_up_since(m, start)
 
@@ -528,7 +515,7 @@ def keep_sequences(m: Machine, start: int64) -> None:
 def doubt_waiting(m: Machine, r: Flight) -> None:
     """Where no allocation is recorded, a D may be of a request of bios that wait in its range."""
     start: int64 = m.found
-    if m.device.tells_allocations or not m.on[UNSEEN_ALLOCATIONS]:
+    if m.device.tells_allocations or not m.on["finder/unseen-allocations"]:
         return
     sharing(m, m.device.waiting)
     if m.found > start:
@@ -551,7 +538,7 @@ def find_requeued(m: Machine) -> None:
         open_flight(r)
     else:
         take_out(m, r)
-        if m.on[PARTS_BLUR] and overlaps_guess(m, m.device.partials, PARTIALS):
+        if m.on["finder/parts-blur"] and overlaps_guess(m, m.device.partials, PARTIALS):
             open_flight(r)
     r.inserted = False
     drop_tag(r, True)

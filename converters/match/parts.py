@@ -12,9 +12,6 @@ from biotrail.converters.match.lives import At, Bio, Named, Request, Step
 from biotrail.converters.match.memory import allocate
 from biotrail.converters.match.numbers import (
     AMBIGUOUS,
-    BYTES_COMPLETED,
-    FLUSH_SEQUENCE_ENDED,
-    FLUSH_SEQUENCE_FAILED,
     INTERVAL,
     LOST,
     LOW_63,
@@ -49,11 +46,11 @@ def request_end(m: Machine, r: Request) -> None:
     needed = r.last_issue.size if r.last_issue.number >= 0 else r.total
     completed = r.complete.number >= 0 and r.since_issue >= needed
     empty = r.complete.number >= 0 and r.complete.size == 0
-    r.finished = m.on[BYTES_COMPLETED] and completed and not r.sequence
+    r.finished = m.on["request ends/bytes-completed"] and completed and not r.sequence
     if completed and r.sequence:
-        if empty and m.on[FLUSH_SEQUENCE_ENDED]:
+        if empty and m.on["request ends/flush-sequence-ended"]:
             r.finished = True
-        if r.status != 0 and r.issue.number < 0 and m.on[FLUSH_SEQUENCE_FAILED]:
+        if r.status != 0 and r.issue.number < 0 and m.on["request ends/flush-sequence-failed"]:
             r.finished = True
 
 

@@ -16,10 +16,7 @@ from biotrail.converters.match.memory import (
     page_entry,
 )
 from biotrail.converters.match.numbers import (
-    CHAIN_OPERATION,
     LOW_32,
-    SPLIT_OPERATION,
-    UPPER_OPERATION,
     A,
 )
 from biotrail.converters.match.state import Machine
@@ -48,7 +45,7 @@ def ask_for_split(m: Machine, b: Bio) -> None:
     bios_over(m, m.device, m.sector, m.end)
     for at in range(m.asked):
         if m.asked_bios[at] != b:
-            add_candidate(m, b, m.asked_bios[at], m.on[SPLIT_OPERATION])
+            add_candidate(m, b, m.asked_bios[at], m.on["splits/same-operation"])
 
 
 def ask_for_upper(m: Machine, b: Bio) -> None:
@@ -74,7 +71,7 @@ def ask_for_upper(m: Machine, b: Bio) -> None:
     bios_over(m, upper, from_sector, stop)
     for at in range(m.asked):
         if m.asked_bios[at] != b:
-            add_candidate(m, b, m.asked_bios[at], m.on[UPPER_OPERATION])
+            add_candidate(m, b, m.asked_bios[at], m.on["upper bios/same-operation"])
 
 
 def add_candidate(m: Machine, b: Bio, c: Bio, same_operation: bint) -> None:
@@ -132,7 +129,7 @@ def offer_chain(m: Machine, r: Request) -> None:
             continue
         if b.told.dev != m.dev:
             continue
-        if ((b.told.opf ^ m.opf) & 0xFF) != 0 and m.on[CHAIN_OPERATION]:
+        if ((b.told.opf ^ m.opf) & 0xFF) != 0 and m.on["chains/same-operation"]:
             continue
         offer = cython.cast(Offer, allocate(1, size_of(Offer)))
         offer.request = r

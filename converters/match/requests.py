@@ -34,7 +34,6 @@ from biotrail.converters.match.numbers import (
     CHAIN,
     DONE,
     FOREVER,
-    JOINED_BESIDE,
     LOW_32,
     RQ_MERGE,
     START,
@@ -99,7 +98,7 @@ def divided(m: Machine, r: Request, place: Place) -> Request:
     rest: Join
     previous: Join = NULL
     later: Request
-    if is_discard(m) or not m.on[JOINED_BESIDE]:
+    if is_discard(m) or not m.on["requests/joined-beside"]:
         return r
     while join:
         if inside(m, cython.address(join.at)) and join.before.number >= 0:

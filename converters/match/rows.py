@@ -28,20 +28,12 @@ from biotrail.converters.match.lives import (
 )
 from biotrail.converters.match.memory import device_of, time_of
 from biotrail.converters.match.numbers import (
-    ABSORBED_BY_UNKNOWN,
-    ADDRESS_REUSED,
     AMBIGUOUS,
-    BEHIND_FAILED_HEAD,
-    BIO_COMPLETION_LOST,
-    BIO_ISSUE_IMPLIED,
-    BIO_WITHOUT_ISSUE,
     BIOS,
     DEEPEST,
     EDGE_COLUMN,
     EDGES,
-    ENDED_BEFORE_PIECES,
     EXACT,
-    FAILED_WITH_UNKNOWN_BIOS,
     FIRST_UNRECORDED,
     FOREVER,
     INCOMPLETE,
@@ -54,17 +46,9 @@ from biotrail.converters.match.numbers import (
     MENTIONS,
     MOST_COLUMNS,
     NEVER,
-    NOT_ENDED,
-    OUTSIDE_THE_LOG,
-    PIECE_LOST,
     REQUEST_COLUMN,
-    REQUEST_COMPLETION_LOST,
-    REQUEST_ISSUE_IMPLIED,
-    REQUEST_REUSED,
-    REQUEST_WITHOUT_ISSUE,
     REQUESTS,
     SHARE,
-    START_NOT_RECORDED,
     A,
     C,
     D,
@@ -330,10 +314,10 @@ def write_bio(m: Machine, b: Bio) -> None:
             good = max(b.bytes, 0)
     lost: bint = False
     if end < 0:
-        lost = b.again >= 0 and m.on[ADDRESS_REUSED]
-        lost = lost or (piece_lost and m.on[PIECE_LOST])
-        lost = lost or (reused and m.on[REQUEST_REUSED])
-    if own_end.number >= 0 and open_pieces > 0 and m.on[ENDED_BEFORE_PIECES]:
+        lost = b.again >= 0 and m.on["lost completions/address-reused"]
+        lost = lost or (piece_lost and m.on["lost completions/piece-lost"])
+        lost = lost or (reused and m.on["lost completions/request-reused"])
+    if own_end.number >= 0 and open_pieces > 0 and m.on["lost completions/ended-before-pieces"]:
         lost = True
     # Times of the piece that ended last.
     r = final.request if final else NULL
@@ -566,17 +550,17 @@ def bio_certainty(
     if r:
         if complete >= 0 and issue < 0 and queued and needs_issue(m, b.bytes, b.best.opf):
             if r.status == 0 or r.good > 0 or (r.sequence and r.completions > 1):
-                if m.on[BIO_WITHOUT_ISSUE]:
+                if m.on["certainty of bios/completed-without-issue"]:
                     certainty = LOST
-        if unissued(m, r) > b.born.number and m.on[BIO_ISSUE_IMPLIED]:
+        if unissued(m, r) > b.born.number and m.on["certainty of bios/issue-implied"]:
             certainty = LOST
         if issue < 0 and merge >= 0 and r.born.kind == C and final.joined.kind == M:
-            if m.on[BEHIND_FAILED_HEAD]:
+            if m.on["certainty of bios/behind-failed-head"]:
                 certainty = LOST
     if not in_doubt:
-        if (not queued or complete < 0) and m.on[OUTSIDE_THE_LOG]:
+        if (not queued or complete < 0) and m.on["certainty of bios/outside-the-log"]:
             certainty = INCOMPLETE
-        if lost and queued and m.on[BIO_COMPLETION_LOST]:
+        if lost and queued and m.on["certainty of bios/completion-lost"]:
             certainty = LOST
     return certainty
 
@@ -616,21 +600,21 @@ def write_request(m: Machine, r: Request) -> None:
         if r.issue.number < 0 and r.finished:
             if r.total > 0 or r.good > 0 or needs_issue(m, 0, told.opf):
                 if r.status == 0 or r.good > 0 or r.completions > 1:
-                    if m.on[REQUEST_WITHOUT_ISSUE]:
+                    if m.on["certainty of requests/completed-without-issue"]:
                         certainty = LOST
         if r.issue.number < 0 and r.complete.number >= 0 and r.bios > 0 and known_bytes < r.done:
-            if may_have_more(m, r) and m.on[FAILED_WITH_UNKNOWN_BIOS]:
+            if may_have_more(m, r) and m.on["certainty of requests/failed-with-unknown-bios"]:
                 certainty = LOST
-        if unissued(m, r) >= 0 and m.on[REQUEST_ISSUE_IMPLIED]:
+        if unissued(m, r) >= 0 and m.on["certainty of requests/issue-implied"]:
             certainty = LOST
-    if not r.finished and not merged and m.on[NOT_ENDED]:
+    if not r.finished and not merged and m.on["certainty of requests/not-ended"]:
         certainty = INCOMPLETE
-    if not starts and not merged and m.on[START_NOT_RECORDED]:
+    if not starts and not merged and m.on["certainty of requests/start-not-recorded"]:
         certainty = INCOMPLETE
     if not r.finished and not merged and starts and (freed or r.absorbed_by):
-        if m.on[REQUEST_COMPLETION_LOST]:
+        if m.on["certainty of requests/completion-lost"]:
             certainty = LOST
-    if merged and not r.absorbed_by and m.on[ABSORBED_BY_UNKNOWN]:
+    if merged and not r.absorbed_by and m.on["certainty of requests/absorbed-by-unknown"]:
         certainty = INCOMPLETE
     upper: Request = r.above if r.above else r
     complete: int64 = time_of(cython.address(r.complete))
