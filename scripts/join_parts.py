@@ -19,9 +19,8 @@ from pathlib import Path
 PACKAGE = "biotrail.converters.match"
 MODULE = f"{PACKAGE}.compiled"
 PARTS = (
-    *("state", "memory", "generations", "families", "questions", "bios", "requests"),
-    *("flights", "indexes", "doubt", "finder", "finder_requests", "finder_ends"),
-    *("closing", "parts", "rows", "stages", "walk"),
+    *("state", "memory", "generations", "families", "bios", "requests"),
+    *("flights", "doubt", "finder", "closing", "rows"),
 )
 """Modules of the package, in the order in which they are joined."""
 NUMBERS, LIVES, RULES = "numbers", "lives", "rules"

@@ -11,11 +11,11 @@ from biotrail.converters.match.families import (
     link,
     look_at,
     may_be_over,
+    offer_chain,
     superseded,
 )
-from biotrail.converters.match.flights import attach
+from biotrail.converters.match.flights import attach, index_piece
 from biotrail.converters.match.generations import begins_request, is_discard, is_passthrough
-from biotrail.converters.match.indexes import index_piece
 from biotrail.converters.match.lives import At, Bio, Device, Join, Life, Named, Place, Request, Step
 from biotrail.converters.match.memory import (
     add_mention,
@@ -45,7 +45,6 @@ from biotrail.converters.match.numbers import (
     M,
     R,
 )
-from biotrail.converters.match.questions import offer_chain
 from biotrail.converters.match.state import Machine
 
 
