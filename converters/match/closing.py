@@ -223,7 +223,6 @@ def take_in(taker: Request, r: Request) -> None:
 
 
 def holds(at: At, sector: uint64) -> bint:
-    """Return whether an event's range has a sector."""
     return at.sector <= sector < end_of(at)
 
 
@@ -293,7 +292,6 @@ def is_piece(b: Bio) -> bint:
 
 
 def overlap(one: Bio, other: Bio) -> bint:
-    """Return whether the pieces of two bios share a sector."""
     begin: int64 = one.piece_begin
     start: int64 = other.piece_begin
     return begin < start + (other.piece_bytes >> 9) and start < begin + (one.piece_bytes >> 9)

@@ -66,12 +66,10 @@ def link(one: Life, other: Life) -> None:
 
 
 def link_bios(one: Bio, other: Bio) -> None:
-    """Make one family of those of two bios."""
     link(cython.cast(Life, one), cython.cast(Life, other))
 
 
 def link_request(one: Bio, other: Request) -> None:
-    """Make one family of those of a bio and a request."""
     link(cython.cast(Life, one), cython.cast(Life, other))
 
 
@@ -96,7 +94,6 @@ def look_at(m: Machine, life: Life) -> None:
 
 
 def queue_due(m: Machine, life: Life) -> None:
-    """Put a family at the end of the queue."""
     life.is_due = True
     life.due_since = m.ts
     life.due_next = NULL
@@ -354,12 +351,10 @@ def restore_family(m: Machine) -> None:
 
 
 def begin_family(m: Machine) -> None:
-    """Begin with no members."""
     m.bios_of = m.requests_of = 0
 
 
 def add_to_family(m: Machine, life: Life) -> None:
-    """Add a member to the family that is to be closed."""
     if max(m.bios_of, m.requests_of) >= m.family_room:
         m.family_room = max(64, 2 * m.family_room)
         m.family_bios = cython.cast(
@@ -421,7 +416,6 @@ def forget_page(m: Machine, b: Bio) -> None:
 
 
 def join_list(m: Machine, life: Life) -> None:
-    """Add a new life to the lists of its device."""
     life.device = m.device
     if life.is_bio:
         m.device.bios += 1
@@ -443,7 +437,6 @@ def join_list(m: Machine, life: Life) -> None:
 
 
 def leave_list(m: Machine, life: Life) -> None:
-    """Take a life out of the lists of its device."""
     if life.is_bio:
         life.device.bios -= 1
         if life.device.is_indexed:

@@ -454,7 +454,6 @@ def take_sent(m: Machine) -> Flight:
 
 
 def sender_of(m: Machine, tid: uint32) -> Sender:
-    """Return what is known of a thread."""
     key: uint64 = cython.cast(uint64, tid) + 1
     at: uint64 = (key * 0x9E3779B97F4A7C15) >> 32
     mask: uint64 = m.sender_room - 1
@@ -480,7 +479,6 @@ def sender_of(m: Machine, tid: uint32) -> Sender:
 
 
 def copy_sender(s: Sender, old: Sender) -> None:
-    """Keep what is known of a thread."""
     s.bio = old.bio
     s.order = old.order
 

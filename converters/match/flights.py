@@ -59,7 +59,6 @@ SPREAD = 0x9E3779B97F4A7C15
 
 
 def is_before(one: Range, other: Range) -> bint:
-    """Return whether a range comes first."""
     if one.sector != other.sector:
         return one.sector < other.sector
     return one.order < other.order
@@ -92,7 +91,6 @@ def divide_tree(
 
 
 def with_range(t: Range, new: Range) -> Range:
-    """Return a tree with one more range."""
     if not t:
         new.left = new.right = NULL
         new.highest = new.end
@@ -125,7 +123,6 @@ def both(low: Range, high: Range) -> Range:
 
 
 def without_range(t: Range, old: Range) -> Range:
-    """Return a tree without one of its ranges."""
     if t == old:
         return both(t.left, t.right)
     if is_before(old, t):
@@ -140,7 +137,6 @@ def without_range(t: Range, old: Range) -> Range:
 
 
 def next_order(m: Machine) -> int64:
-    """Return the next age."""
     m.orders += 1
     return m.orders
 
@@ -182,7 +178,6 @@ def list_flight(m: Machine, f: Flight) -> None:
 
 
 def tree_of(f: Flight) -> cython.pointer(Range):
-    """Return the tree that a flight is in by its place."""
     if f.place == WAITING:
         return cython.address(f.device.waiting)
     if f.place == HELD:
@@ -191,7 +186,6 @@ def tree_of(f: Flight) -> cython.pointer(Range):
 
 
 def put_in(m: Machine, f: Flight, place: int64) -> None:
-    """Put a flight into a tree of its device."""
     tree: cython.pointer(Range)
     like: Flight
     f.place = place
@@ -208,7 +202,6 @@ def put_in(m: Machine, f: Flight, place: int64) -> None:
 
 
 def take_out(m: Machine, f: Flight) -> None:
-    """Take a flight out of its tree."""
     tree: cython.pointer(Range)
     if f.place != NOWHERE:
         tree = tree_of(f)
@@ -407,7 +400,6 @@ def doubt_of(life: Life) -> int64:
 
 
 def add_found(m: Machine, f: Flight) -> None:
-    """Put a candidate on the pile."""
     if m.found == m.found_room:
         m.found_room = max(256, 2 * m.found_room)
         m.pile = cython.cast(
@@ -489,7 +481,6 @@ def within(m: Machine, t: Range) -> None:
 
 
 def all_of(m: Machine, t: Range) -> None:
-    """Find all of the event's operation."""
     if not t:
         return
     all_of(m, t.left)
@@ -582,7 +573,6 @@ def add_guess(m: Machine, kind: int64, start: int64) -> None:
 
 
 def count_of(t: Range) -> int64:
-    """Return how many ranges a tree has."""
     return 1 + count_of(t.left) + count_of(t.right) if t else 0
 
 
@@ -619,7 +609,6 @@ def is_open_guess(g: Guess, kind: int64) -> bint:
 
 
 def free_guess(g: Guess) -> None:
-    """Give a guess back."""
     one: Guessed
     while g.first:
         one = g.first
@@ -652,7 +641,6 @@ def leave_tree(t: Range) -> None:
 
 
 def free_guesses(t: Range) -> None:
-    """Give all guesses of a tree back."""
     if t:
         free_guesses(t.left)
         free_guesses(t.right)
@@ -706,7 +694,6 @@ FEW = 16
 
 
 def new_spot(m: Machine, b: Bio, sector: uint64, end: uint64) -> Spot:
-    """Return a place for a bio in a tree."""
     s: Spot = m.free_spots
     at: int64
     if not s:
@@ -726,7 +713,6 @@ def new_spot(m: Machine, b: Bio, sector: uint64, end: uint64) -> Spot:
 
 
 def free_spot(m: Machine, s: Spot) -> None:
-    """Give a place back."""
     s.left = cython.cast(Range, m.free_spots)
     m.free_spots = s
 
@@ -779,7 +765,6 @@ def piece_of(b: Bio) -> At:
 
 
 def index_device(m: Machine, d: Device) -> None:
-    """Make the trees of a device."""
     life: Life = cython.cast(Life, d.first_bio)
     b: Bio
     d.is_indexed = True
@@ -878,7 +863,6 @@ def pieces_in(m: Machine, d: Device, sector: uint64, end: uint64) -> None:
 
 
 def all_spots(m: Machine, t: Range) -> None:
-    """Find all bios of a tree."""
     if t:
         all_spots(m, t.left)
         add_asked(m, cython.cast(Spot, t).bio)
@@ -886,7 +870,6 @@ def all_spots(m: Machine, t: Range) -> None:
 
 
 def covering(m: Machine, t: Range, sector: uint64, end: uint64) -> None:
-    """Find the bios of a tree whose range covers another one."""
     if not t or t.highest < end:
         return
     covering(m, t.left, sector, end)

@@ -186,7 +186,6 @@ def is_passthrough(m: Machine, opf: uint32) -> bint:
 
 
 def is_discard(m: Machine) -> bint:
-    """Return whether the event is a discard's."""
     return (m.opf & 0xFF) == m.discard
 
 
@@ -346,7 +345,6 @@ def stands_on(m: Machine, dev: uint64, disk: uint64) -> bint:
 
 
 def is_partition(m: Machine, dev: uint64, disk: uint64) -> bint:
-    """Return whether a device is listed as a partition of a disk."""
     found: object = m.parts.get((dev, disk))
     if found is None:
         found = m.parts[dev, disk] = bool(m.context.is_partition_of(dev, disk))

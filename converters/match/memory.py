@@ -65,7 +65,6 @@ def add_block(m: Machine, count: int64, size: int64) -> cython.p_void:
 
 
 def new_bio(m: Machine) -> Bio:
-    """Return a bio of which nothing is known."""
     b: Bio = m.free_bios
     at: int64
     if not b:
@@ -87,7 +86,6 @@ def new_bio(m: Machine) -> Bio:
 
 
 def new_request(m: Machine) -> Request:
-    """Return a request of which nothing is known."""
     r: Request = m.free_requests
     at: int64
     if not r:
@@ -123,7 +121,6 @@ def free_life(m: Machine, life: Life) -> None:
 
 
 def free_bio(m: Machine, b: Bio) -> None:
-    """Give back a bio and its lists."""
     offer: Offer
     free_links(b.candidates)
     free_endings(cython.cast(Life, b))
@@ -137,7 +134,6 @@ def free_bio(m: Machine, b: Bio) -> None:
 
 
 def free_request(m: Machine, r: Request) -> None:
-    """Give back a request and its lists."""
     one: Step
     free_links(r.moved)
     forget_joins(r)
@@ -154,7 +150,6 @@ def free_request(m: Machine, r: Request) -> None:
 
 
 def forget_joins(r: Request) -> None:
-    """Empty the list of joins."""
     join: Join
     while r.joins:
         join = r.joins
@@ -171,7 +166,6 @@ def mention(m: Machine, life: Life) -> None:
 
 
 def add_mention(m: Machine, life: Life, number: int64, what: int64) -> None:
-    """Add an event to those that name a life."""
     last: Mention = life.last_mention
     if not last or last.count == MENTIONED:
         if not m.free_mentions:
@@ -191,7 +185,6 @@ def add_mention(m: Machine, life: Life, number: int64, what: int64) -> None:
 
 
 def add_mentions(m: Machine) -> None:
-    """Make room for more events of lives."""
     found: Mention = cython.cast(Mention, add_block(m, BLOCK, size_of(Mention)))
     at: int64
     for at in range(BLOCK):
@@ -218,7 +211,6 @@ def move_mentions(m: Machine, old: Life, new: Life, since: int64) -> None:
 
 
 def free_links(first: Link) -> None:
-    """Give a list back."""
     link: Link
     while first:
         link = first
@@ -227,7 +219,6 @@ def free_links(first: Link) -> None:
 
 
 def free_names(first: Named) -> None:
-    """Give a list back."""
     name: Named
     while first:
         name = first
@@ -249,7 +240,6 @@ def linked(bio: Bio, rest: Link) -> Link:
 def grown(
     array: cython.pointer(uint64), count: int64, room: cython.pointer(int64)
 ) -> cython.pointer(uint64):
-    """Return an array with room for one more."""
     if count < room[0]:
         return array
     room[0] = max(64, 2 * room[0])
@@ -307,7 +297,6 @@ def place_of(places: Place, mask: uint64, address: uint64) -> Place:
 
 
 def bio_place(m: Machine, address: uint64) -> Place:
-    """Return the place of a bio's address."""
     found: Place = place_of(m.bios, m.bio_mask, address)
     if found.address == 0:
         if 2 * m.bio_count > cython.cast(int64, m.bio_mask):
@@ -320,7 +309,6 @@ def bio_place(m: Machine, address: uint64) -> Place:
 
 
 def request_place(m: Machine, address: uint64) -> Place:
-    """Return the place of a request's address."""
     found: Place = place_of(m.requests, m.request_mask, address)
     if found.address == 0:
         if 2 * m.request_count > cython.cast(int64, m.request_mask):
@@ -332,7 +320,6 @@ def request_place(m: Machine, address: uint64) -> Place:
 
 
 def make_places(m: Machine) -> None:
-    """Make the tables of addresses."""
     m.bios = cython.cast(Place, allocate(FEWEST, size_of(Place)))
     m.requests = cython.cast(Place, allocate(FEWEST, size_of(Place)))
     m.bio_mask = m.request_mask = FEWEST - 1
@@ -423,7 +410,6 @@ def clone_entry(m: Machine, dev: uint64, sector: uint64) -> Entry:
 
 
 def page_entry(m: Machine, page: uint64) -> Entry:
-    """Return the entry of bios with a first page."""
     found: Entry = entry_of(m.pages, m.page_mask, page, 0)
     if not found.one:
         if 2 * m.page_count > cython.cast(int64, m.page_mask):
@@ -467,7 +453,6 @@ def grown_entries(
 
 
 def add_device(m: Machine, dev: uint64) -> Device:
-    """Return a new device."""
     device: Device = cython.cast(Device, allocate(1, size_of(Device)))
     device.dev = dev
     device.requests_since = FOREVER
@@ -478,7 +463,6 @@ def add_device(m: Machine, dev: uint64) -> Device:
 
 
 def device_of(m: Machine, dev: uint64) -> Device:
-    """Return the device of a dev_t."""
     device: Device = m.first_device
     while device and device.dev != dev:
         device = device.next

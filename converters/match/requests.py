@@ -284,7 +284,6 @@ def in_chain(m: Machine, r: Request, address: uint64, slot: int64) -> Bio:
 
 
 def add_name(r: Request, address: uint64) -> None:
-    """Note an address that the chain of the last D names."""
     name: Named = cython.cast(Named, allocate(1, size_of(Named)))
     name.address = address
     if r.last_step:
@@ -319,7 +318,6 @@ def add_step(m: Machine, r: Request, cut: bint) -> None:
 
 
 def new_step(r: Request, at: At, cut: bint, head: uint64) -> None:
-    """Add a step."""
     one: Step = cython.cast(Step, allocate(1, size_of(Step)))
     one.at = at[0]
     one.cut = cut

@@ -84,7 +84,6 @@ NO_CPU = 0xFFFF
 
 
 def new_row(m: Machine, table: int64) -> int64:
-    """Return the place of a new row of a table."""
     if m.made[table] == m.room[table]:
         grow_table(m, table)
     m.made[table] += 1
@@ -92,7 +91,6 @@ def new_row(m: Machine, table: int64) -> int64:
 
 
 def grow_table(m: Machine, table: int64) -> None:
-    """Make room for more rows of a table."""
     at: int64
     m.room[table] = max(4096, 2 * m.room[table])
     for at in range(table * MOST_COLUMNS, table * MOST_COLUMNS + m.columns[table]):
@@ -102,27 +100,22 @@ def grow_table(m: Machine, table: int64) -> None:
 
 
 def put64(m: Machine, column: int64, row: int64, value: int64) -> None:
-    """Write a value of 64 bits into a column."""
     cython.cast(cython.pointer(int64), m.column[column])[row] = value
 
 
 def put32(m: Machine, column: int64, row: int64, value: int64) -> None:
-    """Write a value of 32 bits into a column."""
     cython.cast(cython.pointer(uint32), m.column[column])[row] = value
 
 
 def put16(m: Machine, column: int64, row: int64, value: int64) -> None:
-    """Write a value of 16 bits into a column."""
     cython.cast(cython.pointer(uint16), m.column[column])[row] = value
 
 
 def put8(m: Machine, column: int64, row: int64, value: int64) -> None:
-    """Write a value of 8 bits into a column."""
     cython.cast(cython.pointer(uint8), m.column[column])[row] = value
 
 
 def write_family(m: Machine) -> None:
-    """Write the rows of bios, requests, edges and stages."""
     at: int64
     b: Bio
     row: int64
@@ -586,7 +579,6 @@ def bio_certainty(
 
 
 def write_request(m: Machine, r: Request) -> None:
-    """Write the row of a request, and its stages."""
     b: Bio = r.first
     starts: bint = r.start.number >= 0
     allocated: int64 = FOREVER
@@ -821,7 +813,6 @@ def flatten(
 
 
 def stage(m: Machine, of_bio: bint, owner: int64, kind: int64, begin: int64, end: int64) -> None:
-    """Write one stage."""
     table: int64 = BIO_STAGES if of_bio else REQUEST_STAGES
     row: int64 = new_row(m, table)
     put64(m, table * MOST_COLUMNS + 0, row, owner)

@@ -502,7 +502,6 @@ def gather(out: object, column: cython.p_void, width: int64, order: object, coun
 
 
 def step(m: Machine) -> None:
-    """Take in one event."""
     word: uint64 = m.w0[m.row]
     kind: int64 = word >> 56
     m.kind = kind
@@ -531,7 +530,6 @@ def step(m: Machine) -> None:
 
 
 def on_bio(m: Machine) -> None:
-    """Take in an event of a bio."""
     kind: int64 = m.kind
     if kind == Q:
         on_queue(m)
@@ -546,7 +544,6 @@ def on_bio(m: Machine) -> None:
 
 
 def on_event_of_request(m: Machine) -> None:
-    """Take in an event of a request."""
     kind: int64 = m.kind
     if kind == D:
         on_issue(m)
