@@ -12,12 +12,9 @@ import cython
 
 from biotrail.converters.match.ctypes_of import (
     NULL,
-    abort,
     bint,
     free,
     int64,
-    memset,
-    realloc,
     size_of,
     uint64,
 )
@@ -30,11 +27,12 @@ from biotrail.converters.match.lives import (
     Guess,
     Guessed,
     Life,
+    Pooled,
     Range,
     Row,
     Spot,
 )
-from biotrail.converters.match.memory import BLOCK, add_block, allocate, end_of
+from biotrail.converters.match.memory import allocate, end_of, from_pool, grown, into_pool
 from biotrail.converters.match.numbers import (
     FOREVER,
     GUESSED,
@@ -143,16 +141,7 @@ def next_order(m: Machine) -> int64:
 
 def new_flight(m: Machine, is_bio: bint) -> Flight:
     """Return a new bio or request with the event's range, operation and thread, in no tree yet."""
-    f: Flight = m.free_flights
-    at: int64
-    if not f:
-        f = cython.cast(Flight, add_block(m, BLOCK, size_of(Flight)))
-        for at in range(BLOCK):
-            f[at].next_listed = m.free_flights
-            m.free_flights = cython.address(f[at])
-        f = m.free_flights
-    m.free_flights = f.next_listed
-    memset(f, 0, size_of(Flight))
+    f: Flight = cython.cast(Flight, from_pool(m, cython.address(m.free_flights), size_of(Flight)))
     f.is_bio = is_bio
     f.device = m.device
     f.sector = m.from_sector
@@ -361,8 +350,7 @@ def free_listed(m: Machine) -> None:
                 f.life.doubt = max(f.life.doubt, f.doubt)
                 f.life.flight = NULL
             f.order = 0
-            f.next_listed = m.free_flights
-            m.free_flights = f
+            into_pool(cython.address(m.free_flights), cython.cast(Pooled, f))
 
 
 def attach(m: Machine, life: Life, old: Life) -> None:
@@ -400,13 +388,9 @@ def doubt_of(life: Life) -> int64:
 
 
 def add_found(m: Machine, f: Flight) -> None:
-    if m.found == m.found_room:
-        m.found_room = max(256, 2 * m.found_room)
-        m.pile = cython.cast(
-            cython.pointer(Flight), realloc(m.pile, m.found_room * cython.sizeof(cython.p_void))
-        )
-        if not m.pile:
-            abort()
+    m.pile = cython.cast(
+        cython.pointer(Flight), grown(m.pile, m.found, cython.address(m.found_room))
+    )
     m.pile[m.found] = f
     m.found += 1
 
@@ -694,15 +678,7 @@ FEW = 16
 
 
 def new_spot(m: Machine, b: Bio, sector: uint64, end: uint64) -> Spot:
-    s: Spot = m.free_spots
-    at: int64
-    if not s:
-        s = cython.cast(Spot, add_block(m, BLOCK, size_of(Spot)))
-        for at in range(BLOCK):
-            s[at].left = cython.cast(Range, m.free_spots)
-            m.free_spots = cython.address(s[at])
-        s = m.free_spots
-    m.free_spots = cython.cast(Spot, s.left)
+    s: Spot = cython.cast(Spot, from_pool(m, cython.address(m.free_spots), size_of(Spot)))
     m.spots += 1
     s.bio = b
     s.sector = sector
@@ -710,11 +686,6 @@ def new_spot(m: Machine, b: Bio, sector: uint64, end: uint64) -> Spot:
     s.order = m.spots
     s.weight = cython.cast(uint64, m.spots) * SPREAD
     return s
-
-
-def free_spot(m: Machine, s: Spot) -> None:
-    s.left = cython.cast(Range, m.free_spots)
-    m.free_spots = s
 
 
 def index_queue(m: Machine, b: Bio) -> None:
@@ -735,7 +706,7 @@ def index_piece(m: Machine, b: Bio) -> None:
     at: At = piece_of(b)
     if b.piece_spot:
         d.pieces = without_range(d.pieces, cython.cast(Range, b.piece_spot))
-        free_spot(m, b.piece_spot)
+        into_pool(cython.address(m.free_spots), cython.cast(Pooled, b.piece_spot))
         b.piece_spot = NULL
     if at:
         b.piece_spot = new_spot(m, b, at.sector, end_of(at))
@@ -785,11 +756,11 @@ def unindex(m: Machine, b: Bio) -> None:
             d.empty = without_range(d.empty, cython.cast(Range, b.spot))
         else:
             d.over = without_range(d.over, cython.cast(Range, b.spot))
-        free_spot(m, b.spot)
+        into_pool(cython.address(m.free_spots), cython.cast(Pooled, b.spot))
         b.spot = NULL
     if b.piece_spot:
         d.pieces = without_range(d.pieces, cython.cast(Range, b.piece_spot))
-        free_spot(m, b.piece_spot)
+        into_pool(cython.address(m.free_spots), cython.cast(Pooled, b.piece_spot))
         b.piece_spot = NULL
     if d.is_indexed and d.bios < FEW:
         d.is_indexed = False
@@ -801,13 +772,9 @@ def unindex(m: Machine, b: Bio) -> None:
 
 def add_asked(m: Machine, b: Bio) -> None:
     """Note a bio that a question is about."""
-    if m.asked == m.asked_room:
-        m.asked_room = max(64, 2 * m.asked_room)
-        m.asked_bios = cython.cast(
-            cython.pointer(Bio), realloc(m.asked_bios, m.asked_room * cython.sizeof(cython.p_void))
-        )
-        if not m.asked_bios:
-            abort()
+    m.asked_bios = cython.cast(
+        cython.pointer(Bio), grown(m.asked_bios, m.asked, cython.address(m.asked_room))
+    )
     m.asked_bios[m.asked] = b
     m.asked += 1
 

@@ -13,6 +13,7 @@ from biotrail.converters.match.ctypes_of import (
     memset,
     realloc,
     size_of,
+    uint8,
     uint64,
 )
 from biotrail.converters.match.doubt import free_endings
@@ -29,6 +30,7 @@ from biotrail.converters.match.lives import (
     Named,
     Offer,
     Place,
+    Pooled,
     Request,
     Step,
 )
@@ -64,17 +66,28 @@ def add_block(m: Machine, count: int64, size: int64) -> cython.p_void:
     return m.blocks[m.block_count - 1]
 
 
-def new_bio(m: Machine) -> Bio:
-    b: Bio = m.free_bios
+def from_pool(m: Machine, pool: cython.pointer(Pooled), size: int64) -> cython.p_void:
+    """Return zeroed memory for one that `into_pool` gives back; larger pools are made in blocks."""
+    one: Pooled
+    block: cython.pointer(uint8)
     at: int64
-    if not b:
-        b = cython.cast(Bio, add_block(m, BLOCK, size_of(Bio)))
+    if not pool[0]:
+        block = cython.cast(cython.pointer(uint8), add_block(m, BLOCK, size))
         for at in range(BLOCK):
-            b[at].later = cython.cast(Life, m.free_bios)
-            m.free_bios = cython.address(b[at])
-        b = m.free_bios
-    m.free_bios = cython.cast(Bio, b.later)
-    memset(b, 0, size_of(Bio))
+            into_pool(pool, cython.cast(Pooled, cython.address(block[at * size])))
+    one = pool[0]
+    pool[0] = one.next_free
+    memset(one, 0, size)
+    return one
+
+
+def into_pool(pool: cython.pointer(Pooled), one: Pooled) -> None:
+    one.next_free = pool[0]
+    pool[0] = one
+
+
+def new_bio(m: Machine) -> Bio:
+    b: Bio = cython.cast(Bio, from_pool(m, cython.address(m.free_bios), size_of(Bio)))
     b.is_bio = True
     b.again = NEVER
     b.members = 1
@@ -86,16 +99,8 @@ def new_bio(m: Machine) -> Bio:
 
 
 def new_request(m: Machine) -> Request:
-    r: Request = m.free_requests
-    at: int64
-    if not r:
-        r = cython.cast(Request, add_block(m, BLOCK, size_of(Request)))
-        for at in range(BLOCK):
-            r[at].later = cython.cast(Life, m.free_requests)
-            m.free_requests = cython.address(r[at])
-        r = m.free_requests
-    m.free_requests = cython.cast(Request, r.later)
-    memset(r, 0, size_of(Request))
+    r: Request
+    r = cython.cast(Request, from_pool(m, cython.address(m.free_requests), size_of(Request)))
     r.again = NEVER
     r.members = 1
     r.start.number = r.insert.number = r.issue.number = r.last_issue.number = NEVER
@@ -106,18 +111,18 @@ def new_request(m: Machine) -> Request:
 
 def free_life(m: Machine, life: Life) -> None:
     """Give back a bio or request that is closed, but not while it is in the queue."""
-    if life.mentions:
-        life.last_mention.next = m.free_mentions
-        m.free_mentions = life.mentions
-        life.mentions = life.last_mention = NULL
+    one: Mention
+    while life.mentions:
+        one = life.mentions
+        life.mentions = one.next
+        into_pool(cython.address(m.free_mentions), cython.cast(Pooled, one))
+    life.last_mention = NULL
     if life.is_due:
         return
     if life.is_bio:
-        life.later = cython.cast(Life, m.free_bios)
-        m.free_bios = cython.cast(Bio, life)
+        into_pool(cython.address(m.free_bios), cython.cast(Pooled, life))
     else:
-        life.later = cython.cast(Life, m.free_requests)
-        m.free_requests = cython.cast(Request, life)
+        into_pool(cython.address(m.free_requests), cython.cast(Pooled, life))
 
 
 def free_bio(m: Machine, b: Bio) -> None:
@@ -168,12 +173,7 @@ def mention(m: Machine, life: Life) -> None:
 def add_mention(m: Machine, life: Life, number: int64, what: int64) -> None:
     last: Mention = life.last_mention
     if not last or last.count == MENTIONED:
-        if not m.free_mentions:
-            add_mentions(m)
-        last = m.free_mentions
-        m.free_mentions = last.next
-        last.next = NULL
-        last.count = 0
+        last = cython.cast(Mention, from_pool(m, cython.address(m.free_mentions), size_of(Mention)))
         if life.last_mention:
             life.last_mention.next = last
         else:
@@ -182,14 +182,6 @@ def add_mention(m: Machine, life: Life, number: int64, what: int64) -> None:
     last.number[last.count] = number
     last.what[last.count] = what
     last.count += 1
-
-
-def add_mentions(m: Machine) -> None:
-    found: Mention = cython.cast(Mention, add_block(m, BLOCK, size_of(Mention)))
-    at: int64
-    for at in range(BLOCK):
-        found[at].next = m.free_mentions
-        m.free_mentions = cython.address(found[at])
 
 
 def move_mentions(m: Machine, old: Life, new: Life, since: int64) -> None:
@@ -237,15 +229,12 @@ def linked(bio: Bio, rest: Link) -> Link:
 # --- What the finder remembers in arrays
 
 
-def grown(
-    array: cython.pointer(uint64), count: int64, room: cython.pointer(int64)
-) -> cython.pointer(uint64):
+def grown(array: cython.p_void, count: int64, room: cython.pointer(int64)) -> cython.p_void:
+    """Return an array, of pointers or numbers of 64 bits, with room for one more."""
     if count < room[0]:
         return array
     room[0] = max(64, 2 * room[0])
-    array = cython.cast(
-        cython.pointer(uint64), realloc(array, room[0] * cython.sizeof(cython.ulonglong))
-    )
+    array = realloc(array, room[0] * cython.sizeof(cython.ulonglong))
     if not array:
         abort()
     return array
@@ -253,14 +242,19 @@ def grown(
 
 def add_member(m: Machine, identity: uint64) -> None:
     """Note a bio, besides the head, of the request that the event begins."""
-    m.members = grown(m.members, m.member_count, cython.address(m.member_room))
+    m.members = cython.cast(
+        cython.pointer(uint64), grown(m.members, m.member_count, cython.address(m.member_room))
+    )
     m.members[m.member_count] = identity
     m.member_count += 1
 
 
 def add_identity(m: Machine, identity: uint64) -> None:
     """Note that an identity is free: its request ended, and no completion was recorded."""
-    m.given_up = grown(m.given_up, m.given_up_count, cython.address(m.given_up_room))
+    m.given_up = cython.cast(
+        cython.pointer(uint64),
+        grown(m.given_up, m.given_up_count, cython.address(m.given_up_room)),
+    )
     m.given_up[m.given_up_count] = identity
     m.given_up_count += 1
 
@@ -269,12 +263,7 @@ def add_loss(m: Machine, ts: int64) -> None:
     """Note until when records were lost; losses that are still to come stand in order of time."""
     at: int64
     m.losses = cython.cast(
-        cython.pointer(int64),
-        grown(
-            cython.cast(cython.pointer(uint64), m.losses),
-            m.loss_count,
-            cython.address(m.loss_room),
-        ),
+        cython.pointer(int64), grown(m.losses, m.loss_count, cython.address(m.loss_room))
     )
     at = m.loss_count
     m.loss_count += 1

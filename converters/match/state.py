@@ -40,11 +40,10 @@ from biotrail.converters.match.lives import (
     Exchange,
     Flight,
     Life,
-    Mention,
     Place,
+    Pooled,
     Request,
     Sender,
-    Spot,
     TagPlace,
 )
 from biotrail.converters.match.memory import (
@@ -139,9 +138,9 @@ class Machine:
     page_mask: uint64
     page_count: int64
     first_device: Device
-    free_bios: Bio
-    free_requests: Request
-    free_mentions: Mention
+    free_bios: Pooled
+    free_requests: Pooled
+    free_mentions: Pooled
     blocks: cython.pointer(cython.p_void)
     block_count: int64
     first_due: Life
@@ -169,7 +168,7 @@ class Machine:
     asked_bios: cython.pointer(Bio)
     asked: int64
     asked_room: int64
-    free_spots: Spot
+    free_spots: Pooled
     spots: int64
     # What the finder has, in logs without pointers.
     by_range: bint
@@ -193,7 +192,7 @@ class Machine:
     found_room: int64
     orders: int64
     listed: Flight
-    free_flights: Flight
+    free_flights: Pooled
     given_up: cython.pointer(uint64)
     given_up_count: int64
     given_up_room: int64
