@@ -7,7 +7,8 @@ What the parts share by imports is one namespace there:
 - a class marked `struct` becomes a C struct; its name stands for a pointer to one, a field of type
   `Note` is one itself;
 - a function becomes a C function;
-- a number that a module gives a name becomes a literal.
+- a number that a module gives a name becomes a literal;
+- `on["TABLE/RULE"]`, whether a rule holds, is asked by the rule's place in `rules.NAMES`.
 """
 
 import ast
@@ -18,12 +19,11 @@ from pathlib import Path
 PACKAGE = "biotrail.converters.match"
 MODULE = f"{PACKAGE}.compiled"
 PARTS = (
-    *("state", "memory", "generations", "families", "questions", "bios", "requests"),
-    *("flights", "indexes", "doubt", "finder", "finder_requests", "finder_ends"),
-    *("closing", "parts", "rows", "stages", "walk"),
+    *("state", "memory", "generations", "families", "bios", "requests"),
+    *("flights", "doubt", "finder", "closing", "rows"),
 )
 """Modules of the package, in the order in which they are joined."""
-NUMBERS, LIVES = "numbers", "lives"
+NUMBERS, LIVES, RULES = "numbers", "lives", "rules"
 OF_THE_SCHEMA = ("NO_SECTOR", "NO_TAG", "Q_FLAG_OWN")
 """Names of recorder.schema.records that parts use."""
 
@@ -56,7 +56,7 @@ def folder(root: Path) -> Path:
 
 def sources(root: Path) -> list[Path]:
     """Return all files that the module is made of."""
-    names = (NUMBERS, LIVES, *PARTS)
+    names = (NUMBERS, LIVES, RULES, *PARTS)
     return [*(folder(root) / f"{name}.py" for name in names), _schema(root), Path(__file__)]
 
 
@@ -73,6 +73,7 @@ def joined(root: Path) -> tuple[str, str]:
     numbers = {k: v for tree in trees.values() for k, v in _numbers(tree).items()}
     schema = _numbers(ast.parse(_schema(root).read_text(encoding="utf-8")), OF_THE_SCHEMA)
     numbers |= schema | {"NULL": "cython.NULL", "bint": "cython.bint"}
+    places = _places(ast.parse((folder(root) / f"{RULES}.py").read_text(encoding="utf-8")))
     text = [_HEAD]
     for name in PARTS:
         lines = (folder(root) / f"{name}.py").read_text(encoding="utf-8").splitlines()
@@ -82,7 +83,7 @@ def joined(root: Path) -> tuple[str, str]:
             elif isinstance(node, ast.ClassDef):
                 first = node.decorator_list[0].lineno if node.decorator_list else node.lineno
                 text.append("\n".join(lines[first - 1 : node.end_lineno]))
-    return _replaced("\n\n\n".join(text) + "\n", numbers), _declarations(trees[LIVES])
+    return _replaced("\n\n\n".join(text) + "\n", numbers, places), _declarations(trees[LIVES])
 
 
 def _numbers(tree: ast.Module, only: tuple[str, ...] = ()) -> dict[str, str]:
@@ -94,6 +95,19 @@ def _numbers(tree: ast.Module, only: tuple[str, ...] = ()) -> dict[str, str]:
             if name in only if only else name.isupper():
                 found[name] = _literal(eval(compile(ast.Expression(node.value), name, "eval")))
     return found
+
+
+def _places(tree: ast.Module) -> dict[str, str]:
+    """Return the places of rules, as literals, by `TABLE/RULE`."""
+    tables = next(n.value for n in tree.body if isinstance(n, ast.AnnAssign))
+    assert isinstance(tables, ast.Dict)
+    names = [
+        f"{ast.literal_eval(table or tables)}/{ast.literal_eval(rule.args[0])}"
+        for table, found in zip(tables.keys, tables.values, strict=True)
+        for rule in ast.walk(found)
+        if isinstance(rule, ast.Call)
+    ]
+    return {name: str(place) for place, name in enumerate(names)}
 
 
 def _literal(value: int) -> str:
@@ -112,12 +126,14 @@ def _function(node: ast.FunctionDef, lines: list[str]) -> str:
     return _C_FUNCTION + text.replace(") -> None:", ") -> cython.void:", 1)
 
 
-def _replaced(text: str, numbers: dict[str, str]) -> str:
-    """Return a source with literals for names, and sizes of structs."""
+def _replaced(text: str, numbers: dict[str, str], places: dict[str, str]) -> str:
+    """Return a source with literals for names and rules, and sizes of structs."""
     tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
     lines = text.splitlines(keepends=True)
     edits = []
     for at, token in enumerate(tokens):
+        if token.type == tokenize.STRING and [t.string for t in tokens[at - 2 : at]] == ["on", "["]:
+            edits.append((token.start, token.end, places[ast.literal_eval(token.string)]))
         if token.type != tokenize.NAME or (at and tokens[at - 1].string == "."):
             continue
         assigned = tokens[at + 1].string == "=" and tokens[at - 1].string != ":"

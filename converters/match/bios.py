@@ -6,15 +6,18 @@ import cython
 from biotrail.converters.match.ctypes_of import NULL, bint, int64, size_of, uint64
 from biotrail.converters.match.doubt import add_ending
 from biotrail.converters.match.families import (
+    ask_for_split,
+    ask_for_upper,
+    find_page,
     join_list,
     link_bios,
     link_request,
     may_be_over,
+    show_unrecorded,
     superseded,
 )
-from biotrail.converters.match.flights import attach
+from biotrail.converters.match.flights import attach, index_piece, index_queue
 from biotrail.converters.match.generations import begins_bio, note_clone
-from biotrail.converters.match.indexes import index_piece, index_queue
 from biotrail.converters.match.lives import Bio, Join, Life, Place, Request
 from biotrail.converters.match.memory import (
     allocate,
@@ -44,12 +47,6 @@ from biotrail.converters.match.numbers import (
     Q,
     R,
     X,
-)
-from biotrail.converters.match.questions import (
-    ask_for_split,
-    ask_for_upper,
-    find_page,
-    show_unrecorded,
 )
 from biotrail.converters.match.requests import never_queued, request_here
 from biotrail.converters.match.state import Machine

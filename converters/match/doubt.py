@@ -41,7 +41,6 @@ from biotrail.converters.match.state import Machine
 
 
 def current(x: Exchange) -> Exchange:
-    """Return the exchange that one is part of now."""
     while x.into:
         x = x.into
     return x
@@ -68,7 +67,6 @@ def drop_exchange(x: Exchange) -> None:
 
 
 def new_exchange() -> Exchange:
-    """Return an exchange of nobody."""
     return cython.cast(Exchange, allocate(1, size_of(Exchange)))
 
 
@@ -190,7 +188,6 @@ def open_event(m: Machine) -> None:
 
 
 def inherit(f: Flight, doubt: int64, x: Exchange) -> None:
-    """Have a flight be as doubtful as what it rests on."""
     f.doubt = max(f.doubt, doubt)
     if x:
         join(f, current(x))
@@ -295,7 +292,6 @@ def drop_ended(x: Exchange, state: int64, last: int64) -> None:
 
 
 def drop_use(e: Ending) -> None:
-    """One less refers to it."""
     e.uses -= 1
     if e.uses == 0:
         free(e)
@@ -341,7 +337,6 @@ def add_ending(m: Machine, life: Life) -> None:
 
 
 def free_endings(life: Life) -> None:
-    """Give the list back."""
     e: Ending
     while life.endings:
         e = life.endings
@@ -371,7 +366,6 @@ def ending_of(life: Life, number: int64) -> Ending:
 
 
 def tag_of(m: Machine, dev: uint64, key: uint64) -> Tag:
-    """Return a tag of a device."""
     at: uint64 = ((dev + 1) * SPREAD_ONE ^ key * SPREAD_TWO) >> 20
     mask: uint64 = m.tag_room - 1
     size: int64
@@ -408,7 +402,6 @@ def free_tag_place(m: Machine, spread: uint64) -> TagPlace:
 
 
 def group_of(f: Flight, flying: bint) -> Tags:
-    """Return the tags that a request's may be."""
     return f.flying if flying else f.living
 
 
@@ -470,7 +463,6 @@ def leave_group(t: Tag) -> None:
 
 
 def enter_group(g: Tags, t: Tag) -> None:
-    """Add a tag."""
     t.group = g
     t.before = NULL
     t.next = g.first_tag
@@ -514,7 +506,6 @@ def merge_tags(m: Machine, start: int64, flying: bint) -> None:
 
 
 def move_tag(old: Tags, new: Tags) -> None:
-    """Move a tag from one group to another."""
     t: Tag = old.first_tag
     leave_group(t)
     enter_group(new, t)
@@ -557,7 +548,6 @@ def assign_tag(m: Machine, f: Flight, key: uint64, flying: bint) -> int64:
 
 
 def free_tags(m: Machine) -> None:
-    """Give all tags back."""
     at: int64
     g: Tags
     for at in range(m.tag_room):

@@ -12,18 +12,27 @@ import cython
 
 from biotrail.converters.match.ctypes_of import (
     NULL,
-    abort,
     bint,
     free,
     int64,
-    memset,
-    realloc,
     size_of,
     uint64,
 )
 from biotrail.converters.match.doubt import leave_all
-from biotrail.converters.match.lives import Device, Flight, Guess, Guessed, Life, Range, Row
-from biotrail.converters.match.memory import BLOCK, add_block, allocate
+from biotrail.converters.match.lives import (
+    At,
+    Bio,
+    Device,
+    Flight,
+    Guess,
+    Guessed,
+    Life,
+    Pooled,
+    Range,
+    Row,
+    Spot,
+)
+from biotrail.converters.match.memory import allocate, end_of, from_pool, grown, into_pool
 from biotrail.converters.match.numbers import (
     FOREVER,
     GUESSED,
@@ -48,7 +57,6 @@ SPREAD = 0x9E3779B97F4A7C15
 
 
 def is_before(one: Range, other: Range) -> bint:
-    """Return whether a range comes first."""
     if one.sector != other.sector:
         return one.sector < other.sector
     return one.order < other.order
@@ -81,7 +89,6 @@ def divide_tree(
 
 
 def with_range(t: Range, new: Range) -> Range:
-    """Return a tree with one more range."""
     if not t:
         new.left = new.right = NULL
         new.highest = new.end
@@ -114,7 +121,6 @@ def both(low: Range, high: Range) -> Range:
 
 
 def without_range(t: Range, old: Range) -> Range:
-    """Return a tree without one of its ranges."""
     if t == old:
         return both(t.left, t.right)
     if is_before(old, t):
@@ -129,23 +135,13 @@ def without_range(t: Range, old: Range) -> Range:
 
 
 def next_order(m: Machine) -> int64:
-    """Return the next age."""
     m.orders += 1
     return m.orders
 
 
 def new_flight(m: Machine, is_bio: bint) -> Flight:
     """Return a new bio or request with the event's range, operation and thread, in no tree yet."""
-    f: Flight = m.free_flights
-    at: int64
-    if not f:
-        f = cython.cast(Flight, add_block(m, BLOCK, size_of(Flight)))
-        for at in range(BLOCK):
-            f[at].next_listed = m.free_flights
-            m.free_flights = cython.address(f[at])
-        f = m.free_flights
-    m.free_flights = f.next_listed
-    memset(f, 0, size_of(Flight))
+    f: Flight = cython.cast(Flight, from_pool(m, cython.address(m.free_flights), size_of(Flight)))
     f.is_bio = is_bio
     f.device = m.device
     f.sector = m.from_sector
@@ -171,7 +167,6 @@ def list_flight(m: Machine, f: Flight) -> None:
 
 
 def tree_of(f: Flight) -> cython.pointer(Range):
-    """Return the tree that a flight is in by its place."""
     if f.place == WAITING:
         return cython.address(f.device.waiting)
     if f.place == HELD:
@@ -180,7 +175,6 @@ def tree_of(f: Flight) -> cython.pointer(Range):
 
 
 def put_in(m: Machine, f: Flight, place: int64) -> None:
-    """Put a flight into a tree of its device."""
     tree: cython.pointer(Range)
     like: Flight
     f.place = place
@@ -197,7 +191,6 @@ def put_in(m: Machine, f: Flight, place: int64) -> None:
 
 
 def take_out(m: Machine, f: Flight) -> None:
-    """Take a flight out of its tree."""
     tree: cython.pointer(Range)
     if f.place != NOWHERE:
         tree = tree_of(f)
@@ -357,8 +350,7 @@ def free_listed(m: Machine) -> None:
                 f.life.doubt = max(f.life.doubt, f.doubt)
                 f.life.flight = NULL
             f.order = 0
-            f.next_listed = m.free_flights
-            m.free_flights = f
+            into_pool(cython.address(m.free_flights), cython.cast(Pooled, f))
 
 
 def attach(m: Machine, life: Life, old: Life) -> None:
@@ -396,14 +388,9 @@ def doubt_of(life: Life) -> int64:
 
 
 def add_found(m: Machine, f: Flight) -> None:
-    """Put a candidate on the pile."""
-    if m.found == m.found_room:
-        m.found_room = max(256, 2 * m.found_room)
-        m.pile = cython.cast(
-            cython.pointer(Flight), realloc(m.pile, m.found_room * cython.sizeof(cython.p_void))
-        )
-        if not m.pile:
-            abort()
+    m.pile = cython.cast(
+        cython.pointer(Flight), grown(m.pile, m.found, cython.address(m.found_room))
+    )
     m.pile[m.found] = f
     m.found += 1
 
@@ -478,7 +465,6 @@ def within(m: Machine, t: Range) -> None:
 
 
 def all_of(m: Machine, t: Range) -> None:
-    """Find all of the event's operation."""
     if not t:
         return
     all_of(m, t.left)
@@ -571,7 +557,6 @@ def add_guess(m: Machine, kind: int64, start: int64) -> None:
 
 
 def count_of(t: Range) -> int64:
-    """Return how many ranges a tree has."""
     return 1 + count_of(t.left) + count_of(t.right) if t else 0
 
 
@@ -608,7 +593,6 @@ def is_open_guess(g: Guess, kind: int64) -> bint:
 
 
 def free_guess(g: Guess) -> None:
-    """Give a guess back."""
     one: Guessed
     while g.first:
         one = g.first
@@ -641,7 +625,6 @@ def leave_tree(t: Range) -> None:
 
 
 def free_guesses(t: Range) -> None:
-    """Give all guesses of a tree back."""
     if t:
         free_guesses(t.left)
         free_guesses(t.right)
@@ -683,3 +666,192 @@ def overlaps_guess(m: Machine, t: Range, kind: int64) -> bint:
     if t.end > m.from_sector and is_open_guess(cython.cast(Guess, t), kind):
         return True
     return overlaps_guess(m, t.right, kind)
+
+
+# --- Bios of a device by their sectors, so that a question does not look at all in flight
+#
+# While few are, the list of the device serves. The trees are made when a question meets many, and
+# kept until few are left.
+
+MANY = 64
+FEW = 16
+
+
+def new_spot(m: Machine, b: Bio, sector: uint64, end: uint64) -> Spot:
+    s: Spot = cython.cast(Spot, from_pool(m, cython.address(m.free_spots), size_of(Spot)))
+    m.spots += 1
+    s.bio = b
+    s.sector = sector
+    s.end = end
+    s.order = m.spots
+    s.weight = cython.cast(uint64, m.spots) * SPREAD
+    return s
+
+
+def index_queue(m: Machine, b: Bio) -> None:
+    """Add a bio to its device's tree by Q."""
+    d: Device = b.device
+    if b.spot or b.queue.number < 0 or b.queue.dev != d.dev:
+        return
+    b.spot = new_spot(m, b, b.queue.sector, end_of(cython.address(b.queue)))
+    if b.queue.size == 0:
+        d.empty = with_range(d.empty, cython.cast(Range, b.spot))
+    else:
+        d.over = with_range(d.over, cython.cast(Range, b.spot))
+
+
+def index_piece(m: Machine, b: Bio) -> None:
+    """Give a bio its place in its device's tree by pieces."""
+    d: Device = b.device
+    at: At = piece_of(b)
+    if b.piece_spot:
+        d.pieces = without_range(d.pieces, cython.cast(Range, b.piece_spot))
+        into_pool(cython.address(m.free_spots), cython.cast(Pooled, b.piece_spot))
+        b.piece_spot = NULL
+    if at:
+        b.piece_spot = new_spot(m, b, at.sector, end_of(at))
+        d.pieces = with_range(d.pieces, cython.cast(Range, b.piece_spot))
+
+
+def piece_of(b: Bio) -> At:
+    """Return the event that tells the range that goes to a bio's own request; NULL: none so far.
+
+    A request's m has all that it had, and names one bio of it.
+    """
+    if b.request and b.request.merged.number >= 0 and b.request.merged_bio == b:
+        return cython.address(b.request.merged)
+    if b.joined.number >= 0:
+        return cython.address(b.joined)
+    if b.got.number >= 0:
+        return cython.address(b.got)
+    if b.start.number >= 0:
+        return cython.address(b.start)
+    if b.remap.number > max(b.queue.number, b.front.number):
+        return cython.address(b.remap)
+    if b.front.number >= 0:
+        return cython.address(b.front)
+    if b.queue.number >= 0:
+        return cython.address(b.queue)
+    return NULL
+
+
+def index_device(m: Machine, d: Device) -> None:
+    life: Life = cython.cast(Life, d.first_bio)
+    b: Bio
+    d.is_indexed = True
+    while life:
+        b = cython.cast(Bio, life)
+        life = life.later
+        index_queue(m, b)
+        if b.request or b.joined.number >= 0:
+            index_piece(m, b)
+
+
+def unindex(m: Machine, b: Bio) -> None:
+    """Take a bio out of its device's trees; few others left need none."""
+    d: Device = b.device
+    life: Life
+    if b.spot:
+        if b.queue.size == 0:
+            d.empty = without_range(d.empty, cython.cast(Range, b.spot))
+        else:
+            d.over = without_range(d.over, cython.cast(Range, b.spot))
+        into_pool(cython.address(m.free_spots), cython.cast(Pooled, b.spot))
+        b.spot = NULL
+    if b.piece_spot:
+        d.pieces = without_range(d.pieces, cython.cast(Range, b.piece_spot))
+        into_pool(cython.address(m.free_spots), cython.cast(Pooled, b.piece_spot))
+        b.piece_spot = NULL
+    if d.is_indexed and d.bios < FEW:
+        d.is_indexed = False
+        life = cython.cast(Life, d.first_bio)
+        while life:
+            unindex(m, cython.cast(Bio, life))
+            life = life.later
+
+
+def add_asked(m: Machine, b: Bio) -> None:
+    """Note a bio that a question is about."""
+    m.asked_bios = cython.cast(
+        cython.pointer(Bio), grown(m.asked_bios, m.asked, cython.address(m.asked_room))
+    )
+    m.asked_bios[m.asked] = b
+    m.asked += 1
+
+
+def bios_over(m: Machine, d: Device, sector: uint64, end: uint64) -> None:
+    """Find a device's bios whose Q covers a range; for one of no bytes, those without bytes."""
+    life: Life = cython.cast(Life, d.first_bio)
+    b: Bio
+    m.asked = 0
+    if d.bios > MANY and not d.is_indexed:
+        index_device(m, d)
+    if d.is_indexed:
+        if sector == end:
+            all_spots(m, d.empty)
+        else:
+            covering(m, d.over, sector, end)
+        return
+    while life:
+        b = cython.cast(Bio, life)
+        life = life.later
+        if b.queue.number < 0 or b.queue.dev != d.dev:
+            continue
+        if sector == end:
+            if b.queue.size == 0:
+                add_asked(m, b)
+        elif b.queue.sector <= sector and end_of(cython.address(b.queue)) >= end:
+            if b.queue.size > 0:
+                add_asked(m, b)
+
+
+def pieces_in(m: Machine, d: Device, sector: uint64, end: uint64) -> None:
+    """Find a device's bios whose piece shares a sector with a range, of those that have a request.
+
+    Or that merged into one.
+    """
+    life: Life = cython.cast(Life, d.first_bio)
+    b: Bio
+    at: At
+    m.asked = 0
+    if d.bios > MANY and not d.is_indexed:
+        index_device(m, d)
+    if d.is_indexed:
+        touching(m, d.pieces, sector, end)
+        return
+    while life:
+        b = cython.cast(Bio, life)
+        life = life.later
+        if not b.request and b.joined.number < 0:
+            continue
+        at = piece_of(b)
+        if at and at.sector < end and end_of(at) > sector:
+            add_asked(m, b)
+
+
+def all_spots(m: Machine, t: Range) -> None:
+    if t:
+        all_spots(m, t.left)
+        add_asked(m, cython.cast(Spot, t).bio)
+        all_spots(m, t.right)
+
+
+def covering(m: Machine, t: Range, sector: uint64, end: uint64) -> None:
+    if not t or t.highest < end:
+        return
+    covering(m, t.left, sector, end)
+    if t.sector <= sector:
+        if t.end >= end:
+            add_asked(m, cython.cast(Spot, t).bio)
+        covering(m, t.right, sector, end)
+
+
+def touching(m: Machine, t: Range, sector: uint64, end: uint64) -> None:
+    """Find the bios of a tree whose range shares a sector with another one."""
+    if not t or t.highest <= sector:
+        return
+    touching(m, t.left, sector, end)
+    if t.sector < end:
+        if t.end > sector:
+            add_asked(m, cython.cast(Spot, t).bio)
+        touching(m, t.right, sector, end)

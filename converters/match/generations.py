@@ -11,67 +11,14 @@ from biotrail.converters.match.ctypes_of import bint, int64, uint32, uint64
 from biotrail.converters.match.lives import At, Bio, Entry, Place, Request
 from biotrail.converters.match.memory import clone_entry, device_of, end_of, place_of
 from biotrail.converters.match.numbers import (
-    ABSORBED,
-    BEGINS_INSIDE,
     BIO_COMPLETE,
-    CLONED,
-    COMPLETED_IN_FULL,
-    COMPLETES_AGAIN,
     DONE,
-    EMPTY_ELSEWHERE,
-    EMPTY_OF_OTHER_BIO,
-    EMPTY_OF_OTHER_OPERATION,
-    ENDED,
-    ENDS_INSIDE,
-    FLUSH_AFTER_REQUEUE,
-    FLUSH_AFTER_START,
-    FLUSH_ISSUED_AGAIN,
-    FROM_ITS_DEVICE,
-    GOT,
-    INSERTED_ELSEWHERE,
-    ISSUED_BIO_AND_NONE,
-    ISSUED_OTHER_BIO,
-    ISSUED_OTHER_OPERATION,
-    ISSUED_OTHER_SECTOR,
-    ISSUED_OUTSIDE,
-    ISSUED_WITH_OTHER_OPERATION,
-    JOINED_AFTER_ISSUE,
-    JOINED_INSIDE,
-    JOINED_OTHER_OPERATION,
-    JOINS_AGAIN,
-    JOINS_OUTSIDE,
-    JOINS_WITH_OTHER_OPERATION,
     LOW_32,
-    NO_COMPLETION_YET,
-    NOT_WHERE_COMPLETION_ENDED,
-    OTHER_DEVICE,
-    OTHER_HEAD_AT_SECTOR,
-    OTHER_REQUEST,
     PARENT,
-    PASSTHROUGH_OTHER_SIZE,
-    QUEUED,
-    QUEUED_ELSEWHERE,
-    QUEUED_SINCE_COMPLETION,
-    QUEUED_SINCE_ISSUE,
-    QUEUED_SINCE_MERGE,
-    REMAPPED,
-    REQUEUED_BEFORE_END,
-    REQUEUED_OTHER_OPERATION,
     REST,
-    RESUBMITTED_OPERATION,
     RQ_MERGE,
     RQ_REMAP,
-    SECOND_EMPTY_COMPLETION,
-    SECTORS_LEFT_OUT,
-    SERVED_AFTER_COMPLETION,
-    SERVED_OUTSIDE,
-    SERVED_WITH_OTHER_OPERATION,
-    SPLIT_OFF,
     START,
-    STARTED,
-    STARTED_UNLIKE_CLONE,
-    STARTS_AGAIN,
-    WAITING_OTHER_OPERATION,
     A,
     C,
     D,
@@ -97,57 +44,70 @@ def begins_request(m: Machine, r: Request) -> bint:
     if kind == E or kind == DONE:
         return False
     if kind == G:
-        return m.on[GOT]
+        return m.on["requests/got"]
     if kind == START and before == G:
         return False
     if kind == START and before != RQ_REMAP:
-        if m.on[STARTED]:
+        if m.on["requests/started"]:
             return True
     elif kind == START:
-        return m.on[STARTED_UNLIKE_CLONE] and (m.sector != r.told.sector or other_op)
-    if kind == RQ_REMAP and m.on[CLONED]:
+        return m.on["requests/started-unlike-clone"] and (m.sector != r.told.sector or other_op)
+    if kind == RQ_REMAP and m.on["requests/cloned"]:
         return True
-    if before == RQ_MERGE and m.on[ABSORBED]:
+    if before == RQ_MERGE and m.on["requests/absorbed"]:
         return True
     if before == C or before == E or before == DONE:
         if kind == C or kind == R:
             return completed(m, r)
-        return m.on[ENDED] and kind != START
+        return m.on["requests/ended"] and kind != START
     if before == D:
         return begins_behind_issue(m, r, other_op)
     joined: bint = before == M or before == F
     waited: bint = before == START or before == I
     if kind == R and (waited or joined) and end_of(cython.address(r.told)) > m.end:
-        if m.on[REQUEUED_BEFORE_END]:
+        if m.on["requests/requeued-before-end"]:
             return True
     if (kind == I or kind == D or kind == RQ_MERGE) and (waited or joined or before == R):
         if not (r.told.sector >= m.sector and end_of(cython.address(r.told)) <= m.end):
-            if m.on[SECTORS_LEFT_OUT]:
+            if m.on["requests/sectors-left-out"]:
                 return True
         if m.sector == r.told.sector and other_head(m, r) and not joined:
-            if m.on[OTHER_HEAD_AT_SECTOR]:
+            if m.on["requests/other-head-at-sector"]:
                 return True
-        if kind != RQ_MERGE and other_op and not waited and m.on[JOINED_OTHER_OPERATION]:
+        if kind != RQ_MERGE and other_op and not waited and m.on["requests/joined-other-operation"]:
             return True
-        if kind == I and before == I and m.sector != r.told.sector and m.on[INSERTED_ELSEWHERE]:
+        if (
+            kind == I
+            and before == I
+            and m.sector != r.told.sector
+            and m.on["requests/inserted-elsewhere"]
+        ):
             return True
-    if waited and other_op and m.on[WAITING_OTHER_OPERATION]:
+    if waited and other_op and m.on["requests/waiting-other-operation"]:
         if kind == M or kind == F or kind == I or kind == D or kind == C or kind == RQ_MERGE:
             return True
     if kind == M or kind == F:
         waited = waited or before == G
-        if (waited or joined or before == R) and not is_discard(m) and m.on[JOINED_INSIDE]:
+        if (
+            (waited or joined or before == R)
+            and not is_discard(m)
+            and m.on["requests/joined-inside"]
+        ):
             if kind == M:
                 return end_of(cython.address(r.told)) > m.sector
             return r.told.sector < m.end
-    elif joined and m.on[QUEUED_SINCE_MERGE]:
+    elif joined and m.on["requests/queued-since-merge"]:
         if kind == I or kind == D or kind == C or kind == R or kind == RQ_MERGE:
             return queued_since(m, r.told.number)
     if kind == C and (waited or before == R):
         if m.size == 0 and r.told.size > 0 and queued_since(m, r.told.number):
-            if m.on[FLUSH_AFTER_REQUEUE] if before == R else m.on[FLUSH_AFTER_START]:
+            if (
+                m.on["requests/flush-after-requeue"]
+                if before == R
+                else m.on["requests/flush-after-start"]
+            ):
                 return True
-        return before == R and other_op and m.on[REQUEUED_OTHER_OPERATION]
+        return before == R and other_op and m.on["requests/requeued-other-operation"]
     return False
 
 
@@ -155,48 +115,55 @@ def begins_behind_issue(m: Machine, r: Request, other_op: bint) -> bint:
     """Return `begins_request` of an event whose request was issued before."""
     kind: int64 = m.kind
     if kind == M or kind == F or kind == RQ_MERGE or kind == RQ_REMAP:
-        return m.on[JOINED_AFTER_ISSUE]
+        return m.on["requests/joined-after-issue"]
     if kind != D and kind != I and kind != R and kind != C:
         return False
-    if other_head(m, r) and m.on[ISSUED_OTHER_BIO]:
+    if other_head(m, r) and m.on["requests/issued-other-bio"]:
         return True
-    if other_op and m.on[ISSUED_OTHER_OPERATION]:
+    if other_op and m.on["requests/issued-other-operation"]:
         return True
-    if (m.bio == 0) != (r.told_bio == 0) and m.on[ISSUED_BIO_AND_NONE]:
+    if (m.bio == 0) != (r.told_bio == 0) and m.on["requests/issued-bio-and-none"]:
         return True
     if m.sector != r.told.sector and not (kind == C and r.told.size == 0):
-        if not (kind == C and (m.opf & 0xFF) == m.zone_append) and m.on[ISSUED_OTHER_SECTOR]:
+        if (
+            not (kind == C and (m.opf & 0xFF) == m.zone_append)
+            and m.on["requests/issued-other-sector"]
+        ):
             return True
     if kind == D:
-        if m.bio == 0 and r.told_bio == 0 and m.on[FLUSH_ISSUED_AGAIN]:
+        if m.bio == 0 and r.told_bio == 0 and m.on["requests/flush-issued-again"]:
             return True
-        if m.size != r.told.size and is_passthrough(m, r.told.opf) and m.on[PASSTHROUGH_OTHER_SIZE]:
+        if (
+            m.size != r.told.size
+            and is_passthrough(m, r.told.opf)
+            and m.on["requests/passthrough-other-size"]
+        ):
             return True
-    return m.on[QUEUED_SINCE_ISSUE] and queued_since(m, r.told.number)
+    return m.on["requests/queued-since-issue"] and queued_since(m, r.told.number)
 
 
 def completed(m: Machine, r: Request) -> bint:
     """Return whether a C or R behind a C, E or d is of a later request: this one was complete."""
     last: At = cython.address(r.complete)
     if last.number < 0:
-        return m.on[NO_COMPLETION_YET]
+        return m.on["completed/no-completion-yet"]
     elsewhere: bint = m.sector != end_of(last)
     if m.kind == C and m.size == 0:
-        if last.size == 0 and m.on[SECOND_EMPTY_COMPLETION]:
+        if last.size == 0 and m.on["completed/second-empty-completion"]:
             return True
         if m.bio != r.complete_bio and m.bio != 0 and r.complete_bio != 0:
-            if m.on[EMPTY_OF_OTHER_BIO]:
+            if m.on["completed/empty-of-other-bio"]:
                 return True
-        if ((m.opf ^ last.opf) & 0xFF) != 0 and m.on[EMPTY_OF_OTHER_OPERATION]:
+        if ((m.opf ^ last.opf) & 0xFF) != 0 and m.on["completed/empty-of-other-operation"]:
             return True
-        if elsewhere and m.sector != last.sector and m.on[EMPTY_ELSEWHERE]:
+        if elsewhere and m.sector != last.sector and m.on["completed/empty-elsewhere"]:
             return True
     else:
-        if r.begun >= 0 and r.since_begun >= r.begun and m.on[COMPLETED_IN_FULL]:
+        if r.begun >= 0 and r.since_begun >= r.begun and m.on["completed/completed-in-full"]:
             return True
-        if elsewhere and m.on[NOT_WHERE_COMPLETION_ENDED]:
+        if elsewhere and m.on["completed/not-where-completion-ended"]:
             return True
-    return m.on[QUEUED_SINCE_COMPLETION] and queued_since(m, last.number)
+    return m.on["completed/queued-since-completion"] and queued_since(m, last.number)
 
 
 def other_head(m: Machine, r: Request) -> bint:
@@ -219,7 +186,6 @@ def is_passthrough(m: Machine, opf: uint32) -> bint:
 
 
 def is_discard(m: Machine) -> bint:
-    """Return whether the event is a discard's."""
     return (m.opf & 0xFF) == m.discard
 
 
@@ -237,52 +203,52 @@ def begins_bio(m: Machine, b: Bio, role: int64, request: Request, slot: int64) -
     """Return whether the event is of a later bio than `b`, which last had its address."""
     before: int64 = b.told.kind
     if role == A:
-        return not resubmitted(m, b) and m.on[REMAPPED]
+        return not resubmitted(m, b) and m.on["bios/remapped"]
     if role == X:
-        return m.on[SPLIT_OFF]
+        return m.on["bios/split-off"]
     if role == Q:
         if before != A:
             if before == Q and queued_below(m, b):
                 return False
-            return m.on[QUEUED] or (m.dev != b.told.dev and m.on[OTHER_DEVICE])
-        if m.sector != b.told.sector and m.on[QUEUED_ELSEWHERE]:
+            return m.on["bios/queued"] or (m.dev != b.told.dev and m.on["bios/other-device"])
+        if m.sector != b.told.sector and m.on["bios/queued-elsewhere"]:
             return True
-    if m.dev != b.told.dev and m.on[OTHER_DEVICE]:
+    if m.dev != b.told.dev and m.on["bios/other-device"]:
         return True
     if role == Q:
         return False
     had: bint = had_request(before)
     if role == G or role == M or role == F:
-        if (had or before == G) and m.on[JOINS_AGAIN]:
+        if (had or before == G) and m.on["bios/joins-again"]:
             return True
-    elif had and (role == START or role == PARENT or role == REST) and m.on[STARTS_AGAIN]:
+    elif had and (role == START or role == PARENT or role == REST) and m.on["bios/starts-again"]:
         return True
-    elif had and role == BIO_COMPLETE and m.on[COMPLETES_AGAIN]:
+    elif had and role == BIO_COMPLETE and m.on["bios/completes-again"]:
         return True
-    if before == BIO_COMPLETE and m.on[SERVED_AFTER_COMPLETION]:
+    if before == BIO_COMPLETE and m.on["bios/served-after-completion"]:
         if had_request(role) and role != BIO_COMPLETE:
             return True
     if role == G or role == M or role == F or role == START:
         if (before == Q or before == A or before == X) and m.size > 0 and b.told.size > 0:
-            if beside(m, b) and m.on[JOINS_OUTSIDE]:
+            if beside(m, b) and m.on["bios/joins-outside"]:
                 return True
-            if other_operation(m, b) and m.on[JOINS_WITH_OTHER_OPERATION]:
+            if other_operation(m, b) and m.on["bios/joins-with-other-operation"]:
                 return True
     elif role == D and (before == G or before == M or before == F):
         if m.size > 0 and b.told.size > 0:
-            if beside(m, b) and not is_discard(m) and m.on[ISSUED_OUTSIDE]:
+            if beside(m, b) and not is_discard(m) and m.on["bios/issued-outside"]:
                 return True
-            if other_operation(m, b) and m.on[ISSUED_WITH_OTHER_OPERATION]:
+            if other_operation(m, b) and m.on["bios/issued-with-other-operation"]:
                 return True
     if before == X or before == RQ_MERGE:
         if role == I or role == D or role == C or role == RQ_MERGE:
             if b.told.size > 0 and (m.size > 0 or before == RQ_MERGE):
-                if beside(m, b) and not is_discard(m) and m.on[SERVED_OUTSIDE]:
+                if beside(m, b) and not is_discard(m) and m.on["bios/served-outside"]:
                     return True
-                if other_operation(m, b) and m.on[SERVED_WITH_OTHER_OPERATION]:
+                if other_operation(m, b) and m.on["bios/served-with-other-operation"]:
                     return True
     if role != PARENT and request and b.among and request != b.among:
-        return m.on[OTHER_REQUEST] and not moved(m, b, role, slot)
+        return m.on["bios/other-request"] and not moved(m, b, role, slot)
     return False
 
 
@@ -324,12 +290,12 @@ def resubmitted(m: Machine, b: Bio) -> bint:
             here = part == b.told.dev and m.dev == b.told.dev
             here = here and m.size == b.told.size and from_sector == b.told.sector
         offset: int64 = from_sector - b.told.sector
-        sent_on = here or not m.on[FROM_ITS_DEVICE]
-        sent_on = sent_on and (offset >= 0 or not m.on[BEGINS_INSIDE])
+        sent_on = here or not m.on["resubmissions/from-its-device"]
+        sent_on = sent_on and (offset >= 0 or not m.on["resubmissions/begins-inside"])
         inside: bint = offset * 512 + m.size <= b.told.size
-        sent_on = sent_on and (inside or not m.on[ENDS_INSIDE])
+        sent_on = sent_on and (inside or not m.on["resubmissions/ends-inside"])
         same: bint = ((m.opf ^ b.told.opf) & 0xFF) == 0
-        sent_on = sent_on and (same or not m.on[RESUBMITTED_OPERATION])
+        sent_on = sent_on and (same or not m.on["resubmissions/same-operation"])
     if not sent_on:
         note_clone(m)
         return False
@@ -379,7 +345,6 @@ def stands_on(m: Machine, dev: uint64, disk: uint64) -> bint:
 
 
 def is_partition(m: Machine, dev: uint64, disk: uint64) -> bint:
-    """Return whether a device is listed as a partition of a disk."""
     found: object = m.parts.get((dev, disk))
     if found is None:
         found = m.parts[dev, disk] = bool(m.context.is_partition_of(dev, disk))

@@ -21,6 +21,13 @@ from biotrail.converters.match.ctypes_of import (
 
 
 @struct
+class Pooled:
+    """Of a pool: where it is free, the next one that is."""
+
+    next_free: "Pooled"
+
+
+@struct
 class Note:
     """An event: sector, bytes and operation as it says them. dev: the disk."""
 
@@ -111,7 +118,7 @@ class Device:
 
 
 @struct
-class Life:
+class Life(Pooled):
     """What bios and requests have in common.
 
     A family, of those that events link, is a ring (`next`), known by one of it: `found_by` leads
@@ -365,7 +372,7 @@ class Request(Life):
 
 
 @struct
-class Mention:
+class Mention(Pooled):
     """Some events that name a life: numbers; kind and disk (kind << 32 | dev_t)."""
 
     count: int64
@@ -444,7 +451,7 @@ class Entry:
 
 
 @struct
-class Range:
+class Range(Pooled):
     """Sectors `[sector, end)`, in a tree by sector, then by age: `order` counts up; 0: not in use.
 
     highest: the largest end in its part of the tree. weight: at random, none below has a larger.

@@ -13,6 +13,7 @@ from biotrail.converters.match.ctypes_of import (
     memset,
     realloc,
     size_of,
+    uint8,
     uint64,
 )
 from biotrail.converters.match.doubt import free_endings
@@ -29,6 +30,7 @@ from biotrail.converters.match.lives import (
     Named,
     Offer,
     Place,
+    Pooled,
     Request,
     Step,
 )
@@ -64,18 +66,28 @@ def add_block(m: Machine, count: int64, size: int64) -> cython.p_void:
     return m.blocks[m.block_count - 1]
 
 
-def new_bio(m: Machine) -> Bio:
-    """Return a bio of which nothing is known."""
-    b: Bio = m.free_bios
+def from_pool(m: Machine, pool: cython.pointer(Pooled), size: int64) -> cython.p_void:
+    """Return zeroed memory for one that `into_pool` gives back; larger pools are made in blocks."""
+    one: Pooled
+    block: cython.pointer(uint8)
     at: int64
-    if not b:
-        b = cython.cast(Bio, add_block(m, BLOCK, size_of(Bio)))
+    if not pool[0]:
+        block = cython.cast(cython.pointer(uint8), add_block(m, BLOCK, size))
         for at in range(BLOCK):
-            b[at].later = cython.cast(Life, m.free_bios)
-            m.free_bios = cython.address(b[at])
-        b = m.free_bios
-    m.free_bios = cython.cast(Bio, b.later)
-    memset(b, 0, size_of(Bio))
+            into_pool(pool, cython.cast(Pooled, cython.address(block[at * size])))
+    one = pool[0]
+    pool[0] = one.next_free
+    memset(one, 0, size)
+    return one
+
+
+def into_pool(pool: cython.pointer(Pooled), one: Pooled) -> None:
+    one.next_free = pool[0]
+    pool[0] = one
+
+
+def new_bio(m: Machine) -> Bio:
+    b: Bio = cython.cast(Bio, from_pool(m, cython.address(m.free_bios), size_of(Bio)))
     b.is_bio = True
     b.again = NEVER
     b.members = 1
@@ -87,17 +99,8 @@ def new_bio(m: Machine) -> Bio:
 
 
 def new_request(m: Machine) -> Request:
-    """Return a request of which nothing is known."""
-    r: Request = m.free_requests
-    at: int64
-    if not r:
-        r = cython.cast(Request, add_block(m, BLOCK, size_of(Request)))
-        for at in range(BLOCK):
-            r[at].later = cython.cast(Life, m.free_requests)
-            m.free_requests = cython.address(r[at])
-        r = m.free_requests
-    m.free_requests = cython.cast(Request, r.later)
-    memset(r, 0, size_of(Request))
+    r: Request
+    r = cython.cast(Request, from_pool(m, cython.address(m.free_requests), size_of(Request)))
     r.again = NEVER
     r.members = 1
     r.start.number = r.insert.number = r.issue.number = r.last_issue.number = NEVER
@@ -108,22 +111,21 @@ def new_request(m: Machine) -> Request:
 
 def free_life(m: Machine, life: Life) -> None:
     """Give back a bio or request that is closed, but not while it is in the queue."""
-    if life.mentions:
-        life.last_mention.next = m.free_mentions
-        m.free_mentions = life.mentions
-        life.mentions = life.last_mention = NULL
+    one: Mention
+    while life.mentions:
+        one = life.mentions
+        life.mentions = one.next
+        into_pool(cython.address(m.free_mentions), cython.cast(Pooled, one))
+    life.last_mention = NULL
     if life.is_due:
         return
     if life.is_bio:
-        life.later = cython.cast(Life, m.free_bios)
-        m.free_bios = cython.cast(Bio, life)
+        into_pool(cython.address(m.free_bios), cython.cast(Pooled, life))
     else:
-        life.later = cython.cast(Life, m.free_requests)
-        m.free_requests = cython.cast(Request, life)
+        into_pool(cython.address(m.free_requests), cython.cast(Pooled, life))
 
 
 def free_bio(m: Machine, b: Bio) -> None:
-    """Give back a bio and its lists."""
     offer: Offer
     free_links(b.candidates)
     free_endings(cython.cast(Life, b))
@@ -137,7 +139,6 @@ def free_bio(m: Machine, b: Bio) -> None:
 
 
 def free_request(m: Machine, r: Request) -> None:
-    """Give back a request and its lists."""
     one: Step
     free_links(r.moved)
     forget_joins(r)
@@ -154,7 +155,6 @@ def free_request(m: Machine, r: Request) -> None:
 
 
 def forget_joins(r: Request) -> None:
-    """Empty the list of joins."""
     join: Join
     while r.joins:
         join = r.joins
@@ -171,15 +171,9 @@ def mention(m: Machine, life: Life) -> None:
 
 
 def add_mention(m: Machine, life: Life, number: int64, what: int64) -> None:
-    """Add an event to those that name a life."""
     last: Mention = life.last_mention
     if not last or last.count == MENTIONED:
-        if not m.free_mentions:
-            add_mentions(m)
-        last = m.free_mentions
-        m.free_mentions = last.next
-        last.next = NULL
-        last.count = 0
+        last = cython.cast(Mention, from_pool(m, cython.address(m.free_mentions), size_of(Mention)))
         if life.last_mention:
             life.last_mention.next = last
         else:
@@ -188,15 +182,6 @@ def add_mention(m: Machine, life: Life, number: int64, what: int64) -> None:
     last.number[last.count] = number
     last.what[last.count] = what
     last.count += 1
-
-
-def add_mentions(m: Machine) -> None:
-    """Make room for more events of lives."""
-    found: Mention = cython.cast(Mention, add_block(m, BLOCK, size_of(Mention)))
-    at: int64
-    for at in range(BLOCK):
-        found[at].next = m.free_mentions
-        m.free_mentions = cython.address(found[at])
 
 
 def move_mentions(m: Machine, old: Life, new: Life, since: int64) -> None:
@@ -218,7 +203,6 @@ def move_mentions(m: Machine, old: Life, new: Life, since: int64) -> None:
 
 
 def free_links(first: Link) -> None:
-    """Give a list back."""
     link: Link
     while first:
         link = first
@@ -227,7 +211,6 @@ def free_links(first: Link) -> None:
 
 
 def free_names(first: Named) -> None:
-    """Give a list back."""
     name: Named
     while first:
         name = first
@@ -246,16 +229,12 @@ def linked(bio: Bio, rest: Link) -> Link:
 # --- What the finder remembers in arrays
 
 
-def grown(
-    array: cython.pointer(uint64), count: int64, room: cython.pointer(int64)
-) -> cython.pointer(uint64):
-    """Return an array with room for one more."""
+def grown(array: cython.p_void, count: int64, room: cython.pointer(int64)) -> cython.p_void:
+    """Return an array, of pointers or numbers of 64 bits, with room for one more."""
     if count < room[0]:
         return array
     room[0] = max(64, 2 * room[0])
-    array = cython.cast(
-        cython.pointer(uint64), realloc(array, room[0] * cython.sizeof(cython.ulonglong))
-    )
+    array = realloc(array, room[0] * cython.sizeof(cython.ulonglong))
     if not array:
         abort()
     return array
@@ -263,14 +242,19 @@ def grown(
 
 def add_member(m: Machine, identity: uint64) -> None:
     """Note a bio, besides the head, of the request that the event begins."""
-    m.members = grown(m.members, m.member_count, cython.address(m.member_room))
+    m.members = cython.cast(
+        cython.pointer(uint64), grown(m.members, m.member_count, cython.address(m.member_room))
+    )
     m.members[m.member_count] = identity
     m.member_count += 1
 
 
 def add_identity(m: Machine, identity: uint64) -> None:
     """Note that an identity is free: its request ended, and no completion was recorded."""
-    m.given_up = grown(m.given_up, m.given_up_count, cython.address(m.given_up_room))
+    m.given_up = cython.cast(
+        cython.pointer(uint64),
+        grown(m.given_up, m.given_up_count, cython.address(m.given_up_room)),
+    )
     m.given_up[m.given_up_count] = identity
     m.given_up_count += 1
 
@@ -279,12 +263,7 @@ def add_loss(m: Machine, ts: int64) -> None:
     """Note until when records were lost; losses that are still to come stand in order of time."""
     at: int64
     m.losses = cython.cast(
-        cython.pointer(int64),
-        grown(
-            cython.cast(cython.pointer(uint64), m.losses),
-            m.loss_count,
-            cython.address(m.loss_room),
-        ),
+        cython.pointer(int64), grown(m.losses, m.loss_count, cython.address(m.loss_room))
     )
     at = m.loss_count
     m.loss_count += 1
@@ -307,7 +286,6 @@ def place_of(places: Place, mask: uint64, address: uint64) -> Place:
 
 
 def bio_place(m: Machine, address: uint64) -> Place:
-    """Return the place of a bio's address."""
     found: Place = place_of(m.bios, m.bio_mask, address)
     if found.address == 0:
         if 2 * m.bio_count > cython.cast(int64, m.bio_mask):
@@ -320,7 +298,6 @@ def bio_place(m: Machine, address: uint64) -> Place:
 
 
 def request_place(m: Machine, address: uint64) -> Place:
-    """Return the place of a request's address."""
     found: Place = place_of(m.requests, m.request_mask, address)
     if found.address == 0:
         if 2 * m.request_count > cython.cast(int64, m.request_mask):
@@ -332,7 +309,6 @@ def request_place(m: Machine, address: uint64) -> Place:
 
 
 def make_places(m: Machine) -> None:
-    """Make the tables of addresses."""
     m.bios = cython.cast(Place, allocate(FEWEST, size_of(Place)))
     m.requests = cython.cast(Place, allocate(FEWEST, size_of(Place)))
     m.bio_mask = m.request_mask = FEWEST - 1
@@ -423,7 +399,6 @@ def clone_entry(m: Machine, dev: uint64, sector: uint64) -> Entry:
 
 
 def page_entry(m: Machine, page: uint64) -> Entry:
-    """Return the entry of bios with a first page."""
     found: Entry = entry_of(m.pages, m.page_mask, page, 0)
     if not found.one:
         if 2 * m.page_count > cython.cast(int64, m.page_mask):
@@ -467,7 +442,6 @@ def grown_entries(
 
 
 def add_device(m: Machine, dev: uint64) -> Device:
-    """Return a new device."""
     device: Device = cython.cast(Device, allocate(1, size_of(Device)))
     device.dev = dev
     device.requests_since = FOREVER
@@ -478,7 +452,6 @@ def add_device(m: Machine, dev: uint64) -> Device:
 
 
 def device_of(m: Machine, dev: uint64) -> Device:
-    """Return the device of a dev_t."""
     device: Device = m.first_device
     while device and device.dev != dev:
         device = device.next

@@ -11,11 +11,11 @@ from biotrail.converters.match.families import (
     link,
     look_at,
     may_be_over,
+    offer_chain,
     superseded,
 )
-from biotrail.converters.match.flights import attach
+from biotrail.converters.match.flights import attach, index_piece
 from biotrail.converters.match.generations import begins_request, is_discard, is_passthrough
-from biotrail.converters.match.indexes import index_piece
 from biotrail.converters.match.lives import At, Bio, Device, Join, Life, Named, Place, Request, Step
 from biotrail.converters.match.memory import (
     add_mention,
@@ -34,7 +34,6 @@ from biotrail.converters.match.numbers import (
     CHAIN,
     DONE,
     FOREVER,
-    JOINED_BESIDE,
     LOW_32,
     RQ_MERGE,
     START,
@@ -46,7 +45,6 @@ from biotrail.converters.match.numbers import (
     M,
     R,
 )
-from biotrail.converters.match.questions import offer_chain
 from biotrail.converters.match.state import Machine
 
 
@@ -99,7 +97,7 @@ def divided(m: Machine, r: Request, place: Place) -> Request:
     rest: Join
     previous: Join = NULL
     later: Request
-    if is_discard(m) or not m.on[JOINED_BESIDE]:
+    if is_discard(m) or not m.on["requests/joined-beside"]:
         return r
     while join:
         if inside(m, cython.address(join.at)) and join.before.number >= 0:
@@ -286,7 +284,6 @@ def in_chain(m: Machine, r: Request, address: uint64, slot: int64) -> Bio:
 
 
 def add_name(r: Request, address: uint64) -> None:
-    """Note an address that the chain of the last D names."""
     name: Named = cython.cast(Named, allocate(1, size_of(Named)))
     name.address = address
     if r.last_step:
@@ -321,7 +318,6 @@ def add_step(m: Machine, r: Request, cut: bint) -> None:
 
 
 def new_step(r: Request, at: At, cut: bint, head: uint64) -> None:
-    """Add a step."""
     one: Step = cython.cast(Step, allocate(1, size_of(Step)))
     one.at = at[0]
     one.cut = cut

@@ -16,6 +16,7 @@ from biotrail.converters.match.ctypes_of import (
 )
 from biotrail.converters.match.doubt import ending_of
 from biotrail.converters.match.flights import doubt_of
+from biotrail.converters.match.generations import is_passthrough
 from biotrail.converters.match.lives import (
     At,
     Bio,
@@ -28,59 +29,61 @@ from biotrail.converters.match.lives import (
 )
 from biotrail.converters.match.memory import device_of, time_of
 from biotrail.converters.match.numbers import (
-    ABSORBED_BY_UNKNOWN,
-    ADDRESS_REUSED,
+    ABSENT,
     AMBIGUOUS,
-    BEHIND_FAILED_HEAD,
-    BIO_COMPLETION_LOST,
-    BIO_ISSUE_IMPLIED,
-    BIO_WITHOUT_ISSUE,
+    BIO_BASED,
+    BIO_STAGES,
     BIOS,
+    D2C,
     DEEPEST,
     EDGE_COLUMN,
     EDGES,
-    ENDED_BEFORE_PIECES,
     EXACT,
-    FAILED_WITH_UNKNOWN_BIOS,
+    FAILED,
     FIRST_UNRECORDED,
+    FLUSH,
     FOREVER,
+    G2D,
+    G2I,
+    I2D,
     INCOMPLETE,
     KNOWN,
     LIFE_COLUMN,
     LIVES,
     LOST,
     LOW_32,
+    M2D,
+    M2I,
     MENTION_COLUMN,
     MENTIONS,
     MOST_COLUMNS,
     NEVER,
-    NOT_ENDED,
-    OUTSIDE_THE_LOG,
-    PIECE_LOST,
+    POST_FLUSH,
+    PRE_FLUSH,
+    Q2D,
+    Q2G,
+    Q2M,
+    R2D,
     REQUEST_COLUMN,
-    REQUEST_COMPLETION_LOST,
-    REQUEST_ISSUE_IMPLIED,
-    REQUEST_REUSED,
-    REQUEST_WITHOUT_ISSUE,
+    REQUEST_STAGES,
     REQUESTS,
     SHARE,
-    START_NOT_RECORDED,
+    UNKNOWN,
     A,
     C,
     D,
     M,
     Q,
+    R,
     X,
 )
-from biotrail.converters.match.stages import bio_stages, request_stages
 from biotrail.converters.match.state import Machine
-from biotrail.recorder.schema.records import NO_TAG, Q_FLAG_OWN
+from biotrail.recorder.schema.records import NO_SECTOR, NO_TAG, Q_FLAG_OWN
 
 NO_CPU = 0xFFFF
 
 
 def new_row(m: Machine, table: int64) -> int64:
-    """Return the place of a new row of a table."""
     if m.made[table] == m.room[table]:
         grow_table(m, table)
     m.made[table] += 1
@@ -88,7 +91,6 @@ def new_row(m: Machine, table: int64) -> int64:
 
 
 def grow_table(m: Machine, table: int64) -> None:
-    """Make room for more rows of a table."""
     at: int64
     m.room[table] = max(4096, 2 * m.room[table])
     for at in range(table * MOST_COLUMNS, table * MOST_COLUMNS + m.columns[table]):
@@ -98,27 +100,22 @@ def grow_table(m: Machine, table: int64) -> None:
 
 
 def put64(m: Machine, column: int64, row: int64, value: int64) -> None:
-    """Write a value of 64 bits into a column."""
     cython.cast(cython.pointer(int64), m.column[column])[row] = value
 
 
 def put32(m: Machine, column: int64, row: int64, value: int64) -> None:
-    """Write a value of 32 bits into a column."""
     cython.cast(cython.pointer(uint32), m.column[column])[row] = value
 
 
 def put16(m: Machine, column: int64, row: int64, value: int64) -> None:
-    """Write a value of 16 bits into a column."""
     cython.cast(cython.pointer(uint16), m.column[column])[row] = value
 
 
 def put8(m: Machine, column: int64, row: int64, value: int64) -> None:
-    """Write a value of 8 bits into a column."""
     cython.cast(cython.pointer(uint8), m.column[column])[row] = value
 
 
 def write_family(m: Machine) -> None:
-    """Write the rows of bios, requests, edges and stages."""
     at: int64
     b: Bio
     row: int64
@@ -330,10 +327,10 @@ def write_bio(m: Machine, b: Bio) -> None:
             good = max(b.bytes, 0)
     lost: bint = False
     if end < 0:
-        lost = b.again >= 0 and m.on[ADDRESS_REUSED]
-        lost = lost or (piece_lost and m.on[PIECE_LOST])
-        lost = lost or (reused and m.on[REQUEST_REUSED])
-    if own_end.number >= 0 and open_pieces > 0 and m.on[ENDED_BEFORE_PIECES]:
+        lost = b.again >= 0 and m.on["lost completions/address-reused"]
+        lost = lost or (piece_lost and m.on["lost completions/piece-lost"])
+        lost = lost or (reused and m.on["lost completions/request-reused"])
+    if own_end.number >= 0 and open_pieces > 0 and m.on["lost completions/ended-before-pieces"]:
         lost = True
     # Times of the piece that ended last.
     r = final.request if final else NULL
@@ -566,23 +563,22 @@ def bio_certainty(
     if r:
         if complete >= 0 and issue < 0 and queued and needs_issue(m, b.bytes, b.best.opf):
             if r.status == 0 or r.good > 0 or (r.sequence and r.completions > 1):
-                if m.on[BIO_WITHOUT_ISSUE]:
+                if m.on["certainty of bios/completed-without-issue"]:
                     certainty = LOST
-        if unissued(m, r) > b.born.number and m.on[BIO_ISSUE_IMPLIED]:
+        if unissued(m, r) > b.born.number and m.on["certainty of bios/issue-implied"]:
             certainty = LOST
         if issue < 0 and merge >= 0 and r.born.kind == C and final.joined.kind == M:
-            if m.on[BEHIND_FAILED_HEAD]:
+            if m.on["certainty of bios/behind-failed-head"]:
                 certainty = LOST
     if not in_doubt:
-        if (not queued or complete < 0) and m.on[OUTSIDE_THE_LOG]:
+        if (not queued or complete < 0) and m.on["certainty of bios/outside-the-log"]:
             certainty = INCOMPLETE
-        if lost and queued and m.on[BIO_COMPLETION_LOST]:
+        if lost and queued and m.on["certainty of bios/completion-lost"]:
             certainty = LOST
     return certainty
 
 
 def write_request(m: Machine, r: Request) -> None:
-    """Write the row of a request, and its stages."""
     b: Bio = r.first
     starts: bint = r.start.number >= 0
     allocated: int64 = FOREVER
@@ -616,21 +612,21 @@ def write_request(m: Machine, r: Request) -> None:
         if r.issue.number < 0 and r.finished:
             if r.total > 0 or r.good > 0 or needs_issue(m, 0, told.opf):
                 if r.status == 0 or r.good > 0 or r.completions > 1:
-                    if m.on[REQUEST_WITHOUT_ISSUE]:
+                    if m.on["certainty of requests/completed-without-issue"]:
                         certainty = LOST
         if r.issue.number < 0 and r.complete.number >= 0 and r.bios > 0 and known_bytes < r.done:
-            if may_have_more(m, r) and m.on[FAILED_WITH_UNKNOWN_BIOS]:
+            if may_have_more(m, r) and m.on["certainty of requests/failed-with-unknown-bios"]:
                 certainty = LOST
-        if unissued(m, r) >= 0 and m.on[REQUEST_ISSUE_IMPLIED]:
+        if unissued(m, r) >= 0 and m.on["certainty of requests/issue-implied"]:
             certainty = LOST
-    if not r.finished and not merged and m.on[NOT_ENDED]:
+    if not r.finished and not merged and m.on["certainty of requests/not-ended"]:
         certainty = INCOMPLETE
-    if not starts and not merged and m.on[START_NOT_RECORDED]:
+    if not starts and not merged and m.on["certainty of requests/start-not-recorded"]:
         certainty = INCOMPLETE
     if not r.finished and not merged and starts and (freed or r.absorbed_by):
-        if m.on[REQUEST_COMPLETION_LOST]:
+        if m.on["certainty of requests/completion-lost"]:
             certainty = LOST
-    if merged and not r.absorbed_by and m.on[ABSORBED_BY_UNKNOWN]:
+    if merged and not r.absorbed_by and m.on["certainty of requests/absorbed-by-unknown"]:
         certainty = INCOMPLETE
     upper: Request = r.above if r.above else r
     complete: int64 = time_of(cython.address(r.complete))
@@ -701,3 +697,145 @@ def may_have_more(m: Machine, r: Request) -> bint:
                 return True
         life = life.later
     return r.device.unresolved
+
+
+# --- Stages: gapless intervals between the times of their rows
+
+
+def bio_stages(
+    m: Machine,
+    b: Bio,
+    r: Request,
+    merged: bint,
+    joined_inserted: bint,
+    unserved: bint,
+    failed_early: bint,
+    failed: bint,
+) -> None:
+    """Write the stages of a bio: gapless, from its Q to its end.
+
+    `m.bound` has its times: queue, joined, inserted, issued, data completed, completed.
+    failed_early: it failed, on a device that makes requests. failed: its request did, with no byte
+    completed.
+    """
+    complete: int64 = m.bound[5]
+    preflush: bint = (b.best.opf & m.preflush) != 0
+    sequence: bint = r != NULL and r.sequence
+    single: int64 = ABSENT
+    without: int64 = UNKNOWN
+    if b.bytes == 0 and (preflush or (b.best.opf & 0xFF) == m.flush):
+        single = FLUSH
+    if unserved:
+        single = FAILED if failed_early else BIO_BASED
+    if single == ABSENT and not (sequence and m.bound[4] != complete):
+        m.bound[5] = NEVER
+    m.stage_of[0] = Q2M if merged else Q2G
+    m.stage_of[1] = M2I if merged else PRE_FLUSH if preflush else G2I
+    if m.bound[2] >= 0 or joined_inserted:
+        m.stage_of[2] = I2D
+    elif merged:
+        m.stage_of[2] = M2D
+    else:
+        m.stage_of[2] = PRE_FLUSH if preflush else G2D
+    m.stage_of[3] = D2C
+    m.stage_of[4] = POST_FLUSH
+    if failed and m.bound[4] == complete:
+        without = PRE_FLUSH if preflush and sequence else FAILED
+    flatten(m, True, b.number, single, without, r)
+
+
+def request_stages(m: Machine, r: Request, start: int64, told: At) -> None:
+    """Write the stages of a request, from its start on."""
+    issue: int64 = time_of(cython.address(r.issue))
+    insert: int64 = time_of(cython.address(r.insert))
+    done: int64 = time_of(cython.address(r.complete))
+    data: int64 = done
+    op: int64 = told.opf & 0xFF
+    normal: bint
+    alone: bint
+    without: int64 = UNKNOWN
+    if 0 <= issue < insert:
+        insert = NEVER
+    if r.sequence and r.data_end >= 0:
+        data = r.data_end_ts
+    normal = not is_passthrough(m, told.opf) and not (op == m.flush and told.sector == NO_SECTOR)
+    alone = r.total <= 0 and r.done == 0 and normal and issue < 0
+    alone = alone and (op == m.write or op == m.flush)
+    m.bound[0] = start
+    m.bound[1] = start
+    m.bound[2] = insert
+    m.bound[3] = issue
+    m.bound[4] = data
+    m.bound[5] = done if (r.sequence and data != done) or alone else NEVER
+    m.stage_of[0] = ABSENT
+    m.stage_of[1] = PRE_FLUSH if r.sequence and insert >= 0 else G2I
+    m.stage_of[2] = I2D if insert >= 0 else G2D
+    m.stage_of[3] = D2C
+    m.stage_of[4] = POST_FLUSH
+    if r.status != 0 and r.good == 0 and data == done:
+        without = PRE_FLUSH if r.sequence else FAILED
+    flatten(m, False, r.born.number, FLUSH if alone else ABSENT, without, r)
+
+
+def flatten(
+    m: Machine, of_bio: bint, owner: int64, single: int64, without: int64, r: Request
+) -> None:
+    """Write one stage between each two known bounds that follow each other."""
+    previous: int64 = 0
+    slot: int64
+    at: int64
+    kind: int64
+    begin: int64 = m.bound[0]
+    high: int64 = begin
+    for slot in range(5):
+        if single != ABSENT and slot < 4:
+            continue
+        at = m.bound[slot + 1]
+        if at < 0:
+            continue
+        high = max(high, at)
+        if begin >= 0:
+            kind = m.stage_of[slot]
+            if (previous == 0 and slot > 0) or (slot == 4 and previous < 3):
+                kind = UNKNOWN
+            if slot == 3 and previous < 3:
+                kind = without
+            if previous == 0 and slot == 2:
+                kind = Q2D
+            if single != ABSENT:
+                kind = single
+            if kind == D2C and r and r.requeues > 0:
+                divide(m, of_bio, owner, begin, high, r)
+            elif kind != ABSENT:
+                stage(m, of_bio, owner, kind, begin, high)
+        begin = high
+        previous = slot + 1
+
+
+def stage(m: Machine, of_bio: bint, owner: int64, kind: int64, begin: int64, end: int64) -> None:
+    table: int64 = BIO_STAGES if of_bio else REQUEST_STAGES
+    row: int64 = new_row(m, table)
+    put64(m, table * MOST_COLUMNS + 0, row, owner)
+    put8(m, table * MOST_COLUMNS + 1, row, kind)
+    put64(m, table * MOST_COLUMNS + 2, row, begin)
+    put64(m, table * MOST_COLUMNS + 3, row, end)
+
+
+def divide(m: Machine, of_bio: bint, owner: int64, begin: int64, end: int64, r: Request) -> None:
+    """Write D2C divided at requeues: R2D from each R to the next D."""
+    first: int64 = begin
+    state: int64 = D2C
+    turn: int64
+    one: Step = r.first_step
+    while one:
+        turn = state
+        if one.at.kind == R:
+            turn = R2D
+        elif one.at.kind == D:
+            turn = D2C
+        if turn != state and first <= one.at.ts <= end:
+            stage(m, of_bio, owner, state, begin, one.at.ts)
+            state = turn
+            begin = one.at.ts
+        one = one.next
+    stage(m, of_bio, owner, state, begin, end)
