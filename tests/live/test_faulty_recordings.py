@@ -171,6 +171,13 @@ def of_text(text: str, fault: str) -> str:
     return "".join(head) + "".join(line for _, line in made)
 
 
+def losses(path: Path) -> list[dict[str, Any]]:
+    """What is missing of a recording; ftrace itself may lose events on a busy machine."""
+    trace = Trace(path)
+    list(trace.lifecycles())
+    return trace.losses
+
+
 @pytest.mark.parametrize("fault", ["cpu", "burst", "clocks"])
 @done_again
 def test_blktrace_sets(fio: Fio, loop_device: LoopDevice, tmp_path: Path, fault: str) -> None:
@@ -198,9 +205,7 @@ def test_blktrace_sets(fio: Fio, loop_device: LoopDevice, tmp_path: Path, fault:
     dev = loop_device.dev
     held(ios(log, dev), ios(prefix, dev), ios(faulty, dev), shift)
     # AND what is missing is a loss
-    trace = Trace(faulty)
-    list(trace.lifecycles())
-    assert bool(trace.losses) == (fault != "clocks")
+    assert bool(losses(faulty)) == (fault != "clocks" or bool(losses(prefix)))
 
 
 @pytest.mark.parametrize("fault", ["burst", "clocks"])
@@ -221,6 +226,4 @@ def test_text_of_ftrace(fio: Fio, loop_device: LoopDevice, tmp_path: Path, fault
     dev = loop_device.dev
     held(ios(log, dev), ios(all_of_it, dev), ios(text, dev), shift)
     # AND what is missing is a loss
-    trace = Trace(text)
-    list(trace.lifecycles())
-    assert bool(trace.losses) == (fault != "clocks")
+    assert bool(losses(text)) == (fault != "clocks" or bool(losses(all_of_it)))
