@@ -17,12 +17,12 @@ def host(tmp_path: Path) -> Host:
     return server(tmp_path)
 
 
-def test_a_disk_with_all_its_facts(host: Host) -> None:
-    # GIVEN an NVMe disk
+def test_facts_of_each_kind_of_device(host: Host) -> None:
+    # GIVEN disks, LVM on a partition, RAID 1 of two disks, and loop devices
     # WHEN a snapshot is taken
-    entry = host.snapshot()["nvme0n1"]
-    # THEN it has every fact, and no key for those it has not
-    assert entry == {
+    found = host.snapshot()
+    # THEN an NVMe disk has every fact, and no key for those it has not
+    assert found["nvme0n1"] == {
         "dev": dev(259, 0),
         "name": "nvme0n1",
         "kind": "disk",
@@ -43,13 +43,7 @@ def test_a_disk_with_all_its_facts(host: Host) -> None:
         "wwid": "eui.0025",
         "driver": "nvme",
     }
-
-
-def test_partitions_know_their_disk(host: Host) -> None:
-    # GIVEN a disk with two partitions
-    # WHEN a snapshot is taken
-    found = host.snapshot()
-    # THEN each says where it lies on which disk, in sectors
+    # AND each partition says where it lies on which disk, in sectors
     assert found["nvme0n1p1"] == {
         "dev": dev(259, 1),
         "name": "nvme0n1p1",
@@ -61,13 +55,7 @@ def test_partitions_know_their_disk(host: Host) -> None:
     }
     assert found["nvme0n1p2"]["start"] == 200
     assert found["nvme0n1p2"]["read_only"] is True
-
-
-def test_stacking_is_told_by_numbers(host: Host) -> None:
-    # GIVEN LVM on a partition and RAID 1 of two disks
-    # WHEN a snapshot is taken
-    found = host.snapshot()
-    # THEN each names what is right below, ordered
+    # AND what is stacked names what is right below, ordered
     assert found["dm-0"]["kind"] == "dm"
     assert found["dm-0"]["dm_name"] == "vg-home"
     assert found["dm-0"]["dm_uuid"] == "LVM-xyz"
@@ -78,20 +66,9 @@ def test_stacking_is_told_by_numbers(host: Host) -> None:
         "level": "raid1", "disks": 2, "chunk_bytes": 0, "state": "clean",
     }  # fmt: skip
     assert found["md127"]["stacked_on"] == [dev(8, 0), dev(8, 16)]
-
-
-def test_a_scsi_serial_comes_from_its_page(host: Host) -> None:
-    # GIVEN a SCSI disk whose number stands in page 80h of its vital product data
-    # WHEN a snapshot is taken
-    # THEN the page's header is not part of it
-    assert host.snapshot()["sda"]["serial"] == "SN0042"
-
-
-def test_a_loop_device_names_its_file(host: Host) -> None:
-    # GIVEN a loop device with a file that cannot be reached, and one without a file
-    # WHEN a snapshot is taken
-    found = host.snapshot()
-    # THEN the file is named, and the device below is not made up
+    # AND the header of page 80h is not part of a SCSI disk's serial number
+    assert found["sda"]["serial"] == "SN0042"
+    # AND a loop device names its file, also one out of reach, and nothing below is made up
     assert found["loop0"]["loop"] == {
         "file": "/images/a b.img", "direct_io": True, "offset": 4096, "size_limit": 0,
     }  # fmt: skip
@@ -117,12 +94,19 @@ def test_a_loop_device_over_a_file_names_the_device_below(host: Host) -> None:
     assert found["loop3"]["loop"]["backing_dev"] == dev(8, 0)
 
 
-def test_names_with_a_slash(host: Host) -> None:
+def test_what_else_a_snapshot_shows(host: Host, tmp_path: Path) -> None:
     # GIVEN a driver that puts its devices into a folder of /dev
     # WHEN a snapshot is taken
     # THEN the name has the slash that sysfs cannot have
     assert "cciss/c0d0" in host.snapshot()
     assert devices.resolve("cciss/c0d0", host.roots) == (dev(104, 0), 0)
+    # GIVEN swap on a disk
+    host.write("proc/swaps", f"Filename\tType\n{host.root}/dev/sdb partition 100 0 -2\n")
+    # WHEN a snapshot is taken
+    # THEN it is among what uses the disk
+    assert host.snapshot()["sdb"]["mounts"] == ["[SWAP]"]
+    # AND a host without sysfs has no devices
+    assert Host(tmp_path / "none").snapshot() == {}
 
 
 def test_btrfs_is_mounted_on_all_its_devices(host: Host) -> None:
@@ -137,14 +121,6 @@ def test_btrfs_is_mounted_on_all_its_devices(host: Host) -> None:
     # and the mount point alone names neither
     with pytest.raises(ProbeError, match=r"several devices; name those to record: sda, sdb"):
         devices.resolve("/pool", host.roots)
-
-
-def test_swap_is_shown(host: Host) -> None:
-    # GIVEN swap on a disk
-    host.write("proc/swaps", f"Filename\tType\n{host.root}/dev/sdb partition 100 0 -2\n")
-    # WHEN a snapshot is taken
-    # THEN it is among what uses the disk
-    assert host.snapshot()["sdb"]["mounts"] == ["[SWAP]"]
 
 
 def test_a_device_that_vanishes_is_left_out(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,13 +142,6 @@ def test_a_device_that_vanishes_is_left_out(host: Host, monkeypatch: pytest.Monk
     assert "nvme0n1" in found
 
 
-def test_a_host_without_sysfs_has_no_devices(tmp_path: Path) -> None:
-    # GIVEN no sysfs at all
-    # WHEN a snapshot is taken
-    # THEN it is empty
-    assert Host(tmp_path).snapshot() == {}
-
-
 @pytest.fixture
 def shared(host: Host) -> Host:
     """The same host with an NVMe disk that two controllers reach."""
@@ -186,7 +155,7 @@ def shared(host: Host) -> Host:
     return host
 
 
-def test_the_paths_to_an_nvme_disk_are_below_it(shared: Host) -> None:
+def test_paths_to_an_nvme_disk_are_below_it_and_recorded_with_it(shared: Host) -> None:
     # GIVEN an NVMe disk with two hidden paths, whose numbers no file of sysfs tells
     # WHEN a snapshot is taken
     found = shared.snapshot()
@@ -196,9 +165,6 @@ def test_the_paths_to_an_nvme_disk_are_below_it(shared: Host) -> None:
     assert "stacked_on" not in found["nvme0n1"]
     # AND one can be named
     assert devices.resolve("nvme1c2n1", shared.roots) == (dev(259, 8), 0)
-
-
-def test_a_whole_nvme_disk_is_recorded_with_its_paths(shared: Host) -> None:
     # GIVEN that disk, a partition of another, and a disk without paths
     chosen = [(dev(259, 9), 0), (dev(259, 0), dev(259, 1)), (dev(8, 0), 0)]
     # WHEN the paths of what was chosen are added  THEN they are those of the whole disk

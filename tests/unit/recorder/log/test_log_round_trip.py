@@ -101,7 +101,7 @@ def test_what_stands_behind_a_pad_reads_as_zero() -> None:
     assert found[0][3][0][3] == used + pad + bytes(room) + following
 
 
-def test_header_end_losses_and_notes_come_back() -> None:
+def test_all_of_a_log_comes_back_by_its_path_as_from_a_stream(tmp_path: Path) -> None:
     # GIVEN a log with everything in it
     made = sample(2)
     # WHEN it is read
@@ -115,11 +115,6 @@ def test_header_end_losses_and_notes_come_back() -> None:
     assert reader.end["log"]["chunks"] == 2
     assert (reader.interrupted, reader.problems, reader.damaged) == (False, [], [])
     assert reader.size == len(made.data)
-
-
-def test_a_path_reads_as_a_stream_does(tmp_path: Path) -> None:
-    # GIVEN a log in a file
-    made = sample(2)
     path = tmp_path / "a.biotrail"
     path.write_bytes(made.data)
     # WHEN it is read by its path, twice
@@ -247,13 +242,24 @@ def test_split_keeps_every_byte_in_order(blocks: list[int], start: int, limit: i
         assert part.position in (start * 8, part.position // BLOCK_BYTES * BLOCK_BYTES)
 
 
-def test_an_empty_drain_is_a_chunk_with_a_clock_reading() -> None:
+def test_chunks_have_clock_readings_and_whole_times() -> None:
     # GIVEN a drain that found nothing
     # WHEN it is written
     _, found = read(write([[], [Segment(0, 0, 0, b"")]]))
     # THEN its clock reading is in the log
     assert [one[:2] for one in found] == [(START + PERIOD,) * 2, (START + 2 * PERIOD,) * 2]
     assert dict(found[0][2]) == clock(START + PERIOD)
+    # GIVEN a host that is up for 2.3 years: the low 56 bits wrap within a chunk
+    wrap = 1 << TIMESTAMP_BITS
+    data = record(Kind.Q, wrap - 500) + record(Kind.Q, wrap + 300)
+    stream = io.BytesIO()
+    writer = LogWriter(stream, HEADER)
+    writer.write_chunk([Segment(0, 0, 0, data)], clock(wrap + 1000))
+    writer.close({})
+    # WHEN it is read
+    _, chunks = read(stream.getvalue())
+    # THEN the range holds whole times
+    assert chunks[0][:2] == (wrap - 500, wrap + 1000)
 
 
 def test_the_first_time_is_the_least_of_all_rings() -> None:
@@ -269,20 +275,6 @@ def test_the_first_time_is_the_least_of_all_rings() -> None:
     # THEN it is the least of their first records', and the reading's where there is none
     assert first_time(rings, START + 100) == START + 20
     assert first_time(rings[2:], START + 100) == START + 100
-
-
-def test_chunk_times_span_a_wrap_of_56_bits() -> None:
-    # GIVEN a host that is up for 2.3 years: the low 56 bits wrap within a chunk
-    wrap = 1 << TIMESTAMP_BITS
-    data = record(Kind.Q, wrap - 500) + record(Kind.Q, wrap + 300)
-    stream = io.BytesIO()
-    writer = LogWriter(stream, HEADER)
-    writer.write_chunk([Segment(0, 0, 0, data)], clock(wrap + 1000))
-    writer.close({})
-    # WHEN it is read
-    _, chunks = read(stream.getvalue())
-    # THEN the range holds whole times
-    assert chunks[0][:2] == (wrap - 500, wrap + 1000)
 
 
 @given(st.integers(0, 2**62), st.integers(-(2**55) + 1, 2**55 - 1))
@@ -382,13 +374,6 @@ def test_segments_of_a_real_drain_need_less_than_half_the_goal() -> None:
     stored = len(write([[Segment(0, 0, position, data)]]))
     # THEN an event takes less than 4 bytes
     assert stored / len(rows) < 4
-
-
-def test_chunk_segments_of_the_samples_are_whole_records() -> None:
-    # GIVEN the samples that other tests stand on
-    # WHEN their segments are packed
-    # THEN they parse as records
-    assert all(packed(s.data, s.position) for s in chunk_segments(3))
 
 
 # Segments of many polls: stored as one segment for each run of a ring.
@@ -547,8 +532,8 @@ class FailingStream(io.RawIOBase):
         return len(part)
 
 
-def write_all(writer: LogWriter, chunks: int = 5) -> None:
-    for number in range(chunks):
+def write_all(writer: LogWriter) -> None:
+    for number in range(5):
         writer.write_chunk(chunk_segments(number), clock(START + (number + 1) * PERIOD))
     writer.close({})
 
@@ -595,7 +580,7 @@ def test_a_failed_writer_stays_failed() -> None:
     assert bytes(stream.data) == kept
 
 
-def test_a_full_disk_is_an_output_error() -> None:
+def test_output_errors_say_what_is_wrong() -> None:
     # GIVEN the device that is always full
     # WHEN a log is begun on it
     with open("/dev/full", "wb") as stream, pytest.raises(OutputError) as error:
@@ -603,9 +588,6 @@ def test_a_full_disk_is_an_output_error() -> None:
     # THEN the error names it
     assert str(error.value).startswith("/dev/full: cannot be written at offset 0: No space left")
     # Closing a buffered stream tries again what it could not write.
-
-
-def test_a_pipe_whose_reader_went_away_is_an_output_error() -> None:
     # GIVEN a pipe without a reader
     out, into = os.pipe()
     with open(into, "wb", buffering=0) as stream:
@@ -614,6 +596,18 @@ def test_a_pipe_whose_reader_went_away_is_an_output_error() -> None:
         # THEN it is an error that says so
         with pytest.raises(OutputError, match="the reader of the pipe has closed it"):
             LogWriter(stream, HEADER)  # type: ignore[arg-type]
+    # GIVEN a stream that is no file
+    # WHEN a log shall be synced to it
+    # THEN that is refused, with the option to leave out
+    with pytest.raises(OutputError, match="leave out --sync"):
+        LogWriter(io.BytesIO(), HEADER, sync=True)
+    # GIVEN a note larger than any reader would accept
+    writer = LogWriter(io.BytesIO(), HEADER)
+    # WHEN it is written
+    # THEN it is refused, and the log goes on
+    with pytest.raises(OutputError, match="more than the 33554432"):
+        writer.write_note("huge", {"text": "x" * (33 << 20)})
+    writer.close({})
 
 
 @pytest.mark.parametrize("buffering", [0, -1])
@@ -642,7 +636,9 @@ def test_a_non_blocking_pipe_is_waited_for(buffering: int) -> None:
     assert [one[3][0][3] == segments[0].data for one in found] == [True] * 4
 
 
-def test_every_call_leaves_whole_frames_behind(tmp_path: Path) -> None:
+def test_every_call_leaves_whole_frames_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # GIVEN a log in a buffered file
     path = tmp_path / "a.biotrail"
     with open(path, "wb") as stream:
@@ -656,9 +652,6 @@ def test_every_call_leaves_whole_frames_behind(tmp_path: Path) -> None:
             with LogReader(path) as reader:
                 assert len(list(reader.chunks())) == number + 1
                 assert reader.interrupted
-
-
-def test_sync_makes_every_chunk_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # GIVEN a writer that syncs
     synced: list[int] = []
     monkeypatch.setattr(os, "fdatasync", synced.append)
@@ -671,14 +664,6 @@ def test_sync_makes_every_chunk_durable(tmp_path: Path, monkeypatch: pytest.Monk
         assert synced[before:] == [stream.fileno()]
 
 
-def test_sync_needs_a_file() -> None:
-    # GIVEN a stream that is no file
-    # WHEN a log shall be synced to it
-    # THEN that is refused, with the option to leave out
-    with pytest.raises(OutputError, match="leave out --sync"):
-        LogWriter(io.BytesIO(), HEADER, sync=True)
-
-
 def test_the_writer_forgets_what_it_indexed(monkeypatch: pytest.MonkeyPatch) -> None:
     # GIVEN a recording that goes on for ever
     monkeypatch.setattr("biotrail.recorder.log.writer.INDEX_FRAMES", 16)
@@ -688,13 +673,3 @@ def test_the_writer_forgets_what_it_indexed(monkeypatch: pytest.MonkeyPatch) -> 
         writer.write_chunk([], clock(START + number))
         # THEN what it remembers stays small
         assert len(writer._index) < 16 * 32
-
-
-def test_a_frame_beyond_the_limit_is_refused() -> None:
-    # GIVEN a note larger than any reader would accept
-    writer = LogWriter(io.BytesIO(), HEADER)
-    # WHEN it is written
-    # THEN it is refused, and the log goes on
-    with pytest.raises(OutputError, match="more than the 33554432"):
-        writer.write_note("huge", {"text": "x" * (33 << 20)})
-    writer.close({})
