@@ -125,13 +125,17 @@ def test_events_are_in_order_with_their_fields(cli: Cli, tmp_path: Path) -> None
         assert (int(row["bio"], 10) if row["bio"] else 0) == int(told.get("bio") or "0", 16)
 
 
-def test_one_device_alone(cli: Cli, tmp_path: Path) -> None:
+def test_one_device_alone_and_a_file_that_exists(cli: Cli, tmp_path: Path) -> None:
     # GIVEN a log of several devices  WHEN one is chosen  THEN the rows are its own
     log = captures.write_log(tmp_path / "x", captures.load("kyber-loop-and-virtio"))
     rows = list(csv.DictReader(io.StringIO(cli("export", "-d", "vda", log).out)))
     assert {row["device"] for row in rows} == {"vda"}
     done = cli("export", "-d", "sdz", log)
     assert (done.status, "has no device sdz" in done.err) == (1, True)
+    # GIVEN a file  WHEN a table shall be there  THEN that takes --force
+    (tmp_path / "x.csv").write_text("mine")
+    assert cli("export", SAMPLE, "-o", tmp_path / "x.csv").status == 1
+    assert (tmp_path / "x.csv").read_text() == "mine"
 
 
 def test_an_iolog_has_the_ios_at_their_times(cli: Cli, tmp_path: Path) -> None:
@@ -164,22 +168,12 @@ def test_what_does_not_fit_is_wrong_usage(arguments: list[str], said: str, cli: 
     assert (done.status, said in done.err) == (2, True)
 
 
-def test_what_exists_is_kept(cli: Cli, tmp_path: Path) -> None:
-    # GIVEN a file  WHEN a table shall be there  THEN that takes --force
-    (tmp_path / "x.csv").write_text("mine")
-    assert cli("export", SAMPLE, "-o", tmp_path / "x.csv").status == 1
-    assert (tmp_path / "x.csv").read_text() == "mine"
-
-
 @pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet", "arrow", "iolog"])
 def test_a_full_disk_leaves_nothing_but_a_message(ending: str, tmp_path: Path) -> None:
     # GIVEN room for 20 KB  WHEN more is written  THEN one message says so, and no part stays
     done = subprocess.run(
         [
-            sys.executable,
-            "-m",
-            "biotrail.cli.main",
-            "export",
+            *(sys.executable, "-m", "biotrail.cli.main", "export"),
             SAMPLE,
             "-o",
             tmp_path / f"x.{ending}",

@@ -50,8 +50,7 @@ def test_the_tightest_of_several_brackets_is_kept(monkeypatch: pytest.MonkeyPatc
 
 
 def test_host_facts_are_those_of_this_host(tmp_path: Path) -> None:
-    # GIVEN this host
-    # WHEN its facts are taken
+    # GIVEN this host WHEN its facts are taken
     facts = host.facts()
     # THEN they are what the system says
     assert facts["name"] == os.uname().nodename

@@ -195,8 +195,7 @@ def test_what_stands_twice_or_is_foreign_is_passed_over(read_back: Read) -> None
         reader.problems[0] == f"bytes {begin} to {begin + len(junk)} are not this log's: left out"
     )
     assert not reader.damaged
-    # GIVEN two logs, one behind the other
-    # WHEN they are read as one
+    # GIVEN two logs, one behind the other WHEN they are read as one
     reader, chunks = read_back(made.data + made.data)
     # THEN the first is read, and the rest is named
     assert chunks == whole
@@ -218,8 +217,7 @@ def test_the_header_comes_from_its_twin() -> None:
     assert again.problems == [
         f"header at offset 24 is damaged; its copy at offset {24 + length} was used"
     ]
-    # GIVEN a log with both copies of the header destroyed
-    # WHEN it is read
+    # GIVEN a log with both copies of the header destroyed WHEN it is read
     with pytest.raises(LogFormatError) as error:
         read(made.data[:24] + bytes(2 * length) + made.data[24 + 2 * length :])
     # THEN the error says where, and what to do
@@ -250,8 +248,7 @@ def test_damage_behind_the_last_whole_chunk() -> None:
 
 
 def test_a_file_whose_end_cannot_be_found_is_no_log() -> None:
-    # GIVEN a file of /proc, which has no size
-    # WHEN it is read as a log  THEN the message names it
+    # GIVEN a file of /proc, which has no size WHEN it is read as a log  THEN the message names it
     with pytest.raises(LogFormatError, match=r"^/proc/version: not a biotrail log: .* give a file"):
         LogReader("/proc/version")
 
@@ -314,8 +311,7 @@ def test_any_value_in_a_frame_header_reads_or_is_refused(
     bits = {"sequence": 32, "tag": 32}.get(name, 64)
     changed = dataclasses.replace(frame, **{name: value % (1 << bits)})
     payload = LOG[frame.payload : frame.next]
-    # WHEN it is read
-    # THEN there is a clear error, or what can be read
+    # WHEN it is read THEN there is a clear error, or what can be read
     check_reads_or_refuses(with_frame(changed, payload, frame))
 
 
@@ -325,8 +321,7 @@ def test_any_payload_reads_or_is_refused(frame: Frame, raw: bytes) -> None:
     # GIVEN a log with a frame of another payload, well compressed
     changed = dataclasses.replace(frame, codec=1, raw=len(raw))
     payload = zstandard.ZstdCompressor().compress(raw)
-    # WHEN it is read
-    # THEN there is a clear error, or what can be read
+    # WHEN it is read THEN there is a clear error, or what can be read
     check_reads_or_refuses(with_frame(changed, payload, frame))
 
 
@@ -339,8 +334,7 @@ def test_any_bytes_in_a_chunk_read_or_are_refused(number: int, data: st.DataObje
     for _ in range(data.draw(st.integers(1, 4))):
         at = data.draw(st.integers(0, len(raw) - 1))
         raw[at] = data.draw(st.sampled_from([0, 1, 0x7F, 0x80, 0xFE, 0xFF]))
-    # WHEN it is read
-    # THEN there is a clear error, or what can be read
+    # WHEN it is read THEN there is a clear error, or what can be read
     check_reads_or_refuses(with_frame(frame, zstandard.compress(bytes(raw)), frame))
 
 

@@ -19,7 +19,7 @@ from biotrail.recorder.output.sinks import Limit, RotatingLog
 from biotrail.recorder.probes.backend import Capabilities, ProbeConfig
 from biotrail.recorder.probes.bcc.probes import BccProbes
 from biotrail.recorder.probes.file_ways import Files, files_of
-from biotrail.recorder.probes.maps.stack_maps import BUILD_ID_FRAME, FreshStacks, Stacks
+from biotrail.recorder.probes.maps.stack_maps import FreshStacks, Stacks
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.records import schema
 from biotrail.recorder.session.session import record
@@ -214,8 +214,6 @@ def test_what_kernels_can_tell(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # Stacks on their way from the kernel's maps to a log, and to each file of several.
-
-NO_USER = np.zeros(0, BUILD_ID_FRAME)
 
 
 class FakeMaps(FakeProbes):

@@ -97,7 +97,7 @@ def test_only_the_newest_is_kept_with_the_names_it_needs(tmp_path: Path) -> None
     assert reader.header["clocks"]["monotonic"] >= 6 * SECOND
 
 
-def test_memory_is_limited_by_size(tmp_path: Path) -> None:
+def test_memory_is_limited_by_size_and_dumps_by_number(tmp_path: Path) -> None:
     # GIVEN a limit of a few chunks' bytes
     log = kept(tmp_path, Limit(bytes=1000))
     # WHEN many chunks come
@@ -106,6 +106,19 @@ def test_memory_is_limited_by_size(tmp_path: Path) -> None:
     assert 0 < log.size <= 1000
     log.close(end())
     assert times(log.files[0])[-1] == 99 * SECOND - SECOND // 2
+    # GIVEN a series of at most two dumps
+    (tmp_path / "two").mkdir()
+    log = kept(tmp_path / "two", Limit(seconds=3), max_files=2)
+    fill(log, range(1, 3))
+    # WHEN four are made
+    for _ in range(3):
+        log.dump({"reason": "x"})
+        while log.busy:
+            time.sleep(0.001)
+    log.close(end())
+    # THEN the newest two are there
+    numbers = [LogReader(path).header["kept"]["number"] for path in log.files]
+    assert (numbers, len(os.listdir(tmp_path / "two"))) == ([3, 4], 2)
 
 
 def test_a_dump_that_fails_is_told_and_the_next_one_works(tmp_path: Path) -> None:
@@ -173,21 +186,6 @@ def test_a_trigger_dumps_once_and_is_told_in_the_log(tmp_path: Path) -> None:
     assert last["triggers_let_pass"] == summary.triggers_let_pass > 0
     shown = CliRunner().invoke(info.command, [summary.files[1]]).output
     assert f"no dump       at least {summary.triggers_let_pass} trigger" in shown
-
-
-def test_old_dumps_are_deleted_beyond_the_limit(tmp_path: Path) -> None:
-    # GIVEN a series of at most two dumps
-    log = kept(tmp_path, Limit(seconds=3), max_files=2)
-    fill(log, range(1, 3))
-    # WHEN four are made
-    for _ in range(3):
-        log.dump({"reason": "x"})
-        while log.busy:
-            time.sleep(0.001)
-    log.close(end())
-    # THEN the newest two are there
-    numbers = [LogReader(path).header["kept"]["number"] for path in log.files]
-    assert (numbers, len(os.listdir(tmp_path))) == ([3, 4], 2)
 
 
 def test_amounts_and_triggers_are_understood() -> None:
@@ -383,10 +381,8 @@ def test_a_frame_s_size_is_counted_in_one_part_or_two(size: int):
     stream = io.BytesIO()
     log = FileLogWriter(stream, NAMED_HEADER, level=0)
     before = log.size
-
     # WHEN a note of about that size is written
     log.write_note("devices", {"text": "x" * size})
-
     # THEN the log is as long as it says
     assert log.size - before > size
     assert log.size == len(stream.getvalue())
