@@ -40,14 +40,10 @@ REPLAY = """
 26    s W 16+8 bio=2 rq=2
 29    D W 16+8 bio=2 rq=2 tag=8/-1
 40    C W 16+8 bio=2 rq=2
-50    Q FW 0+0 bio=3
-51    G FW 0+0 bio=3
-52    s FW 0+0 bio=3 rq=3
+50    QGs FW 0+0 bio=3 rq=3
 53    D FW 0+0 bio=3 rq=3 tag=9/-1
 60    C FW 0+0 bio=3 rq=3
-70    Q D 2048+64 bio=4
-71    G D 2048+64 bio=4
-72    s D 2048+64 bio=4 rq=4
+70    QGs D 2048+64 bio=4 rq=4
 73    D D 2048+64 bio=4 rq=4 tag=9/-1
 80    C D 2048+64 bio=4 rq=4
 100   C R 1000+8 bio=1 rq=1
