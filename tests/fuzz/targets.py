@@ -57,10 +57,6 @@ _WORDS_AT_MOST = 16
 _STATUSES = (0, 1, 2)
 
 
-ANSWERS = application(exposed())
-"""The application of `biotrail metrics`, with a few figures."""
-
-
 class Pipe(io.BytesIO):
     """Bytes that cannot be sought, as from a pipe."""
 

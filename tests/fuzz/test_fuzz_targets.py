@@ -9,19 +9,7 @@ from hypothesis import HealthCheck, given, settings
 
 from tests.fuzz import fuzz_mending, make_corpus
 from tests.fuzz.mutations import CORPUS, END, HEADER, command_lines, damaged, kept, written
-from tests.fuzz.targets import (
-    TARGETS,
-    archive,
-    blkparse,
-    blktrace,
-    command,
-    cost,
-    inputs,
-    log,
-    lttng,
-    model,
-    server,
-)
+from tests.fuzz.targets import TARGETS, command, cost, log, model
 from tests.support import crafted_logs
 
 ROUND: dict[str, Any] = {
@@ -34,13 +22,12 @@ ROUND: dict[str, Any] = {
 
 def files() -> list[Any]:
     found = []
-    alone = ("blktrace", "archive", "inputs", "blkparse", "lttng", "server")
+    alone = ("blktrace", "archive", "inputs", "blkparse", "lttng", "server", "command")
     of_kind = {"log": ("log", "model"), **{kind: (kind,) for kind in alone}}
     for kind, targets in of_kind.items():
         paths = sorted((CORPUS / kind).iterdir())
         found += [pytest.param(t, p, id=f"{t}-{p.name}") for t in targets for p in paths]
-    paths = sorted((CORPUS / "command").iterdir())
-    return found + [pytest.param("command", p, id=f"command-{p.name}") for p in paths]
+    return found
 
 
 @pytest.mark.parametrize(("target", "path"), files())
@@ -74,22 +61,24 @@ def test_cost_grows_with_the_size_alone(size: int) -> None:
         cost(data)
 
 
-@settings(max_examples=150, **ROUND)
-@given(damaged(kept("log")))
-def test_any_log_reads_or_is_refused(data: bytes) -> None:
-    # GIVEN a log that is damaged, or made up with right checksums
-    # WHEN it is read from a file and a pipe
-    # THEN there is what can be read, or a clear message
-    log(data)
-
-
-@settings(max_examples=40, **ROUND)
-@given(damaged(kept("log")))
-def test_any_log_goes_through_the_model(data: bytes) -> None:
-    # GIVEN the same with right checksums
-    # WHEN it is associated and converted
+@pytest.mark.parametrize(
+    ("target", "kind", "examples"),
+    [
+        ("log", "log", 150),
+        ("model", "log", 40),
+        ("blktrace", "blktrace", 60),
+        ("archive", "archive", 40),
+        ("inputs", "inputs", 80),
+        ("blkparse", "blkparse", 60),
+        ("lttng", "lttng", 10),
+        ("server", "server", 150),
+    ],
+)
+def test_any_input_is_read_or_refused(target: str, kind: str, examples: int) -> None:
+    # GIVEN what is kept for a target, damaged, or made up with right checksums
+    # WHEN it is read, and what can be read is associated and converted
     # THEN there is a result, or a clear message
-    model(data)
+    settings(max_examples=examples, **ROUND)(given(damaged(kept(kind)))(TARGETS[target]))()
 
 
 @settings(max_examples=80, **ROUND)
@@ -101,51 +90,6 @@ def test_any_records_and_facts_go_through_the_model(data: bytes) -> None:
     model(data)
 
 
-@settings(max_examples=60, **ROUND)
-@given(damaged(kept("blktrace")))
-def test_any_blktrace_data_is_read_or_refused(data: bytes) -> None:
-    # GIVEN blktrace's data, damaged
-    # WHEN it is associated and converted
-    # THEN there is a result, or a clear message
-    blktrace(data)
-
-
-@settings(max_examples=40, **ROUND)
-@given(damaged(kept("archive")))
-def test_any_archive_is_read_or_refused(data: bytes) -> None:
-    # GIVEN an archive, damaged
-    # WHEN it is associated and converted
-    # THEN there is a result, or a clear message
-    archive(data)
-
-
-@settings(max_examples=80, **ROUND)
-@given(damaged(kept("inputs")))
-def test_any_other_tool_s_recording_is_read_or_refused(data: bytes) -> None:
-    # GIVEN a recording of another tool, damaged
-    # WHEN it is associated and converted
-    # THEN there is a result, or a clear message
-    inputs(data)
-
-
-@settings(max_examples=60, **ROUND)
-@given(damaged(kept("blkparse")))
-def test_any_text_of_blkparse_is_read_or_refused(data: bytes) -> None:
-    # GIVEN blkparse's text, damaged
-    # WHEN it is associated and converted
-    # THEN there is a result, or a clear message
-    blkparse(data)
-
-
-@settings(max_examples=10, **ROUND)
-@given(damaged(kept("lttng")))
-def test_any_trace_of_lttng_is_read_or_refused(data: bytes) -> None:
-    # GIVEN a trace of LTTng, its metadata or stream damaged
-    # WHEN it is read
-    # THEN there is a result, or a clear message
-    lttng(data)
-
-
 @settings(max_examples=200, **ROUND)
 @given(command_lines())
 def test_any_command_line_ends_with_a_message(data: bytes) -> None:
@@ -153,15 +97,6 @@ def test_any_command_line_ends_with_a_message(data: bytes) -> None:
     # WHEN it is run
     # THEN it ends with 0, 1 or 2, and says why
     command(data)
-
-
-@settings(max_examples=150, **ROUND)
-@given(damaged(kept("server")))
-def test_any_request_is_answered_or_refused(data: bytes) -> None:
-    # GIVEN a request to the server of metrics, damaged
-    # WHEN it arrives
-    # THEN it has an answer, and takes no more than a request may
-    server(data)
 
 
 def test_mending_makes_a_whole_log_of_a_damaged_one() -> None:

@@ -134,11 +134,6 @@ def assert_whole(log: Log) -> None:
     assert_ended(log)
 
 
-def cgroup_of(process: int, directory: Path) -> None:
-    """Moves a process into a cgroup."""
-    (directory / "cgroup.procs").write_text(str(process))
-
-
 # Filters by I/O: of two loads at once all of one, none of the other, whole lifecycles only.
 
 pytestmark = pytest.mark.usefixtures("needs_bpf", "fio")

@@ -141,6 +141,3 @@ def reference_problems(history: History) -> list[str]:
         if not any(f in finals for f in _final(bio)):
             found.append(f"bio queued at {bio.queue}: {_final(bio)} is not of {finals}")
     return found
-
-
-__all__ = ["COLUMNS", "comparable", "differences", "reference_of", "reference_problems"]

@@ -45,20 +45,13 @@ PLUGGED_WRITES = Scenario(
     0   Q WS 0+8 bio=1
     2   G WS 0+8 bio=1
     3   s WS 0+8 bio=1 rq=1 tag=7/-1
-    10  Q WS 8+8 bio=2
-    11  M WS 8+8 bio=2
-    20  Q WS 16+8 bio=3
-    21  M WS 16+8 bio=3
-    30  Q WS 24+8 bio=4
-    31  M WS 24+8 bio=4
-    40  Q WS 32+8 bio=5
-    41  M WS 32+8 bio=5
-    50  Q WS 40+8 bio=6
-    51  M WS 40+8 bio=6
-    60  Q WS 48+8 bio=7
-    61  M WS 48+8 bio=7
-    70  Q WS 56+8 bio=8
-    71  M WS 56+8 bio=8
+    10  QM WS 8+8 bio=2
+    20  QM WS 16+8 bio=3
+    30  QM WS 24+8 bio=4
+    40  QM WS 32+8 bio=5
+    50  QM WS 40+8 bio=6
+    60  QM WS 48+8 bio=7
+    70  QM WS 56+8 bio=8
     80  D WS 0+64 bio=1 rq=1 tag=7/-1 bios=8
     200 C WS 0+64 bio=1 rq=1
     201 d WS 0+0 rq=1
@@ -83,8 +76,7 @@ FRONT_MERGE = Scenario(
     0   Q W 1008+8 bio=1
     2   G W 1008+8 bio=1
     3   s W 1008+8 bio=1 rq=1
-    10  Q W 1000+8 bio=2
-    11  F W 1000+8 bio=2
+    10  QF W 1000+8 bio=2
     20  D W 1000+16 bio=2 rq=1 bios=2
     90  C W 1000+16 bio=2 rq=1
     91  d W 1000+0 rq=1
@@ -100,12 +92,8 @@ REQUEST_MERGE = Scenario(
     5,
     "Request merge",
     """
-    0   Q W 0+8 bio=1
-    1   G W 0+8 bio=1
-    2   s W 0+8 bio=1 rq=1
-    4   Q W 8+8 bio=2
-    5   G W 8+8 bio=2
-    6   s W 8+8 bio=2 rq=2
+    0   QGs W 0+8 bio=1 rq=1
+    4   QGs W 8+8 bio=2 rq=2
     10  I W 0+8 bio=1 rq=1
     12  m W 8+8 bio=2 rq=2 into=1
     20  D W 0+16 bio=1 rq=1 bios=2
@@ -124,18 +112,9 @@ REQUEST_MERGE_CHAIN = Scenario(
     6,
     "Chain of request merges",
     """
-    0   Q W 0+8 bio=1
-    1   G W 0+8 bio=1
-    2   s W 0+8 bio=1 rq=1
-    3   I W 0+8 bio=1 rq=1
-    4   Q W 16+8 bio=3
-    5   G W 16+8 bio=3
-    6   s W 16+8 bio=3 rq=3
-    7   I W 16+8 bio=3 rq=3
-    10  Q W 8+8 bio=2
-    11  G W 8+8 bio=2
-    12  s W 8+8 bio=2 rq=2
-    13  I W 8+8 bio=2 rq=2
+    0   QGsI W 0+8 bio=1 rq=1
+    4   QGsI W 16+8 bio=3 rq=3
+    10  QGsI W 8+8 bio=2 rq=2
     14  m W 16+8 bio=3 rq=3 into=2
     15  m W 8+16 bio=2 rq=2 into=1
     20  D W 0+24 bio=1 rq=1 bios=3
@@ -212,9 +191,7 @@ FSYNC = Scenario(
     9,
     "fsync",
     """
-    0   Q FWS 0+0 bio=1
-    1   G FWS 0+0 bio=1
-    2   s FWS 0+0 bio=1 rq=1
+    0   QGs FWS 0+0 bio=1 rq=1
     10  D F 18446744073709551615+0 rq=9 tag=5/-1
     80  C F 18446744073709551615+0 rq=9
     81  d F 0+0 rq=9
@@ -232,16 +209,10 @@ SHARED_FLUSHES = Scenario(
     10,
     "Three fsyncs share two flushes",
     """
-    0   Q FWS 0+0 bio=1
-    1   G FWS 0+0 bio=1
-    2   s FWS 0+0 bio=1 rq=1
+    0   QGs FWS 0+0 bio=1 rq=1
     3   D F 18446744073709551615+0 rq=9
-    10  Q FWS 0+0 bio=2
-    11  G FWS 0+0 bio=2
-    12  s FWS 0+0 bio=2 rq=2
-    20  Q FWS 0+0 bio=3
-    21  G FWS 0+0 bio=3
-    22  s FWS 0+0 bio=3 rq=3
+    10  QGs FWS 0+0 bio=2 rq=2
+    20  QGs FWS 0+0 bio=3 rq=3
     80  C F 18446744073709551615+0 rq=9
     81  C WS 0+0 bio=1 rq=1
     83  D F 18446744073709551615+0 rq=8

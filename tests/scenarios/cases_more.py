@@ -56,10 +56,8 @@ REQUEUE = Scenario(
     12,
     "Requeue",
     """
-    0   Q W 0+8 bio=1
-    1   G W 0+8 bio=1
-    2   s W 0+8 bio=1 rq=1 tag=-1/5
-    3   I W 0+8 bio=1 rq=1 tag=-1/5
+    0   QG W 0+8 bio=1
+    2   sI W 0+8 bio=1 rq=1 tag=-1/5
     5   D W 0+8 bio=1 rq=1 tag=96/5
     20  R W 0+8 bio=1 rq=1 tag=-1/5
     30  D W 0+8 bio=1 rq=1 tag=97/5
@@ -76,9 +74,7 @@ PARTIAL_THEN_ERROR = Scenario(
     13,
     "Partial completion, then an error",
     """
-    0   Q RS 16384+128 bio=1
-    1   G RS 16384+128 bio=1
-    2   s RS 16384+128 bio=1 rq=1
+    0   QGs RS 16384+128 bio=1 rq=1
     5   D RS 16384+128 bio=1 rq=1
     50  C RS 16384+128 bio=1 rq=1 bytes=8192
     52  R RS 16400+112 bio=1 rq=1
@@ -98,12 +94,8 @@ IDENTICAL_READS = Scenario(
     14,
     "Two identical reads, completed in reverse",
     """
-    0   Q R 64+8 bio=1
-    1   G R 64+8 bio=1
-    2   s R 64+8 bio=1 rq=1
-    3   Q R 64+8 bio=2
-    4   G R 64+8 bio=2
-    5   s R 64+8 bio=2 rq=2
+    0   QGs R 64+8 bio=1 rq=1
+    3   QGs R 64+8 bio=2 rq=2
     6   D R 64+8 bio=1 rq=1
     7   D R 64+8 bio=2 rq=2
     50  C R 64+8 bio=2 rq=2
@@ -121,18 +113,9 @@ OVERLAPPING = Scenario(
     15,
     "Overlapping writes and a read in flight",
     """
-    0   Q W 0+16 bio=1
-    1   G W 0+16 bio=1
-    2   s W 0+16 bio=1 rq=1
-    3   D W 0+16 bio=1 rq=1
-    10  Q W 8+16 bio=2
-    11  G W 8+16 bio=2
-    12  s W 8+16 bio=2 rq=2
-    13  D W 8+16 bio=2 rq=2
-    20  Q R 0+16 bio=3
-    21  G R 0+16 bio=3
-    22  s R 0+16 bio=3 rq=3
-    23  D R 0+16 bio=3 rq=3
+    0   QGsD W 0+16 bio=1 rq=1
+    10  QGsD W 8+16 bio=2 rq=2
+    20  QGsD R 0+16 bio=3 rq=3
     60  C R 0+16 bio=3 rq=3
     70  C W 8+16 bio=2 rq=2
     80  C W 0+16 bio=1 rq=1
@@ -203,8 +186,7 @@ LOOP_BY_PAGE = Scenario(
     4   D 7:1 W 0+8 bio=1 rq=1
     20  Q 254:0 W 7000+8 bio=2 page=ffffea0001
     22  G 254:0 W 7000+8 bio=2
-    23  s 254:0 W 7000+8 bio=2 rq=2
-    24  I 254:0 W 7000+8 bio=2 rq=2
+    23  sI 254:0 W 7000+8 bio=2 rq=2
     26  D 254:0 W 7000+8 bio=2 rq=2
     80  C 254:0 W 7000+8 bio=2 rq=2
     95  C 7:1 W 0+8 bio=1 rq=1
@@ -224,9 +206,7 @@ DM_CLONE = Scenario(
     """
     0   Q 252:0 R 100+8 bio=1
     3   A 254:0 R 2148+8 bio=2 from=252:0+100
-    4   Q 254:0 R 2148+8 bio=2
-    5   G 254:0 R 2148+8 bio=2
-    6   s 254:0 R 2148+8 bio=2 rq=1
+    4   QGs 254:0 R 2148+8 bio=2 rq=1
     8   D 254:0 R 2148+8 bio=2 rq=1
     70  C 254:0 R 2148+8 bio=2 rq=1
     75  c 252:0 R 108+0 bio=1
@@ -245,13 +225,9 @@ MD_WITHOUT_SPLIT = Scenario(
     """
     0   Q 9:0 W 0+16 bio=1
     3   A 254:0 W 1000+8 bio=2 from=9:0+0
-    4   Q 254:0 W 1000+8 bio=2
-    5   G 254:0 W 1000+8 bio=2
-    6   s 254:0 W 1000+8 bio=2 rq=1
+    4   QGs 254:0 W 1000+8 bio=2 rq=1
     7   A 254:16 W 500+8 bio=3 from=9:0+8
-    8   Q 254:16 W 500+8 bio=3
-    9   G 254:16 W 500+8 bio=3
-    10  s 254:16 W 500+8 bio=3 rq=2
+    8   QGs 254:16 W 500+8 bio=3 rq=2
     11  D 254:0 W 1000+8 bio=2 rq=1
     12  D 254:16 W 500+8 bio=3 rq=2
     60  C 254:16 W 500+8 bio=3 rq=2
@@ -300,9 +276,7 @@ MULTI_RANGE_DISCARD = Scenario(
     19,
     "Multi-range discard",
     """
-    0   Q DS 0+8 bio=1
-    1   G DS 0+8 bio=1
-    2   s DS 0+8 bio=1 rq=1
+    0   QGs DS 0+8 bio=1 rq=1
     5   Q DS 100+8 bio=2
     9   Q DS 200+16 bio=3
     20  D DS 0+32 bio=1 rq=1 chain=1,2,3

@@ -7,15 +7,9 @@ COMPLETION_LOST = Scenario(
     20,
     "C lost, then the same request in a new s",
     """
-    0   Q R 0+8 bio=1
-    1   G R 0+8 bio=1
-    2   s R 0+8 bio=1 rq=1
-    3   D R 0+8 bio=1 rq=1
+    0   QGsD R 0+8 bio=1 rq=1
     lost 50 C R 0+8 bio=1 rq=1
-    60  Q R 512+8 bio=2
-    61  G R 512+8 bio=2
-    62  s R 512+8 bio=2 rq=1
-    63  D R 512+8 bio=2 rq=1
+    60  QGsD R 512+8 bio=2 rq=1
     99  C R 512+8 bio=2 rq=1
     """,
     """
@@ -30,21 +24,12 @@ BIO_RECYCLED = Scenario(
     20,
     "Bio and request recycled at once",
     """
-    0   Q R 0+8 bio=1
-    1   G R 0+8 bio=1
-    2   s R 0+8 bio=1 rq=1
-    3   D R 0+8 bio=1 rq=1
+    0   QGsD R 0+8 bio=1 rq=1
     50  C R 0+8 bio=1 rq=1
-    51  Q W 8+8 bio=1
-    52  G W 8+8 bio=1
-    53  s W 8+8 bio=1 rq=1
-    54  D W 8+8 bio=1 rq=1
+    51  QGsD W 8+8 bio=1 rq=1
     70  C W 8+8 bio=1 rq=1
     71  d W 8+0 rq=1
-    72  Q R 0+8 bio=1
-    73  G R 0+8 bio=1
-    74  s R 0+8 bio=1 rq=1
-    75  D R 0+8 bio=1 rq=1
+    72  QGsD R 0+8 bio=1 rq=1
     99  C R 0+8 bio=1 rq=1
     """,
     """
@@ -61,13 +46,8 @@ BEGINS_IN_FLIGHT = Scenario(
     20,
     "Trace that begins in flight",
     """
-    lost 0 Q R 0+8 bio=1
-    lost 1 G R 0+8 bio=1
-    lost 2 s R 0+8 bio=1 rq=1
-    lost 3 D R 0+8 bio=1 rq=1
-    lost 4 Q R 8+8 bio=2
-    lost 5 G R 8+8 bio=2
-    lost 6 s R 8+8 bio=2 rq=2
+    lost 0 QGsD R 0+8 bio=1 rq=1
+    lost 4 QGs R 8+8 bio=2 rq=2
     10  D R 8+8 bio=2 rq=2
     50  C R 0+8 bio=1 rq=1
     60  C R 8+8 bio=2 rq=2
@@ -84,15 +64,10 @@ LATE_ARRIVAL = Scenario(
     20,
     "D that arrives 225 µs late",
     """
-    0   Q R 0+8 bio=1
-    1   G R 0+8 bio=1
-    2   s R 0+8 bio=1 rq=1
+    0   QGs R 0+8 bio=1 rq=1
     lost 3 D R 0+8 bio=1 rq=1
     90  C R 0+8 bio=1 rq=1
-    91  Q R 8+8 bio=2
-    92  G R 8+8 bio=2
-    93  s R 8+8 bio=2 rq=1
-    94  D R 8+8 bio=2 rq=1
+    91  QGsD R 8+8 bio=2 rq=1
     120 C R 8+8 bio=2 rq=1
     3   D R 0+8 bio=1 rq=1 chain=1
     228 Q R 16+8 bio=3

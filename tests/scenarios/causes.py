@@ -4,21 +4,18 @@
 FLOOD = """
 0    Q W 0+128 bio=1 pid=11 comm=writer
 1    G W 0+128 bio=1
-2    s W 0+128 bio=1 rq=1
-3    I W 0+128 bio=1 rq=1
+2    sI W 0+128 bio=1 rq=1
 4    D W 0+128 bio=1 rq=1 tag=1/1
 10   Q W 1000+128 bio=2 pid=11 comm=writer
 11   G W 1000+128 bio=2
-12   s W 1000+128 bio=2 rq=2
-13   I W 1000+128 bio=2 rq=2
+12   sI W 1000+128 bio=2 rq=2
 20   cpu1 Q R 5000+8 bio=3 pid=12 comm=reader
 21   cpu1 G R 5000+8 bio=3
 22   cpu1 s R 5000+8 bio=3 rq=3
 23   cpu1 I R 5000+8 bio=3 rq=3
 30   Q W 2000+128 bio=4 pid=11 comm=writer
 31   G W 2000+128 bio=4
-32   s W 2000+128 bio=4 rq=4
-33   I W 2000+128 bio=4 rq=4
+32   sI W 2000+128 bio=4 rq=4
 40   D W 1000+128 bio=2 rq=2 tag=2/2
 50   C W 0+128 bio=1 rq=1
 60   D W 2000+128 bio=4 rq=4 tag=1/4

@@ -7,11 +7,8 @@ CHAIN_CUT = Scenario(
     3,
     "A chain that was cut",
     """
-    0   Q W 0+8 bio=1
-    1   G W 0+8 bio=1
-    2   s W 0+8 bio=1 rq=1
-    5   Q W 8+8 bio=2
-    6   M W 8+8 bio=2
+    0   QGs W 0+8 bio=1 rq=1
+    5   QM W 8+8 bio=2
     20  D W 0+16 bio=1 rq=1 chain=1 bios=1 flags=1
     90  C W 0+16 bio=1 rq=1
     """,
@@ -26,16 +23,10 @@ CHAIN_CUT_AMBIGUOUS = Scenario(
     3,
     "Cut chains of two overlapping requests",
     """
-    0   Q W 0+8 bio=1
-    1   G W 0+8 bio=1
-    2   s W 0+8 bio=1 rq=1
-    3   Q W 0+8 bio=3
-    4   G W 0+8 bio=3
-    5   s W 0+8 bio=3 rq=2
-    6   Q W 8+8 bio=2
-    7   M W 8+8 bio=2
-    8   Q W 8+8 bio=4
-    9   M W 8+8 bio=4
+    0   QGs W 0+8 bio=1 rq=1
+    3   QGs W 0+8 bio=3 rq=2
+    6   QM W 8+8 bio=2
+    8   QM W 8+8 bio=4
     20  D W 0+16 bio=1 rq=1 chain=1 bios=1 flags=1
     50  C W 0+16 bio=1 rq=1
     60  D W 0+16 bio=3 rq=2 chain=3 bios=1 flags=1
@@ -55,14 +46,8 @@ ABSORBED_BEYOND_THE_CUT = Scenario(
     6,
     "A request absorbed by one whose chain was cut",
     """
-    0   Q W 0+8 bio=1
-    1   G W 0+8 bio=1
-    2   s W 0+8 bio=1 rq=1
-    3   I W 0+8 bio=1 rq=1
-    4   Q W 8+8 bio=2
-    5   G W 8+8 bio=2
-    6   s W 8+8 bio=2 rq=2
-    7   I W 8+8 bio=2 rq=2
+    0   QGsI W 0+8 bio=1 rq=1
+    4   QGsI W 8+8 bio=2 rq=2
     9   m W 8+8 bio=2 rq=2 into=1
     20  D W 0+16 bio=1 rq=1 chain=1 bios=1 flags=1
     90  C W 0+16 bio=1 rq=1

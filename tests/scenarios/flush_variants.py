@@ -7,9 +7,7 @@ HARDWARE_FUA = Scenario(
     11,
     "FUA that the device does itself",
     """
-    0   Q WFS 0+8 bio=1
-    1   G WFS 0+8 bio=1
-    2   s WFS 0+8 bio=1 rq=1
+    0   QGs WFS 0+8 bio=1 rq=1
     4   D WFS 0+8 bio=1 rq=1
     80  C WFS 0+8 bio=1 rq=1
     81  d WFS 0+0 rq=1
@@ -24,9 +22,7 @@ FUA_BY_FLUSH = Scenario(
     11,
     "FUA by a flush after the data",
     """
-    0   Q WFS 0+8 bio=1
-    1   G WFS 0+8 bio=1
-    2   s WFS 0+8 bio=1 rq=1
+    0   QGs WFS 0+8 bio=1 rq=1
     4   D WS 0+8 bio=1 rq=1
     60  C WS 0+8 bio=1 rq=1
     61  d WS 0+0 rq=1
@@ -47,9 +43,7 @@ PREFLUSH_FAILS = Scenario(
     11,
     "Journal commit whose first flush fails",
     """
-    0   Q FWFSM 0+8 bio=1
-    1   G FWFSM 0+8 bio=1
-    2   s FWFSM 0+8 bio=1 rq=1
+    0   QGs FWFSM 0+8 bio=1 rq=1
     5   D FF 18446744073709551615+0 rq=9
     60  C FF 18446744073709551615+0 rq=9 err=10
     61  d FF 0+0 rq=9
@@ -67,13 +61,10 @@ DATA_FAILS = Scenario(
     11,
     "Journal commit whose data fails",
     """
-    0   Q FWFSM 0+8 bio=1
-    1   G FWFSM 0+8 bio=1
-    2   s FWFSM 0+8 bio=1 rq=1
+    0   QGs FWFSM 0+8 bio=1 rq=1
     5   D FF 18446744073709551615+0 rq=9
     60  C FF 18446744073709551615+0 rq=9
-    62  I WSM 0+8 bio=1 rq=1
-    63  D WSM 0+8 bio=1 rq=1
+    62  ID WSM 0+8 bio=1 rq=1
     90  C WSM 0+8 bio=1 rq=1 err=10
     91  E WSM 0+8 bio=1 rq=1 err=10
     92  C WSM 0+0 bio=1 rq=1 err=10
@@ -89,9 +80,7 @@ POSTFLUSH_FAILS = Scenario(
     11,
     "FUA whose flush after the data fails",
     """
-    0   Q WFS 0+8 bio=1
-    1   G WFS 0+8 bio=1
-    2   s WFS 0+8 bio=1 rq=1
+    0   QGs WFS 0+8 bio=1 rq=1
     4   D WS 0+8 bio=1 rq=1
     60  C WS 0+8 bio=1 rq=1
     62  D FF 18446744073709551615+0 rq=9
@@ -109,15 +98,11 @@ FSYNC_RECYCLED = Scenario(
     9,
     "Two fsyncs with the same bio and request",
     """
-    0   Q FWS 0+0 bio=1
-    1   G FWS 0+0 bio=1
-    2   s FWS 0+0 bio=1 rq=1
+    0   QGs FWS 0+0 bio=1 rq=1
     10  D FF 18446744073709551615+0 rq=9
     80  C FF 18446744073709551615+0 rq=9
     83  C WS 0+0 bio=1 rq=1
-    100 Q FWS 0+0 bio=1
-    101 G FWS 0+0 bio=1
-    102 s FWS 0+0 bio=1 rq=1
+    100 QGs FWS 0+0 bio=1 rq=1
     110 D FF 18446744073709551615+0 rq=9
     170 C FF 18446744073709551615+0 rq=9
     173 C WS 0+0 bio=1 rq=1
@@ -136,15 +121,11 @@ WRITE_THEN_FSYNC_RECYCLED = Scenario(
     9,
     "A write and an fsync with the same bio and request",
     """
-    0   Q WS 0+8 bio=1
-    1   G WS 0+8 bio=1
-    2   s WS 0+8 bio=1 rq=1
+    0   QGs WS 0+8 bio=1 rq=1
     4   D WS 0+8 bio=1 rq=1
     60  C WS 0+8 bio=1 rq=1
     61  d WS 0+0 rq=1
-    100 Q FWS 0+0 bio=1
-    101 G FWS 0+0 bio=1
-    102 s FWS 0+0 bio=1 rq=1
+    100 QGs FWS 0+0 bio=1 rq=1
     110 D FF 18446744073709551615+0 rq=9
     170 C FF 18446744073709551615+0 rq=9
     173 C WS 0+0 bio=1 rq=1
@@ -162,9 +143,7 @@ FSYNC_FAILS = Scenario(
     9,
     "fsync that fails",
     """
-    0   Q FWS 0+0 bio=1
-    1   G FWS 0+0 bio=1
-    2   s FWS 0+0 bio=1 rq=1
+    0   QGs FWS 0+0 bio=1 rq=1
     10  D FF 18446744073709551615+0 rq=9
     80  C FF 18446744073709551615+0 rq=9 err=10
     83  C WS 0+0 bio=1 rq=1 err=10

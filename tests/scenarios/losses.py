@@ -12,15 +12,11 @@ QUEUE_LOST = Scenario(
     20,
     "Q lost, the bio recycled",
     """
-    0   Q R 0+8 bio=1
-    1   G R 0+8 bio=1
-    2   s R 0+8 bio=1 rq=1
-    3   D R 0+8 bio=1 rq=1
+    0   QGsD R 0+8 bio=1 rq=1
     40  C R 0+8 bio=1 rq=1
     lost 50 Q R 8+8 bio=1
     51  G R 8+8 bio=1
-    52  s R 8+8 bio=1 rq=1
-    53  D R 8+8 bio=1 rq=1
+    52  sD R 8+8 bio=1 rq=1
     90  C R 8+8 bio=1 rq=1
     """,
     """
@@ -35,15 +31,9 @@ ONLY_COMPLETION_LEFT = Scenario(
     20,
     "All but C lost, bio and request recycled",
     """
-    0   Q R 0+8 bio=1
-    1   G R 0+8 bio=1
-    2   s R 0+8 bio=1 rq=1
-    3   D R 0+8 bio=1 rq=1
+    0   QGsD R 0+8 bio=1 rq=1
     40  C R 0+8 bio=1 rq=1
-    lost 50 Q R 8+8 bio=1
-    lost 51 G R 8+8 bio=1
-    lost 52 s R 8+8 bio=1 rq=1
-    lost 53 D R 8+8 bio=1 rq=1
+    lost 50 QGsD R 8+8 bio=1 rq=1
     90  C R 8+8 bio=1 rq=1
     """,
     """
@@ -58,16 +48,10 @@ ONLY_COMPLETION_LEFT_AFTER_PARTIAL = Scenario(
     20,
     "All but C lost after a partial completion",
     """
-    0   Q R 0+16 bio=1
-    1   G R 0+16 bio=1
-    2   s R 0+16 bio=1 rq=1
-    3   D R 0+16 bio=1 rq=1
+    0   QGsD R 0+16 bio=1 rq=1
     30  C R 0+16 bio=1 rq=1 bytes=4096
     40  C R 8+8 bio=1 rq=1
-    lost 50 Q R 64+8 bio=1
-    lost 51 G R 64+8 bio=1
-    lost 52 s R 64+8 bio=1 rq=1
-    lost 53 D R 64+8 bio=1 rq=1
+    lost 50 QGsD R 64+8 bio=1 rq=1
     90  C R 64+8 bio=1 rq=1
     """,
     """
@@ -82,13 +66,9 @@ START_LOST = Scenario(
     20,
     "C and the next s lost, another bio",
     """
-    0   Q R 0+8 bio=1
-    1   G R 0+8 bio=1
-    2   s R 0+8 bio=1 rq=1
-    3   D R 0+8 bio=1 rq=1
+    0   QGsD R 0+8 bio=1 rq=1
     lost 40 C R 0+8 bio=1 rq=1
-    50  Q R 8+8 bio=2
-    51  G R 8+8 bio=2
+    50  QG R 8+8 bio=2
     lost 52 s R 8+8 bio=2 rq=1
     53  D R 8+8 bio=2 rq=1
     90  C R 8+8 bio=2 rq=1
@@ -105,14 +85,9 @@ START_LOST_INSERTED = Scenario(
     20,
     "C and the next s lost, a scheduler",
     """
-    0   Q R 0+8 bio=1
-    1   G R 0+8 bio=1
-    2   s R 0+8 bio=1 rq=1
-    3   I R 0+8 bio=1 rq=1
-    4   D R 0+8 bio=1 rq=1
+    0   QGsID R 0+8 bio=1 rq=1
     lost 40 C R 0+8 bio=1 rq=1
-    50  Q R 8+8 bio=2
-    51  G R 8+8 bio=2
+    50  QG R 8+8 bio=2
     lost 52 s R 8+8 bio=2 rq=1
     53  I R 8+8 bio=2 rq=1
     55  D R 8+8 bio=2 rq=1
@@ -130,14 +105,9 @@ SAME_BIO_START_LOST = Scenario(
     20,
     "C, Q, G and s lost, the same bio at another sector",
     """
-    0   Q R 0+8 bio=1
-    1   G R 0+8 bio=1
-    2   s R 0+8 bio=1 rq=1
-    3   D R 0+8 bio=1 rq=1
+    0   QGsD R 0+8 bio=1 rq=1
     lost 40 C R 0+8 bio=1 rq=1
-    lost 50 Q R 64+8 bio=1
-    lost 51 G R 64+8 bio=1
-    lost 52 s R 64+8 bio=1 rq=1
+    lost 50 QGs R 64+8 bio=1 rq=1
     53  D R 64+8 bio=1 rq=1
     90  C R 64+8 bio=1 rq=1
     """,
@@ -153,9 +123,7 @@ ISSUE_LOST = Scenario(
     20,
     "D lost",
     """
-    0   Q R 0+8 bio=1
-    1   G R 0+8 bio=1
-    2   s R 0+8 bio=1 rq=1
+    0   QGs R 0+8 bio=1 rq=1
     lost 3 D R 0+8 bio=1 rq=1
     40  C R 0+8 bio=1 rq=1
     """,
@@ -169,9 +137,7 @@ ISSUE_OF_SEQUENCE_LOST = Scenario(
     20,
     "D of a FUA write lost",
     """
-    0   Q WFS 0+8 bio=1
-    1   G WFS 0+8 bio=1
-    2   s WFS 0+8 bio=1 rq=1
+    0   QGs WFS 0+8 bio=1 rq=1
     lost 4 D WS 0+8 bio=1 rq=1
     60  C WS 0+8 bio=1 rq=1
     62  D FF 18446744073709551615+0 rq=9
@@ -189,9 +155,7 @@ MERGE_LOST = Scenario(
     20,
     "M lost",
     """
-    0   Q W 0+8 bio=1
-    1   G W 0+8 bio=1
-    2   s W 0+8 bio=1 rq=1
+    0   QGs W 0+8 bio=1 rq=1
     5   Q W 8+8 bio=2
     lost 6 M W 8+8 bio=2
     20  D W 0+16 bio=1 rq=1 bios=2
@@ -208,16 +172,10 @@ LOST_THEN_IN_A_CHAIN = Scenario(
     20,
     "C lost, then the bio is part of another request's chain",
     """
-    0   Q W 64+8 bio=2
-    1   G W 64+8 bio=2
-    2   s W 64+8 bio=2 rq=2
-    3   D W 64+8 bio=2 rq=2
+    0   QGsD W 64+8 bio=2 rq=2
     lost 30 C W 64+8 bio=2 rq=2
-    40  Q W 0+8 bio=1
-    41  G W 0+8 bio=1
-    42  s W 0+8 bio=1 rq=1
-    lost 43 Q W 8+8 bio=2
-    lost 44 M W 8+8 bio=2
+    40  QGs W 0+8 bio=1 rq=1
+    lost 43 QM W 8+8 bio=2
     50  D W 0+16 bio=1 rq=1 chain=1,2
     90  C W 0+16 bio=1 rq=1
     """,
@@ -256,14 +214,10 @@ QUEUE_LOST_INSIDE = Scenario(
     20,
     "Q lost of a read inside a larger one in flight",
     """
-    0   Q R 0+1024 bio=1
-    1   G R 0+1024 bio=1
-    2   s R 0+1024 bio=1 rq=1
-    3   D R 0+1024 bio=1 rq=1
+    0   QGsD R 0+1024 bio=1 rq=1
     lost 9 Q R 8+8 bio=2
     10  G R 8+8 bio=2
-    11  s R 8+8 bio=2 rq=2
-    12  D R 8+8 bio=2 rq=2
+    11  sD R 8+8 bio=2 rq=2
     60  C R 0+1024 bio=1 rq=1
     70  C R 8+8 bio=2 rq=2
     """,
@@ -282,10 +236,7 @@ COMMENTS_ALONE = Scenario(
     5   d R 0+0 rq=1
     6   E R 0+8 bio=2 rq=2 err=10
     7   d R 0+0 rq=2
-    10  Q R 0+8 bio=1
-    11  G R 0+8 bio=1
-    12  s R 0+8 bio=1 rq=1
-    13  D R 0+8 bio=1 rq=1
+    10  QGsD R 0+8 bio=1 rq=1
     60  C R 0+8 bio=1 rq=1
     """,
     """
@@ -298,9 +249,7 @@ ISSUE_SORTS_AFTER_COMPLETION = Scenario(
     20,
     "D whose time is 225 µs late sorts after C",
     """
-    0   Q R 0+8 bio=1
-    1   G R 0+8 bio=1
-    2   s R 0+8 bio=1 rq=1
+    0   QGs R 0+8 bio=1 rq=1
     90  C R 0+8 bio=1 rq=1
     228 D R 0+8 bio=1 rq=1
     """,
@@ -316,15 +265,9 @@ IN_A_LOSS_WINDOW = Scenario(
     20,
     "In flight while records were lost",
     """
-    0   Q R 0+8 bio=1
-    1   G R 0+8 bio=1
-    2   s R 0+8 bio=1 rq=1
-    3   D R 0+8 bio=1 rq=1
+    0   QGsD R 0+8 bio=1 rq=1
     30  C R 0+8 bio=1 rq=1
-    40  Q R 8+8 bio=1
-    41  G R 8+8 bio=1
-    42  s R 8+8 bio=1 rq=1
-    43  D R 8+8 bio=1 rq=1
+    40  QGsD R 8+8 bio=1 rq=1
     90  C R 8+8 bio=1 rq=1
     """,
     """

@@ -73,8 +73,7 @@ DM_ON_PARTITION = Scenario(
     6   A 7:1 R 4112+8 bio=3 from=9:9+2064
     7   Q 7:1 R 4112+8 bio=3 page=ffffea0001
     8   G 7:1 R 4112+8 bio=3
-    9   s 7:1 R 4112+8 bio=3 rq=1
-    10  D 7:1 R 4112+8 bio=3 rq=1
+    9   sD 7:1 R 4112+8 bio=3 rq=1
     20  cpu1 Q 254:0 R 9000+8 bio=4 page=ffffea0001
     21  cpu1 G 254:0 R 9000+8 bio=4
     22  cpu1 s 254:0 R 9000+8 bio=4 rq=2
@@ -99,20 +98,16 @@ PATH_LOST = Scenario(
     18,
     "Request-based dm hands a request on again, by another path",
     """
-    0   Q 252:10 R 100+8 bio=1
-    1   G 252:10 R 100+8 bio=1
-    2   s 252:10 R 100+8 bio=1 rq=1
+    0   QGs 252:10 R 100+8 bio=1 rq=1
     4   D 252:10 R 100+8 bio=1 rq=1
     6   a 254:0 R 100+8 bio=9 rq=2 from=252:10+100
-    7   s 254:0 R 100+8 bio=9 rq=2
-    8   D 254:0 R 100+8 bio=9 rq=2
+    7   sD 254:0 R 100+8 bio=9 rq=2
     60  C 254:0 R 100+8 bio=9 rq=2 err=10
     61  E 254:0 R 100+8 bio=9 rq=2 err=10
     62  R 252:10 R 100+8 bio=1 rq=1
     70  D 252:10 R 100+8 bio=1 rq=1
     72  a 254:16 R 100+8 bio=8 rq=3 from=252:10+100
-    73  s 254:16 R 100+8 bio=8 rq=3
-    74  D 254:16 R 100+8 bio=8 rq=3
+    73  sD 254:16 R 100+8 bio=8 rq=3
     90  C 254:16 R 100+8 bio=8 rq=3
     95  C 252:10 R 100+8 bio=1 rq=1
     """,
@@ -129,15 +124,11 @@ SAME_ON_TWO_PATHS = Scenario(
     18,
     "Request-based dm: identical reads, handed on one after the other",
     """
-    0   Q 252:10 R 100+8 bio=1
-    1   G 252:10 R 100+8 bio=1
-    2   s 252:10 R 100+8 bio=1 rq=1
+    0   QGs 252:10 R 100+8 bio=1 rq=1
     4   D 252:10 R 100+8 bio=1 rq=1
     6   a 254:0 R 100+8 bio=8 rq=3 from=252:10+100
     8   D 254:0 R 100+8 bio=8 rq=3
-    10  Q 252:10 R 100+8 bio=2
-    11  G 252:10 R 100+8 bio=2
-    12  s 252:10 R 100+8 bio=2 rq=2
+    10  QGs 252:10 R 100+8 bio=2 rq=2
     14  D 252:10 R 100+8 bio=2 rq=2
     16  a 254:16 R 100+8 bio=9 rq=4 from=252:10+100
     18  D 254:16 R 100+8 bio=9 rq=4
@@ -161,9 +152,7 @@ SAME_AT_ONCE = Scenario(
     18,
     "Request-based dm: identical reads, handed on at once",
     """
-    0   Q 252:10 R 100+8 bio=1
-    1   G 252:10 R 100+8 bio=1
-    2   s 252:10 R 100+8 bio=1 rq=1
+    0   QGs 252:10 R 100+8 bio=1 rq=1
     4   D 252:10 R 100+8 bio=1 rq=1
     5   cpu1 Q 252:10 R 100+8 bio=2
     6   cpu1 G 252:10 R 100+8 bio=2
@@ -197,15 +186,13 @@ NVME_PATHS = Scenario(
     1   Q 259:8 R 2148+8 bio=1 part=259:9
     2   A 259:10 R 2148+8 bio=1 from=259:8+2148
     3   G 259:10 R 2148+8 bio=1
-    4   s 259:10 R 2148+8 bio=1 rq=1
-    5   D 259:10 R 2148+8 bio=1 rq=1
+    4   sD 259:10 R 2148+8 bio=1 rq=1
     60  C 259:10 R 2148+8 bio=1 rq=1
     70  A 259:8 R 2148+8 bio=1 part=259:9 from=259:9+100
     71  Q 259:8 R 2148+8 bio=1 part=259:9
     72  A 259:11 R 2148+8 bio=1 from=259:8+2148
     73  G 259:11 R 2148+8 bio=1
-    74  s 259:11 R 2148+8 bio=1 rq=1
-    75  D 259:11 R 2148+8 bio=1 rq=1
+    74  sD 259:11 R 2148+8 bio=1 rq=1
     90  C 259:11 R 2148+8 bio=1 rq=1
     """,
     """

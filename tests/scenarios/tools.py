@@ -5,8 +5,11 @@ A line of a sequence, times in microseconds; the device is 254:0, the CPU 0, unl
 
     12 cpu1 D 7:1 WS 2096+16 bio=b1 rq=1
 
+`0 QGsD W 0+8 bio=1 rq=1` is one event for each letter, a microsecond apart; Q and G have no rq.
+
 What follows the sectors is as in `captures`; C and E complete all that they name unless
-`bytes=` says less. `lost` before a line: it happened, and its record was lost. A line of lifecycles, times in microseconds after Q (requests: after s):
+`bytes=` says less. `lost` before a line: it happened, and its record was lost. A line of
+lifecycles, times in microseconds after Q (requests: after s):
 
     b1 vda read 0+8 Q@10 G5 I6 D8 C90 | Q2G 5, G2I 1, I2D 2, D2C 82 | r1 | exact
     r1 vda read 0+8 s@15 I1 D3 C85 | G2I 1, I2D 2, D2C 82 | b1 | exact
@@ -48,6 +51,7 @@ _SHORT = re.compile(
     r"(?P<us>\d+(\.\d+)?) +(cpu(?P<cpu>\d+) )?(?P<letter>\w) ((?P<dev>\d+:\d+) )?"
     r"(?P<rwbs>\w+) (?P<sector>\d+)\+(?P<sectors>\d+)(?P<rest>.*)"
 )
+_RUN = re.compile(r"^( *(?:lost )?)(\d+)( +)([QGMFsID]{2,}) (.*?)( rq=\w+)?$", re.MULTILINE)
 _PARTITIONS = [d["dev"] for d in captures.DEVICES if d["kind"] == "partition"]
 FLUSH_SECTOR = 2**64 - 1
 STARTS = "sd"
@@ -83,6 +87,9 @@ class Scenario:
     losses: tuple[tuple[int, int], ...] = field(default=())
     """Loss windows, µs."""
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "given", spelled(self.given))
+
     @property
     def slug(self) -> str:
         """The name as a test's id."""
@@ -90,11 +97,24 @@ class Scenario:
         return f"{self.number:02}-{words}"
 
 
+def spelled(text: str) -> str:
+    """A sequence with a line for each event of its runs."""
+
+    def lines(run: re.Match[str]) -> str:
+        lost, us, gap, letters, what, request = run.groups("")
+        return "\n".join(
+            f"{lost}{int(us) + n}{gap}{letter} {what}{request if letter not in 'QG' else ''}"
+            for n, letter in enumerate(letters)
+        )
+
+    return _RUN.sub(lines, text)
+
+
 def events_of(text: str, scale: int = 1000) -> list[Event]:
     """The events of a sequence; `scale` is the ns that one of its microseconds stands for."""
     follower = Follower(_PARTITIONS)
     found = []
-    for line in text.splitlines():
+    for line in spelled(text).splitlines():
         words = line.split("#")[0].strip()
         if words:
             event = follower.follow(event_of_line(words.removeprefix("lost "), scale))

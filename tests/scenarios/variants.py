@@ -18,14 +18,10 @@ MERGES_AROUND_THE_INSERT = Scenario(
     3,
     "Writes that join in the plug, and in the scheduler",
     """
-    0   Q W 0+8 bio=1
-    1   G W 0+8 bio=1
-    2   s W 0+8 bio=1 rq=1
-    10  Q W 8+8 bio=2
-    11  M W 8+8 bio=2
+    0   QGs W 0+8 bio=1 rq=1
+    10  QM W 8+8 bio=2
     20  I W 0+16 bio=1 rq=1
-    30  Q W 16+8 bio=3
-    31  M W 16+8 bio=3
+    30  QM W 16+8 bio=3
     80  D W 0+24 bio=1 rq=1 bios=3
     90  C W 0+24 bio=1 rq=1
     """,
@@ -41,15 +37,9 @@ MERGED_INTO_AN_ABSORBED_REQUEST = Scenario(
     5,
     "A write that joined a request which is absorbed by one inserted before",
     """
-    0   Q W 0+8 bio=1
-    1   G W 0+8 bio=1
-    2   s W 0+8 bio=1 rq=1
-    3   I W 0+8 bio=1 rq=1
-    10  Q W 8+8 bio=2
-    11  G W 8+8 bio=2
-    12  s W 8+8 bio=2 rq=2
-    14  Q W 16+8 bio=3
-    15  M W 16+8 bio=3
+    0   QGsI W 0+8 bio=1 rq=1
+    10  QGs W 8+8 bio=2 rq=2
+    14  QM W 16+8 bio=3
     20  I W 8+16 bio=2 rq=2
     25  m W 8+16 bio=2 rq=2 into=1
     40  D W 0+24 bio=1 rq=1 bios=3
@@ -68,13 +58,10 @@ MERGE_AFTER_REQUEUE = Scenario(
     12,
     "A bio joins a request that was requeued",
     """
-    0   Q W 0+8 bio=1
-    1   G W 0+8 bio=1
-    2   s W 0+8 bio=1 rq=1
+    0   QGs W 0+8 bio=1 rq=1
     5   D W 0+8 bio=1 rq=1
     20  R W 0+8 bio=1 rq=1
-    25  Q W 8+8 bio=2
-    26  M W 8+8 bio=2
+    25  QM W 8+8 bio=2
     30  D W 0+16 bio=1 rq=1 bios=2
     90  C W 0+16 bio=1 rq=1
     """,
@@ -89,13 +76,10 @@ FRONT_MERGE_AFTER_REQUEUE = Scenario(
     12,
     "A front merge after a requeue, then a partial completion",
     """
-    0   Q W 8+8 bio=1
-    1   G W 8+8 bio=1
-    2   s W 8+8 bio=1 rq=1
+    0   QGs W 8+8 bio=1 rq=1
     5   D W 8+8 bio=1 rq=1
     20  R W 8+8 bio=1 rq=1
-    25  Q W 0+8 bio=2
-    26  F W 0+8 bio=2
+    25  QF W 0+8 bio=2
     30  D W 0+16 bio=2 rq=1 bios=2
     50  C W 0+16 bio=2 rq=1 bytes=4096
     52  R W 8+8 bio=1 rq=1
@@ -113,13 +97,8 @@ ABSORBED_THEN_REQUEUED = Scenario(
     12,
     "A request takes another and is requeued",
     """
-    0   Q W 0+8 bio=1
-    1   G W 0+8 bio=1
-    2   s W 0+8 bio=1 rq=1
-    3   I W 0+8 bio=1 rq=1
-    4   Q W 8+8 bio=2
-    5   G W 8+8 bio=2
-    6   s W 8+8 bio=2 rq=2
+    0   QGsI W 0+8 bio=1 rq=1
+    4   QGs W 8+8 bio=2 rq=2
     7   m W 8+8 bio=2 rq=2 into=1
     10  D W 0+16 bio=1 rq=1 bios=2
     15  R W 0+16 bio=1 rq=1
@@ -138,11 +117,8 @@ ERROR_IN_SECOND_BIO = Scenario(
     13,
     "Partial completion of a merged request, error in the second bio",
     """
-    0   Q W 0+8 bio=1
-    1   G W 0+8 bio=1
-    2   s W 0+8 bio=1 rq=1
-    3   Q W 8+8 bio=2
-    4   M W 8+8 bio=2
+    0   QGs W 0+8 bio=1 rq=1
+    3   QM W 8+8 bio=2
     5   D W 0+16 bio=1 rq=1 bios=2
     50  C W 0+16 bio=1 rq=1 bytes=4096
     52  R W 8+8 bio=2 rq=1
@@ -161,11 +137,8 @@ PARTIAL_AT_THE_END = Scenario(
     13,
     "Trace that ends after a partial completion",
     """
-    0   Q W 0+8 bio=1
-    1   G W 0+8 bio=1
-    2   s W 0+8 bio=1 rq=1
-    3   Q W 8+8 bio=2
-    4   M W 8+8 bio=2
+    0   QGs W 0+8 bio=1 rq=1
+    3   QM W 8+8 bio=2
     5   D W 0+16 bio=1 rq=1 bios=2
     50  C W 0+16 bio=1 rq=1 bytes=4096
     """,
@@ -180,9 +153,7 @@ SPLIT_INTO_OTHER_REQUEST = Scenario(
     7,
     "A fragment merges into another bio's request",
     """
-    0   Q W 0+8 bio=1
-    1   G W 0+8 bio=1
-    2   s W 0+8 bio=1 rq=1
+    0   QGs W 0+8 bio=1 rq=1
     4   Q W 8+2040 bio=2
     5   X W 8+1016 bio=3 new=1024
     6   M W 8+1016 bio=3
@@ -224,10 +195,7 @@ FAILED_BEFORE_ISSUE = Scenario(
     17,
     "A request that fails before it is issued",
     """
-    0   Q W 0+8 bio=1
-    1   G W 0+8 bio=1
-    2   s W 0+8 bio=1 rq=1
-    3   I W 0+8 bio=1 rq=1
+    0   QGsI W 0+8 bio=1 rq=1
     20  C W 0+8 bio=1 rq=1 err=10
     21  E W 0+8 bio=1 rq=1 err=10
     """,
@@ -274,16 +242,10 @@ DM_SPLIT = Scenario(
     """
     0   Q 252:0 R 0+2048 bio=1
     3   A 254:0 R 5000+1024 bio=2 from=252:0+0
-    4   Q 254:0 R 5000+1024 bio=2
-    5   G 254:0 R 5000+1024 bio=2
-    6   s 254:0 R 5000+1024 bio=2 rq=1
-    7   D 254:0 R 5000+1024 bio=2 rq=1
+    4   QGsD 254:0 R 5000+1024 bio=2 rq=1
     8   X 252:0 R 1024+1024 bio=1 new=1024 parent=77
     10  A 254:0 R 6024+1024 bio=3 from=252:0+1024
-    11  Q 254:0 R 6024+1024 bio=3
-    12  G 254:0 R 6024+1024 bio=3
-    13  s 254:0 R 6024+1024 bio=3 rq=2
-    14  D 254:0 R 6024+1024 bio=3 rq=2
+    11  QGsD 254:0 R 6024+1024 bio=3 rq=2
     60  C 254:0 R 5000+1024 bio=2 rq=1
     70  C 254:0 R 6024+1024 bio=3 rq=2
     71  c 252:0 R 2048+0 bio=1
@@ -305,9 +267,7 @@ DM_IDENTICAL = Scenario(
     0   Q 252:0 R 100+8 bio=1
     1   Q 252:0 R 100+8 bio=2
     3   A 254:0 R 2148+8 bio=3 from=252:0+100
-    4   Q 254:0 R 2148+8 bio=3
-    5   G 254:0 R 2148+8 bio=3
-    6   s 254:0 R 2148+8 bio=3 rq=1
+    4   QGs 254:0 R 2148+8 bio=3 rq=1
     8   D 254:0 R 2148+8 bio=3 rq=1
     30  c 252:0 R 108+0 bio=2
     70  C 254:0 R 2148+8 bio=3 rq=1
@@ -326,13 +286,10 @@ DM_REQUESTS = Scenario(
     18,
     "Request-based dm clones the request",
     """
-    0   Q 252:0 R 100+8 bio=1
-    1   G 252:0 R 100+8 bio=1
-    2   s 252:0 R 100+8 bio=1 rq=1
+    0   QGs 252:0 R 100+8 bio=1 rq=1
     4   D 252:0 R 100+8 bio=1 rq=1
     6   a 254:0 R 100+8 bio=9 rq=2 from=252:0+100
-    7   s 254:0 R 100+8 bio=9 rq=2
-    8   D 254:0 R 100+8 bio=9 rq=2
+    7   sD 254:0 R 100+8 bio=9 rq=2
     60  C 254:0 R 100+8 bio=9 rq=2
     66  C 252:0 R 100+8 bio=1 rq=1
     """,
@@ -348,14 +305,10 @@ ZONES = Scenario(
     1,
     "Zone append and zone reset",
     """
-    0   Q ZAS 4096+8 bio=1
-    1   G ZAS 4096+8 bio=1
-    2   s ZAS 4096+8 bio=1 rq=1
+    0   QGs ZAS 4096+8 bio=1 rq=1
     4   D ZAS 4096+8 bio=1 rq=1
     60  C ZAS 4216+8 bio=1 rq=1
-    100 Q ZRS 4096+0 bio=1
-    101 G ZRS 4096+0 bio=1
-    102 s ZRS 4096+0 bio=1 rq=1
+    100 QGs ZRS 4096+0 bio=1 rq=1
     104 D ZRS 4096+0 bio=1 rq=1
     160 C ZRS 4096+0 bio=1 rq=1
     """,

@@ -10,8 +10,6 @@ import itertools
 from collections import Counter
 from typing import Any
 
-import numpy as np
-
 from biotrail.converters import pipeline as trace_module
 from biotrail.converters.events.tables import STAGE_NAMES, Certainty, Lifecycles, Stage
 from biotrail.converters.lifecycles.account import Account, Reason
@@ -376,6 +374,3 @@ def story(history: History) -> str:
             f"{f.get('opf', 0):x} {where} {low} {rest} {chain or ''}"
         )
     return "\n".join([*lines, f"losses {history.losses}"])
-
-
-__all__ = ["Checker", "Tables", "np", "problems", "run", "story", "structure"]

@@ -8,7 +8,7 @@ other half: whatever is given without a mark is as it happened.
 from biotrail.converters.events.tables import Certainty
 from tests.simulation.check import Checker, Row, Tables, structure
 from tests.simulation.model import Bio, History, Request
-from tests.simulation.recorded import NEVER, ns
+from tests.simulation.recorded import ns
 
 TIMES = ("getrq", "merge", "insert", "issue")
 
@@ -71,6 +71,3 @@ class IntervalChecker(Checker):
 def interval_problems(history: History, tables: Tables) -> list[str]:
     """Everything that is wrong though it is not marked."""
     return structure(history, tables) + IntervalChecker(history, tables).check()
-
-
-__all__ = ["NEVER", "IntervalChecker", "interval_problems"]

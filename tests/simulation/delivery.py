@@ -6,8 +6,8 @@ import random
 import struct
 from typing import Any
 
-from biotrail.recorder.log import LogWriter, Segment
-from biotrail.recorder.schema.records import BLOCK_BYTES, BY_LETTER, TIMESTAMP_BITS, Kind
+from biotrail.recorder.log import LogWriter
+from biotrail.recorder.schema.records import BY_LETTER, TIMESTAMP_BITS
 from tests.simulation.model import History, Rec
 from tests.support import captures
 
@@ -154,31 +154,15 @@ def _chunks(
     return chunks
 
 
-def _pack(records: list[Rec], start: int) -> bytes:
-    """Records as a ring holds them from byte `start` on."""
-    ring = bytearray()
-    for rec in records:
-        row = encode(rec)
-        left = BLOCK_BYTES - (start + len(ring)) % BLOCK_BYTES
-        if len(row) > left:
-            ring += (int(Kind.PAD) << TIMESTAMP_BITS).to_bytes(8, "little").ljust(left, b"\0")
-        ring += row
-    return bytes(ring)
-
-
 def log_of(history: History, backend: str = "core") -> io.BytesIO:
     """The history's log."""
     stream = io.BytesIO()
     letters = {"set": "all", "letters": sorted(history.kernel.seen), "missing": []}
     header = captures.header(devices=history.devices, events=letters, backend=backend)
     log = LogWriter(stream, header, level=0)
-    positions: dict[int, int] = {}
+    rings = captures.Rings()
     for at, records in history.chunks:
-        segments = []
-        for cpu in sorted({r.cpu for r in records}):
-            data = _pack([r for r in records if r.cpu == cpu], positions.get(cpu, 0))
-            segments.append(Segment(cpu, 0, positions.get(cpu, 0), data))
-            positions[cpu] = positions.get(cpu, 0) + len(data)
+        segments = rings.segments([(rec.cpu, [encode(rec)]) for rec in records])
         if segments:
             log.write_chunk(segments, captures.clock(at))
     if history.losses:

@@ -10,7 +10,7 @@ What is not determined may be marked; what is not marked must be as the records 
 from dataclasses import dataclass, field
 
 from tests.simulation.model import NO_TAG, SECTOR, Bio, Rec, Request
-from tests.simulation.operations import DISCARD, PREFLUSH
+from tests.simulation.operations import PREFLUSH
 from tests.simulation.recorded import NEVER, Recorded, ns
 
 
@@ -331,11 +331,6 @@ def _gapless(begin: int, marks: list[tuple[str, int]]) -> list[tuple[str, int, i
         rows.append((name, begin, end))
         begin = end
     return rows
-
-
-def is_multi_range(rq: Request) -> bool:
-    """Whether several ranges joined without an event."""
-    return rq.op == DISCARD and len(rq.members) > 1
 
 
 def _same_source(one: Rec, other: Rec) -> bool:

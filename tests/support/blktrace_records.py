@@ -4,6 +4,7 @@
 import io
 import struct
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from biotrail.converters.events.events import Events
@@ -40,55 +41,17 @@ def record(
     error: int = 0,
     pdu: bytes = b"",
     order: str = "<",
+    magic: int = MAGIC,
 ) -> bytes:
-    """One `struct blk_io_trace` and its payload."""
-    head = struct.pack(
-        f"{order}IIQQIIIIIhH",
-        MAGIC,
-        sequence,
-        time,
-        sector,
-        size,
-        action,
-        pid,
-        device,
-        cpu,
-        error,
-        len(pdu),
-    )
-    return head + pdu
+    """One `struct blk_io_trace`, or blk_io_trace2 by its magic, and its payload."""
+    old = magic == MAGIC
+    form = f"{order}IIQQI" + ("IIIIhH" if old else "IQIIhH12x")
+    who = (action, pid) if old else (pid, action)
+    place = (magic, sequence, time, sector, size)
+    return struct.pack(form, *place, *who, device, cpu, error, len(pdu)) + pdu
 
 
-def record_2(
-    action: int,
-    time: int,
-    sector: int = 0,
-    size: int = 0,
-    *,
-    sequence: int = 0,
-    pid: int = 42,
-    device: int = SDA,
-    cpu: int = 0,
-    error: int = 0,
-    pdu: bytes = b"",
-    order: str = "<",
-) -> bytes:
-    """One `struct blk_io_trace2` and its payload."""
-    head = struct.pack(
-        f"{order}IIQQIIQIIhH12x",
-        MAGIC_2,
-        sequence,
-        time,
-        sector,
-        size,
-        pid,
-        action,
-        device,
-        cpu,
-        error,
-        len(pdu),
-    )
-    return head + pdu
+record_2 = partial(record, magic=MAGIC_2)
 
 
 def records(data: bytes) -> Iterator[bytes]:

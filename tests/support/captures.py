@@ -16,7 +16,6 @@ import numpy as np
 from biotrail.recorder.log import LogWriter, Segment
 from biotrail.recorder.schema.kernel_names import FLAGS, OPS
 from biotrail.recorder.schema.records import (
-    BLOCK_BYTES,
     BY_KIND,
     BY_LETTER,
     CHAIN_SLOTS,
@@ -26,6 +25,8 @@ from biotrail.recorder.schema.records import (
     schema,
 )
 from tests.support import paths
+from tests.support.log_samples import ring
+from tests.support.stack_logs import record
 
 # Block-layer event sequences as text: read and written back.
 #
@@ -384,33 +385,7 @@ class Follower:
         self._bios.pop((event["dev"], event["bio"]), None)
 
 
-# Event sequences, captured or written by hand, as the records and logs of a recording.
-#
-# events = load("fsync-virtio")           # or parse(text)
-# segments = records(events)              # one per CPU, as the rings hold them
-# write_log(tmp_path / "a.biotrail", events)
-
-__all__ = [
-    "BASE_NS",
-    "BIO_HIGH",
-    "DATA",
-    "DEVICES",
-    "FLAG_BITS",
-    "OPS",
-    "RQ_HIGH",
-    "Event",
-    "clock",
-    "device_number",
-    "encoding",
-    "format_event",
-    "header",
-    "load",
-    "names",
-    "opf_of",
-    "parse",
-    "records",
-    "write_log",
-]
+# Their records, and the logs of them.
 
 BASE_NS = 1_000_000_000_000
 """CLOCK_MONOTONIC at a sequence's zero."""
@@ -474,12 +449,8 @@ def header(**overrides: Any) -> dict[str, Any]:
 
 
 def _record(kind: Kind, ns: int, values: Mapping[str, Any]) -> bytes:
-    row = np.zeros(1, dtype=BY_KIND[kind].dtype)
-    row["head"] = int(kind) << TIMESTAMP_BITS | (BASE_NS + ns) & ((1 << TIMESTAMP_BITS) - 1)
-    for name in row.dtype.names or ():
-        if name in values:
-            row[name] = values[name]
-    return row.tobytes()
+    known = {name: values[name] for name in BY_KIND[kind].dtype.names or () if name in values}
+    return record(kind, BASE_NS + ns & (1 << TIMESTAMP_BITS) - 1, **known)
 
 
 class _Encoder:
@@ -556,18 +527,7 @@ class _Encoder:
         }
 
 
-def _pack(rows: Sequence[bytes], start: int) -> bytes:
-    """Records as a ring holds them from byte `start` on: none crosses a block, PAD fills up."""
-    ring = bytearray()
-    for row in rows:
-        left = BLOCK_BYTES - (start + len(ring)) % BLOCK_BYTES
-        if len(row) > left:
-            ring += (int(Kind.PAD) << TIMESTAMP_BITS).to_bytes(8, "little").ljust(left, b"\0")
-        ring += row
-    return bytes(ring)
-
-
-class _Rings:
+class Rings:
     """Each CPU's ring: where it stands, and how rows become segments of it."""
 
     def __init__(self) -> None:
@@ -581,15 +541,15 @@ class _Rings:
         found = []
         for cpu, of_cpu in sorted(rows.items()):
             position = self._positions.get(cpu, 0)
-            data = _pack(of_cpu, position)
+            data = ring(of_cpu, position)
             self._positions[cpu] = position + len(data)
             found.append(Segment(cpu=cpu, level=0, position=position, data=data))
         return found
 
 
-def encoding(*, drop_pointers: bool = False) -> tuple[_Encoder, _Rings]:
+def encoding(*, drop_pointers: bool = False) -> tuple[_Encoder, Rings]:
     """What encodes events one after the other, and the rings that hold what comes of it."""
-    return _Encoder(drop_pointers=drop_pointers), _Rings()
+    return _Encoder(drop_pointers=drop_pointers), Rings()
 
 
 def records(events: Sequence[Event], *, drop_pointers: bool = False) -> list[Segment]:
@@ -600,7 +560,7 @@ def records(events: Sequence[Event], *, drop_pointers: bool = False) -> list[Seg
     neither follows from the sequence nor is said.
     """
     encoder = _Encoder(drop_pointers=drop_pointers)
-    return _Rings().segments([(event["cpu"], encoder.encode(event)) for event in events])
+    return Rings().segments([(event["cpu"], encoder.encode(event)) for event in events])
 
 
 def write_log(

@@ -9,9 +9,9 @@ import io
 import random
 from collections.abc import Callable
 
-from biotrail.recorder.log import LogWriter, Segment
+from biotrail.recorder.log import LogWriter
 from tests.simulation.clockwork import Process, Sim
-from tests.simulation.delivery import _pack
+from tests.simulation.delivery import encode
 from tests.simulation.devices import RequestDevice
 from tests.simulation.model import (
     EVERYTHING,
@@ -148,14 +148,10 @@ def log_of(one: Stretch, events: int, last: Stretch | None = None) -> tuple[io.B
     stream = io.BytesIO()
     letters = {"set": "all", "letters": sorted(set(one.letters)), "missing": []}
     writer = LogWriter(stream, captures.header(devices=one.devices, events=letters), level=0)
-    position: dict[int, int] = {}
+    rings = captures.Rings()
     for begin in range(0, len(rows), _PER_CHUNK):
         part = rows[begin : begin + _PER_CHUNK]
-        segments = []
-        for cpu in sorted({rec.cpu for rec in part}):
-            data = _pack([rec for rec in part if rec.cpu == cpu], position.get(cpu, 0))
-            segments.append(Segment(cpu, 0, position.get(cpu, 0), data))
-            position[cpu] = position.get(cpu, 0) + len(data)
+        segments = rings.segments([(rec.cpu, [encode(rec)]) for rec in part])
         writer.write_chunk(segments, captures.clock(part[-1].ts + 1))
     writer.close({"clocks": captures.clock(rows[-1].ts + 2)})
     stream.seek(0)

@@ -7,13 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from biotrail.recorder.log import LogWriter, Segment
 from biotrail.recorder.output.series import Series
 from biotrail.recorder.output.sinks import Limit, RotatingLog
-from biotrail.recorder.schema.records import BY_KIND, TIMESTAMP_BITS, Kind, schema
+from biotrail.recorder.schema.records import Kind, schema
 from tests.support.log_samples import ring
+from tests.support.stack_logs import record
 
 SECOND = 1_000_000_000
 EPOCH = 1_790_000_000 * SECOND
@@ -130,12 +129,9 @@ class Machine:
             position += len(data)
 
     def _record(self, true: int, kind: Kind, number: int) -> bytes:
-        row = np.zeros(1, BY_KIND[kind].dtype)
-        row["head"] = int(kind) << TIMESTAMP_BITS | self.monotonic(true)
-        row["bio"], row["sector"], row["bytes"], row["dev"] = number, 8 * number, 4096, DEV
-        if kind == Kind.Q:
-            row["part"], row["tid"] = DEV, 42
-        return row.tobytes()
+        place = {"bio": number, "sector": 8 * number, "bytes": 4096, "dev": DEV}
+        place |= {"part": DEV, "tid": 42} if kind == Kind.Q else {}
+        return record(kind, self.monotonic(true), **place)
 
 
 def log_id_of(path: Path) -> str:

@@ -5,7 +5,7 @@ import io
 import os
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
@@ -37,7 +37,7 @@ def record(kind: Kind, time: int, fill: int = 0) -> bytes:
     return struct.pack(f"<{1 + len(words)}Q", head, *words)
 
 
-def ring(records: list[bytes], position: int) -> bytes:
+def ring(records: Sequence[bytes], position: int = 0) -> bytes:
     """Bytes of a ring from `position` on that hold the records, with PADs as the kernel sets."""
     out = bytearray()
     for one in records:

@@ -4,70 +4,39 @@
 import shutil
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
-import numpy as np
 import pytest
 
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import (
-    NEVER,
     Bios,
     Edges,
     Lifecycles,
     LossWindows,
     Requests,
     Stages,
-    Table,
     Tasks,
 )
 from tests.support import captures
+from tests.support.perfetto_make import table
 
 VDA = captures.names()["vda"]
 LOOP = captures.names()["loop1"]
 LOOP_PART = captures.names()["loop1p1"]
 ZRAM = captures.names()["zram1"]
 
-_NEVER_BY_DEFAULT = frozenset(
-    [
-        "task",
-        "whom",
-        "queue",
-        "getrq",
-        "merge",
-        "insert",
-        "issue",
-        "complete",
-        "gone",
-        "request",
-        "parent",
-        "absorbed_by",
-        "cut",
-    ]
-)
-
-
-def _table(kind: type[Table], rows: Sequence[dict[str, Any]], **defaults: Any) -> Any:
-    columns = {}
-    for column in fields(kind):
-        default = defaults.get(column.name, NEVER if column.name in _NEVER_BY_DEFAULT else 0)
-        values = [row.get(column.name, default) for row in rows]
-        # Of an array type, such as I64: numpy.ndarray[…, numpy.dtype[numpy.int64]].
-        dtype = get_args(get_args(column.type)[1])[0]
-        columns[column.name] = np.array(values, dtype=dtype)
-    return kind(**columns)
-
 
 def bios(*rows: dict[str, Any]) -> Bios:
     """Bios of vda, 4096 bytes each where a row says nothing else."""
-    return _table(Bios, rows, dev=VDA, bytes=4096)  # type: ignore[no-any-return]
+    return table(Bios, rows, dev=VDA, bytes=4096)  # type: ignore[no-any-return]
 
 
 def requests(*rows: dict[str, Any]) -> Requests:
     """Requests of vda, 4096 bytes each where a row says nothing else."""
-    return _table(Requests, rows, dev=VDA, bytes=4096)  # type: ignore[no-any-return]
+    return table(Requests, rows, dev=VDA, bytes=4096)  # type: ignore[no-any-return]
 
 
 def window(
@@ -84,13 +53,13 @@ def window(
         end=end,
         bios=bios() if ended is None else ended,
         requests=requests() if ended_requests is None else ended_requests,
-        edges=_table(Edges, []),
-        bio_stages=_table(Stages, []),
-        request_stages=_table(Stages, []),
+        edges=table(Edges, []),
+        bio_stages=table(Stages, []),
+        request_stages=table(Stages, []),
         open_bios=bios() if open_bios is None else open_bios,
         open_requests=requests(),
-        tasks=_table(Tasks, []),
-        loss=_table(LossWindows, loss),
+        tasks=table(Tasks, []),
+        loss=table(LossWindows, loss),
     )
 
 

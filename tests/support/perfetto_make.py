@@ -4,7 +4,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import pairwise
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -20,7 +20,6 @@ from biotrail.converters.events.tables import (
     Requests,
     Stage,
     Stages,
-    Table,
     Tasks,
 )
 
@@ -49,30 +48,6 @@ HEADER: dict[str, Any] = {
     ],
 }
 
-_TYPES: dict[type[Table], dict[str, Any]] = {
-    Bios: {
-        "dev": np.uint32, "part": np.uint32, "sector": np.uint64, "bytes": np.uint32,
-        "opf": np.uint32, "tid": np.uint32, "task": np.int32, "whom": np.int32, "cgroup": np.uint64,
-        "ioprio": np.uint16, "hint": np.uint8, "page": np.uint8, "stack": np.int32,
-        "file": np.int32,
-        "cpu": np.uint16, "fragments": np.uint32, "requests": np.uint32, "requeues": np.uint32,
-        "status": np.int32, "done_bytes": np.uint32, "certainty": np.uint8, "doubtful": np.bool_,
-        "own": np.bool_,
-    },
-    Requests: {
-        "dev": np.uint32, "sector": np.uint64, "bytes": np.uint32, "opf": np.uint32,
-        "tag": np.uint16, "sched_tag": np.uint16, "hctx": np.uint16, "bios": np.uint32,
-        "others": np.uint32, "requeues": np.uint32, "status": np.int32, "done_bytes": np.uint32,
-        "kind": np.uint8,
-        "certainty": np.uint8, "doubtful": np.bool_,
-        "own": np.bool_,
-    },
-    Edges: {"sector": np.uint64, "bytes": np.uint32, "certainty": np.uint8},
-    Stages: {"stage": np.uint8},
-    Tasks: {"tid": np.uint32, "tgid": np.uint32, "comm": np.object_},
-    LossWindows: {"cpu": np.int32, "kind": np.uint8},
-}  # fmt: skip
-
 _BIO: dict[str, Any] = {
     "dev": DISK, "part": DISK, "sector": 0, "bytes": 4096, "opf": READ, "tid": 101, "task": 0,
     "whom": -1,
@@ -90,12 +65,21 @@ _REQUEST: dict[str, Any] = {
 }  # fmt: skip
 
 
-def table(kind: type[Any], rows: Sequence[dict[str, Any]]) -> Any:
-    types = _TYPES[kind]
+_NEVER_BY_DEFAULT = {
+    *("task", "whom", "queue", "getrq", "merge", "insert", "issue", "complete", "gone"),
+    *("request", "parent", "absorbed_by", "cut"),
+}
+
+
+def table(kind: type[Any], rows: Sequence[dict[str, Any]], **defaults: Any) -> Any:
+    """A table of rows; what neither they nor `defaults` say is NEVER, or 0."""
     columns = {}
-    for f in fields(kind):
-        data = [row[f.name] for row in rows]
-        columns[f.name] = np.array(data, dtype=types.get(f.name, np.int64))
+    for column in fields(kind):
+        default = defaults.get(column.name, NEVER if column.name in _NEVER_BY_DEFAULT else 0)
+        values = [row.get(column.name, default) for row in rows]
+        # Of an array type, such as I64: numpy.ndarray[…, numpy.dtype[numpy.int64]].
+        dtype = get_args(get_args(column.type)[1])[0]
+        columns[column.name] = np.array(values, dtype=dtype)
     return kind(**columns)
 
 

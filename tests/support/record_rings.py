@@ -3,19 +3,12 @@
 
 from typing import Any
 
-import numpy as np
-
 from biotrail.recorder.log import Chunk, Segment
-from biotrail.recorder.schema.records import (
-    BY_KIND,
-    TIMESTAMP_BITS,
-    Kind,
-)
-from tests.support import captures
+from biotrail.recorder.schema.records import TIMESTAMP_BITS, Kind
+from tests.support import captures, log_samples, stack_logs
 
 NOW = captures.BASE_NS
-
-
+ring = log_samples.ring
 MASK = (1 << TIMESTAMP_BITS) - 1
 
 
@@ -24,16 +17,7 @@ def record(kind: int, ns: int, size: int | None = None, **values: Any) -> bytes:
     head = int(kind) << TIMESTAMP_BITS | (NOW + ns) & MASK
     if size is not None:
         return head.to_bytes(8, "little") + b"\x55" * (size - 8)
-    row = np.zeros(1, BY_KIND[Kind(kind)].dtype)
-    row["head"] = head
-    for name, value in values.items():
-        row[name] = value
-    return row.tobytes()
-
-
-def ring(rows: list[bytes], position: int = 0) -> bytes:
-    """Rows as they stand in a ring from `position` on."""
-    return captures._pack(rows, position)
+    return stack_logs.record(Kind(kind), NOW + ns & MASK, **values)
 
 
 def chunk(*segments: Segment, now: int = NOW) -> Chunk:

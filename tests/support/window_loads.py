@@ -82,7 +82,7 @@ def loads(pieces: Sequence[tuple[int, int, int, int]]) -> list[Event]:
 def write(path: Path, events: list[Event], cuts: list[int], delays: list[int]) -> Path:
     """A log with a chunk per cut (event index); each CPU's records come `delays` ns late."""
     encoder = captures._Encoder(drop_pointers=False)
-    rings = captures._Rings()
+    rings = captures.Rings()
     encoded = [(e["ns"], e["cpu"], encoder.encode(e)) for e in events]
     last = encoded[-1][0]
     edges = [encoded[cut][0] for cut in sorted(set(cuts))] + [last + max(delays) + 1]

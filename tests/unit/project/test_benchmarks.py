@@ -68,15 +68,6 @@ def test_an_enlarged_log_has_the_same_lifecycles_so_many_times(tmp_path: Path) -
     assert long.exists() and not list(tmp_path.glob("*.part"))
 
 
-def test_all_that_an_end_says_of_time_is_later() -> None:
-    # GIVEN an END with when recording stopped (windows end there) and when the file was closed
-    clock = {"monotonic": 5, "boottime": 6, "realtime": 7, "uncertainty": 1}
-    end = {"reason": "command ended", "stopped": clock, "clocks": clock, "log": {"chunks": 1}}
-    # WHEN the log's last repetition is 100 ns later THEN both are, and the file's own counts go
-    later = {"monotonic": 105, "boottime": 106, "realtime": 107, "uncertainty": 1}
-    assert end_later(end, 100) == {"reason": "command ended", "stopped": later, "clocks": later}
-
-
 def counted(log: Path) -> Counter[tuple[Any, ...]]:
     """Count a log's bios and requests by certainty and size, and its stages by duration (ns).
 
@@ -147,7 +138,18 @@ def test_an_enlarged_log_has_further_lives_and_pairs(tmp_path: Path) -> None:
     assert [one for each in took for one in each] == [15_000] * TIMES
 
 
-def test_an_interrupted_log_is_not_enlarged(tmp_path: Path) -> None:
+def test_a_log_is_repeated_until_it_has_as_many_events_as_wanted(tmp_path: Path) -> None:
+    # GIVEN a log of 300 events THEN 1,000 take four, 900 three, and none has none
+    assert copied_times(Path("log"), 300, 1000) == 4
+    assert copied_times(Path("log"), 300, 900) == 3
+    with pytest.raises(ValueError, match="no events"):
+        copied_times(Path("log"), 0, 1)
+    # GIVEN an END with when recording stopped (windows end there) and when the file was closed
+    clock = {"monotonic": 5, "boottime": 6, "realtime": 7, "uncertainty": 1}
+    end = {"reason": "command ended", "stopped": clock, "clocks": clock, "log": {"chunks": 1}}
+    # WHEN the log's last repetition is 100 ns later THEN both are, and the file's own counts go
+    later = {"monotonic": 105, "boottime": 106, "realtime": 107, "uncertainty": 1}
+    assert end_later(end, 100) == {"reason": "command ended", "stopped": later, "clocks": later}
     # GIVEN a log without its end
     cut, out = tmp_path / "cut.biotrail", tmp_path / "out.biotrail"
     cut.write_bytes(SAMPLE.read_bytes()[:-4096])
@@ -155,14 +157,6 @@ def test_an_interrupted_log_is_not_enlarged(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="interrupted"):
         enlarge(cut, TIMES, out)
     assert [path.name for path in tmp_path.iterdir()] == ["cut.biotrail"]
-
-
-def test_a_log_is_repeated_until_it_has_as_many_events_as_wanted() -> None:
-    # GIVEN a log of 300 events THEN 1,000 take four, 900 three, and none has none
-    assert copied_times(Path("log"), 300, 1000) == 4
-    assert copied_times(Path("log"), 300, 900) == 3
-    with pytest.raises(ValueError, match="no events"):
-        copied_times(Path("log"), 0, 1)
 
 
 def child(script: str) -> Tool:
@@ -180,9 +174,6 @@ def test_a_run_tells_cpu_time_memory_and_bytes(tmp_path: Path) -> None:
     assert 64 << 20 <= used.max_rss < 128 << 20
     assert used.cpu > 0
     assert not list(tmp_path.iterdir())
-
-
-def test_a_tool_that_fails_or_has_nothing_to_read(tmp_path: Path) -> None:
     # GIVEN a program that fails WHEN it is run THEN the error is what it said, and no file stays
     with pytest.raises(RuntimeError, match="no such thing"):
         run(child("raise SystemExit('no such thing')"), Given(SAMPLE, 1), tmp_path / "out")
@@ -257,20 +248,15 @@ def pair_of(traced: float, tool_ns: int = 0, account: Account = Account()) -> Pa
     return Pair(slice_of(90), slice_of(traced, tool_ns=tool_ns), slice_of(110), account, SECOND)
 
 
-def test_a_slice_is_held_against_the_mean_of_its_two_neighbours():
+def test_a_slice_is_held_against_its_neighbours_and_rows_are_medians():
     assert reduction(80, 90, 110) == pytest.approx(20)
     assert reduction(110, 90, 110) == pytest.approx(-10)
     assert reduction(1, 0, 0) == 0
-
-
-def test_rows_are_medians_of_pairs_and_totals_of_accounts():
     # GIVEN three pairs, one of them disturbed
     account = Account(events=1000, lost=250, size=4000)
     pairs = [pair_of(traced, 20_000_000, account) for traced in (95, 90, 10)]
-
     # WHEN they are summed up
     row = summarize("ram", "tool", pairs)
-
     # THEN the middle one counts
     assert row.rate_lost == pytest.approx(10)
     assert row.load_cpu_more == pytest.approx(100 / 0.9 - 100)
@@ -281,25 +267,22 @@ def test_rows_are_medians_of_pairs_and_totals_of_accounts():
     assert quartiles([1.0, 2.0, 3.0]) == (1.5, 2.5)
     assert quartiles([7.0]) == (7.0, 7.0)
     assert "10.0" in line(row)
-
-
-def test_a_tool_without_events_or_slices_still_has_a_row():
+    # AND a tool without events or slices still has a row
     assert "-" in line(summarize("ram", "tool", [pair_of(50)]))
     assert summarize("ram", "tool", []).skipped == "no slice was measured"
     assert "skipped: not installed" in line(Row("ram", "tool", "not installed"))
 
 
-def test_biotrail_says_what_it_wrote_and_lost():
+def test_tools_say_what_they_wrote_and_lost():
     said = (
         "biotrail: about 7,216,412 events in 10 s (duration), log 22 MiB, 3.2 bytes per event\n"
         "biotrail: LOST 1,250 events: Q 1,000, C 250; use a larger --buffer-size\n"
     )
     assert parse_biotrail(said, 99) == Account(7_216_412, 1250, 99)
     assert parse_biotrail("", 0) == Account()
-
-
-def test_tools_that_print_a_line_per_event():
     assert parse_lines(5, "Lost 12 events\nLost 3 events\n", 80) == Account(5, 15, 80)
+    text = "entries: 4\noverrun: 30\ncommit overrun: 2\ndropped events: 5\nread events: 9\n"
+    assert parse_ring_stats(text) == 35
 
 
 def test_perf_data_is_counted_record_by_record():
@@ -309,7 +292,6 @@ def test_perf_data_is_counted_record_by_record():
     lost_samples = struct.pack("<IHHQ", 13, 0, 16, 5)
     records = sample + lost + sample + lost_samples
     head = b"PERFILE2" + bytes(32) + struct.pack("<QQ", 104, len(records)) + bytes(48)
-
     # THEN their counts add up
     assert count_perf_data(head + records) == Account(2, 12, len(head + records))
     with pytest.raises(ValueError, match="perf"):
@@ -325,11 +307,6 @@ def test_blk_traces_are_counted_without_their_messages():
     assert count_blk_trace(data[:-1]) == 1
     with pytest.raises(ValueError, match="offset 0"):
         count_blk_trace(bytes(64))
-
-
-def test_ftrace_counts_what_its_buffers_lost():
-    text = "entries: 4\noverrun: 30\ncommit overrun: 2\ndropped events: 5\nread events: 9\n"
-    assert parse_ring_stats(text) == 35
 
 
 # benchmarks/recorder_replay.py: records go back into rings and through the recorder's steps.
@@ -380,9 +357,6 @@ def test_a_log_is_measured_step_by_step(segment: Segment, tmp_path: Path) -> Non
     emptied = recorder_replay.drain_full("a", parts, level=1, helpers=1, rounds=1)
     assert min(emptied.records, emptied.cpu) > 0
     assert "1 helpers" in recorder_replay.drained_line(emptied)
-
-
-def test_a_log_with_too_few_records_is_refused(tmp_path: Path) -> None:
     # GIVEN a log of one record
     path = tmp_path / "b.biotrail"
     with open(path, "wb") as stream:
@@ -423,10 +397,8 @@ def test_rows_are_medians_of_runs_and_totals_of_events():
         run_of(1000, 1000, 0, 0.3),
         run_of(1000, 400, 600, 0.9),
     ]
-
     # WHEN they are summed up
     row = sum_up(Setting(1000, 1, RING), runs)
-
     # THEN the middle one counts, what was lost is not forgotten, and all is accounted for
     assert (row.offered, row.written, row.lost, row.runs_that_lost) == (3000, 2400, 600, 1)
     assert row.reached == pytest.approx(1000)
@@ -436,15 +408,10 @@ def test_rows_are_medians_of_runs_and_totals_of_events():
     assert list(complaints([row])) == []
     assert "20.00" in line_of(row)
     assert "1/3" in line_of(row)
-
-
-def test_what_a_log_does_not_account_for_is_said():
     # GIVEN one run with an event too few, and one with an event too many
     runs = [run_of(1000, 900, 99), run_of(1000, 900, 101)]
-
     # WHEN they are summed up
     row = sum_up(Setting(1000, 0, RING), runs)
-
     # THEN one does not hide the other
     assert row.unexplained == {Kind.Q: 2}
     assert list(complaints([row])) == ["level 0, 1,000/s: not accounted for: 2 of kind 1"]
@@ -454,21 +421,14 @@ def test_a_log_is_counted_record_by_record(tmp_path: Path):
     # GIVEN a log of three times Q, s, D and C, with a task's name and a loss
     path = tmp_path / "a.biotrail"
     write_log(path, {"14": 3}, [{**WINDOW, "kind": 14, "count": 3}])
-
     # WHEN it is read
     found = read_log(path)
-
     # THEN each event counts and the name does not
     assert found.written == dict.fromkeys((Kind.Q, Kind.START, Kind.D, Kind.C), 3)
     assert found.lost == {Kind.C: 3}
     assert (found.size, found.cpu_seconds) == (path.stat().st_size, 1.25)
-
-
-def test_a_log_whose_two_accounts_of_its_losses_differ_is_refused(tmp_path: Path):
     # GIVEN a log whose end says more than its windows
-    path = tmp_path / "a.biotrail"
     write_log(path, {"14": 4}, [{**WINDOW, "kind": 14, "count": 3}])
-
     # WHEN it is read, THEN that is said
     with pytest.raises(RuntimeError, match=r"its windows lost \{14: 3\}, its end says \{14: 4\}"):
         read_log(path)

@@ -6,28 +6,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from biotrail.recorder.log import LogReader
-from biotrail.recorder.schema.records import BLOCK_BYTES, BY_KIND, TIMESTAMP_BITS, Kind, sizes
+from biotrail.recorder.log import LogReader, Segment
+from biotrail.recorder.schema.records import BY_KIND, TIMESTAMP_BITS, Kind
 from tests.support import captures
+from tests.support.core_decoder import walk
 
 FILES = sorted(captures.DATA.glob("*.txt"))
-SIZES = sizes()
+assert len(FILES) == 10, "captures are missing"
 
 
-def rows_of(segment: object) -> list[tuple[Kind, np.void]]:
-    """Walks a segment as a reader does: (kind, row) of each record, PAD left out."""
-    data, start = segment.data, segment.position  # type: ignore[attr-defined]
-    found: list[tuple[Kind, np.void]] = []
-    offset = 0
-    while offset < len(data):
-        kind = Kind(int.from_bytes(data[offset : offset + 8], "little") >> TIMESTAMP_BITS)
-        left = BLOCK_BYTES - (start + offset) % BLOCK_BYTES
-        assert SIZES[kind] <= left, "a record crosses a block"
-        if kind is not Kind.PAD:
-            found.append((kind, np.frombuffer(data, BY_KIND[kind].dtype, 1, offset)[0]))
-        offset += left if kind is Kind.PAD else int(SIZES[kind])
-    assert offset == len(data)
-    return found
+def rows_of(segment: Segment) -> list[tuple[Kind, np.void]]:
+    """(kind, row) of each record, PAD left out."""
+    return [(event.kind, event.row) for event in walk(segment)]
 
 
 def all_rows(text_or_name: str, **options: bool) -> list[tuple[Kind, np.void]]:
@@ -38,11 +28,6 @@ def all_rows(text_or_name: str, **options: bool) -> list[tuple[Kind, np.void]]:
     return sorted(rows, key=lambda r: int(r[1]["head"]) & ((1 << TIMESTAMP_BITS) - 1))
 
 
-def test_there_are_captures() -> None:
-    # GIVEN the captures / WHEN counted / THEN none went missing
-    assert len(FILES) == 10
-
-
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
 def test_a_capture_reads_and_writes_back(path: Path) -> None:
     # GIVEN a capture
@@ -51,6 +36,8 @@ def test_a_capture_reads_and_writes_back(path: Path) -> None:
     again = [captures.format_event(event) for event in captures.load(path)]
     # THEN every line is as it was
     assert again == lines
+    # AND times, printed in microseconds, rise strictly
+    assert np.all(np.diff([event["ns"] for event in captures.load(path)]) > 0)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
@@ -72,13 +59,7 @@ def test_a_capture_becomes_records(path: Path) -> None:
             assert row["nr_bios"] == event["bios"]
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
-def test_equal_printed_times_keep_their_order(path: Path) -> None:
-    # GIVEN a capture, printed in microseconds / WHEN parsed / THEN times rise strictly
-    assert np.all(np.diff([event["ns"] for event in captures.load(path)]) > 0)
-
-
-def test_the_chain_of_merged_bios_follows_the_issue() -> None:
+def test_chains_are_in_order() -> None:
     # GIVEN eight bios merged into one request
     rows = all_rows("plugged-merge-loop")
     # WHEN it is issued
@@ -90,9 +71,6 @@ def test_the_chain_of_merged_bios_follows_the_issue() -> None:
     low = [int(bio) & 0xFFFFFF for row in chain for bio in row["bios"]]
     expected = [0x977040, 0x977540, 0x977740, 0x977940, 0x977840, 0x977140, 0x977440]
     assert low == [*expected, 0, 0, 0, 0, 0]
-
-
-def test_a_front_merge_puts_the_bio_before_the_head() -> None:
     # GIVEN a capture with a front merge
     rows = all_rows("ext4-journal-on-loop")
     # WHEN the request of two bios is issued
@@ -102,15 +80,12 @@ def test_a_front_merge_puts_the_bio_before_the_head() -> None:
     assert int(rows[at + 1][1]["bios"][0]) & 0xFFFFFF == 0xE7B480
 
 
-def test_the_front_piece_of_a_split_knows_its_parent() -> None:
+def test_splits_and_remaps_know_where_they_come_from() -> None:
     # GIVEN writes split at several limits / WHEN encoded
     splits = [row for kind, row in all_rows("split-write-loop") if kind is Kind.X]
     # THEN each front piece names the bio that was queued
     parents = [int(row["parent"]) & 0xFFFFFF for row in splits]
     assert parents == [0x6CF40] * 5 + [0x218240, 0x2183C0]
-
-
-def test_a_remapped_bio_keeps_its_partition() -> None:
     # GIVEN a write to a partition / WHEN encoded
     rows = dict(all_rows("partition-remap-loop"))
     # THEN remap and queue carry the partition beside the disk
@@ -159,10 +134,15 @@ def test_rwbs_becomes_opf(rwbs: str, op: str, flags: tuple[str, ...]) -> None:
     assert captures.opf_of(rwbs) == captures.OPS[op] | bits
 
 
-def test_an_unknown_rwbs_is_refused() -> None:
+def test_an_unknown_rwbs_and_a_chain_without_its_merges_are_refused() -> None:
     # GIVEN a string the kernel does not print / WHEN decoded / THEN it is an error
     with pytest.raises(ValueError, match="XYZ"):
         captures.opf_of("XYZ")
+    # GIVEN a request of three bios of which nothing was said before
+    text = "0.000012 cpu0 D 254:0 W 0+24 bio=1 rq=a bios=3 tag=0/0 pid=7\n"
+    # WHEN encoded / THEN the error tells how to say it
+    with pytest.raises(ValueError, match="chain="):
+        captures.records(captures.parse(text))
 
 
 def test_a_scenario_may_say_what_a_capture_does_not() -> None:
@@ -205,14 +185,6 @@ def test_absorbed_requests_hand_their_bios_on() -> None:
     rows = all_rows(text)
     # THEN its chain holds all bios in order of their sectors
     assert [int(bio) & 0xFF for bio in rows[-1][1]["bios"]] == [2, 3, 0, 0, 0, 0]
-
-
-def test_a_chain_that_does_not_follow_is_refused() -> None:
-    # GIVEN a request of three bios of which nothing was said before
-    text = "0.000012 cpu0 D 254:0 W 0+24 bio=1 rq=a bios=3 tag=0/0 pid=7\n"
-    # WHEN encoded / THEN the error tells how to say it
-    with pytest.raises(ValueError, match="chain="):
-        captures.records(captures.parse(text))
 
 
 def test_rings_go_on_across_chunks(tmp_path: Path) -> None:

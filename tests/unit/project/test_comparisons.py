@@ -72,15 +72,12 @@ def test_a_trace_with_gaps_is_no_truth(line: str) -> None:
         passings([line])
 
 
-def test_probes_name_the_argument_from_one_on() -> None:
+def test_probes_are_declared_and_their_misses_counted() -> None:
     # GIVEN a function whose second argument is the object WHEN its probes are declared
     (pair,) = kprobe_lines([("blk_mq_requeue_request", 1)])
     # THEN the entry has that argument
     assert pair[0] == "p:bt_entry/blk_mq_requeue_request blk_mq_requeue_request obj=$arg2:x64"
     assert pair[1] == "r128:bt_return/blk_mq_requeue_request blk_mq_requeue_request"
-
-
-def test_probes_that_were_not_run_are_counted() -> None:
     # GIVEN a profile of probes: name, hits, misses WHEN it is read
     profile = "  submit      10    0\n  done     7   2\n  done    7   1\n"
     # THEN only misses count, of entry and return together
@@ -149,7 +146,7 @@ def later(life: Sequence[Passing], micros: int = 20) -> list[Passing]:
     return [replace(passing, time=passing.time + micros * 1000) for passing in life]
 
 
-def test_equal_lives_have_no_difference() -> None:
+def test_lives_without_a_difference() -> None:
     # GIVEN a life of which the tracer saw the same, besides another pointer
     truth = [*LIFE, entry(1025, "insert", pointer=OTHER)]
     # WHEN the two are compared
@@ -157,32 +154,35 @@ def test_equal_lives_have_no_difference() -> None:
     # THEN nothing differs, and the times are as far apart as they are
     assert not found
     assert (found.entries, found.returns, found.apart) == (5, 2, 20_000)
-
-
-def test_other_lives_of_the_address_are_left_out() -> None:
     # GIVEN earlier and later lives of the same address, close by
     truth = [entry(800, "free", tid=0), *LIFE, entry(3100, "init"), back(3110, "init")]
     # WHEN the middle one is compared THEN it is whole
     assert not compare(truth, later(LIFE), REACH)
+    # GIVEN a completion in an interrupt between the two probes of a thread's function
+    interrupt = replace(entry(1035, "complete"), in_interrupt=True)
+    truth = [*LIFE[:4], interrupt, *LIFE[4:]]
+    life = [*LIFE[:3], entry(1033, "complete"), entry(1034, "issue"), *LIFE[4:]]
+    # WHEN they are compared THEN nothing differs
+    assert not compare(truth, life, REACH)
+    # GIVEN functions that return after the object was freed, recorded or not
+    returns = [back(3020, "free", tid=0), back(3030, "complete", tid=0)]
+    # WHEN they are compared THEN neither is a difference
+    assert not compare([*LIFE, *returns], LIFE, REACH)
+    assert not compare([*LIFE, *returns], [*LIFE, *returns], REACH)
+    assert not compare([*LIFE, *returns], [*LIFE, returns[1]], REACH)
 
 
-def test_a_function_that_was_not_recorded_is_missing() -> None:
+def test_differences_of_lives() -> None:
     # GIVEN a recording without one of the functions
     life = [hit for hit in LIFE if hit.name != "issue"]
     # WHEN it is compared THEN that function is named, its entry and its return
     assert [p.name for p in compare(LIFE, life, REACH).missing] == ["issue", "issue"]
     # AND a function that the recording says it could not attach is not missing
     assert not compare(LIFE, life, REACH, unseen={"issue"})
-
-
-def test_a_function_that_was_not_called_is_extra() -> None:
     # GIVEN a recording with a function that the tracer did not see
     life = [*LIFE[:3], entry(1025, "merge"), *LIFE[3:]]
     # WHEN it is compared THEN that function is named
     assert [p.name for p in compare(LIFE, life, REACH).extra] == ["merge"]
-
-
-def test_another_order_is_a_difference() -> None:
     # GIVEN a recording that has two functions of a thread the other way round
     life = [*LIFE[:2], entry(1021, "issue"), entry(1031, "insert"), *LIFE[4:]]
     # WHEN it is compared THEN the order differs, and nothing else
@@ -190,42 +190,18 @@ def test_another_order_is_a_difference() -> None:
     assert len(found.order) == 1
     assert not found.missing
     assert not found.extra
-
-
-def test_an_interrupt_between_two_probes_explains_an_order() -> None:
-    # GIVEN a completion in an interrupt between the two probes of a thread's function
-    interrupt = replace(entry(1035, "complete"), in_interrupt=True)
-    truth = [*LIFE[:4], interrupt, *LIFE[4:]]
-    life = [*LIFE[:3], entry(1033, "complete"), entry(1034, "issue"), *LIFE[4:]]
-    # WHEN they are compared THEN nothing differs
-    assert not compare(truth, life, REACH)
-
-
-def test_times_that_are_far_apart_are_not_of_one_call() -> None:
     # GIVEN a hit a second later than the tracer saw that function
     life = [*LIFE[:5], entry(1_003_000, "complete", tid=0), entry(1_003_010, "free", tid=0)]
     # WHEN it is compared THEN neither has the other's
     found = compare(LIFE, life, REACH)
     assert [p.name for p in found.missing] == ["complete", "free"]
     assert [p.name for p in found.extra] == ["complete", "free"]
-
-
-def test_a_life_without_a_death_goes_on_to_the_end() -> None:
     # GIVEN a life whose last functions were not recorded, nor its death
     life = LIFE[:5]
     # WHEN it is compared THEN what the tracer saw of the address later is missing
     found = compare(LIFE, life, REACH, died=False)
     assert [p.name for p in found.missing] == ["complete", "free"]
     assert not compare(LIFE, LIFE, REACH, died=False)
-
-
-def test_what_returns_after_the_death_is_no_part_of_the_life() -> None:
-    # GIVEN functions that return after the object was freed, recorded or not
-    returns = [back(3020, "free", tid=0), back(3030, "complete", tid=0)]
-    # WHEN they are compared THEN neither is a difference
-    assert not compare([*LIFE, *returns], LIFE, REACH)
-    assert not compare([*LIFE, *returns], [*LIFE, *returns], REACH)
-    assert not compare([*LIFE, *returns], [*LIFE, returns[1]], REACH)
 
 
 # What live tests set apart: completions that ftrace alone has, in a service thread's interrupt.
@@ -256,7 +232,9 @@ def seen(cpu: int, micros: int, sector: int, sectors: int = 8) -> Completion:
     return Completion(cpu, 652_000_000_000 + micros * 1000 + 400, LOOP, sector, sectors)
 
 
-def test_what_ftrace_has_alone_in_a_service_thread_is_unseen(kernel: KernelCompletions) -> None:
+def test_what_ftrace_has_alone_in_a_service_thread_is_unseen(
+    kernel: KernelCompletions, tmp_path: Path
+) -> None:
     # GIVEN five completions WHEN programs have the first, the flush, and the later of two alike
     programs = [seen(1, 885113, 8), seen(1, 885302, 0, 0), seen(0, 985203, 16)]
     found = kernel.unseen(programs, since=0)
@@ -266,23 +244,15 @@ def test_what_ftrace_has_alone_in_a_service_thread_is_unseen(kernel: KernelCompl
         (652_885_201_000, 24, SERVICE),
     ]
     assert len(kernel_completions.SAID) >= 2
-
-
-def test_what_is_missing_elsewhere_is_no_excuse(kernel: KernelCompletions) -> None:
     # GIVEN no completion seen WHEN asked THEN only those of service threads are set apart
     assert {c.task for c in kernel.unseen([], since=0).completions} == {SERVICE}
     # AND none from before the recording
     assert len(kernel.unseen([], since=652_985_200_000)) == 1
-
-
-def test_events_that_ftrace_lost_are_no_truth(kernel: KernelCompletions, tmp_path: Path) -> None:
     # GIVEN a buffer that was too small WHEN asked THEN that is a failure
     (tmp_path / "per_cpu/cpu0/stats").write_text("overrun: 3\ndropped events: 0\n")
     with pytest.raises(AssertionError, match="too small"):
         kernel.all()
-
-
-def test_without_tracefs_nothing_is_set_apart() -> None:
+    # AND without tracefs nothing is set apart
     assert len(KernelCompletions(None, "").unseen([], since=0)) == 0
 
 

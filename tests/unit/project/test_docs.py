@@ -109,14 +109,7 @@ def test_each_command_is_there(page: Path) -> None:
             pytest.fail(f"{page.name}: biotrail {told}: {error.format_message()}")
 
 
-def test_what_is_not_there_is_found() -> None:
-    # GIVEN wrong commands / THEN each is told
-    for wrong in ("reports a", "report --bye process a", "slow --over long a", "slow --op reed a"):
-        with pytest.raises(click.UsageError):
-            check(wrong.split())
-
-
-def test_commands_are_found() -> None:
+def test_commands_are_found_and_wrong_ones_told() -> None:
     # GIVEN the pages that teach the commands / THEN their commands are among what is checked
     found = {page.stem: commands(page) for page in PAGES}
     assert len(found["README"]) >= 5
@@ -125,6 +118,14 @@ def test_commands_are_found() -> None:
         "hist --stage I2D --linear 1ms --in ms --op read -d loop1 flood.biotrail"
     ]
     assert "report --by process disk.biotrail" in found["report"]
+    # GIVEN wrong commands / THEN each is told
+    for wrong in ("reports a", "report --bye process a", "slow --over long a", "slow --op reed a"):
+        with pytest.raises(click.UsageError):
+            check(wrong.split())
+    # GIVEN names of files as pages have them / THEN these are what is looked for
+    table = "| module of `converters/` | holds |\n|---|---|\n| `match/rules` | `no` |"
+    found = ["tests/unit", "converters", "converters/match/rules"]
+    assert list(files(f"`tests/unit/`\n\n{table}")) == found
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -155,13 +156,6 @@ def test_files_are_there(page: Path) -> None:
     # GIVEN a page / WHEN files and modules that it names are looked for / THEN each is there
     for path in files(page.read_text(encoding="utf-8")):
         assert any(ROOT.glob(path)) or any(ROOT.glob(f"{path}.py")), path
-
-
-def test_files_are_found() -> None:
-    # GIVEN names of files as pages have them / THEN these are what is looked for
-    table = "| module of `converters/` | holds |\n|---|---|\n| `match/rules` | `no` |"
-    found = ["tests/unit", "converters", "converters/match/rules"]
-    assert list(files(f"`tests/unit/`\n\n{table}")) == found
 
 
 # docs/architecture.md lists what is depended on, with the versions that pyproject.toml asks for.
@@ -224,7 +218,6 @@ def test_stale_missing_and_surplus_files_are_found_and_mended(tmp_path: Path) ->
     (pages / "biotrail-slow.1").write_text("changed by hand\n")
     (pages / "biotrail-top.1").unlink()
     (pages / "biotrail-gone.1").write_text("")
-
     # WHEN it is checked  THEN each is listed, and none is written
     checked = generate("--check", "--root", str(tmp_path))
     assert checked.returncode == 1
@@ -232,7 +225,6 @@ def test_stale_missing_and_surplus_files_are_found_and_mended(tmp_path: Path) ->
     assert checked.stdout.splitlines() == [f"stale: share/man/man1/{name}" for name in names]
     assert "generate_share.py" in checked.stderr
     assert (pages / "biotrail-slow.1").read_text() == "changed by hand\n"
-
     # AND WHEN it is generated  THEN it is what is committed
     assert generate("--root", str(tmp_path)).returncode == 0
     assert {page.name: page.read_text() for page in pages.iterdir()} == {
@@ -323,11 +315,11 @@ def test_every_source_file_declares_its_licence() -> None:
     assert wrong == {}
 
 
-@pytest.mark.parametrize("identifier", ["Apache-2.0", "GPL-2.0-only", "BSD-2-Clause"])
-def test_licence_texts_are_there(identifier: str) -> None:
-    # GIVEN an identifier that files use  THEN its text stands in LICENSES/ and LICENSE names it
-    assert (ROOT / "LICENSES" / f"{identifier}.txt").stat().st_size > 1000
-    assert identifier in (ROOT / "LICENSE").read_text(encoding="utf-8")
+def test_licence_texts_are_there() -> None:
+    # GIVEN identifiers that files use  THEN their texts stand in LICENSES/ and LICENSE names them
+    for identifier in ("Apache-2.0", "GPL-2.0-only", "BSD-2-Clause"):
+        assert (ROOT / "LICENSES" / f"{identifier}.txt").stat().st_size > 1000
+        assert identifier in (ROOT / "LICENSE").read_text(encoding="utf-8")
 
 
 def test_the_library_that_pages_embed_comes_with_its_licences() -> None:

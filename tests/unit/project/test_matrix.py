@@ -25,6 +25,15 @@ def test_a_table_reads_back() -> None:
     one = of("5.10", counts="FAIL", brd="skip", nvme="pass")
     # WHEN its lines are read  THEN it is the same
     assert read(one.lines()) == one
+    # GIVEN a test that failed  WHEN its teardown passes  THEN it has failed
+    one = of("6.1", nvme="FAIL")
+    one.note("nvme", "6.1", "pass")
+    assert one.cells["nvme", "6.1"] == "FAIL"
+    # GIVEN a kernel whose package could not be had: its tests skip, and it has no version
+    found = of("6.1", nvme="pass")
+    found.note("nvme", "7.2", "skip", "no package")
+    # WHEN asked for what is known  THEN it is not there
+    assert found.of_booted().kernels() == ["6.1"]
 
 
 def test_cases_with_the_same_results_share_a_row() -> None:
@@ -51,13 +60,6 @@ def test_kernels_stand_by_their_version() -> None:
     for kernel in ("arm64-6.12-16k", "arm64-6.12", "arm64-5.10"):
         merged.update(of(kernel, nvme="pass"))
     assert merged.kernels()[3:] == ["arm64-5.10", "arm64-6.12", "arm64-6.12-16k"]
-
-
-def test_a_failure_is_not_forgotten() -> None:
-    # GIVEN a test that failed  WHEN its teardown passes  THEN it has failed
-    one = of("6.1", nvme="FAIL")
-    one.note("nvme", "6.1", "pass")
-    assert one.cells["nvme", "6.1"] == "FAIL"
 
 
 def test_a_document_keeps_the_columns_of_other_kernels(tmp_path: Path) -> None:
@@ -108,14 +110,6 @@ def test_a_run_of_some_cases_replaces_their_cells_alone(tmp_path: Path) -> None:
     # AND a whole run leaves nothing of all that
     write(page, of("6.1", nvme="pass"))
     assert read(page.read_text(encoding="utf-8").splitlines()) == of("6.1", nvme="pass")
-
-
-def test_kernels_that_did_not_boot_are_left_out() -> None:
-    # GIVEN a kernel whose package could not be had: its tests skip, and it has no version
-    found = of("6.1", nvme="pass")
-    found.note("nvme", "7.2", "skip", "no package")
-    # WHEN asked for what is known  THEN it is not there
-    assert found.of_booted().kernels() == ["6.1"]
 
 
 # Programs that the proof needs and that cannot be had: the reason is said, and nothing fails.

@@ -5,6 +5,8 @@ import ast
 import tomllib
 from pathlib import Path
 
+import pytest
+
 from tests.support.paths import ROOT
 
 SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -30,19 +32,19 @@ def rooms(top: str) -> set[str]:
     return {f"biotrail.{top.replace('/', '.')}.{name}" for name in packages | modules}
 
 
-def test_the_floors_of_the_recorder_name_every_room() -> None:
-    # GIVEN the recorder's packages  THEN the contract has a floor for each
-    assert rooms("recorder") == layered("The floors of the recorder")
-
-
-def test_the_floors_of_the_converters_name_every_room() -> None:
-    # GIVEN the converters' packages  THEN the contract has a floor for each
-    assert rooms("converters") == layered("The floors of the converters")
-
-
-def test_the_floors_of_the_command_line_name_every_command_and_room() -> None:
-    # GIVEN the commands and the packages beside them  THEN the contract has a floor for each
-    assert rooms("cli") == layered("The floors of the command line")
+@pytest.mark.parametrize(
+    ("top", "floors"),
+    [
+        ("recorder", "The floors of the recorder"),
+        ("converters", "The floors of the converters"),
+        ("cli", "The floors of the command line"),
+        ("converters/outputs/perfetto", "The floors of Perfetto's traces"),
+        ("converters/analysis/report", "The floors of reports"),
+    ],
+)
+def test_the_floors_name_every_room(top: str, floors: str) -> None:
+    # GIVEN a folder's modules and packages  THEN the contract has a floor for each
+    assert rooms(top) == layered(floors)
 
 
 def test_the_floors_of_what_is_printed_name_every_room() -> None:
@@ -52,16 +54,6 @@ def test_the_floors_of_what_is_printed_name_every_room() -> None:
     assert expected == layered("The floors of what is printed")
 
 
-def test_the_floors_of_perfettos_traces_name_every_room() -> None:
-    # GIVEN the modules and packages of this output  THEN the contract has a floor for each
-    assert rooms("converters/outputs/perfetto") == layered("The floors of Perfetto's traces")
-
-
-def test_the_floors_of_reports_name_every_room() -> None:
-    # GIVEN the modules and packages of reports  THEN the contract has a floor for each
-    assert rooms("converters/analysis/report") == layered("The floors of reports")
-
-
 def test_every_output_is_held_apart_from_the_others() -> None:
     # GIVEN the packages of outputs  THEN the contract of independence names each
     contract = next(c for c in CONTRACTS if c["name"] == "Outputs do not know each other")
@@ -69,13 +61,10 @@ def test_every_output_is_held_apart_from_the_others() -> None:
     assert {f"biotrail.converters.outputs.{name}" for name in packages} == set(contract["modules"])
 
 
-def test_the_top_folders_are_one_import_package() -> None:
+def test_modules_have_one_import_name() -> None:
     # GIVEN the links in biotrail/  THEN each leads to the folder at the top of the tree
     for name in LINKED:
         assert (ROOT / "biotrail" / name).resolve() == ROOT / name
-
-
-def test_every_import_is_by_the_one_packages_name() -> None:
     # GIVEN every module of the tree, tests and benchmarks too
     sources = [p for top in TOPS for p in (ROOT / top).rglob("*.py") if not through_link(p)]
     assert len(sources) > 500

@@ -65,16 +65,13 @@ def test_unlisted_skip_passes_by_hand(run, monkeypatch: pytest.MonkeyPatch) -> N
     result.stdout.fnmatch_lines(["NOT LISTED*test_it.py::test_skips*"])
 
 
-def test_another_reason_is_another_skip(tmp_path: Path) -> None:
+def test_permissions_are_for_one_reason_and_say_why(tmp_path: Path) -> None:
     # GIVEN a permission for one reason
     (tmp_path / "list.toml").write_text(ENTRY)
     permissions = read_permissions(tmp_path / "list.toml")
     # WHEN the same test skips for another  THEN it is forbidden
     skips = [Skip("test_it.py::test_a", "no disk: x"), Skip("test_it.py::test_a", "no root")]
     assert forbidden(skips, permissions) == [skips[1]]
-
-
-def test_entry_without_a_why_is_refused(tmp_path: Path) -> None:
     # GIVEN an entry that does not say why  WHEN it is read  THEN it is an error
     (tmp_path / "list.toml").write_text('[[skip]]\ntest = "*"\nreason = "*"\nwhy = ""\n')
     with pytest.raises(ValueError, match="needs test, reason and why"):

@@ -114,14 +114,8 @@ def test_what_the_programs_are_told() -> None:
     assert (found.ranges[0].start, found.ranges[0].end) == (8, 16)
     assert found.own_ops == 1 << 34
     assert ctypes.sizeof(found) % 8 == 0
-
-
-def test_nothing_is_followed_without_filters() -> None:
     # GIVEN no filters WHEN they are made ready THEN the programs judge nothing
     assert config(RingSizes.choose(2), [], Filters(), ENUMS).follow == 0
-
-
-def test_names_that_the_kernel_does_not_know() -> None:
     # GIVEN a name that is no flag WHEN it is looked up THEN the message lists those there are
     with pytest.raises(ProbeError, match="--flags nosuch: this kernel knows fua, meta"):
         masks(["nosuch"], ENUMS["flag_bits"], "--flags")
@@ -151,17 +145,7 @@ def test_a_thread_is_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
         thread.join()
 
 
-def test_descendants(tmp_path: Path) -> None:
-    # GIVEN 1 → 2 → 3, 1 → 4 and 5, whose names hold anything
-    for pid, parent in ((1, 0), (2, 1), (3, 2), (4, 1), (5, 0)):
-        (tmp_path / str(pid)).mkdir()
-        (tmp_path / str(pid) / "stat").write_text(f"{pid} (a) b ( c) S {parent} 0 0")
-    # WHEN those of 1, and of 2, are looked for THEN they are found without the first
-    assert descendants([1], tmp_path) == {2, 3, 4}
-    assert descendants([2], tmp_path) == {3}
-
-
-def test_a_cgroup_by_its_names(tmp_path: Path) -> None:
+def test_a_cgroup_by_its_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # GIVEN a hierarchy with a cgroup that has the io controller, and one that has not
     good, bad = tmp_path / "a" / "b", tmp_path / "c"
     for directory, controllers in ((good, "cpu io"), (bad, "cpu")):
@@ -177,27 +161,22 @@ def test_a_cgroup_by_its_names(tmp_path: Path) -> None:
         cgroup_id("/a/../..", where)
     with pytest.raises(ProbeError, match="subtree_control"):
         cgroup_id("/c", where)
-
-
-def test_a_cgroup_that_is_removed_meanwhile(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     # GIVEN a cgroup that exists when it is looked for
-    (tmp_path / "a").mkdir()
+    (tmp_path / "gone").mkdir()
     found = module._cgroup_directory
 
     def removing(path: str, where: Hierarchy) -> Path | None:
         directory = found(path, where)
-        (tmp_path / "a").rmdir()
+        (tmp_path / "gone").rmdir()
         return directory
 
     # WHEN it is removed before its id is read THEN the message names it
     monkeypatch.setattr(module, "_cgroup_directory", removing)
-    with pytest.raises(ProbeError, match=r"--cgroup /a: .*/a cannot be read: No such file"):
-        cgroup_id("/a", Hierarchy(str(tmp_path), "/"))
+    with pytest.raises(ProbeError, match=r"--cgroup /gone: .*/gone cannot be read: No such file"):
+        cgroup_id("/gone", where)
 
 
-def test_devices_below(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_devices_and_processes_below(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     # GIVEN a dm device on a partition and on a loop device whose file is on a disk
     entries: list[dict[str, Any]] = [
         {"dev": 1, "disk": 1, "stacked_on": [11, 3]},
@@ -209,6 +188,13 @@ def test_devices_below(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module.devices, "snapshot", lambda: entries)
     # WHEN those under it are looked for THEN all are found, the partition as one
     assert module.with_below([(1, 0)]) == [(1, 0), (10, 11), (3, 0), (20, 0)]
+    # GIVEN 1 → 2 → 3, 1 → 4 and 5, whose names hold anything
+    for pid, parent in ((1, 0), (2, 1), (3, 2), (4, 1), (5, 0)):
+        (tmp_path / str(pid)).mkdir()
+        (tmp_path / str(pid) / "stat").write_text(f"{pid} (a) b ( c) S {parent} 0 0")
+    # WHEN those of 1, and of 2, are looked for THEN they are found without the first
+    assert descendants([1], tmp_path) == {2, 3, 4}
+    assert descendants([2], tmp_path) == {3}
 
 
 def test_what_was_left_out_in_words() -> None:
@@ -238,7 +224,7 @@ def matched(rows: list[bytes], context: Context) -> Rows:
     return matcher.rows(None)
 
 
-def test_counts_in_a_chain_are_no_addresses() -> None:
+def test_chains_with_bios_that_were_left_out() -> None:
     # GIVEN an issue whose chain holds a bio, three that were left out, and forty beyond the bound
     one = CHAIN_COUNT + 1
     rows = [
@@ -250,9 +236,6 @@ def test_counts_in_a_chain_are_no_addresses() -> None:
     found = matched(rows, Context({}))
     # THEN the request has its head and one bio, and the counts are others
     assert (found.requests.bios.tolist(), found.requests.others.tolist()) == ([2], [43])
-
-
-def test_parts_of_a_request_with_others_end_by_their_place() -> None:
     # GIVEN a request of four blocks, of which the second and fourth are recorded, that
     # completes in halves, the second half with an error
     rows = [

@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -178,7 +179,7 @@ def test_it_can_hurry_without_the_right_that_it_gave_up() -> None:
     assert done.stdout == f"{kept}  True True\n"
 
 
-def test_names_and_bits_agree_with_the_kernel() -> None:
+def test_names_and_bits_agree_with_the_kernel(tmp_path: Path) -> None:
     # GIVEN this thread's sets as the kernel's own file tells them
     status = Path("/proc/thread-self/status").read_text().splitlines()
     facts = dict(line.partition(":\t")[::2] for line in status)
@@ -189,9 +190,6 @@ def test_names_and_bits_agree_with_the_kernel() -> None:
     assert now[2] == int(facts["CapInh"], 16)
     assert capabilities.names(capabilities.mask(capabilities.NUMBERS)) == list(capabilities.NUMBERS)
     assert capabilities.names(1 << 7) == ["cap_7"]
-
-
-def test_threads_that_hold_more_are_found(tmp_path: Path) -> None:
     # GIVEN threads, of which one has more than was kept, and one that has ended
     for number, (name, bits) in enumerate((("main", 0x20), ("blas", 0x21), ("writer", 0))):
         task = tmp_path / str(number)
@@ -202,7 +200,9 @@ def test_threads_that_hold_more_are_found(tmp_path: Path) -> None:
     assert rights.threads_with_more(0x20, tmp_path) == ["blas"]
 
 
-def test_failing_to_give_up_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failing_to_give_up_or_to_forbid_more_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # GIVEN a system that refuses
     def refuse(*_arguments: Any) -> list[str]:
         raise PermissionError(1, "capset: Operation not permitted")
@@ -220,15 +220,13 @@ def test_failing_to_give_up_is_a_warning(tmp_path: Path, monkeypatch: pytest.Mon
     assert end is not None
     assert "rights_kept" not in end
 
-
-def test_only_failing_to_forbid_more_is_another_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     # GIVEN a system that lets rights be given up, and refuses no_new_privs
-    def refuse() -> None:
+    def refuse_more() -> None:
         raise PermissionError(1, "prctl: Operation not permitted")
 
     monkeypatch.setattr(rights, "give_up", lambda *_: ["CAP_KILL"])
     monkeypatch.setattr(rights, "threads_with_more", lambda _: [])
-    monkeypatch.setattr(capabilities, "gain_no_more", refuse)
+    monkeypatch.setattr(capabilities, "gain_no_more", refuse_more)
     monkeypatch.setattr(capabilities, "holds", lambda _: False)
     # WHEN rights are given up
     kept, warning = rights_kept.reduce(RecordOptions("t", [], None), FakeProbes())
@@ -289,23 +287,13 @@ def test_tracefs_that_is_closed_is_not_called_missing(
         tracefs.find()
 
 
-class OldKernel:
-    def members(self, name: str) -> list[str] | None:
-        return ["pages", "user"] if name == "bpf_map_memory" else None
-
-
-class NewKernel:
-    def members(self, _name: str) -> None:
-        return None
-
-
 def test_locked_memory_matters_on_old_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     # GIVEN a user with a limit
     monkeypatch.setattr(capabilities, "holds", lambda name: False)
     monkeypatch.setattr(capability.resource, "getrlimit", lambda _which: (65536, 8 << 20))
     # WHEN the kernel charges maps against it, or not THEN it is a problem, or not
-    old: Any = OldKernel()
-    new: Any = NewKernel()
+    old: Any = SimpleNamespace(members={"bpf_map_memory": ["pages", "user"]}.get)
+    new: Any = SimpleNamespace(members=lambda _name: None)
     assert "8192 KiB" in str(capability.locked_memory_problem(old))
     assert capability.locked_memory_problem(new) is None
     # AND not for who may go beyond
@@ -313,7 +301,9 @@ def test_locked_memory_matters_on_old_kernels(monkeypatch: pytest.MonkeyPatch) -
     assert capability.locked_memory_problem(old) is None
 
 
-def test_statistics_whose_process_ends_are_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_statistics_that_cannot_be_had_are_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     # GIVEN a process for statistics that ends at once
     monkeypatch.setattr(run_stats, "_CHILD", Path("/nonexistent.py"))
     said: list[str] = []
@@ -327,10 +317,6 @@ def test_statistics_whose_process_ends_are_told_once(monkeypatch: pytest.MonkeyP
     assert len(said) == 1
     assert "run time of programs: not known" in said[0]
 
-
-def test_statistics_that_no_process_can_be_started_for_are_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     # GIVEN root on a host where no process can be started, and nothing is given up
     def refuse(*_arguments: Any, **_options: Any) -> None:
         raise BlockingIOError(11, "Resource temporarily unavailable")
@@ -386,14 +372,8 @@ def test_a_ring_that_fills_makes_it_hurry_until_it_was_emptier_for_long() -> Non
         boost = RealtimeBoost(clock)
         boost.add_thread()
         told = []
-        for fill, now in (
-            (0.0, 1),
-            (FILLED, 2),
-            (0.0, 3),
-            (0.9, 4),
-            (0.0, LONG_NS),
-            (0.0, LONG_NS + 5),
-        ):
+        steps = [(0.0, 1), (FILLED, 2), (0.0, 3), (0.9, 4), (0.0, LONG_NS), (0.0, LONG_NS + 5)]
+        for fill, now in steps:
             clock.now = now
             boost.adapt(fill)
             told.append(policy())

@@ -61,7 +61,7 @@ def test_functions_by_address(address: int, found: Symbol | None) -> None:
     assert symbols.find(address) == found
 
 
-def test_mapping_symbols_are_no_functions() -> None:
+def test_mapping_symbols_and_cut_lines() -> None:
     # GIVEN arm64's symbols, in which code and the data within it are marked
     text = b"""\
 ffff800008010000 t $x
@@ -79,12 +79,16 @@ ffff80000a000000 t virtblk_done\t[virtio_blk]
     assert symbols.find(0xFFFF800008010050) == Symbol("bcm2835_handle_irq", "", 0x50)
     assert symbols.find(0xFFFF800008010104) == Symbol("gic_handle_irq", "", 4)
     assert symbols.find(0xFFFF80000A000008) == Symbol("virtblk_done", "virtio_blk", 8)
+    # GIVEN a text that ends without a newline
+    symbols = KernelSymbols(b"ffffffff81000000 T _stext")
+    # THEN its last name is whole
+    assert symbols.find(0xFFFFFFFF81000001) == Symbol("_stext", "", 1)
 
 
 @pytest.mark.parametrize(
     "text", [b"", b"\n", b"0000000000000000 T _stext\n" * 3, b"ffffffff81000000", b"short\n"]
 )
-def test_hidden_or_odd_symbols(text: bytes) -> None:
+def test_hidden_odd_or_cut_symbols(text: bytes) -> None:
     # GIVEN no symbols, hidden addresses, or cut lines  WHEN they are read  THEN there are none
     symbols = KernelSymbols(text)
     assert len(symbols) == 0
@@ -99,13 +103,6 @@ def test_whether_symbols_are_shown(tmp_path: Path, address: bytes, shown: bool) 
     # THEN that is seen; and a kernel that has no such file hides them
     assert symbols_shown(path) is shown
     assert not symbols_shown(tmp_path / "none")
-
-
-def test_a_last_line_without_its_end() -> None:
-    # GIVEN a text that ends without a newline
-    symbols = KernelSymbols(b"ffffffff81000000 T _stext")
-    # THEN its last name is whole
-    assert symbols.find(0xFFFFFFFF81000001) == Symbol("_stext", "", 1)
 
 
 def test_this_kernels_own() -> None:
@@ -124,19 +121,7 @@ def test_this_kernels_own() -> None:
     assert found == Symbol(line.split()[2], "", 5)
 
 
-def test_the_address_of_a_function(tmp_path: Path) -> None:
-    # GIVEN symbols of the kernel, of a module, data, and hidden ones
-    path = tmp_path / "kallsyms"
-    path.write_text(
-        "ffffffff81000010 t wanted_not\nffffffff81000020 T wanted\nffffffff81000030 d data\n"
-        "ffffffffc0000040 t other\t[module]\n0000000000000000 T hidden\n"
-    )
-    # WHEN functions of the kernel itself are asked for  THEN those that it shows have an address
-    assert address_of("wanted", path) == 0xFFFFFFFF81000020
-    assert [address_of(name, path) for name in ("data", "other", "hidden", "none")] == [0] * 4
-
-
-def test_addresses_of_several_functions(tmp_path: Path) -> None:
+def test_addresses_of_functions(tmp_path: Path) -> None:
     # GIVEN symbols of the kernel and of modules, some of them twice, data, and hidden ones
     path = tmp_path / "kallsyms"
     path.write_text(
@@ -148,6 +133,9 @@ def test_addresses_of_several_functions(tmp_path: Path) -> None:
     found = addresses_of(("wanted", "data", "other", "hidden", "none"), path)
     assert found == {"wanted": 0xFFFFFFFF81000020, "other": 0xFFFFFFFFC0000040}
     assert addresses_of(("wanted",), tmp_path / "none") == {}
+    # AND of one of them alone likewise
+    assert address_of("wanted", path) == 0xFFFFFFFF81000020
+    assert [address_of(name, path) for name in ("data", "other", "hidden", "none")] == [0] * 4
 
 
 def test_one_reading_for_several_look_ups(tmp_path: Path) -> None:

@@ -239,9 +239,7 @@ def test_no_match_and_no_event_are_said(cli: Cli, flood: Path, tmp_path: Path) -
 
 
 SEQUENCE = """
-0   Q WFS 0+8 bio=1
-1   G WFS 0+8 bio=1
-2   s WFS 0+8 bio=1 rq=1
+0   QGs WFS 0+8 bio=1 rq=1
 3   I WS 0+8 bio=1 rq=1
 24  D WS 0+8 bio=1 rq=1
 30  C WS 0+8 bio=1 rq=1
@@ -418,20 +416,14 @@ def _keys(value: Any) -> set[str]:
 # What report and slow call the cause, where it is known how long each stage took.
 
 MERGED = """
-0    Q W 0+8 bio=1
-1    G W 0+8 bio=1
-2    s W 0+8 bio=1 rq=1
-10   Q W 8+8 bio=2
-11   M W 8+8 bio=2
+0    QGs W 0+8 bio=1 rq=1
+10   QM W 8+8 bio=2
 1000 D W 0+16 bio=1 rq=1 tag=7/-1 bios=2
 1100 C W 0+16 bio=1 rq=1
 """
 """A write (bio 2, 1,090 µs) that joins another's request waits 989 µs for its issue."""
 GIVEN_BACK = """
-0    Q R 0+8 bio=1
-1    G R 0+8 bio=1
-2    s R 0+8 bio=1 rq=1
-3    I R 0+8 bio=1 rq=1
+0    QGsI R 0+8 bio=1 rq=1
 5    D R 0+8 bio=1 rq=1 tag=1/1
 10   R R 0+8 bio=1 rq=1
 400  D R 0+8 bio=1 rq=1 tag=1/1

@@ -30,9 +30,7 @@ ALONE = """
     0   Q 254:0 W 100+8 bio=1 flags=1
     1   G 254:0 W 100+8 bio=1
     2   s 254:0 W 100+8 bio=1 rq=1
-    3   Q 254:0 R 500+8 bio=2
-    4   G 254:0 R 500+8 bio=2
-    5   s 254:0 R 500+8 bio=2 rq=2
+    3   QGs 254:0 R 500+8 bio=2 rq=2
     6   D 254:0 W 100+8 bio=1 rq=1
     7   D 254:0 R 500+8 bio=2 rq=2
     30  C 254:0 W 100+8 bio=1 rq=1
@@ -42,18 +40,14 @@ SHARED = """
     0   Q 254:0 W 100+8 bio=1 flags=1
     1   G 254:0 W 100+8 bio=1
     2   s 254:0 W 100+8 bio=1 rq=1
-    3   Q 254:0 W 108+8 bio=2
-    4   M 254:0 W 108+8 bio=2
+    3   QM 254:0 W 108+8 bio=2
     5   Q 254:0 W 116+8 bio=3 flags=1
     6   M 254:0 W 116+8 bio=3
     20  D 254:0 W 100+24 bio=1 rq=1
     90  C 254:0 W 100+24 bio=1 rq=1
 """
 ABSORBED = """
-    0   Q 254:0 W 100+8 bio=1
-    1   G 254:0 W 100+8 bio=1
-    2   s 254:0 W 100+8 bio=1 rq=1
-    3   I 254:0 W 100+8 bio=1 rq=1
+    0   QGsI 254:0 W 100+8 bio=1 rq=1
     4   Q 254:0 W 108+8 bio=2 flags=1
     5   G 254:0 W 108+8 bio=2
     6   s 254:0 W 108+8 bio=2 rq=2

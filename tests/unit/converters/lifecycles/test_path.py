@@ -14,11 +14,10 @@ from biotrail.converters.lifecycles.account import Reason
 from biotrail.converters.lifecycles.arrow.columns import PATH_NAMES
 from biotrail.converters.lifecycles.call_arguments import CURRENT, PLACES, What, argument
 from biotrail.converters.pipeline import Trace
-from biotrail.recorder.schema.records import Kind
 from biotrail.recorder.schema.syscalls import PAGE_FAULT, numbers
 from tests.support.path_logs import FSYNC, PREAD, PWRITE, WRITE, PathLog
 from tests.support.path_tables import recorded_path
-from tests.support.stack_logs import DEV, START
+from tests.support.stack_logs import START
 
 
 def sample() -> PathLog:
@@ -31,21 +30,8 @@ def sample() -> PathLog:
                 offset=8192)  # fmt: skip
     log.bio(20_000, 30_000, tid=43, call=FSYNC, entry=19_000, opf=WRITE, dirtied=(5000, 7, b"pg"))
     log.returns(19_000, 31_000, 43, number=FSYNC, result=-5, queued=1)
-    request(log, 40_000, 50_000, hard=900, raised=800, soft=300, irq=27, context=1)
+    log.request(40_000, 50_000, hard=900, raised=800, soft=300, irq=27, context=1)
     return log
-
-
-def request(log: PathLog, issue: int, end: int, **interrupt: int) -> None:
-    """Add a bio with a request, completed as the fields of its INTERRUPT record say, if any."""
-    log.bios += 1
-    bio = {"bio": log.bios << 6, "sector": 8 * log.bios, "bytes": 4096, "dev": DEV}
-    rq = {"rq": log.bios << 10}
-    log.add(Kind.Q, issue - 2, **bio, part=DEV, tid=42)
-    log.add(Kind.START, issue - 1, **rq, **bio)
-    log.add(Kind.D, issue, **rq, **bio, nr_bios=1)
-    log.add(Kind.C, end, **rq, **bio)
-    if interrupt:
-        log.add(Kind.INTERRUPT, end, **rq, **interrupt)
 
 
 def test_a_log_without_the_path_has_no_tables() -> None:
@@ -109,7 +95,7 @@ def test_a_request_has_its_interrupt() -> None:
 def test_interrupt_of_a_request_without_one_is_absent() -> None:
     # GIVEN a request whose completion has no INTERRUPT record WHEN it is read THEN it has no row
     log = sample()
-    request(log, 60_000, 70_000)
+    log.request(60_000, 70_000)
     read = recorded_path(io.BytesIO(log.data()))
     assert (len(read.requests), len(read.interrupts)) == (2, 1)
 

@@ -169,30 +169,24 @@ NEEDED_BY = {
 """Rule → recording that comes out otherwise without it."""
 TEXTS = {
     "finder/unserved-fronts": """
-        0 Q W 64+8 bio=5
-        1 G W 64+8 bio=5
+        0 QG W 64+8 bio=5
         2 Q W 0+16 bio=1
         3 X W 0+8 bio=2 parent=1
         4 c W 8+8 bio=1
         """,
     "finder/flushes-merge-not": """
-        0 Q FW 0+8 bio=1
-        1 G FW 0+8 bio=1
-        2 Q W 8+8 bio=2
-        3 M W 8+8 bio=2
+        0 QG FW 0+8 bio=1
+        2 QM W 8+8 bio=2
         """,
     "finder/unseen-takers": """
         0 Q W 0+8 bio=1
         1 I W 0+8 bio=1 rq=1
         2 Q W 16+8 bio=2
-        3 Q W 8+8 bio=3
-        4 M W 8+8 bio=3
+        3 QM W 8+8 bio=3
         """,
     "finder/merges-named-as-joins": """
-        0 Q W 0+8 bio=1
-        1 G W 0+8 bio=1
-        2 Q W 8+8 bio=2
-        3 G W 8+8 bio=2
+        0 QG W 0+8 bio=1
+        2 QG W 8+8 bio=2
         4 M W 8+8 bio=2
         """,
     "finder/bios-end-by-c": """
@@ -202,8 +196,7 @@ TEXTS = {
     "finder/data-may-have-ended": """
         0 Q FW 0+8 bio=1
         1 D W 0+8 bio=1 rq=1
-        2 Q FW 0+0 bio=2
-        3 G FW 0+0 bio=2
+        2 QG FW 0+0 bio=2
         4 D FF 0+0 rq=2
         5 C W 0+0 rq=3
         """,

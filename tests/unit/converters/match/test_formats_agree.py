@@ -19,19 +19,14 @@ Bios = dict[int, tuple[int, int | None]]
 """By number: bytes, ns from queue to completion."""
 
 MERGES_AND_SPLITS = """
-0   Q W 0+8 bio=1
-1   G W 0+8 bio=1
-2   s W 0+8 bio=1 rq=1
-3   Q W 8+8 bio=2
-4   M W 8+8 bio=2
+0   QGs W 0+8 bio=1 rq=1
+3   QM W 8+8 bio=2
 5   Q W 2000+4096 bio=3
 6   X W 2000+2560 bio=4 parent=3
 7   G W 2000+2560 bio=4
-8   s W 2000+2560 bio=4 rq=2
-9   I W 2000+2560 bio=4 rq=2
+8   sI W 2000+2560 bio=4 rq=2
 10  G W 4560+1536 bio=3
-11  s W 4560+1536 bio=3 rq=3
-12  I W 4560+1536 bio=3 rq=3
+11  sI W 4560+1536 bio=3 rq=3
 13  I W 0+16 bio=1 rq=1
 14  D W 0+16 bio=1 rq=1 tag=1/1
 15  D W 2000+2560 bio=4 rq=2 tag=2/2
@@ -39,9 +34,7 @@ MERGES_AND_SPLITS = """
 20  C W 0+16 bio=1 rq=1
 30  C W 2000+2560 bio=4 rq=2
 41  C W 4560+1536 bio=3 rq=3
-50  Q R 9000+8 bio=5
-51  G R 9000+8 bio=5
-52  s R 9000+8 bio=5 rq=4
+50  QGs R 9000+8 bio=5 rq=4
 53  D R 9000+8 bio=5 rq=4 tag=4/4
 """
 """Two writes that merge, one that is split, and a read whose end is not in the log."""

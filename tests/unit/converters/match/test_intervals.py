@@ -71,8 +71,7 @@ AT_ONCE = """
     0   Q 252:0 R 100+8 bio=1 pid={first}
     1   Q 252:0 R 100+8 bio=2 pid={second}
     3   A 254:0 R 2148+8 bio=3 from=252:0+100 pid={sender}
-    4   Q 254:0 R 2148+8 bio=3 pid={sender}
-    5   G 254:0 R 2148+8 bio=3 pid={sender}
+    4   QG 254:0 R 2148+8 bio=3 pid={sender}
     8   D 254:0 R 2148+8 bio=3 rq=1
     30  c 252:0 R 100+8 bio=2
     70  C 254:0 R 2148+8 bio=3 rq=1
@@ -84,14 +83,12 @@ LATE_REMAP = """
     0   Q 252:0 R 100+8 bio=1 pid=100
     1   Q 252:0 R 100+8 bio=2 pid=150
     2   A 254:0 R 2148+8 bio=3 from=252:0+100 pid=150
-    3   Q 254:0 R 2148+8 bio=3 pid=150
-    4   G 254:0 R 2148+8 bio=3 pid=150
+    3   QG 254:0 R 2148+8 bio=3 pid=150
     5   D 254:0 R 2148+8 bio=3 rq=1
     30  C 254:0 R 2148+8 bio=3 rq=1
     31  c 252:0 R 100+8 bio=2
     40  A 254:0 R 2148+8 bio=4 from=252:0+100 pid=100
-    41  Q 254:0 R 2148+8 bio=4 pid=100
-    42  G 254:0 R 2148+8 bio=4 pid=100
+    41  QG 254:0 R 2148+8 bio=4 pid=100
     43  D 254:0 R 2148+8 bio=4 rq=2
     70  C 254:0 R 2148+8 bio=4 rq=2
     71  c 252:0 R 100+8 bio=1
@@ -181,11 +178,9 @@ SPLIT = """
     0  Q 7:1 W 0+32 bio=1 page=4000
     1  X 7:1 W 0+16 bio=2 parent=1
     2  G 7:1 W 0+16 bio=2
-    3  s 7:1 W 0+16 bio=2 rq=1
-    4  D 7:1 W 0+16 bio=2 rq=1
+    3  sD 7:1 W 0+16 bio=2 rq=1
     5  G 7:1 W 16+16 bio=1
-    6  s 7:1 W 16+16 bio=1 rq=2
-    7  D 7:1 W 16+16 bio=1 rq=2
+    6  sD 7:1 W 16+16 bio=1 rq=2
     20 Q 254:0 W 7000+16 bio=3 page=4000 {0}
     21 Q 254:0 W 9000+8 bio=4 page=4080 {1}
     22 Q 254:0 W 9100+8 bio=5 page=40c0 {1}
@@ -296,8 +291,7 @@ TWICE = """
     70  Q 259:8 R 8+8 bio=1
     71  A 259:10 R 8+8 bio=1 from=259:8+8 opf=2000000
     72  G 259:10 R 8+8 bio=1 opf=2000000
-    73  s 259:10 R 8+8 bio=1 rq=1 opf=2000000
-    74  D 259:10 R 8+8 bio=1 rq=1 opf=2000000
+    73  sD 259:10 R 8+8 bio=1 rq=1 opf=2000000
     80  c 259:10 R 8+8 bio=1 opf=2000000
     81  C 259:10 R 8+8 bio=1 rq=1 opf=2000000
 """
@@ -499,32 +493,21 @@ SWAPPED = """
 """Two reads of one place, of which the second gets the first request."""
 
 LOST_COMPLETION = """
-    0     Q W 1000+8 bio=1
-    1     G W 1000+8 bio=1
-    2     D W 1000+8 bio=1 rq=1
-    10000 Q W 2000+8 bio=2
-    10001 G W 2000+8 bio=2
-    10002 D W 2000+8 bio=2 rq=2
+    0     QGD W 1000+8 bio=1 rq=1
+    10000 QGD W 2000+8 bio=2 rq=2
     10003 C W 2000+8 bio=2 rq=2
-    80000 Q W 1000+8 bio=3
-    80001 G W 1000+8 bio=3
-    80002 D W 1000+8 bio=3 rq=3
+    80000 QGD W 1000+8 bio=3 rq=3
     80003 C W 1000+8 bio=3 rq=3
-    80010 Q W 1000+8 bio=4
-    80011 G W 1000+8 bio=4
-    80012 D W 1000+8 bio=4 rq=4
+    80010 QGD W 1000+8 bio=4 rq=4
     80013 C W 1000+8 bio=4 rq=4
     90000 Q W 3000+8 bio=5
     """
 """A completion is missing, and the same place is written again, twice."""
 
 MERGE_INTO_ONE_OF_TWO = """
-    0   Q W 0+8 bio=1 pid=1
-    1   G W 0+8 bio=1 pid=1
-    2   Q W 0+8 bio=2 pid=1
-    3   G W 0+8 bio=2 pid=1
-    4   Q W 8+8 bio=3 pid=1
-    5   M W 8+8 bio=3 pid=1
+    0   QG W 0+8 bio=1 pid=1
+    2   QG W 0+8 bio=2 pid=1
+    4   QM W 8+8 bio=3 pid=1
     10  D W 0+16 bio=1 rq=1
     11  D W 0+8 bio=2 rq=2
     1000 C W 0+16 bio=1 rq=1

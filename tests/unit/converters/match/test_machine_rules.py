@@ -50,14 +50,12 @@ TEXTS = {
     "splits/same-operation": "0 Q R 0+16 bio=1\n1 G W 0+8 bio=2",
     "chains/same-operation": """
         0 s R 8+8 bio=1 rq=1
-        1 Q W 0+8 bio=2
-        2 F W 0+8 bio=2
+        1 QF W 0+8 bio=2
         3 D R 0+16 bio=1 rq=1 bios=1 flags=1
         """,
     "chain refusals/failed-before-issue": """
         0 s W 8+8 bio=1 rq=1
-        1 Q W 0+8 bio=2
-        2 F W 0+8 bio=2
+        1 QF W 0+8 bio=2
         3 s W 0+16 bio=3 rq=3
         4 D W 0+16 bio=3 rq=3 bios=1 flags=1
         5 C W 0+16 bio=1 rq=1 status=10

@@ -20,13 +20,11 @@ def test_a_bio_that_is_sent_on_is_not_the_child_of_its_twin() -> None:
         0  Q 259:8 R 40+8 bio=1
         2  A 254:0 R 4136+8 bio=1 from=259:8+40
         3  G 254:0 R 4136+8 bio=1
-        4  s 254:0 R 4136+8 bio=1 rq=1
-        5  D 254:0 R 4136+8 bio=1 rq=1
+        4  sD 254:0 R 4136+8 bio=1 rq=1
         10 Q 259:8 R 40+8 bio=2
         12 A 254:0 R 4136+8 bio=2 from=259:8+40
         13 G 254:0 R 4136+8 bio=2
-        14 s 254:0 R 4136+8 bio=2 rq=2
-        15 D 254:0 R 4136+8 bio=2 rq=2
+        14 sD 254:0 R 4136+8 bio=2 rq=2
         60 C 254:0 R 4136+8 bio=1 rq=1
         70 C 254:0 R 4136+8 bio=2 rq=2
         """
@@ -117,9 +115,7 @@ def test_another_operation_is_another_request() -> None:
     # GIVEN an fsync whose completion was missed, then a command that has its memory
     events = events_of(
         """
-        0  Q FWS 0+0 bio=1
-        1  G FWS 0+0 bio=1
-        2  s FWS 0+0 bio=1 rq=1
+        0  QGs FWS 0+0 bio=1 rq=1
         40 D N 0+1 bio=1 rq=1
         90 C N 0+1 bio=1 rq=1
         """
@@ -135,10 +131,8 @@ def test_without_start_a_request_begins_with_its_own_bio() -> None:
     # GIVEN a kernel without s, and a request that takes an older one behind it
     events = events_of(
         """
-        0  Q R 8+8 bio=1
-        1  G R 8+8 bio=1
-        10 Q R 0+8 bio=2
-        11 G R 0+8 bio=2
+        0  QG R 8+8 bio=1
+        10 QG R 0+8 bio=2
         13 I R 0+8 bio=2 rq=2
         14 m R 8+8 bio=1 rq=1
         20 D R 0+16 bio=2 rq=2 chain=2,1
@@ -160,8 +154,7 @@ def test_a_fragment_that_is_issued_is_the_parent_below_a_loop_device() -> None:
         0  Q 7:1 R 0+16 bio=1 page=4000
         1  X 7:1 R 0+8 bio=2 parent=1
         2  G 7:1 R 0+8 bio=2
-        3  s 7:1 R 0+8 bio=2 rq=1
-        4  D 7:1 R 0+8 bio=2 rq=1
+        3  sD 7:1 R 0+8 bio=2 rq=1
         5  G 7:1 R 8+8 bio=1
         6  s 7:1 R 8+8 bio=1 rq=2
         20 Q 254:0 R 7000+8 bio=3 page=4000
@@ -199,14 +192,9 @@ def test_what_an_absorbed_request_held_may_wait_in_a_younger_one() -> None:
     # and the issue of a third whose chain was cut and whose sectors cover it
     events = events_of(
         """
-        0  Q R 0+8 bio=2
-        1  G R 0+8 bio=2
-        2  s R 0+8 bio=2 rq=2
-        3  Q R 88+8 bio=1
-        4  M R 88+8 bio=1
-        10 Q R 72+8 bio=3
-        11 G R 72+8 bio=3
-        12 s R 72+8 bio=3 rq=3
+        0  QGs R 0+8 bio=2 rq=2
+        3  QM R 88+8 bio=1
+        10 QGs R 72+8 bio=3 rq=3
         13 m R 80+16 bio=9 rq=1
         20 D R 0+96 bio=2 rq=2 chain=2 bios=1 flags=1
         60 C R 0+96 bio=2 rq=2
@@ -224,13 +212,10 @@ def test_a_request_has_what_merged_into_it_when_it_is_inserted() -> None:
     # whose end was missed, and then its memory, inserted as another
     events = events_of(
         """
-        0  Q R 904+8 bio=1
-        1  G R 904+8 bio=1
+        0  QG R 904+8 bio=1
         2  Q R 912+8 bio=2
         3  M R 912+8 bio=2 rq=1
-        40 Q R 216+64 bio=3
-        41 G R 216+64 bio=3
-        42 I R 216+64 bio=3 rq=1
+        40 QGI R 216+64 bio=3 rq=1
         50 D R 216+64 bio=3 rq=1 chain=3
         90 C R 216+64 bio=3 rq=1
         """
@@ -248,9 +233,7 @@ def test_what_a_cut_chain_leaves_out_has_no_known_place_in_parts() -> None:
     # two parts, and the second names one of those that were left out
     events = events_of(
         """
-        0  Q D 104+8 bio=1
-        1  G D 104+8 bio=1
-        2  s D 104+8 bio=1 rq=1
+        0  QGs D 104+8 bio=1 rq=1
         3  Q D 24+16 bio=2
         4  Q D 88+8 bio=3
         20 D D 104+32 bio=1 rq=1 chain=1 bios=1 flags=1
@@ -285,13 +268,9 @@ def test_an_insert_of_another_head_bio_at_the_sector_is_another_request() -> Non
     # memory is inserted again, as a larger request that begins at the same sector
     events = events_of(
         """
-        0  Q R 592+8 bio=1
-        1  G R 592+8 bio=1
-        2  I R 592+8 bio=1 rq=1
-        10 Q R 592+8 bio=2
-        11 G R 592+8 bio=2
-        12 Q R 600+8 bio=3
-        13 M R 600+8 bio=3
+        0  QGI R 592+8 bio=1 rq=1
+        10 QG R 592+8 bio=2
+        12 QM R 600+8 bio=3
         14 I R 592+16 bio=2 rq=1
         20 D R 592+16 bio=2 rq=1 chain=2,3
         60 C R 592+16 bio=2 rq=1
@@ -328,8 +307,7 @@ def test_a_bio_is_not_of_a_request_that_lies_elsewhere_than_it_was_merged() -> N
     # GIVEN a merged bio whose issue and end were lost, and its memory in a later request
     events = events_of(
         """
-        0  Q W 80+8 bio=1
-        1  M W 80+8 bio=1
+        0  QM W 80+8 bio=1
         40 D W 680+40 bio=2 rq=1 chain=2,1
         60 C W 680+40 bio=2 rq=1
         """
@@ -347,8 +325,7 @@ def test_a_bio_is_not_of_a_request_of_another_operation_or_place() -> None:
         """
         0  Q W 112+8 bio=1
         40 G W 64+40 bio=1
-        41 s W 64+40 bio=1 rq=1
-        42 D W 64+40 bio=1 rq=1
+        41 sD W 64+40 bio=1 rq=1
         60 C W 64+40 bio=1 rq=1
         70 Q R 8+8 bio=2
         80 G D 8+8 bio=2
@@ -412,8 +389,7 @@ def test_a_completion_before_the_issue_that_is_known_ends_what_lies_there_alone(
         0  Q W 48+8 bio=1
         20 C W 0+32 bio=3 rq=1
         21 R W 32+8 bio=4 rq=1
-        22 Q W 40+8 bio=2
-        23 F W 40+8 bio=2
+        22 QF W 40+8 bio=2
         24 m W 40+16 bio=2 rq=2
         30 D W 32+24 bio=4 rq=1 chain=4,2,1
         60 C W 32+24 bio=4 rq=1
@@ -433,8 +409,7 @@ def test_what_joins_far_from_the_request_joins_another() -> None:
         """
         0  Q W 656+8 bio=1
         1  F W 656+8 bio=1 rq=5
-        50 Q W 4144+8 bio=2
-        51 G W 4144+8 bio=2
+        50 QG W 4144+8 bio=2
         52 Q W 4152+8 bio=3
         53 M W 4152+8 bio=3 rq=5
         54 D W 4144+16 bio=2 rq=5 chain=2,3
@@ -483,9 +458,7 @@ def test_a_bio_on_a_partition_is_the_one_on_the_disk_though_its_remap_was_lost()
     events = events_of(
         """
         0  Q 254:2 W 88+8 bio=1
-        3  Q 254:0 W 4184+8 bio=1
-        4  G 254:0 W 4184+8 bio=1
-        5  D 254:0 W 4184+8 bio=1 rq=1
+        3  QGD 254:0 W 4184+8 bio=1 rq=1
         60 C 254:0 W 4184+8 bio=1 rq=1
         """
     )
@@ -505,9 +478,7 @@ def test_a_mirrored_bio_whose_memory_is_used_below_is_not_sent_on() -> None:
         """
         0  Q 9:0 W 800+8 bio=1
         1  A 254:0 W 5800+8 bio=2 from=9:0+800
-        2  Q 254:0 W 5800+8 bio=2
-        3  G 254:0 W 5800+8 bio=2
-        4  D 254:0 W 5800+8 bio=2 rq=2
+        2  QGD 254:0 W 5800+8 bio=2 rq=2
         60 C 254:0 W 5800+8 bio=2 rq=2
         90 Q 254:0 W 2152+8 bio=1
         """
@@ -550,9 +521,7 @@ def test_a_clone_of_a_bio_from_before_the_log_has_no_parent(end: str) -> None:
         f"""
         0   Q 9:0 W 80+8 bio=1
         1   A 254:0 W 5080+8 bio=2 from=9:0+80
-        2   Q 254:0 W 5080+8 bio=2
-        3   G 254:0 W 5080+8 bio=2
-        4   D 254:0 W 5080+8 bio=2 rq=2
+        2   QGD 254:0 W 5080+8 bio=2 rq=2
         60  C 254:0 W 5080+8 bio=2 rq=2
         {end}
         """
@@ -578,8 +547,7 @@ def test_a_split_bio_whose_piece_was_lost_goes_on_until_its_own_address_lives_ag
         5   D W 512+512 bio=1 rq=2
         20  C W 512+512 bio=1 rq=2
         40000 Q W 4096+8 bio=2
-        40001 s W 4096+8 bio=2 rq=3
-        40002 D W 4096+8 bio=2 rq=3
+        40001 sD W 4096+8 bio=2 rq=3
         40060 C W 4096+8 bio=2 rq=3
         90000 Q R 96+8 bio=7
         200000 Q W 8192+8 bio=1

@@ -35,11 +35,8 @@ def test_intervals_the_front_of_a_request_ends_first() -> None:
     # GIVEN a front merge, and a partial completion that ends the bio in front alone
     found = _by_intervals(
         """
-        0  Q W 80+8 bio=1
-        1  G W 80+8 bio=1
-        2  s W 80+8 bio=1 rq=1
-        5  Q W 72+8 bio=2
-        6  F W 72+8 bio=2
+        0  QGs W 80+8 bio=1 rq=1
+        5  QF W 72+8 bio=2
         9  D W 72+16 bio=2 rq=1 bios=2
         50 C W 72+16 bio=2 rq=1 bytes=6656
         70 C W 85+3 bio=1 rq=1
@@ -53,9 +50,7 @@ def test_intervals_a_flush_first_ends_with_the_empty_completion() -> None:
     # GIVEN a journal commit on a device that does FUA itself
     found = _by_intervals(
         """
-        0   Q FWFS 0+8 bio=1
-        1   G FWFS 0+8 bio=1
-        2   s FWFS 0+8 bio=1 rq=1
+        0   QGs FWFS 0+8 bio=1 rq=1
         10  D FF 18446744073709551615+0 rq=9
         60  C FF 18446744073709551615+0 rq=9
         63  I WFS 0+8 bio=1 rq=1
@@ -73,14 +68,11 @@ def test_intervals_another_tasks_merge_is_not_sure() -> None:
     # one of the two, whoever queued them
     found = _by_intervals(
         """
-        0   Q R 64+8 bio=1 pid=100
-        1   G R 64+8 bio=1 pid=100
+        0   QG R 64+8 bio=1 pid=100
         2   I R 64+8 bio=1 rq=1
-        10  Q R 64+8 bio=2 pid=150
-        11  G R 64+8 bio=2 pid=150
+        10  QG R 64+8 bio=2 pid=150
         12  I R 64+8 bio=2 rq=2
-        20  Q R 72+8 bio=3 pid=100
-        21  M R 72+8 bio=3 pid=100
+        20  QM R 72+8 bio=3 pid=100
         30  D R 64+8 bio=1 rq=1
         50  C R 64+8 bio=1 rq=1
         60  D R 64+16 bio=2 rq=2 chain=2,3
@@ -96,19 +88,13 @@ def test_intervals_what_joins_the_rest_of_an_unknown_request_is_not_sure() -> No
     # so the rest that is requeued is nobody's; a third read joins that rest
     found = _by_intervals(
         """
-        0  Q R 100+16 bio=1
-        1  G R 100+16 bio=1
-        2  s R 100+16 bio=1 rq=1
+        0  QGs R 100+16 bio=1 rq=1
         4  D R 100+16 bio=1 rq=1
-        5  Q R 100+10 bio=2
-        6  G R 100+10 bio=2
-        7  s R 100+10 bio=2 rq=2
-        8  D R 100+10 bio=2 rq=2
+        5  QGsD R 100+10 bio=2 rq=2
         20 C R 100+10 bio=2 rq=2
         30 C R 100+16 bio=1 rq=1 bytes=7168
         31 R R 114+2 bio=1 rq=1
-        40 Q R 116+8 bio=3
-        41 M R 116+8 bio=3
+        40 QM R 116+8 bio=3
         42 D R 114+10 bio=1 rq=1 chain=1,3
         50 C R 114+10 bio=1 rq=1 bytes=4096
         51 R R 122+2 bio=3 rq=1
@@ -146,20 +132,12 @@ def test_intervals_a_merge_goes_to_the_request_that_lives() -> None:
     # it a request that takes a neighbour
     found = _by_intervals(
         """
-        0  Q R 0+8 bio=1
-        1  G R 0+8 bio=1
-        2  s R 0+8 bio=1 rq=1
+        0  QGs R 0+8 bio=1 rq=1
         3  D R 0+8 bio=1 rq=1 tag=7/-1 hctx=0
-        10 Q R 100+8 bio=2
-        11 G R 100+8 bio=2
-        12 s R 100+8 bio=2 rq=2
+        10 QGs R 100+8 bio=2 rq=2
         13 D R 100+8 bio=2 rq=2 tag=7/-1 hctx=0
-        20 Q R 200+8 bio=3
-        21 G R 200+8 bio=3
-        22 s R 200+8 bio=3 rq=3
-        25 Q R 208+8 bio=4
-        26 G R 208+8 bio=4
-        27 s R 208+8 bio=4 rq=4
+        20 QGs R 200+8 bio=3 rq=3
+        25 QGs R 208+8 bio=4 rq=4
         28 m R 208+8 bio=4 rq=4 into=3
         30 D R 200+16 bio=3 rq=3 tag=8/-1 hctx=0
         60 C R 200+16 bio=3 rq=3
@@ -175,9 +153,7 @@ def test_intervals_the_piece_of_a_bio_in_doubt_is_in_doubt_and_so_is_what_it_joi
     # GIVEN two bios that begin at one sector, of which one is split, and its front piece joins
     found = _by_intervals(
         """
-        0  Q R 0+8 bio=1
-        1  G R 0+8 bio=1
-        2  s R 0+8 bio=1 rq=1
+        0  QGs R 0+8 bio=1 rq=1
         3  Q R 8+40 bio=2
         4  Q R 8+32 bio=3
         5  X R 8+24 bio=4 parent=3
@@ -196,17 +172,10 @@ def test_intervals_a_bio_is_issued_after_the_last_merge_that_moved_it() -> None:
     t = tables_of(
         events_of(
             """
-            0  Q R 16+8 bio=1
-            1  G R 16+8 bio=1
-            2  s R 16+8 bio=1 rq=1
-            3  Q R 8+8 bio=2
-            4  G R 8+8 bio=2
-            5  s R 8+8 bio=2 rq=2
+            0  QGs R 16+8 bio=1 rq=1
+            3  QGs R 8+8 bio=2 rq=2
             6  m R 16+8 bio=1 rq=1 into=2
-            7  Q R 0+8 bio=3
-            8  G R 0+8 bio=3
-            9  s R 0+8 bio=3 rq=3
-            10 D R 0+8 bio=3 rq=3
+            7  QGsD R 0+8 bio=3 rq=3
             20 R R 0+8 bio=3 rq=3
             21 m R 8+16 bio=2 rq=2 into=3
             30 D R 0+24 bio=3 rq=3 chain=3,2,1
@@ -226,12 +195,9 @@ def test_intervals_what_begins_where_another_may_go_on_is_not_sure() -> None:
     found = tables_of(
         events_of(
             """
-            0  Q W 8+8 bio=1
-            1  G W 8+8 bio=1
-            2  Q W 8+16 bio=2
-            3  G W 8+16 bio=2
-            4  Q W 16+8 bio=3
-            5  G W 16+8 bio=3
+            0  QG W 8+8 bio=1
+            2  QG W 8+16 bio=2
+            4  QG W 16+8 bio=3
             6  D W 8+8 bio=1 rq=1
             7  D W 8+16 bio=2 rq=2
             8  D W 16+8 bio=3 rq=3
@@ -270,10 +236,8 @@ def test_intervals_a_discard_may_have_grown_to_what_another_is() -> None:
     # GIVEN two discards that begin at one sector, and the issue of the shorter, which grew
     found = _by_intervals(
         """
-        0  Q D 0+16 bio=1
-        1  G D 0+16 bio=1
-        2  Q D 0+8 bio=2
-        3  G D 0+8 bio=2
+        0  QG D 0+16 bio=1
+        2  QG D 0+8 bio=2
         4  Q D 80+8 bio=3
         9  D D 0+16 bio=2 rq=2 chain=2,3
         40 C D 0+16 bio=2 rq=2
@@ -289,13 +253,9 @@ def test_intervals_what_a_task_holds_back_may_be_no_place_to_merge() -> None:
     # that task that joins the first of them: the other differs in what no event tells
     found = _by_intervals(
         """
-        0  Q W 112+16 bio=1
-        1  G W 112+16 bio=1
-        2  I W 112+16 bio=1 rq=1
-        3  Q W 112+16 bio=2
-        4  G W 112+16 bio=2
-        5  Q W 104+8 bio=3
-        6  F W 104+8 bio=3
+        0  QGI W 112+16 bio=1 rq=1
+        3  QG W 112+16 bio=2
+        5  QF W 104+8 bio=3
         20 D W 104+24 bio=3 rq=1 chain=3,1
         60 C W 104+24 bio=3 rq=1
         """
@@ -309,16 +269,12 @@ def test_intervals_doubts_stay_with_the_request_that_they_are_about() -> None:
     # by one of two requests that are later confused
     found = _by_intervals(
         """
-        0  Q W 80+8 bio=9
-        1  G W 80+8 bio=9
+        0  QG W 80+8 bio=9
         2  D W 80+8 bio=9 rq=9 hctx=0 tag=6/-1
-        10 Q R 48+8 bio=1
-        11 G R 48+8 bio=1
-        12 Q R 56+8 bio=2
-        13 G R 56+8 bio=2
+        10 QG R 48+8 bio=1
+        12 QG R 56+8 bio=2
         14 D R 56+8 bio=2 rq=2 hctx=0 tag=6/-1
-        15 Q R 48+8 bio=3
-        16 G R 48+8 bio=3
+        15 QG R 48+8 bio=3
         17 D R 48+8 bio=3 rq=3 hctx=0 tag=7/-1
         30 C R 56+8 bio=2 rq=2
         31 C R 48+8 bio=3 rq=3
@@ -337,14 +293,9 @@ def test_intervals_nothing_merges_into_a_fua_write() -> None:
     # GIVEN two writes that end at one sector, one of them FUA, and a third behind them that merges
     found = _by_intervals(
         """
-        0   Q WFS 64+8 bio=1
-        1   G WFS 64+8 bio=1
-        2   s WFS 64+8 bio=1 rq=1
-        3   Q W 56+16 bio=2
-        4   G W 56+16 bio=2
-        5   s W 56+16 bio=2 rq=2
-        6   Q W 72+8 bio=3
-        7   M W 72+8 bio=3
+        0   QGs WFS 64+8 bio=1 rq=1
+        3   QGs W 56+16 bio=2 rq=2
+        6   QM W 72+8 bio=3
         20  D WFS 64+8 bio=1 rq=1
         21  D W 56+24 bio=2 rq=2 bios=2
         70  C WFS 64+8 bio=1 rq=1

@@ -49,6 +49,13 @@ def test_an_archive_is_private_and_never_overwrites(cli: Cli, tmp_path: Path) ->
     assert target.read_bytes() == before
     assert cli("archive", "--level", "19", "-f", SAMPLE, "-o", target).status == 0
     assert len(target.read_bytes()) < len(before)
+    # AND another reader that counts kinds finds those of the log
+    kinds = pq.read_table(target, columns=["kind"])["kind"].value_counts().to_pylist()
+    counted = {row["values"]: row["counts"] for row in kinds}
+    trace = Trace(SAMPLE)
+    for _ in trace.lifecycles():
+        pass
+    assert counted == trace.account.by_letter()
 
 
 def test_the_files_of_a_rotated_recording_become_one(cli: Cli, tmp_path: Path) -> None:
@@ -127,15 +134,12 @@ def test_recordings_of_one_name_do_not_replace_each_other(cli: Cli, tmp_path: Pa
         assert not data.exists()
 
 
-def test_tables_can_be_chosen(cli: Cli, tmp_path: Path) -> None:
+def test_which_tables_and_directories_archives_take(cli: Cli, tmp_path: Path) -> None:
     # GIVEN a wish for bios alone  WHEN a dataset is made  THEN it has these
     assert cli("archive", "--tables", "bios", SAMPLE, "-o", tmp_path / "set").status == 0
     assert [p.name for p in (tmp_path / "set").iterdir()] == ["bios"]
     # AND other names are refused
     assert cli("archive", "--tables", "bio", SAMPLE, "-o", tmp_path / "b").status == 2
-
-
-def test_another_directory_is_left_alone(cli: Cli, tmp_path: Path) -> None:
     # GIVEN a directory of something else  WHEN a dataset shall be there  THEN it is refused
     other = tmp_path / "home"
     other.mkdir()
@@ -161,18 +165,6 @@ def test_a_full_disk_leaves_nothing_but_a_message(target: str, tmp_path: Path) -
     assert done.stderr.count("\n") == 1
     assert "too large" in done.stderr
     assert list(tmp_path.iterdir()) == []
-
-
-def test_columns_are_read_by_others(cli: Cli, tmp_path: Path) -> None:
-    # GIVEN an archive  WHEN another reader counts kinds  THEN they are the log's
-    target = tmp_path / "x.parquet"
-    cli("archive", SAMPLE, "-o", target)
-    kinds = pq.read_table(target, columns=["kind"])["kind"].value_counts().to_pylist()
-    counted = {row["values"]: row["counts"] for row in kinds}
-    trace = Trace(SAMPLE)
-    for _ in trace.lifecycles():
-        pass
-    assert counted == trace.account.by_letter()
 
 
 # verify, and what damaged or foreign archives end in.
@@ -272,7 +264,7 @@ def test_damage_costs_one_row_group_and_is_shown(cli: Cli, archived: Path, tmp_p
     assert "damaged: row group 1" in told.out
 
 
-def test_a_missing_file_is_not_called_damaged(cli: Cli, tmp_path: Path) -> None:
+def test_what_is_missing_or_interrupted_is_not_called_damaged(cli: Cli, tmp_path: Path) -> None:
     # GIVEN a name without a file, beside a log  WHEN both are checked
     missing = tmp_path / "none.biotrail"
     done = cli("verify", missing, SAMPLE)
@@ -280,6 +272,17 @@ def test_a_missing_file_is_not_called_damaged(cli: Cli, tmp_path: Path) -> None:
     assert done.status == 1
     assert done.out.splitlines()[0] == f"{missing}: NO SUCH FILE"
     assert verified(cli, missing, 1)["missing"] is True
+    # GIVEN a log without an end  WHEN it is checked  THEN that is a note
+    log = tmp_path / "log"
+    log.write_bytes(log_samples.sample(end=False).data)
+    assert "interrupted" in verified(cli, log, 0)["notes"][0]
+    # GIVEN a log whose index was cut away with one of its chunks' worth of frames
+    sample = log_samples.sample(4)
+    begin, end = sample.chunks[2]
+    log = tmp_path / "log"
+    log.write_bytes(sample.data[:begin] + sample.data[end:])
+    # WHEN it is checked  THEN the missing chunk is found
+    assert verified(cli, log, 1)["chunks"] == 3
 
 
 def test_a_terminal_shows_how_far_it_is(
@@ -297,23 +300,6 @@ def test_a_terminal_shows_how_far_it_is(
     assert "looking for files in " in shown.err
     assert shown.err.endswith("\r\x1b[K")
     assert shown.out == quiet.out
-
-
-def test_a_log_that_was_interrupted_is_whole_up_to_there(cli: Cli, tmp_path: Path) -> None:
-    # GIVEN a log without an end  WHEN it is checked  THEN that is a note
-    log = tmp_path / "log"
-    log.write_bytes(log_samples.sample(end=False).data)
-    assert "interrupted" in verified(cli, log, 0)["notes"][0]
-
-
-def test_counts_of_the_end_are_held_against_the_chunks(cli: Cli, tmp_path: Path) -> None:
-    # GIVEN a log whose index was cut away with one of its chunks' worth of frames
-    sample = log_samples.sample(4)
-    begin, end = sample.chunks[2]
-    log = tmp_path / "log"
-    log.write_bytes(sample.data[:begin] + sample.data[end:])
-    # WHEN it is checked  THEN the missing chunk is found
-    assert verified(cli, log, 1)["chunks"] == 3
 
 
 BAD = {
@@ -357,16 +343,7 @@ def test_bad_archives_end_in_one_message(how: str, cli: Cli, archived: Path) -> 
     assert found["events"] == 0
 
 
-def test_a_directory_that_is_no_archive(cli: Cli, tmp_path: Path) -> None:
-    # GIVEN some directory  WHEN it is given as a log  THEN the message says what would be one
-    (tmp_path / "other").write_text("x")
-    done = cli("convert", tmp_path, "-o", tmp_path / "x.pftrace")
-    assert done.status == 1
-    assert "is a directory and no archive" in done.err
-    assert not (tmp_path / "x.pftrace").exists()
-
-
-def test_a_directory_with_several_recordings(cli: Cli, archived: Path, tmp_path: Path) -> None:
+def test_directories_that_are_no_single_archive(cli: Cli, archived: Path, tmp_path: Path) -> None:
     # GIVEN a dataset of two  WHEN it is given as a log  THEN one is to be chosen
     folder = tmp_path / "set" / "events" / "host=h"
     folder.mkdir(parents=True)
@@ -378,6 +355,13 @@ def test_a_directory_with_several_recordings(cli: Cli, archived: Path, tmp_path:
     assert str(folder / "a.parquet") in done.err
     # AND each can be
     assert cli("info", folder / "b.parquet").status == 0
+    # GIVEN some directory  WHEN it is given as a log  THEN the message says what would be one
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "file").write_text("x")
+    done = cli("convert", tmp_path / "other", "-o", tmp_path / "x.pftrace")
+    assert done.status == 1
+    assert "is a directory and no archive" in done.err
+    assert not (tmp_path / "x.pftrace").exists()
 
 
 def test_an_archive_from_a_pipe_is_refused(

@@ -40,14 +40,10 @@ REPLAY = """
 26    s W 16+8 bio=2 rq=2
 29    D W 16+8 bio=2 rq=2 tag=8/-1
 40    C W 16+8 bio=2 rq=2
-50    Q FW 0+0 bio=3
-51    G FW 0+0 bio=3
-52    s FW 0+0 bio=3 rq=3
+50    QGs FW 0+0 bio=3 rq=3
 53    D FW 0+0 bio=3 rq=3 tag=9/-1
 60    C FW 0+0 bio=3 rq=3
-70    Q D 2048+64 bio=4
-71    G D 2048+64 bio=4
-72    s D 2048+64 bio=4 rq=4
+70    QGs D 2048+64 bio=4 rq=4
 73    D D 2048+64 bio=4 rq=4 tag=9/-1
 80    C D 2048+64 bio=4 rq=4
 100   C R 1000+8 bio=1 rq=1
@@ -125,13 +121,17 @@ def test_events_are_in_order_with_their_fields(cli: Cli, tmp_path: Path) -> None
         assert (int(row["bio"], 10) if row["bio"] else 0) == int(told.get("bio") or "0", 16)
 
 
-def test_one_device_alone(cli: Cli, tmp_path: Path) -> None:
+def test_one_device_alone_and_a_file_that_exists(cli: Cli, tmp_path: Path) -> None:
     # GIVEN a log of several devices  WHEN one is chosen  THEN the rows are its own
     log = captures.write_log(tmp_path / "x", captures.load("kyber-loop-and-virtio"))
     rows = list(csv.DictReader(io.StringIO(cli("export", "-d", "vda", log).out)))
     assert {row["device"] for row in rows} == {"vda"}
     done = cli("export", "-d", "sdz", log)
     assert (done.status, "has no device sdz" in done.err) == (1, True)
+    # GIVEN a file  WHEN a table shall be there  THEN that takes --force
+    (tmp_path / "x.csv").write_text("mine")
+    assert cli("export", SAMPLE, "-o", tmp_path / "x.csv").status == 1
+    assert (tmp_path / "x.csv").read_text() == "mine"
 
 
 def test_an_iolog_has_the_ios_at_their_times(cli: Cli, tmp_path: Path) -> None:
@@ -164,22 +164,12 @@ def test_what_does_not_fit_is_wrong_usage(arguments: list[str], said: str, cli: 
     assert (done.status, said in done.err) == (2, True)
 
 
-def test_what_exists_is_kept(cli: Cli, tmp_path: Path) -> None:
-    # GIVEN a file  WHEN a table shall be there  THEN that takes --force
-    (tmp_path / "x.csv").write_text("mine")
-    assert cli("export", SAMPLE, "-o", tmp_path / "x.csv").status == 1
-    assert (tmp_path / "x.csv").read_text() == "mine"
-
-
 @pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet", "arrow", "iolog"])
 def test_a_full_disk_leaves_nothing_but_a_message(ending: str, tmp_path: Path) -> None:
     # GIVEN room for 20 KB  WHEN more is written  THEN one message says so, and no part stays
     done = subprocess.run(
         [
-            sys.executable,
-            "-m",
-            "biotrail.cli.main",
-            "export",
+            *(sys.executable, "-m", "biotrail.cli.main", "export"),
             SAMPLE,
             "-o",
             tmp_path / f"x.{ending}",

@@ -243,46 +243,35 @@ def test_windows_are_merged(tmp_path: Path) -> None:
     assert (len(found), summary.events, summary.held) == (4, 12, 12)
 
 
-def test_a_trace_without_io_is_an_archive(tmp_path: Path) -> None:
+def test_what_has_no_io_or_no_times_is_an_archive(tmp_path: Path) -> None:
     # GIVEN a window without a bio / WHEN converted
     summary = write(tmp_path / "a", window(START, START + 500))
     # THEN the archive is readable and empty
     assert (operations(summary.anchor), summary.events, summary.first_ns) == ({}, 0, -1)
-
-
-def test_a_trace_without_times_is_an_archive(tmp_path: Path) -> None:
     # GIVEN a bio of which no time is known, alone / WHEN converted
-    summary = write(tmp_path / "a", window(START, START + 500, bios({"number": 3})))
+    summary = write(tmp_path / "b", window(START, START + 500, bios({"number": 3})))
     # THEN it is there, all of it marked, at a time that is one
     found = operations(summary.anchor)["vda (254:0) bios", 3]
     assert [time for _, time in found.events] == [0, 0, 0]
     assert found.attributes.keys() == {"begin", "issued", "cancelled"}
-
-
-def test_what_has_no_time_keeps_the_order_of_all_locations(tmp_path: Path) -> None:
     # GIVEN a bio of which no time is known, left open long after the last event
     late = START + 100 * 10**6
     first = window(START, late, bios({"number": 1, **times(0)}), open_bios=bios({"number": 9}))
     # WHEN converted / THEN all of it is there, in the order of time (as `operations` demands)
-    found = operations(write(tmp_path / "a", first).anchor)
+    found = operations(write(tmp_path / "c", first).anchor)
     assert found["vda (254:0) bios", 9].events[0] == ("begin", START + 100)
-
-
-def test_an_empty_directory_may_be_there(tmp_path: Path) -> None:
+    (tmp_path / "d").mkdir()
     # GIVEN an empty directory / WHEN written to / THEN the archive is in it
-    assert write(tmp_path, window(START, START + 1)).anchor == tmp_path / "traces.otf2"
+    assert write(tmp_path / "d", window(START, START + 1)).anchor == tmp_path / "d" / "traces.otf2"
 
 
-def test_a_directory_in_use_is_refused(tmp_path: Path) -> None:
+def test_directories_that_cannot_be_taken_are_refused(tmp_path: Path) -> None:
     # GIVEN a directory with a file
     (tmp_path / "mine").write_text("keep me")
     # WHEN written to / THEN the error says so and the file is left
     with pytest.raises(OutputError, match="is not empty"):
         convert([], context(), tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
-
-
-def test_a_file_or_a_missing_parent_is_refused(tmp_path: Path) -> None:
     # GIVEN a file, and a directory in a directory that is not there
     (tmp_path / "file").touch()
     # WHEN written to / THEN the errors name them
@@ -290,13 +279,10 @@ def test_a_file_or_a_missing_parent_is_refused(tmp_path: Path) -> None:
         convert([], context(), tmp_path / "file")
     with pytest.raises(OutputError, match="create it first"):
         convert([], context(), tmp_path / "not" / "there")
-
-
-@pytest.mark.parametrize("path", [Path("/proc/otf2"), Path("/tmp") / ("a" * 300)])
-def test_a_directory_that_cannot_be_made_is_an_error(path: Path) -> None:
-    # GIVEN a path where no directory can be / WHEN written to / THEN the error names it
-    with pytest.raises(OutputError, match=f"^{path}"):
-        convert([], context(), path)
+    # GIVEN paths where no directory can be / WHEN written to / THEN the errors name them
+    for path in ("/proc/otf2", f"/tmp/{'a' * 300}"):
+        with pytest.raises(OutputError, match=f"^{path}"):
+            convert([], context(), Path(path))
 
 
 def test_a_conversion_that_fails_leaves_nothing(tmp_path: Path) -> None:
@@ -325,6 +311,8 @@ def test_a_full_disk_is_noticed_before_the_library_does(
     with pytest.raises(OutputError, match="1 MiB more are needed there: free some space"):
         convert([window(START, START + 1, bios(times(0)))], context(), tmp_path / "a")
     assert list(tmp_path.iterdir()) == []
+    # GIVEN a directory WHEN no bytes are wanted there THEN that is no error
+    check_room(tmp_path, 0)
 
 
 def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -334,8 +322,3 @@ def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with pytest.raises(ConversionError, match=r"pip install 'biotrail\[otf2\]'"):
         convert([], context(), tmp_path / "a")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_room_for_nothing_is_there(tmp_path: Path) -> None:
-    # GIVEN a directory WHEN no bytes are wanted there THEN that is no error
-    check_room(tmp_path, 0)

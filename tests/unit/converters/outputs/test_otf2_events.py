@@ -56,69 +56,63 @@ def short(events: EventArray) -> list[tuple[str, int, int]]:
     return [(Phase(int(row["phase"])).name, int(row["time"]), int(row["flags"])) for row in rows]
 
 
-def events_of_bio(**row: int) -> list[tuple[str, int, int]]:
-    events, moved = finished_events(bio_operations(bios(row)), 1000, WrittenBegins.none())
-    assert moved == 0
-    return short(events)
+@pytest.mark.parametrize(
+    ("row", "events"),
+    [
+        # With all its times: queue, issue and completion.
+        (
+            {"number": 7, "queue": 10, "getrq": 12, "insert": 13, "issue": 20, "complete": 90},
+            [("BEGIN", 10, 0), ("ISSUED", 20, 0), ("COMPLETE", 90, 0)],
+        ),
+        # Of a bio-based device: nothing between.
+        ({"queue": 10, "complete": 90}, [("BEGIN", 10, BLOCKING), ("COMPLETE", 90, UNISSUED)]),
+        # In the device when the trace ends: the end is marked as not seen.
+        (
+            {"queue": 10, "issue": 20},
+            [("BEGIN", 10, 0), ("ISSUED", 20, 0), ("CANCELLED", 1000, TRUNCATED)],
+        ),
+        # Queued when it ends: the issue that OTF2 demands is marked, too.
+        (
+            {"queue": 10, "getrq": 15},
+            [
+                ("BEGIN", 10, 0),
+                ("ISSUED", 1000, TRUNCATED),
+                ("CANCELLED", 1000, TRUNCATED | UNISSUED),
+            ],
+        ),
+        # Under way when the trace began: it begins at the first time known.
+        (
+            {"issue": 20, "complete": 90},
+            [("BEGIN", 20, TRUNCATED), ("ISSUED", 20, 0), ("COMPLETE", 90, 0)],
+        ),
+        # Without any time: all of it is marked.
+        (
+            {"number": 3},
+            [
+                ("BEGIN", 1000, TRUNCATED),
+                ("ISSUED", 1000, TRUNCATED),
+                ("CANCELLED", 1000, TRUNCATED | UNISSUED),
+            ],
+        ),
+    ],
+)
+def test_events_of_a_bio(row: dict[str, int], events: list[tuple[str, int, int]]) -> None:
+    # GIVEN a bio with some of its times / WHEN turned into events / THEN these are in OTF2's order
+    found, moved = finished_events(bio_operations(bios(row)), 1000, WrittenBegins.none())
+    assert (short(found), moved) == (events, 0)
 
 
-def test_a_bio_begins_is_issued_and_completes() -> None:
-    # GIVEN a bio with all its times / WHEN turned into events
-    found = events_of_bio(number=7, queue=10, getrq=12, insert=13, issue=20, complete=90)
-    # THEN these are queue, issue and completion
-    assert found == [("BEGIN", 10, 0), ("ISSUED", 20, 0), ("COMPLETE", 90, 0)]
-
-
-def test_a_bio_without_issue_is_blocking() -> None:
-    # GIVEN a bio of a bio-based device / WHEN turned into events
-    found = events_of_bio(queue=10, complete=90)
-    # THEN it begins and completes, with nothing between
-    assert found == [("BEGIN", 10, BLOCKING), ("COMPLETE", 90, UNISSUED)]
-
-
-def test_a_bio_cut_off_is_cancelled_at_the_end() -> None:
-    # GIVEN a bio in the device when the trace ends / WHEN turned into events
-    found = events_of_bio(queue=10, issue=20)
-    # THEN its cancellation is at the end and says that it was not seen
-    assert found == [("BEGIN", 10, 0), ("ISSUED", 20, 0), ("CANCELLED", 1000, TRUNCATED)]
-
-
-def test_a_bio_cut_off_before_its_issue_has_a_truncated_one() -> None:
-    # GIVEN a bio queued when the trace ends / WHEN turned into events
-    found = events_of_bio(queue=10, getrq=15)
-    # THEN the issue that OTF2 demands is marked as not seen
-    assert found == [
-        ("BEGIN", 10, 0),
-        ("ISSUED", 1000, TRUNCATED),
-        ("CANCELLED", 1000, TRUNCATED | UNISSUED),
-    ]
-
-
-def test_a_bio_whose_queueing_was_not_seen_begins_with_what_was() -> None:
-    # GIVEN a bio under way when the trace began / WHEN turned into events
-    found = events_of_bio(issue=20, complete=90)
-    # THEN it begins at the first time known, marked
-    assert found == [("BEGIN", 20, TRUNCATED), ("ISSUED", 20, 0), ("COMPLETE", 90, 0)]
-
-
-def test_numbers_may_be_as_large_as_they_come() -> None:
+def test_numbers_and_devices_of_operations() -> None:
     # GIVEN bios whose beginning is not in the log, which have numbers of their own
     large = 2**62 + 4097
     ops = bio_operations(bios({"number": large, "issue": 20, "complete": 90}))
     # WHEN turned into events / THEN each has the number
     events, _ = finished_events(ops, 1000, WrittenBegins.none())
     assert set(events["number"].tolist()) == {large}
-
-
-def test_a_bio_of_which_nothing_was_seen_is_kept() -> None:
-    # GIVEN a bio without any time / WHEN turned into events
-    found = events_of_bio(number=3)
-    # THEN it is there, all of it marked
-    assert found == [
-        ("BEGIN", 1000, TRUNCATED),
-        ("ISSUED", 1000, TRUNCATED),
-        ("CANCELLED", 1000, TRUNCATED | UNISSUED),
-    ]
+    # GIVEN bios with and without a partition / WHEN made operations
+    ops = bio_operations(bios({"part": 77}, {"part": 0}, {"part": VDA}))
+    # THEN the partition is addressed where there is one, the disk elsewhere
+    assert ops.dev.tolist() == [77, VDA, VDA]
 
 
 def test_an_absorbed_request_names_the_one_that_took_its_bios() -> None:
@@ -144,13 +138,6 @@ def test_times_that_contradict_are_moved_and_counted() -> None:
     assert moved == 1
 
 
-def test_a_bio_sent_to_a_partition_addresses_it() -> None:
-    # GIVEN bios with and without a partition / WHEN made operations
-    ops = bio_operations(bios({"part": 77}, {"part": 0}, {"part": VDA}))
-    # THEN the partition is addressed where there is one, the disk elsewhere
-    assert ops.dev.tolist() == [77, VDA, VDA]
-
-
 def test_events_wait_for_what_began_earlier() -> None:
     # GIVEN a queue with a bio that ended, and an older one still open
     queue = Queue()
@@ -170,6 +157,15 @@ def test_events_wait_for_what_began_earlier() -> None:
         60,
     ]
     assert queue.moved == 0
+    # GIVEN a queue that has written up to 90
+    queue = Queue()
+    queue.finish(bio_operations(bios({"number": 1, "queue": 80, "complete": 90})), 100)
+    queue.release(100, bio_operations(bios()))
+    # WHEN something older comes that nothing announced
+    queue.finish(bio_operations(bios({"number": 0, "queue": 10, "complete": 95})), 200)
+    # THEN it is kept, at the earliest time that OTF2 permits, and counted
+    assert [row[:2] for row in short(queue.drain())] == [("BEGIN", 90), ("COMPLETE", 95)]
+    assert queue.moved == 1
 
 
 def test_a_full_queue_begins_what_has_long_been_open() -> None:
@@ -210,18 +206,6 @@ def test_a_full_queue_begins_what_has_long_been_open() -> None:
         ("COMPLETE", end + 4, UNISSUED),
     ]
     assert (queue.held, queue.moved) == (0, 0)
-
-
-def test_an_event_that_comes_too_late_is_moved_and_counted() -> None:
-    # GIVEN a queue that has written up to 90
-    queue = Queue()
-    queue.finish(bio_operations(bios({"number": 1, "queue": 80, "complete": 90})), 100)
-    queue.release(100, bio_operations(bios()))
-    # WHEN something older comes that nothing announced
-    queue.finish(bio_operations(bios({"number": 0, "queue": 10, "complete": 95})), 200)
-    # THEN it is kept, at the earliest time that OTF2 permits, and counted
-    assert [row[:2] for row in short(queue.drain())] == [("BEGIN", 90), ("COMPLETE", 95)]
-    assert queue.moved == 1
 
 
 times = st.integers(0, 60)
@@ -557,22 +541,15 @@ def test_each_key_has_a_location_with_its_pairs(tmp_path: Path) -> None:
     assert first.told == {"ended by": "ksoftirqd/0", "ended by tid": 13, "ended on CPU": 0}
     assert (summary.pairs, summary.moved) == (4, 0)
     assert (summary.first_ns, summary.last_ns) == (START + 100, START + 900)
-
-
-def test_both_readers_take_an_archive_of_pairs(tmp_path: Path) -> None:
-    # GIVEN an archive of pairs WHEN otf2-print reads it THEN it warns of nothing
-    anchor = archived(sample(), tmp_path / "otf2").anchor
-    printed = otf2_print(anchor)
+    # AND otf2-print warns of nothing
+    printed = otf2_print(summary.anchor)
     assert "softirq: irq:softirq_entry to irq:softirq_exit" in printed
     # AND the library writes the same events in the same bytes
-    assert event_files(anchor) == rewritten(anchor, tmp_path / "again")
-
-
-@pytest.mark.parametrize("window", [1, 2, 3])
-def test_windows_of_any_size_have_the_same_pairs(tmp_path: Path, window: int) -> None:
-    # GIVEN the same log WHEN it is read in small windows THEN the same is in the archive
-    whole = calls(archived(sample(), tmp_path / "whole").anchor)
-    assert calls(archived(sample(), tmp_path / "parts", window).anchor) == whole
+    assert event_files(summary.anchor) == rewritten(summary.anchor, tmp_path / "again")
+    # AND the same is in an archive of small windows
+    for window in (1, 2, 3):
+        parts = archived(sample(), tmp_path / f"parts{window}", window)
+        assert calls(parts.anchor) == found
 
 
 def test_further_keys_share_locations_without_overlap(

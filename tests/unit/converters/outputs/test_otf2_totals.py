@@ -69,34 +69,6 @@ def begun(table: Bios | Requests) -> Any:
 Converted = tuple[Otf2Summary, list[Lifecycles], Context]
 
 
-def test_counts_bytes_and_latencies_are_the_tables(converted: Converted) -> None:
-    # GIVEN a log's tables, summed by device and layer
-    summary, windows, known = converted
-    expected: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    for place, table, row, _ in rows(windows, known):
-        begin, complete = int(begun(table)[row]), int(table.complete[row])
-        expected[place]["operations"] += 1
-        expected[place]["asked"] += int(table.bytes[row])
-        if complete != NEVER:
-            expected[place]["done"] += int(table.done_bytes[row])
-            expected[place]["latency"] += complete - begin if begin != NEVER else 0
-    # WHEN the archive is read
-    found: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    read = operations(summary.anchor)
-    for (place, _), operation in read.items():
-        found[place]["operations"] += 1
-        found[place]["asked"] += operation.asked
-        if operation.done is not None:
-            found[place]["done"] += operation.done
-            seen = "truncated" not in operation.attributes.get("begin", {})
-            times = dict(operation.events)
-            found[place]["latency"] += (times["complete"] - times["begin"]) * seen
-    # THEN the sums are the same, and neither reader has anything to warn of
-    assert found == expected
-    assert_legal(read)
-    assert otf2_print(summary.anchor).count("IO_OPERATION_BEGIN") == len(read) > 0
-
-
 def expected_attributes(table: Bios | Requests, row: int, window: Lifecycles) -> dict[str, Any]:
     """What a row says beyond times and bytes, by the names that the archive has for it."""
     certainty = Certainty(int(table.certainty[row]))
@@ -123,14 +95,36 @@ def all_attributes(operation: Operation) -> dict[str, Any]:
     return {name: value for said in operation.attributes.values() for name, value in said.items()}
 
 
-def test_attributes_are_the_tables(converted: Converted) -> None:
-    # GIVEN a log's tables / WHEN the archive is read
+def test_counts_bytes_latencies_and_attributes_are_the_tables(converted: Converted) -> None:
+    # GIVEN a log's tables, summed by device and layer
     summary, windows, known = converted
-    found = operations(summary.anchor)
-    # THEN every operation carries what its row says, and nothing that it does not
+    expected: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for place, table, row, _ in rows(windows, known):
+        begin, complete = int(begun(table)[row]), int(table.complete[row])
+        expected[place]["operations"] += 1
+        expected[place]["asked"] += int(table.bytes[row])
+        if complete != NEVER:
+            expected[place]["done"] += int(table.done_bytes[row])
+            expected[place]["latency"] += complete - begin if begin != NEVER else 0
+    # WHEN the archive is read
+    found: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    read = operations(summary.anchor)
+    for (place, _), operation in read.items():
+        found[place]["operations"] += 1
+        found[place]["asked"] += operation.asked
+        if operation.done is not None:
+            found[place]["done"] += operation.done
+            seen = "truncated" not in operation.attributes.get("begin", {})
+            times = dict(operation.events)
+            found[place]["latency"] += (times["complete"] - times["begin"]) * seen
+    # THEN the sums are the same, and neither reader has anything to warn of
+    assert found == expected
+    assert_legal(read)
+    assert otf2_print(summary.anchor).count("IO_OPERATION_BEGIN") == len(read) > 0
+    # AND every operation carries what its row says, and nothing that it does not
     elsewhere = {"op", "error", "truncated", "absorbed by", "own"}
     for place, table, row, some in rows(windows, known):
-        said = all_attributes(found[place, int(table.number[row])])
+        said = all_attributes(read[place, int(table.number[row])])
         assert {n: v for n, v in said.items() if n not in elsewhere} == expected_attributes(
             table, row, some
         )

@@ -128,7 +128,7 @@ def test_the_first_question_is_answered_alike(tool: str) -> None:
 
 
 @pytest.mark.usefixtures("dataset")
-def test_who_waited_counts_bios_without_some_stages() -> None:
+def test_the_pages_sql_runs_and_stages_count_by_themselves() -> None:
     # GIVEN a dataset whose bios have some stages and not others
     duckdb = pytest.importorskip("duckdb", reason="needs duckdb")
     [query] = [text for text in blocks("sql") if "as scheduler" in text]
@@ -149,12 +149,7 @@ def test_who_waited_counts_bios_without_some_stages() -> None:
         for comm, (held, device) in wanted.items()
         if comm in {row[0] for row in rows}
     }
-
-
-@pytest.mark.usefixtures("dataset")
-def test_the_pages_sql_runs_and_finds_something() -> None:
-    # GIVEN a dataset  WHEN each query of the page runs  THEN it gives rows
-    duckdb = pytest.importorskip("duckdb", reason="needs duckdb")
+    # AND each query of the page gives rows
     assert len(blocks("sql")) == 5
     for query in blocks("sql"):
         assert duckdb.sql(query).fetchall(), query
@@ -194,14 +189,11 @@ def test_a_latency_in_doubt_is_in_a_column_of_its_own(what: str, log: Path) -> N
     assert table.column_names[-1 - len(later)] == "doubtful_ns"
 
 
-def test_with_pointers_nothing_is_in_doubt(log: Path) -> None:
+def test_with_pointers_or_on_demand_nothing_is_in_doubt(log: Path) -> None:
     # GIVEN the same log / WHEN pointers are read / THEN every latency is what happened
     bios = biotrail.open(log).bios
     assert bios["doubtful_ns"].null_count == len(bios)
     assert bios["latency_ns"].to_pylist() == [100_000, 5_000_000, 990_000, 300_000, 307_000]
-
-
-def test_doubtful_latencies_can_be_taken_in(log: Path) -> None:
     # GIVEN the same log / WHEN doubtful latencies are asked for
     bios = biotrail.open(log, "intervals", include_ambiguous=True).bios
     # THEN they are among the others
@@ -210,7 +202,9 @@ def test_doubtful_latencies_can_be_taken_in(log: Path) -> None:
     assert bios["doubtful_ns"].null_count == len(bios)
 
 
-def test_a_dataset_answers_without_them(log: Path, cli: Cli, tmp_path: Path) -> None:
+def test_latencies_in_doubt_of_datasets_and_text_formats(
+    log: Path, cli: Cli, tmp_path: Path
+) -> None:
     # GIVEN a dataset of the log / WHEN the mean is asked for, as one asks
     duckdb = pytest.importorskip("duckdb", reason="needs duckdb")
     out = tmp_path / "archive"
@@ -223,9 +217,6 @@ def test_a_dataset_answers_without_them(log: Path, cli: Cli, tmp_path: Path) -> 
     # THEN those in doubt are not in it
     known = doubt_logs.KNOWN_NS
     assert found == [(5, pytest.approx(sum(known) / 3), 2, 305_000)]
-
-
-def test_columns_of_text_formats_are_empty(log: Path, cli: Cli) -> None:
     # GIVEN the log / WHEN its bios are CSV
     done = cli("export", *doubt_logs.BY_INTERVALS, log)
     header, *rows = csv.reader(io.StringIO(done.out))

@@ -147,9 +147,11 @@ def test_files_that_are_not_what_they_should_be_tell_nothing(text: str, tmp_path
     assert resolve([A], [], str(tmp_path)) == nothing
 
 
-def test_links_and_pipes_are_not_read(tmp_path: Path) -> None:
-    # GIVEN a link, and a pipe, where a file should be
+def test_links_pipes_and_paths_that_are_no_ids_are_not_read(tmp_path: Path) -> None:
+    # GIVEN a container, then a link, and then a pipe, where its file should be
     docker(tmp_path)
+    # WHEN a path is given as id THEN it is not read
+    assert resolve([f"../containers/{A}"], [], str(tmp_path))["containers"] == {}
     path = tmp_path / "var/lib/docker/containers" / A / "config.v2.json"
     path.rename(tmp_path / "moved")
     path.symlink_to(tmp_path / "moved")
@@ -158,12 +160,6 @@ def test_links_and_pipes_are_not_read(tmp_path: Path) -> None:
     path.unlink()
     os.mkfifo(path)
     assert resolve([A], [], str(tmp_path))["containers"] == {}
-
-
-def test_only_ids_become_parts_of_paths(tmp_path: Path) -> None:
-    # GIVEN a file beside the containers / WHEN a path is given as id / THEN it is not read
-    docker(tmp_path)
-    assert resolve([f"../containers/{A}"], [], str(tmp_path))["containers"] == {}
 
 
 def test_hostile_names_can_be_written(tmp_path: Path) -> None:

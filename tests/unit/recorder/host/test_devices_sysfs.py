@@ -2,14 +2,141 @@
 """Devices from made-up sysfs trees: NVMe, partitions, dm, md, loop, btrfs, and races."""
 
 import os
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from biotrail.recorder.host import device_paths, device_sysfs, devices
 from biotrail.recorder.host.device_mounts import host_mounts, parse_mount, unescape
 from biotrail.recorder.schema.errors import ProbeError
-from tests.support.host_tree import Host, dev, server
+
+# Hosts whose /sys, /dev and /proc are folders.
+
+
+def dev(major: int, minor: int) -> int:
+    return major << 20 | minor
+
+
+@dataclass
+class Host:
+    """A host's /sys, /dev and /proc in a folder."""
+
+    root: Path
+    nodes: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def roots(self) -> devices.Roots:
+        base = {name: str(self.root / name) for name in ("sys", "dev", "proc")}
+        return devices.Roots(**base, number=self.number)
+
+    def number(self, path: str) -> int | None:
+        return self.nodes.get(os.path.realpath(path))
+
+    def write(self, path: str, text: str) -> None:
+        file = self.root / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+
+    def link(self, path: str, target: str) -> None:
+        link = self.root / path
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(self.root / target)
+
+    def add(self, where: str, number: str, sectors: int, **attributes: str) -> str:
+        """A device at sys/devices/<where>; attributes' "__" stands for "/"."""
+        base = f"sys/devices/{where}"
+        self.write(f"{base}/dev", f"{number}\n")
+        self.write(f"{base}/size", f"{sectors}\n")
+        for name, text in attributes.items():
+            self.write(f"{base}/{name.replace('__', '/')}", f"{text}\n")
+        self.link(f"sys/dev/block/{number}", base)
+        name = Path(where).name.replace("!", "/")
+        self.write(f"dev/{name}", "")
+        major, minor = map(int, number.split(":"))
+        self.nodes[os.path.realpath(self.root / "dev" / name)] = dev(major, minor)
+        return base
+
+    def slave(self, upper: str, lower: str) -> None:
+        self.link(f"{upper}/slaves/{Path(lower).name}", lower)
+
+    def mounts(self, *lines: str) -> None:
+        self.write("proc/self/mountinfo", "".join(f"{line}\n" for line in lines))
+
+    def snapshot(self) -> dict[str, dict[str, Any]]:
+        return {entry["name"]: entry for entry in devices.snapshot(self.roots)}
+
+
+NVME = "pci0/nvme/nvme0/nvme0n1"
+
+
+def server(root: Path) -> Host:
+    """A server: NVMe with partitions, LVM on one, RAID 1 of two disks, a loop device."""
+    made = Host(root)
+    data = _nvme(made)
+    lv = made.add("virtual/block/dm-0", "253:0", 700, dm__name="vg-home", dm__uuid="LVM-xyz")
+    made.slave(lv, data)
+    page = b"\0\x80\0\x06SN0042"
+    for i, name in enumerate(("sda", "sdb")):
+        disk = made.add(f"scsi/{name}", f"8:{16 * i}", 5000, queue__rotational="1")
+        (made.root / disk / "device").mkdir()
+        (made.root / disk / "device/vpd_pg80").write_bytes(page)
+    md = made.add(
+        "virtual/block/md127", "9:127", 4990, md__level="raid1", md__raid_disks="2",
+        md__chunk_size="0", md__array_state="clean",
+    )  # fmt: skip
+    made.slave(md, "sys/devices/scsi/sdb")
+    made.slave(md, "sys/devices/scsi/sda")
+    made.add(
+        "virtual/block/loop0", "7:0", 64, loop__backing_file="/images/a b.img", loop__dio="1",
+        loop__offset="4096", loop__sizelimit="0",
+    )  # fmt: skip
+    made.add("virtual/block/loop1", "7:1", 0)
+    made.add("scsi/cciss!c0d0", "104:0", 10)
+    _names(made)
+    return made
+
+
+def _nvme(made: Host) -> str:
+    """Add an NVMe disk with two partitions; the directory of the second one."""
+    nvme = made.add(
+        NVME,
+        "259:0",
+        1000,
+        ro="0",
+        removable="0",
+        queue__scheduler="[none] mq-deadline kyber",
+        queue__rotational="0",
+        queue__write_cache="write back",
+        queue__nr_requests="1023",
+        queue__max_sectors_kb="1280",
+        queue__logical_block_size="512",
+        queue__zoned="none",
+        mq__0__cpu_list="0",
+        mq__1__cpu_list="1",
+        device__model="Samsung SSD 980 PRO    ",
+        device__serial="S5GX  ",
+        device__firmware_rev="5B2QGXA7",
+        wwid="eui.0025",
+    )
+    made.add(f"{NVME}/nvme0n1p1", "259:1", 100, partition="1", start="8", ro="0")
+    data = made.add(f"{NVME}/nvme0n1p2", "259:2", 800, partition="2", start="200", ro="1")
+    made.link(f"{nvme}/device/driver", "sys/drivers/nvme")
+    return data
+
+
+def _names(made: Host) -> None:
+    """Mount some of the devices, and link further names to them."""
+    made.mounts(
+        "20 1 259:1 / / rw - ext4 /dev/nvme0n1p1 rw",
+        "21 20 253:0 / /home rw - ext4 /dev/mapper/vg-home rw",
+        "22 20 253:0 /bind /srv/my\\040files rw - ext4 /dev/mapper/vg-home rw",
+        "23 20 0:5 / /proc rw - proc proc rw",
+    )
+    made.link("dev/mapper/vg-home", "dev/dm-0")
+    made.link("dev/disk/by-id/nvme-Samsung-part2", "dev/nvme0n1p2")
+    made.link("dev/disk/by-label/my\\x20data", "dev/sda")
 
 
 @pytest.fixture
@@ -17,12 +144,12 @@ def host(tmp_path: Path) -> Host:
     return server(tmp_path)
 
 
-def test_a_disk_with_all_its_facts(host: Host) -> None:
-    # GIVEN an NVMe disk
+def test_facts_of_each_kind_of_device(host: Host) -> None:
+    # GIVEN disks, LVM on a partition, RAID 1 of two disks, and loop devices
     # WHEN a snapshot is taken
-    entry = host.snapshot()["nvme0n1"]
-    # THEN it has every fact, and no key for those it has not
-    assert entry == {
+    found = host.snapshot()
+    # THEN an NVMe disk has every fact, and no key for those it has not
+    assert found["nvme0n1"] == {
         "dev": dev(259, 0),
         "name": "nvme0n1",
         "kind": "disk",
@@ -43,13 +170,7 @@ def test_a_disk_with_all_its_facts(host: Host) -> None:
         "wwid": "eui.0025",
         "driver": "nvme",
     }
-
-
-def test_partitions_know_their_disk(host: Host) -> None:
-    # GIVEN a disk with two partitions
-    # WHEN a snapshot is taken
-    found = host.snapshot()
-    # THEN each says where it lies on which disk, in sectors
+    # AND each partition says where it lies on which disk, in sectors
     assert found["nvme0n1p1"] == {
         "dev": dev(259, 1),
         "name": "nvme0n1p1",
@@ -61,13 +182,7 @@ def test_partitions_know_their_disk(host: Host) -> None:
     }
     assert found["nvme0n1p2"]["start"] == 200
     assert found["nvme0n1p2"]["read_only"] is True
-
-
-def test_stacking_is_told_by_numbers(host: Host) -> None:
-    # GIVEN LVM on a partition and RAID 1 of two disks
-    # WHEN a snapshot is taken
-    found = host.snapshot()
-    # THEN each names what is right below, ordered
+    # AND what is stacked names what is right below, ordered
     assert found["dm-0"]["kind"] == "dm"
     assert found["dm-0"]["dm_name"] == "vg-home"
     assert found["dm-0"]["dm_uuid"] == "LVM-xyz"
@@ -78,20 +193,9 @@ def test_stacking_is_told_by_numbers(host: Host) -> None:
         "level": "raid1", "disks": 2, "chunk_bytes": 0, "state": "clean",
     }  # fmt: skip
     assert found["md127"]["stacked_on"] == [dev(8, 0), dev(8, 16)]
-
-
-def test_a_scsi_serial_comes_from_its_page(host: Host) -> None:
-    # GIVEN a SCSI disk whose number stands in page 80h of its vital product data
-    # WHEN a snapshot is taken
-    # THEN the page's header is not part of it
-    assert host.snapshot()["sda"]["serial"] == "SN0042"
-
-
-def test_a_loop_device_names_its_file(host: Host) -> None:
-    # GIVEN a loop device with a file that cannot be reached, and one without a file
-    # WHEN a snapshot is taken
-    found = host.snapshot()
-    # THEN the file is named, and the device below is not made up
+    # AND the header of page 80h is not part of a SCSI disk's serial number
+    assert found["sda"]["serial"] == "SN0042"
+    # AND a loop device names its file, also one out of reach, and nothing below is made up
     assert found["loop0"]["loop"] == {
         "file": "/images/a b.img", "direct_io": True, "offset": 4096, "size_limit": 0,
     }  # fmt: skip
@@ -117,12 +221,17 @@ def test_a_loop_device_over_a_file_names_the_device_below(host: Host) -> None:
     assert found["loop3"]["loop"]["backing_dev"] == dev(8, 0)
 
 
-def test_names_with_a_slash(host: Host) -> None:
-    # GIVEN a driver that puts its devices into a folder of /dev
-    # WHEN a snapshot is taken
+def test_what_else_a_snapshot_shows(host: Host, tmp_path: Path) -> None:
+    # GIVEN a driver that puts its devices into a folder of /dev WHEN a snapshot is taken
     # THEN the name has the slash that sysfs cannot have
     assert "cciss/c0d0" in host.snapshot()
     assert devices.resolve("cciss/c0d0", host.roots) == (dev(104, 0), 0)
+    # GIVEN swap on a disk
+    host.write("proc/swaps", f"Filename\tType\n{host.root}/dev/sdb partition 100 0 -2\n")
+    # WHEN a snapshot is taken THEN it is among what uses the disk
+    assert host.snapshot()["sdb"]["mounts"] == ["[SWAP]"]
+    # AND a host without sysfs has no devices
+    assert Host(tmp_path / "none").snapshot() == {}
 
 
 def test_btrfs_is_mounted_on_all_its_devices(host: Host) -> None:
@@ -137,14 +246,6 @@ def test_btrfs_is_mounted_on_all_its_devices(host: Host) -> None:
     # and the mount point alone names neither
     with pytest.raises(ProbeError, match=r"several devices; name those to record: sda, sdb"):
         devices.resolve("/pool", host.roots)
-
-
-def test_swap_is_shown(host: Host) -> None:
-    # GIVEN swap on a disk
-    host.write("proc/swaps", f"Filename\tType\n{host.root}/dev/sdb partition 100 0 -2\n")
-    # WHEN a snapshot is taken
-    # THEN it is among what uses the disk
-    assert host.snapshot()["sdb"]["mounts"] == ["[SWAP]"]
 
 
 def test_a_device_that_vanishes_is_left_out(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,13 +267,6 @@ def test_a_device_that_vanishes_is_left_out(host: Host, monkeypatch: pytest.Monk
     assert "nvme0n1" in found
 
 
-def test_a_host_without_sysfs_has_no_devices(tmp_path: Path) -> None:
-    # GIVEN no sysfs at all
-    # WHEN a snapshot is taken
-    # THEN it is empty
-    assert Host(tmp_path).snapshot() == {}
-
-
 @pytest.fixture
 def shared(host: Host) -> Host:
     """The same host with an NVMe disk that two controllers reach."""
@@ -186,7 +280,7 @@ def shared(host: Host) -> Host:
     return host
 
 
-def test_the_paths_to_an_nvme_disk_are_below_it(shared: Host) -> None:
+def test_paths_to_an_nvme_disk_are_below_it_and_recorded_with_it(shared: Host) -> None:
     # GIVEN an NVMe disk with two hidden paths, whose numbers no file of sysfs tells
     # WHEN a snapshot is taken
     found = shared.snapshot()
@@ -196,9 +290,6 @@ def test_the_paths_to_an_nvme_disk_are_below_it(shared: Host) -> None:
     assert "stacked_on" not in found["nvme0n1"]
     # AND one can be named
     assert devices.resolve("nvme1c2n1", shared.roots) == (dev(259, 8), 0)
-
-
-def test_a_whole_nvme_disk_is_recorded_with_its_paths(shared: Host) -> None:
     # GIVEN that disk, a partition of another, and a disk without paths
     chosen = [(dev(259, 9), 0), (dev(259, 0), dev(259, 1)), (dev(8, 0), 0)]
     # WHEN the paths of what was chosen are added  THEN they are those of the whole disk
@@ -288,8 +379,7 @@ def test_kinds_by_name(tmp_path: Path, name: str, kind: str) -> None:
     # GIVEN a device of a driver without a folder of its own in sysfs
     made = Host(tmp_path)
     made.add(f"virtual/block/{name}", "1:1", 1)
-    # WHEN a snapshot is taken
-    # THEN its name tells the kind
+    # WHEN a snapshot is taken THEN its name tells the kind
     assert made.snapshot()[name]["kind"] == kind
 
 
@@ -314,8 +404,7 @@ def test_kinds_by_name(tmp_path: Path, name: str, kind: str) -> None:
     ],
 )
 def test_devices_by_every_name(host: Host, spec: str, disk: int, partition: int) -> None:
-    # GIVEN a way to name a device
-    # WHEN it is resolved
+    # GIVEN a way to name a device WHEN it is resolved
     # THEN it gives the disk, and the partition where it is one
     assert devices.resolve(spec.format(root=host.root), host.roots) == (disk, partition)
 
@@ -335,8 +424,7 @@ def test_devices_by_every_name(host: Host, spec: str, disk: int, partition: int)
     ],
 )
 def test_what_is_no_device_gets_a_clear_error(host: Host, spec: str, words: str) -> None:
-    # GIVEN what names no block device
-    # WHEN it is resolved
+    # GIVEN what names no block device WHEN it is resolved
     with pytest.raises(ProbeError) as error:
         devices.resolve(spec.format(root=host.root), host.roots)
     # THEN the error says what it is, and what there is instead
@@ -351,8 +439,7 @@ def test_a_file_within_a_mount_says_what_to_name(host: Host) -> None:
     number = f"{below >> 20}:{below & 0xFFFFF}"
     host.add("scsi/sdz", number, 10)
     host.mounts(f"30 1 {number} / /data rw - ext4 /dev/sdz rw")
-    # WHEN it is given as a device
-    # THEN the error names the disk
+    # WHEN it is given as a device THEN the error names the disk
     with pytest.raises(ProbeError, match="it lies on sdz: name that"):
         devices.resolve(str(file), host.roots)
 
@@ -360,15 +447,13 @@ def test_a_file_within_a_mount_says_what_to_name(host: Host) -> None:
 def test_a_node_of_another_host_is_an_error(host: Host) -> None:
     # GIVEN a node for a device that the kernel does not have
     host.nodes[os.path.realpath(host.root / "dev/sda")] = dev(8, 240)
-    # WHEN it is resolved
-    # THEN the error says so
+    # WHEN it is resolved THEN the error says so
     with pytest.raises(ProbeError, match=r"8:240, which .* does not list"):
         devices.resolve(f"{host.root}/dev/sda", host.roots)
 
 
 def test_lines_of_mountinfo() -> None:
-    # GIVEN lines with optional fields, white space, and such as make no sense
-    # WHEN they are parsed
+    # GIVEN lines with optional fields, white space, and such as make no sense WHEN they are parsed
     mount = parse_mount(
         "36 35 98:0 /mnt1 /mnt\\0112 rw,noatime master:1 shared:2 - ext3 /dev/x rw,errors=continue"
     )

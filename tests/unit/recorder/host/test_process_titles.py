@@ -112,6 +112,9 @@ def test_whole_command_lines_are_kept_where_they_are_asked_for(tmp_path: Path) -
     # WHEN its whole command line is asked for / THEN it is there, and otherwise not
     assert look(7, 7, "curl", True, str(tmp_path)) == Process("curl", "curl -u alice:x\ufffd")
     assert look(7, 7, "curl", False, str(tmp_path)) == Process("curl", "")
+    # GIVEN a thread without a command line / WHEN looked up / THEN it has no title
+    process(tmp_path / "k", "kworker/0:1", b"")
+    assert look(7, 7, "kworker/0:1", False, str(tmp_path / "k")) == Process("kworker/0:1", "")
 
 
 def test_long_titles_are_cut(tmp_path: Path) -> None:
@@ -122,9 +125,3 @@ def test_long_titles_are_cut(tmp_path: Path) -> None:
         assert found is not None
         assert len(found.title) == most
         assert found.title.endswith("y…")
-
-
-def test_kernel_threads_have_no_title(tmp_path: Path) -> None:
-    # GIVEN a thread without a command line / WHEN looked up / THEN it has no title
-    process(tmp_path, "kworker/0:1", b"")
-    assert look(7, 7, "kworker/0:1", False, str(tmp_path)) == Process("kworker/0:1", "")

@@ -69,8 +69,7 @@ def write(chunks: list[list[Segment]], level: int = 1) -> bytes:
 @settings(max_examples=60, deadline=None)
 @given(st.lists(segments(), max_size=4), st.sampled_from([0, 1, 3]))
 def test_segments_come_back_as_they_were(chunks: list[list[Segment]], level: int) -> None:
-    # GIVEN any segments of records
-    # WHEN they are written as chunks and read back
+    # GIVEN any segments of records WHEN they are written as chunks and read back
     _, found = read(write(chunks, level))
     # THEN they are the same, byte for byte
     expected = [tuple((s.cpu, s.level, s.position, bytes(s.data)) for s in one) for one in chunks]
@@ -101,7 +100,7 @@ def test_what_stands_behind_a_pad_reads_as_zero() -> None:
     assert found[0][3][0][3] == used + pad + bytes(room) + following
 
 
-def test_header_end_losses_and_notes_come_back() -> None:
+def test_all_of_a_log_comes_back_by_its_path_as_from_a_stream(tmp_path: Path) -> None:
     # GIVEN a log with everything in it
     made = sample(2)
     # WHEN it is read
@@ -115,11 +114,6 @@ def test_header_end_losses_and_notes_come_back() -> None:
     assert reader.end["log"]["chunks"] == 2
     assert (reader.interrupted, reader.problems, reader.damaged) == (False, [], [])
     assert reader.size == len(made.data)
-
-
-def test_a_path_reads_as_a_stream_does(tmp_path: Path) -> None:
-    # GIVEN a log in a file
-    made = sample(2)
     path = tmp_path / "a.biotrail"
     path.write_bytes(made.data)
     # WHEN it is read by its path, twice
@@ -148,8 +142,7 @@ def test_a_pipe_reads_as_a_file_does() -> None:
 
 @pytest.mark.parametrize("through", [read, read_pipe], ids=["file", "pipe"])
 def test_a_log_without_chunks_is_a_log(through: type) -> None:
-    # GIVEN a recording in which nothing happened
-    # WHEN it is read
+    # GIVEN a recording in which nothing happened WHEN it is read
     reader, chunks = through(write([]))  # type: ignore[misc]
     # THEN that is no error
     assert chunks == []
@@ -166,8 +159,7 @@ def test_chunks_are_chosen_by_time() -> None:
     def chosen(begin: int | None, end: int | None) -> list[int]:
         return [whole.index(content(chunk)) for chunk in reader.chunks(begin, end)]
 
-    # WHEN a range is asked for
-    # THEN it gives those that may hold events in it, both ends included
+    # WHEN a range is asked for THEN it gives those that may hold events in it, both ends included
     assert chosen(start + 10, start + 10) == [3]
     assert chosen(start + PERIOD, start + PERIOD + 9) == [3]
     assert chosen(start + PERIOD + 1, start + PERIOD + 9) == []
@@ -177,9 +169,6 @@ def test_chunks_are_chosen_by_time() -> None:
     assert chosen(-5, START) == []
     assert chosen(2, 1) == []
     assert chosen(None, None) == list(range(10))
-
-
-def test_chunks_outside_the_range_are_not_read() -> None:
     # GIVEN a log in which every chunk but the third is destroyed
     made = sample(5)
     data = bytearray(made.data)
@@ -247,13 +236,23 @@ def test_split_keeps_every_byte_in_order(blocks: list[int], start: int, limit: i
         assert part.position in (start * 8, part.position // BLOCK_BYTES * BLOCK_BYTES)
 
 
-def test_an_empty_drain_is_a_chunk_with_a_clock_reading() -> None:
-    # GIVEN a drain that found nothing
-    # WHEN it is written
+def test_chunks_have_clock_readings_and_whole_times() -> None:
+    # GIVEN a drain that found nothing WHEN it is written
     _, found = read(write([[], [Segment(0, 0, 0, b"")]]))
     # THEN its clock reading is in the log
     assert [one[:2] for one in found] == [(START + PERIOD,) * 2, (START + 2 * PERIOD,) * 2]
     assert dict(found[0][2]) == clock(START + PERIOD)
+    # GIVEN a host that is up for 2.3 years: the low 56 bits wrap within a chunk
+    wrap = 1 << TIMESTAMP_BITS
+    data = record(Kind.Q, wrap - 500) + record(Kind.Q, wrap + 300)
+    stream = io.BytesIO()
+    writer = LogWriter(stream, HEADER)
+    writer.write_chunk([Segment(0, 0, 0, data)], clock(wrap + 1000))
+    writer.close({})
+    # WHEN it is read
+    _, chunks = read(stream.getvalue())
+    # THEN the range holds whole times
+    assert chunks[0][:2] == (wrap - 500, wrap + 1000)
 
 
 def test_the_first_time_is_the_least_of_all_rings() -> None:
@@ -271,26 +270,11 @@ def test_the_first_time_is_the_least_of_all_rings() -> None:
     assert first_time(rings[2:], START + 100) == START + 100
 
 
-def test_chunk_times_span_a_wrap_of_56_bits() -> None:
-    # GIVEN a host that is up for 2.3 years: the low 56 bits wrap within a chunk
-    wrap = 1 << TIMESTAMP_BITS
-    data = record(Kind.Q, wrap - 500) + record(Kind.Q, wrap + 300)
-    stream = io.BytesIO()
-    writer = LogWriter(stream, HEADER)
-    writer.write_chunk([Segment(0, 0, 0, data)], clock(wrap + 1000))
-    writer.close({})
-    # WHEN it is read
-    _, chunks = read(stream.getvalue())
-    # THEN the range holds whole times
-    assert chunks[0][:2] == (wrap - 500, wrap + 1000)
-
-
 @given(st.integers(0, 2**62), st.integers(-(2**55) + 1, 2**55 - 1))
 def test_unwrap_finds_the_time_near_the_reading(near: int, away: int) -> None:
     # GIVEN a time less than 1.1 years away from a clock reading
     time = max(0, near + away)
-    # WHEN only its low 56 bits are known
-    # THEN it is found again
+    # WHEN only its low 56 bits are known THEN it is found again
     assert unwrap(time & ((1 << TIMESTAMP_BITS) - 1), near) == time
 
 
@@ -325,8 +309,7 @@ def test_frames_of_an_unknown_type_are_counted() -> None:
     ids=["empty", "cut", "header cut", "newer", "foreign", "zstd", "zeros"],
 )
 def test_what_is_no_log_gets_a_clear_error(data: bytes, words: str, through: type) -> None:
-    # GIVEN a file that cannot be read as a log
-    # WHEN it is opened
+    # GIVEN a file that cannot be read as a log WHEN it is opened
     with pytest.raises(LogFormatError) as error:
         through(data)  # type: ignore[call-arg]
     # THEN the error says what it is
@@ -337,8 +320,7 @@ def test_errors_name_the_path(tmp_path: Path) -> None:
     # GIVEN paths that hold no log
     foreign = tmp_path / "notes.txt"
     foreign.write_text("hello")
-    # WHEN they are opened
-    # THEN each error names the path
+    # WHEN they are opened THEN each error names the path
     for path in (foreign, tmp_path / "missing.biotrail", tmp_path):
         with pytest.raises(LogFormatError, match=str(path)):
             LogReader(path)
@@ -382,13 +364,6 @@ def test_segments_of_a_real_drain_need_less_than_half_the_goal() -> None:
     stored = len(write([[Segment(0, 0, position, data)]]))
     # THEN an event takes less than 4 bytes
     assert stored / len(rows) < 4
-
-
-def test_chunk_segments_of_the_samples_are_whole_records() -> None:
-    # GIVEN the samples that other tests stand on
-    # WHEN their segments are packed
-    # THEN they parse as records
-    assert all(packed(s.data, s.position) for s in chunk_segments(3))
 
 
 # Segments of many polls: stored as one segment for each run of a ring.
@@ -456,7 +431,7 @@ def test_a_run_is_stored_as_if_it_were_one_segment(
     assert decoded == b"".join(columns.pack(data, position) or [])
 
 
-def test_pieces_without_compiled_loops_are_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_uncompiled_loops_find_and_write_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     # GIVEN pieces, of times close to each other and far apart
     times = [1000 + 7 * n for n in range(300)] + [2**40, 5, 2**55, 2**55 + 2**30]
     data = ring(_records(times), 4080)
@@ -466,6 +441,14 @@ def test_pieces_without_compiled_loops_are_the_same_bytes(monkeypatch: pytest.Mo
     monkeypatch.setattr(columns, "loops", None)
     # THEN nothing differs
     assert bytes(encode_chunk([pieces], CLOCK).payload) == compiled
+    # GIVEN records of several blocks
+    data = ring(_records(list(range(400))), 4080)
+    words = np.frombuffer(data, "<u8")
+    compiled = columns.starts_of(words, 510, KINDS).tolist()
+    # WHEN the source of the loops runs as it is THEN nothing differs
+    monkeypatch.setattr(columns, "loops", uncompiled("recorder/log/column_loops.py"))
+    assert columns.starts_of(words, 510, KINDS).tolist() == compiled
+    assert columns.counts_of(data, 4080) is not None
 
 
 @pytest.mark.parametrize("kind", [Kind.TASK, Kind.CGROUP, Kind.FILE_NAME, Kind.Q])
@@ -513,17 +496,6 @@ def test_starts_are_those_of_a_walk_over_all_records(
     assert found.tolist() == [at for at in walked.tolist() if tops[at] in wanted]
 
 
-def test_uncompiled_loops_find_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    # GIVEN records of several blocks
-    data = ring(_records(list(range(400))), 4080)
-    words = np.frombuffer(data, "<u8")
-    compiled = columns.starts_of(words, 510, KINDS).tolist()
-    # WHEN the source of the loops runs as it is THEN nothing differs
-    monkeypatch.setattr(columns, "loops", uncompiled("recorder/log/column_loops.py"))
-    assert columns.starts_of(words, 510, KINDS).tolist() == compiled
-    assert columns.counts_of(data, 4080) is not None
-
-
 # A log's writer against streams that fail, block, or take a part at a time.
 
 
@@ -547,8 +519,8 @@ class FailingStream(io.RawIOBase):
         return len(part)
 
 
-def write_all(writer: LogWriter, chunks: int = 5) -> None:
-    for number in range(chunks):
+def write_all(writer: LogWriter) -> None:
+    for number in range(5):
         writer.write_chunk(chunk_segments(number), clock(START + (number + 1) * PERIOD))
     writer.close({})
 
@@ -595,25 +567,30 @@ def test_a_failed_writer_stays_failed() -> None:
     assert bytes(stream.data) == kept
 
 
-def test_a_full_disk_is_an_output_error() -> None:
-    # GIVEN the device that is always full
-    # WHEN a log is begun on it
+def test_output_errors_say_what_is_wrong() -> None:
+    # GIVEN the device that is always full WHEN a log is begun on it
     with open("/dev/full", "wb") as stream, pytest.raises(OutputError) as error:
         LogWriter(stream, HEADER)
     # THEN the error names it
     assert str(error.value).startswith("/dev/full: cannot be written at offset 0: No space left")
     # Closing a buffered stream tries again what it could not write.
-
-
-def test_a_pipe_whose_reader_went_away_is_an_output_error() -> None:
     # GIVEN a pipe without a reader
     out, into = os.pipe()
     with open(into, "wb", buffering=0) as stream:
         os.close(out)
-        # WHEN a log is written to it
-        # THEN it is an error that says so
+        # WHEN a log is written to it THEN it is an error that says so
         with pytest.raises(OutputError, match="the reader of the pipe has closed it"):
             LogWriter(stream, HEADER)  # type: ignore[arg-type]
+    # GIVEN a stream that is no file WHEN a log shall be synced to it
+    # THEN that is refused, with the option to leave out
+    with pytest.raises(OutputError, match="leave out --sync"):
+        LogWriter(io.BytesIO(), HEADER, sync=True)
+    # GIVEN a note larger than any reader would accept
+    writer = LogWriter(io.BytesIO(), HEADER)
+    # WHEN it is written THEN it is refused, and the log goes on
+    with pytest.raises(OutputError, match="more than the 33554432"):
+        writer.write_note("huge", {"text": "x" * (33 << 20)})
+    writer.close({})
 
 
 @pytest.mark.parametrize("buffering", [0, -1])
@@ -642,7 +619,9 @@ def test_a_non_blocking_pipe_is_waited_for(buffering: int) -> None:
     assert [one[3][0][3] == segments[0].data for one in found] == [True] * 4
 
 
-def test_every_call_leaves_whole_frames_behind(tmp_path: Path) -> None:
+def test_every_call_leaves_whole_frames_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # GIVEN a log in a buffered file
     path = tmp_path / "a.biotrail"
     with open(path, "wb") as stream:
@@ -656,9 +635,6 @@ def test_every_call_leaves_whole_frames_behind(tmp_path: Path) -> None:
             with LogReader(path) as reader:
                 assert len(list(reader.chunks())) == number + 1
                 assert reader.interrupted
-
-
-def test_sync_makes_every_chunk_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # GIVEN a writer that syncs
     synced: list[int] = []
     monkeypatch.setattr(os, "fdatasync", synced.append)
@@ -671,14 +647,6 @@ def test_sync_makes_every_chunk_durable(tmp_path: Path, monkeypatch: pytest.Monk
         assert synced[before:] == [stream.fileno()]
 
 
-def test_sync_needs_a_file() -> None:
-    # GIVEN a stream that is no file
-    # WHEN a log shall be synced to it
-    # THEN that is refused, with the option to leave out
-    with pytest.raises(OutputError, match="leave out --sync"):
-        LogWriter(io.BytesIO(), HEADER, sync=True)
-
-
 def test_the_writer_forgets_what_it_indexed(monkeypatch: pytest.MonkeyPatch) -> None:
     # GIVEN a recording that goes on for ever
     monkeypatch.setattr("biotrail.recorder.log.writer.INDEX_FRAMES", 16)
@@ -688,13 +656,3 @@ def test_the_writer_forgets_what_it_indexed(monkeypatch: pytest.MonkeyPatch) -> 
         writer.write_chunk([], clock(START + number))
         # THEN what it remembers stays small
         assert len(writer._index) < 16 * 32
-
-
-def test_a_frame_beyond_the_limit_is_refused() -> None:
-    # GIVEN a note larger than any reader would accept
-    writer = LogWriter(io.BytesIO(), HEADER)
-    # WHEN it is written
-    # THEN it is refused, and the log goes on
-    with pytest.raises(OutputError, match="more than the 33554432"):
-        writer.write_note("huge", {"text": "x" * (33 << 20)})
-    writer.close({})

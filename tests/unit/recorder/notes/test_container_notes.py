@@ -60,7 +60,7 @@ def test_names_are_asked_for_until_they_are_known_or_given_up() -> None:
     assert names.asked == [({A, B}, {UID}), *[({B}, {UID})] * 4]
 
 
-def test_the_last_look_asks_for_all() -> None:
+def test_when_names_are_asked_for_at_all() -> None:
     # GIVEN a container whose name was not found WHEN it is the last look THEN it is asked for again
     names = Names(EMPTY)
     watch = ContainerWatch(names, print, lambda: 0)
@@ -68,9 +68,6 @@ def test_the_last_look_asks_for_all() -> None:
     watch.look()
     watch.look(last=True)
     assert names.asked == [({A}, set()), ({A}, set())]
-
-
-def test_nothing_is_asked_without_containers() -> None:
     # GIVEN cgroups of units / WHEN looked at / THEN the process is left alone
     names = Names(EMPTY)
     watch = ContainerWatch(names, print)
@@ -130,9 +127,6 @@ def test_later_files_of_a_recording_repeat_the_names() -> None:
 
 # Cgroups that appear while recording: their paths, and which of them are admitted by name.
 
-CGROUP_A = "a1" * 32
-NO_NAMES: ContainersNote = {"containers": {}, "pods": {}}
-
 
 class Kernel:
     """Takes what is listed."""
@@ -149,20 +143,20 @@ class Kernel:
 def test_what_bears_a_name_is_admitted_when_it_appears() -> None:
     # GIVEN names, one of which is borne already
     kernel = Kernel(NamedCgroups(units=("db",), containers=("web",)))
-    kernel.admission.begin({1: "/", 2: "/system.slice/db.service"}, NO_NAMES)
+    kernel.admission.begin({1: "/", 2: "/system.slice/db.service"}, EMPTY)
     # THEN the other one is said to be missing
     assert kernel.listed == [(2, True)]
     assert kernel.said == ["--container web: there is none now; it is recorded when it appears"]
     # WHEN a container appears, and has its name later
-    kernel.admission.look({3: f"/docker/{CGROUP_A}", 4: f"/docker/{CGROUP_A}/sub"}, NO_NAMES)
+    kernel.admission.look({3: f"/docker/{A}", 4: f"/docker/{A}/sub"}, EMPTY)
     assert kernel.listed == [(2, True)]
-    kernel.admission.look({}, {"containers": {CGROUP_A: {"name": "web"}}, "pods": {}})
+    kernel.admission.look({}, {"containers": {A: {"name": "web"}}, "pods": {}})
     # THEN it is admitted, with which what is below it is, and that is said once
     assert kernel.listed[1:] == [(3, True)]
-    kernel.admission.look({5: f"/docker/{CGROUP_A}/more", 6: "/a.slice/db.service"}, NO_NAMES)
+    kernel.admission.look({5: f"/docker/{A}/more", 6: "/a.slice/db.service"}, EMPTY)
     assert kernel.listed[2:] == [(6, True)]
     assert kernel.said[1:] == [
-        f"--container web has appeared, and is recorded from now on: /docker/{CGROUP_A}"
+        f"--container web has appeared, and is recorded from now on: /docker/{A}"
     ]
 
 
@@ -175,9 +169,9 @@ def test_a_cgroup_that_is_not_charged_is_refused_or_said(tmp_path: Path) -> None
     kernel = Kernel(NamedCgroups(units=("a", "b")), where)
     # WHEN recording would begin THEN it is refused
     with pytest.raises(ProbeError, match=r"--unit a: its I/O is charged to a cgroup above it"):
-        kernel.admission.begin({1: "/a.service"}, NO_NAMES)
+        kernel.admission.begin({1: "/a.service"}, EMPTY)
     # WHEN one appears later THEN it is said
-    kernel.admission.look({2: "/b.service"}, NO_NAMES)
+    kernel.admission.look({2: "/b.service"}, EMPTY)
     assert kernel.said[0].startswith("--unit b: its I/O is charged to a cgroup above it")
 
 
@@ -188,9 +182,9 @@ def test_admitted_cgroups_are_bounded(tmp_path: Path, monkeypatch: pytest.Monkey
     paths = {one: f"/{one}.slice/a.service" for one in range(1, 5)}
     for one in (1, 2, 3):
         (tmp_path / paths[one].lstrip("/")).mkdir(parents=True)
-    kernel.admission.begin({1: paths[1], 2: paths[2]}, NO_NAMES)
+    kernel.admission.begin({1: paths[1], 2: paths[2]}, EMPTY)
     # WHEN there is a third THEN it is left out, which is said
-    kernel.admission.look({3: paths[3]}, NO_NAMES)
+    kernel.admission.look({3: paths[3]}, EMPTY)
     assert kernel.listed == [(1, True), (2, True)]
     assert kernel.said == [
         "--unit a: 2 such cgroups are recorded, and further ones are left out until one of them "
@@ -198,7 +192,7 @@ def test_admitted_cgroups_are_bounded(tmp_path: Path, monkeypatch: pytest.Monkey
     ]
     # WHEN one has ended THEN it makes room
     (tmp_path / paths[2].lstrip("/")).rmdir()
-    kernel.admission.look({4: paths[4]}, NO_NAMES)
+    kernel.admission.look({4: paths[4]}, EMPTY)
     assert kernel.listed[2:] == [(2, False), (4, True)]
 
 

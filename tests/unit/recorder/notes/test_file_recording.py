@@ -19,18 +19,16 @@ from biotrail.recorder.output.sinks import Limit, RotatingLog
 from biotrail.recorder.probes.backend import Capabilities, ProbeConfig
 from biotrail.recorder.probes.bcc.probes import BccProbes
 from biotrail.recorder.probes.file_ways import Files, files_of
-from biotrail.recorder.probes.maps.stack_maps import BUILD_ID_FRAME, FreshStacks, Stacks
+from biotrail.recorder.probes.maps.stack_maps import FreshStacks, Stacks
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.records import schema
 from biotrail.recorder.session.session import record
 from biotrail.recorder.symbols.kallsyms import LiveKernelSymbols
 from tests.support.chunks_by_hand import HEADER as PLAIN
-from tests.support.chunks_by_hand import HEADER as ROTATED
 from tests.support.cli_runner import Cli
 from tests.support.fake_probes import FakeProbes, options
 from tests.support.file_logs import MOUNTS, bio, names, paths_of
 from tests.support.stack_logs import DEV, READ, START, clock
-from tests.support.stack_logs import bio as bio_with_stack
 
 HEADER = {**PLAIN, "devices": [{"dev": DEV, "name": "vda"}], "schema": schema(), "files": {}}
 
@@ -46,7 +44,7 @@ def learned(*records: bytes) -> list[bytes]:
     return [row.tobytes()[28:].rstrip(b"\0") for row in kept.rows()]
 
 
-def test_whole_names_are_repeated() -> None:
+def test_whole_and_newest_names_are_repeated() -> None:
     # GIVEN the names of two files, and a path that found no room in the ring
     told = [*names(START, 12, b"db", b"table"), *names(START, 13, b"wal")]
     torn = names(START + 1, 14, b"dir", b"torn", whole=False)
@@ -55,9 +53,6 @@ def test_whole_names_are_repeated() -> None:
     # AND also where what was torn stands right before, or lacks its beginning
     assert learned(*torn, *told) == [b"table", b"db", b"wal"]
     assert learned(*names(START, 12, b"db", b"table")[1:]) == []
-
-
-def test_a_slot_holds_its_newest_file() -> None:
     # GIVEN two files that share a slot of the kernel's table
     other = next(n for n in range(13, 1 << 20) if slot(n, DEV) == slot(12, DEV))
     # WHEN both were told  THEN the newer one is the one that the kernel will not tell again
@@ -65,11 +60,13 @@ def test_a_slot_holds_its_newest_file() -> None:
     assert learned(*first, *second) == [b"second"]
 
 
-def test_every_rotated_file_names_its_files(tmp_path: Path) -> None:
-    # GIVEN a rotating log that was told a file's names, and mounts, in its first file alone
+def test_every_rotated_file_names_its_files_and_stacks(tmp_path: Path) -> None:
+    # GIVEN a rotating log that was told a file's names, mounts and stacks in its first file alone
     series = Series(str(tmp_path / "x.biotrail"), None)
     log = RotatingLog(series, HEADER, Limit(bytes=1), lambda: [], 1, False)
     log.write_note("mounts", MOUNTS)
+    log.write_note("stacks", {"kernel": {"5": READ}})
+    log.write_note("stacks", {"user": {"5": [["main", "/bin/dd", 1]]}})
     log.write_chunk(
         [segment(*names(START, 12, b"db", b"table"), *bio(0, 12))], clock(START + 10**7)
     )
@@ -80,22 +77,31 @@ def test_every_rotated_file_names_its_files(tmp_path: Path) -> None:
         log.write_chunk([Segment(0, 0, 4096, b"".join(bio(number, 12)))], clock(at))
     log.close({"reason": "test", "stopped": clock(START + 10**8)})
     # THEN each names its bio's file, and says that it tells files
-    assert len(log.files) == 3
+    first, *others = log.files
+    assert len(others) == 2
     for path in log.files:
         assert paths_of(Trace(path)) == ["/srv/db/table"]
         assert LogReader(path).header["files"] == {}
+    # AND each later one has all stacks
+    assert len(stack_notes(first)) == 2
+    for path in others:
+        assert stack_notes(path) == [
+            {"kernel": {"5": READ}, "user": {"5": [["main", "/bin/dd", 1]]}}
+        ]
 
 
-def test_a_dump_names_its_files(tmp_path: Path) -> None:
+def test_a_dump_names_its_files_and_stacks(tmp_path: Path) -> None:
     # GIVEN a flight recorder that has let go of the chunk with a file's names
     series = Series(str(tmp_path / "x.biotrail"), None)
     log = FlightBuffer(series, HEADER, Limit(bytes=1), lambda: [], 1)
     log.write_note("mounts", MOUNTS)
+    log.write_note("stacks", {"kernel": {"5": READ}})
     log.write_chunk([segment(*names(START, 12, b"wal"), *bio(0, 12))], clock(START + 10**7))
     log.write_chunk([Segment(0, 0, 4096, b"".join(bio(20, 12)))], clock(START + 3 * 10**7))
-    # WHEN it ends  THEN its dump has them
+    # WHEN it ends  THEN its dump has them, and the stacks that it was told of
     log.close({"reason": "test", "stopped": clock(START + 10**8)})
     assert paths_of(Trace(log.files[0])) == ["/srv/wal"]
+    assert stack_notes(log.files[0]) == [{"kernel": {"5": READ}}]
 
 
 def test_mounts_are_told_when_they_are_new(tmp_path: Path) -> None:
@@ -165,7 +171,9 @@ def _read(path: Path) -> LogReader:
     return reader
 
 
-def test_a_backend_without_files_is_refused(tmp_path: Path, cli: Cli) -> None:
+def test_a_backend_without_files_is_refused(
+    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # GIVEN probes that cannot tell files  WHEN they are wanted
     with pytest.raises(ProbeError, match="--files"):
         record(options(tmp_path / "x.biotrail", files=True), probes=FakeProbes())
@@ -175,9 +183,6 @@ def test_a_backend_without_files_is_refused(tmp_path: Path, cli: Cli) -> None:
     done = cli("record", "--files", "--backend", "bcc", "-o", tmp_path / "x.biotrail")
     assert done.status == 2
     assert "--files" in done.err
-
-
-def test_bcc_says_that_it_records_no_files(monkeypatch: pytest.MonkeyPatch) -> None:
     # GIVEN the bcc backend, with the rights that it needs
     monkeypatch.setattr("biotrail.recorder.probes.bcc.probes.require_rights", lambda: None)
     # WHEN it is to record files  THEN it says so before it looks for anything else
@@ -209,8 +214,6 @@ def test_what_kernels_can_tell(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # Stacks on their way from the kernel's maps to a log, and to each file of several.
-
-NO_USER = np.zeros(0, BUILD_ID_FRAME)
 
 
 class FakeMaps(FakeProbes):
@@ -271,16 +274,13 @@ def test_hidden_symbols_are_said_for_what_is_recorded(monkeypatch: pytest.Monkey
         assert StackWatch(wanted, FakeMaps(), waits=waits).nameless() == told
 
 
-def test_a_backend_without_stacks_is_refused() -> None:
+def test_a_backend_without_stacks_is_refused(tmp_path: Path) -> None:
     # GIVEN probes that cannot give stacks  WHEN they are wanted  THEN there is a message
     with pytest.raises(ProbeError, match="core"):
         StackWatch(Stacks.KERNEL, FakeProbes())
     # AND nothing is asked of them where no stacks are wanted
     assert StackWatch(Stacks.NONE, FakeProbes()).changes() == []
     assert not StackWatch(Stacks.NONE, FakeProbes()).due(1 << 62)
-
-
-def test_a_session_without_such_a_backend_leaves_no_file(tmp_path: Path) -> None:
     # GIVEN a session whose probes cannot give stacks
     path = tmp_path / "x.biotrail"
     # WHEN it is to record stacks  THEN it says so, and there is no file
@@ -298,34 +298,6 @@ def test_many_stacks_make_several_notes() -> None:
 
 def stack_notes(path: str) -> list[dict[str, Any]]:
     return [payload for name, payload in LogReader(path).notes if name == "stacks"]
-
-
-def test_every_rotated_file_repeats_the_stacks(tmp_path: Path) -> None:
-    # GIVEN a rotating log that was told of two stacks in its first file
-    series = Series(str(tmp_path / "x.biotrail"), None)
-    log = RotatingLog(series, ROTATED, Limit(bytes=1), lambda: [], 1, False)
-    log.write_note("stacks", {"kernel": {"5": READ}})
-    log.write_note("stacks", {"user": {"5": [["main", "/bin/dd", 1]]}})
-    log.rotate()
-    # WHEN another follows
-    log.write_chunk([Segment(0, 0, 0, b"".join(bio_with_stack(0, 10, 5, 5)))], clock(6 * 10**12))
-    log.close({"reason": "test", "stopped": clock(6 * 10**12)})
-    # THEN it has both
-    first, second = log.files
-    assert len(stack_notes(first)) == 2
-    assert stack_notes(second) == [{"kernel": {"5": READ}, "user": {"5": [["main", "/bin/dd", 1]]}}]
-
-
-def test_a_dump_has_the_stacks(tmp_path: Path) -> None:
-    # GIVEN a flight recorder that was told of a stack
-    series = Series(str(tmp_path / "x.biotrail"), None)
-    log = FlightBuffer(series, ROTATED, Limit(bytes=1 << 20), lambda: [], 1)
-    log.write_note("stacks", {"kernel": {"5": READ}})
-    log.write_chunk([Segment(0, 0, 0, b"".join(bio_with_stack(0, 10, 5)))], clock(6 * 10**12))
-    # WHEN it ends
-    log.close({"reason": "test", "stopped": clock(6 * 10**12)})
-    # THEN its file has it
-    assert stack_notes(log.files[0]) == [{"kernel": {"5": READ}}]
 
 
 @pytest.mark.parametrize(

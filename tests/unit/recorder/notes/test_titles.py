@@ -56,7 +56,7 @@ def test_a_process_is_noted_once_by_any_of_its_threads() -> None:
     assert seen(watch) is None
 
 
-def test_a_title_that_is_set_later_is_noted() -> None:
+def test_a_title_that_is_set_later_or_of_another_process_is_noted() -> None:
     # GIVEN a process that has no title at its first I/O
     machine = Machine(p7=Process("gunicorn", "python3 gunicorn"))
     watch = TitleWatch(False, machine.look)
@@ -64,9 +64,6 @@ def test_a_title_that_is_set_later_is_noted() -> None:
     # WHEN it sets one / THEN that is noted without another record
     machine.processes[7] = Process("gunicorn", "gunicorn: master [shop]")
     assert seen(watch) == {"7": {"comm": "gunicorn", "title": "gunicorn: master [shop]"}}
-
-
-def test_another_process_of_that_number_has_its_own_title() -> None:
     # GIVEN a process with a title, and later another one of its number, without
     machine = Machine(p7=CHECKPOINTER)
     watch = TitleWatch(False, machine.look)

@@ -97,7 +97,7 @@ def test_only_the_newest_is_kept_with_the_names_it_needs(tmp_path: Path) -> None
     assert reader.header["clocks"]["monotonic"] >= 6 * SECOND
 
 
-def test_memory_is_limited_by_size(tmp_path: Path) -> None:
+def test_memory_is_limited_by_size_and_dumps_by_number(tmp_path: Path) -> None:
     # GIVEN a limit of a few chunks' bytes
     log = kept(tmp_path, Limit(bytes=1000))
     # WHEN many chunks come
@@ -106,6 +106,19 @@ def test_memory_is_limited_by_size(tmp_path: Path) -> None:
     assert 0 < log.size <= 1000
     log.close(end())
     assert times(log.files[0])[-1] == 99 * SECOND - SECOND // 2
+    # GIVEN a series of at most two dumps
+    (tmp_path / "two").mkdir()
+    log = kept(tmp_path / "two", Limit(seconds=3), max_files=2)
+    fill(log, range(1, 3))
+    # WHEN four are made
+    for _ in range(3):
+        log.dump({"reason": "x"})
+        while log.busy:
+            time.sleep(0.001)
+    log.close(end())
+    # THEN the newest two are there
+    numbers = [LogReader(path).header["kept"]["number"] for path in log.files]
+    assert (numbers, len(os.listdir(tmp_path / "two"))) == ([3, 4], 2)
 
 
 def test_a_dump_that_fails_is_told_and_the_next_one_works(tmp_path: Path) -> None:
@@ -175,21 +188,6 @@ def test_a_trigger_dumps_once_and_is_told_in_the_log(tmp_path: Path) -> None:
     assert f"no dump       at least {summary.triggers_let_pass} trigger" in shown
 
 
-def test_old_dumps_are_deleted_beyond_the_limit(tmp_path: Path) -> None:
-    # GIVEN a series of at most two dumps
-    log = kept(tmp_path, Limit(seconds=3), max_files=2)
-    fill(log, range(1, 3))
-    # WHEN four are made
-    for _ in range(3):
-        log.dump({"reason": "x"})
-        while log.busy:
-            time.sleep(0.001)
-    log.close(end())
-    # THEN the newest two are there
-    numbers = [LogReader(path).header["kept"]["number"] for path in log.files]
-    assert (numbers, len(os.listdir(tmp_path))) == ([3, 4], 2)
-
-
 def test_amounts_and_triggers_are_understood() -> None:
     # GIVEN what users write WHEN it is converted THEN sizes, times and triggers come out
     amounts = [amount(text) for text in ("1G", "512MiB", "10min", "30s")]
@@ -220,7 +218,7 @@ def test_amounts_and_triggers_are_understood() -> None:
         *("pressure=io:1ms/20s", "pressure=io:1ms/1ms", "pressure=io:2s/1s", "pressure=io:1ms/1s@"),
     ],
 )
-def test_bad_triggers_are_usage_errors(bad: str) -> None:
+def test_bad_triggers_and_amounts_are_usage_errors(bad: str) -> None:
     # GIVEN no trigger WHEN it is converted THEN a usage error says what to write
     with pytest.raises(
         Exception,
@@ -256,7 +254,9 @@ def period(path: Path) -> tuple[float, float, float]:
     return begin["monotonic"] / SECOND, stopped["monotonic"] / SECOND, length
 
 
-def test_a_dump_after_an_idle_time_holds_nothing_that_is_older(tmp_path: Path) -> None:
+def test_a_dump_after_an_idle_time_holds_nothing_that_is_older(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     # GIVEN a flight recorder of five seconds, and I/O until second 10
     log = kept(tmp_path, Limit(seconds=5))
     fill(log, range(1, 11))
@@ -275,6 +275,10 @@ def test_a_dump_after_an_idle_time_holds_nothing_that_is_older(tmp_path: Path) -
     assert times(str(later)) == [50 * SECOND + SECOND // 2, 51 * SECOND + SECOND // 2]
     assert period(later) == (48.0, 53.0, 5.0)
     assert "the last 5.0 s, 2 events" in said
+    # AND info names the period of an empty one
+    done = Cli(capsys)("info", path)
+    assert done.status == 0
+    assert "the last 5 s" in done.out
 
 
 def test_a_dump_covers_the_time_up_to_its_moment(tmp_path: Path) -> None:
@@ -287,9 +291,7 @@ def test_a_dump_covers_the_time_up_to_its_moment(tmp_path: Path) -> None:
     assert period(path) == (6.5, 12.0, 5.5)
 
 
-def test_what_is_kept_by_size_covers_all_time_since_the_last_that_was_let_go(
-    tmp_path: Path,
-) -> None:
+def test_what_is_kept_covers_all_time_since_the_last_that_was_let_go(tmp_path: Path) -> None:
     # GIVEN a flight recorder that goes by size alone, from second 0 on
     log = kept(tmp_path, Limit(bytes=1 << 20))
     fill(log, range(1, 4))
@@ -299,11 +301,9 @@ def test_what_is_kept_by_size_covers_all_time_since_the_last_that_was_let_go(
     assert len(times(str(path))) == 3
     assert period(path)[1] == 40.0
     assert period(path)[2] == pytest.approx(40.0, abs=1e-3)
-
-
-def test_a_short_recording_claims_no_more_than_it_has_seen(tmp_path: Path) -> None:
     # GIVEN a flight recorder of a minute that has recorded for two seconds
-    log = kept(tmp_path, Limit(seconds=60))
+    (tmp_path / "short").mkdir()
+    log = kept(tmp_path / "short", Limit(seconds=60))
     fill(log, range(1, 3))
     # WHEN it ends THEN its dump covers two seconds
     log.close(end(stopped=clock(2 * SECOND)))
@@ -334,15 +334,6 @@ def test_an_idle_recording_is_dumped_by_the_clock(
     assert probes.given == 5
     assert times(summary.files[-1]) == []
     assert LogReader(summary.files[-1]).header["kept"]["seconds"] == pytest.approx(0.2)
-
-
-def test_an_empty_dump_is_told_by_info(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    # GIVEN an empty dump
-    path, _ = dump(kept(tmp_path, Limit(seconds=5)), 50)
-    # WHEN it is looked at THEN its period is named
-    done = Cli(capsys)("info", path)
-    assert done.status == 0
-    assert "the last 5 s" in done.out
 
 
 def test_a_last_dump_that_fails_is_told_once_with_what_is_missing(
@@ -390,10 +381,8 @@ def test_a_frame_s_size_is_counted_in_one_part_or_two(size: int):
     stream = io.BytesIO()
     log = FileLogWriter(stream, NAMED_HEADER, level=0)
     before = log.size
-
     # WHEN a note of about that size is written
     log.write_note("devices", {"text": "x" * size})
-
     # THEN the log is as long as it says
     assert log.size - before > size
     assert log.size == len(stream.getvalue())

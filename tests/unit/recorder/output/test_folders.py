@@ -147,7 +147,7 @@ def test_what_is_no_directory_is_named(theirs: Path, kind: str) -> None:
     assert sorted(os.listdir(theirs)) == ["events", "host=a"]
 
 
-def test_a_directory_of_our_own_is_private(theirs: Path) -> None:
+def test_a_directory_of_our_own_is_private_and_ours(theirs: Path) -> None:
     # GIVEN a directory to work in WHEN it is made THEN it is private, and may be used again
     at = folders.open_named(str(theirs))
     for _ in range(2):
@@ -436,7 +436,7 @@ def test_errors_name_the_file_that_was_asked_for(tmp_path: Path, replacing: bool
     # GIVEN a directory that does not exist
     path = tmp_path / "no" / "trace"
     # WHEN a file is to be made in it, at once or under a hidden name first
-    with pytest.raises(OutputError, match=r"no/trace\S*: its directory") as caught:
+    with pytest.raises(OutputError, match=r"no/trace\S*: its directory does not exist") as caught:
         if replacing:
             with output.replacing(path):
                 pass
@@ -460,6 +460,7 @@ def test_errors_name_the_file_that_was_asked_for(tmp_path: Path, replacing: bool
         (" 7", "1"),
         ("", "1"),
         ("root", "1"),
+        ("", ""),
     ],
 )
 def test_a_nonsense_sudo_environment_leaves_the_file_to_the_recorder(
@@ -468,7 +469,8 @@ def test_a_nonsense_sudo_environment_leaves_the_file_to_the_recorder(
     # GIVEN variables that hold no ids of a user
     monkeypatch.setenv("SUDO_UID", uid)
     monkeypatch.setenv("SUDO_GID", gid)
-    # WHEN a file is made THEN it is there, and its maker's
+    # WHEN a file is made THEN it is there, and its maker's: there is no owner to give it to
+    assert folders.owner() is None
     with output.replacing(tmp_path / "log"):
         pass
     assert (tmp_path / "log").stat().st_uid == os.geteuid()
@@ -510,7 +512,7 @@ def test_a_new_file_is_private_whatever_the_umask(tmp_path: Path) -> None:
     assert (tmp_path / "log").read_bytes() == b"x"
 
 
-def test_an_existing_file_is_kept_without_force(tmp_path: Path) -> None:
+def test_an_existing_file_is_replaced_only_by_force(tmp_path: Path) -> None:
     # GIVEN a file that is there
     path = tmp_path / "log"
     path.write_bytes(b"old")
@@ -518,12 +520,7 @@ def test_an_existing_file_is_kept_without_force(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match=r"log already exists.*--force"):
         output.NewFile(path)
     assert path.read_bytes() == b"old"
-
-
-def test_force_replaces_the_name_and_not_the_file(tmp_path: Path) -> None:
-    # GIVEN a file that someone reads
-    path = tmp_path / "log"
-    path.write_bytes(b"old")
+    # GIVEN somebody who reads it
     with path.open("rb") as reader:
         # WHEN it is to be replaced by force  THEN it has its name until the new file gets it
         made = output.NewFile(path, force=True)
@@ -582,12 +579,6 @@ def test_what_is_no_regular_file_is_never_replaced(tmp_path: Path, kind: str, fo
     assert not target.exists() or target.read_bytes() == b"precious"
 
 
-def test_a_missing_directory_is_named(tmp_path: Path) -> None:
-    # GIVEN no directory WHEN a file is to be created in it THEN the error says so
-    with pytest.raises(OutputError, match=r"no/log.*directory does not exist"):
-        output.NewFile(tmp_path / "no" / "log")
-
-
 @pytest.mark.parametrize("url", ["s3://bucket/log", Path("s3://bucket/log")])
 def test_a_url_is_named_as_one(url: str | Path) -> None:
     # GIVEN a URL, also one taken for a path  WHEN it is written to
@@ -614,17 +605,7 @@ def test_sudo_gives_the_file_to_its_caller(tmp_path: Path, monkeypatch: pytest.M
         assert (path.stat().st_uid, path.stat().st_gid) == (1234, 2345)
 
 
-@pytest.mark.parametrize(("uid", "gid"), [("x", "1"), ("", ""), ("-1", "1")])
-def test_a_strange_sudo_environment_is_ignored(
-    monkeypatch: pytest.MonkeyPatch, uid: str, gid: str
-) -> None:
-    # GIVEN variables that are no ids WHEN the owner is asked for THEN there is none
-    monkeypatch.setenv("SUDO_UID", uid)
-    monkeypatch.setenv("SUDO_GID", gid)
-    assert folders.owner() is None
-
-
-def test_a_replacing_file_appears_when_all_went_well(tmp_path: Path) -> None:
+def test_a_replacing_file_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
     # GIVEN a file being written
     path = tmp_path / "trace"
     with output.replacing(path) as stream:
@@ -636,13 +617,8 @@ def test_a_replacing_file_appears_when_all_went_well(tmp_path: Path) -> None:
     assert path.read_bytes() == b"half and half"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert os.listdir(tmp_path) == ["trace"]
-
-
-def test_a_failed_file_leaves_nothing(tmp_path: Path) -> None:
-    # GIVEN a file being written over another one
-    path = tmp_path / "trace"
     path.write_bytes(b"old")
-    # WHEN writing fails
+    # WHEN writing over another one fails
     with pytest.raises(ValueError, match="bad"), output.replacing(path, force=True) as stream:
         stream.write(b"half")
         raise ValueError("bad")

@@ -114,6 +114,10 @@ def test_an_idle_file_ends_where_the_next_begins(tmp_path: Path) -> None:
     assert first.end is not None
     assert first.end["stopped"] == clock(9000)
     assert second.header["clocks"] == clock(9000)
+    # GIVEN a reading WHEN it is moved 400 ns back
+    moved = shifted(CLOCK, 600)
+    # THEN all three clocks are, and its uncertainty stays
+    assert moved == {"monotonic": 600, "boottime": 1600, "realtime": 2600, "uncertainty": 1}
 
 
 def test_rotation_goes_on_when_the_writer_is_quicker_than_the_order(tmp_path: Path) -> None:
@@ -241,10 +245,3 @@ def test_a_recording_ends_at_its_limit(tmp_path: Path, limit: dict[str, int], re
     # THEN it ended for that reason, near the limit
     assert summary.reason == reason
     assert limit.get("max_events", 0) <= summary.events <= limit.get("max_events", 1000) + 1
-
-
-def test_a_clock_reading_moves_as_one() -> None:
-    # GIVEN a reading WHEN it is moved 400 ns back
-    moved = shifted(CLOCK, 600)
-    # THEN all three clocks are, and its uncertainty stays
-    assert moved == {"monotonic": 600, "boottime": 1600, "realtime": 2600, "uncertainty": 1}

@@ -60,11 +60,6 @@ def test_auto_goes_by_the_kernels_types(
     assert isinstance(make_probes(backend, ProbeConfig()), expected)
 
 
-def test_an_unknown_backend_is_refused() -> None:
-    with pytest.raises(ProbeError, match="choose one of auto, core, bcc"):
-        make_probes("kprobe", ProbeConfig())
-
-
 def test_what_a_backend_cannot_do_finds_nothing() -> None:
     # GIVEN the bcc backend, which declares neither stacks, files, triggers nor own files
     probes = make_probes("bcc", ProbeConfig())
@@ -77,6 +72,9 @@ def test_what_a_backend_cannot_do_finds_nothing() -> None:
     # AND core declares them all
     core = make_probes("core", ProbeConfig()).capabilities
     assert all(core._replace(site_stacks=True))  # these are of `follow` alone
+    # AND an unknown backend is refused
+    with pytest.raises(ProbeError, match="choose one of auto, core, bcc"):
+        make_probes("kprobe", ProbeConfig())
 
 
 def test_missing_bcc_and_headers_have_remedies(
@@ -98,9 +96,14 @@ def test_missing_bcc_and_headers_have_remedies(
     assert not bcc_capability.possible(checks)
     assert any("linux-headers-" in check.remedy for check in checks if not check.ok)
     assert not any(check.required for check in checks)
+    # GIVEN no tracefs, and no place to mount it
+    monkeypatch.setattr(tracefs, "PLACES", (tmp_path / "nowhere",))
+    # WHEN it is needed THEN the remedy is the command
+    with pytest.raises(ProbeError, match="mount -t tracefs tracefs"):
+        tracefs.find()
 
 
-def test_another_package_named_bcc_is_passed_over(
+def test_which_of_several_packages_named_bcc_is_taken(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     # GIVEN two packages of the name, the second of them the one with the library
@@ -113,11 +116,6 @@ def test_another_package_named_bcc_is_passed_over(
     monkeypatch.setattr(bcc_child, "_PLACES", places)
     # WHEN bcc is looked for THEN it is the one
     assert bcc_child.find_bcc() == str(tmp_path / "second" / "bcc")
-
-
-def test_of_several_pythons_the_newest_ones_bcc_is_taken(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
     # GIVEN bcc for three versions of Python, in directories that sort otherwise as text
     for place in ("lib/python3.9", "lib/python3.11", "lib64/python3.10"):
         package = tmp_path / place / "site-packages" / "bcc"
@@ -141,16 +139,6 @@ def test_what_went_wrong_in_bcc_is_told_in_a_few_lines() -> None:
     assert isinstance(too_big, bcc_load.TooBigError)
     # AND a bcc that this Python cannot import names both
     assert "does not work with Python" in str(bcc_load.failure("ImportError: no", ""))
-
-
-def test_tracefs_that_cannot_be_mounted_has_a_remedy(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    # GIVEN no tracefs, and no place to mount it
-    monkeypatch.setattr(tracefs, "PLACES", (tmp_path / "nowhere",))
-    # WHEN it is needed THEN the remedy is the command
-    with pytest.raises(ProbeError, match="mount -t tracefs tracefs"):
-        tracefs.find()
 
 
 # Where bcc's headers are taken from, and what is said where there are none.
@@ -279,6 +267,8 @@ def test_the_remedy_names_a_package_that_exists(
     modules: Path, monkeypatch: pytest.MonkeyPatch, offered: set[int] | None, expected: str
 ) -> None:
     # GIVEN a system whose apt knows some packages, or none, or has no apt
+    assert not bcc_headers.offered(["linux-headers-no-such-kernel"])
+
     def known(names: list[str]) -> set[str] | None:
         return None if offered is None else {names[number] for number in offered}
 
@@ -286,11 +276,6 @@ def test_the_remedy_names_a_package_that_exists(
     # WHEN there are no headers THEN the remedy is one of those, or says that there is none
     assert bcc_headers.find() is None
     assert re.search(expected, bcc_headers.missing())
-
-
-def test_apt_is_asked_for_what_it_can_install() -> None:
-    # GIVEN names that no distribution has WHEN apt is asked THEN none is offered
-    assert not bcc_headers.offered(["linux-headers-no-such-kernel"])
 
 
 # What the bcc backend makes of tracepoint formats, and its C beside the same in Python.
@@ -334,9 +319,7 @@ def test_a_format_is_read() -> None:
     assert found.fields["rwbs"] == formats.Field("rwbs", 32, 8, True, "char", 8)
     assert found.fields["nr_sector"] == formats.Field("nr_sector", 24, 4, False, "unsigned int")
     assert found.fields["cmd"].offset == 56
-
-
-def test_a_text_that_is_no_format_is_refused() -> None:
+    # AND a text that is none is refused
     with pytest.raises(ProbeError, match=r"block_x.*cannot be understood"):
         formats.parse("block_x", "nothing of the kind")
 
@@ -353,9 +336,7 @@ def test_fields_are_taken_from_where_the_format_has_them() -> None:
     assert "*(u16 *)((char *)ctx + 34) << 0" in new
     assert "event.ioprio = *(u16 *)((char *)ctx + 32);" in new
     assert "event.bytes = *(u32 *)((char *)ctx + 28);" in new
-
-
-def test_bytes_come_from_sectors_where_the_format_has_none() -> None:
+    # AND bytes come from sectors where the format has none
     text = bcc_source.source(
         {"R": form(("dev", 8, 4), ("sector", 16, 8), ("nr_sector", 24, 4), ("rwbs", 28, 8))},
         [],
@@ -364,9 +345,6 @@ def test_bytes_come_from_sectors_where_the_format_has_none() -> None:
         2,
     )
     assert "event.bytes = event.nr_sector << 9;" in text
-
-
-def test_a_field_of_another_size_is_refused() -> None:
     # GIVEN a format in which a sector has a size that nothing fits
     odd = form(("dev", 8, 4), ("sector", 12, 16))
     # WHEN a program is made THEN tracepoint and field are named
@@ -374,7 +352,14 @@ def test_a_field_of_another_size_is_refused() -> None:
         bcc_source.source({"d": odd}, [], Filters(), SIZES, 2)
 
 
-def test_what_a_format_lacks_is_named() -> None:
+def test_filters_name_disks_and_sectors() -> None:
+    # GIVEN a disk, and a partition of another
+    devices = [DeviceFilter(7 << 20), DeviceFilter(8 << 20, 8 << 20 | 1, 2048, 4096)]
+    # WHEN filters are made THEN the one is by its number, the other by its sectors too
+    text = bcc_filters.source(devices, Filters())
+    assert f"(event->dev == {7 << 20}U)" in text
+    assert re.search(rf"event->dev == {8 << 20}U && .*2048ULL.*4096ULL", text)
+    assert f"dev == {8 << 20 | 1}U" in text
     # GIVEN formats of all tracepoints, without a priority
     names = {p.tracepoint for p in PROBES}
     fields = ("dev", "sector", "nr_sector", "rwbs", "error", "old_dev", "old_sector")
@@ -388,16 +373,6 @@ def test_what_a_format_lacks_is_named() -> None:
     assert {"bio", "cgroup", "page", "part"} <= set(absent["Q"])
     assert {"rq", "bio", "tag", "sched_tag", "hctx", "ioprio"} <= set(absent["D"])
     assert bcc_source.lacks("X", forms["block_split"]) == ["new_sector"]
-
-
-def test_filters_name_disks_and_sectors() -> None:
-    # GIVEN a disk, and a partition of another
-    devices = [DeviceFilter(7 << 20), DeviceFilter(8 << 20, 8 << 20 | 1, 2048, 4096)]
-    # WHEN filters are made THEN the one is by its number, the other by its sectors too
-    text = bcc_filters.source(devices, Filters())
-    assert f"(event->dev == {7 << 20}U)" in text
-    assert re.search(rf"event->dev == {8 << 20}U && .*2048ULL.*4096ULL", text)
-    assert f"dev == {8 << 20 | 1}U" in text
 
 
 @pytest.mark.parametrize(
@@ -489,8 +464,6 @@ def test_the_programs_tell_a_status_by_its_errno(compiled: ctypes.CDLL) -> None:
     assert [compiled.bt_status(-errno) for errno in ERRNO.values()] == list(ERRNO)
     assert compiled.bt_status(0) == 0
     assert compiled.bt_status(-4095) == -4095
-
-
-def test_the_text_is_of_files_that_belong_to_the_package() -> None:
+    # AND the text is of files that belong to the package
     names = {Path(str(file)).name for file in resources.files("bpf").iterdir()}
     assert {"records.h", "bcc_ring.h", "bcc.h"} <= names

@@ -66,9 +66,6 @@ def test_neighbouring_folios_share_cache_lines(slots: ctypes.CDLL, second: int) 
     assert len(set(places)) == 512
     assert len({place * 8 // LINE for place in places}) == 64
     assert {place // HALF for place in places} == {second}
-
-
-def test_each_eight_folios_in_order_are_in_one_line(slots: ctypes.CDLL) -> None:
     # GIVEN folios in order  WHEN eight of them, aligned, have their slots
     for first in range(512 * 77, 512 * 79, 8):
         lines = {slots.place(_folio(first + i), 0, SHIFT) * 8 // LINE for i in range(8)}
@@ -119,26 +116,18 @@ def test_the_older_of_two_slots_is_taken(
     words = [0 if time is None else slots.word(other, time, 1) for time in (first, second)]
     # THEN it takes the free or the older one, of two of a tick the first
     assert bool(slots.takes_second(*words, mine, 200)) == taken
-
-
-def test_a_folio_keeps_its_second_slot(slots: ctypes.CDLL) -> None:
     # GIVEN a folio in its second slot, and another one's older slot in the first
-    mine, other = slots.tag(_folio(1), INODE), slots.tag(_folio(2), INODE)
-    first, second = slots.word(other, 10, 1), slots.word(mine, 20, 2)
+    words = slots.word(other, 10, 1), slots.word(mine, 20, 2)
     # WHEN it becomes dirty again  THEN it keeps the second, so that no old writer stays in it
-    assert slots.takes_second(first, second, mine, 30)
+    assert slots.takes_second(*words, mine, 30)
 
 
 # The head of a compound page by a word of its tail (bpf/pages.h), compiled for this machine.
 
 PAGES_HEADER = Path(__file__).parents[4] / "bpf/pages.h"
-X86_64 = 0xFFFFEA0000000000
-"""Where struct page's begin (VMEMMAP_START) on x86-64."""
 ARM64_64K_42 = 0xFFFFFFFF40000000
 """With 64 KiB pages and 42-bit addresses: all of them are above 0xffffffff00000000."""
 ARM64_16K_36 = 0xFFFFFFFFBE000000
-PAGE_SOURCE = 64
-"""sizeof(struct page)."""
 
 Head = Callable[[int, int, bool], int]
 
@@ -161,29 +150,29 @@ def head(tmp_path_factory: pytest.TempPathFactory) -> Head:
 
 
 @pytest.mark.parametrize("may_be_mask", [False, True])
-@pytest.mark.parametrize("begin", [X86_64, ARM64_64K_42, ARM64_16K_36])
+@pytest.mark.parametrize("begin", [VMEMMAP, ARM64_64K_42, ARM64_16K_36])
 def test_a_tail_with_its_heads_address(head: Head, begin: int, may_be_mask: bool) -> None:
     # GIVEN a compound page of eight pages somewhere in the kernel's struct pages
-    first = begin + 8 * 1001 * PAGE_SOURCE
+    first = begin + 8 * 1001 * PAGE
     # WHEN a tail's word holds the head's address  THEN that is the head, also above any limit
-    assert head(first + 5 * PAGE_SOURCE, first | 1, may_be_mask) == first
+    assert head(first + 5 * PAGE, first | 1, may_be_mask) == first
     # AND the head, or a page of its own, whose word has another use, is itself
     assert head(first, 0x1234560, may_be_mask) == first
 
 
-@pytest.mark.parametrize("begin", [X86_64, ARM64_64K_42, ARM64_16K_36])
+@pytest.mark.parametrize("begin", [VMEMMAP, ARM64_64K_42, ARM64_16K_36])
 @pytest.mark.parametrize("order", [1, 3, 9, 18])
 def test_a_tail_with_a_mask(head: Head, begin: int, order: int) -> None:
     # GIVEN a kernel with compound_info, and a compound page that is aligned to its size
-    size = PAGE_SOURCE << order
+    size = PAGE << order
     first = (begin + size - 1) & -size & (1 << 64) - 1
     mask = ((1 << 64) - size) | 1
     # WHEN the word of its last tail is a mask  THEN it makes the head of it
-    assert head(first + size - PAGE_SOURCE, mask, True) == first
+    assert head(first + size - PAGE, mask, True) == first
 
 
 def test_no_mask_without_compound_info(head: Head) -> None:
     # GIVEN a kernel with compound_head, and a head whose address looks like a mask
     first = 0xFFFFFFFF80000000
     # WHEN its tail's word is read  THEN it is the head's address all the same
-    assert head(first + PAGE_SOURCE, first | 1, False) == first
+    assert head(first + PAGE, first | 1, False) == first

@@ -93,11 +93,21 @@ def test_what_a_completion_does_not_tell_is_refused(option: str, asked: dict[str
     light.refuse(config("minimal", **asked))
 
 
-def test_what_a_completion_tells_is_not_refused() -> None:
+def test_what_a_completion_tells_is_not_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     # GIVEN filters by operation, flags and cgroup, and triggers by time and error
     filters = Filters(ops=("read",), flags=(("sync",),), cgroups=("/",), below=True)
     # THEN a light recording has them
     light.refuse(config(filters=filters, triggers=Triggers(slow_ns=1, failed=True)))
+    # GIVEN the event sets THEN light has one event, which no other set has
+    assert EVENT_SETS["light"] == "L"
+    assert essential_letters("light") == ("L",)
+    assert all("L" not in letters for name, letters in EVENT_SETS.items() if name != "light")
+    assert {p.letter for p in PROBES} == set(EVENT_SETS["all"]) | {"L"}
+    # GIVEN the bcc backend, with all rights
+    monkeypatch.setattr("biotrail.recorder.probes.bcc.probes.require_rights", lambda: None)
+    # WHEN a light recording is opened THEN it is refused with what to do
+    with pytest.raises(ProbeError, match="--events minimal, or --backend core"):
+        BccProbes(config()).open()
 
 
 def test_devices_without_requests_are_refused(tmp_path: Path, monkeypatch) -> None:
@@ -112,22 +122,6 @@ def test_devices_without_requests_are_refused(tmp_path: Path, monkeypatch) -> No
     # AND with the former, as --below has it, it is not, nor is a disk that sysfs does not have
     light.refuse(config(devices=[(mapped, 0), (disk, 0)]))
     light.refuse(config(devices=[(9 << 20, 0)]))
-
-
-def test_the_bcc_backend_has_no_light_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    # GIVEN the bcc backend, with all rights
-    monkeypatch.setattr("biotrail.recorder.probes.bcc.probes.require_rights", lambda: None)
-    # WHEN a light recording is opened THEN it is refused with what to do
-    with pytest.raises(ProbeError, match="--events minimal, or --backend core"):
-        BccProbes(config()).open()
-
-
-def test_a_light_recording_needs_its_own_event_alone() -> None:
-    # GIVEN the event sets THEN light has one event, which no other set has
-    assert EVENT_SETS["light"] == "L"
-    assert essential_letters("light") == ("L",)
-    assert all("L" not in letters for name, letters in EVENT_SETS.items() if name != "light")
-    assert {p.letter for p in PROBES} == set(EVENT_SETS["all"]) | {"L"}
 
 
 # Which drivers' steps a kernel can tell, by its symbols.
@@ -152,9 +146,6 @@ def test_a_kernel_with_all_modules_has_every_driver() -> None:
     assert choice.recorded == ["nvme", "scsi", "loop"]
     assert list(choice.programs) == [n for driver in DRIVERS for n in driver.programs.values()]
     assert (choice.lacking, choice.reason) == ((), "")
-
-
-def test_programs_that_disable_preemption_are_taken_where_tracepoints_do_not() -> None:
     # GIVEN such a kernel with preemptible tracepoints WHEN programs are chosen
     programs = choose_drivers(True, of(*DRIVERS) + END).programs
     # THEN all are variants that the object has
@@ -181,18 +172,6 @@ def test_a_longer_name_is_another_tracepoint() -> None:
     text = b"ffffffff81 T __traceiter_nvme_sq_more\nffffffff81 T __pfx___traceiter_nvme_sq\n"
     # THEN it is not taken for it
     assert "nvme" in dict(choose_drivers(False, text).lacking)
-
-
-@pytest.mark.parametrize("end", [b"", b"0000000000000000 t lo_rw_aio_complete\t[loop]\n"])
-def test_loop_needs_the_address_of_its_function(end: bytes) -> None:
-    # GIVEN a kernel without the loop driver, or that hides addresses WHEN programs are chosen
-    choice = choose_drivers(False, of(*DRIVERS) + end)
-    # THEN loop is lacking, and the others are recorded
-    assert choice.recorded == ["nvme", "scsi"]
-    assert "lo_rw_aio_complete" in dict(choice.lacking)["loop"]
-
-
-def test_without_any_driver_the_part_is_not_recorded() -> None:
     # GIVEN a kernel that shows no symbols WHEN the part is wanted
     path = choose_path(frozenset({"driver"}), None, False, b"")  # type: ignore[arg-type]
     # THEN it is left out whole, with each driver's reason
@@ -203,6 +182,15 @@ def test_without_any_driver_the_part_is_not_recorded() -> None:
         "parts": [],
         "missing": [{"part": "driver", "reason": path.lacking["driver"]}],
     }
+
+
+@pytest.mark.parametrize("end", [b"", b"0000000000000000 t lo_rw_aio_complete\t[loop]\n"])
+def test_loop_needs_the_address_of_its_function(end: bytes) -> None:
+    # GIVEN a kernel without the loop driver, or that hides addresses WHEN programs are chosen
+    choice = choose_drivers(False, of(*DRIVERS) + end)
+    # THEN loop is lacking, and the others are recorded
+    assert choice.recorded == ["nvme", "scsi"]
+    assert "lo_rw_aio_complete" in dict(choice.lacking)["loop"]
 
 
 @pytest.mark.parametrize("nvme", [True, False])

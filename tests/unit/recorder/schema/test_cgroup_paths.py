@@ -178,8 +178,7 @@ FORMS = {
 
 @pytest.mark.parametrize("path", FORMS)
 def test_a_path_tells_what_the_cgroup_is(path: str) -> None:
-    # GIVEN the path of a cgroup as a program names it
-    # WHEN it is read, also without its first slash
+    # GIVEN the path of a cgroup as a program names it WHEN it is read, also without its first slash
     # THEN it is that unit, container, pod or guest
     expected = CgroupIdentity(**FORMS[path])  # type: ignore[arg-type]
     assert identity(path) == expected

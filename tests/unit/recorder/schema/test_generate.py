@@ -15,8 +15,7 @@ from tests.support.paths import ROOT
 
 
 def test_what_is_committed_is_up_to_date(capsys):
-    # GIVEN the tree
-    # WHEN it is checked
+    # GIVEN the tree WHEN it is checked
     status = generate.main(["--check", "--root", str(ROOT)])
     # THEN nothing is stale
     assert (status, capsys.readouterr().out) == (0, "")
@@ -28,10 +27,8 @@ def test_a_stale_header_is_shown(tmp_path, capsys):
     header = tmp_path / generate.HEADER
     header.write_text(header.read_text().replace("BT_Q = 1,", "BT_Q = 2,"))
     capsys.readouterr()
-
     # WHEN it is checked
     status = generate.main(["--check", "--root", str(tmp_path)])
-
     # THEN the difference and the remedy are printed, and the file is left alone
     said = capsys.readouterr()
     assert status == 1
@@ -41,34 +38,25 @@ def test_a_stale_header_is_shown(tmp_path, capsys):
     assert "BT_Q = 2," in header.read_text()
 
 
-def test_prose_around_the_tables_is_kept(tmp_path):
+def test_prose_around_the_tables_is_kept(tmp_path, capsys):
     # GIVEN a document with prose around the marks
     document = tmp_path / generate.DOCUMENT
     document.parent.mkdir()
     document.write_text(
         f"# Title\n\nBefore.\n\n{generate.BEGIN_MARK}\nold\n{generate.END_MARK}\n\nAfter.\n"
     )
-
     # WHEN it is generated
     assert generate.main(["--root", str(tmp_path)]) == 0
-
     # THEN only what is between the marks is new
     text = document.read_text()
     assert text.startswith("# Title\n\nBefore.\n\n" + generate.BEGIN_MARK)
     assert text.endswith(generate.END_MARK + "\n\nAfter.\n")
     assert "\nold\n" not in text
     assert "\n    bio         u64           address of the struct bio: " in text
-
-
-def test_missing_marks_are_an_error(tmp_path, capsys):
     # GIVEN a document without the marks
-    document = tmp_path / generate.DOCUMENT
-    document.parent.mkdir()
     document.write_text("# Title\n")
-
     # WHEN it is checked
     status = generate.main(["--check", "--root", str(tmp_path)])
-
     # THEN the message names the marks
     assert status == 1
     assert generate.BEGIN_MARK in capsys.readouterr().err
@@ -79,22 +67,16 @@ def test_missing_marks_are_an_error(tmp_path, capsys):
 def test_every_record_has_its_struct_and_asserts():
     # GIVEN the header
     text = generate.header_text()
-
-    # WHEN each record is looked up
-    # THEN its struct, its size and each of its offsets are there
+    # WHEN each record is looked up THEN its struct, its size and each of its offsets are there
     for record in RECORDS:
         name = generate.struct_name(record)
         assert f"struct {name} {{" in text
         assert f"sizeof(struct {name}) == {record.size}," in text
         for field in record.fields:
             assert f"__builtin_offsetof(struct {name}, {field.name}) == " in text
-
-
-def test_names_do_not_collide():
     # GIVEN all structs
     names = [generate.struct_name(record) for record in RECORDS]
-    # WHEN they are compared
-    # THEN each is its own, below the project's prefix
+    # WHEN they are compared THEN each is its own, below the project's prefix
     assert len(set(names)) == len(names)
     assert all(name.startswith("bt_") for name in names)
 
@@ -106,12 +88,10 @@ def test_a_compiler_agrees_with_the_layout(tmp_path):
         pytest.skip("needs a C compiler")
     source = tmp_path / "layout.c"
     source.write_text(f'#include <linux/types.h>\n#include "{ROOT / generate.HEADER}"\n')
-
     # WHEN it compiles the header
     done = subprocess.run(
         [compiler, "-std=gnu11", "-fsyntax-only", source], capture_output=True, text=True
     )
-
     # THEN no static assert fails
     assert done.returncode == 0, done.stderr
 

@@ -113,9 +113,6 @@ def test_the_end_says_what_recording_cost(tmp_path: Path) -> None:
     assert end["recorder"]["max_rss_bytes"] > 0
     assert end["events"] == summary.events
     assert {"run_count", "run_ns", "recursion_misses"} <= set(end["programs"][0])
-
-
-def test_program_rows_are_differences() -> None:
     # GIVEN two readings WHEN the second is told from the first THEN it holds what came between
     then, now = (cost.Reading(0, 0.0, [program(*n)]) for n in ((5, 500, 1), (8, 900, 3)))
     (row,) = cost.program_rows(then, now)
@@ -168,7 +165,7 @@ def calls_of(percent: float) -> int:
     return int(percent / 100 * LOOK_NS / CALL_NS)
 
 
-def test_calls_within_the_budget_stay_timed() -> None:
+def test_calls_are_timed_up_to_the_budget() -> None:
     # GIVEN a budget of 5 %
     host = Host()
     # WHEN calls cost a little less, for several periods
@@ -177,9 +174,6 @@ def test_calls_within_the_budget_stay_timed() -> None:
     # THEN they are timed on
     assert host.notes == []
     assert host.probes.calls == []
-
-
-def test_calls_beyond_the_budget_are_no_longer_timed() -> None:
     # GIVEN a recording whose calls were cheap at first
     host = Host()
     host.run(calls_of(1))
@@ -191,9 +185,6 @@ def test_calls_beyond_the_budget_are_no_longer_timed() -> None:
     (note,) = host.notes
     assert (note["until"], note["budget"], round(note["percent"])) == (2 * LOOK_NS, 5.0, 20)
     assert "20.0 % of a CPU, more than --call-budget 5;" in end_message(note)
-
-
-def test_without_a_budget_or_timed_calls_nothing_is_looked_at() -> None:
     # GIVEN recordings without a limit, and without the part `time`
     for host in (Host(budget=0.0), Host(parts=frozenset({"call"}))):
         # WHEN calls would cost a whole CPU
@@ -247,8 +238,7 @@ def test_what_a_hanging_disk_needs_is_kept_until_it_has_fired(tmp_path: Path) ->
     assert watch.hold_from() is None
     disk(tmp_path, "sda", "8:0", 7, 1)
     watch.hits(10 * SECOND)
-    # WHEN it is asked what to keep
-    # THEN the records since as long before that as the trigger waits
+    # WHEN it is asked what to keep THEN the records since as long before that as the trigger waits
     assert watch.hold_from() == 8 * SECOND
     # AND nothing more once it has fired
     assert watch.hits(12 * SECOND)
@@ -268,17 +258,11 @@ def test_only_disks_that_are_recorded_are_watched(tmp_path: Path) -> None:
     assert [hit.dev for hit in hits] == [8 << 20 | 16]
 
 
-def test_a_kernel_without_pressure_is_refused(tmp_path: Path) -> None:
-    # GIVEN no /proc/pressure
-    # WHEN pressure is to be watched
-    # THEN that is refused, with the option
+def test_what_cannot_be_watched_is_refused(tmp_path: Path) -> None:
+    # GIVEN no /proc/pressure WHEN pressure is to be watched THEN that is refused, with the option
     with pytest.raises(ProbeError, match=r"pressure=full-io:150ms/1s: this kernel measures no"):
         PressureWatch([Pressure(150_000, 1_000_000, full=True)], str(tmp_path / "io"))
-
-
-def test_a_cgroup_outside_of_the_hierarchy_is_refused() -> None:
-    # GIVEN a cgroup's path that leads out of the hierarchy
-    # WHEN its pressure is to be watched
+    # GIVEN a cgroup's path that leads out of the hierarchy WHEN its pressure is to be watched
     # THEN that is refused
     with pytest.raises(ProbeError, match=r"/a/\.\./\.\./b"):
         PressureWatch([Pressure(1000, 2_000_000, cgroup="/a/../../b")])
@@ -291,7 +275,7 @@ def ran(part: str, runs: int, spent: int) -> ProgramInfo:
     return ProgramInfo("bt_x", "Q", "x", True, "", runs, spent, 0, part)
 
 
-def test_a_run_of_the_block_layers_programs_is_what_an_event_costs() -> None:
+def test_what_a_part_costs() -> None:
     # GIVEN programs of the block layer, and one of the path that ran much more often
     programs = [
         ran("", 10, 3000),
@@ -301,14 +285,18 @@ def test_a_run_of_the_block_layers_programs_is_what_an_event_costs() -> None:
     # WHEN the mean is taken  THEN it is of the former
     assert ns_per_run(programs) == 200
     assert ns_per_run([ran("wait", 5, 5)]) == 0
-
-
-def test_a_part_that_counts_its_runs_costs_their_number_times_the_mean() -> None:
     # GIVEN a part's programs, of which the kernel counted few of their many runs
     programs = [ran("irq", 30, 3000), ran("irq", 10, 1000)]
     # WHEN its cost is estimated  THEN all runs count
     runs = PathRuns(by_part={"irq": 1_000_000})
     assert part_seconds(programs, runs, 0) == {"irq": pytest.approx(0.1)}
+    # GIVEN a part of the path that does not count its runs
+    programs = [ran("", 100, 20_000), ran("other", 50, 5000)]
+    # WHEN there were ten times as many events as runs were counted  THEN it took ten times as long
+    assert part_seconds(programs, PathRuns(), 1000) == {"other": pytest.approx(50e-6)}
+    # AND nothing is known where the kernel counted none
+    assert part_seconds([ran("other", 0, 0)], PathRuns(), 1000) == {}
+    assert part_seconds([ran("", 100, 20_000)], PathRuns(), 1000) == {}
 
 
 def test_timed_calls_cost_at_least_what_the_budget_reckons() -> None:
@@ -320,16 +308,6 @@ def test_timed_calls_cost_at_least_what_the_budget_reckons() -> None:
     assert part_seconds([ran("time", 10, 100)], runs, 0) == {"time": least}
     # WHEN runs were longer: two for each call  THEN it is what they took
     assert part_seconds([ran("time", 10, 5000)], runs, 0) == {"time": pytest.approx(1e-3)}
-
-
-def test_a_part_without_counts_follows_the_block_layers_events() -> None:
-    # GIVEN a part of the path that does not count its runs
-    programs = [ran("", 100, 20_000), ran("other", 50, 5000)]
-    # WHEN there were ten times as many events as runs were counted  THEN it took ten times as long
-    assert part_seconds(programs, PathRuns(), 1000) == {"other": pytest.approx(50e-6)}
-    # AND nothing is known where the kernel counted none
-    assert part_seconds([ran("other", 0, 0)], PathRuns(), 1000) == {}
-    assert part_seconds([ran("", 100, 20_000)], PathRuns(), 1000) == {}
 
 
 def test_events_of_the_path_are_told_apart_from_the_block_layers() -> None:

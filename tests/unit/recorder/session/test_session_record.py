@@ -54,15 +54,8 @@ def test_all_that_was_drained_is_in_the_log(tmp_path: Path) -> None:
     assert reader.end["reason"] == "duration"
     # AND it says when the probes began to go, before its last reading of the clocks
     assert reader.end["stopped"]["monotonic"] <= reader.end["clocks"]["monotonic"]
-
-
-def test_the_header_says_how_it_was_recorded(tmp_path: Path) -> None:
-    # GIVEN a recording
-    path = tmp_path / "log"
-    record(options(path, duration=0.01), probes=FakeProbes())
-    # WHEN its header is read
-    header = LogReader(path).header
-    # THEN it has the facts of the contract, and only what belongs to the event set is missing
+    # AND its header has the facts of the contract, and only what is of the event set is missing
+    header = reader.header
     assert {"log_id", "host", "kernel", "clocks", "devices", "schema", "versions"} <= set(header)
     assert header["kernel"]["op_enum"] == {"READ": 0}
     assert header["events"] == {
@@ -95,14 +88,19 @@ def test_losses_are_in_the_log_and_in_the_summary(tmp_path: Path) -> None:
     assert found == {(1, int(Kind.D), 5), (-1, int(Kind.Q), 2)}
 
 
-def test_a_signal_ends_the_recording_well(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "reason"), [(signal.SIGINT, "interrupted"), (signal.SIGQUIT, "quit")]
+)
+def test_a_signal_ends_the_recording_well(
+    tmp_path: Path, number: signal.Signals, reason: str
+) -> None:
     # GIVEN a recording without an end
     path = tmp_path / "log"
-    threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
-    # WHEN Ctrl-C comes
+    threading.Timer(0.1, os.kill, (os.getpid(), number)).start()
+    # WHEN Ctrl-C or Ctrl-\\ comes
     summary = record(options(path), probes=FakeProbes())
     # THEN the log is complete
-    assert summary.reason == "interrupted"
+    assert summary.reason == reason
     assert not LogReader(path).interrupted
 
 
@@ -364,7 +362,9 @@ def test_the_closing_words_name_a_rotated_recordings_files(cli: Cli, recorder: R
     assert said[-1] == "biotrail: error: no directory"
 
 
-def test_what_is_not_written_is_told_with_events_and_time(cli: Cli, recorder: Recorder) -> None:
+def test_failed_outputs_are_told_with_what_is_not_written(
+    cli: Cli, recorder: Recorder, tmp_path: Path
+) -> None:
     # GIVEN a disk that became full while a command ran, which failed for another reason
     recorder.result = summary(
         reason="output failed",
@@ -384,17 +384,11 @@ def test_what_is_not_written_is_told_with_events_and_time(cli: Cli, recorder: Re
         "biotrail: make ended with exit status 7",
         "biotrail: error: disk full",
     ]
-
-
-def test_a_reader_that_went_away_ends_as_dump_does(cli: Cli, recorder: Recorder) -> None:
     # GIVEN a pipe whose reader went away WHEN the recording ends THEN its status is SIGPIPE's
     recorder.result = summary(error=ReaderGoneError("standard output: Broken pipe"))
     done = cli("record", "-o", "x")
     assert done.status == 141
     assert done.err.endswith("biotrail: error: standard output: Broken pipe\n")
-
-
-def test_a_broken_pipe_is_known_as_one(tmp_path: Path) -> None:
     # GIVEN a log that is written to a pipe that nobody reads
     reading, writing = os.pipe()
     os.close(reading)
@@ -477,17 +471,6 @@ def test_a_failed_last_job_costs_no_dump(
     assert sum(len(s.data) for c in reader.chunks() for s in c.segments) == (
         probes.given * probes.size
     )
-
-
-def test_sigquit_ends_the_recording_well(tmp_path: Path) -> None:
-    # GIVEN a recording without an end
-    path = tmp_path / "log"
-    threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGQUIT)).start()
-    # WHEN SIGQUIT comes (Ctrl-\)
-    result = record(options(path), probes=FakeProbes())
-    # THEN the log is complete
-    assert result.reason == "quit"
-    assert not LogReader(path).interrupted
 
 
 def test_sigusr2_dumps_as_sigusr1_does_and_ends_nothing(tmp_path: Path) -> None:

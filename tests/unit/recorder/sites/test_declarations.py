@@ -47,7 +47,7 @@ def written(folder: Path, text: str) -> Path:
     return path
 
 
-def test_a_file_is_read(tmp_path: Path) -> None:
+def test_a_file_is_read_beside_the_ready_made_ones(tmp_path: Path) -> None:
     # GIVEN a user's file with a pair and a type
     found = load(written(tmp_path, GOOD))
     # THEN both are there beside the ready-made ones, with the file that they come from
@@ -62,15 +62,9 @@ def test_a_file_is_read(tmp_path: Path) -> None:
     assert "softirq" in found.pairs
     thing = found.type("thing")
     assert (thing.births, thing.deaths) == (("make_thing",), ("drop_thing", "sys:gone"))
-
-
-def test_a_users_pair_comes_before_the_ready_made_one(tmp_path: Path) -> None:
     # GIVEN a user's pair with a ready-made one's name  THEN it is the user's
     text = '[pairs.softirq]\nbegin = "a:b"\nend = "a:c"\nkey = "k"\n'
     assert load(written(tmp_path, text)).pairs["softirq"].variants[0].key == ("k",)
-
-
-def test_a_struct_without_declaration_lives_from_any_hit() -> None:
     # GIVEN a struct that no file names  THEN any hit begins its life, and nothing ends it
     assert load(Path("/nonexistent/pairs.toml")).type("inode") == ObjectType("inode")
     assert ObjectType("inode").births == ("*",)
@@ -135,16 +129,13 @@ def test_what_is_wrong_is_one_message(tmp_path: Path, text: str, message: str) -
     assert "\n" not in str(caught.value)
 
 
-def test_a_file_that_is_no_file_is_not_read(tmp_path: Path) -> None:
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     # GIVEN a FIFO, which would never end, a directory, and a file that is far too large
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "large").write_bytes(b"#" * (1 << 19))
     for name, message in (("fifo", "no regular file"), (".", "."), ("large", "more than 256 KiB")):
         with pytest.raises(SiteError, match=message):
             read(tmp_path / name)
-
-
-def test_a_missing_file_is_an_error_only_where_it_was_named(tmp_path: Path) -> None:
     # GIVEN no file  THEN the user's own may be missing, another not
     assert read(tmp_path / "none", missing=True).pairs == {}
     with pytest.raises(SiteError, match="there is no such file"):
@@ -210,15 +201,10 @@ def type_row(declared: ObjectType) -> str:
     return f"| `{declared.name}` | {declared.about} | {detail} |"
 
 
-@pytest.mark.parametrize("name", READY.pairs)
-def test_each_pair_has_its_row(name: str) -> None:
-    # GIVEN a ready-made pair  THEN the page has its row
-    assert pair_row(READY.pairs[name]) in PAGE.splitlines()
-
-
-@pytest.mark.parametrize("name", READY.types)
-def test_each_type_has_its_row(name: str) -> None:
-    assert type_row(READY.types[name]) in PAGE.splitlines()
+def test_each_pair_and_type_has_its_row() -> None:
+    # GIVEN the ready-made pairs and types  THEN the page has a row of each
+    rows = [*map(pair_row, READY.pairs.values()), *map(type_row, READY.types.values())]
+    assert [row for row in rows if row not in PAGE.splitlines()] == []
 
 
 # Which variant of a declared pair a kernel has; the ready-made ones on stock kernels.
@@ -280,15 +266,12 @@ def test_variants_by_format_are_found_where_the_format_is_known(kernel: str, nam
     assert resolve(READY.pairs[name], scopes_of(known)).way == "format"
 
 
-def test_the_first_variant_that_works_is_taken() -> None:
+def test_the_way_that_works_is_taken() -> None:
     # GIVEN a pair whose first variant has a field that is not there
     made = pair(variants=[{"way": "typed", "key": "cmd"}, {"way": "format", "key": "sector"}])
     # THEN it is the second
     found = resolve(made, scopes_of(FAKE))
     assert (found.way, found.variant) == ("format", made.variants[1])
-
-
-def test_without_a_way_types_come_before_the_format() -> None:
     # GIVEN keys that mean something by types, by the format, or by neither
     assert resolve(pair(key="rq"), scopes_of(FAKE)).way == "typed"
     assert resolve(pair(key="sector"), scopes_of(FAKE)).way == "format"
@@ -297,19 +280,21 @@ def test_without_a_way_types_come_before_the_format() -> None:
         resolve(pair(key="tag"), scopes_of(FAKE))
 
 
-def test_a_missing_tracepoint_is_said_once() -> None:
+def test_what_is_missing_is_said_once() -> None:
     with pytest.raises(SiteError) as caught:
         resolve(pair(begin="a:gone", key="rq"), scopes_of(FAKE))
     assert str(caught.value) == "pair p: this kernel has no tracepoint a:gone"
-
-
-def test_a_way_that_a_tracepoint_lacks_is_said() -> None:
+    # AND a way that a tracepoint lacks
     made = pair(begin="a:plain", key="dev", way="typed")
     with pytest.raises(SiteError, match=r"a:plain has no types \(BTF\) on this kernel"):
         resolve(made, scopes_of(FAKE))
+    # AND what no side has
+    for wrong in ({"by": "x"}, {"device": ["x", "y"]}, {"where": "x == 1"}):
+        with pytest.raises(SiteError, match=r"no field [xy]"):
+            resolve(pair(key="rq", way="typed", **wrong), scopes_of(FAKE))
 
 
-def test_several_begins_have_their_own_keys_and_conditions() -> None:
+def test_sides_have_their_own_keys_conditions_and_alternatives() -> None:
     # GIVEN a pair that two events can begin, the second with a condition of its own
     made = pair(
         begin=["a:begin", {"event": "a:again", "where": ["why == 1"], "key": ["dev"]}],
@@ -322,9 +307,6 @@ def test_several_begins_have_their_own_keys_and_conditions() -> None:
     assert [len(side.conditions) for side in found.begins] == [0, 1]
     assert [side.choosing for side in found.begins] == [0, 1]
     assert found.end.keys[0].text == "status"
-
-
-def test_by_and_device_are_the_first_alternatives_that_a_side_has() -> None:
     # GIVEN alternatives: of `by` the begin has the second, of `device` only the end the first
     made = pair(key="rq", by=["nothing", "count"], device=["error"], where=["error != 0"])
     found = resolve(made, scopes_of(FAKE))
@@ -337,22 +319,13 @@ def test_by_and_device_are_the_first_alternatives_that_a_side_has() -> None:
     assert [len(found.begins[0].conditions), len(found.end.conditions)] == [0, 1]
 
 
-def test_by_may_have_a_label() -> None:
+def test_labels_names_and_form_of_values() -> None:
     # GIVEN alternatives of which one has a label, and names of its values
     made = pair(key="rq", by=["x=nothing", "how many = count"], names={"1": "one"})
     found = resolve(made, scopes_of(FAKE))
     # THEN it is shown by the label
     assert (found.by, found.begins[0].by.text) == ("how many", "count")
     assert found.begins[0].by.names == {1: "one"}
-
-
-def test_what_no_side_has_is_said() -> None:
-    for wrong in ({"by": "x"}, {"device": ["x", "y"]}, {"where": "x == 1"}):
-        with pytest.raises(SiteError, match=r"no field [xy]"):
-            resolve(pair(key="rq", way="typed", **wrong), scopes_of(FAKE))
-
-
-def test_names_and_form_are_those_of_by_and_of_the_same_key() -> None:
     # GIVEN names of values, and another form
     found = resolve(
         pair(key=["rq", "count|error"], by="count", names={"1": "one"}, show="symbol"),
@@ -362,9 +335,6 @@ def test_names_and_form_are_those_of_by_and_of_the_same_key() -> None:
     side = found.begins[0]
     assert (side.by.names, side.by.format) == ({1: "one"}, "symbol")
     assert (side.keys[1].names, side.keys[0].format) == ({1: "one"}, "dec")
-
-
-def test_the_process_of_a_pair_may_be_a_field() -> None:
     # GIVEN a pair whose process is not the one that runs
     found = resolve(pair(key="rq", process="rq->tgid|error"), scopes_of(FAKE))
     # THEN each side has its expression

@@ -48,6 +48,12 @@ def test_functions_and_tracepoints_are_sites_and_others_are_named(made: Crafted)
     assert [site["name"] for site in found.facts()["sites"]] == [
         site.taking.shown for site in found.sites
     ]
+    # GIVEN a plan  WHEN the kernel refuses a function
+    found = planned(made, ObjectType("request")).without({"refused: busy": ["blk_end"]})
+    # THEN it is among the unseen, and still has its site
+    assert found.unseen["refused: busy"] == ["blk_end"]
+    assert "blk_end" in by_name(found)
+    assert found.facts()["unseen"]["refused: busy"] == 1
 
 
 def test_a_declaration_gives_sites_their_meaning(made: Crafted) -> None:
@@ -80,7 +86,7 @@ def test_tracepoints_begin_lives_anew_where_no_function_does(made: Crafted) -> N
     assert (found["rq_issue"].new, found["rq_issue"].birth) == (True, True)
 
 
-def test_where_no_death_can_be_seen_the_first_last_site_ends_a_life(made: Crafted) -> None:
+def test_where_births_or_deaths_cannot_be_seen(made: Crafted) -> None:
     # GIVEN a death in a function, and two sites after which only that comes
     declared = ObjectType(
         "request", births=("rq:rq_issue",), deaths=("blk_end",), last=("rq:rq_merge", "rq:rq_issue")
@@ -89,9 +95,6 @@ def test_where_no_death_can_be_seen_the_first_last_site_ends_a_life(made: Crafte
     found = by_name(planned(made, declared, TYPED))
     # THEN the first that is there stands for the death
     assert {name for name, site in found.items() if site.death} == {"rq_merge"}
-
-
-def test_without_a_birth_that_is_there_lives_begin_anywhere(made: Crafted) -> None:
     # GIVEN a type whose births this kernel does not have, and one without declaration
     for declared in (ObjectType("request", births=("nowhere",)), ObjectType("request")):
         # THEN every site is a birth
@@ -107,27 +110,15 @@ def test_the_first_expression_that_the_struct_has_is_taken(made: Crafted) -> Non
     assert not found.device.steps
 
 
-def test_too_many_functions_are_refused(made: Crafted) -> None:
+def test_what_cannot_be_followed_is_refused(made: Crafted) -> None:
     with pytest.raises(SiteError, match=r"5 functions take a struct request, more than"):
         plan(made.table, ObjectType("request"), "session", kernel(*LISTED), 4)
-
-
-def test_a_struct_that_nothing_takes_is_refused(made: Crafted) -> None:
     # GIVEN a struct that nothing takes, and one that functions alone take
     # THEN the message says which it is
     with pytest.raises(SiteError, match="no function or typed tracepoint takes a struct gendisk"):
         plan(made.table, ObjectType("gendisk"), "session", kernel(), 4)
     with pytest.raises(SiteError, match="lets no functions be"):
         plan(made.table, ObjectType("pair_of_words"), TYPED, None, 4)
-
-
-def test_what_the_kernel_refused_is_added(made: Crafted) -> None:
-    # GIVEN a plan  WHEN the kernel refuses a function
-    found = planned(made, ObjectType("request")).without({"refused: busy": ["blk_end"]})
-    # THEN it is among the unseen, and still has its site
-    assert found.unseen["refused: busy"] == ["blk_end"]
-    assert "blk_end" in by_name(found)
-    assert found.facts()["unseen"]["refused: busy"] == 1
 
 
 # Functions that cannot be attached, each with its reason.

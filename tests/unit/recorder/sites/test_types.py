@@ -79,9 +79,6 @@ def test_tracepoints_that_take_a_struct_are_found(made: Crafted) -> None:
     assert (issue.btf_id, issue.module) == (made.ids["issue"], "")
     assert (nameless.argument, nameless.btf_id) == (1, made.ids["nameless"])
     assert (found["drv_issue"].module, found["drv_issue"].argument) == ("drv", 1)
-
-
-def test_a_tracepoint_may_pass_two_objects(made: Crafted) -> None:
     # GIVEN a tracepoint with two requests
     first = [t for t in made.table.tracepoints_taking("request") if t.name == "rq_merge"]
     both = [t for t in made.table.tracepoints_taking("request", every=True) if t.name == "rq_merge"]
@@ -108,10 +105,7 @@ def test_a_prototype_has_names_and_types(made: Crafted) -> None:
     nameless = made.table.prototype("rq_nameless")
     assert nameless is not None
     assert [a.name for a in nameless.arguments] == ["", ""]
-
-
-def test_a_modules_tracepoint_is_found_there(made: Crafted) -> None:
-    # THEN its prototype says which module's BTF has the id
+    # AND that of a module's tracepoint says which module's BTF has the id
     found = made.table.prototype("drv:drv_issue")
     assert found is not None
     assert (found.module, found.btf_id) == ("drv", made.ids["drv_tp"])
@@ -119,10 +113,17 @@ def test_a_modules_tracepoint_is_found_there(made: Crafted) -> None:
     assert made.table.prototype("drv:drv_nothing") is None
 
 
-def test_an_unknown_struct_names_near_ones(made: Crafted) -> None:
+def test_what_has_no_types_is_said(made: Crafted, tmp_path: Path) -> None:
     # WHEN a struct's name is misspelt  THEN the message has names like it
     with pytest.raises(SiteError, match="no struct requets; near: request"):
         made.table.functions_taking("requets")
+    # GIVEN a module whose BTF is damaged
+    table = TypeTable(BtfBuilder().bytes(), {"bad": lambda: struct.pack("<I", 7)})
+    # THEN it has none
+    assert table.module("bad") is None
+    # GIVEN a kernel without BTF  THEN the message names the option that it needs
+    with pytest.raises(SiteError, match="CONFIG_DEBUG_INFO_BTF"):
+        TypeTable.kernel(tmp_path)
 
 
 def built(add: Callable[[BtfBuilder], object]) -> bytes:
@@ -146,28 +147,6 @@ def test_what_is_no_btf_is_one_message(data: bytes, message: str) -> None:
     # GIVEN bytes that are no BTF, or a part of one, or refer to nothing  THEN there is one message
     with pytest.raises(SiteError, match=message):
         TypeTable(data, {})
-
-
-def test_a_damaged_module_is_as_one_without_btf() -> None:
-    # GIVEN a module whose BTF is damaged
-    table = TypeTable(BtfBuilder().bytes(), {"bad": lambda: struct.pack("<I", 7)})
-    # THEN it has none
-    assert table.module("bad") is None
-
-
-def test_enums_of_64_bits_have_their_values() -> None:
-    # GIVEN an enum with values beyond 32 bits and a negative one
-    builder = BtfBuilder()
-    number = builder.enum64("big", signed=True, FAR=1 << 40, LESS=-2)
-    blob = Btf(builder.bytes())
-    # THEN they are whole
-    assert blob.values(blob.type(number)) == {1 << 40: "FAR", -2: "LESS"}
-
-
-def test_without_btf_the_message_says_what_to_do(tmp_path: Path) -> None:
-    # GIVEN a kernel without BTF  THEN the message names the option that it needs
-    with pytest.raises(SiteError, match="CONFIG_DEBUG_INFO_BTF"):
-        TypeTable.kernel(tmp_path)
 
 
 def test_this_kernels_requests_are_found(running: TypeTable) -> None:
@@ -245,30 +224,25 @@ def test_typed_arguments_and_their_members(
     assert shape(typed().value(text)) == (Source.ARGUMENT, at, size, format_)
 
 
-def test_a_bit_field_is_read_in_as_few_bytes_as_hold_it() -> None:
+def test_bit_fields_and_enums() -> None:
     # GIVEN bit fields at the bits 0, 13 and 20 of a struct at byte 36
     low, mid, wide = (typed().value(f"rq->flags.{name}") for name in ("low", "mid", "wide"))
     # THEN each begins at the byte of its first bit
     assert (low.at, low.size, low.shift, low.bits) == ((0, 36), 1, 0, 3)
     assert (mid.at, mid.size, mid.shift, mid.bits) == ((0, 37), 2, 5, 5)
     assert (wide.at, wide.size, wide.shift, wide.bits) == ((0, 38), 8, 4, 40)
-
-
-def test_an_enum_has_its_names() -> None:
     # GIVEN enums, one with a negative value
     state, mood = typed().value("rq->state"), typed().value("rq->mood")
     # THEN names are by 64 bits, and a negative one makes it signed
     assert state.names == {0: "IDLE", 1: "FLYING", 2: "DONE"}
     assert mood.is_signed
     assert mood.names == {(1 << 64) - 1: "BAD", 1: "GOOD"}
-
-
-def test_a_followed_object_has_its_members() -> None:
-    # GIVEN an object of a type  THEN names are its members, behind its address
-    scope = ObjectScope(KERNEL, "request")
-    assert shape(scope.value("__sector")) == (Source.OBJECT, (0, 20), 8, "dec")
-    assert shape(scope.value("q->id")) == (Source.OBJECT, (0, 0, 4), 4, "signed")
-    assert shape(scope.value("@cpu")) == (Source.CPU, (), 4, "dec")
+    # GIVEN an enum with values beyond 32 bits and a negative one
+    builder = BtfBuilder()
+    number = builder.enum64("big", signed=True, FAR=1 << 40, LESS=-2)
+    blob = Btf(builder.bytes())
+    # THEN they are whole
+    assert blob.values(blob.type(number)) == {1 << 40: "FAR", -2: "LESS"}
 
 
 @pytest.mark.parametrize(
@@ -287,13 +261,6 @@ def test_fields_of_a_format(text: str, at: tuple[int, ...], size: int, format_: 
     assert shape(by_format().value(text)) == (Source.FIELD, at, size, format_)
 
 
-def test_characters_at_the_end_of_a_record_are_read_from_before_it() -> None:
-    # GIVEN 6 characters at the record's end, of which 8 cannot be read
-    value = by_format().value("rwbs")
-    # THEN two bytes before are read as well and shifted out
-    assert (value.at, value.size, value.shift, value.bits) == ((58,), 8, 16, 48)
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -301,7 +268,6 @@ def test_characters_at_the_end_of_a_record_are_read_from_before_it() -> None:
         ("arg3", "no argument arg3; .*arg2 what .unsigned char., @tid, @pid, @cpu"),
         ("rq->dsk", "'rq->dsk' at character 5: .*no member dsk; .*members: q, bio, tag, __sector"),
         ("rq->q->dsk", "at character 8: .*no member dsk; near: disk"),
-        ("rq->q", None),
         ("rq-q", "at character 3: expected ->member, .member or .number., not '-q'"),
         ("rq->bio->bi_iter", "is a whole struct bvec_iter: name one of its .*members: bi_sector"),
         ("rq->counts", "is an array .unsigned int .4..: name an element, as in 'rq->counts.0.'"),
@@ -316,11 +282,8 @@ def test_characters_at_the_end_of_a_record_are_read_from_before_it() -> None:
         ("3", "expected a name"),
     ],
 )
-def test_what_is_wrong_of_a_typed_expression_is_said(text: str, message: str | None) -> None:
+def test_what_is_wrong_of_a_typed_expression_is_said(text: str, message: str) -> None:
     # GIVEN an expression  THEN its message names the site, the text, the place, and what there is
-    if message is None:
-        typed().value(text)
-        return
     with pytest.raises(SiteError, match=f"tracepoint block:rq_issue: .*{message}"):
         typed().value(text)
 
@@ -379,13 +342,22 @@ def test_what_is_wrong_of_a_condition_is_said(text: str, message: str) -> None:
         typed().condition(text)
 
 
-def test_a_key_may_have_another_expression_at_its_end() -> None:
+def test_keys_objects_and_characters_of_records() -> None:
     # GIVEN keys with and without a bar  THEN each side has its expression
     assert sides("pid|next_pid") == ("pid", "next_pid")
     assert sides("work") == ("work", "work")
     for wrong in ("a|", "|b", "a|b|c"):
         with pytest.raises(SiteError, match="write BEGIN"):
             sides(wrong)
+    # GIVEN an object of a type  THEN names are its members, behind its address
+    scope = ObjectScope(KERNEL, "request")
+    assert shape(scope.value("__sector")) == (Source.OBJECT, (0, 20), 8, "dec")
+    assert shape(scope.value("q->id")) == (Source.OBJECT, (0, 0, 4), 4, "signed")
+    assert shape(scope.value("@cpu")) == (Source.CPU, (), 4, "dec")
+    # GIVEN 6 characters at the record's end, of which 8 cannot be read
+    value = by_format().value("rwbs")
+    # THEN two bytes before are read as well and shifted out
+    assert (value.at, value.size, value.shift, value.bits) == ((58,), 8, 16, 48)
 
 
 def test_the_lowest_bits_of_a_value() -> None:
@@ -396,10 +368,7 @@ def test_the_lowest_bits_of_a_value() -> None:
     assert (found.text, found.format) == ("error:12", "dec")
     # AND so in conditions
     assert by_format().condition("error:4 == 3").value.bits == 4
-
-
-@pytest.mark.parametrize("text", ["error:0", "error:33", "dev:64"])
-def test_more_bits_than_a_value_has_are_refused(text: str) -> None:
-    # GIVEN fields of 32 bits WHEN none, or more, are taken THEN that is said
-    with pytest.raises(SiteError, match="a value of 32 bits has no lowest"):
-        by_format().value(text)
+    # AND of a value of 32 bits no less than one and no more can be taken
+    for text in ("error:0", "error:33", "dev:64"):
+        with pytest.raises(SiteError, match="a value of 32 bits has no lowest"):
+            by_format().value(text)

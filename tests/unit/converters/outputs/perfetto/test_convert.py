@@ -39,7 +39,7 @@ from biotrail.recorder.schema.errors import OutputError
 from tests.support import captures, cut_logs, paths
 from tests.support.both_ways import uncompiled
 from tests.support.cli_runner import Cli
-from tests.support.paths import ROOT as REPOSITORY
+from tests.support.paths import SAMPLE
 from tests.support.perfetto_check import Read, Slice, read
 from tests.support.perfetto_make import (
     HEADER,
@@ -75,7 +75,7 @@ def test_windows_change_nothing_that_is_drawn(scene, windows, keep_open):
     assert drawn(cut) == drawn(whole)
 
 
-def test_bios_that_never_end_reach_the_end_of_the_recording():
+def test_what_is_open_is_drawn_to_the_end_of_the_recording():
     # GIVEN a bio without an end, and a clock reading 3 s after the recording's begin
     scene = Scene(bios=[bio(1, T + 5, issue=T + 9, certainty=Certainty.INCOMPLETE)])
     facts = context()
@@ -90,9 +90,6 @@ def test_bios_that_never_end_reach_the_end_of_the_recording():
     assert one.args["open_at_end"] is True
     assert one.args["certainty"] == "incomplete"
     assert summary.open_at_end == 1
-
-
-def test_what_is_still_open_when_the_windows_stop_is_drawn():
     # GIVEN windows of which the last one leaves bios open / WHEN they are converted
     scene = Scene(bios=[bio(1, T + 5, certainty=Certainty.INCOMPLETE)])
     windows = list(scene.windows([T + 100]))[:1]
@@ -103,7 +100,7 @@ def test_what_is_still_open_when_the_windows_stop_is_drawn():
     assert summary.bios == summary.open_at_end == 1
 
 
-def test_a_bio_whose_beginning_was_not_seen_has_no_latency():
+def test_bios_and_requests_of_which_only_a_part_was_seen():
     # GIVEN a bio that is known from its issue on / WHEN it is converted
     scene = Scene(bios=[bio(1, NEVER, issue=T + 50, complete=T + 90, tid=0, task=-1)])
     (one,) = trace_of(scene)[0].slices("bio")
@@ -111,12 +108,17 @@ def test_a_bio_whose_beginning_was_not_seen_has_no_latency():
     assert (one.start, one.dur) == (T + 50, 40)
     assert one.args["begin_not_seen"] is True
     assert not {"latency_ns", "tid", "pid", "process"} & one.args.keys()
-
-
-def test_a_bio_without_any_time_is_counted():
     # GIVEN a bio of which nothing was seen / WHEN it is converted / THEN the summary says so
     _, summary = trace_of(Scene(bios=[bio(1, NEVER)]))
     assert (summary.bios, summary.not_drawn) == (0, 1)
+    # GIVEN a request that another one took in / WHEN it is drawn
+    stages = [(Stage.G2I, T + 5, T + 30)]
+    scene = Scene(requests=[request(1, T + 5, absorbed_by=2, stages=stages)])
+    (one,) = trace_of(scene)[0].slices("request")
+    # THEN it ends there and is not marked as open
+    assert (one.start, one.end) == (T + 5, T + 30)
+    assert one.args["absorbed_by"] == 2
+    assert not {"open_at_end", "end_not_seen"} & one.args.keys()
 
 
 def test_names_are_operations():
@@ -131,18 +133,7 @@ def test_names_are_operations():
     assert [s.name for s in found] == [name for _, _, name in kinds]
 
 
-def test_an_absorbed_request_ends_where_it_was_absorbed():
-    # GIVEN a request that another one took in / WHEN it is drawn
-    stages = [(Stage.G2I, T + 5, T + 30)]
-    scene = Scene(requests=[request(1, T + 5, absorbed_by=2, stages=stages)])
-    (one,) = trace_of(scene)[0].slices("request")
-    # THEN it ends there and is not marked as open
-    assert (one.start, one.end) == (T + 5, T + 30)
-    assert one.args["absorbed_by"] == 2
-    assert not {"open_at_end", "end_not_seen"} & one.args.keys()
-
-
-def test_a_bio_of_very_many_stages_is_whole():
+def test_many_stages_and_many_slices_at_once_are_whole():
     # GIVEN a bio that was requeued 3,000 times among others / WHEN it is drawn
     bounds = [T + i for i in range(3001)]
     turns = [(Stage.D2C if i % 2 == 0 else Stage.R2D, a, a + 1) for i, a in enumerate(bounds[:-1])]
@@ -155,6 +146,12 @@ def test_a_bio_of_very_many_stages_is_whole():
     trace, _ = trace_of(scene)
     # THEN all its stages are there, and its arguments add them up
     assert_shows(trace, scene)
+    # GIVEN 3,000 bios in flight together / WHEN they are converted
+    scene = Scene(bios=[direct(n, T + n, 100_000) for n in range(3000)])
+    trace, summary = trace_of(scene, [T + 2000, T + 50_000])
+    # THEN each has a lane, and all are there
+    assert summary.lanes == 3000
+    assert len(trace.slices("bio")) == 3000
 
 
 def test_loss_is_visible():
@@ -192,9 +189,6 @@ def test_clocks_lead_to_wall_clock_time():
         {3: T + 2 * 10**9, 6: T + 2_500_000_000, 1: 10**18 + T + 2 * 10**9},
         {3: T + 3 * 10**9, 6: T + 3_500_000_000 + 5 * 10**9, 1: 10**18 + T + 3 * 10**9},
     ]
-
-
-def test_a_log_without_clocks_still_has_a_time_line():
     # GIVEN a header without clock readings / WHEN it is converted / THEN MONOTONIC stands alone
     header = {k: v for k, v in HEADER.items() if k != "clocks"}
     scene = Scene(bios=[direct(1, T + 5, 10)])
@@ -246,16 +240,6 @@ def test_many_texts_are_interned_anew_without_harm(monkeypatch):
     assert_shows(trace, scene)
 
 
-def test_a_full_disk_is_an_error_with_a_remedy():
-    # GIVEN an output that cannot be written / WHEN a trace is made / THEN the error says so
-    class Full(io.BytesIO):
-        def write(self, data):
-            raise OSError(errno.ENOSPC, "No space left on device")
-
-    with pytest.raises(OutputError, match=r"No space left on device. Make room"):
-        convert(Scene().windows(), context(), Full())
-
-
 def test_progress_is_told_after_every_window():
     # GIVEN three windows / WHEN they are converted / THEN the bytes written grow
     told = []
@@ -263,6 +247,14 @@ def test_progress_is_told_after_every_window():
     convert(scene.windows([T + 300, T + 600]), context(), io.BytesIO(), on_progress=told.append)
     assert [p.bios for p in told] == sorted(p.bios for p in told)
     assert len(told) == 3
+
+    # GIVEN an output that cannot be written / WHEN a trace is made / THEN the error says so
+    class Full(io.BytesIO):
+        def write(self, data):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(OutputError, match=r"No space left on device. Make room"):
+        convert(Scene().windows(), context(), Full())
 
 
 def test_memory_does_not_grow_with_the_recording():
@@ -296,18 +288,8 @@ def test_memory_does_not_grow_with_the_recording():
     assert peaks[2] < 1.5 * peaks[1]
 
 
-def test_thousands_of_slices_at_once_are_drawn():
-    # GIVEN 3,000 bios in flight together / WHEN they are converted
-    scene = Scene(bios=[direct(n, T + n, 100_000) for n in range(3000)])
-    trace, summary = trace_of(scene, [T + 2000, T + 50_000])
-    # THEN each has a lane, and all are there
-    assert summary.lanes == 3000
-    assert len(trace.slices("bio")) == 3000
-
-
 def test_arguments_are_documented():
     # GIVEN the arguments that slices can have / WHEN the page on Perfetto is read
-
     page = (paths.ROOT / "docs" / "perfetto.md").read_text(encoding="utf-8")
     # THEN it names each of them
     for category in (BIO, REQUEST, "loss", CALL, SUBMISSION):
@@ -369,16 +351,10 @@ def test_every_lifecycle_of_a_capture_is_in_its_trace(name, window_events, tmp_p
 
 # Traces with less detail: the same bios at the same times, in a tenth of the bytes.
 
-SAMPLE = REPOSITORY / "biotrail" / "data" / "demo.biotrail"
 MARKS = {
-    "certainty",
-    "status",
-    "open_at_end",
-    "end_not_seen",
-    "begin_not_seen",
-    "begin_cut",
-    "own",
-} | {"doubtful"}
+    *("certainty", "status", "open_at_end", "end_not_seen", "begin_not_seen", "begin_cut"),
+    *("own", "doubtful"),
+}
 
 
 def converted(cli: Cli, directory: Path, log: Path, *options: str) -> Path:
@@ -494,7 +470,7 @@ def test_the_slowest_are_drawn_in_full_and_the_others_in_brief(cli: Cli, tmp_pat
         assert briefs > len(full) // 4
 
 
-def test_a_small_log_is_drawn_in_full(cli: Cli, tmp_path: Path) -> None:
+def test_less_detail_of_small_and_other_outputs(cli: Cli, tmp_path: Path) -> None:
     # GIVEN a log of a few hundred I/Os / WHEN it is drawn by default THEN nothing is left out
     log = captures.write_log(tmp_path / "log", captures.load("partial-completion-error-loop"))
     full = converted(cli, tmp_path, log, "--detail", "full")
@@ -503,6 +479,9 @@ def test_a_small_log_is_drawn_in_full(cli: Cli, tmp_path: Path) -> None:
         mine, whole = (read(p.read_bytes()).slices(category) for p in (standard, full))
         assert [s.args for s in mine] == [s.args for s in whole] != []
         assert [s.children for s in mine] == [s.children for s in whole]
+    # GIVEN another output / WHEN less detail is asked for THEN that is wrong usage
+    done = cli("convert", "--detail", "bios", SAMPLE, "-o", tmp_path / "x.blktrace")
+    assert (done.status, "--detail is for Perfetto" in done.err) == (2, True)
 
 
 def test_what_a_bio_costs(cli: Cli, tmp_path: Path) -> None:
@@ -518,12 +497,6 @@ def test_what_a_bio_costs(cli: Cli, tmp_path: Path) -> None:
             sizes[detail + ending] = out.stat().st_size / number
     assert sizes["bios"] <= 40 and sizes["stages"] <= 120
     assert sizes["bios.gz"] <= 17 and sizes["stages.gz"] <= 30
-
-
-def test_detail_is_of_perfetto_traces(cli: Cli, tmp_path: Path) -> None:
-    # GIVEN another output / WHEN less detail is asked for THEN that is wrong usage
-    done = cli("convert", "--detail", "bios", SAMPLE, "-o", tmp_path / "x.blktrace")
-    assert (done.status, "--detail is for Perfetto" in done.err) == (2, True)
 
 
 # A trace in parts holds all that the whole one does; compressed, it is the same bytes.
@@ -603,9 +576,6 @@ def test_parts_are_not_overwritten(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "disk-99.pftrace").write_text("mine")
     assert cli(*options, "--force").status == 0
     assert (tmp_path / "disk-2.pftrace").read_bytes()[:1] == b"\x0a"
-
-
-def test_parts_need_files_and_room(cli: Cli, tmp_path: Path) -> None:
     # GIVEN outputs that cannot be in parts, and parts too small / THEN that is wrong usage
     for target, size in (("-", "1M"), (tmp_path / "x.otf2", "1M"), (tmp_path / "x.pftrace", "1K")):
         assert cli("convert", "--max-size", size, SAMPLE, "-o", target).status == 2
@@ -699,47 +669,28 @@ def depth(start, end):
     return max(int(((start <= t) & (end >= t)).sum()) for t in start)
 
 
-@given(intervals)
-def test_as_many_lanes_as_slices_at_once_and_none_overlap(rows):
+@given(intervals, lane_cuts)
+def test_as_many_lanes_as_slices_at_once_and_none_overlap(rows, windows):
     # GIVEN any slices / WHEN they get lanes
     start, end = columns(rows)
     lane = assign(start, end, [])
     # THEN no lane holds two at once, and there are no more lanes than needed
     assert_no_overlap(start, end, lane)
     assert int(lane.max()) + 1 == depth(start, end)
+    # AND they are the same where slices are told in windows, with what is under way
+    assert assign(start, end, windows).tolist() == lane.tolist()
+    # AND where that is not told they still overlap with nothing
+    assert_no_overlap(start, end, assign(start, end, windows, tell_open=False))
 
 
-@given(intervals, lane_cuts)
-def test_windows_change_no_lane(rows, windows):
-    # GIVEN slices, told whole or in windows that also tell what is under way
-    start, end = columns(rows)
-    # WHEN both get lanes / THEN they are the same
-    assert assign(start, end, windows).tolist() == assign(start, end, []).tolist()
-
-
-@given(intervals, lane_cuts)
-def test_slices_that_were_not_announced_find_room(rows, windows):
-    # GIVEN windows that do not tell what is under way / WHEN slices end in later windows
-    start, end = columns(rows)
-    lane = assign(start, end, windows, tell_open=False)
-    # THEN they still overlap with nothing
-    assert_no_overlap(start, end, lane)
-
-
-def test_touching_slices_do_not_share_a_lane():
+def test_touching_slices_idle_pools_and_slices_that_stay():
     # GIVEN a slice that starts when another ends / WHEN they get lanes / THEN two
     start, end = np.array([10, 20]), np.array([20, 30])
     assert sorted(assign(start, end, [])) == [0, 1]
-
-
-def test_a_pool_that_fell_idle_begins_with_its_first_lane():
     # GIVEN three slices at once, then single ones / WHEN they get lanes / THEN the first lane
     start = np.array([0, 1, 2, 100, 200])
     end = np.array([50, 40, 60, 110, 210])
     assert assign(start, end, []).tolist() == [0, 1, 2, 0, 0]
-
-
-def test_a_slice_that_stays_keeps_its_lane_for_ever():
     # GIVEN a slice without an end that is told once
     pool = LanePool()
     one = np.array([7]), np.array([5]), np.array([FOREVER])

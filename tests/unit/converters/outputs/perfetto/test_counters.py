@@ -42,7 +42,7 @@ def test_depths_end_where_they_should(scene, windows):
             assert samples[-1][0] <= max(i.at for i in trace.instants())
 
 
-def test_few_changes_of_a_depth_are_a_sample_each():
+def test_depths_are_shown_where_they_change_and_rest():
     # GIVEN three bios at once for 43 µs, of which each waits for 3 µs
     scene = Scene(bios=[direct(n, T + 5_500_000, 40_000, family=n) for n in range(3)])
     trace, _ = trace_of(scene)
@@ -53,9 +53,6 @@ def test_few_changes_of_a_depth_are_a_sample_each():
     assert trace.counter("nvme0n1 (259:0)/in device") == [
         (T, 0), (T + 5_503_000, 3), (T + 5_543_000, 0),
     ]  # fmt: skip
-
-
-def test_a_peak_among_many_changes_shows_and_the_rest_follows():
     # GIVEN a dozen bios one behind the other, of which two are under way at once
     bios = [direct(n, T + 5_250_000 + 10_000 * n, 4_000) for n in range(12)]
     bios.append(direct(12, T + 5_300_500, 1_000))
@@ -65,6 +62,13 @@ def test_a_peak_among_many_changes_shows_and_the_rest_follows():
     # millisecond, and what it came to at that quarter's end
     assert trace.counter("nvme0n1 (259:0)/in device") == [
         (T, 0), (T + 5_250_000, 2), (T + 5_500_000, 1), (T + 8_493_000, 0),
+    ]  # fmt: skip
+    # GIVEN one bio in the device for long, and a short second one
+    scene = Scene(bios=[direct(1, T + 500_000, 50_000_000), direct(2, T + 700_000, 20_000)])
+    trace, _ = trace_of(scene)
+    # WHEN the depth is read / THEN it goes up to two, rests at one, ends at zero
+    assert trace.counter("nvme0n1 (259:0)/in device") == [
+        (T, 0), (T + 503_000, 1), (T + 703_000, 2), (T + 723_000, 1), (T + 50_503_000, 0),
     ]  # fmt: skip
 
 
@@ -87,16 +91,6 @@ def test_depths_do_not_depend_on_windows(windows):
             level = sum(r[phase[0]] <= at < r[phase[1]] for r in bios)
             shown = [value for time, value in samples if time <= at][-1]
             assert shown >= level
-
-
-def test_a_level_that_stays_is_shown_where_it_rests():
-    # GIVEN one bio in the device for long, and a short second one
-    scene = Scene(bios=[direct(1, T + 500_000, 50_000_000), direct(2, T + 700_000, 20_000)])
-    trace, _ = trace_of(scene)
-    # WHEN the depth is read / THEN it goes up to two, rests at one, ends at zero
-    assert trace.counter("nvme0n1 (259:0)/in device") == [
-        (T, 0), (T + 503_000, 1), (T + 703_000, 2), (T + 723_000, 1), (T + 50_503_000, 0),
-    ]  # fmt: skip
 
 
 def test_throughput_is_by_completion_and_direction():
@@ -214,8 +208,5 @@ def test_short_gaps_go_before_the_track_grows():
     found = states(scene)
     assert len(found) <= 501
     assert max(end - start for name, start, end in found if name == "idle") > 49 * MS
-
-
-def test_less_detail_has_no_states():
     # GIVEN an I/O / WHEN it is drawn without requests / THEN there is no track of states
     assert states(Scene(bios=[direct(0, T, 9_000)]), detail=Detail.STAGES) == []

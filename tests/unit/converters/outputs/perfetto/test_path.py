@@ -23,7 +23,6 @@ from biotrail.converters.outputs.perfetto.names import (
 )
 from biotrail.converters.outputs.perfetto.tracks import Identity
 from biotrail.converters.pipeline import Trace
-from biotrail.recorder.schema.records import Kind
 from biotrail.recorder.schema.syscalls import KERNEL_THREAD
 from tests.support.path_logs import FSYNC, WITH_REASONS, WRITE, PathLog
 from tests.support.path_tables import recorded_path
@@ -56,19 +55,7 @@ def sample() -> PathLog:
     return log
 
 
-def test_a_log_without_the_path_has_no_calls() -> None:
-    # GIVEN a log without the path WHEN it is converted
-    log = PathLog()
-    log.bio(1000, 5000, call=None)
-    trace = trace_of(log, parts=())
-    # THEN no slice is a call, and no track a thread's
-    assert trace.slices(CALL) == []
-    assert not any(t.descriptor.HasField("thread") for t in trace.tracks.values())
-    (bio,) = trace.slices(BIO)
-    assert {"call", "fd", "dirtied_by"}.isdisjoint(bio.args)
-
-
-def test_calls_are_on_their_threads_own_tracks() -> None:
+def test_calls_are_on_their_threads_own_tracks_with_their_waits() -> None:
     # GIVEN calls of two threads of a process WHEN they are converted
     trace = trace_of(sample())
     # THEN each is a slice with the call's name and times, on its thread's track
@@ -81,24 +68,15 @@ def test_calls_are_on_their_threads_own_tracks() -> None:
     assert (threads["pread64"].pid, threads["pread64"].tid) == (40, 42)
     assert (threads["fsync"].pid, threads["fsync"].tid) == (40, 43)
     assert threads["fsync"].thread_name == "fio-log"
-
-
-def test_a_call_has_its_waits_within() -> None:
-    # GIVEN a call with two waits, of which the second ran at once WHEN it is converted
-    (call,) = (one for one in trace_of(sample()).slices(CALL) if one.name == "pread64")
-    # THEN both are within, off the CPU until woken and then ready to run; nothing of no length
-    assert spans(call) == [
+    # AND waits are within, off the CPU until woken and then ready to run; nothing of no length
+    assert spans(calls["pread64"]) == [
         ("blocked", 1200, 5100),
         ("runnable", 5100, 5300),
         ("blocked", 6000, 7000),
     ]
-
-
-def test_a_call_says_where_its_time_went() -> None:
-    # GIVEN a call that returned bytes and one that failed WHEN they are converted
-    calls = {one.name: one.args for one in trace_of(sample()).slices(CALL)}
-    # THEN their arguments say so, and what is 0 is left out
-    assert calls["pread64"] == {
+    # AND arguments say where their time went, and what is 0 is left out
+    told = {name: call.args for name, call in calls.items()}
+    assert told["pread64"] == {
         "tid": 42,
         "fd": 3,
         "result": 4096,
@@ -108,9 +86,25 @@ def test_a_call_says_where_its_time_went() -> None:
         "queued_bios": 1,
         "waits": 2,
     }
-    assert calls["fsync"] == {"tid": 43, "fd": 7, "error": "EIO", "running_ns": 1000}
+    assert told["fsync"] == {"tid": 43, "fd": 7, "error": "EIO", "running_ns": 1000}
     known = {argument.name for argument in ARGUMENTS[CALL]}
-    assert known >= calls["pread64"].keys() | calls["fsync"].keys()
+    assert known >= told["pread64"].keys() | told["fsync"].keys()
+    # AND the slice of one among the slowest says why, and holds its waits
+    (slow, *_) = trace.slices("slowest call")
+    # THEN its slice among the slowest says so, and holds its waits
+    assert slow.name == "pread64 fio"
+    assert slow.args["why"] == "waited 3.9 µs of 9 µs: own I/O"
+    assert [one.name for one in slow.children] == ["blocked", "runnable", "blocked"]
+    # GIVEN a call that queued a bio, and one that waited for none WHEN they are converted
+    log = sample()
+    source = Trace(io.BytesIO(log.data()))
+    drawn = {}
+    for every in (False, True):
+        out = io.BytesIO()
+        convert(source.lifecycles(), source.context, out, options=Options(every_call=every))
+        drawn[every] = [one.name for one in read(out.getvalue()).slices(CALL)]
+    # THEN the second is drawn where all calls are asked for
+    assert drawn == {False: ["pread64"], True: ["pread64", "fsync"]}
 
 
 @pytest.mark.parametrize(
@@ -147,7 +141,7 @@ def test_waits_find_their_call_in_a_later_window(cut: int) -> None:
     assert both[0] == both[1]
 
 
-def test_waits_of_threads_that_entered_at_once_are_kept_apart() -> None:
+def test_waits_are_their_own_threads() -> None:
     # GIVEN two threads that entered in the same nanosecond and waited WHEN they are converted
     log = PathLog()
     for tid in (42, 43):
@@ -159,9 +153,6 @@ def test_waits_of_threads_that_entered_at_once_are_kept_apart() -> None:
     for one in calls:
         tid = one.args["tid"]
         assert spans(one) == [("blocked", 1000 + tid, 2000 + tid)]
-
-
-def test_a_wait_without_a_call_is_not_drawn() -> None:
     # GIVEN a wait whose call never returned WHEN the log is converted
     log = sample()
     log.waits(400, 450, 460, 470, tid=99)
@@ -196,27 +187,13 @@ def test_bios_name_their_call_and_who_dirtied_them() -> None:
     assert [args.get("purpose") for args in found] == [None, None, None, None, "readahead"]
 
 
-def ended(log: PathLog, issue: int, end: int, **interrupt: int) -> None:
-    """Add a bio with a request that ended as the fields of its INTERRUPT record say, if any."""
-    log.bios += 1
-    bio = {"bio": log.bios << 6, "sector": 8 * log.bios, "bytes": 4096, "dev": DEV}
-    rq = {"rq": log.bios << 10}
-    log.add(Kind.Q, issue - 2, **bio, part=DEV, tid=42)
-    log.add(Kind.START, issue - 1, **rq, **bio)
-    log.add(Kind.D, issue, **rq, **bio, nr_bios=1)
-    log.add(Kind.C, end, **rq, **bio)
-    if interrupt:
-        log.add(Kind.INTERRUPT, end, **rq, **interrupt)
-
-
 def test_requests_say_how_they_were_completed() -> None:
     # GIVEN requests that ended in a softirq after an interrupt, in an interrupt, in a task, unknown
-    none = 0xFFFFFFFF
     log = PathLog()
-    ended(log, 1000, 5000, hard=900, raised=800, soft=300, irq=27, context=1)
-    ended(log, 11_000, 15_000, hard=900, raised=none, soft=none, irq=28, context=2)
-    ended(log, 21_000, 25_000, hard=none, raised=none, soft=none, context=0)
-    ended(log, 31_000, 35_000)
+    log.request(1000, 5000, hard=900, raised=800, soft=300, irq=27, context=1)
+    log.request(11_000, 15_000, hard=900, raised=NONE, soft=NONE, irq=28, context=2)
+    log.request(21_000, 25_000, hard=NONE, raised=NONE, soft=NONE, context=0)
+    log.request(31_000, 35_000)
     # WHEN they are drawn
     names = {
         "completed_in",
@@ -245,20 +222,7 @@ def test_requests_say_how_they_were_completed() -> None:
     assert sum(v for k, v in found[0].items() if k.endswith("_ns")) == 4000
 
 
-def test_calls_that_only_wait_long_are_drawn_on_request() -> None:
-    # GIVEN a call that queued a bio, and one that waited for none WHEN they are converted
-    log = sample()
-    source = Trace(io.BytesIO(log.data()))
-    drawn = {}
-    for every in (False, True):
-        out = io.BytesIO()
-        convert(source.lifecycles(), source.context, out, options=Options(every_call=every))
-        drawn[every] = [one.name for one in read(out.getvalue()).slices(CALL)]
-    # THEN the second is drawn where all calls are asked for
-    assert drawn == {False: ["pread64"], True: ["pread64", "fsync"]}
-
-
-def test_processes_have_their_names() -> None:
+def test_processes_have_their_names_and_a_log_without_the_path_has_none() -> None:
     # GIVEN calls of two threads of a process, of which the first thread is known
     log = sample()
     log.task(40, b"fio-main", pid=40)
@@ -269,15 +233,15 @@ def test_processes_have_their_names() -> None:
         t.descriptor.process for t in trace.tracks.values() if t.descriptor.HasField("process")
     ]
     assert [(one.pid, one.process_name) for one in named] == [(40, "fio-main")]
-
-
-def test_the_slowest_calls_say_why() -> None:
-    # GIVEN a call that waited for its bio most of the time WHEN it is converted
-    (slow, *_) = trace_of(sample()).slices("slowest call")
-    # THEN its slice among the slowest says so, and holds its waits
-    assert slow.name == "pread64 fio"
-    assert slow.args["why"] == "waited 3.9 µs of 9 µs: own I/O"
-    assert [one.name for one in slow.children] == ["blocked", "runnable", "blocked"]
+    # GIVEN a log without the path WHEN it is converted
+    log = PathLog()
+    log.bio(1000, 5000, call=None)
+    trace = trace_of(log, parts=())
+    # THEN no slice is a call, and no track a thread's
+    assert trace.slices(CALL) == []
+    assert not any(t.descriptor.HasField("thread") for t in trace.tracks.values())
+    (bio,) = trace.slices(BIO)
+    assert {"call", "fd", "dirtied_by"}.isdisjoint(bio.args)
 
 
 def test_the_slowest_calls_say_whose_io_the_device_had() -> None:
@@ -288,9 +252,6 @@ def test_the_slowest_calls_say_whose_io_the_device_had() -> None:
     # THEN it says whose I/O the device had meanwhile, but for its own
     told = "; meanwhile vda had 1 read (4 KiB) of fio-log"
     assert slow.args["why"] == f"waited 3.9 µs of 9 µs: own I/O{told}"
-
-
-def test_kernel_threads_take_one_place_of_a_burst() -> None:
     # GIVEN a burst in which three kernel threads waited longest, and two calls of a program less
     log = sample()
     for tid in (50, 51, 52):
@@ -434,15 +395,12 @@ def two_bios(first: int, second: int, at: int) -> list[str]:
     return [one for one, other in arrows(arrows_of(log.data())) if other == f"runnable {at}"]
 
 
-def test_of_several_bios_the_last_ended_a_wait_for_all() -> None:
+def test_which_of_several_bios_ended_a_wait() -> None:
     # GIVEN two bios in flight: both complete, one completes, and the first of three
     # WHEN they are converted THEN the one that completed last, or alone, has the arrow
     assert two_bios(5000, 7000, 7100) == ["request 1099"]
     assert two_bios(7000, 5000, 7100) == ["request 999"]
     assert two_bios(5000, 9000, 5100) == ["request 999"]
-
-
-def test_two_of_three_bios_leave_it_open_which_ended_the_wait() -> None:
     # GIVEN a wait in which two of three bios complete WHEN it is converted
     log = PathLog()
     for issue, end in ((1000, 5000), (1100, 5050), (1150, 9000)):
@@ -455,7 +413,7 @@ def test_two_of_three_bios_leave_it_open_which_ended_the_wait() -> None:
     assert len([one for one in found if one[0] == "call 500"]) == 3
 
 
-def test_a_bio_that_outlives_its_call_has_its_arrow() -> None:
+def test_bios_have_the_arrows_of_their_own_calls() -> None:
     # GIVEN a write that returns while its bio is in flight, and one whose bio never ends
     log = PathLog()
     log.request(1000, 9000, entry=500, **SOFTIRQ)
@@ -466,9 +424,6 @@ def test_a_bio_that_outlives_its_call_has_its_arrow() -> None:
         found = arrows(arrows_of(log.data(cuts=[2100, 5000]), size=size))
         # THEN both bios have their arrow
         assert [other for one, other in found if one == "call 500"] == ["bio 1300", "bio 998"]
-
-
-def test_threads_that_entered_at_once_have_their_own_bios() -> None:
     # GIVEN two threads that entered in the same nanosecond WHEN they are converted
     log = PathLog()
     for tid, at in ((42, 1000), (43, 1100)):
@@ -533,6 +488,12 @@ def test_interrupts_are_slices_of_their_device() -> None:
     assert path.endswith("/interrupts")
     assert f"({DEV >> 20}:{DEV & 0xFFFFF})" in path
     assert {"irq", "completions"} == {argument.name for argument in ARGUMENTS[INTERRUPT]}
+    # GIVEN a request whose CPU knew of an older interrupt alone WHEN it is converted
+    log = PathLog()
+    log.request(3000, 5000, hard=4000, raised=800, soft=300, irq=27, context=1)
+    # THEN the slice begins with what led to the completion
+    (found,) = interrupts(arrows_of(log.data()))
+    assert found[:4] == ("softirq without interrupt", 4200, 5000, {})
 
 
 @pytest.mark.parametrize("size", [1, 1_000_000])
@@ -547,15 +508,6 @@ def test_completions_of_a_softirq_share_its_slice(size: int) -> None:
     # THEN they are one slice, from the interrupt that led to it
     steps = [("hard irq", 100), ("raised", 500), ("softirq", 700)]
     assert found == [("interrupt", 4100, 5400, {"irq": 27, "completions": 3}, steps)]
-
-
-def test_an_interrupt_of_before_the_issue_is_anothers() -> None:
-    # GIVEN a request whose CPU knew of an older interrupt alone WHEN it is converted
-    log = PathLog()
-    log.request(3000, 5000, hard=4000, raised=800, soft=300, irq=27, context=1)
-    # THEN the slice begins with what led to the completion
-    (found,) = interrupts(arrows_of(log.data()))
-    assert found[:4] == ("softirq without interrupt", 4200, 5000, {})
 
 
 def test_flows_of_merged_logs_are_apart(tmp_path: Path) -> None:
@@ -573,6 +525,9 @@ def test_flows_of_merged_logs_are_apart(tmp_path: Path) -> None:
     roots = [{trace.path(s.track).split("/")[0] for s in pair} for pair in pairs]
     assert all(len(root) == 1 for root in roots)
     assert roots[0] != roots[1]
+    # GIVEN two logs WHEN their first flow's ids are asked for THEN they are far apart
+    one, other = Identity("a" * 32).flow(), Identity("b" * 32).flow()
+    assert abs(one - other) > 1 << 50
 
 
 def test_calls_behind_the_last_bio_are_in_a_part_of_their_own() -> None:
@@ -594,12 +549,6 @@ def test_calls_behind_the_last_bio_are_in_a_part_of_their_own() -> None:
     # THEN each call is in one of the parts
     calls = [call for file in files for call in read(file.getvalue()).slices(CALL)]
     assert sorted(call.start - START for call in calls) == [500, 10**9, 2 * 10**9, 3 * 10**9]
-
-
-def test_ids_of_flows_are_hashed() -> None:
-    # GIVEN two logs WHEN their first flow's ids are asked for THEN they are far apart
-    one, other = Identity("a" * 32).flow(), Identity("b" * 32).flow()
-    assert abs(one - other) > 1 << 50
 
 
 # Perfetto traces: waits named by what they were for, commits on their journals' tracks.
@@ -639,17 +588,9 @@ def test_waits_are_named_by_their_reasons(cuts: list[int]) -> None:
         ("other", 1000, 1100),
         ("blocked", 1200, 1300),
     ]
-
-
-def test_a_call_names_the_commit_that_it_waited_for() -> None:
-    # GIVEN a call whose wait a journal's thread ended  WHEN it is drawn
-    (call,) = waits_of(waits_sample(), parts=WITH_REASONS).slices(CALL)
-    # THEN it names the transaction
+    # AND the call names the transaction that it waited for
     assert call.args["commit"] == 11
     assert "commit" in {argument.name for argument in ARGUMENTS[CALL]}
-
-
-def test_without_the_part_waits_are_blocked() -> None:
     # GIVEN a log whose header does not have the part  WHEN it is drawn
     (call,) = waits_of(waits_sample(), parts=("time", "wait")).slices(CALL)
     # THEN waits are named as of old

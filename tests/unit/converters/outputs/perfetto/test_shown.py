@@ -50,12 +50,6 @@ from tests.support.perfetto_make import (
 from tests.support.perfetto_scenes import LABELS, ROOT, T, trace_of
 
 
-def test_nothing_is_said_of_losses_where_there_are_none():
-    # GIVEN a recording without losses / WHEN it is converted / THEN no track tells of losses
-    trace, _ = trace_of(Scene(bios=[direct(1, T + 10, 10)]))
-    assert not [track for track in trace.tracks.values() if "lost" in track.name]
-
-
 def test_flushes_have_a_name_each():
     # GIVEN an fsync: its bio, its request, and the flush request that the kernel issues for it
     stages = [(Stage.FLUSH, T + 10, T + 90)]
@@ -86,6 +80,8 @@ def test_tracks_say_what_they_show():
     # AND a track's lanes say it once
     lanes = [track.descriptor for track in trace.tracks.values() if track.name == "bios"]
     assert [bool(lane.description) for lane in lanes] == [True, False, False]
+    # AND of losses, where there are none, no track tells
+    assert not [track for track in trace.tracks.values() if "lost" in track.name]
 
 
 def test_arguments_begin_with_what_people_look_for():
@@ -93,6 +89,9 @@ def test_arguments_begin_with_what_people_look_for():
     (one,) = trace_of(Scene(bios=[direct(1, T, 10, ioprio=2 << 13 | 4)]))[0].slices("bio")
     assert list(one.args)[:4] == ["process", "latency_ns", "sector", "bytes"]
     assert one.args["ioprio"] == "best-effort 4"
+    # GIVEN sizes / WHEN they are named / THEN briefly
+    sizes = {0: "", 512: "512 B", 1024: "1 KiB", 1536: "1.5 KiB", 1 << 20: "1 MiB"}
+    assert {size: size_text(size) for size in sizes} == sizes
 
 
 @pytest.mark.parametrize(
@@ -170,7 +169,7 @@ def test_at_most_three_of_a_burst_are_among_the_slowest():
     assert len({s.track for s in found}) == 3
 
 
-def test_the_slowest_say_why():
+def test_the_slowest_say_why(monkeypatch):
     # GIVEN a bio, and two that were queued after it and issued before it
     stages = [(Stage.G2D, T, T + 60_000), (Stage.D2C, T + 60_000, T + 90_000)]
     slow = bio(1, T, getrq=T, issue=T + 60_000, complete=T + 90_000, stages=stages)
@@ -184,6 +183,15 @@ def test_the_slowest_say_why():
     assert sum(inner.dur for inner in one.children) == one.dur
     # AND an arrow leads to it from its bio
     assert [(a.args["number"], b is one) for a, b in trace.arrows() if b is one] == [(1, True)]
+    # GIVEN a call, and I/O beside it of which only the newest is kept
+    monkeypatch.setattr(flights_module, "_FEW_KEPT", 2)
+    flights = Flights(context())
+    bios = [direct(n, T + 10_000 * n, 2_000, opf=WRITE) for n in range(1, 6)]
+    for window in Scene(bios=bios).windows(range(T, T + 60_000, 10_000)):
+        flights.add(window)
+    # WHEN a thread waited for all of it / THEN it is said from when on it is known
+    told = flights.beside_call(7, DISK, T, T + 57_000)
+    assert told == "in its last 22 µs nvme0n1 had 2 writes (8 KiB) of fio"
 
 
 @pytest.mark.parametrize("cuts", [range(T, T + 100_000, 7_000), ()])
@@ -205,24 +213,6 @@ def test_the_slowest_say_whose_io_the_device_had(cuts):
     (one,) = (s for s in trace.slices("slowest") if s.args["number"] == 1)
     told = "3 writes (3 MiB) of dd, 1 flush of jbd2/nvme0n1-8, 1 read (4 KiB) of a, 1 other I/O"
     assert one.args["why"].endswith(f"; meanwhile nvme0n1 had {told}")
-
-
-def test_what_is_known_no_more_is_not_told_of(monkeypatch):
-    # GIVEN a call, and I/O beside it of which only the newest is kept
-    monkeypatch.setattr(flights_module, "_FEW_KEPT", 2)
-    flights = Flights(context())
-    bios = [direct(n, T + 10_000 * n, 2_000, opf=WRITE) for n in range(1, 6)]
-    for window in Scene(bios=bios).windows(range(T, T + 60_000, 10_000)):
-        flights.add(window)
-    # WHEN a thread waited for all of it / THEN it is said from when on it is known
-    told = flights.beside_call(7, DISK, T, T + 57_000)
-    assert told == "in its last 22 µs nvme0n1 had 2 writes (8 KiB) of fio"
-
-
-def test_sizes_are_in_their_units():
-    # GIVEN sizes / WHEN they are named / THEN briefly
-    sizes = {0: "", 512: "512 B", 1024: "1 KiB", 1536: "1.5 KiB", 1 << 20: "1 MiB"}
-    assert {size: size_text(size) for size in sizes} == sizes
 
 
 def test_what_is_beyond_a_screen_is_on_a_track_of_its_own():
@@ -293,9 +283,6 @@ def test_requests_say_what_their_driver_did() -> None:
         {},
     ]
     assert {argument.name for argument in ARGUMENTS[REQUEST]} >= NAMES
-
-
-def test_a_request_that_was_issued_again_has_no_times() -> None:
     # GIVEN a request that was issued twice WHEN it is drawn
     log = PathLog()
     driven(log, 1000, 2000, {"driver": SCSI, "begun": 900, "answered": 50, "errors": 1}, tries=2)
@@ -344,7 +331,7 @@ def beside() -> list[Io]:
     return ios
 
 
-def test_the_slowest_have_their_culprits(tmp_path: Path, cli: Cli) -> None:
+def test_the_slowest_have_culprits_and_victims_a_track(tmp_path: Path, cli: Cli) -> None:
     # GIVEN reads beside writes / WHEN they are drawn
     found = converted(cli, tmp_path, beside())
     # THEN the slowest of them say who slowed them, and for how much of their time
@@ -356,12 +343,7 @@ def test_the_slowest_have_their_culprits(tmp_path: Path, cli: Cli) -> None:
         assert told == [{"culprit": "backup", "wait_ns": 4 * MS, "percent": 80.0}]
     # AND those that were alone say nothing
     assert all("behind" not in s.args for s in slow if s.dur == MS)
-
-
-def test_a_victim_has_a_track_of_what_waits_for_others(tmp_path: Path, cli: Cli) -> None:
-    # GIVEN reads beside writes / WHEN they are drawn
-    found = converted(cli, tmp_path, beside())
-    # THEN below "waiting because of others" the reader has a track
+    # AND below "waiting because of others" the reader has a track
     [app] = [track for track in group(found) if track.name == "app"]
     samples = app.samples
     # AND 4 ms of 10 wait for the writer while it writes, and none before and after
@@ -465,21 +447,15 @@ def test_the_slowest_of_all_windows_are_chosen():
     assert len(found) < len(everything) // 4
 
 
-def test_devices_operations_and_failures_are_apart():
+def test_one_of_each_kind_is_the_slowest():
     # GIVEN fast and slow I/Os of two devices, two operations, some with an error
     latency = [1, 9, 8, 2, 7, 3]
     group, name = [1, 1, 2, 2, 1, 1], [1, 1, 1, 1, 2, 1]
     failed = np.array([0, 0, 0, 0, 0, 1], dtype=np.bool_)
     # WHEN one of each is wanted THEN it is the slowest of its kind
     assert Ranking(1).choose(slices(latency, group, name), failed).tolist() == [1, 2, 4, 5]
-
-
-def test_what_is_open_is_slower_than_all():
     # GIVEN an I/O without an end / WHEN one is wanted THEN it is that one
     assert Ranking(1).choose(slices([5, None, 7]), fine(3)).tolist() == [1]
-
-
-def test_many_kinds():
     # GIVEN more devices than are looked for one by one / WHEN ranked THEN each has its slowest
     found = Ranking(1).choose(slices([1, 2] * 30, [i // 2 for i in range(60)]), fine(60))
     assert found.tolist() == list(range(1, 60, 2))

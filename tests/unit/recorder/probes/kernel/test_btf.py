@@ -101,18 +101,36 @@ def _programs(events, kernel):
     return {c.probe.letter: c.program for c in choose(events, kernel) if c.program}
 
 
-def test_prototypes_of_this_kernel(btf):
-    # GIVEN this kernel
-    # WHEN tracepoints are looked up
+def test_this_kernels_types(btf):
+    # GIVEN this kernel WHEN tracepoints are looked up
     # THEN what all kernels have is there, and what none has is not
     assert btf.parameters("block_rq_complete") == 3
     assert btf.parameters("block_bio_complete") == 2
     assert btf.parameters("block_nothing_of_the_kind") is None
+    # AND so it is with structs and functions
+    assert "bi_iter" in btf.members("bio")
+    assert btf.members("no_such_struct") is None
+    assert not btf.has_function("no_such_function")
+    # AND the essential events have a program
+    assert set("QDC") <= set(_programs("minimal", btf))
+    # AND members have an offset, and the struct they point to has its name
+    assert btf.offset("list_head", "next") == 0
+    assert btf.offset("list_head", "prev") == 8
+    assert btf.pointed("list_head", "prev") == "list_head"
+    # AND what is not there has neither
+    assert btf.offset("list_head", "none") is None
+    assert btf.offset("no_such_struct", "next") is None
+    assert btf.pointed("list_head", "none") == ""
+    assert btf.pointed("hlist_node", "next") == "hlist_node"
+    assert btf.pointed("gendisk", "major") == ""
+    # GIVEN a module that is not loaded WHEN its types are wanted too THEN the kernel's are there
+    with KernelBtf("no_such_module") as opened:
+        assert opened.offset("list_head", "prev") == 8
+        opened.close()
 
 
 def test_enums_of_this_kernel(btf):
-    # GIVEN this kernel
-    # WHEN its operations and flags are read
+    # GIVEN this kernel WHEN its operations and flags are read
     enums = kernel_enums(btf)
     # THEN the ones that never changed have their numbers, and prefixes and ends are gone
     assert enums["op_enum"]["READ"] == 0
@@ -126,25 +144,8 @@ def test_enums_of_this_kernel(btf):
     assert btf.enum("no_such_enum") is None
 
 
-def test_structs_and_functions_of_this_kernel(btf):
-    # GIVEN this kernel
-    # WHEN a struct and a function are looked up
-    # THEN what is there is found
-    assert "bi_iter" in btf.members("bio")
-    assert btf.members("no_such_struct") is None
-    assert not btf.has_function("no_such_function")
-
-
-def test_every_essential_event_has_a_program_here(btf):
-    # GIVEN this kernel
-    # WHEN programs are chosen
-    # THEN the essential ones are there
-    assert set("QDC") <= set(_programs("minimal", btf))
-
-
 def test_debian_5_10_has_leading_queues_on_bio_events_only():
-    # GIVEN the prototypes of Debian's 5.10
-    # WHEN programs are chosen
+    # GIVEN the prototypes of Debian's 5.10 WHEN programs are chosen
     chosen = _programs("all", DEBIAN_5_10)
     # THEN bio events take the programs with the queue, request events those without
     assert chosen["Q"] == "bt_queue_q"
@@ -155,9 +156,6 @@ def test_debian_5_10_has_leading_queues_on_bio_events_only():
     assert not set("sdE") & set(chosen)
     reasons = {c.probe.letter: c.reason for c in choose("all", DEBIAN_5_10) if not c.program}
     assert reasons["s"] == "this kernel has no tracepoint block_io_start"
-
-
-def test_where_plugs_tell_no_disk_and_devices_are_chosen_they_are_missing():
     # GIVEN a kernel whose queues do not know their disk  WHEN devices are chosen
     choices = without_plugs(choose("all", DEBIAN_5_10), DEBIAN_5_10)
     # THEN plugs have a reason in place of a program, and nothing else has lost its own
@@ -167,8 +165,7 @@ def test_where_plugs_tell_no_disk_and_devices_are_chosen_they_are_missing():
 
 
 def test_getrq_stands_in_where_start_is_missing():
-    # GIVEN a kernel without block_io_start, and one with it
-    # WHEN the lifecycle set is chosen
+    # GIVEN a kernel without block_io_start, and one with it WHEN the lifecycle set is chosen
     # THEN only the first has G
     assert "G" in _programs("lifecycle", LINUX_6_1)
     assert "G" not in _programs("lifecycle", OtherKernel(LATEST))
@@ -181,8 +178,7 @@ def test_preemption_is_held_off_only_where_tracepoints_leave_it_on():
     new = OtherKernel(LATEST, KFUNC, ("rcu", "srcu_gp", "ongoing"))
     unknown = OtherKernel(LATEST, KFUNC)
     unknown.members = lambda name: None
-    # WHEN they are judged
-    # THEN the new and the unknown take programs that hold preemption off
+    # WHEN they are judged THEN the new and the unknown take programs that hold preemption off
     assert [is_preemptible(k) for k in (DEBIAN_5_10, old, new, unknown)] == [
         False,
         False,
@@ -193,7 +189,7 @@ def test_preemption_is_held_off_only_where_tracepoints_leave_it_on():
     assert set(_programs("minimal", new).values()) >= {"bt_queue_p", "bt_issue_p", "bt_complete_p"}
 
 
-def test_an_unknown_prototype_is_a_reason_not_a_guess():
+def test_what_cannot_be_chosen_has_a_reason():
     # GIVEN a kernel whose block_split has five arguments
     kernel = OtherKernel(LATEST | {"block_split": 5})
     # WHEN programs are chosen
@@ -201,12 +197,7 @@ def test_an_unknown_prototype_is_a_reason_not_a_guess():
     # THEN it is left out, and said why
     assert choice.program is None
     assert "5 arguments" in choice.reason
-
-
-def test_an_unknown_event_set_is_refused():
-    # GIVEN a set that does not exist
-    # WHEN it is asked for
-    # THEN the message lists those that do
+    # GIVEN a set that does not exist WHEN it is asked for THEN the message lists those that do
     with pytest.raises(ProbeError, match="minimal, lifecycle, all"):
         wanted_letters("everything", has_start=True)
 
@@ -236,32 +227,6 @@ def test_the_table_names_the_programs_of_the_object():
     assert set(programs.all_programs()) == set(known) | twins
     for probe in PROBES:
         assert BY_LETTER[probe.letter].tracepoint == probe.tracepoint
-
-
-def test_kernel_names_of_programs_are_not_cut():
-    # GIVEN all programs
-    # WHEN their names are measured
     # THEN they fit what the kernel keeps, without the final zero
     names = [*programs.all_programs(), *path_maps.all_path_programs()]
     assert max(map(len, names)) <= 15
-
-
-def test_members_by_offset_and_what_they_point_to(btf) -> None:
-    # GIVEN the running kernel's types WHEN members are looked up
-    # THEN they have an offset, and the struct they point to has its name
-    assert btf.offset("list_head", "next") == 0
-    assert btf.offset("list_head", "prev") == 8
-    assert btf.pointed("list_head", "prev") == "list_head"
-    # AND what is not there has neither
-    assert btf.offset("list_head", "none") is None
-    assert btf.offset("no_such_struct", "next") is None
-    assert btf.pointed("list_head", "none") == ""
-    assert btf.pointed("hlist_node", "next") == "hlist_node"
-    assert btf.pointed("gendisk", "major") == ""
-
-
-def test_types_of_a_module_that_is_not_there(btf) -> None:
-    # GIVEN a module that is not loaded WHEN its types are wanted too THEN the kernel's are there
-    with KernelBtf("no_such_module") as opened:
-        assert opened.offset("list_head", "prev") == 8
-        opened.close()

@@ -131,7 +131,7 @@ def chosen(
     return choose_path(wanted, kernel, hold, symbols)  # type: ignore[arg-type]
 
 
-def test_a_modern_kernel_has_every_part() -> None:
+def test_all_nothing_or_one_part_is_chosen() -> None:
     # GIVEN a kernel with all tracepoints and the helper for registers WHEN all parts are wanted
     choice = chosen(ALL, MODERN)
     # THEN all are recorded, by one program for each tracepoint, in the order of the table
@@ -143,12 +143,21 @@ def test_a_modern_kernel_has_every_part() -> None:
     drivers = dict.fromkeys(("nvme", "scsi", "loop"), "")
     assert choice.facts() == {"parts": list(PATH_PARTS), "missing": [], "drivers": drivers}
     assert choice.messages() == []
-
-
-def test_nothing_is_chosen_where_nothing_is_wanted() -> None:
     # GIVEN any kernel WHEN no part is wanted THEN none is recorded, and the header has no entry
     assert chosen(frozenset(), MODERN) == NO_PATH
     assert NO_PATH.facts() is None
+    # GIVEN a kernel with everything WHEN one part is wanted THEN no other's program is loaded
+    assert chosen(frozenset({"dirty"}), MODERN).programs == (("dirty", "bt_dirty"),)
+    # AND the call of a bio needs none: the program of Q writes it
+    call = chosen(frozenset({"call"}), MODERN)
+    assert (call.parts, call.programs) == ({"call"}, ())
+    # GIVEN a kernel with everything WHEN waits are wanted and timed calls are not
+    choice = chosen(frozenset({"wait", "fs"}), MODERN)
+    # THEN they are recorded, with what they are for
+    assert choice.parts == {"wait", "fs"}
+    assert {part for part, _ in choice.programs} == {"wait", "fs"}
+    # AND stacks of waits need waits
+    assert chosen(frozenset({"fs"}), MODERN).lacking["fs"] == "it needs the part wait"
 
 
 @pytest.mark.parametrize(
@@ -170,7 +179,18 @@ def test_a_part_without_one_of_its_tracepoints_is_left_out_whole(probe: Any) -> 
     assert f"--path {probe.part} is not recorded: {reason}" in choice.messages()
 
 
-def test_a_prototype_that_no_program_knows_is_a_reason() -> None:
+def test_older_tracepoints_and_optional_ones() -> None:
+    # GIVEN a kernel before 6.6, which does not report when direct I/O completes WHEN all is wanted
+    choice = chosen(ALL, {name: n for name, n in MODERN.items() if name != "iomap_dio_complete"})
+    # THEN every part is recorded, without that program
+    assert (choice.parts, choice.lacking) == (ALL, {})
+    assert "bt_aio_done" not in {program for _, program in choice.programs}
+    # GIVEN the prototypes of 6.1 WHEN submissions are wanted
+    old = {name: n for name, n in MODERN.items() if name != "io_uring_submit_req"}
+    choice = chosen(frozenset({"uring"}), old | {"io_uring_submit_sqe": 2, "io_uring_complete": 7})
+    # THEN their programs are taken
+    programs = [program for _, program in choice.programs]
+    assert (programs[0], programs[-1]) == ("bt_ring_end", "bt_ring_sqe")
     # GIVEN a kernel whose sched_switch has five arguments WHEN all parts are wanted
     choice = chosen(ALL, MODERN | {"sched_switch": 5})
     # THEN waits are not recorded, and all else is
@@ -179,23 +199,6 @@ def test_a_prototype_that_no_program_knows_is_a_reason() -> None:
         "fs": "it needs the part wait",
     }
     assert choice.parts == ALL - {"wait", "fs"}
-
-
-def test_an_optional_tracepoint_takes_no_part_with_it() -> None:
-    # GIVEN a kernel before 6.6, which does not report when direct I/O completes WHEN all is wanted
-    choice = chosen(ALL, {name: n for name, n in MODERN.items() if name != "iomap_dio_complete"})
-    # THEN every part is recorded, without that program
-    assert (choice.parts, choice.lacking) == (ALL, {})
-    assert "bt_aio_done" not in {program for _, program in choice.programs}
-
-
-def test_requests_before_6_4_are_submitted_and_completed_by_older_tracepoints() -> None:
-    # GIVEN the prototypes of 6.1 WHEN submissions are wanted
-    old = {name: n for name, n in MODERN.items() if name != "io_uring_submit_req"}
-    choice = chosen(frozenset({"uring"}), old | {"io_uring_submit_sqe": 2, "io_uring_complete": 7})
-    # THEN their programs are taken
-    programs = [program for _, program in choice.programs]
-    assert (programs[0], programs[-1]) == ("bt_ring_end", "bt_ring_sqe")
 
 
 def test_debian_5_10_has_all_but_the_call_of_a_bio() -> None:
@@ -246,24 +249,6 @@ def test_commits_are_recorded_whole_or_not_at_all() -> None:
         assert choice.messages() == [f"--path {COMMITS} is not recorded: {choice.lacking[COMMITS]}"]
 
 
-def test_waits_need_no_timed_calls() -> None:
-    # GIVEN a kernel with everything WHEN waits are wanted and timed calls are not
-    choice = chosen(frozenset({"wait", "fs"}), MODERN)
-    # THEN they are recorded, with what they are for
-    assert choice.parts == {"wait", "fs"}
-    assert {part for part, _ in choice.programs} == {"wait", "fs"}
-    # AND stacks of waits need waits
-    assert chosen(frozenset({"fs"}), MODERN).lacking["fs"] == "it needs the part wait"
-
-
-def test_one_part_alone_has_its_programs_alone() -> None:
-    # GIVEN a kernel with everything WHEN one part is wanted THEN no other's program is loaded
-    assert chosen(frozenset({"dirty"}), MODERN).programs == (("dirty", "bt_dirty"),)
-    # AND the call of a bio needs none: the program of Q writes it
-    call = chosen(frozenset({"call"}), MODERN)
-    assert (call.parts, call.programs) == ({"call"}, ())
-
-
 def test_where_tracepoints_are_preemptible_programs_hold_it_off() -> None:
     # GIVEN a kernel whose tracepoints leave preemption on WHEN all parts are wanted
     names = {name for _, name in chosen(ALL, MODERN, hold=True).programs}
@@ -284,6 +269,7 @@ class Object:
     def __init__(self) -> None:
         self.loaded: dict[str, bool] = {}
         self.entries: dict[str, int] = {}
+        self.sizes: dict[str, tuple[int, int]] = {}
         self.sections: dict[str, Any] = {}
         self.attached: list[str] = []
 
@@ -295,6 +281,7 @@ class Object:
 
     def set_map_size(self, name: str, value_bytes: int, entries: int) -> None:
         self.entries[name] = entries
+        self.sizes[name] = value_bytes, entries
 
     def set_map_entries(self, name: str, entries: int) -> None:
         self.entries[name] = entries
@@ -312,7 +299,7 @@ class Object:
         self.attached.remove(program)
 
 
-def test_programs_and_maps_of_parts_that_are_not_recorded_take_no_memory() -> None:
+def test_programs_and_maps_are_those_of_recorded_parts() -> None:
     # GIVEN an object WHEN nothing of the path is recorded
     bpf = Object()
     PathMaps(bpf, NO_PATH, 1_000_000).attach()  # type: ignore[arg-type]
@@ -323,9 +310,6 @@ def test_programs_and_maps_of_parts_that_are_not_recorded_take_no_memory() -> No
     assert set(bpf.entries.values()) == {1}
     section = bpf.sections[".rodata.path"]
     assert not any(getattr(section, part) for part in PATH_PARTS)
-
-
-def test_what_is_recorded_is_loaded_attached_and_sized() -> None:
     # GIVEN an object and timed calls WHEN its maps are set and it is attached
     bpf = Object()
     choice = chosen(frozenset({"time", "wait"}), MODERN)
@@ -338,6 +322,17 @@ def test_what_is_recorded_is_loaded_attached_and_sized() -> None:
     # AND the constants say so to the programs
     section = bpf.sections[".rodata.path"]
     assert (section.time, section.wait, section.call, section.over_ns) == (1, 1, 0, 5_000_000)
+    # GIVEN all parts recorded WHEN calls cease to be timed
+    bpf = Object()
+    maps = PathMaps(bpf, chosen(ALL, MODERN), 1)  # type: ignore[arg-type]
+    maps.attach()
+    maps.stop_timing()
+    # THEN programs of calls are gone, those of waits are not, and calls that were begun are void
+    parts = {name: part for part, name in chosen(ALL, MODERN).programs}
+    assert {parts[name] for name in bpf.attached} == {
+        *("wait", "irq", "dirty", "fs", "uring", "driver"),
+    }
+    assert bpf.sections[".data.timing"].timing == 2
 
 
 @pytest.mark.parametrize(
@@ -382,44 +377,18 @@ def test_calls_are_told_apart_by_their_numbers(monkeypatch: pytest.MonkeyPatch) 
     assert bits(section.fds) == syscalls.FD_CALLS
 
 
-def test_timing_can_be_stopped_while_all_else_goes_on() -> None:
-    # GIVEN all parts recorded WHEN calls cease to be timed
-    bpf = Object()
-    maps = PathMaps(bpf, chosen(ALL, MODERN), 1)  # type: ignore[arg-type]
-    maps.attach()
-    maps.stop_timing()
-    # THEN programs of calls are gone, those of waits are not, and calls that were begun are void
-    parts = {name: part for part, name in chosen(ALL, MODERN).programs}
-    assert {parts[name] for name in bpf.attached} == {
-        *("wait", "irq", "dirty", "fs", "uring", "driver"),
-    }
-    assert bpf.sections[".data.timing"].timing == 2
-
-
 # Maps and constants of the part uring: by whether it is recorded, and what kallsyms shows.
 
 
-class UringObject:
-    """A BPF object that notes what it is told."""
-
-    def __init__(self) -> None:
-        self.sizes: dict[str, tuple[int, int]] = {}
-        self.sections: dict[str, Any] = {}
-
-    def set_initial_value(self, section: str, value: Any) -> None:
-        self.sections[section] = value
-
-    def set_map_size(self, name: str, value_bytes: int, entries: int) -> None:
-        self.sizes[name] = value_bytes, entries
-
-
-def prepared(recorded: bool) -> UringObject:
-    bpf = UringObject()
+def prepared(recorded: bool) -> Object:
+    bpf = Object()
     path_maps._prepare_uring(bpf, recorded)  # type: ignore[arg-type]
     return bpf
 
 
-def test_a_part_that_is_not_recorded_takes_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_part_uring_has_maps_and_functions_where_it_is_recorded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     # GIVEN a kernel that shows its symbols WHEN the part is not recorded
     monkeypatch.setattr(path_maps, "addresses_of", lambda names: dict.fromkeys(names, 7))
     bpf = prepared(False)
@@ -427,9 +396,6 @@ def test_a_part_that_is_not_recorded_takes_no_memory(monkeypatch: pytest.MonkeyP
     assert {entries for _, entries in bpf.sizes.values()} == {1}
     section = bpf.sections[".rodata.uring"]
     assert not any(getattr(section, member.name) for member in shared.URING.members)
-
-
-def test_functions_that_the_kernel_hides_are_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
     # GIVEN a kernel that lacks a function WHEN the part is recorded
     names = {"io_complete_rw": 0xFFFFFFFF81000010, "aio_complete_rw": 0xFFFFFFFF81000020}
     monkeypatch.setattr(path_maps, "addresses_of", lambda _: names)
@@ -473,25 +439,15 @@ class Told(FakeProbes):
         self.named.append(file)
 
 
-def test_a_file_as_the_kernel_knows_it(tmp_path: Path) -> None:
+def test_a_file_as_the_kernel_knows_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # GIVEN a file WHEN asked THEN its inode is what fstat says
     with (tmp_path / "x").open("wb") as stream:
         found = own_file(stream.fileno())
         assert found is not None
         assert found.inode == os.fstat(stream.fileno()).st_ino
         assert found.dev > 0
-
-
-def test_what_is_no_file_has_no_pages() -> None:
-    # GIVEN a pipe, and a descriptor that is none WHEN asked THEN there is nothing to know
-    read, write = os.pipe()
-    assert own_file(write) is None
-    os.close(read)
-    os.close(write)
-    assert own_file(write) is None
-
-
-def test_the_super_block_of_a_subvolume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert own_io._super_block(stream.fileno()) is not None
+    assert own_io._super_block(1 << 20) is None
     # GIVEN a file whose fstat names another device than its mount's (btrfs)
     monkeypatch.setattr(own_io, "_super_block", lambda _fd: 0 << 20 | 44)
     with (tmp_path / "x").open("wb") as stream:
@@ -499,13 +455,12 @@ def test_the_super_block_of_a_subvolume(tmp_path: Path, monkeypatch: pytest.Monk
         found = own_file(stream.fileno())
         assert found is not None
         assert found.dev == 44
-
-
-def test_the_mount_of_a_file_is_found(tmp_path: Path) -> None:
-    # GIVEN a file WHEN its mount is looked for THEN there is one, and of no other is there any
-    with (tmp_path / "x").open("wb") as stream:
-        assert own_io._super_block(stream.fileno()) is not None
-    assert own_io._super_block(1 << 20) is None
+    # GIVEN a pipe, and a descriptor that is none WHEN asked THEN there is nothing to know
+    read, write = os.pipe()
+    assert own_file(write) is None
+    os.close(read)
+    os.close(write)
+    assert own_file(write) is None
 
 
 def test_the_newest_files_are_told() -> None:
@@ -517,9 +472,6 @@ def test_the_newest_files_are_told() -> None:
         files.add(OwnFile(inode, 1, inode * 10))
     # THEN the newest are there, the last first
     assert known.files == [(n, n * 10) for n in range(OWN_FILES + 2, 2, -1)]
-
-
-def test_an_inode_that_may_be_used_again_is_forgotten() -> None:
     # GIVEN a file system that does not tell generations WHEN a second file is told
     known = Map()
     files = OwnFiles(known)  # type: ignore[arg-type]
@@ -527,9 +479,6 @@ def test_an_inode_that_may_be_used_again_is_forgotten() -> None:
     files.add(OwnFile(2, 1, 7))
     # THEN the first is not known any more
     assert known.files == [(2, 7)]
-
-
-def test_the_section_is_what_the_programs_read() -> None:
     # GIVEN the C struct's layout / THEN ours is the same
     assert ctypes.sizeof(Section) == OWN_FILES * 24
     found = section(deque([OwnFile(3, 4, None)]))
@@ -579,9 +528,7 @@ def test_what_the_programs_know_of_the_process(monkeypatch: pytest.MonkeyPatch) 
         # AND whether what they find is to be left out; of the operations those that write files
         assert found.leave_own == (space is None)
         assert found.file_ops == 1 << 1 | 1 << 7
-
-
-def test_the_namespace_of_this_process() -> None:
+    monkeypatch.undo()
     # GIVEN this machine / THEN the namespace is the initial one, or one with an inode
     space = pid_namespace()
     assert space is None or space[1] == os.stat("/proc/self/ns/pid").st_ino

@@ -73,26 +73,19 @@ def words(segment):
     return np.frombuffer(segment.data, "<u8").tolist()
 
 
-def test_empty_rings_give_nothing_and_cost_no_barrier():
+def test_each_ring_gives_one_segment_and_its_place_back():
     # GIVEN rings nobody wrote to
     kernel = Kernel()
-    # WHEN they are drained
-    # THEN there is nothing, and no barrier was paid
+    # WHEN they are drained THEN there is nothing, and no barrier was paid
     assert kernel.rings.drain() == []
     assert kernel.barriers.calls == []
     assert kernel.rings.fill() == 0.0
-
-
-def test_each_ring_gives_one_segment_and_its_place_back():
     # GIVEN words on two CPUs and two levels
-    kernel = Kernel()
     kernel.put(0, 0, [1, 2, 3])
     kernel.put(2, 1, [4])
     kernel.put(2, 0, [5, 6])
-
     # WHEN they are drained
     segments = kernel.rings.drain()
-
     # THEN each ring is one segment, by CPU and level
     found = [(s.cpu, s.level, s.position, words(s)) for s in segments]
     assert found == [(0, 0, 0, [1, 2, 3]), (2, 0, 0, [5, 6]), (2, 1, 0, [4])]
@@ -100,11 +93,7 @@ def test_each_ring_gives_one_segment_and_its_place_back():
     assert (kernel.tail(0, 0), kernel.tail(2, 0), kernel.tail(2, 1)) == (24, 16, 8)
     assert kernel.barriers.calls == ["acquire", "release", "release", "release"]
     assert kernel.rings.drain() == []
-
-
-def test_positions_run_on():
     # GIVEN a ring that was drained before
-    kernel = Kernel()
     kernel.put(1, 0, [1, 2])
     kernel.rings.drain()
     # WHEN more is written and drained
@@ -114,7 +103,7 @@ def test_positions_run_on():
     assert (segment.position, words(segment)) == (16, [3])
 
 
-def test_a_wrap_is_one_contiguous_segment():
+def test_a_wrap_a_full_ring_and_a_pad_are_one_contiguous_segment():
     # GIVEN a ring that is drained three quarters through
     kernel = Kernel()
     quarter = SIZES.upper_bytes // 32
@@ -126,9 +115,6 @@ def test_a_wrap_is_one_contiguous_segment():
     # THEN both parts are joined in order
     assert segment.position == 3 * quarter * 8
     assert words(segment) == list(range(1000, 1000 + 2 * quarter))
-
-
-def test_a_full_ring_is_drained_whole():
     # GIVEN a ring filled to the last byte
     kernel = Kernel()
     count = SIZES.upper_bytes // 8
@@ -145,9 +131,6 @@ def test_a_full_ring_is_drained_whole():
     kernel.put(0, 1, range(count))
     (segment,) = kernel.rings.drain()
     assert words(segment) == list(range(count))
-
-
-def test_what_a_pad_leaves_is_part_of_the_segment():
     # GIVEN a record, a pad, and the next block's record
     kernel = Kernel()
     kernel.put(0, 0, [1] * 511)
@@ -161,14 +144,25 @@ def test_what_a_pad_leaves_is_part_of_the_segment():
     assert words(segment)[512] == 2
 
 
-def test_fill_is_that_of_the_fullest_ring():
+def test_fill_damage_and_the_end_of_rings():
     # GIVEN a half full small ring and a little in a large one
     kernel = Kernel()
     kernel.put(0, 0, [1])
     kernel.put(1, 1, [0] * (SIZES.upper_bytes // 16))
-    # WHEN the fill is asked for
-    # THEN the small one counts
+    # WHEN the fill is asked for THEN the small one counts
     assert kernel.rings.fill() == 0.5
+    # GIVEN a head further ahead than its ring is long
+    kernel = Kernel()
+    kernel.publish(1, 0, SIZES.ring_bytes + 8)
+    # WHEN it is drained THEN the message names the ring
+    with pytest.raises(ProbeError, match="CPU 1 level 0"):
+        kernel.rings.drain()
+    # GIVEN rings over a buffer
+    kernel = Kernel()
+    # WHEN they are closed
+    kernel.rings.close()
+    # THEN nothing holds the buffer any more
+    kernel.buffer.clear()
 
 
 def test_losses_by_cpu_level_and_kind():
@@ -186,9 +180,6 @@ def test_losses_by_cpu_level_and_kind():
     assert (lost[1, 0, Kind.Q], lost[2, 1, Kind.C], lost[0, 2, Kind.D]) == (5, 7, 9)
     assert lost.sum() == 21
     assert deep[1, Kind.CHAIN] == deep.sum() == 3
-
-
-def test_losses_are_the_same_array_until_one_is_added():
     # GIVEN counters that were sampled
     kernel = Kernel()
     loss = LossCounters(start_ns=100)
@@ -206,20 +197,9 @@ def test_losses_are_the_same_array_until_one_is_added():
     assert seen[1, 0, Kind.Q] == 5
 
 
-def test_a_damaged_head_is_refused():
-    # GIVEN a head further ahead than its ring is long
-    kernel = Kernel()
-    kernel.publish(1, 0, SIZES.ring_bytes + 8)
-    # WHEN it is drained
-    # THEN the message names the ring
-    with pytest.raises(ProbeError, match="CPU 1 level 0"):
-        kernel.rings.drain()
-
-
 @pytest.mark.parametrize("cpus", [1, 2, 8, 64, 256, 1024, 8192])
 def test_default_sizes_are_bounded(cpus):
-    # GIVEN a number of CPUs
-    # WHEN sizes are chosen
+    # GIVEN a number of CPUs WHEN sizes are chosen
     sizes = RingSizes.choose(cpus)
     # THEN they are powers of two, of whole blocks, and within the limit where that is possible
     for size in sizes.by_level:
@@ -230,40 +210,24 @@ def test_default_sizes_are_bounded(cpus):
     assert cpus * sizes.area_bytes <= 256 << 20 or sizes.ring_bytes == 64 << 10
 
 
-def test_a_size_asked_for_is_rounded_up():
-    # GIVEN a size that is no power of two
-    # WHEN it is asked for
+def test_a_size_asked_for_is_rounded_up_or_refused():
+    # GIVEN a size that is no power of two WHEN it is asked for
     # THEN the next one is taken, whatever the number of CPUs
     assert RingSizes.choose(64, 3 << 20).ring_bytes == 4 << 20
     assert RingSizes.choose(1, 64 << 10) == RingSizes(64 << 10, 8 << 10)
-
-
-@pytest.mark.parametrize("size", [0, 4096, 1 << 30])
-def test_a_size_out_of_range_is_refused(size):
-    # GIVEN a size that cannot be
-    # WHEN it is asked for
-    # THEN the message says what can
-    with pytest.raises(ProbeError, match="choose between"):
-        RingSizes.choose(1, size)
+    # WHEN one is asked for that cannot be THEN the message says what can
+    for size in (0, 4096, 1 << 30):
+        with pytest.raises(ProbeError, match="choose between"):
+            RingSizes.choose(1, size)
 
 
 @pytest.mark.parametrize("kind", [Fence, Membarrier])
 def test_the_kernel_offers_the_barriers_of_other_machines(kind):
     # GIVEN a barrier that arm64 needs
     barrier = kind()
-    # WHEN it is used
-    # THEN the system call is accepted
+    # WHEN it is used THEN the system call is accepted
     barrier.acquire()
     barrier.release()
-
-
-def test_closing_lets_go_of_the_buffer():
-    # GIVEN rings over a buffer
-    kernel = Kernel()
-    # WHEN they are closed
-    kernel.rings.close()
-    # THEN nothing holds the buffer any more
-    kernel.buffer.clear()
 
 
 # Stores of ring heads are made exchanges: all of them, and nothing else.
@@ -291,19 +255,16 @@ def code(*words: int) -> bytes:
     return np.array(words, "<u8").tobytes()
 
 
-def test_marked_stores_are_exchanges() -> None:
+def test_marked_stores_alone_are_exchanges() -> None:
     # GIVEN a program with two marked stores, among others
     before = code(0xB7, SELF_MOVE, STORE, STORE, 0x77BF, 0x877B, 0x95)
     # WHEN it is rewritten
     after = with_exchanges(before)
     # THEN these are exchanges of the same operands, and nothing else has changed
     assert after == code(0xB7, SELF_MOVE, XCHG, STORE, 0x77BF, 0xE1000087DB, 0x95)
-
-
-@pytest.mark.parametrize("words", OTHERS)
-def test_other_stores_stay(words: list[int]) -> None:
-    # GIVEN a store that is not marked  WHEN the program is rewritten  THEN it is as before
-    assert with_exchanges(code(*words)) == code(*words)
+    # AND a program with a store that is not marked is as before
+    for words in OTHERS:
+        assert with_exchanges(code(*words)) == code(*words)
 
 
 def marks(code: bytes) -> int:

@@ -146,7 +146,7 @@ def test_a_life_without_hits_after_its_last_site_is_forgotten(
     assert made._lives["state"][0] == LifeState.DROPPED
 
 
-def test_an_idle_life_that_was_long_is_kept(library: FakeLibrary) -> None:
+def test_idle_lives_are_kept_if_long_and_left_alone_if_another_s(library: FakeLibrary) -> None:
     # GIVEN a life of two seconds up to its newest hit
     made = maps(slower_ns=SECOND)
     library.objects = {0x1000: 0}
@@ -156,20 +156,16 @@ def test_an_idle_life_that_was_long_is_kept(library: FakeLibrary) -> None:
     made.forget_idle(100 * SECOND)
     # THEN its hits are written
     assert len(made.take_kept()) == 1
-
-
-def test_an_address_that_is_another_lifes_by_now_is_left_alone(library: FakeLibrary) -> None:
     # GIVEN a slot whose object is followed in another slot
     made = maps()
+    library.freed.clear()
     library.objects = {0x1000: 3}
     made._lives[0] = (0x1000, 1, 1, 0, 0, 1, 1, LifeState.OPEN)
     made.forget_idle(100 * SECOND)
     # THEN nothing is forgotten
     assert library.objects == {0x1000: 3}
     assert library.freed == []
-
-
-def test_a_type_without_deaths_ends_when_idle(library: FakeLibrary) -> None:
+    # GIVEN a type of which no deaths are seen
     made = maps(has_deaths=False)
     library.objects = {0x1000: 0}
     made._lives[0] = (0x1000, SECOND, SECOND, 0, 0, 0, 1, LifeState.OPEN)
@@ -177,12 +173,6 @@ def test_a_type_without_deaths_ends_when_idle(library: FakeLibrary) -> None:
     assert made.idle == 0
     made.forget_idle(4 * SECOND)
     assert made.idle == 1
-
-
-def test_constants_have_the_structs_size() -> None:
-    # GIVEN what the programs are loaded with  THEN it is as large as the section
-    assert ctypes.sizeof(follow_maps.FollowStruct) % 8 == 0
-    assert follow_maps._LIFE.itemsize == 56
 
 
 # Attaching to many functions at once, some of which the kernel refuses.
@@ -213,15 +203,15 @@ def attach(links: FakeLinks, count: int) -> Attached:
         return attached
 
 
-def test_all_are_attached_at_once() -> None:
+def test_functions_are_attached_at_once_but_for_those_refused() -> None:
     # GIVEN functions that the kernel takes  THEN there is one link
     links = FakeLinks([])
     attached = attach(links, 1000)
     assert links.calls == 1
     assert attached.functions == set(range(1000))
-
-
-def test_refused_functions_are_found_and_the_others_attached() -> None:
+    # AND for none there is no call
+    links = FakeLinks([])
+    assert (attach(links, 0).functions, links.calls) == (set(), 0)
     # GIVEN two functions of a thousand that the kernel refuses
     links = FakeLinks([17, 800])
     attached = attach(links, 1000)
@@ -229,19 +219,11 @@ def test_refused_functions_are_found_and_the_others_attached() -> None:
     assert attached.functions == set(range(1000)) - {17, 800}
     assert attached.refused == {"refused: Invalid argument": ["function_17", "function_800"]}
     assert links.calls < 100
-
-
-def test_a_reason_that_concerns_the_process_ends_it() -> None:
     # GIVEN a kernel that permits nothing  THEN it is asked once, and the message has the reason
     links = FakeLinks([3], errno.EPERM)
     with pytest.raises(ProbeError, match="Operation not permitted"):
         attach(links, 10)
     assert links.calls == 1
-
-
-def test_nothing_to_attach_is_no_call() -> None:
-    links = FakeLinks([])
-    assert (attach(links, 0).functions, links.calls) == (set(), 0)
 
 
 def test_a_cookie_has_the_sites_index_role_meaning_and_places() -> None:
@@ -253,6 +235,9 @@ def test_a_cookie_has_the_sites_index_role_meaning_and_places() -> None:
     assert cookie & SITE_BIRTH
     assert cookie >> 32 & 0xFFFF == 4
     assert cookie >> 48 == 5
+    # GIVEN what the programs are loaded with  THEN it is as large as the section
+    assert ctypes.sizeof(follow_maps.FollowStruct) % 8 == 0
+    assert follow_maps._LIFE.itemsize == 56
 
 
 # Followed objects beside the block layer's events: two backends as one.
@@ -344,9 +329,6 @@ def test_both_are_recorded_into_one_log(tmp_path: Any) -> None:
     assert summary.followed == {"born": 3, "ended": 2}
     # AND losses of both
     assert summary.lost[Kind.HIT] == 4
-
-
-def test_counters_of_both_are_kept_apart() -> None:
     # GIVEN both  THEN rings are as full as the fuller, and programs that follow are a part
     probes, block, _ = both()
     block.lost_records[1, 2, Kind.Q] = 2
@@ -359,13 +341,18 @@ def test_counters_of_both_are_kept_apart() -> None:
     assert probes.capabilities == block.capabilities._replace(site_stacks=True)
 
 
-def test_what_fails_to_open_leaves_nothing() -> None:
+def test_what_cannot_be_followed_leaves_nothing() -> None:
     # GIVEN a kernel that refuses what follows  WHEN opened
     probes, block, _ = both(fails=True)
     with pytest.raises(ProbeError, match="no ring"):
         probes.open()
     # THEN the other is closed
     assert block.calls == ["open", "follow open", "close"]
+    # GIVEN the backend of kernels without types  THEN one message says that it will not do
+    block = FakeProbes()
+    block.capabilities = Capabilities("bcc")
+    with pytest.raises(ProbeError, match="--follow needs the core backend"):
+        follow_beside(block, FollowOptions("request"), Filters(), [])
 
 
 def test_a_partitions_whole_disk_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -386,14 +373,6 @@ def test_a_partitions_whole_disk_is_followed(monkeypatch: pytest.MonkeyPatch) ->
     assert list(config.devices) == [(8, 0), (7, 0)]
     assert config.filters.pids == (3,)
     assert (config.choice.every, config.choice.at_once) == (7, 1000)
-
-
-def test_bcc_cannot_follow() -> None:
-    # GIVEN the backend of kernels without types  THEN one message says that it will not do
-    block = FakeProbes()
-    block.capabilities = Capabilities("bcc")
-    with pytest.raises(ProbeError, match="--follow needs the core backend"):
-        follow_beside(block, FollowOptions("request"), Filters(), [])
 
 
 # Draining the sites' ring, over buffers that play the kernel's part.
@@ -465,9 +444,6 @@ def test_records_come_by_cpu_then_time():
     assert kernel.ring.fill() == 0
     # AND there is nothing more
     assert kernel.ring.drain() == []
-
-
-def test_positions_go_on():
     # GIVEN a CPU that was drained before WHEN it writes again THEN its position goes on
     kernel = Kernel()
     kernel.put(5, 1)
@@ -476,9 +452,15 @@ def test_positions_go_on():
     kernel.put(5, 3)
     (segment,) = kernel.ring.drain()
     assert (segment.position, len(segment.data)) == (64, 128)
+    # GIVEN a ring that is read from shortly before its end
+    kernel = Kernel(at=SIZE * 7 - 24)
+    for mark in range(5):
+        kernel.put(0, mark + 1, mark)
+    # WHEN it is drained THEN all records are whole
+    assert [marks(s) for s in kernel.ring.drain()] == [[0, 1, 2, 3, 4]]
 
 
-def test_a_record_that_is_being_written_holds_back_those_behind_it():
+def test_entries_that_are_being_written_or_given_back():
     # GIVEN a busy entry between two complete ones
     kernel = Kernel()
     kernel.put(0, 1, 1)
@@ -490,18 +472,6 @@ def test_a_record_that_is_being_written_holds_back_those_behind_it():
     # WHEN the entry is complete THEN the rest is taken
     kernel.submit(busy)
     assert [marks(s) for s in kernel.ring.drain()] == [[2], [3]]
-
-
-def test_entries_wrap_around():
-    # GIVEN a ring that is read from shortly before its end
-    kernel = Kernel(at=SIZE * 7 - 24)
-    for mark in range(5):
-        kernel.put(0, mark + 1, mark)
-    # WHEN it is drained THEN all records are whole
-    assert [marks(s) for s in kernel.ring.drain()] == [[0, 1, 2, 3, 4]]
-
-
-def test_discarded_entries_are_skipped():
     # GIVEN an entry that its program gave back WHEN it is drained THEN it is no record
     kernel = Kernel()
     kernel.submit(kernel.reserve(0, 1, 1), DISCARDED)
@@ -509,9 +479,6 @@ def test_discarded_entries_are_skipped():
     assert [marks(s) for s in kernel.ring.drain()] == [[2]]
     kernel.submit(kernel.reserve(0, 3, 3), DISCARDED)
     assert kernel.ring.drain() == []
-
-
-def test_an_entry_of_another_size_is_refused():
     # GIVEN an entry of another program WHEN it is drained THEN one message says so
     kernel = Kernel()
     at = kernel.reserve(0, 1)
@@ -527,10 +494,7 @@ def test_an_entry_of_another_size_is_refused():
 def test_sizes_are_powers_of_two(wanted, size):
     # GIVEN a wanted size WHEN the ring's is chosen THEN it is a power of two, at least as large
     assert ring_bytes(wanted) == size
-
-
-def test_too_small_a_ring_is_refused():
-    # GIVEN a size below the least WHEN it is asked for THEN the message says what can be
+    # AND below the least it is refused
     with pytest.raises(ProbeError, match="choose between"):
         ring_bytes(4096)
 
@@ -547,7 +511,6 @@ def test_too_small_a_ring_is_refused():
     ],
 )
 def test_the_ring_leaves_the_recorder_room_below_a_memory_limit(room, size):
-    # GIVEN a ring of 16 MiB, and so many bytes left below the limit
-    # WHEN it is made to fit
+    # GIVEN a ring of 16 MiB, and so many bytes left below the limit WHEN it is made to fit
     # THEN it is halved until 32 MiB stay, or it is as small as it can be
     assert fitting(16 << 20, None if room is None else Room(room, "")) == size

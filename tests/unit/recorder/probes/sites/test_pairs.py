@@ -85,18 +85,20 @@ def test_what_programs_have_no_room_for_is_refused(found, said: str) -> None:
         _check(found, needs_device=False)
 
 
-def test_devices_need_a_field() -> None:
+def test_what_a_pair_lacks_or_has_too_much_of_is_refused() -> None:
     # GIVEN chosen devices WHEN a pair does not say which field is one THEN it is refused
     with pytest.raises(SiteError, match="--device-field"):
         _check(resolved("rq"), needs_device=True)
     _check(resolved("sector", device=("dev",)), needs_device=True)
-
-
-def test_too_many_pairs_are_refused() -> None:
     # GIVEN more pairs than programs have room for WHEN they are resolved THEN it is said
     many = [pair("a:begin", "a:end", "rq")] * (MAX_PAIRS + 1)
     with pytest.raises(SiteError, match="at most 8"):
         resolve_all(PairConfig(many), Known())
+    # GIVEN a pair WHEN its way is forced THEN the other way's names are those that count
+    one = pair("a:begin", "a:end", "sector")
+    forced = replace(one, variants=(replace(one.variants[0], way="typed"),))
+    with pytest.raises(SiteError, match="no field sector; there is rq, left"):
+        resolve(forced, SCOPES)
 
 
 @pytest.mark.parametrize(
@@ -115,14 +117,6 @@ def test_too_many_pairs_are_refused() -> None:
 def test_values_are_shown_in_their_form(value: Value, number: int, text: str) -> None:
     # GIVEN a value's form WHEN one of its numbers is shown THEN it is in that form
     assert shown(value, number, {7: "seven"}) == text
-
-
-def test_a_changed_copy_is_another_pair() -> None:
-    # GIVEN a pair WHEN its way is forced THEN the other way's names are those that count
-    one = pair("a:begin", "a:end", "sector")
-    forced = replace(one, variants=(replace(one.variants[0], way="typed"),))
-    with pytest.raises(SiteError, match="no field sector; there is rq, left"):
-        resolve(forced, SCOPES)
 
 
 # Histograms of latencies, as the programs' slots are defined.
@@ -155,6 +149,17 @@ def test_slots_lie_side_by_side_and_end_at_an_octave() -> None:
     assert len(BOUNDS) == HIST_SLOTS + 1
     assert (np.diff(BOUNDS) > 0).all()
     assert BOUNDS[-1] == 1 << OCTAVES == 1 << 47
+    # GIVEN no latency THEN its figures are 0
+    assert Latencies().percentiles(SHARES) == [0.0] * 4
+    assert Latencies().mean == 0
+    # GIVEN latencies at the ends of octaves WHEN they are counted by powers of two
+    found = counted([0, 1, 2, 3, 4, 1023, 1024, 2047, 2048]).octaves()
+    # THEN 0 and 1 are together, as bcc's log2 histogram has them
+    assert {octave: int(count) for octave, count in enumerate(found) if count} == {
+        0: 2, 1: 2, 2: 1, 9: 1, 10: 2, 11: 1,
+    }  # fmt: skip
+    # AND a latency beyond the last slot's end is counted there
+    assert {slot_of(ns) for ns in (1 << 47, 1 << 60)} == {HIST_SLOTS - 1}
 
 
 @given(st.lists(st.integers(0, 1 << 40), min_size=1, max_size=200))
@@ -169,21 +174,6 @@ def test_percentiles_are_within_a_slot(values: list[int]) -> None:
         assert value <= max(values)
 
 
-def test_none_have_percentiles_of_zero() -> None:
-    # GIVEN no latency THEN its figures are 0
-    assert Latencies().percentiles(SHARES) == [0.0] * 4
-    assert Latencies().mean == 0
-
-
-def test_octaves_are_those_of_bcc() -> None:
-    # GIVEN latencies at the ends of octaves WHEN they are counted by powers of two
-    found = counted([0, 1, 2, 3, 4, 1023, 1024, 2047, 2048]).octaves()
-    # THEN 0 and 1 are together, as bcc's log2 histogram has them
-    assert {octave: int(count) for octave, count in enumerate(found) if count} == {
-        0: 2, 1: 2, 2: 1, 9: 1, 10: 2, 11: 1,
-    }  # fmt: skip
-
-
 def test_what_came_since_is_a_difference() -> None:
     # GIVEN two readings, of which the second has smaller latencies alone
     before = counted([100, 5000])
@@ -195,12 +185,6 @@ def test_what_came_since_is_a_difference() -> None:
     assert 300 <= found.max < 320
     # AND a new maximum is exact
     assert (after + counted([70_001])).since(after).max == 70_001
-
-
-@pytest.mark.parametrize("ns", [1 << 47, 1 << 60])
-def test_what_is_longer_is_in_the_last_slot(ns: int) -> None:
-    # GIVEN a latency beyond the last slot's end THEN it is counted there
-    assert slot_of(ns) == HIST_SLOTS - 1
 
 
 # Clones of a template: its instructions with another constant, or another call.
@@ -242,13 +226,8 @@ def test_a_clone_differs_in_its_cookie_alone() -> None:
     # THEN both loads have the new constant, and all else is as it was
     changed = immediate(1, 0xFFFFFFFF80000001), immediate(3, 0xFFFFFFFF80000001)
     assert clone == changed[0] + immediate(2, 0x1122) + call(14) + changed[1] + EXIT
-
-
-def test_a_program_without_a_cookie_is_cloned_as_it_is() -> None:
+    # AND one without a cookie is cloned as it is
     assert template(call(14) + EXIT).with_cookie(7) == call(14) + EXIT
-
-
-def test_calls_of_a_helper_become_calls_of_a_kernel_function() -> None:
     # GIVEN a program that calls helper 173, helper 14, and a function of its own at distance 173
     code = call(173) + call(14) + call(173, source=1) + EXIT
     # WHEN helper 173 stands for the kernel function 98765
@@ -282,25 +261,19 @@ def known(tmp_path: Path) -> Tracepoints:
 
 
 @pytest.mark.parametrize("text", ["irq:softirq_exit", "softirq_exit", " softirq_exit "])
-def test_a_system_may_be_left_out(known: Tracepoints, text: str) -> None:
+def test_tracepoints_are_found_by_name(known: Tracepoints, text: str) -> None:
     # GIVEN a tracepoint of a name that is its alone WHEN it is named THEN it is found
     found = known.find(text)
     assert (found.full_name, found.format.number) == ("irq:softirq_exit", 101)
-
-
-def test_without_types_the_format_is_known(known: Tracepoints) -> None:
+    # GIVEN two systems with a tracepoint of one name WHEN it is named alone THEN both are named
+    with pytest.raises(SiteError, match="other:fault, smmu:fault"):
+        known.find("fault")
+    assert known.find("smmu:fault").system == "smmu"
     # GIVEN a tracepoint without BTF, as of a module built apart WHEN it is asked what names mean
     scopes = known.scopes("irq:softirq_entry")
     # THEN it is by its format alone
     assert list(scopes) == [FORMAT]
     assert scopes[FORMAT].value("vec").at == (8,)
-
-
-def test_several_of_one_name_need_their_system(known: Tracepoints) -> None:
-    # GIVEN two systems with a tracepoint of one name WHEN it is named alone THEN both are named
-    with pytest.raises(SiteError, match="other:fault, smmu:fault"):
-        known.find("fault")
-    assert known.find("smmu:fault").system == "smmu"
 
 
 @pytest.mark.parametrize("text", ["irq:softirq_entri", "softirq_entri", "iqr:softirq_entry"])
