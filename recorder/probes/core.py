@@ -5,7 +5,7 @@ import ctypes
 import errno
 import resource
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from biotrail.recorder.filters.filters import check_tasks, descendants
 from biotrail.recorder.filters.triggers import Hit
@@ -52,12 +52,6 @@ _MAX_PROCESSES = 65536
 _FORK_PROGRAM = "bt_fork"
 _ONE = ctypes.c_uint64(1)
 """Value of a key that is only to be there."""
-
-
-class _Data(ctypes.Structure):
-    """Section .data of the BPF object: a change of `generation` renews the dictionaries."""
-
-    _fields_ = (("generation", ctypes.c_uint64),)
 
 
 def allow_locked_memory() -> None:
@@ -253,7 +247,7 @@ class CoreProbes(MappedProbes):
         Waker.prepare(bpf)
         return demand.sizes
 
-    def _config_of(self, sizes: RingSizes) -> admission.Config:
+    def _config_of(self, sizes: RingSizes) -> Any:
         """Return the object's .rodata for rings of these sizes."""
         wanted = self.config
         filters = wanted.devices, wanted.filters
@@ -368,7 +362,7 @@ class CoreProbes(MappedProbes):
         ProbeError: not open; RefusedError.
         """
         self._generation += 1
-        self._opened().update_section(".data", _Data(generation=self._generation))
+        self._opened().update_section(".data", ctypes.c_uint64(self._generation))
 
     def programs(self) -> list[ProgramInfo]:
         """Return a ProgramInfo for every tracepoint, in the order of PROBES; then of the path's.

@@ -12,7 +12,7 @@ import os
 import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.filters.wanted_files import Wanted, wanted_files
@@ -81,24 +81,6 @@ exception table ("bpf: ensure main program has an extable")."""
 _NOT_DATA = ("META", "SWAP")
 _DIRECTORIES = 8192
 """Directories whose answer to --dir the programs remember."""
-
-
-class _Ways(ctypes.Structure):
-    """`struct bt_file_ways`, the section .rodata.files."""
-
-    _fields_ = shared.fields(shared.FILE_WAYS)
-
-
-class _Key(ctypes.Structure):
-    """`struct bt_wanted_file`."""
-
-    _fields_ = shared.fields(shared.WANTED_FILE)
-
-
-class _Generation(ctypes.Structure):
-    """`struct bt_generation_of`."""
-
-    _fields_ = shared.fields(shared.GENERATION)
 
 
 @dataclass(frozen=True)
@@ -225,7 +207,7 @@ class FileChoice(NamedTuple):
         """Set constants and the sizes of the maps, before `bpf` is loaded. Raises RefusedError."""
         bpf.set_map_entries("bt_file_slots", 1 << SLOT_BITS if self.files.recorded else 1)
         bpf.set_initial_value(".rodata.files", _section(self.ways, self.wanted, self.split))
-        size = ctypes.sizeof(_Generation)
+        size = ctypes.sizeof(shared.GENERATION.ctype)
         bpf.set_map_size("bt_wanted_files", size, max(1, len(self.wanted)))
         directories = any(one.directory for one in self.wanted)
         bpf.set_map_size("bt_directories", 8, _DIRECTORIES if directories else 1)
@@ -236,9 +218,10 @@ class FileChoice(NamedTuple):
         A generation that is not known is marked so, and matches any. Raises RefusedError.
         """
         for one in self.wanted:
-            key = _Key(one.inode, one.dev, one.directory)
+            key = shared.WANTED_FILE.ctype(one.inode, one.dev, one.directory)
             known = one.generation is not None
-            bpf.put("bt_wanted_files", key, _Generation(one.generation or 0, known))
+            generation = shared.GENERATION.ctype(one.generation or 0, known)
+            bpf.put("bt_wanted_files", key, generation)
 
 
 NO_CHOICE = FileChoice()
@@ -267,14 +250,16 @@ def choose(btf: KernelBtf, enums: KernelEnums, recorded: bool, filters: Filters)
     return FileChoice(files, ways, wanted, not btf.has_function(_SINCE_6_4))
 
 
-def _section(ways: Ways, wanted: Sequence[Wanted], split: bool) -> _Ways:
+def _section(ways: Ways, wanted: Sequence[Wanted], split: bool) -> Any:
     """Return the section .rodata.files; arguments as in FileChoice.
 
     What is not known is 0. `by_file`: there is any filter by file or directory; `by_dir`: one by a
     directory. With `ways.by_call` it has the flag O_DIRECT and, as bits, the numbers of this
     machine's calls that read or write a file descriptor, and of those that write.
     """
-    made = _Ways(split=split, not_data=ways.not_data, btrfs_copy_end=ways.btrfs_copy_end)
+    made = shared.FILE_WAYS.ctype(
+        split=split, not_data=ways.not_data, btrfs_copy_end=ways.btrfs_copy_end
+    )
     for name in ("device_ends", "dio_ends", "btrfs_ends"):
         for place, address in enumerate(getattr(ways, name)):
             getattr(made, name)[place] = address

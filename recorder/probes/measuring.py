@@ -26,7 +26,6 @@ from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.limits import MEASURE_OTHER
 from biotrail.recorder.schema.measure_structs import KEY, MEASURED, STAGES
 from biotrail.recorder.schema.payloads import KernelEnums
-from biotrail.recorder.schema.shared import plain_class
 
 OBJECT_NAME = "measure.bpf.o"
 MOST = 128
@@ -36,8 +35,8 @@ OTHER = MEASURE_OTHER
 _TRACEPOINT = "block_rq_complete"
 _PROGRAM = "bt_measure"
 _MAP = "bt_measured"
-_Key = plain_class(KEY)
-_Value = plain_class(MEASURED)
+_Key = KEY.ctype
+_Value = MEASURED.ctype
 _KEY_BYTES, _VALUE_BYTES = ctypes.sizeof(_Key), ctypes.sizeof(_Value)
 _STAGES_AT = _Value.stages.offset // 8
 

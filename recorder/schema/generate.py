@@ -152,7 +152,10 @@ def _shared_member(member: Member) -> list[str]:
     Long: the line has more than 100 columns, a tab being 8. Without a comment where
     `member.meaning` is empty. A type that is no integer of the schema is a struct's name.
     """
-    kind = _C_TYPES.get(member.type, f"struct {member.type}")
+    if isinstance(member.type, Struct):
+        kind = f"struct {member.type.name}"
+    else:
+        kind = _C_TYPES[member.type]
     array = f"[{member.count}]" if member.count else ""
     line = f"\t{kind} {member.name}{array};"
     if not member.meaning:
@@ -168,14 +171,14 @@ def _shared_struct(struct: Struct) -> list[str]:
 
     An empty line, its comment, the struct, and static asserts of its size and its members' offsets.
     """
-    plain, name = shared.plain_class(struct), f"struct {struct.name}"
+    name = f"struct {struct.name}"
     lines = ["", *_comment(struct.meaning), f"{name} {{"]
     for member in struct.members:
         lines += _shared_member(member)
-    lines += ["};", f'_Static_assert(sizeof({name}) == {ctypes.sizeof(plain)}, "size");']
+    lines += ["};", f'_Static_assert(sizeof({name}) == {ctypes.sizeof(struct.ctype)}, "size");']
     lines += [
         f"_Static_assert(__builtin_offsetof({name}, {member.name}) == "
-        f'{getattr(plain, member.name).offset}, "{member.name}");'
+        f'{getattr(struct.ctype, member.name).offset}, "{member.name}");'
         for member in struct.members
     ]
     return lines

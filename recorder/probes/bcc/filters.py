@@ -6,11 +6,11 @@ for the request. That leaves device, operation and sectors, which every event of
 Other filters would record parts of lifecycles, and are refused.
 """
 
+import ctypes
 from collections.abc import Iterable
 
 from biotrail.recorder.filters.filters import Filters, masks
 from biotrail.recorder.filters.left_out import REASONS
-from biotrail.recorder.probes.maps.admission import DeviceFilter
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.kernel_names import OPS, RWBS_OPS
 
@@ -62,7 +62,7 @@ def check(filters: Filters) -> None:
         )
 
 
-def source(devices: list[DeviceFilter], filters: Filters) -> str:
+def source(devices: list[ctypes.Structure], filters: Filters) -> str:
     """Return the C text of the filters: three macros and two functions for bpf/bcc.h.
 
     `devices`: empty for all. `u64 bt_judge(struct bt_event *)` returns BT_ADMITTED or why the event
@@ -108,7 +108,7 @@ def _any(conditions: Iterable[str]) -> str:
     return " || ".join(conditions)
 
 
-def _device(device: DeviceFilter) -> str:
+def _device(device: ctypes.Structure) -> str:
     """Return a C condition for an event of a disk, or of a partition by its sectors on the disk.
 
     The event's dev is the disk's in both cases. A partition's event begins within the partition's

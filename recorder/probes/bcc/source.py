@@ -6,6 +6,7 @@ version or on headers. A field that a format does not have is 0 in the record, o
 value for "not known"; `absent` lists these fields.
 """
 
+import ctypes
 import os
 from collections.abc import Iterable, Mapping
 from importlib import resources
@@ -13,7 +14,6 @@ from importlib import resources
 from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.host.own_io import pid_namespace
 from biotrail.recorder.probes.bcc import filters as bcc_filters
-from biotrail.recorder.probes.maps.admission import DeviceFilter
 from biotrail.recorder.probes.rings.ring import RingSizes
 from biotrail.recorder.schema.block_events import NEEDED
 from biotrail.recorder.schema.errors import ProbeError
@@ -101,7 +101,7 @@ def program_name(letter: str) -> str:
 
 def source(
     forms: Mapping[str, Format],
-    devices: list[DeviceFilter],
+    devices: list[ctypes.Structure],
     filters: Filters,
     sizes: RingSizes,
     cpus: int,

@@ -311,7 +311,7 @@ class BpfObject:
         """Return the size of a map's values in bytes."""
         return self._lib.call(f"map {name}", "bpf_map__value_size", self._map(name))
 
-    def set_initial_value(self, name: str, value: ctypes.Structure) -> None:
+    def set_initial_value(self, name: str, value: "ctypes._CData") -> None:
         """Set the content of a section (".rodata") before load(); `value` has exactly its size.
 
         Raises RefusedError: another size, no such section, or load() was called.
@@ -327,7 +327,7 @@ class BpfObject:
         """Return the file descriptor of a loaded map; close() closes it, not the caller."""
         return self._lib.call(f"map {name}", "bpf_map__fd", self._map(name))
 
-    def update_section(self, name: str, value: ctypes.Structure) -> None:
+    def update_section(self, name: str, value: "ctypes._CData") -> None:
         """Replace the whole content of a writable section (".data"), after load().
 
         `value`: of exactly the section's size, which nothing checks. Raises RefusedError: there is
@@ -342,7 +342,7 @@ class BpfObject:
             0,
         )
 
-    def read_section(self, name: str, value: ctypes.Structure) -> None:
+    def read_section(self, name: str, value: "ctypes._CData") -> None:
         """Copy the whole content of a writable section (".data") into `value`, after load().
 
         `value`: of exactly the section's size, which nothing checks. Raises RefusedError: there is

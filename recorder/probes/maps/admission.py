@@ -8,6 +8,7 @@ import ctypes
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from biotrail.recorder.filters.filters import Filters, is_stacked, masks
 from biotrail.recorder.host import cgroups
@@ -34,30 +35,7 @@ _WAITED_ENDS = ("iomap_dio_bio_end_io", "submit_bio_wait_endio", "bio_wait_end_i
 _LOOP_COMPLETE = "lo_rw_aio_complete"
 
 
-class DeviceFilter(ctypes.Structure):
-    """`struct bt_filter`: a disk, or a partition with its sectors on the disk."""
-
-    _fields_ = shared.fields(shared.FILTER)
-
-
-class _Comm(ctypes.Structure):
-    """`struct bt_comm`: a task name, and a mask of 255 for each byte that has to be equal."""
-
-    _fields_ = shared.fields(shared.COMM)
-
-
-class _Range(ctypes.Structure):
-    """`struct bt_range`: 512-byte sectors from `start` up to, not including, `end`."""
-
-    _fields_ = shared.fields(shared.RANGE)
-
-
-class Config(ctypes.Structure):
-    """`struct bt_config`: recorder/schema/shared.py says what each member means."""
-
-    _fields_ = shared.fields(
-        shared.CONFIG, {"bt_filter": DeviceFilter, "bt_comm": _Comm, "bt_range": _Range}
-    )
+DeviceFilter = shared.FILTER.ctype
 
 
 def _partition_sectors(dev: int) -> tuple[int, int]:
@@ -77,7 +55,7 @@ def _partition_sectors(dev: int) -> tuple[int, int]:
         ) from error
 
 
-def device_filters(devices: list[tuple[int, int]]) -> list[DeviceFilter]:
+def device_filters(devices: list[tuple[int, int]]) -> list[ctypes.Structure]:
     """Return a DeviceFilter for each of `devices`, in their order; a partition's with its sectors.
 
     `devices`: pairs (dev_t of the disk, dev_t of the partition or 0). A whole disk's sectors are
@@ -107,7 +85,7 @@ def follows(filters: Filters, devices: Sequence[tuple[int, int]]) -> bool:
     return filters.judge_bios or any(part or is_stacked(disk) for disk, part in devices)
 
 
-def _comm(name: str) -> _Comm:
+def _comm(name: str) -> Any:
     """Return the filter for a task name: compared with its NUL, or as a prefix if it ends in *.
 
     Only the first 15 bytes of the name in UTF-8 (without that *) count, as the kernel keeps no more
@@ -116,7 +94,7 @@ def _comm(name: str) -> _Comm:
     prefix = name.endswith("*")
     text = os.fsencode(name[:-1] if prefix else name)[:_COMM_BYTES]
     mask = b"\xff" * (len(text) if prefix else len(text) + 1)
-    return _Comm.from_buffer_copy(text.ljust(16, b"\0") + mask.ljust(16, b"\0"))
+    return shared.COMM.ctype.from_buffer_copy(text.ljust(16, b"\0") + mask.ljust(16, b"\0"))
 
 
 def _bits(names: Sequence[str], number_of: Mapping[str, int]) -> int:
@@ -137,8 +115,8 @@ def config(
     enums: KernelEnums,
     stacks: Stacks = Stacks.NONE,
     files: Files = NO_FILES,
-) -> Config:
-    """Return the programs' whole configuration, but for `hold_irqs`, which the caller sets.
+) -> Any:
+    """Return the programs' configuration (shared.CONFIG), but for `hold_irqs`, which callers set.
 
     `sizes`: of the rings. `devices`: (dev_t of the disk, dev_t of the partition or 0), empty for
     all. `filters`: of process and thread ids, and of cgroups, only whether there are any; the
@@ -150,7 +128,7 @@ def config(
     """
     ops, bits = enums["op_enum"], enums["flag_bits"]
     chosen = device_filters(devices)
-    made = Config(
+    made = shared.CONFIG.ctype(
         ring_bytes=sizes.ring_bytes,
         upper_bytes=sizes.upper_bytes,
         area_bytes=sizes.area_bytes,
@@ -178,7 +156,7 @@ def config(
     return made
 
 
-def set_ends(made: Config, found: Mapping[str, int]) -> None:
+def set_ends(made: Any, found: Mapping[str, int]) -> None:
     """Set in `made` the functions by which bpf/behalf.h and bpf/loop.h know whose I/O a bio is.
 
     found: addresses as of `end_functions`.
@@ -195,7 +173,7 @@ def end_functions() -> dict[str, int]:
     return addresses_of((*_WAITED_ENDS, _LOOP_COMPLETE))
 
 
-def _set_own(made: Config, filters: Filters, ops: Mapping[str, int]) -> None:
+def _set_own(made: Any, filters: Filters, ops: Mapping[str, int]) -> None:
     """Set in `made` what bpf/own.h knows the recorder's own I/O by: its process and namespace.
 
     Sets file_ops (WRITE, ZONE_APPEND), recorder (this process's pid) and leave_own (unless
@@ -210,7 +188,7 @@ def _set_own(made: Config, filters: Filters, ops: Mapping[str, int]) -> None:
         made.ns_dev, made.ns_inode = space
 
 
-def _set_lists(made: Config, filters: Filters, bits: Mapping[str, int]) -> None:
+def _set_lists(made: Any, filters: Filters, bits: Mapping[str, int]) -> None:
     """Set in `made` the task names, flags and sector ranges of `filters`, and how many.
 
     A set of flags becomes one mask, and a range's last sector, which belongs to the range, the
@@ -228,4 +206,4 @@ def _set_lists(made: Config, filters: Filters, bits: Mapping[str, int]) -> None:
     for place, mask in enumerate(flags):
         made.flags[place] = mask
     for place, (first, last) in enumerate(filters.sectors):
-        made.ranges[place] = _Range(first, last + 1)
+        made.ranges[place] = shared.RANGE.ctype(first, last + 1)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -56,32 +57,8 @@ _PF_FROZEN = 0x10000  # include/linux/sched.h, up to 6.0
 _BLOCK_SOFTIRQ = 4  # include/linux/interrupt.h, the same in all kernels since 2.6.30
 
 
-class _Path(ctypes.Structure):
-    """`struct bt_path`, the section .rodata.path."""
-
-    _fields_ = shared.fields(shared.PATH)
-
-
-class _Timing(ctypes.Structure):
-    """Section .data.timing: another number voids the calls that were begun under the last one."""
-
-    _fields_ = (("timing", ctypes.c_uint64),)
-
-
-class _EnteredSlot(ctypes.Structure):
-    """`struct bt_entered`, one CPU's."""
-
-    _fields_ = shared.fields(shared.ENTERED)
-
-
-_ENTERED_NAMES = [name for name, *_ in _EnteredSlot._fields_ if name != "pad"]
+_ENTERED_NAMES = [member.name for member in shared.ENTERED.members if member.name != "pad"]
 """Members of a slot that are a word each, which are its first."""
-
-
-class _Entered(ctypes.Structure):
-    """Section .data.entered: a slot per CPU."""
-
-    _fields_ = (("slots", _EnteredSlot * shared.PATH_CPUS),)
 
 
 @dataclass(frozen=True)
@@ -405,7 +382,7 @@ class PathMaps:
         """
         if not self._choice.programs:
             return PathRuns()
-        counts = _Entered()
+        counts = (shared.ENTERED.ctype * shared.PATH_CPUS)()
         self._bpf.read_section(".data.entered", counts)
         words = np.frombuffer(memoryview(counts), "<u8").reshape(shared.PATH_CPUS, -1)
         totals = dict(zip(_ENTERED_NAMES, words.sum(axis=0).tolist(), strict=False))
@@ -418,7 +395,7 @@ class PathMaps:
         The other parts go on; waits stand by themselves from now on. Raises RefusedError.
         """
         self._timing += 1
-        self._bpf.update_section(".data.timing", _Timing(self._timing))
+        self._bpf.update_section(".data.timing", ctypes.c_uint64(self._timing))
         for part, program in self._choice.programs:
             if part == "time":
                 self._bpf.detach_one(program)
@@ -440,7 +417,7 @@ def dirty_shift(size: int) -> int:
     return 64 - (regions - 1).bit_length()
 
 
-def _constants(parts: Collection[str], over_ns: int) -> _Path:
+def _constants(parts: Collection[str], over_ns: int) -> Any:
     """Return the section .rodata.path for the parts recorded.
 
     Beside a 1 for each part: `over_ns`, ns of a tick, the number of the BLOCK softirq, whether
@@ -450,7 +427,7 @@ def _constants(parts: Collection[str], over_ns: int) -> _Path:
     machine = platform.machine()
     where = cgroups.hierarchy()
     unified = where is not None and where.unified
-    path = _Path(over_ns=over_ns, block_softirq=_BLOCK_SOFTIRQ, unified=unified)
+    path = shared.PATH.ctype(over_ns=over_ns, block_softirq=_BLOCK_SOFTIRQ, unified=unified)
     path.tick_ns = round(time.clock_getres(_MONOTONIC_COARSE) * 1e9)
     for part in parts:
         setattr(path, part, 1)
@@ -476,12 +453,6 @@ _URING_FUNCTIONS = {
 """Kernel function by its member of `struct bt_uring`."""
 
 
-class _Uring(ctypes.Structure):
-    """`struct bt_uring`, the section .rodata.uring."""
-
-    _fields_ = shared.fields(shared.URING)
-
-
 def _prepare_uring(bpf: BpfObject, recorded: bool) -> None:
     """Set the sizes of the maps and the addresses of kernel functions, before `bpf` is loaded.
 
@@ -491,7 +462,9 @@ def _prepare_uring(bpf: BpfObject, recorded: bool) -> None:
     joined. Raises RefusedError.
     """
     addresses = addresses_of(_URING_FUNCTIONS.values()) if recorded else {}
-    section = _Uring(**{name: addresses.get(of, 0) for name, of in _URING_FUNCTIONS.items()})
+    section = shared.URING.ctype(
+        **{name: addresses.get(of, 0) for name, of in _URING_FUNCTIONS.items()}
+    )
     bpf.set_initial_value(".rodata.uring", section)
     bpf.set_map_size("bt_ring_sets", _RING_SET_BYTES, _RING_SETS if recorded else 1)
     bpf.set_map_size("bt_running_reqs", _RING_THREAD_BYTES, _RING_THREADS if recorded else 1)

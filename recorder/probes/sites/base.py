@@ -28,23 +28,14 @@ from biotrail.recorder.probes.programs import is_preemptible
 from biotrail.recorder.probes.rings.ring import LEVELS, RingSizes
 from biotrail.recorder.probes.sites.attaching import Descriptors
 from biotrail.recorder.probes.sites.ring import SiteRing, fitting
-from biotrail.recorder.schema import site_structs
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.limits import MAX_DEVS
 from biotrail.recorder.schema.payloads import KernelEnums
-from biotrail.recorder.schema.shared import plain_class
-from biotrail.recorder.schema.site_structs import SITE_COUNTS
-from biotrail.recorder.schema.structs import fields
+from biotrail.recorder.schema.site_structs import SITE_CONFIG, SITE_COUNTS
 from biotrail.recorder.sites.expressions import Value
 
 _ONE = ctypes.c_uint64(1)
 _BLOCK = Path("/sys/class/block")
-
-
-class SiteConfig(ctypes.Structure):
-    """`struct bt_site_config`."""
-
-    _fields_ = fields(site_structs.SITE_CONFIG)
 
 
 def device_numbers(devices: Sequence[tuple[int, int]], block: Path = _BLOCK) -> list[int]:
@@ -106,7 +97,7 @@ def set_filters(
     bpf.set_initial_value(".rodata", config)
     numbers = device_numbers(devices)
     where = cgroups.hierarchy() if filters.by_cgroup else None
-    made = SiteConfig(
+    made = SITE_CONFIG.ctype(
         record=record,
         count=count,
         unified=where is not None and where.unified,
@@ -127,8 +118,6 @@ def _ids(filters: Filters) -> list[int]:
 
 
 OBJECT_NAME = "sites.bpf.o"
-SiteCounts = plain_class(SITE_COUNTS)
-"""`struct bt_site_counts` of one CPU."""
 
 
 def object_path() -> Path:
@@ -318,7 +307,7 @@ class SiteProbes(BaseProbes):
 
         All at level 0, as the ring is one for all levels. Raises ProbeError: not open.
         """
-        counts = per_cpu(self._opened(), "bt_site_counts", ctypes.c_uint32(0), SiteCounts)
+        counts = per_cpu(self._opened(), "bt_site_counts", ctypes.c_uint32(0), SITE_COUNTS.ctype)
         totals = np.zeros((len(counts), LEVELS, 256), np.uint64)
         for cpu, one in enumerate(counts):
             lost = np.frombuffer(bytes(one.lost), np.uint64)

@@ -18,8 +18,6 @@ from biotrail.recorder.probes.sites.ring import SITE_ENTRY
 from biotrail.recorder.schema import follow_structs
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.follow_structs import LifeState, Machine
-from biotrail.recorder.schema.shared import plain_class
-from biotrail.recorder.schema.structs import fields
 from biotrail.recorder.sites.following import FollowPlan
 
 CALL_THREADS = 4096
@@ -31,24 +29,8 @@ _IDLE_NS = 200_000_000
 _STACK_MAP, _CALLS = "bt_site_stacks", "bt_calls_of_threads"
 
 
-FollowStruct: type[Any] = plain_class(follow_structs.FOLLOW)
-"""`struct bt_follow`."""
-
-
-class NumbersStruct(ctypes.Structure):
-    """`struct bt_follow_numbers`."""
-
-    _fields_ = fields(follow_structs.FOLLOW_NUMBERS)
-
-
-_Counts = plain_class(follow_structs.FOLLOW_COUNTS)
 _COUNTS = tuple(m.name for m in follow_structs.FOLLOW_COUNTS.members if m.name != "pad")
-_LIFE = np.dtype(
-    [
-        (member.name, {"u32": "<u4", "u64": "<u8"}[member.type])
-        for member in follow_structs.LIFE.members
-    ]
-)
+_LIFE = np.dtype(follow_structs.LIFE.ctype)
 _HIT_LIFE = 48 - 8
 """Offset of hit.life in `rest` of an SITE_ENTRY."""
 
@@ -70,8 +52,8 @@ class Choice:
 
 
 def follow_struct(plan: FollowPlan, choice: Choice, *, returns: bool) -> Any:
-    """Return the constants of the programs, a FollowStruct. returns: returns are recorded."""
-    made = FollowStruct(
+    """Return the constants of the programs (FOLLOW). returns: returns are recorded."""
+    made = follow_structs.FOLLOW.ctype(
         slower_ns=choice.slower_ns,
         lives=choice.lives,
         every=choice.every,
@@ -143,11 +125,11 @@ class FollowMaps:
     def start(self) -> None:
         """Let lives begin."""
         self._free(range(self._choice.at_once))
-        self._bpf.update_section("bt_follow_numbers", NumbersStruct(open=1))
+        self._bpf.update_section("bt_follow_numbers", follow_structs.FOLLOW_NUMBERS.ctype(open=1))
 
     def stop(self) -> None:
         """Let no life begin any more; those that go on are still followed."""
-        self._bpf.update_section("bt_follow_numbers", NumbersStruct())
+        self._bpf.update_section("bt_follow_numbers", follow_structs.FOLLOW_NUMBERS.ctype())
 
     def _free(self, slots: "range | list[int]") -> None:
         library, fd = load_library(), self._bpf.map_fd("bt_free_lives")
@@ -227,7 +209,8 @@ class FollowMaps:
 
     def counts(self) -> dict[str, int]:
         """Return running totals by name (struct bt_follow_counts), summed over all CPUs."""
-        rows = per_cpu(self._bpf, "bt_follow_counts", ctypes.c_uint32(0), _Counts)
+        kind = follow_structs.FOLLOW_COUNTS.ctype
+        rows = per_cpu(self._bpf, "bt_follow_counts", ctypes.c_uint32(0), kind)
         return {name: sum(int(getattr(row, name)) for row in rows) for name in _COUNTS}
 
     def close(self) -> None:

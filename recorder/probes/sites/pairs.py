@@ -42,7 +42,6 @@ from biotrail.recorder.schema.limits import (
 from biotrail.recorder.schema.payloads import BackendFacts, End
 from biotrail.recorder.schema.payloads import PairCounts as EndCounts
 from biotrail.recorder.schema.records import BY_KIND, Kind
-from biotrail.recorder.schema.shared import plain_class
 from biotrail.recorder.sites.declarations import Pair
 from biotrail.recorder.sites.resolving import ResolvedPair, ResolvedSide, resolve
 from biotrail.recorder.sites.types import TypeTable
@@ -51,18 +50,7 @@ from biotrail.recorder.symbols.kallsyms import LiveKernelSymbols
 BEGUN, BY_HISTS, HISTS, COUNTS = (
     *("bt_begun", "bt_pair_by_hists", "bt_pair_hists", "bt_pair_counts"),
 )
-_PairSites: type[Any] = plain_class(site_structs.PAIR_SITES)
-_Key: type[Any] = plain_class(site_structs.PAIR_KEY)
-_Begun = plain_class(site_structs.PAIR_BEGUN)
-_By: type[Any] = plain_class(site_structs.PAIR_BY)
-Hist = plain_class(site_structs.PAIR_HIST)
-_Counts = plain_class(site_structs.PAIR_COUNTS)
-
-
-class Section(ctypes.Structure):
-    """.rodata.pairs: `struct bt_pair_sites pairs[]`."""
-
-    _fields_ = (("pairs", _PairSites * MAX_PAIRS),)
+_Begun, Hist = site_structs.PAIR_BEGUN.ctype, site_structs.PAIR_HIST.ctype
 
 
 @dataclass(frozen=True)
@@ -98,10 +86,10 @@ class PairCounts:
         return replace(self, left_begin=0, left_end=0)
 
 
-def section(pairs: Sequence[ResolvedPair]) -> Section:
-    """Return the constants of these pairs, at most MAX_PAIRS."""
-    made = Section()
-    for place, pair in zip(made.pairs, pairs, strict=False):
+def section(pairs: Sequence[ResolvedPair]) -> Any:
+    """Return .rodata.pairs, `struct bt_pair_sites pairs[]`, for at most MAX_PAIRS pairs."""
+    made = (site_structs.PAIR_SITES.ctype * MAX_PAIRS)()
+    for place, pair in zip(made, pairs, strict=False):
         for begin, side in zip(place.begins, pair.begins, strict=False):
             _fill_side(begin, side)
         _fill_side(place.end, pair.end)
@@ -134,14 +122,14 @@ def _keys(bpf: BpfObject, name: str, kind: type[Any]) -> Iterator[Any]:
 def open_begins(bpf: BpfObject) -> list[int]:
     """Return by pair how many begins wait for their end, (MAX_PAIRS,)."""
     found = [0] * MAX_PAIRS
-    for key in _keys(bpf, BEGUN, _Key):
+    for key in _keys(bpf, BEGUN, site_structs.PAIR_KEY.ctype):
         found[key.pair] += 1
     return found
 
 
 def _counts(bpf: BpfObject, pair: int) -> PairCounts:
     """Return a pair's counts, summed over CPUs; `open` is 0."""
-    values = per_cpu(bpf, COUNTS, c_uint32(pair), _Counts)
+    values = per_cpu(bpf, COUNTS, c_uint32(pair), site_structs.PAIR_COUNTS.ctype)
     names = [one.name for one in fields(PairCounts) if one.name != "open"]
     return PairCounts(**{name: sum(getattr(one, name) for one in values) for name in names})
 
@@ -153,7 +141,10 @@ def latencies(bpf: BpfObject, pair: int) -> Latencies:
 
 def latencies_by(bpf: BpfObject) -> dict[tuple[int, int], Latencies]:
     """Return latencies by (pair, value of --by)."""
-    keys = {(int(key.pair), int(key.by)): key for key in _keys(bpf, BY_HISTS, _By)}
+    keys = {
+        (int(key.pair), int(key.by)): key
+        for key in _keys(bpf, BY_HISTS, site_structs.PAIR_BY.ctype)
+    }
     return {at: _summed(per_cpu(bpf, BY_HISTS, key, Hist)) for at, key in keys.items()}
 
 

@@ -32,6 +32,7 @@ from biotrail.recorder.probes.sites.ring import (
     fitting,
     ring_bytes,
 )
+from biotrail.recorder.schema import follow_structs
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.follow_structs import KEPT_HITS, SITE_BIRTH, LifeState
 from biotrail.recorder.schema.records import BY_KIND, Kind, Role
@@ -181,7 +182,7 @@ def test_a_type_without_deaths_ends_when_idle(library: FakeLibrary) -> None:
 
 def test_constants_have_the_structs_size() -> None:
     # GIVEN what the programs are loaded with  THEN it is as large as the section
-    assert ctypes.sizeof(follow_maps.FollowStruct) % 8 == 0
+    assert ctypes.sizeof(follow_structs.FOLLOW.ctype) % 8 == 0
     assert follow_maps._LIFE.itemsize == 56
 
 
