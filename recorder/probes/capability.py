@@ -19,8 +19,8 @@ from biotrail.recorder.probes.programs import (
     OBJECT_NAME,
     PROBES,
     Probe,
-    default_object_path,
     is_preemptible,
+    object_path,
     offered,
 )
 from biotrail.recorder.probes.rings.barriers import is_strongly_ordered
@@ -138,7 +138,7 @@ def _libbpf() -> Check:
 
 def _object() -> Check:
     try:
-        path = default_object_path()
+        path = object_path()
     except ProbeError as error:
         return Check("BPF programs", False, str(error), "run scripts/build-bpf, or install a wheel")
     return Check("BPF programs", True, f"{OBJECT_NAME}, {path.stat().st_size} bytes")

@@ -5,15 +5,18 @@ import ctypes
 import errno
 import resource
 from pathlib import Path
-from typing import Any, ClassVar
 
 from biotrail.recorder.filters.filters import check_tasks, descendants
 from biotrail.recorder.filters.triggers import Hit
 from biotrail.recorder.host import memory_limit
 from biotrail.recorder.host.own_io import OwnFile
 from biotrail.recorder.probes import file_ways, light
-from biotrail.recorder.probes.backend import Capabilities, ProbeConfig, ProgramInfo
-from biotrail.recorder.probes.base import MappedProbes
+from biotrail.recorder.probes.backend import (
+    Capabilities,
+    MappedProbes,
+    ProbeConfig,
+    ProgramInfo,
+)
 from biotrail.recorder.probes.capability import LOCKED_REMEDY, locked_memory_problem, require_rights
 from biotrail.recorder.probes.kernel.btf import KernelBtf, kernel_enums
 from biotrail.recorder.probes.kernel.libbpf import BpfObject, RefusedError, load_library
@@ -34,9 +37,9 @@ from biotrail.recorder.probes.programs import (
     Choice,
     all_programs,
     choose,
-    default_object_path,
     essential_letters,
     is_preemptible,
+    object_path,
     without_plugs,
 )
 from biotrail.recorder.probes.rings.barriers import machine_barrier
@@ -77,20 +80,19 @@ class CoreProbes(MappedProbes):
     and frees everything when the process ends, however it ends.
     """
 
-    capabilities: ClassVar[Capabilities] = Capabilities(
+    capabilities = Capabilities(
         "core", stacks=True, files=True, triggers=True, path=True, own_files=True
     )
 
-    def __init__(self, config: ProbeConfig, object_path: Path | None = None) -> None:
+    def __init__(self, config: ProbeConfig, path: Path | None = None) -> None:
         """Keep the arguments; nothing is loaded or checked before open().
 
-        `object_path`: file with the BPF programs; None: the installed one.
+        `path`: file with the BPF programs; None: the installed one.
         """
         super().__init__()
         self.config = config
         self.enums: KernelEnums = {}
-        self.sizes: RingSizes | None = None
-        self._path = object_path
+        self._path = path
         self._object: BpfObject | None = None
         self._choices: list[Choice] = []
         self._attached: set[str] = set()
@@ -116,9 +118,8 @@ class CoreProbes(MappedProbes):
         light.refuse(self.config)
         check_tasks(self.config.filters)
         ensure_room(0, memory_limit.room(), least_bytes(filters=False))
-        path = self._path or default_object_path()
-        library = load_library()
-        cpus = library.call("the number of CPUs is unknown", "libbpf_num_possible_cpus")
+        path = self._path or object_path()
+        cpus = load_library().possible_cpus()
         with KernelBtf() as btf:
             self.enums = kernel_enums(btf)
             held = is_preemptible(btf, self.config.preemptible)
@@ -235,26 +236,27 @@ class CoreProbes(MappedProbes):
         bpf.set_autoload(_FORK_PROGRAM, filters.children)
         ids = _MAX_PROCESSES if filters.children else len(filters.pids + filters.tids)
         bpf.set_map_size("bt_ids", 8, max(1, ids))
-        follow = bool(self._config_of(sizes).follow)
+        follow = admission.follows(filters, self.config.devices)
         bpf.set_map_size("bt_followed", 8, filters.max_followed if follow else 1)
         table = self._path_maps.dirty_bytes
         demand = Demand(sizes, cpus, table, bpf.map_bytes(cpus) - table)
         demand = demand.fitting(memory_limit.room(), LEAST_DIRTY_BYTES, least_bytes(follow))
         if table:
             self._path_maps.size_dirty(demand.table)
-        bpf.set_initial_value(".rodata", self._config_of(demand.sizes))
+        constants = admission.config(
+            demand.sizes,
+            self.config.devices,
+            filters,
+            self.enums,
+            self.config.stacks,
+            self.files,
+            hold_irqs=self._hold_irqs,
+            ends=self._ends,
+        )
+        bpf.set_initial_value(".rodata", constants)
         bpf.set_map_size("bt_rings", demand.sizes.area_bytes, cpus)
         Waker.prepare(bpf)
         return demand.sizes
-
-    def _config_of(self, sizes: RingSizes) -> Any:
-        """Return the object's .rodata for rings of these sizes."""
-        wanted = self.config
-        filters = wanted.devices, wanted.filters
-        config = admission.config(sizes, *filters, self.enums, wanted.stacks, self.files)
-        config.hold_irqs = self._hold_irqs
-        admission.set_ends(config, self._ends)
-        return config
 
     def short_of_memory(self) -> str:
         """Return a message if a table was made smaller as memory was short; "" if none was."""
@@ -369,41 +371,15 @@ class CoreProbes(MappedProbes):
 
         Raises ProbeError.
         """
-        path = [self._path_program(*chosen) for chosen in self.path.programs]
-        return [*(self._program_info(choice) for choice in self._choices), *path]
-
-    def _path_program(self, part: str, name: str) -> ProgramInfo:
-        """Return a program of the path with the kernel's counters, and whether it is attached.
-
-        part: of PATH_PARTS. name: of the program, or its variant _p; it must be loaded. Raises
-        RefusedError.
-        """
-        info = self._opened().info(name)
-        return ProgramInfo(
-            name,
-            letter_of_part(part),
-            tracepoint_of(name),
-            name in self._attached,
-            "",
-            int(info.run_cnt),
-            int(info.run_time_ns),
-            int(info.recursion_misses),
-            part,
-        )
-
-    def _program_info(self, choice: Choice) -> ProgramInfo:
-        """Return a tracepoint's program with the kernel's counters; where none was chosen, why."""
-        letter, tracepoint = choice.probe.letter, choice.probe.tracepoint
-        if choice.program is None:
-            return ProgramInfo("", letter, tracepoint, False, choice.reason, 0, 0, 0)
-        info = self._opened().info(choice.program)
-        return ProgramInfo(
-            choice.program,
-            letter,
-            tracepoint,
-            choice.program in self._attached,
-            choice.reason,
-            int(info.run_cnt),
-            int(info.run_time_ns),
-            int(info.recursion_misses),
-        )
+        found = []
+        for choice in self._choices:
+            probe, name = choice.probe, choice.program
+            one = ProgramInfo(
+                name or "", probe.letter, probe.tracepoint, name in self._attached, choice.reason
+            )
+            found.append(one if name is None else one.counted(self._opened().info(name)))
+        for part, name in self.path.programs:
+            letter, tracepoint = letter_of_part(part), tracepoint_of(name)
+            one = ProgramInfo(name, letter, tracepoint, name in self._attached, part=part)
+            found.append(one.counted(self._opened().info(name)))
+        return found

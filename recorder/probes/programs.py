@@ -125,13 +125,15 @@ def choose(events: str, btf: KernelBtf, preemptible: bool | None = None) -> list
     take the programs that disable preemption, whose names end in _p; None: as `is_preemptible`
     says. Raises ProbeError: there is no such set.
     """
-    choices = _choose_plain(events, btf)
-    if not is_preemptible(btf, preemptible):
-        return choices
-    return [
-        replace(choice, program=choice.program + PREEMPTION_OFF) if choice.program else choice
-        for choice in choices
-    ]
+    letters = wanted_letters(events, btf.parameters("block_io_start") is not None)
+    suffix = PREEMPTION_OFF if is_preemptible(btf, preemptible) else ""
+    found = []
+    for probe in PROBES:
+        program, reason = offered(probe, btf)
+        if program is not None and probe.letter not in letters:
+            program, reason = None, f"not in the event set {events}"
+        found.append(Choice(probe, None if program is None else program + suffix, reason))
+    return found
 
 
 def without_plugs(choices: list[Choice], btf: KernelBtf) -> list[Choice]:
@@ -152,18 +154,6 @@ def without_plugs(choices: list[Choice], btf: KernelBtf) -> list[Choice]:
     ]
 
 
-def _choose_plain(events: str, btf: KernelBtf) -> list[Choice]:
-    letters = wanted_letters(events, btf.parameters("block_io_start") is not None)
-    return [_choose_one(probe, letters, events, btf) for probe in PROBES]
-
-
-def _choose_one(probe: Probe, letters: str, events: str, btf: KernelBtf) -> Choice:
-    program, reason = offered(probe, btf)
-    if program is not None and probe.letter not in letters:
-        return Choice(probe, None, f"not in the event set {events}")
-    return Choice(probe, program, reason)
-
-
 def offered(probe: Probe, btf: KernelBtf) -> tuple[str | None, str]:
     """Return (program that fits this kernel's prototype, "") of a tracepoint, or (None, reason).
 
@@ -178,10 +168,10 @@ def offered(probe: Probe, btf: KernelBtf) -> tuple[str | None, str]:
     return probe.programs[count], ""
 
 
-def default_object_path() -> Path:
-    """Return the path of the installed BPF object. Raises ProbeError: it was not built."""
+def object_path(name: str = OBJECT_NAME) -> Path:
+    """Return the path of an installed BPF object. Raises ProbeError: it was not built."""
     # Not by importlib.resources, which takes 10 ms for temporary files that it might make.
-    path = Path(__file__).parents[2] / "bpf" / OBJECT_NAME
+    path = Path(__file__).parents[2] / "bpf" / name
     if not path.exists():
         raise ProbeError(
             f"the compiled BPF programs are missing ({path}): run scripts/build-bpf "

@@ -41,7 +41,7 @@ def _headers() -> Check:
 
     Those of any kernel do. The detail is their path, or why they do not serve; not `required`.
     """
-    place = bcc_load.headers()
+    place = bcc_headers.find()
     if place is None:
         return _check("kernel headers", False, "not installed", bcc_headers.remedy())
     try:

@@ -9,13 +9,16 @@ import errno
 import mmap
 import os
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from biotrail.recorder.probes.backend import Capabilities, ProbeConfig, ProgramInfo
-from biotrail.recorder.probes.base import MappedProbes
+from biotrail.recorder.probes.backend import (
+    Capabilities,
+    MappedProbes,
+    ProbeConfig,
+    ProgramInfo,
+)
 from biotrail.recorder.probes.bcc import filters as bcc_filters
 from biotrail.recorder.probes.bcc import load as bcc_load
 from biotrail.recorder.probes.bcc import source as bcc_source
@@ -52,7 +55,7 @@ class BccProbes(MappedProbes):
     A context manager: entering opens, leaving closes.
     """
 
-    capabilities: ClassVar[Capabilities] = Capabilities("bcc")
+    capabilities = Capabilities("bcc")
 
     def __init__(self, config: ProbeConfig) -> None:
         """Keep the configuration; nothing is loaded or checked before open().
@@ -61,7 +64,6 @@ class BccProbes(MappedProbes):
         """
         super().__init__()
         self.config = config
-        self.sizes: RingSizes | None = None
         self._formats: dict[str, Format] = {}
         self._reasons: dict[str, str] = {}
         """By event letter: why it is not recorded; "" if it is."""
@@ -262,19 +264,10 @@ class BccProbes(MappedProbes):
         """
         reason = self._reasons[probe.letter]
         if reason:
-            return ProgramInfo("", probe.letter, probe.tracepoint, False, reason, 0, 0, 0)
+            return ProgramInfo("", probe.letter, probe.tracepoint, False, reason)
         name = bcc_source.program_name(probe.letter)
-        info = bpf_calls.program_info(self._opened().programs[name])
-        return ProgramInfo(
-            name,
-            probe.letter,
-            probe.tracepoint,
-            probe.letter in self._attached,
-            "",
-            int(info.run_cnt),
-            int(info.run_time_ns),
-            int(info.recursion_misses),
-        )
+        one = ProgramInfo(name, probe.letter, probe.tracepoint, probe.letter in self._attached)
+        return one.counted(bpf_calls.program_info(self._opened().programs[name]))
 
 
 def _cannot_attach(probe: Probe, error: OSError) -> str:

@@ -71,7 +71,7 @@ _NUMBERS = {
 }
 """Numbers of the system calls bpf and perf_event_open by machine."""
 
-_OBJ_GET_INFO_BY_FD = 15
+OBJ_GET_INFO_BY_FD = 15
 _NO_COMMAND = -1
 _PERF_TYPE_TRACEPOINT = 2
 _PERF_FLAG_FD_CLOEXEC = 8
@@ -98,8 +98,8 @@ class PerfEventAttr(ctypes.Structure):
     )
 
 
-class _InfoByFd(ctypes.Structure):
-    """The member `info` of `union bpf_attr`, for BPF_OBJ_GET_INFO_BY_FD."""
+class InfoByFd(ctypes.Structure):
+    """The member `info` of `union bpf_attr`, for BPFOBJ_GET_INFO_BY_FD."""
 
     _fields_ = (("fd", c_uint32), ("length", c_uint32), ("info", c_uint64))
 
@@ -135,7 +135,7 @@ def refused() -> int | None:
     are not in _NUMBERS.
     """
     try:
-        bpf(_NO_COMMAND, _InfoByFd())
+        bpf(_NO_COMMAND, InfoByFd())
     except ProbeError:
         return None
     except OSError as error:
@@ -192,5 +192,5 @@ def program_info(program: int) -> ProgInfo:
     not in _NUMBERS.
     """
     info = ProgInfo()
-    bpf(_OBJ_GET_INFO_BY_FD, _InfoByFd(program, ctypes.sizeof(info), ctypes.addressof(info)))
+    bpf(OBJ_GET_INFO_BY_FD, InfoByFd(program, ctypes.sizeof(info), ctypes.addressof(info)))
     return info

@@ -153,6 +153,10 @@ class Libbpf:
             raise self._failure(doing, (1 << 64) - value)
         return value
 
+    def possible_cpus(self) -> int:
+        """Return the number of possible CPUs: elements of what is kept per CPU."""
+        return self.call("the number of CPUs is unknown", "libbpf_num_possible_cpus")
+
     def void(self, name: str, *arguments: Any) -> None:
         """Call function `name` and ignore its result."""
         getattr(self._library, name)(*arguments)

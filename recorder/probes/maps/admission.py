@@ -115,19 +115,24 @@ def config(
     enums: KernelEnums,
     stacks: Stacks = Stacks.NONE,
     files: Files = NO_FILES,
+    *,
+    hold_irqs: bool = False,
+    ends: Mapping[str, int] | None = None,
 ) -> Any:
-    """Return the programs' configuration (shared.CONFIG), but for `hold_irqs`, which callers set.
+    """Return the programs' configuration (shared.CONFIG).
 
     `sizes`: of the rings. `devices`: (dev_t of the disk, dev_t of the partition or 0), empty for
     all. `filters`: of process and thread ids, and of cgroups, only whether there are any; the
     caller puts the ids into the maps. `enums`: this kernel's `op_enum` and `flag_bits`
     (btf.kernel_enums). `stacks`, `files`: which call stacks and file facts are recorded.
+    `hold_irqs`: the kernel has bpf_local_irq_save(). `ends`: as `end_functions`; None: not known.
     Partitions' sectors and this process (as the recorder, whose own I/O is known by it) are looked
     up now. Raises ProbeError: too many devices or filter values, or a partition, operation or flag
     that this machine lacks.
     """
     ops, bits = enums["op_enum"], enums["flag_bits"]
-    chosen = device_filters(devices)
+    chosen, ends = device_filters(devices), ends or {}
+    namespace = pid_namespace() or (0, 0)
     made = shared.CONFIG.ctype(
         ring_bytes=sizes.ring_bytes,
         upper_bytes=sizes.upper_bytes,
@@ -150,42 +155,27 @@ def config(
         user_stacks=stacks >= Stacks.USER,
         files=files.recorded,
         iomap_end_io=files.iomap_end_io,
+        hold_irqs=hold_irqs,
+        # By which bpf/behalf.h and bpf/loop.h know whose I/O a bio is.
+        waited_ends=tuple(ends.get(name, 0) for name in _WAITED_ENDS),
+        loop_complete=ends.get(_LOOP_COMPLETE, 0),
+        # By which bpf/own.h knows the recorder's own I/O; its files are told by OwnFiles.
+        file_ops=_bits(_FILE_OPS, ops),
+        recorder=os.getpid(),
+        leave_own=not filters.own_io,
+        ns_dev=namespace[0],
+        ns_inode=namespace[1],
     )
     _set_lists(made, filters, bits)
-    _set_own(made, filters, ops)
     return made
 
 
-def set_ends(made: Any, found: Mapping[str, int]) -> None:
-    """Set in `made` the functions by which bpf/behalf.h and bpf/loop.h know whose I/O a bio is.
-
-    found: addresses as of `end_functions`.
-    """
-    made.waited_ends[:] = [found.get(name, 0) for name in _WAITED_ENDS]
-    made.loop_complete = found.get(_LOOP_COMPLETE, 0)
-
-
 def end_functions() -> dict[str, int]:
-    """Return the addresses of the functions of `set_ends`, without those that are not there.
+    """Return the addresses of functions that end bios by name.
 
-    That are functions that this kernel lacks, or whose addresses it hides.
+    Without those that this kernel lacks, or whose addresses it hides.
     """
     return addresses_of((*_WAITED_ENDS, _LOOP_COMPLETE))
-
-
-def _set_own(made: Any, filters: Filters, ops: Mapping[str, int]) -> None:
-    """Set in `made` what bpf/own.h knows the recorder's own I/O by: its process and namespace.
-
-    Sets file_ops (WRITE, ZONE_APPEND), recorder (this process's pid) and leave_own (unless
-    `filters.own_io`, own I/O is left out); ns_dev and ns_inode unless the pid namespace is the
-    initial one or cannot be found out. `ops`: this kernel's numbers of operations by name. The
-    recorder's files are not known yet: each is passed to OwnFiles when it is opened.
-    """
-    space = pid_namespace()
-    made.file_ops = _bits(_FILE_OPS, ops)
-    made.recorder, made.leave_own = os.getpid(), not filters.own_io
-    if space is not None:
-        made.ns_dev, made.ns_inode = space
 
 
 def _set_lists(made: Any, filters: Filters, bits: Mapping[str, int]) -> None:

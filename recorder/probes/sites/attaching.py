@@ -19,7 +19,12 @@ from functools import cache
 from pathlib import Path
 
 from biotrail.recorder.probes.kernel import bpf_calls
-from biotrail.recorder.probes.kernel.bpf_calls import PerfEventAttr, bpf
+from biotrail.recorder.probes.kernel.bpf_calls import (
+    OBJ_GET_INFO_BY_FD,
+    InfoByFd,
+    PerfEventAttr,
+    bpf,
+)
 from biotrail.recorder.probes.kernel.btf import KernelBtf
 from biotrail.recorder.probes.kernel.libbpf import BpfObject, RefusedError
 from biotrail.recorder.schema.errors import ProbeError
@@ -198,7 +203,7 @@ def _load(name: str, code: bytes, place: Place, log: "ctypes.Array[ctypes.c_char
 
 
 _RAW_TRACEPOINT_OPEN, _LINK_CREATE = 17, 28
-_BTF_GET_FD_BY_ID, _OBJ_GET_INFO_BY_FD, _BTF_GET_NEXT_ID = 19, 15, 23
+_BTF_GET_FD_BY_ID, _BTF_GET_NEXT_ID = 19, 23
 _RETURNS = 1
 """BPF_F_KPROBE_MULTI_RETURN."""
 _KPROBES = Path("/sys/bus/event_source/devices/kprobe")
@@ -272,20 +277,9 @@ class _BtfInfo(ctypes.Structure):
     )
 
 
-class _InfoByFd(ctypes.Structure):
-    """`union bpf_attr` for BPF_OBJ_GET_INFO_BY_FD."""
-
-    _fields_ = (("fd", c_uint32), ("length", c_uint32), ("info", c_uint64))
-
-
 def typed(program: int) -> int:
     """Attach a program of type TRACING to the tracepoint or function that it was loaded for."""
     return bpf(_RAW_TRACEPOINT_OPEN, _RawTracepoint(0, program, 0))
-
-
-def tracepoint(program: int, number: int) -> int:
-    """Attach a program of type TRACEPOINT to a tracepoint by its number (tracefs.Format.number)."""
-    return bpf_calls.attach_tracepoint(program, number)
 
 
 def functions(
@@ -360,7 +354,7 @@ def _btf_name(descriptor: int) -> str:
     """Return the module of a BTF object: "vmlinux" for the kernel's, "" for a program's."""
     name = ctypes.create_string_buffer(_MODULE_NAME_BYTES)
     info = _BtfInfo(name=ctypes.addressof(name), name_len=len(name))
-    bpf(_OBJ_GET_INFO_BY_FD, _InfoByFd(descriptor, ctypes.sizeof(info), ctypes.addressof(info)))
+    bpf(OBJ_GET_INFO_BY_FD, InfoByFd(descriptor, ctypes.sizeof(info), ctypes.addressof(info)))
     return name.value.decode() if info.kernel_btf else ""
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.probes.backend import ProgramInfo
+from biotrail.recorder.probes.kernel.bpf_calls import attach_tracepoint, program_info
 from biotrail.recorder.probes.kernel.libbpf import BpfObject, load_library
 from biotrail.recorder.probes.sites import attaching
 from biotrail.recorder.probes.sites.attaching import (
@@ -288,7 +289,7 @@ class PairProbes(SiteProbes):
                 if event.side.way == TYPED:
                     link = attaching.typed(event.descriptor)
                 else:
-                    link = attaching.tracepoint(event.descriptor, point.format.number)
+                    link = attach_tracepoint(event.descriptor, point.format.number)
             except OSError as error:
                 raise ProbeError(
                     f"tracepoint {point.full_name} cannot be attached to: "
@@ -366,21 +367,14 @@ class PairProbes(SiteProbes):
 
     def _program(self, event: _Event) -> ProgramInfo:
         try:
-            info = self.info(event.descriptor)
+            info = program_info(event.descriptor)
         except PermissionError:
             raise
         except OSError as error:
             raise ProbeError(f"counters of {event.template} cannot be read: {error}") from error
         return ProgramInfo(
-            event.template,
-            _LETTER,
-            event.tracepoint.full_name,
-            self._attached,
-            "",
-            int(info.run_cnt),
-            int(info.run_time_ns),
-            int(info.recursion_misses),
-        )
+            event.template, _LETTER, event.tracepoint.full_name, self._attached
+        ).counted(info)
 
     def close(self) -> None:
         """Detach and unload everything. Closing again has no effect."""
