@@ -16,10 +16,10 @@ from biotrail.recorder.accounting.loss import Window
 from biotrail.recorder.accounting.meter import Meter
 from biotrail.recorder.log import LogWriter, Segment
 from biotrail.recorder.log.names import NameRecords, repeatable
-from biotrail.recorder.log.packing import Packed, Packer
+from biotrail.recorder.log.packing import Packed
 from biotrail.recorder.output.folders import explain
-from biotrail.recorder.output.series import Background, Facts, Series, shifted
-from biotrail.recorder.output.sinks import Limit, Programs
+from biotrail.recorder.output.series import Facts, Series, shifted
+from biotrail.recorder.output.sinks import Limit, Programs, SeriesSink
 from biotrail.recorder.schema.errors import OutputError
 from biotrail.recorder.schema.payloads import Clock, End, Header, Note
 
@@ -56,7 +56,7 @@ class _Dump(NamedTuple):
     """Number of events in `chunks`, estimated."""
 
 
-class FlightBuffer:
+class FlightBuffer(SeriesSink):
     """A sink that keeps the newest chunks in memory, within a limit of bytes, seconds, or both."""
 
     def __init__(
@@ -66,18 +66,10 @@ class FlightBuffer:
 
         `series`: the dumps' files. `header`: the recording's. `limit`: of the chunks in memory.
         """
-        self._series = series
-        self._limit = limit
-        self._programs = programs
-        self._level = level
-        self._packer = self.new_packer()
-        self._background = Background(header)
-        self._run = header["log_id"]
-        self._clock: Clock = header["clocks"]
+        super().__init__(series, header, limit, programs, level)
         self._first_clock = self._clock
         self._kept: deque[_Kept] = deque()
         self._losses: deque[Window] = deque()
-        self._began = cost.read(programs())
         self._thread: threading.Thread | None = None
         self.hold_from: int | None = None
         """Keep records from this time on (CLOCK_MONOTONIC, ns), up to twice the limit of bytes, as
@@ -88,28 +80,9 @@ class FlightBuffer:
         """Messages for the user: a dump was written, or failed."""
 
     @property
-    def files(self) -> list[str]:
-        """Paths of the dumps that still exist, oldest first."""
-        return self._series.files
-
-    @property
-    def deleted(self) -> int:
-        """Number of dumps that were deleted as the oldest beyond the limit."""
-        return self._series.deleted
-
-    @property
-    def taken_away(self) -> int:
-        """Number of dumps that others deleted, moved away or replaced."""
-        return self._series.taken_away
-
-    @property
     def busy(self) -> bool:
         """Whether a dump is being written."""
         return self._thread is not None and self._thread.is_alive()
-
-    def new_packer(self) -> Packer:
-        """Return what packs chunks for this memory, for a thread of its own."""
-        return Packer(self._level)
 
     def write_chunk(
         self, segments: Sequence[Segment], clock: Clock, packed: Sequence[Packed] | None = None

@@ -239,12 +239,7 @@ class WriterThread:
 
         `make` runs in the writer thread, so that slow look-ups do not delay the poll loop.
         """
-
-        def write(log: LogSink) -> None:
-            if self.error is None and (payload := make()) is not None:
-                log.write_note(name, payload)
-
-        return write
+        return self.notes(name, lambda: [one for one in (make(),) if one is not None])
 
     def notes(self, name: str, make: Callable[[], Sequence[Note]]) -> Job:
         """Return a job that calls `make` and writes each payload as note `name`."""

@@ -154,10 +154,9 @@ class Running:
         The caller has to run `loop`, then `finish`, which ends the log and the thread; `undo` ends
         the thread where this fails. Raises OSError or TraceError.
         """
-        prepared = opened.prepared
-        self.options = options = prepared.options
-        self.opened, self.stop, self.child = opened, prepared.stop, prepared.child
-        self.probes = probes = prepared.probes
+        self.options = options = opened.options
+        self.opened, self.stop, self.child = opened, opened.stop, opened.child
+        self.probes = probes = opened.probes
         self.kept = kept
         """Capabilities that were kept when others were given up; None: none were given up."""
         self.began = cost.read(probes.programs())
