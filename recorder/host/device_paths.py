@@ -8,7 +8,8 @@ import os
 import re
 from collections.abc import Sequence
 
-from biotrail.recorder.host.device_sysfs import REAL, Roots, dev_number, read
+from biotrail.recorder.host.device_sysfs import REAL, Roots, read
+from biotrail.recorder.schema.device_numbers import dev_number, dev_text
 
 _PATH = re.compile(r"(nvme\d+)c\d+(n\d+)")
 """nvme0c1n1 is the path to nvme0n1 through its controller 1 (nvme_mpath_set_disk_name)."""
@@ -28,7 +29,6 @@ def hidden(roots: Roots = REAL) -> dict[int, str]:
 
 
 def _directories(roots: Roots) -> dict[str, str]:
-    """Return {name: sysfs directory} of all path disks (see `hidden`), with or without a dev_t."""
     base = f"{roots.sys}/class/block"
     try:
         names = [name for name in os.listdir(base) if _PATH.fullmatch(name)]
@@ -39,7 +39,6 @@ def _directories(roots: Roots) -> dict[str, str]:
 
 
 def _numbers(roots: Roots) -> dict[str, int]:
-    """Return {name: kernel dev_t} from /proc/diskstats, without those of dev_t 0."""
     try:
         with open(f"{roots.proc}/diskstats", encoding="utf-8") as lines:
             rows = [line.split() for line in lines]
@@ -70,8 +69,7 @@ def paths_of(disk: int, roots: Roots = REAL) -> list[int]:
 
 
 def _name(disk: int, roots: Roots) -> str:
-    """Return the kernel's name of the disk with this dev_t."""
-    path = os.path.realpath(f"{roots.sys}/dev/block/{disk >> 20}:{disk & 0xFFFFF}")
+    path = os.path.realpath(f"{roots.sys}/dev/block/{dev_text(disk)}")
     return os.path.basename(path)
 
 

@@ -108,7 +108,6 @@ class FlightBuffer(SeriesSink):
         return size
 
     def _too_large(self) -> bool:
-        """Return whether the oldest chunks have to go for the limit of bytes."""
         most = self._limit.bytes
         if most is None or self.size <= most:
             return False
@@ -116,7 +115,7 @@ class FlightBuffer(SeriesSink):
         return hold is None or self._kept[0].last_ns < hold or self.size > 2 * most
 
     def _drop_old(self) -> None:
-        """Drop chunks and losses that are older than the limit of seconds, reckoned from `_clock`.
+        """Drop what is older than the limit of seconds, reckoned from `_clock`.
 
         Counting from the newest event would keep old chunks on a host that has become idle.
         """
@@ -132,10 +131,7 @@ class FlightBuffer(SeriesSink):
             self._drop_losses(begins)
 
     def _drop_oldest(self) -> None:
-        """Drop the chunks of the oldest write_chunk call, and the losses of their time.
-
-        Their names go to `_background`, for later dumps.
-        """
+        """Drop the oldest call's chunks and their losses; `_background` gets their names."""
         oldest = self._kept.popleft()
         self.size -= oldest.size
         for records in oldest.names:
@@ -191,7 +187,6 @@ class FlightBuffer(SeriesSink):
         return False
 
     def _snapshot(self, facts: dict[str, Any], moment: Clock) -> _Dump:
-        """Return what a file is made of: copies of the chunks, losses and facts in memory."""
         if moment["monotonic"] > self._clock["monotonic"]:
             self._clock = moment
         self._drop_old()
@@ -217,8 +212,7 @@ class FlightBuffer(SeriesSink):
     def _begin_of(self, chunks: list[Packed]) -> Clock:
         """Return the clocks at the beginning of the period that a file of `chunks` covers.
 
-        That is the time of the last dropped chunk (or the recording's beginning), since when all
-        records are there, but not before the limit of seconds; earlier only if a chunk has an older
+        Since the last dropped chunk all records are there; earlier only if a chunk has an older
         event.
         """
         begin, seconds = self._first_clock["monotonic"], self._limit.seconds
@@ -258,17 +252,13 @@ class FlightBuffer(SeriesSink):
 
 
 def _period(dump: _Dump) -> str:
-    """Return what a dump covers, e.g. `the last 5.0 s, 1,204 events`."""
     events = "event" if dump.events == 1 else "events"
     count = f"{dump.events:,} {events}" if dump.events else "no event in them"
     return f"the last {dump.facts['seconds']:.1f} s, {count}"
 
 
 def _missing(dump: _Dump, log: LogWriter | None) -> str:
-    """Return a text about how many events of a failed dump are not in its file.
-
-    The number follows from the share of the chunks' bytes of records that was written.
-    """
+    """Say how many events are not in the file, by the share of the records' bytes that is."""
     total = sum(chunk.records for chunk in dump.chunks)
     written = 0 if log is None else log.raw_bytes - sum(len(s.data) for s in dump.opening.names)
     left = round(dump.events * (1 - max(0, written) / total)) if total else 0

@@ -191,10 +191,7 @@ class RotatingLog(SeriesSink):
         self._open(self._clock)
 
     def _open(self, clock: Clock) -> LogWriter:
-        """Begin the next file at `clock`: header, repeated facts, and losses that wait for a file.
-
-        Raises OutputError or OSError; a file that has not got its name yet is then deleted.
-        """
+        """Begin the next file: header, repeated facts, and losses that wait for a file."""
         facts: Header = {"series": {"run": self._run, "number": self._series.made + 1}}
         self.release()
         self._stream = stream = self._series.create()

@@ -203,7 +203,13 @@ class WriterThread:
             chunks = self.chunks
             try:
                 if self.error is None:
-                    self._write_chunk(log, packing, raw)
+                    packed = self._pack(packing)
+                    self.log_bytes += log.write_chunk(segments, packing.clock, packed)
+                    self.raw_bytes += raw
+                    self.chunks += 1
+                    self.until = packing.clock
+                    self.meter.add(segments)
+                    self.tasks.extend(one.names.tasks for one in packed if len(one.names.tasks))
             finally:
                 self._done += raw
                 if self.chunks == chunks:
@@ -223,16 +229,6 @@ class WriterThread:
             self._packings.put(packing)
         self._given += sum(len(segment.data) for segment in segments)
         return True
-
-    def _write_chunk(self, log: LogSink, packing: Packing, raw: int) -> None:
-        segments, clock = packing.segments, packing.clock
-        packed = self._pack(packing)
-        self.log_bytes += log.write_chunk(segments, clock, packed)
-        self.raw_bytes += raw
-        self.chunks += 1
-        self.until = clock
-        self.meter.add(segments)
-        self.tasks.extend(one.names.tasks for one in packed if len(one.names.tasks))
 
     def note(self, name: str, make: Callable[[], Note | None]) -> Job:
         """Return a job that calls `make` and writes its result as note `name`, unless it is None.

@@ -139,7 +139,13 @@ class CoreProbes(MappedProbes):
             self.files = self._by_file.files
             self.path = choose_path(self.config.path, btf, held)
             self._reports_cgroups = btf.parameters(cgroup_maps.TRACEPOINT) is not None
-        self._refuse_missing()
+        for choice in self._choices:
+            essential = choice.probe.letter in essential_letters(self.config.events)
+            if choice.program is None and essential:
+                raise ProbeError(
+                    f"event {choice.probe.letter} cannot be recorded: {choice.reason}; "
+                    "use another kernel"
+                )
         sizes = RingSizes.choose(cpus, self.config.ring_bytes)
         try:
             self.sizes = self._load_fitting(path, sizes, cpus)
@@ -153,11 +159,9 @@ class CoreProbes(MappedProbes):
     def _load_fitting(self, path: Path, sizes: RingSizes, cpus: int) -> RingSizes:
         """Load with rings of `sizes`, halved until the kernel accepts them; return their sizes.
 
-        `path`: of the object. `cpus`: possible CPUs. Only refusals for the size count
-        (`may_shrink`). After ENOMEM, so by a limit that was not seen before, the sizes that fit
-        are halved once more, unless they are the smallest: the recorder needs memory, too. Sets
-        `_object`; what was loaded is closed again before another try, and by an error. Raises
-        ProbeError: even the smallest rings do not fit, or any other refusal.
+        After ENOMEM, so by a limit that was not seen before, the sizes that fit are halved once
+        more, unless they are the smallest: the recorder needs memory, too. What was loaded is
+        closed before another try, and by an error.
         """
         short_of_memory = False
         while True:
@@ -183,23 +187,10 @@ class CoreProbes(MappedProbes):
                 self.close()
                 raise
 
-    def _refuse_missing(self) -> None:
-        """Raise ProbeError where no program fits an essential tracepoint (Q, D, C; L of light)."""
-        for letter in essential_letters(self.config.events):
-            choice = next(one for one in self._choices if one.probe.letter == letter)
-            if choice.program is None:
-                raise ProbeError(
-                    f"event {letter} cannot be recorded: {choice.reason}; use another kernel"
-                )
-
     def _load(self, bpf: BpfObject, sizes: RingSizes, cpus: int) -> RingSizes:
         """Size the maps of `bpf`, load it, fill in ids and wanted files, and map the rings.
 
-        `bpf`: opened; only the chosen programs are loaded, those of the path, and bt_fork with
-        `--children`. The ids are those of processes and threads to be recorded. `sizes`: the
-        largest for each CPU's rings; `cpus`: possible CPUs. Returns the sizes, smaller where memory
-        is limited. Sets `_rings` and `waker`. Raises RefusedError; ProbeError: memory has no room,
-        or the rings cannot be mapped. Then `bpf` is to be closed.
+        Returns the rings' sizes, smaller than `sizes` where memory is limited.
         """
         sizes = self._prepare(bpf, sizes, cpus)
         if ordered := ordered_heads():
@@ -219,10 +210,7 @@ class CoreProbes(MappedProbes):
         return sizes
 
     def _prepare(self, bpf: BpfObject, sizes: RingSizes, cpus: int) -> RingSizes:
-        """Choose the programs of `bpf`, and set its constants and the sizes of its maps.
-
-        Returns the rings' sizes, as `_load`. Raises RefusedError; ProbeError: memory has no room.
-        """
+        """Choose the programs, set constants and maps' sizes; return the rings' sizes."""
         chosen = {choice.program for choice in self._choices}
         for program in all_programs():
             bpf.set_autoload(program, program in chosen)
@@ -288,7 +276,7 @@ class CoreProbes(MappedProbes):
         """Add the descendants of the chosen processes to bt_ids, present and future ones.
 
         The program is attached before /proc is read, until it shows no new ones, so that no child
-        that was forked meanwhile is missed. Raises RefusedError: no such program, or a full map.
+        that was forked meanwhile is missed.
         """
         bpf.attach(_FORK_PROGRAM)
         added: set[int] = set()
@@ -324,7 +312,6 @@ class CoreProbes(MappedProbes):
             self._object = None
 
     def _opened(self) -> BpfObject:
-        """Return the loaded object. Raises ProbeError before open() and after close()."""
         if self._object is None:
             raise ProbeError("the probes are not open: call open() first")
         return self._object

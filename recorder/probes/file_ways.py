@@ -151,12 +151,10 @@ def ways_of(btf: KernelBtf, enums: KernelEnums) -> Ways:
 
 
 def _all(found: dict[str, int], names: tuple[str, ...]) -> tuple[int, ...]:
-    """Return the addresses of those of `names` that were found."""
     return tuple(found[name] for name in names if name in found)
 
 
 def _known(**offsets: int | None) -> dict[str, int]:
-    """Return the offsets; {} where one is not known."""
     known = {name: at for name, at in offsets.items() if at is not None}
     return known if len(known) == len(offsets) else {}
 
@@ -251,12 +249,6 @@ def choose(btf: KernelBtf, enums: KernelEnums, recorded: bool, filters: Filters)
 
 
 def _section(ways: Ways, wanted: Sequence[Wanted], split: bool) -> Any:
-    """Return the section .rodata.files; arguments as in FileChoice.
-
-    What is not known is 0. `by_file`: there is any filter by file or directory; `by_dir`: one by a
-    directory. With `ways.by_call` it has the flag O_DIRECT and, as bits, the numbers of this
-    machine's calls that read or write a file descriptor, and of those that write.
-    """
     made = shared.FILE_WAYS.ctype(
         split=split, not_data=ways.not_data, btrfs_copy_end=ways.btrfs_copy_end
     )

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from biotrail.recorder.probes.backend import ProbeConfig
 from biotrail.recorder.probes.programs import LIGHT
+from biotrail.recorder.schema.device_numbers import dev_text
 from biotrail.recorder.schema.errors import ProbeError
 
 _DEVICES = Path("/sys/dev/block")
@@ -51,5 +52,5 @@ def refuse(config: ProbeConfig) -> None:
 
 def has_requests(disk: int) -> bool:
     """Return whether a disk (dev_t) makes requests; True where sysfs does not have the disk."""
-    base = _DEVICES / f"{disk >> 20}:{disk & 0xFFFFF}"
+    base = _DEVICES / dev_text(disk)
     return not base.exists() or (base / "mq").exists()

@@ -119,7 +119,6 @@ class Measuring:
         return self
 
     def _load(self, bpf: BpfObject, hold_irqs: bool) -> None:
-        """Configure, load and attach the program; put the keys of OTHER into the map."""
         sizes = RingSizes.choose(self._cpus)
         config = admission.config(sizes, self._devices, Filters(), self.enums, hold_irqs=hold_irqs)
         for name in (_PROGRAM, _PROGRAM + PREEMPTION_OFF):
@@ -167,10 +166,7 @@ class Measuring:
         ]
 
     def _look_up(self, keys: NDArray[np.uint32], values: NDArray[np.uint64]) -> int:
-        """Copy the whole map into `keys` and `values`; return how many entries that is.
-
-        keys: (most, 2). values: (most, cpus, words of a value). Raises RefusedError.
-        """
+        """Copy the whole map into `keys` and `values`; return how many entries that is."""
         look_up = load_library().get("bpf_map_lookup_batch")
         count, token = ctypes.c_uint32(len(keys)), ctypes.c_uint32(0)
         ctypes.set_errno(0)
@@ -202,7 +198,6 @@ class Measuring:
         return ProgramRuns(int(info.run_cnt), int(info.run_time_ns), int(info.recursion_misses))
 
     def _opened(self) -> BpfObject:
-        """Return the loaded object. Raises ProbeError outside of the block."""
         if self._object is None:
             raise ProbeError("measuring has not begun: enter the block first")
         return self._object

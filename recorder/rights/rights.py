@@ -82,7 +82,6 @@ def lacking() -> list[MissingCapability]:
 
 
 def _always_counted() -> bool:
-    """Return whether the sysctl kernel.bpf_stats_enabled is 1."""
     try:
         return _STATS_SYSCTL.read_text().strip() == "1"
     except OSError:

@@ -92,7 +92,6 @@ def reserve(options: RecordOptions, stack: ExitStack, undo: ExitStack) -> Place:
 
 
 def _directory_of(path: str, stack: ExitStack) -> HeldDirectory:
-    """Open the directory of the file `path`; `stack` closes it."""
     directory = os.path.dirname(path)
     called = directory or "."
     if not os.path.isdir(called):
@@ -343,7 +342,6 @@ def _header(
     missing: list[MissingTracepoint],
     lacking: list[MissingCapability],
 ) -> Header:
-    """Return the header of a new log, for attached probes."""
     machine = host.facts()
     kernel: KernelFacts = machine.pop("kernel", {})
     letters = sorted({p.letter for p in probes.programs() if p.attached})

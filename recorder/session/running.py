@@ -253,7 +253,6 @@ class Running:
         return LONGEST if polled else NAP
 
     def _until_due(self) -> float:
-        """Return the seconds until something is to be done, whatever comes from the rings."""
         now_ns = time.monotonic_ns()
         due_ns = min(self.intake.due_ns, self.watch.due_ns, self.rotation.due_ns)
         left = (due_ns - now_ns) / 1e9
@@ -262,7 +261,6 @@ class Running:
         return min(left, HURRIED_NS / 1e9) if self.opened.stacks.hurried else left
 
     def _sleep(self, left: float) -> None:
-        """Sleep until the next poll is due, for `left` seconds at most; sets `slept`."""
         began_ns = time.monotonic_ns()
         pidfd = None if self.child is None else self.child.pidfd
         if (waker := self.probes.waker) is not None:
@@ -321,7 +319,6 @@ class Running:
             self.flight.hold_from(self.opened.watches.hold_from())
 
     def _hear_guard(self) -> None:
-        """Queue notes of periods in which the suspect stood; stop after the last."""
         if (guard := self.opened.guard) is None:
             return
         guard.hear()

@@ -86,11 +86,7 @@ class KernelSymbols:
 
 
 def _hexadecimal(characters: NDArray[np.uint8], starts: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Return the values (n,), uint64, of the 16 lower-case hex digits at each of `starts`.
-
-    `characters`: the text's bytes. `starts`: indices in it (n,), each with 16 bytes from there on;
-    other characters are not detected.
-    """
+    """Return the values (n,) of the 16 lower-case hex digits at each of `starts`."""
     value = np.zeros(len(starts), np.uint64)
     for column in range(_ADDRESS_DIGITS):
         digit = characters[starts + column]
@@ -240,7 +236,6 @@ def read_symbols(path: Path = _KALLSYMS) -> bytes:
 
 
 def _read(path: Path) -> bytes:
-    """Return the content of a file; empty where it cannot be read."""
     try:
         return path.read_bytes()
     except OSError:  # the kernel lacks the file (CONFIG_KALLSYMS), or reading is not permitted

@@ -94,11 +94,7 @@ def source(devices: list[ctypes.Structure], filters: Filters) -> str:
 
 
 def _letters() -> list[str]:
-    """Return C lines that set a, b and c to the first three letters of rwbs.
-
-    rwbs is in w, the first letter in the lowest byte. A leading F before an operation's letter (R,
-    W, D, F, Z, N) is PREFLUSH, and is skipped: w is then shifted by one letter.
-    """
+    """Return C lines that set a, b and c to the first letters of rwbs but a leading PREFLUSH."""
     ops = " || ".join(f"b == '{letter}'" for letter in "RWDFZN")
     again = "a = w; b = w >> 8; c = w >> 16;"
     return [again, f"if (a == 'F' && ({ops})) {{ w >>= 8; {again} }}"]
@@ -111,8 +107,7 @@ def _any(conditions: Iterable[str]) -> str:
 def _device(device: ctypes.Structure) -> str:
     """Return a C condition for an event of a disk, or of a partition by its sectors on the disk.
 
-    The event's dev is the disk's in both cases. A partition's event begins within the partition's
-    sectors; an event without data (0 bytes) matches any partition of its disk.
+    An event without data matches any partition of its disk.
     """
     same_disk = f"event->dev == {device.disk}U"
     if not device.part:
@@ -122,13 +117,7 @@ def _device(device: ctypes.Structure) -> str:
 
 
 def _op(number: int) -> str:
-    """Return a C condition, in parentheses, for an event of an operation.
-
-    It is over the letters a, b and c and, for some operations, the struct `event`. `number`: the
-    operation's in kernel_names.OPS, but not DRV_OUT, which has no letters (StopIteration). The
-    condition is that of _OTHERS, if the operation is there; else its letters in RWBS_OPS are
-    compared, and letters behind do not matter.
-    """
+    """Return a C condition over a, b and c, and `event`; not for DRV_OUT, which has no letters."""
     name = next(op for op, value in OPS.items() if value == number)
     if name in _OTHERS:
         return _OTHERS[name]
@@ -139,8 +128,7 @@ def _op(number: int) -> str:
 def _range(first: int, last: int) -> str:
     """Return a C condition for an event that overlaps sectors `first` to `last`, both included.
 
-    Sectors of 512 bytes on the disk. An event without sectors matches if its position, other than
-    0, lies in the range (a completion may have no data left); at position 0 it never matches.
+    An event without sectors matches if its position, other than 0, lies in the range.
     """
     end = "event->sector + event->nr_sector"
     data = f"event->sector <= {last}ULL && {end} > {first}ULL"

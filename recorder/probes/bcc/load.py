@@ -95,13 +95,7 @@ def load(text: str, programs: list[str], maps: list[str]) -> Loaded:
 
 
 def _exchange(peer: socket.socket, request: bytes) -> tuple[dict[str, Any], list[int]]:
-    """Send the request to the child, and return its answer and the descriptors received with it.
-
-    `peer`: the socket to the child. `request`: JSON; after it the sending side is shut down. Waits
-    for the answer, however long. It is {"programs": names, "maps": names}, with a descriptor for
-    each, in this order, or {"error": text} and [], also if the socket failed; {} and [] if the
-    child ended without an answer. The descriptors are not inherited by programs started later.
-    """
+    """Return the answer of the child, and the descriptors received with it; {}: it gave none."""
     try:
         peer.sendall(request)
         peer.shutdown(socket.SHUT_WR)

@@ -105,7 +105,6 @@ class InfoByFd(ctypes.Structure):
 
 
 def _numbers() -> tuple[int, int]:
-    """Return _NUMBERS of this machine. Raises ProbeError: it is not in that table."""
     numbers = _NUMBERS.get(platform.machine())
     if numbers is None:
         raise ProbeError(

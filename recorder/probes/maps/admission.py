@@ -17,6 +17,7 @@ from biotrail.recorder.probes.file_ways import NO_FILES, Files
 from biotrail.recorder.probes.maps.stack_maps import Stacks
 from biotrail.recorder.probes.rings.ring import RingSizes
 from biotrail.recorder.schema import shared
+from biotrail.recorder.schema.device_numbers import dev_text
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.payloads import KernelEnums
 from biotrail.recorder.symbols.kallsyms import addresses_of
@@ -39,18 +40,14 @@ DeviceFilter = shared.FILTER.ctype
 
 
 def _partition_sectors(dev: int) -> tuple[int, int]:
-    """Return (first sector, sector after the last) of a partition on its disk, from sysfs.
-
-    `dev`: the partition's kernel dev_t (major << 20 | minor). Sectors of 512 bytes. Raises
-    ProbeError: sysfs has no such device, or it is a whole disk.
-    """
-    base = Path(f"/sys/dev/block/{dev >> 20}:{dev & 0xFFFFF}")
+    """Return (first sector, sector after the last) of a partition on its disk, from sysfs."""
+    base = Path(f"/sys/dev/block/{dev_text(dev)}")
     try:
         start = int((base / "start").read_text())
         return start, start + int((base / "size").read_text())
     except (OSError, ValueError) as error:
         raise ProbeError(
-            f"{dev >> 20}:{dev & 0xFFFFF} is no partition of this machine ({base}): "
+            f"{dev_text(dev)} is no partition of this machine ({base}): "
             "name a device that /sys/class/block lists"
         ) from error
 
@@ -86,11 +83,7 @@ def follows(filters: Filters, devices: Sequence[tuple[int, int]]) -> bool:
 
 
 def _comm(name: str) -> Any:
-    """Return the filter for a task name: compared with its NUL, or as a prefix if it ends in *.
-
-    Only the first 15 bytes of the name in UTF-8 (without that *) count, as the kernel keeps no more
-    (TASK_COMM_LEN). "*" alone fits every name.
-    """
+    """Return the filter for a task name: compared with its NUL, or as a prefix if it ends in *."""
     prefix = name.endswith("*")
     text = os.fsencode(name[:-1] if prefix else name)[:_COMM_BYTES]
     mask = b"\xff" * (len(text) if prefix else len(text) + 1)
@@ -98,7 +91,6 @@ def _comm(name: str) -> Any:
 
 
 def _bits(names: Sequence[str], number_of: Mapping[str, int]) -> int:
-    """Return a mask of the numbers of `names`; one that this kernel lacks adds no bit."""
     numbers = (number_of.get(name) for name in names)
     return sum(1 << n for n in numbers if n is not None and n <= _MAX_OP)
 
@@ -179,12 +171,6 @@ def end_functions() -> dict[str, int]:
 
 
 def _set_lists(made: Any, filters: Filters, bits: Mapping[str, int]) -> None:
-    """Set in `made` the task names, flags and sector ranges of `filters`, and how many.
-
-    A set of flags becomes one mask, and a range's last sector, which belongs to the range, the
-    first one behind it. `bits`: this kernel's flag bits by name. Raises ProbeError: more of a kind
-    than the programs have room for, or a flag that does not exist.
-    """
     _refuse_many(len(filters.comms), shared.MAX_COMMS, "task names")
     _refuse_many(len(filters.flags), shared.MAX_FLAGS, "sets of flags")
     _refuse_many(len(filters.sectors), shared.MAX_RANGES, "ranges of sectors")

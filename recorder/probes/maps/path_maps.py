@@ -242,10 +242,7 @@ def choose_path(
 def _journal_programs(btf: KernelBtf, preemptible: bool) -> tuple[list[tuple[str, str]], str]:
     """Return ((part, program) in the order of attaching, "") for commits, or ([], reason).
 
-    All of the tracepoints or none: each must have a type (the kernel's or the module's) with two
-    arguments. preemptible: take the programs that disable preemption, whose names end in _p. Where
-    jbd2 is a module, its types are there since 5.11 while it is loaded, and CAP_SYS_ADMIN is
-    needed: libbpf finds modules only with it.
+    All of the tracepoints or none. libbpf finds modules only with CAP_SYS_ADMIN.
     """
     for tracepoint in JOURNAL_PROGRAMS:
         count = btf.parameters(tracepoint)
@@ -264,11 +261,7 @@ def _journal_programs(btf: KernelBtf, preemptible: bool) -> tuple[list[tuple[str
 
 
 def _offered(probe: PathProbe, btf: KernelBtf) -> tuple[str, str]:
-    """Return (program for the probe's tracepoint on this kernel, ""), or ("", reason).
-
-    Of a tracepoint that this kernel lacks, the older one in _OLD, if any, is taken. None is offered
-    where both are missing, or the number of arguments is none that a program is for.
-    """
+    """Return (program, "") for a tracepoint, or the older one of _OLD; else ("", reason)."""
     count, names = btf.parameters(probe.tracepoint), probe.tracepoint
     if count is None and probe.tracepoint in _OLD:
         probe = _OLD[probe.tracepoint]
@@ -291,7 +284,6 @@ def tracepoint_of(program: str) -> str:
 
 @cache
 def _tracepoints() -> dict[str, str]:
-    """Return the tracepoint of each program of the path but the variants that end in _p."""
     found = {name: p.tracepoint for p in (*PROBES, *_OLD.values()) for name in p.programs.values()}
     found |= {name: tracepoint for tracepoint, name in JOURNAL_PROGRAMS.items()}
     for driver in drivers.DRIVERS:
@@ -418,12 +410,6 @@ def dirty_shift(size: int) -> int:
 
 
 def _constants(parts: Collection[str], over_ns: int) -> Any:
-    """Return the section .rodata.path for the parts recorded.
-
-    Beside a 1 for each part: `over_ns`, ns of a tick, the number of the BLOCK softirq, whether
-    cgroups are those of version 2, ioctl's number, and as bits the numbers of this machine's calls
-    that idle (IDLE_CALLS), that reap (REAPING_CALLS), and that have a file's descriptor (FD_CALLS).
-    """
     machine = platform.machine()
     where = cgroups.hierarchy()
     unified = where is not None and where.unified
@@ -456,10 +442,8 @@ _URING_FUNCTIONS = {
 def _prepare_uring(bpf: BpfObject, recorded: bool) -> None:
     """Set the sizes of the maps and the addresses of kernel functions, before `bpf` is loaded.
 
-    recorded: whether the part is. If it is not, the maps have one entry and addresses are 0.
-    Addresses of functions that the kernel lacks or hides are 0, too: bios of direct I/O are then
-    joined to their request by the thread or worker that queues them, and those of aio are not
-    joined. Raises RefusedError.
+    Where the kernel lacks or hides functions, bios of direct I/O are joined to their request by the
+    thread or worker that queues them, and those of aio are not joined.
     """
     addresses = addresses_of(_URING_FUNCTIONS.values()) if recorded else {}
     section = shared.URING.ctype(

@@ -87,11 +87,7 @@ class Membarrier(Fence):
 
 
 def _membarrier() -> tuple[Callable[[int], int], int]:
-    """Return (membarrier(2) as a function of its command, bits of the commands offered).
-
-    Raises ProbeError: the kernel lacks GLOBAL_EXPEDITED, or this machine's number of the system
-    call is not known.
-    """
+    """Return (membarrier(2) as a function of its command, bits of the commands offered)."""
     libc = ctypes.CDLL(None, use_errno=True)
     number = _MEMBARRIER.get(platform.machine())
     if number is None:

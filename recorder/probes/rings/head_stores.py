@@ -45,7 +45,6 @@ def with_exchanges(instructions: bytes) -> bytes:
 
 
 def _is_self_move(words: NDArray[np.uint64]) -> NDArray[np.bool_]:
-    """Return per instruction whether it moves a register to itself."""
     register = words >> np.uint64(_REGISTERS_UP) & np.uint64(0xF)
     moves: NDArray[np.uint64] = np.uint64(_MOVE) | register * np.uint64(0x11 << _REGISTERS_UP)
     is_move: NDArray[np.bool_] = words == moves
@@ -53,7 +52,6 @@ def _is_self_move(words: NDArray[np.uint64]) -> NDArray[np.bool_]:
 
 
 def _is_plain_store(words: NDArray[np.uint64]) -> NDArray[np.bool_]:
-    """Return per instruction whether it stores 64 bits at a register's address, offset 0."""
     is_store: NDArray[np.bool_] = (words & _OPCODE == _STORE) & (words >> np.uint64(16) == 0)
     return is_store
 

@@ -24,6 +24,7 @@ from biotrail.recorder.probes.programs import is_preemptible, object_path
 from biotrail.recorder.probes.rings.ring import LEVELS, RingSizes
 from biotrail.recorder.probes.sites.attaching import Descriptors
 from biotrail.recorder.probes.sites.ring import SiteRing, fitting
+from biotrail.recorder.schema.device_numbers import dev_number
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.limits import MAX_DEVS
 from biotrail.recorder.schema.payloads import KernelEnums
@@ -53,22 +54,16 @@ def device_numbers(devices: Sequence[tuple[int, int]], block: Path = _BLOCK) -> 
 
 
 def _partitions(disk: int, block: Path) -> list[int]:
-    number = f"{disk >> 20}:{disk & 0xFFFFF}"
-    directories = [path for path in block.glob("*") if _dev(path) == number]
-    parts = [path for directory in directories for path in directory.resolve().glob("*/partition")]
-    found = []
-    for path in parts:
-        major, _, minor = _dev(path.parent).partition(":")
-        if minor:
-            found.append(int(major) << 20 | int(minor))
-    return found
+    directories = [path.resolve() for path in block.glob("*") if _dev(path) == disk]
+    parts = [part.parent for directory in directories for part in directory.glob("*/partition")]
+    return [number for part in parts if (number := _dev(part)) is not None]
 
 
-def _dev(directory: Path) -> str:
+def _dev(directory: Path) -> int | None:
     try:
-        return (directory / "dev").read_text().strip()
+        return dev_number((directory / "dev").read_text().strip())
     except OSError:
-        return ""
+        return None
 
 
 def _ids(filters: Filters) -> list[int]:
@@ -209,10 +204,7 @@ class SiteProbes(Probes):
         return bpf
 
     def _size_ring(self, wanted: int) -> int:
-        """Set the ring's size before loading: `wanted` bytes, or what memory allows; return it.
-
-        To be called when the other maps have their sizes.
-        """
+        """Set the ring's size, `wanted` or what memory allows beside the other maps; return it."""
         self._wanted_bytes = wanted
         bpf, room = self._opened(), memory_limit.room()
         others = bpf.map_bytes(load_library().possible_cpus())

@@ -130,7 +130,6 @@ class FollowProbes(SiteProbes):
             self._maps.start()
 
     def _function_sites(self) -> list[FunctionSite]:
-        """Return the plan's functions with their addresses; those without one are left out."""
         if not self.plan.functions:
             return []
         places = addresses_by_module(site.taking.name for site in self.plan.functions)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biotrail.recorder.probes.kernel.libbpf import BpfObject, load_library
-from biotrail.recorder.probes.maps.stack_maps import before_zero, max_depth
+from biotrail.recorder.probes.maps.stack_maps import before_zero, max_depth, new_stacks
 from biotrail.recorder.probes.sites.base import fill_value, per_cpu
 from biotrail.recorder.probes.sites.follow_options import FollowOptions
 from biotrail.recorder.probes.sites.ring import SITE_ENTRY
@@ -186,12 +186,8 @@ class FollowMaps:
 
     def fresh_stacks(self) -> dict[int, NDArray[np.uint64]]:
         """Return the stacks that are new since the last call, by id, innermost frame first."""
-        fresh = {}
-        for key in self._bpf.keys(_STACK_MAP):
-            if key not in self._known and self._bpf.read_value(_STACK_MAP, key, self._value):
-                fresh[key] = before_zero(np.frombuffer(self._value.raw, "<u8"))
-        self._known.update(fresh)
-        return fresh
+        found = new_stacks(self._bpf, _STACK_MAP, self._known, self._value)
+        return {key: before_zero(np.frombuffer(data, "<u8")) for key, data in found}
 
     def counts(self) -> dict[str, int]:
         """Return running totals by name (struct bt_follow_counts), summed over all CPUs."""

@@ -425,8 +425,7 @@ def _check(pair: ResolvedPair, *, needs_device: bool) -> None:
 def _events(pair: ResolvedPair, index: int, known: Tracepoints, preemptible: bool) -> list[_Event]:
     """Return a pair's events in the order of attaching: the begins, then the end.
 
-    Where an event is a begin and the end, its program for the end runs first, which is attached
-    first: it looks for the begin before this one.
+    Of an event that is both, the end's program comes first: it looks for the begin before this one.
     """
     begins = [
         _event(side, 0, index | at << _BEGIN_SHIFT, known, preemptible)

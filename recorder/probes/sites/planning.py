@@ -37,11 +37,7 @@ def planned(
 
 
 def _lists(way: Way) -> KernelFunctions:
-    """Return the kernel's lists of functions: what may be traced, and what no probe may touch.
-
-    Raises ProbeError: what may be traced cannot be read, and the kernel would not refuse by itself
-    what must not be touched, as it does for kprobes.
-    """
+    """Return the kernel's lists of functions; kprobes do without them."""
     with tracefs.debugfs() as place:
         lists = KernelFunctions.read(tracefs.find(), blacklist=place / "kprobes" / "blacklist")
     if lists.traceable is None and way.name != "kprobe":
