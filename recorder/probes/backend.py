@@ -96,14 +96,10 @@ class Capabilities(NamedTuple):
     """It records call stacks at Q: `fresh_stacks` returns them."""
     files: bool = False
     """It records which file a bio's pages belong to, as far as `files` says once it is open."""
-    triggers: bool = False
-    """It evaluates triggers: `triggered` returns those that fired."""
     path: bool = False
     """It records the path beside the block layer, as far as `path` says once it is open."""
     site_stacks: bool = False
     """It records kernel stacks of followed objects: `fresh_stacks` returns them."""
-    own_files: bool = False
-    """It recognizes write-back of the recorder's own files, which `own_file` names."""
 
 
 class Probes(ABC):
@@ -221,7 +217,7 @@ class Probes(ABC):
     def own_file(self, file: OwnFile) -> None:  # noqa: B027 - a backend need not have it
         """Mark I/O of this file as the recorder's own from now on. Any thread may call.
 
-        Does nothing in a backend that does not have `own_files`.
+        Does nothing in a backend that does not recognize these.
         """
 
     def cgroup_descriptor(self) -> int | None:

@@ -80,9 +80,7 @@ class CoreProbes(MappedProbes):
     and frees everything when the process ends, however it ends.
     """
 
-    capabilities = Capabilities(
-        "core", stacks=True, files=True, triggers=True, path=True, own_files=True
-    )
+    capabilities = Capabilities("core", stacks=True, files=True, path=True)
 
     def __init__(self, config: ProbeConfig, path: Path | None = None) -> None:
         """Keep the arguments; nothing is loaded or checked before open().

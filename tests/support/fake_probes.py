@@ -18,7 +18,7 @@ from biotrail.recorder.session.session import RecordOptions
 class FakeProbes(Probes):
     """Rings that give one queue record a poll, and counters that a test may move."""
 
-    capabilities = Capabilities("core", triggers=True)
+    capabilities = Capabilities("core")
     sizes: RingSizes | None = RingSizes(1 << 16, 1 << 13)
 
     def __init__(self) -> None:

@@ -463,7 +463,7 @@ class Map:
 class Told(FakeProbes):
     """Probes that are told of files."""
 
-    capabilities = Capabilities("core", own_files=True)
+    capabilities = Capabilities("core")
 
     def __init__(self) -> None:
         super().__init__()
