@@ -305,9 +305,7 @@ def with_below(chosen: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 def is_stacked(disk: int) -> bool:
     """Return whether the disk is stacked on others, so that its bios may end on those.
 
-    `disk`: kernel dev_t. From its `slaves` in sysfs, none where they cannot be read; a loop device
-    is not stacked. An NVMe multipath disk counts only if it has paths that may not be recorded with
-    it (`device_paths.is_spread`).
+    A loop device is not. An NVMe multipath disk counts only if `device_paths.is_spread`.
     """
     try:
         below = os.listdir(f"/sys/dev/block/{dev_text(disk)}/slaves")

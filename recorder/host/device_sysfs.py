@@ -160,12 +160,7 @@ def _is_there(path: str) -> bool:
 
 
 def kind(path: str, name: str) -> str:
-    """Return the kind of a whole device, such as "dm", "loop" or "disk".
-
-    `path`: its sysfs directory; dm, md and loop create one of their name in it. Otherwise the kind
-    follows from `name`, the kernel's name for it ("zram0" is "zram"; see _KINDS); "disk" where that
-    says nothing.
-    """
+    """Return the kind of a whole device, such as "dm", "loop" or "disk"."""
     for directory in ("dm", "md", "loop"):
         if os.path.isdir(f"{path}/{directory}"):
             return directory

@@ -189,9 +189,7 @@ class WriterThread:
     def chunk(self, segments: Sequence[Segment], clock: dict[str, int]) -> Job:
         """Return a job that writes the segments as a chunk; more than 8 MiB become several.
 
-        The job adds to the counters, or to `unwritten` where it failed or `error` was set before,
-        and takes its bytes off those that wait, to which `offer_chunk` adds them. `clock`: read
-        when the segments were copied from the rings.
+        The job adds to the counters, or to `unwritten` where it failed or `error` was set before.
         """
         return self._chunk(Packing(segments, clock))
 

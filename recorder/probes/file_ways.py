@@ -58,9 +58,7 @@ NO_FILES = Files()
 def files_of(btf: KernelBtf) -> Files:
     """Return which file facts can be recorded on this kernel.
 
-    Where a struct member that the programs follow is missing, `recorded` is False and `lacking`
-    says so, for the user. `iomap_end_io` stays 0 where iomap's structs are not in BTF, or where the
-    kernel hides its symbols: files of direct I/O are then not recorded.
+    `iomap_end_io` stays 0 where iomap's structs are not in BTF, or the kernel hides its symbols.
     """
     missing = [f"{name}.{member}" for name, member in _MEMBERS if not btf.has_member(name, member)]
     if missing:

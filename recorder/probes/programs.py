@@ -73,11 +73,10 @@ class Choice:
 
 
 def wanted_letters(events: str, has_start: bool) -> str:
-    """Return the letters of event set `events`, a key of EVENT_SETS, in no order.
+    """Return the letters of an event set, in no order. Raises ProbeError: there is no such set.
 
-    `has_start`: the kernel has block_io_start; else G joins a set that has s without G (lifecycle),
-    to report when a request is allocated; s stays in the set. Raises ProbeError: there is no such
-    set.
+    `has_start`: the kernel has block_io_start; else G joins a set that has s without G, to report
+    when a request is allocated.
     """
     if events not in EVENT_SETS:
         names = ", ".join(EVENT_SETS)
@@ -120,10 +119,8 @@ def all_programs() -> list[str]:
 def choose(events: str, btf: KernelBtf, preemptible: bool | None = None) -> list[Choice]:
     """Return a Choice for each tracepoint, in the order of PROBES.
 
-    Its program is None, with the reason, where the kernel lacks the tracepoint, no program fits its
-    prototype, or (looked at last) `events`, the event set, does not have its letter. `preemptible`:
-    take the programs that disable preemption, whose names end in _p; None: as `is_preemptible`
-    says. Raises ProbeError: there is no such set.
+    `preemptible`: take the programs that disable preemption; None: as `is_preemptible` says. Raises
+    ProbeError: there is no such set.
     """
     letters = wanted_letters(events, btf.parameters("block_io_start") is not None)
     suffix = PREEMPTION_OFF if is_preemptible(btf, preemptible) else ""
@@ -139,9 +136,7 @@ def choose(events: str, btf: KernelBtf, preemptible: bool | None = None) -> list
 def without_plugs(choices: list[Choice], btf: KernelBtf) -> list[Choice]:
     """Return the choices for a recording of some devices: before 5.17 without P and U.
 
-    A plug event carries a request_queue only, and queues had no pointer to their disk then. On
-    later kernels, whose request_queue has the member disk, `choices` is returned itself; else a new
-    list in the same order, in which the choices of P and U have no program but a reason.
+    A plug event carries a request_queue only, and queues had no pointer to their disk then.
     """
     if btf.has_member("request_queue", "disk"):
         return choices

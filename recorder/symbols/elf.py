@@ -166,10 +166,8 @@ class Elf:
     def inner(self) -> "Elf | None":
         """Return the ELF file in .gnu_debugdata, where some distributions keep stripped symbols.
 
-        The caller closes it. None where there is no such section or no section names, or the first
-        such section cannot be decompressed (xz) or holds no ELF file. At most 64 MiB (_MAX_INNER)
-        are read, and as many unpacked. Raises NoElfError where the section headers are cut or too
-        many; OSError.
+        The caller closes it. None: there is none, or it cannot be decompressed. At most _MAX_INNER
+        bytes are read, and as many unpacked. Raises NoElfError; OSError.
         """
         sections, names = self._sections(), int(self._header["shstrndx"])
         if names >= len(sections):
@@ -182,12 +180,9 @@ class Elf:
         return None
 
     def functions(self) -> _Functions:
-        """Return the functions of .symtab or, where that has none, of .dynsym; else empty arrays.
+        """Return the functions of .symtab or, where that has none, of .dynsym, sorted by address.
 
-        Three arrays (n,) of uint64, sorted by address: address, size (bytes, 0 if not known) and
-        names (file offsets). Sections are known by type, not name; of several of a type, the first
-        with functions. Tables whose string table is not among the sections are skipped. Raises
-        NoElfError where the section headers or a symbol table are cut or too large; OSError.
+        Raises NoElfError where the section headers or a symbol table are cut or too large; OSError.
         """
         sections = self._sections()
         count = len(sections)

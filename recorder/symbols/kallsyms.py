@@ -142,9 +142,7 @@ def address_of(name: str, path: Path = _KALLSYMS) -> int:
 def addresses_of(names: Iterable[str], path: Path = _KALLSYMS) -> dict[str, int]:
     """Return the addresses of functions of the kernel and its modules, by name, in one reading.
 
-    Of each of `names` that of the first symbol of type t or T with exactly this name. A name that
-    is not there has no key; none has where addresses are hidden, or kallsyms, at `path`, cannot be
-    read.
+    Names that are not there, or hidden, have no key.
     """
     text = read_symbols(path)
     found = {name: address_in(name, text) for name in names}

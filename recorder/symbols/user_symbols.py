@@ -103,13 +103,10 @@ class UserSymbols:
             self._note(path, path, path)
 
     def look_for(self, wanted: Iterable[BuildId]) -> None:
-        """Find and open the files with build ids `wanted`, for `find`.
+        """Find and open the files with build ids `wanted`, for `find`; each is searched once.
 
-        Each build id is searched once: one that is not found is not searched again. Where one of
-        the new ones is not in `_where`, reads the mappings of running processes again, and then, if
-        one still is not, the directories of commands, once in this object's life (`_commands`
-        becomes None). Sets `_files` for each new one: None where there is no file, or _MAX_OPEN
-        (64) are open.
+        In mappings of running processes, then, once in this object's life, in directories of
+        commands.
         """
         unknown = set(wanted) - self._files.keys()
         if unknown - self._where.keys():

@@ -88,9 +88,7 @@ def _load(request: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
 def main() -> None:
     """Read one request from standard input, a socket, and send the answer with its descriptors.
 
-    The request is JSON up to the end of the stream, the answer JSON too (see `_load`). Whatever
-    goes wrong while parsing, compiling and loading becomes the answer {"error": "TYPE: text"},
-    without descriptors.
+    Whatever goes wrong becomes the answer {"error": "TYPE: text"}.
     """
     with socket.socket(fileno=os.dup(0)) as peer:
         data = b"".join(iter(lambda: peer.recv(1 << 16), b""))

@@ -35,9 +35,7 @@ _OTHERS = {
 def check(filters: Filters) -> None:
     """Raise ProbeError, listing the options, for filters that this backend cannot apply.
 
-    These are pid, tid, comm, cgroup by path or name, file, directory, flags and least size, and
-    `--op drv_out`, which rwbs does not show. Devices, other operations and sectors can be filtered
-    by. Raises ProbeError, before the others, for an operation that no kernel has.
+    Also, and before, for an operation that no kernel has.
     """
     given = {
         "--pid": filters.pids,

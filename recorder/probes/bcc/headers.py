@@ -156,12 +156,7 @@ def missing() -> str:
 
 
 def remedy() -> str:
-    """Return advice for users on which package with kernel headers to install.
-
-    That is the first that apt offers of the running kernel's, the one for this machine's Debian
-    kernels, and linux-headers-generic. Where apt offers none: to update apt's lists, or to unpack
-    headers and set NAMED. Without apt: to install a package, described only. Runs apt-cache.
-    """
+    """Return advice for users on which package with kernel headers to install. Runs apt-cache."""
     release = platform.release()
     machine = platform.machine()
     names = [f"linux-headers-{release}", f"linux-headers-{_DEBIAN.get(machine, machine)}"]

@@ -111,9 +111,6 @@ def failure(error: str, said: str) -> ProbeError:
     """Return the error to raise: TooBigError where a smaller ring may help, else ProbeError.
 
     `error`: the child's answer. `said`: output of the child, with that of compiler and verifier.
-    The first that fits: TooBigError where `said` has the text of E2BIG or ENOMEM; advice for bcc
-    that does not work with this Python; advice for headers, if `said` has their name; else the
-    answer. The latter two quote up to 6 lines of `said`: the first with "error", else the last.
     """
     if re.search(r"Argument list too long|Cannot allocate memory", said):
         return TooBigError("the kernel refuses rings of this size: choose a smaller --buffer-size")

@@ -130,9 +130,7 @@ class KernelBtf:
     def parameters(self, tracepoint: str) -> int | None:
         """Return how many arguments a tracepoint passes to its probes; None: no such tracepoint.
 
-        `tracepoint`: its name, as block_rq_issue. The count is that of the function type
-        btf_trace_NAME without the first parameter, the probe's own data. Raises ProbeError: that is
-        no function type.
+        Raises ProbeError: btf_trace_NAME is no function type.
         """
         return self._parameters(self._btf, tracepoint)
 
@@ -278,9 +276,8 @@ def _strip(values: dict[str, int], prefix: str, without: tuple[str, ...]) -> dic
 def kernel_enums(btf: KernelBtf) -> KernelEnums:
     """Return the numbers by which this kernel's `opf` is decoded, as in a log's header.
 
-    `op_enum`: {"READ": 0, …} from enum req_op or, where that is missing (up to 5.19), req_opf.
-    `flag_bits`: {"SYNC": bit number, …} from enum req_flag_bits. Prefixes (REQ_OP_, __REQ_) are
-    cut, and REQ_OP_LAST and __REQ_NR_BITS left out. Raises ProbeError: BTF lacks one of both.
+    Names are without prefixes (REQ_OP_, __REQ_), and REQ_OP_LAST and __REQ_NR_BITS are left out.
+    Raises ProbeError: BTF lacks one of both.
     """
     ops = next((values for name in _OP_ENUMS if (values := btf.enum(name))), None)
     flags = btf.enum(_FLAG_ENUM)

@@ -53,11 +53,9 @@ def _partition_sectors(dev: int) -> tuple[int, int]:
 
 
 def device_filters(devices: list[tuple[int, int]]) -> list[ctypes.Structure]:
-    """Return a DeviceFilter for each of `devices`, in their order; a partition's with its sectors.
+    """Return a DeviceFilter for each of `devices`; a partition's with its sectors.
 
-    `devices`: pairs (dev_t of the disk, dev_t of the partition or 0). A whole disk's sectors are
-    0 and 0, and sysfs is not asked for it. Raises ProbeError: more than shared.MAX_FILTERS (32), or
-    a partition that sysfs does not have.
+    Raises ProbeError: more than shared.MAX_FILTERS, or a partition that sysfs does not have.
     """
     if len(devices) > shared.MAX_FILTERS:
         raise ProbeError(
@@ -73,11 +71,8 @@ def device_filters(devices: list[tuple[int, int]]) -> list[ctypes.Structure]:
 def follows(filters: Filters, devices: Sequence[tuple[int, int]]) -> bool:
     """Return whether the programs keep a table of admitted bios from Q to completion.
 
-    So with any filter by a bio's task or properties (`Filters.judge_bios`: pid, comm, cgroup, op,
-    flags, size, sectors), and where a partition or a disk that stands on others is chosen. Not with
-    whole disks without lower devices alone: every event of such an I/O carries the disk's number.
-    `devices`: pairs (dev_t of the disk, dev_t of the partition or 0); empty for all, which needs no
-    table either.
+    So with any filter by a bio's task or properties, and where a partition or a disk that stands on
+    others is chosen. Otherwise every event of an I/O carries the chosen disk's number.
     """
     return filters.judge_bios or any(part or is_stacked(disk) for disk, part in devices)
 

@@ -24,10 +24,7 @@ class OwnFiles:
     def add(self, file: OwnFile) -> None:
         """Add a file to those that the programs know as the recorder's. Any thread may call.
 
-        Beyond OWN_FILES (8) the oldest is dropped, and so is every file before this one whose
-        generation is not known: its inode number may have been reused by another process's file.
-        A file that is there already is added once more. Writes .data.own. Raises RefusedError: the
-        section cannot be written.
+        Beyond OWN_FILES the oldest is dropped. Raises RefusedError.
         """
         with self._lock:
             # A file without generation is dropped when the next comes: its inode number may have

@@ -38,10 +38,8 @@ class TriggerMaps:
     def hits(self) -> list[Hit]:
         """Return the first trigger that fired on each CPU since the last call, ordered by time.
 
-        Times are full ns of CLOCK_MONOTONIC, the trigger's name is "slow", "failed" or "depth"
-        ("?" for others). CPUs whose numbers are equal modulo 64 count as one. If there is any hit,
-        arms the triggers again (new `_armed`), so that the next one of each CPU is kept; those that
-        fire before that are not known. Raises RefusedError.
+        CPUs whose numbers are equal modulo 64 count as one. If there is any hit, arms the triggers
+        again; those that fire before that are not known. Raises RefusedError.
         """
         fired = (shared.FIRED.ctype * shared.FIRED_SLOTS)()
         self._bpf.read_section(".data.fired", fired)

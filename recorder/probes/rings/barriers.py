@@ -108,11 +108,9 @@ def is_strongly_ordered() -> bool:
 
 
 def machine_barrier(ordered: bool = False) -> Barrier:
-    """Return the reader's barriers for this machine.
+    """Return the reader's barriers for this machine. Raises ProbeError: as `_membarrier`.
 
-    `ordered`: on machines that reorder, the writer publishes its head by a full barrier or a
-    release (head_stores.with_exchanges; the kernel's own ring buffers). Raises ProbeError: as
-    `_membarrier`.
+    `ordered`: where machines reorder, the writer publishes its head by a full barrier or a release.
     """
     if is_strongly_ordered():
         return NoBarrier()

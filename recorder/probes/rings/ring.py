@@ -96,11 +96,8 @@ class RingSizes:
 def rings_note(wanted: int | None, levels: list[int]) -> str:
     """Return a message for the user if the rings are smaller than wanted; "" if they are not.
 
-    `wanted`: bytes of the ring at level 0, as the user asked, rounded up to a power of two; None:
-    the default for this number of CPUs (RingSizes.choose), but 2 MiB are enough then, as old
-    kernels allow no more. `levels`: sizes in bytes of a CPU's rings by level, of which only the
-    first is compared; empty, without rings: "". The message blames a lack of memory. Raises
-    ProbeError: `wanted` is not between 64 KiB and 128 MiB.
+    `wanted`: bytes at level 0; None: the default, but 2 MiB are enough then, as old kernels allow
+    no more. `levels`: bytes of a CPU's rings by level; empty: there are none.
     """
     least = RingSizes.choose(os.cpu_count() or 1, wanted).ring_bytes
     if not levels or levels[0] >= (least if wanted else min(least, _OLD_RING_BYTES)):
