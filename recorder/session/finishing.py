@@ -31,11 +31,11 @@ def finish(running: Running) -> Summary:
     stop, writer = running.stop, running.writer
     stopped = clocks.reading()  # programs are detached one by one: later events have gaps
     try:
-        _take_rest(running)
+        _drain_rest(running)
     except (OSError, TraceError) as error:
         running.fail(error)
     ended = writer.finish(_last_job(running, stopped), lambda: _stuck(writer, stop))
-    running.pass_on()
+    running.report_messages()
     summary = _summary(running, stopped)
     summary.error = _of_output(running, ended) or _of_recorder(running.failure)
     if running.child is not None:
@@ -44,7 +44,7 @@ def finish(running: Running) -> Summary:
     return summary
 
 
-def _take_rest(running: Running) -> None:
+def _drain_rest(running: Running) -> None:
     """Detach the programs; copy out their last records, losses and triggers."""
     if running.opened.guard is not None:
         running.opened.guard.close()
@@ -56,7 +56,7 @@ def _take_rest(running: Running) -> None:
     now_ns = time.monotonic_ns()
     running.loss_feed.sample_rings(now_ns)
     running.loss_feed.sample_programs(now_ns)
-    running.listen()
+    running.check_triggers()
 
 
 def _last_job(running: Running, stopped: Clock) -> Job:
@@ -97,7 +97,7 @@ def _end_facts(running: Running, stopped: Clock) -> End:
         path = {"path": {"calls": runs.calls, "timed": runs.timed, "seconds": seconds}}
     return {
         "reason": running.stop.reason or "",
-        **running.flight.at_end(),
+        **running.flight.end_facts(),
         "seconds": _seconds(running, stopped),
         "stopped": stopped,
         "clocks": clocks.reading(),

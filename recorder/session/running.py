@@ -296,18 +296,18 @@ class Running:
             self._watch_cost(now_ns)
         for periodic in self.periodic:
             periodic.run(now_ns)
-        self.listen()
-        self._hear_guard()
-        self.pass_on()
-        for border in (self.rotation, self.flight):
-            if border.due(now_ns):
-                self._put_border(border, now_ns)
+        self.check_triggers()
+        self._read_guard()
+        self.report_messages()
+        for part in (self.rotation, self.flight):
+            if part.due(now_ns):
+                self._end_part(part, now_ns)
 
-    def listen(self) -> None:
+    def check_triggers(self) -> None:
         """Pass signals and triggers that request a dump to the flight recorder."""
         if self.stop.dumps:
             self.stop.dumps = 0
-            self.flight.request_dump(self.stop.asked_by)
+            self.flight.request_dump(self.stop.dump_signal)
         triggers = self.options.triggers
         hits = self.probes.triggered() if triggers.in_kernel else []
         if triggers.pressure or triggers.stuck_ns:
@@ -318,28 +318,28 @@ class Running:
         if triggers.stuck_ns:  # last: a dump that is waiting now holds what it needs
             self.flight.hold_from(self.opened.watches.hold_from())
 
-    def _hear_guard(self) -> None:
+    def _read_guard(self) -> None:
         if (guard := self.opened.guard) is None:
             return
-        guard.hear()
+        guard.read_messages()
         note_periods(guard, self.writer)
         if guard.over and self.options.duration is None and self.child is None:
             self.stop.request("pauses done")
 
-    def pass_on(self) -> None:
+    def report_messages(self) -> None:
         """Report to the user dumps that were written or failed, then all of `opened.messages`."""
         for message in self.flight.messages():
             self.progress.tell(message)
         while self.opened.messages:
             self.progress.tell(self.opened.messages.pop(0))
 
-    def _put_border(self, border: Rotation | Flight, now_ns: int) -> None:
-        """Queue all records and losses so far, then the rotation or dump `border`."""
+    def _end_part(self, part: Rotation | Flight, now_ns: int) -> None:
+        """Queue all records and losses so far, then the rotation or dump `part`."""
         self.intake.drain()
         self.intake.offer_chunk(now_ns)
         self.loss_feed.sample_rings(now_ns)
         if self.intake.empty and self.loss_feed.empty and self.opened.stacks.put(self.writer):
-            border.order(self.intake.clock)
+            part.order(self.intake.clock)
 
     def _look_around(self, now_ns: int) -> None:
         """Queue notes of new devices, cgroups and mounts; stop if the output was removed."""

@@ -44,7 +44,7 @@ _CALLS = {
     "U": "on_unplug(&event)",
     "a": "on_rq_remap(&event)",
 }
-_SAID = {
+_COPIED = {
     "sector": 8,
     "old_sector": 8,
     "new_sector": 8,
@@ -160,7 +160,7 @@ def _status() -> str:
 def _program(letter: str, form: Format) -> str:
     """Return the C text of one event's program, which fills a struct bt_event."""
     lines = ["struct bt_event event = {};"]
-    for name, size in _SAID.items():
+    for name, size in _COPIED.items():
         if name in form.fields:
             lines.append(f"event.{name} = {_load(form, form.fields[name], size)};")
     if "bytes" not in form.fields:
