@@ -19,7 +19,6 @@ from biotrail.recorder.host.own_io import OwnFile
 from biotrail.recorder.log import Segment
 from biotrail.recorder.probes.file_ways import NO_FILES, Files
 from biotrail.recorder.probes.kernel.bpf_calls import ProgInfo
-from biotrail.recorder.probes.kernel.run_stats import RunStats
 from biotrail.recorder.probes.maps.cgroup_maps import CgroupMaps, CgroupPath
 from biotrail.recorder.probes.maps.path_maps import NO_PATH, PathChoice, PathRuns
 from biotrail.recorder.probes.maps.stack_maps import FreshStacks, Stacks
@@ -123,6 +122,8 @@ class Probes(ABC):
     """Set by open(), where the backend knows cgroups."""
 
     def __init__(self) -> None:
+        from biotrail.recorder.probes.kernel.run_stats import RunStats  # not for options alone
+
         self._run_stats = RunStats()
 
     @abstractmethod
