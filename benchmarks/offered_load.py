@@ -16,8 +16,8 @@ from pathlib import Path
 
 from biotrail.recorder.probes.kernel.btf import KernelBtf
 from biotrail.recorder.probes.kernel.libbpf import BpfObject, load_library
-from biotrail.recorder.probes.maps.admission import Config
 from biotrail.recorder.probes.rings.ring import KINDS, RingSizes
+from biotrail.recorder.schema.shared import CONFIG
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = Path(__file__).with_name("offered.bpf.c")
@@ -171,7 +171,7 @@ class Generator(BpfObject):
             if btf.has_function("bpf_preempt_disable"):
                 program, other = other, program
         self.set_autoload(other, False)
-        config = Config(
+        config = CONFIG.ctype(
             ring_bytes=sizes.ring_bytes, upper_bytes=sizes.upper_bytes, area_bytes=sizes.area_bytes
         )
         self.set_initial_value(".rodata", config)

@@ -22,11 +22,10 @@ from biotrail.cli.options.record_arguments import (
 from biotrail.cli.options.task_options import TaskHelp, task_options
 from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.host import devices as host_devices
-from biotrail.recorder.probes.sites.attaching import all_ways
+from biotrail.recorder.probes.sites.attaching import Way, all_ways
 from biotrail.recorder.probes.sites.follow import FollowConfig, FollowProbes
-from biotrail.recorder.probes.sites.follow_maps import Choice
-from biotrail.recorder.probes.sites.follow_options import AUTO, MAX_FUNCTIONS
-from biotrail.recorder.probes.sites.planning import WAYS, Planned, planned
+from biotrail.recorder.probes.sites.follow_options import AUTO, MAX_FUNCTIONS, FollowOptions
+from biotrail.recorder.probes.sites.planning import WAYS, planned
 from biotrail.recorder.session.session import RecordOptions, Status, Summary, record
 from biotrail.recorder.sites.following import FollowPlan
 from biotrail.text import units, values
@@ -149,11 +148,18 @@ class FollowCommandOptions:
         if self.output == "-":
             raise click.UsageError("-o - is not possible: give a file's name")
 
-    @property
-    def choice(self) -> Choice:
-        """Which objects are followed."""
-        slower, idle = round(self.slower * 1e9), round(self.idle * 1e9)
-        return Choice(self.every, self.at_once, self.lives, slower, idle)
+    def options(self, struct: str) -> FollowOptions:
+        """Return what to follow, and which objects."""
+        return FollowOptions(
+            struct,
+            self.every,
+            self.at_once,
+            self.lives,
+            round(self.slower * 1e9),
+            self.way,
+            self.max_functions,
+            round(self.idle * 1e9),
+        )
 
 
 @click.command()
@@ -185,15 +191,15 @@ def command(struct: str, command: tuple[str, ...], asked: FollowCommandOptions) 
     biotrail tree --slowest 3 rq.biotrail
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
     asked.check()
-    plan = planned(struct, asked.way, asked.max_functions)
+    plan, way = planned(struct, asked.way, asked.max_functions)
     if asked.list_unseen or asked.dry_run:
         say_all(unseen_lines(plan) if asked.list_unseen else dry_run_lines(plan, asked))
         return 0
     if asked.output is not None:
-        return record_lives(plan, asked, command, asked.output)
+        return record_lives(plan, way, asked, command, asked.output)
     with tempfile.TemporaryDirectory(prefix="biotrail-follow-") as directory:
         log = os.path.join(directory, "follow.biotrail")
-        status = record_lives(plan, asked, command, log)
+        status = record_lives(plan, way, asked, command, log)
         # Not an import statement: recording alone does not need what reads logs.
         tree = importlib.import_module("biotrail.cli.tree").command
         tree.main(["--merged", log], prog_name="biotrail tree", standalone_mode=False)
@@ -214,9 +220,8 @@ def _attach_ns(plan: FollowPlan) -> float:
     return len(plan.functions) * ATTACH_MS[plan.way] * 1e6 if plan.functions else 0.0
 
 
-def dry_run_lines(made: Planned, asked: FollowCommandOptions) -> Iterator[str]:
+def dry_run_lines(plan: FollowPlan, asked: FollowCommandOptions) -> Iterator[str]:
     """Yield what would be attached."""
-    plan = made.plan
     yield f"struct {plan.struct}: {_what(plan)}"
     if plan.functions:
         yield f"attaching and detaching takes about {units.duration(_attach_ns(plan))}"
@@ -237,17 +242,18 @@ def dry_run_lines(made: Planned, asked: FollowCommandOptions) -> Iterator[str]:
         yield f"  {site.taking.kind} {site.taking.name}{module}, argument {site.taking.argument}"
 
 
-def unseen_lines(made: Planned) -> Iterator[str]:
+def unseen_lines(plan: FollowPlan) -> Iterator[str]:
     """Yield the functions that cannot be attached, by reason."""
-    for reason, names in sorted(made.plan.unseen.items()):
+    for reason, names in sorted(plan.unseen.items()):
         yield f"{reason}: {len(names)}"
         yield from (f"  {name}" for name in sorted(names))
-    if not made.plan.unseen:
-        yield "no function was left out" if made.plan.functions else "no functions are attached"
+    if not plan.unseen:
+        yield "no function was left out" if plan.functions else "no functions are attached"
 
 
 def record_lives(
-    made: Planned,
+    plan: FollowPlan,
+    way: Way,
     asked: FollowCommandOptions,
     command: Sequence[str],
     log: str,
@@ -258,7 +264,7 @@ def record_lives(
     """
     pairs = [host_devices.resolve(name) for name in asked.devices]
     probes = FollowProbes(
-        FollowConfig(made.plan, made.way, asked.choice, asked.filters, pairs, asked.buffer_size)
+        FollowConfig(plan, way, asked.options(plan.struct), asked.filters, pairs, asked.buffer_size)
     )
     options = RecordOptions(
         created_by=f"biotrail {__version__}",
@@ -274,7 +280,7 @@ def record_lives(
         max_cpu_ends=True,
         give_up_rights=True,
     )
-    said = _Says(made, probes, asked.quiet)
+    said = _Says(plan, probes, asked.quiet)
     said.starting()
     summary = record(options, said.status, probes)
     said.summary(summary, asked.output)
@@ -286,13 +292,13 @@ def record_lives(
 class _Says:
     """What is printed on standard error about a recording."""
 
-    def __init__(self, made: Planned, probes: FollowProbes, quiet: bool) -> None:
-        self._made, self._probes, self._quiet = made, probes, quiet
+    def __init__(self, plan: FollowPlan, probes: FollowProbes, quiet: bool) -> None:
+        self._plan, self._probes, self._quiet = plan, probes, quiet
         self._began = False
 
     def starting(self) -> None:
         if not self._quiet:
-            plan = self._made.plan
+            plan = self._plan
             took = _attach_ns(plan)
             about = f", which takes about {units.duration(took)}" if took > _SAID_NS else ""
             tell(f"attaching to {_what(plan)}{about}")
@@ -303,7 +309,7 @@ class _Says:
             refused = sum(map(len, self._probes.attached.refused.values()))
             left = f", {refused} refused by the kernel" if refused else ""
             done = f" ({attached} functions{left})" if attached or refused else ""
-            tell(f"following struct {self._made.plan.struct}{done}")
+            tell(f"following struct {self._plan.struct}{done}")
         self._began = True
         if status.note:
             tell(status.note)

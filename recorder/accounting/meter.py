@@ -72,10 +72,7 @@ class Meter:
 
 
 def _blocks(segment: Segment) -> Iterator[tuple[bytes | memoryview, int, int]]:
-    """Yield (data, start, end) for each block of a segment, which begins with a record.
-
-    A block is 4096 bytes of the ring, so the first and the last may be partial.
-    """
+    """Yield (data, start, end) of each block of a segment; the first and last may be partial."""
     start = 0
     while start < len(segment.data):
         end = start + BLOCK_BYTES - (segment.position + start) % BLOCK_BYTES
@@ -86,10 +83,7 @@ def _blocks(segment: Segment) -> Iterator[tuple[bytes | memoryview, int, int]]:
 def _spread(
     segments: Sequence[Segment], total: int
 ) -> Iterator[tuple[bytes | memoryview, int, int]]:
-    """Yield SAMPLES different blocks (data, start, end) at even distances over all segments' bytes.
-
-    `total`: the size of all segments in bytes, more than SAMPLES blocks.
-    """
+    """Yield SAMPLES different blocks (data, start, end) evenly spread; `total`: bytes of all."""
     picks = iter([(2 * i + 1) * total // (2 * SAMPLES) for i in range(SAMPLES)])
     pick, base = next(picks), 0
     for segment in segments:

@@ -15,6 +15,7 @@ from biotrail.recorder.host import cgroups, device_paths, devices
 from biotrail.recorder.host.own_io import pid_namespace
 from biotrail.recorder.rights import rights
 from biotrail.recorder.schema.cgroup_names import NamedCgroups
+from biotrail.recorder.schema.device_numbers import dev_text
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.payloads import FilterFacts
 
@@ -155,11 +156,7 @@ def check_tasks(filters: Filters) -> None:
 
 
 def _process_of(number: int) -> int | None:
-    """Return the number of the process (tgid) that the thread `number` is of.
-
-    That of a process's first thread is the number itself. None: there is no such thread, or /proc
-    hides it.
-    """
+    """Return the process (tgid) of a thread; None: there is none, or /proc hides it."""
     try:
         with open(f"/proc/{number}/status", errors="replace") as status:
             tgid = next(line for line in status if line.startswith("Tgid:"))
@@ -169,7 +166,6 @@ def _process_of(number: int) -> int | None:
 
 
 def _seen() -> str:
-    """Return a message's addition where /proc hides other users' processes; else nothing."""
     if rights.sees_all_processes():
         return ""
     return ", or it is another user's: /proc hides those here (hidepid=), so run as root"
@@ -244,17 +240,14 @@ def refuse_uncharged(option: str, directory: Path, where: cgroups.Hierarchy) -> 
 
 
 def _has_io_controller(directory: Path) -> bool:
-    """Return whether cgroup.controllers lists io; True where there is none, as in v1."""
     controllers = directory / "cgroup.controllers"
     return not controllers.exists() or "io" in controllers.read_text().split()
 
 
 def _cgroup_directory(path: str, where: cgroups.Hierarchy) -> Path | None:
-    """Return the directory of the cgroup at `path`, links resolved; None: there is none.
+    """Return the directory of a cgroup, links resolved; None: there is none below the mount point.
 
-    `path`: the cgroup's directory, or its path in the hierarchy `where` (also with the path that is
-    mounted, `where.root`, in front); the directory is tried first. Either counts only if it is the
-    mount point or below, after its links are resolved.
+    `path`: of the directory, or in the hierarchy, also with `where.root` in front.
     """
     mount = os.path.realpath(where.mount)
     inside = path
@@ -312,12 +305,10 @@ def with_below(chosen: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 def is_stacked(disk: int) -> bool:
     """Return whether the disk is stacked on others, so that its bios may end on those.
 
-    `disk`: kernel dev_t. From its `slaves` in sysfs, none where they cannot be read; a loop device
-    is not stacked. An NVMe multipath disk counts only if it has paths that may not be recorded with
-    it (`device_paths.is_spread`).
+    A loop device is not. An NVMe multipath disk counts only if `device_paths.is_spread`.
     """
     try:
-        below = os.listdir(f"/sys/dev/block/{disk >> 20}:{disk & 0xFFFFF}/slaves")
+        below = os.listdir(f"/sys/dev/block/{dev_text(disk)}/slaves")
     except OSError:
         below = []
     return bool(below) or device_paths.is_spread(disk)

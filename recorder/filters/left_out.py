@@ -52,9 +52,7 @@ class LeftOut:
 def read_left_out(bios: Sequence[int], events: Sequence[int]) -> LeftOut:
     """Return what was left out from the counters of `bpf/ring.h`; counts of 0 get no key.
 
-    `bios`: numbers of bios by index in REASONS (the filter that they did not match), then
-    TABLE_FULL (`unfollowed` in the result, 0 too) and BY_OWN (the recorder's own, key OWN).
-    `events`: numbers of events, indexed by record kind.
+    `bios`: by index in REASONS, then TABLE_FULL and BY_OWN. `events`: by record kind.
     """
     by_reason = {**dict(zip(REASONS, bios, strict=False)), OWN: bios[BY_OWN]}
     return LeftOut(

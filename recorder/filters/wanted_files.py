@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.host.device_mounts import Mount, parse_mount, read_lines
-from biotrail.recorder.host.own_io import kernel_dev, read_generation
+from biotrail.recorder.host.own_io import read_generation
+from biotrail.recorder.schema.device_numbers import kernel_dev
 from biotrail.recorder.schema.errors import ProbeError
 
 _SUBVOLUMES = "btrfs"
@@ -63,11 +64,9 @@ def _file(path: str, mounts: "_Mounts", subvolumes: bool, proc: Path) -> Wanted:
 
 
 def _directory(path: str, mounts: "_Mounts", subvolumes: bool, proc: Path) -> list[Wanted]:
-    """Return a directory of --dir, and what is mounted below it on devices.
+    """Return a directory, unless its file system has no block device, and what is mounted below it.
 
-    The directory itself is left out if its file system has no block device; mounts that are hidden
-    by another or gone are left out, too. Raises ProbeError: `path` is no directory or cannot be
-    looked at, nothing is left, or any is on btrfs without `subvolumes`.
+    Mounts that are hidden by another or gone are left out.
     """
     place = _look(path, "--dir", True, mounts, proc)
     found = [] if place.fstype in mounts.without_device else [place]
@@ -100,11 +99,9 @@ def _refuse_subvolumes(option: str, fstype: str, subvolumes: bool) -> None:
 
 
 def _look(path: str, option: str, directory: bool | None, mounts: "_Mounts", proc: Path) -> _Place:
-    """Return what is at `path`; links are followed. `option`: "--file" or "--dir", for messages.
+    """Return what is at `path`, links followed; its `fstype` is "" where its mount is not known.
 
-    directory: whether it shall be a directory, else a regular file; None: either. Raises
-    ProbeError: it cannot be looked at, or is none of these (a block device, a pipe). Its `fstype`
-    is "" where its mount is not in `mounts`. `proc`: where procfs is mounted.
+    directory: whether it shall be a directory, else a regular file; None: either.
     """
     try:
         handle = os.open(path, os.O_PATH | os.O_CLOEXEC)
@@ -131,11 +128,7 @@ def _look(path: str, option: str, directory: bool | None, mounts: "_Mounts", pro
 
 
 def _generation(path: str, inode: int) -> int | None:
-    """Return the generation of the inode at `path`.
-
-    None: its file system does not report it, it may not be opened for reading, or another inode
-    than `inode` is there by now.
-    """
+    """Return the generation of `inode`; None: not known, or another inode is at `path` by now."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -147,7 +140,6 @@ def _generation(path: str, inode: int) -> int | None:
 
 
 def _mount_id(handle: int, proc: Path) -> str:
-    """Return the number of the mount that a file descriptor is in; "": not known."""
     for line in read_lines(str(proc / "self" / "fdinfo" / str(handle))):
         if line.startswith("mnt_id:"):
             return line.split()[1]

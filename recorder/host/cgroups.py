@@ -93,10 +93,7 @@ def paths(where: Hierarchy | None, limit: int = MAX_CGROUPS) -> dict[int, str]:
 
 
 def _directories(directory: str) -> list[tuple[str, int]]:
-    """Return (name, inode) of the subdirectories of the directory at path `directory`.
-
-    Symbolic links are left out. No order. Empty where the directory cannot be read.
-    """
+    """Return (name, inode) of the subdirectories; empty where they cannot be read."""
     try:
         with os.scandir(directory) as entries:
             return [(e.name, e.inode()) for e in entries if e.is_dir(follow_symlinks=False)]

@@ -17,7 +17,6 @@ def reading() -> dict[str, int]:
 
 
 def _bracket() -> dict[str, int]:
-    """Return one reading, as `reading` does."""
     before = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
     boottime = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
     realtime = time.clock_gettime_ns(time.CLOCK_REALTIME)

@@ -75,7 +75,6 @@ class _Look:
         return {"containers": self._containers, "pods": self._pods}
 
     def _missing(self) -> set[str]:
-        """Return the ids of containers that have no name yet."""
         return self._wanted - self._containers.keys()
 
     def _path(self, *parts: str) -> str:
@@ -121,10 +120,7 @@ class _Look:
             self._add(number, container, None, uid)
 
     def _add_named(self, number: str, name: Any, runtime: str, of_kubelet: str) -> None:
-        """Take a container's name, which may be one that a CRI made of others.
-
-        runtime: whose it is if it is no such name; of_kubelet: whose if it is.
-        """
+        """Take a name; `of_kubelet`: the runtime of one that a CRI made of others."""
         made = _CRI_NAME.fullmatch(name) if isinstance(name, str) else None
         if made is None:
             self._add(number, name, runtime)
@@ -177,7 +173,6 @@ class _Look:
 
 
 def _names(directory: str) -> Iterator[str]:
-    """Yield the names in a directory; none where it cannot be read."""
     with suppress(OSError):
         yield from os.listdir(directory)
 
@@ -194,7 +189,6 @@ def _json(path: str) -> Any:
 
 
 def _field(value: Any, key: str) -> Any:
-    """Return an object's field; None: it has none, or is no object."""
     return value.get(key) if isinstance(value, dict) else None
 
 

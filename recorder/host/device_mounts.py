@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from biotrail.recorder.schema.device_numbers import dev_number
+
 _ESCAPE = re.compile(r"\\([0-7]{3})")
 
 
@@ -107,10 +109,9 @@ def parse_mount(line: str) -> Mount | None:
     fields, rest = left.split(" "), right.split(" ")
     if not dash or len(fields) < 5 or len(rest) < 2:
         return None
-    major, _, minor = fields[2].partition(":")
-    if not (major.isdecimal() and minor.isdecimal()):
+    st_dev = dev_number(fields[2])
+    if st_dev is None:
         return None
-    st_dev = int(major) << 20 | int(minor)
     point, root = unescape(fields[4]), unescape(fields[3])
     options = tuple(rest[2].split(",")) if len(rest) > 2 else ()
     return Mount(st_dev, point, rest[0], unescape(rest[1]), root, options)
@@ -129,11 +130,8 @@ def _devices(
 ) -> list[int]:
     """Return the block devices (dev_t) of a mounted file system; empty where it has none.
 
-    The mount's st_dev if that is one of `block_devices`, the dev_t of all; else, as for btrfs and
-    bcachefs but whatever the type, the devices that its source names (absolute paths, with colons
-    between), or, sorted, all of the first pool that one of these is in. Empty where the source does
-    not begin with "/" or names no block device. `pools`: dev_t of the devices of each btrfs.
-    `number`: returns the dev_t of the block device node at a path, None where it is none.
+    `number`: as `read_mounts`. `pools`: the devices of each btrfs: a source stands for all of the
+    first pool that one of its devices is in.
     """
     if mount.st_dev in block_devices:
         return [mount.st_dev]
@@ -156,16 +154,14 @@ def _btrfs_pools(sys: str) -> list[set[int]]:
         pool = set[int]()
         for name in _names(f"{root}/{uuid}/devices"):
             text = "".join(read_lines(f"{root}/{uuid}/devices/{name}/dev")).strip()
-            major, _, minor = text.partition(":")
-            if major.isdecimal() and minor.isdecimal():
-                pool.add(int(major) << 20 | int(minor))
+            if (dev := dev_number(text)) is not None:
+                pool.add(dev)
         if pool:
             pools.append(pool)
     return pools
 
 
 def _names(directory: str) -> list[str]:
-    """Return the sorted entries of a directory; none where it cannot be read."""
     try:
         return sorted(os.listdir(directory))
     except OSError:

@@ -8,19 +8,17 @@ import os
 import re
 from collections.abc import Sequence
 
-from biotrail.recorder.host.device_sysfs import REAL, Roots, dev_number, read
+from biotrail.recorder.host.device_sysfs import REAL, Roots, read
+from biotrail.recorder.schema.device_numbers import dev_number, dev_text
 
 _PATH = re.compile(r"(nvme\d+)c\d+(n\d+)")
 """nvme0c1n1 is the path to nvme0n1 through its controller 1 (nvme_mpath_set_disk_name)."""
 
 
 def hidden(roots: Roots = REAL) -> dict[int, str]:
-    """Return {kernel dev_t: sysfs directory} of all path disks.
+    """Return {kernel dev_t: sysfs directory} of all path disks, as nvme0c1n1.
 
-    A path disk is the hidden disk that NVMe multipath has for each path to a namespace, such as
-    nvme0c1n1. Only /proc/diskstats has its dev_t; one that is not listed there, or with dev_t 0 (on
-    old kernels), is left out. {} where sysfs or that file cannot be read. `roots`: where sysfs and
-    procfs are.
+    Only /proc/diskstats has their dev_t; those not there, or with 0 (old kernels), are left out.
     """
     directories = _directories(roots)
     numbers = _numbers(roots) if directories else {}
@@ -28,7 +26,6 @@ def hidden(roots: Roots = REAL) -> dict[int, str]:
 
 
 def _directories(roots: Roots) -> dict[str, str]:
-    """Return {name: sysfs directory} of all path disks (see `hidden`), with or without a dev_t."""
     base = f"{roots.sys}/class/block"
     try:
         names = [name for name in os.listdir(base) if _PATH.fullmatch(name)]
@@ -39,7 +36,6 @@ def _directories(roots: Roots) -> dict[str, str]:
 
 
 def _numbers(roots: Roots) -> dict[str, int]:
-    """Return {name: kernel dev_t} from /proc/diskstats, without those of dev_t 0."""
     try:
         with open(f"{roots.proc}/diskstats", encoding="utf-8") as lines:
             rows = [line.split() for line in lines]
@@ -50,12 +46,7 @@ def _numbers(roots: Roots) -> dict[str, int]:
 
 
 def by_disk(paths: dict[int, str]) -> dict[str, list[int]]:
-    """Return {disk's name: sorted dev_t of its path disks}.
-
-    `paths`: {kernel dev_t: name or sysfs directory}; those that are not named like a path disk are
-    left out. The name of a path's disk is its own without the controller: nvme0c1n1 is a path to
-    nvme0n1.
-    """
+    """Return {disk's name: sorted dev_t of its path disks}; `paths`: name or directory by dev_t."""
     found: dict[str, list[int]] = {}
     for dev, path in sorted(paths.items()):
         match = _PATH.fullmatch(os.path.basename(path))
@@ -70,17 +61,14 @@ def paths_of(disk: int, roots: Roots = REAL) -> list[int]:
 
 
 def _name(disk: int, roots: Roots) -> str:
-    """Return the kernel's name of the disk with this dev_t."""
-    path = os.path.realpath(f"{roots.sys}/dev/block/{disk >> 20}:{disk & 0xFFFFF}")
+    path = os.path.realpath(f"{roots.sys}/dev/block/{dev_text(disk)}")
     return os.path.basename(path)
 
 
 def is_spread(disk: int, roots: Roots = REAL) -> bool:
     """Return whether a disk's bios may go to path disks that are not known while recording.
 
-    `disk`: kernel dev_t of an NVMe multipath disk or any other. True with several paths, which may
-    come and go, and where a path's dev_t is not reported. False for a disk without paths, and with
-    a single one of known dev_t.
+    True with several paths, which may come and go, and where a path's dev_t is not reported.
     """
     name = _name(disk, roots)
     count = len(by_disk(dict(enumerate(_directories(roots)))).get(name, []))
@@ -90,9 +78,7 @@ def is_spread(disk: int, roots: Roots = REAL) -> bool:
 def with_paths(chosen: Sequence[tuple[int, int]], roots: Roots = REAL) -> list[tuple[int, int]]:
     """Return `chosen` and the path disks of each whole disk in it, which have its requests.
 
-    A path disk is the hidden disk of one path of NVMe multipath. A new list without duplicates, the
-    path disks last; a partition adds none. Devices are pairs (dev_t of the disk, dev_t of the
-    partition or 0 for the whole disk).
+    Devices are pairs (dev_t of the disk, dev_t of the partition or 0).
     """
     more = [(path, 0) for disk, part in chosen if not part for path in paths_of(disk, roots)]
     return list(dict.fromkeys([*chosen, *more]))

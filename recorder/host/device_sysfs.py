@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from biotrail.recorder.host.device_mounts import Mounts
+from biotrail.recorder.schema.device_numbers import dev_number, kernel_dev
 
 
 def block_number(path: str) -> int | None:
@@ -24,11 +25,6 @@ def block_number(path: str) -> int | None:
     except OSError:
         return None
     return kernel_dev(status.st_rdev) if stat.S_ISBLK(status.st_mode) else None
-
-
-def kernel_dev(number: int) -> int:
-    """Return the kernel's dev_t (major << 20 | minor) for the dev_t of user space, as in stat."""
-    return os.major(number) << 20 | os.minor(number)
 
 
 @dataclass(frozen=True)
@@ -97,10 +93,6 @@ def read(path: str) -> str | None:
 
 
 def _bytes(path: str) -> bytes:
-    """Return the first 4096 bytes of the file at `path`, or all if there are fewer.
-
-    b"" where it cannot be opened or read, as an attribute that does not apply to the device.
-    """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -114,7 +106,6 @@ def _bytes(path: str) -> bytes:
 
 
 def _clean(data: bytes) -> str | None:
-    """Return bytes as text without white space and NULs around it; None: nothing is left."""
     return data.decode("utf-8", "replace").strip(" \t\r\n\0") or None
 
 
@@ -128,14 +119,6 @@ def number(path: str) -> int | None:
         return None if text is None else int(text)
     except ValueError:
         return None
-
-
-def dev_number(text: str | None) -> int | None:
-    """Return the kernel dev_t of the text "major:minor"; None: the text is another."""
-    major, colon, minor = (text or "").partition(":")
-    if not (colon and major.isdecimal() and minor.isdecimal()):
-        return None
-    return int(major) << 20 | int(minor)
 
 
 def entry(path: str, dev: int, roots: Roots, mounts: Mounts) -> dict[str, Any] | None:
@@ -172,20 +155,12 @@ def entry(path: str, dev: int, roots: Roots, mounts: Mounts) -> dict[str, Any] |
 
 
 def _is_there(path: str) -> bool:
-    """Return whether the sysfs directory `path` is still that of a device.
-
-    It has the attribute `dev`, except for NVMe multipath's path disks, which are `hidden`.
-    """
+    """Path disks of NVMe multipath, which are `hidden`, have no attribute `dev`."""
     return os.path.exists(f"{path}/dev") or read(f"{path}/hidden") == "1"
 
 
 def kind(path: str, name: str) -> str:
-    """Return the kind of a whole device, such as "dm", "loop" or "disk".
-
-    `path`: its sysfs directory; dm, md and loop create one of their name in it. Otherwise the kind
-    follows from `name`, the kernel's name for it ("zram0" is "zram"; see _KINDS); "disk" where that
-    says nothing.
-    """
+    """Return the kind of a whole device, such as "dm", "loop" or "disk"."""
     for directory in ("dm", "md", "loop"):
         if os.path.isdir(f"{path}/{directory}"):
             return directory
@@ -207,13 +182,8 @@ def slaves(path: str) -> list[int]:
 
 
 def _disk(path: str, roots: Roots, mounts: Mounts) -> dict[str, Any]:
-    """Return the facts that only whole devices have; None or {} where one does not apply.
-
-    As in a log's header: "dm_name", "dm_uuid", {} or facts as "md", "loop" and "queue", the one
-    "scheduler" in use, "rotational" (bool), "removable" (only if true), "write_cache", "zoned"
-    (None for "none"), "model", "vendor", "serial", "firmware", "wwid", "driver". `path`: the
-    device's sysfs directory. `roots`, `mounts`: for a loop device's file (see `_loop`).
-    """
+    """Return the facts that only whole devices have; None or {} where one does not apply."""
+    zoned = read(f"{path}/queue/zoned")
     return {
         "dm_name": read(f"{path}/dm/name"),
         "dm_uuid": read(f"{path}/dm/uuid"),
@@ -223,7 +193,7 @@ def _disk(path: str, roots: Roots, mounts: Mounts) -> dict[str, Any]:
         "rotational": _flag(read(f"{path}/queue/rotational")),
         "removable": True if read(f"{path}/removable") == "1" else None,
         "write_cache": read(f"{path}/queue/write_cache"),
-        "zoned": _unless(read(f"{path}/queue/zoned"), "none"),
+        "zoned": None if zoned == "none" else zoned,
         "queue": _queue(path),
         "model": read(f"{path}/device/model"),
         "vendor": read(f"{path}/device/vendor"),
@@ -235,11 +205,6 @@ def _disk(path: str, roots: Roots, mounts: Mounts) -> dict[str, Any]:
 
 
 def _queue(path: str) -> dict[str, Any]:
-    """Return the device's queue limits and settings, and its number of hardware queues.
-
-    `path`: the device's sysfs directory. {attribute of _QUEUE_NUMBERS: integer, "nr_hw_queues":
-    number}; what is not known has no key. Only request-based devices have "nr_hw_queues".
-    """
     found: dict[str, Any] = {}
     for name in _QUEUE_NUMBERS:
         value = number(f"{path}/queue/{name}")
@@ -252,10 +217,6 @@ def _queue(path: str) -> dict[str, Any]:
 
 
 def _md(path: str) -> dict[str, Any]:
-    """Return the facts of an md array: "level", "disks" (number), "chunk_bytes" and "state".
-
-    `path`: the device's sysfs directory. A fact that is not known has no key; {} for other devices.
-    """
     found = {
         "level": read(f"{path}/md/level"),
         "disks": number(f"{path}/md/raid_disks"),
@@ -268,11 +229,8 @@ def _md(path: str) -> dict[str, Any]:
 def _loop(path: str, roots: Roots, mounts: Mounts) -> dict[str, Any]:
     """Return the facts of a loop device and its file; {} for others, and without a file.
 
-    `path`: the device's sysfs directory. "file": the file's path. "direct_io": whether the device
-    bypasses the page cache. "offset", "size_limit" (0: none): the part of the file, in bytes.
-    "backing_dev": kernel dev_t of the file if it is a block device, else of the one block device
-    that its file system is on (`mounts`); no key if that is on several or none. A fact that is not
-    known has no key.
+    "backing_dev": the file if it is a block device, else the one that its file system is on; no key
+    if that is on several or none.
     """
     file = read(f"{path}/loop/backing_file")
     if file is None:
@@ -288,7 +246,6 @@ def _loop(path: str, roots: Roots, mounts: Mounts) -> dict[str, Any]:
 
 
 def _file_dev(file: str, path: str, roots: Roots) -> int | None:
-    """Return the st_dev (kernel dev_t) of `file`, of the loop device at sysfs `path`."""
     try:
         return kernel_dev(os.stat(file).st_dev)
     except OSError:  # deleted, in another mount namespace, or not permitted
@@ -296,12 +253,7 @@ def _file_dev(file: str, path: str, roots: Roots) -> int | None:
 
 
 def _loop_status_dev(node: str) -> int | None:
-    """Return the st_dev of a loop device's file as the loop driver knows it, as kernel dev_t.
-
-    That is lo_device, the first word of `struct loop_info64` (LOOP_GET_STATUS64). `node`: path of
-    the device's node. None: the node cannot be opened, the loop device has no file any more, or the
-    ioctl fails otherwise, as on other devices.
-    """
+    """Return the st_dev of a loop device's file as the driver knows it; None: it has none."""
     answer = bytearray(_LOOP_INFO_BYTES)
     try:
         fd = os.open(node, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -323,7 +275,6 @@ def _device_below(st_dev: int | None, mounts: Mounts) -> int | None:
 
 
 def _serial(path: str) -> str | None:
-    """Return the serial number of a disk; None where it reports none."""
     text = read(f"{path}/serial") or read(f"{path}/device/serial")
     # SCSI: page 80h of the vital product data has four bytes of header, then the number.
     return text or _clean(_bytes(f"{path}/device/vpd_pg80")[4:])
@@ -338,17 +289,10 @@ def _scheduler(text: str | None) -> str | None:
 
 
 def _flag(text: str | None) -> bool | None:
-    """Return whether an attribute is "1"; None where it is absent."""
     return None if text is None else text == "1"
 
 
-def _unless(text: str | None, usual: str) -> str | None:
-    """Return an attribute's text; None where it is absent or `usual`."""
-    return None if text == usual else text
-
-
 def _link_name(path: str) -> str | None:
-    """Return the last component of a link's target; None where there is no link."""
     try:
         return os.path.basename(os.readlink(path))
     except OSError:

@@ -7,7 +7,8 @@ from typing import Any
 
 from biotrail.recorder.host import device_paths, device_sysfs
 from biotrail.recorder.host.device_mounts import Mounts, read_mounts
-from biotrail.recorder.host.device_sysfs import REAL, Roots, kernel_dev
+from biotrail.recorder.host.device_sysfs import REAL, Roots
+from biotrail.recorder.schema.device_numbers import dev_number, dev_text, kernel_dev
 from biotrail.recorder.schema.errors import ProbeError
 
 _TAGS = {
@@ -44,11 +45,7 @@ def snapshot(roots: Roots = REAL, only: set[int] | None = None) -> list[dict[str
 
 
 def _paths(roots: Roots) -> dict[int, str]:
-    """Return {kernel dev_t: sysfs directory} of all block devices, partitions and NVMe path disks.
-
-    In no order. Path disks of which /proc/diskstats has no dev_t, or 0 (old kernels), are left out.
-    Empty where /sys/dev/block cannot be read.
-    """
+    """Return the sysfs directories of all devices and NVMe path disks by dev_t; {}: no sysfs."""
     directory = f"{roots.sys}/dev/block"
     try:
         names = os.listdir(directory)
@@ -56,7 +53,7 @@ def _paths(roots: Roots) -> dict[int, str]:
         return {}
     found = {}
     for name in names:
-        dev = device_sysfs.dev_number(name)
+        dev = dev_number(name)
         if dev is not None:
             found[dev] = os.path.realpath(f"{directory}/{name}")
     return device_paths.hidden(roots) | found
@@ -79,7 +76,6 @@ def masked(roots: Roots = REAL) -> str | None:
 
 
 def _mounts(roots: Roots, paths: dict[int, str]) -> Mounts:
-    """Return the mounts of the block devices in `paths`, as `_paths` returns them."""
     return read_mounts(roots.sys, roots.proc, set(paths), roots.number)
 
 
@@ -101,12 +97,12 @@ def resolve(spec: str, roots: Roots = REAL) -> tuple[int, int]:
     path = paths.get(dev)
     if path is None:
         raise ProbeError(
-            f"{spec}: is block device {_text(dev)}, which {roots.sys}/dev/block does not list: "
+            f"{spec}: is block device {dev_text(dev)}, which {roots.sys}/dev/block does not list: "
             "it is gone, or belongs to another host; see `lsblk` for what is here"
         )
     if not os.path.exists(f"{path}/partition"):
         return dev, 0
-    disk = device_sysfs.dev_number(device_sysfs.read(f"{os.path.dirname(path)}/dev"))
+    disk = dev_number(device_sysfs.read(f"{os.path.dirname(path)}/dev"))
     if disk is None:
         raise ProbeError(f"{spec}: went away while it was looked up; see `lsblk` for what is here")
     return disk, dev
@@ -115,13 +111,10 @@ def resolve(spec: str, roots: Roots = REAL) -> tuple[int, int]:
 def _find_by_name(spec: str, roots: Roots, paths: dict[int, str]) -> int | None:
     """Return the dev_t of the device that `spec` names, unless by its mount point; None: no device.
 
-    Tried in this order: major:minor of a device in `paths` (dev_t → sysfs directory); a path;
-    UUID=, LABEL=, PARTUUID=, PARTLABEL= or ID= (links below /dev/disk); the kernel's or the
-    mapper's name; a link or node in /dev, /dev/mapper, /dev/disk/by-id or /dev/md. A path (with /,
-    ./ or ../ at its beginning) or tag (in any case) that leads to no device is not tried otherwise.
-    The device that a path, tag or link leads to may be missing in `paths`.
+    A path (with /, ./ or ../ at its beginning) or tag that leads to no device is not tried
+    otherwise. What it leads to may be missing in `paths`.
     """
-    by_number = device_sysfs.dev_number(spec)
+    by_number = dev_number(spec)
     if by_number is not None and by_number in paths:
         return by_number
     if spec.startswith(("/", "./", "../")):
@@ -148,10 +141,8 @@ def _names(paths: dict[int, str]) -> Iterator[tuple[int, list[str]]]:
 
 
 def _find_by_mount_point(spec: str, roots: Roots, paths: dict[int, str]) -> int | None:
-    """Return the dev_t of the device mounted at `spec`; None where it is no mount point.
+    """Return the dev_t of the device mounted at `spec`; None: it is no (absolute) mount point.
 
-    `spec` must be absolute, else None; it is looked up as it is, then with links resolved. Of
-    several mounts at one point the newest counts. `paths`: {dev_t: sysfs directory} of all devices.
     Raises ProbeError where the file system there has no block device, or several.
     """
     if not spec.startswith("/"):
@@ -174,13 +165,7 @@ def _find_by_mount_point(spec: str, roots: Roots, paths: dict[int, str]) -> int 
 
 
 def _unknown_message(spec: str, roots: Roots, paths: dict[int, str]) -> str:
-    """Return the message for a `spec` that is no block device: what it is, what to give instead.
-
-    Where the facts of all devices are masked, it says that.
-    For the path (with a "/") of another file, the devices that it lies on, or names of some devices
-    where it lies on none; else similar names or, without any, the names of some devices. `paths`:
-    {dev_t: sysfs directory} of all devices.
-    """
+    """Return the message for a `spec` that is no block device: what it is, what to give instead."""
     if why := masked(roots):
         return f"{spec}: cannot be looked up: {why}"
     st_dev = _st_dev(spec) if "/" in spec else None
@@ -198,7 +183,6 @@ def _unknown_message(spec: str, roots: Roots, paths: dict[int, str]) -> str:
 
 
 def _st_dev(path: str) -> int | None:
-    """Return the st_dev (kernel dev_t) of the file at `path`; None: it cannot be found."""
     try:
         return kernel_dev(os.stat(path).st_dev)
     except OSError:
@@ -206,11 +190,7 @@ def _st_dev(path: str) -> int | None:
 
 
 def _list_names(paths: dict[int, str]) -> str:
-    """Return up to _NAMED_AT_MOST names of devices, for a message: "sda, sdb and 3 more".
-
-    Sorted, the kernel's names and the mapper's alike. `paths`: {dev_t: sysfs directory}; devices of
-    size 0, or whose size cannot be read, are left out. "no block device": none is left.
-    """
+    """Return up to _NAMED_AT_MOST names of devices: "sda, sdb and 3 more"."""
     # A device without a size, such as a loop device without a file, is not worth suggesting.
     used = {d: p for d, p in paths.items() if device_sysfs.read(f"{p}/size") not in (None, "0")}
     names = sorted(name for _, several in _names(used) for name in several)
@@ -220,10 +200,4 @@ def _list_names(paths: dict[int, str]) -> str:
 
 
 def _name(dev: int, paths: dict[int, str]) -> str:
-    """Return the kernel's name of a device, or "major:minor" where it is not in `paths`."""
-    return os.path.basename(paths[dev]).replace("!", "/") if dev in paths else _text(dev)
-
-
-def _text(dev: int) -> str:
-    """Return a kernel dev_t as "major:minor"."""
-    return f"{dev >> 20}:{dev & 0xFFFFF}"
+    return os.path.basename(paths[dev]).replace("!", "/") if dev in paths else dev_text(dev)

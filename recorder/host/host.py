@@ -132,7 +132,6 @@ def facts(root: Path = _ROOT) -> dict[str, Any]:
 
 
 def _os_name(root: Path) -> str | None:
-    """Return PRETTY_NAME of the first os-release(5) that has one, without quotes."""
     for name in _OS_RELEASE:
         for line in (_text(root / name) or "").splitlines():
             key, _, value = line.partition("=")
@@ -142,11 +141,6 @@ def _os_name(root: Path) -> str | None:
 
 
 def _cpu_model(root: Path) -> str | None:
-    """Return the processor's name by /proc/cpuinfo; None where it names and numbers none.
-
-    The first "model name" (x86; arm64 lists none), else arm64's implementers and parts
-    (`processors`), else the board's "Model". `root`: directory with proc.
-    """
     cpuinfo = _text(root / "proc/cpuinfo") or ""
     return (
         _cpuinfo_value(cpuinfo, "model name")
@@ -156,7 +150,6 @@ def _cpu_model(root: Path) -> str | None:
 
 
 def _cpuinfo_value(cpuinfo: str, wanted: str) -> str | None:
-    """Return the stripped value of the first line `wanted : value`; None: there is no such line."""
     for line in cpuinfo.splitlines():
         key, _, value = line.partition(":")
         if key.strip() == wanted:
@@ -165,13 +158,11 @@ def _cpuinfo_value(cpuinfo: str, wanted: str) -> str | None:
 
 
 def _product(root: Path) -> str | None:
-    """Return the machine's name by DMI, or the device tree's model; None: neither."""
     by_dmi = _text(root / "sys/class/dmi/id/product_name")
     return by_dmi or (_text(root / "proc/device-tree/model") or "").strip("\0 \n") or None
 
 
 def _text(path: Path) -> str | None:
-    """Return the stripped text of a file; None where it is empty or cannot be read."""
     try:
         return path.read_text(encoding="utf-8", errors="replace").strip() or None
     except OSError:

@@ -39,7 +39,6 @@ def room(
 
 
 def _available(meminfo: str) -> Room | None:
-    """Return what the machine has available (MemAvailable); None: the kernel does not tell."""
     for line in read_lines(meminfo):
         name, _, value = line.partition(":")
         if name == "MemAvailable":

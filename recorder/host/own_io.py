@@ -9,12 +9,12 @@ from collections.abc import Callable
 from typing import BinaryIO, NamedTuple
 
 from biotrail.recorder.host.device_mounts import read_lines
+from biotrail.recorder.schema.device_numbers import dev_number, kernel_dev
 
 _INITIAL_PID_NAMESPACE = 0xEFFFFFFC
 """PROC_PID_INIT_INO (include/linux/proc_ns.h)."""
 _GETVERSION = 0x80087601
 """FS_IOC_GETVERSION (include/uapi/linux/fs.h)."""
-_MAJOR_MINOR = 20
 
 
 class OwnFile(NamedTuple):
@@ -76,11 +76,6 @@ def own_file(fd: int) -> OwnFile | None:
     )
 
 
-def kernel_dev(dev: int) -> int:
-    """Return the kernel's dev_t (major << 20 | minor) for the dev_t of user space."""
-    return os.major(dev) << _MAJOR_MINOR | os.minor(dev)
-
-
 def read_generation(fd: int) -> int | None:
     """Return the generation (FS_IOC_GETVERSION) of the inode open as `fd`.
 
@@ -94,17 +89,14 @@ def read_generation(fd: int) -> int | None:
 
 
 def _super_block(fd: int) -> int | None:
-    """Return the kernel dev_t of the super block of the file open as `fd`.
+    """Return the dev_t of a file's super block, by its mount; None: /proc does not say.
 
-    From the file's mount in mountinfo (by mnt_id of /proc/self/fdinfo), because on btrfs fstat()
-    reports the dev_t of a subvolume instead. None: /proc does not report the mount or its device.
+    On btrfs fstat() reports that of a subvolume instead.
     """
     try:
         with open(f"/proc/self/fdinfo/{fd}", encoding="ascii", errors="replace") as info:
             mount = next(line.split()[1] for line in info if line.startswith("mnt_id:"))
         rows = (line.split(" ") for line in read_lines("/proc/self/mountinfo"))
-        pair = next(row[2] for row in rows if row[0] == mount)
-        major, minor = map(int, pair.split(":"))
-    except (OSError, StopIteration, ValueError, IndexError):
+        return dev_number(next(row[2] for row in rows if row[0] == mount))
+    except (OSError, StopIteration, IndexError):
         return None
-    return major << _MAJOR_MINOR | minor

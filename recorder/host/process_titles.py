@@ -166,7 +166,6 @@ def _cut(text: str, most: int) -> str:
 
 
 def _comm(place: str) -> str | None:
-    """Return the name of a process or thread, by its directory in /proc; None: it is gone."""
     try:
         with open(f"{place}/comm", "rb") as file:
             return file.read(64).removesuffix(b"\n").decode("utf-8", "replace")

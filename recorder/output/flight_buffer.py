@@ -16,10 +16,10 @@ from biotrail.recorder.accounting.loss import Window
 from biotrail.recorder.accounting.meter import Meter
 from biotrail.recorder.log import LogWriter, Segment
 from biotrail.recorder.log.names import NameRecords, repeatable
-from biotrail.recorder.log.packing import Packed, Packer
+from biotrail.recorder.log.packing import Packed
 from biotrail.recorder.output.folders import explain
-from biotrail.recorder.output.series import Background, Facts, Series, shifted
-from biotrail.recorder.output.sinks import Limit, Programs
+from biotrail.recorder.output.series import Facts, Series, shifted
+from biotrail.recorder.output.sinks import Limit, Programs, SeriesSink
 from biotrail.recorder.schema.errors import OutputError
 from biotrail.recorder.schema.payloads import Clock, End, Header, Note
 
@@ -56,7 +56,7 @@ class _Dump(NamedTuple):
     """Number of events in `chunks`, estimated."""
 
 
-class FlightBuffer:
+class FlightBuffer(SeriesSink):
     """A sink that keeps the newest chunks in memory, within a limit of bytes, seconds, or both."""
 
     def __init__(
@@ -66,18 +66,10 @@ class FlightBuffer:
 
         `series`: the dumps' files. `header`: the recording's. `limit`: of the chunks in memory.
         """
-        self._series = series
-        self._limit = limit
-        self._programs = programs
-        self._level = level
-        self._packer = self.new_packer()
-        self._background = Background(header)
-        self._run = header["log_id"]
-        self._clock: Clock = header["clocks"]
+        super().__init__(series, header, limit, programs, level)
         self._first_clock = self._clock
         self._kept: deque[_Kept] = deque()
         self._losses: deque[Window] = deque()
-        self._began = cost.read(programs())
         self._thread: threading.Thread | None = None
         self.hold_from: int | None = None
         """Keep records from this time on (CLOCK_MONOTONIC, ns), up to twice the limit of bytes, as
@@ -88,28 +80,9 @@ class FlightBuffer:
         """Messages for the user: a dump was written, or failed."""
 
     @property
-    def files(self) -> list[str]:
-        """Paths of the dumps that still exist, oldest first."""
-        return self._series.files
-
-    @property
-    def deleted(self) -> int:
-        """Number of dumps that were deleted as the oldest beyond the limit."""
-        return self._series.deleted
-
-    @property
-    def taken_away(self) -> int:
-        """Number of dumps that others deleted, moved away or replaced."""
-        return self._series.taken_away
-
-    @property
     def busy(self) -> bool:
         """Whether a dump is being written."""
         return self._thread is not None and self._thread.is_alive()
-
-    def new_packer(self) -> Packer:
-        """Return what packs chunks for this memory, for a thread of its own."""
-        return Packer(self._level)
 
     def write_chunk(
         self, segments: Sequence[Segment], clock: Clock, packed: Sequence[Packed] | None = None
@@ -135,7 +108,6 @@ class FlightBuffer:
         return size
 
     def _too_large(self) -> bool:
-        """Return whether the oldest chunks have to go for the limit of bytes."""
         most = self._limit.bytes
         if most is None or self.size <= most:
             return False
@@ -143,7 +115,7 @@ class FlightBuffer:
         return hold is None or self._kept[0].last_ns < hold or self.size > 2 * most
 
     def _drop_old(self) -> None:
-        """Drop chunks and losses that are older than the limit of seconds, reckoned from `_clock`.
+        """Drop what is older than the limit of seconds, reckoned from `_clock`.
 
         Counting from the newest event would keep old chunks on a host that has become idle.
         """
@@ -159,10 +131,7 @@ class FlightBuffer:
             self._drop_losses(begins)
 
     def _drop_oldest(self) -> None:
-        """Drop the chunks of the oldest write_chunk call, and the losses of their time.
-
-        Their names go to `_background`, for later dumps.
-        """
+        """Drop the oldest call's chunks and their losses; `_background` gets their names."""
         oldest = self._kept.popleft()
         self.size -= oldest.size
         for records in oldest.names:
@@ -218,7 +187,6 @@ class FlightBuffer:
         return False
 
     def _snapshot(self, facts: dict[str, Any], moment: Clock) -> _Dump:
-        """Return what a file is made of: copies of the chunks, losses and facts in memory."""
         if moment["monotonic"] > self._clock["monotonic"]:
             self._clock = moment
         self._drop_old()
@@ -244,8 +212,7 @@ class FlightBuffer:
     def _begin_of(self, chunks: list[Packed]) -> Clock:
         """Return the clocks at the beginning of the period that a file of `chunks` covers.
 
-        That is the time of the last dropped chunk (or the recording's beginning), since when all
-        records are there, but not before the limit of seconds; earlier only if a chunk has an older
+        Since the last dropped chunk all records are there; earlier only if a chunk has an older
         event.
         """
         begin, seconds = self._first_clock["monotonic"], self._limit.seconds
@@ -285,17 +252,13 @@ class FlightBuffer:
 
 
 def _period(dump: _Dump) -> str:
-    """Return what a dump covers, e.g. `the last 5.0 s, 1,204 events`."""
     events = "event" if dump.events == 1 else "events"
     count = f"{dump.events:,} {events}" if dump.events else "no event in them"
     return f"the last {dump.facts['seconds']:.1f} s, {count}"
 
 
 def _missing(dump: _Dump, log: LogWriter | None) -> str:
-    """Return a text about how many events of a failed dump are not in its file.
-
-    The number follows from the share of the chunks' bytes of records that was written.
-    """
+    """Say how many events are not in the file, by the share of the records' bytes that is."""
     total = sum(chunk.records for chunk in dump.chunks)
     written = 0 if log is None else log.raw_bytes - sum(len(s.data) for s in dump.opening.names)
     left = round(dump.events * (1 - max(0, written) / total)) if total else 0

@@ -142,7 +142,6 @@ def open_named(path: str) -> int:
 
 
 def _parts(path: str) -> list[str]:
-    """Return the names in a path, the last one first."""
     return [name for name in reversed(path.split("/")) if name not in ("", ".")]
 
 
@@ -363,7 +362,6 @@ class HeldDirectory:
         return self._fd
 
     def _look_again(self) -> None:
-        """Replace the deleted directory by a new one of the same name and owner."""
         with suppress(
             OSError, OutputError
         ):  # making a file in the deleted directory fails with ENOENT

@@ -148,8 +148,6 @@ def create_at(at: int, name: str, *, shown: str) -> BinaryIO:
 
 
 def _open_private(at: int, name: str, shown: str) -> BinaryIO:
-    """Create a file with O_EXCL, set mode and owner, and return it open for writing, unbuffered."""
-
     def opener(_shown: str, _flags: int) -> int:
         return os.open(name, _CREATE, PRIVATE_FILE, dir_fd=at)
 
@@ -355,11 +353,7 @@ def _part(at: int, name: str) -> Iterator[tuple[str, int]]:
 
 
 def _ensure_ours(at: int, name: str, shown: str, force: bool, marker: str) -> None:
-    """Raise OutputError unless `name` is free in `at`, or a directory that may be replaced.
-
-    That takes `force`, and a directory that is empty or has an entry that matches the glob pattern
-    `marker`; a link to one may never be replaced.
-    """
+    """Raise OutputError unless `name` is free, or a directory that `force` may replace."""
     ensure_free(name, force, directory=True, at=at, shown=shown)
     try:
         fd = folders.open_below(at, name, shown)
@@ -376,10 +370,7 @@ def _ensure_ours(at: int, name: str, shown: str, force: bool, marker: str) -> No
 
 
 def _make_private(directory: int) -> None:
-    """Set private modes, and the user of sudo as owner, of a directory and all that is in it.
-
-    The outermost comes last: until then nobody else can get in.
-    """
+    """Set private modes and owner of all in a directory, itself last: until then nobody gets in."""
     ids = owner()
     for _, _, names, at in os.fwalk(".", topdown=False, dir_fd=directory):
         for name in names:

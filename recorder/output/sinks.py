@@ -126,7 +126,43 @@ class PlainLog:
         return self._path is not None and removed(self._stream)
 
 
-class RotatingLog:
+class SeriesSink:
+    """What sinks have in common that write several files."""
+
+    def __init__(
+        self, series: Series, header: Header, limit: Limit, programs: Programs, level: int
+    ) -> None:
+        self._series = series
+        self._limit = limit
+        self._programs = programs
+        self._level = level
+        self._packer = self.new_packer()
+        self._background = Background(header)
+        self._run = header["log_id"]
+        self._clock: Clock = header["clocks"]
+        self._began = cost.read(programs())
+
+    def new_packer(self) -> Packer:
+        """Return what packs chunks for these files, for a thread of its own."""
+        return Packer(self._level)
+
+    @property
+    def files(self) -> list[str]:
+        """Paths of the files that still exist, oldest first."""
+        return self._series.files
+
+    @property
+    def deleted(self) -> int:
+        """Number of files that were deleted as the oldest beyond the limit."""
+        return self._series.deleted
+
+    @property
+    def taken_away(self) -> int:
+        """Number of files that others deleted, moved away or replaced."""
+        return self._series.taken_away
+
+
+class RotatingLog(SeriesSink):
     """A sink that writes a series of logs, of which each is readable alone.
 
     After `rotate` the next file is made when its first chunk comes, so that the header's time is
@@ -147,40 +183,15 @@ class RotatingLog:
         `header`: the recording's, of which each file's is a copy with changes. `limit`: of each
         file.
         """
-        self._series = series
-        self._limit = limit
-        self._programs = programs
-        self._level, self._sync = level, sync
-        self._packer = self.new_packer()
-        self._background = Background(header)
-        self._run = header["log_id"]
-        self._clock: Clock = header["clocks"]
+        super().__init__(series, header, limit, programs, level)
+        self._sync = sync
         self._waiting: list[Window] = []
         self._log: LogWriter | None = None
         self._stream: BinaryIO | None = None
-        self._began = cost.read(programs())
         self._open(self._clock)
 
-    @property
-    def files(self) -> list[str]:
-        """Paths of the files that still exist, oldest first."""
-        return self._series.files
-
-    @property
-    def deleted(self) -> int:
-        """Number of files that were deleted as the oldest beyond the limit."""
-        return self._series.deleted
-
-    @property
-    def taken_away(self) -> int:
-        """Number of files that others deleted, moved away or replaced."""
-        return self._series.taken_away
-
     def _open(self, clock: Clock) -> LogWriter:
-        """Begin the next file at `clock`: header, repeated facts, and losses that wait for a file.
-
-        Raises OutputError or OSError; a file that has not got its name yet is then deleted.
-        """
+        """Begin the next file: header, repeated facts, and losses that wait for a file."""
         facts: Header = {"series": {"run": self._run, "number": self._series.made + 1}}
         self.release()
         self._stream = stream = self._series.create()
@@ -204,10 +215,6 @@ class RotatingLog:
     def _put_losses(self, log: LogWriter, windows: list[Window]) -> None:
         log.write_loss(windows)
         self._losses.add(windows)
-
-    def new_packer(self) -> Packer:
-        """Return what packs chunks for these files, for a thread of its own."""
-        return Packer(self._level)
 
     def write_chunk(
         self, segments: Sequence[Segment], clock: Clock, packed: Sequence[Packed] | None = None

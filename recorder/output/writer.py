@@ -189,9 +189,7 @@ class WriterThread:
     def chunk(self, segments: Sequence[Segment], clock: dict[str, int]) -> Job:
         """Return a job that writes the segments as a chunk; more than 8 MiB become several.
 
-        The job adds to the counters, or to `unwritten` where it failed or `error` was set before,
-        and takes its bytes off those that wait, to which `offer_chunk` adds them. `clock`: read
-        when the segments were copied from the rings.
+        The job adds to the counters, or to `unwritten` where it failed or `error` was set before.
         """
         return self._chunk(Packing(segments, clock))
 
@@ -203,7 +201,13 @@ class WriterThread:
             chunks = self.chunks
             try:
                 if self.error is None:
-                    self._write_chunk(log, packing, raw)
+                    packed = self._pack(packing)
+                    self.log_bytes += log.write_chunk(segments, packing.clock, packed)
+                    self.raw_bytes += raw
+                    self.chunks += 1
+                    self.until = packing.clock
+                    self.meter.add(segments)
+                    self.tasks.extend(one.names.tasks for one in packed if len(one.names.tasks))
             finally:
                 self._done += raw
                 if self.chunks == chunks:
@@ -224,27 +228,12 @@ class WriterThread:
         self._given += sum(len(segment.data) for segment in segments)
         return True
 
-    def _write_chunk(self, log: LogSink, packing: Packing, raw: int) -> None:
-        segments, clock = packing.segments, packing.clock
-        packed = self._pack(packing)
-        self.log_bytes += log.write_chunk(segments, clock, packed)
-        self.raw_bytes += raw
-        self.chunks += 1
-        self.until = clock
-        self.meter.add(segments)
-        self.tasks.extend(one.names.tasks for one in packed if len(one.names.tasks))
-
     def note(self, name: str, make: Callable[[], Note | None]) -> Job:
         """Return a job that calls `make` and writes its result as note `name`, unless it is None.
 
         `make` runs in the writer thread, so that slow look-ups do not delay the poll loop.
         """
-
-        def write(log: LogSink) -> None:
-            if self.error is None and (payload := make()) is not None:
-                log.write_note(name, payload)
-
-        return write
+        return self.notes(name, lambda: [one for one in (make(),) if one is not None])
 
     def notes(self, name: str, make: Callable[[], Sequence[Note]]) -> Job:
         """Return a job that calls `make` and writes each payload as note `name`."""

@@ -95,7 +95,7 @@ class Guard:
         self._periods.clear()
         return notes
 
-    def hear(self) -> None:
+    def read_messages(self) -> None:
         """Take in what it told since the last call; take its place where it is late or gone."""
         output = self._process.stdout
         while not self.over and output is not None and select.select([output], [], [], 0)[0]:
@@ -141,7 +141,7 @@ class Guard:
         if not helpers.end(self._process, _LATE):
             with suppress(OSError):
                 self._stop.end()
-        self.hear()
+        self.read_messages()
 
     def _write(self, data: bytes) -> None:
         with suppress(OSError):  # it has ended: the next reading says so

@@ -1,26 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a session and its backend agree on: what to record, what a backend can do, what is called.
 
-A backend is a class that fits `Probes`: CoreProbes (core.py), BccProbes (bcc/probes.py). What only
-one of them can do is declared in its `capabilities`; every backend has all the methods.
+A backend is a kind of `Probes`: CoreProbes (core.py), BccProbes (bcc/probes.py). What only one of
+them can do is declared in its `capabilities`; every backend has all the methods.
 """
 
-from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from biotrail.recorder.filters.filters import Filters
-from biotrail.recorder.filters.left_out import LeftOut
+from biotrail.recorder.filters.left_out import LeftOut, read_left_out
 from biotrail.recorder.filters.triggers import Hit, Triggers
 from biotrail.recorder.host.own_io import OwnFile
 from biotrail.recorder.log import Segment
-from biotrail.recorder.probes.file_ways import Files
-from biotrail.recorder.probes.maps.cgroup_maps import CgroupPath
-from biotrail.recorder.probes.maps.path_maps import PathChoice, PathRuns
+from biotrail.recorder.probes.file_ways import NO_FILES, Files
+from biotrail.recorder.probes.kernel.bpf_calls import ProgInfo
+from biotrail.recorder.probes.maps.cgroup_maps import CgroupMaps, CgroupPath
+from biotrail.recorder.probes.maps.path_maps import NO_PATH, PathChoice, PathRuns
 from biotrail.recorder.probes.maps.stack_maps import FreshStacks, Stacks
-from biotrail.recorder.probes.rings.ring import RingSizes
+from biotrail.recorder.probes.rings.ring import Rings, RingSizes
 from biotrail.recorder.probes.rings.waker import Waker
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.payloads import BackendFacts, End, KernelEnums
@@ -68,11 +70,20 @@ class ProgramInfo:
     letter: str
     tracepoint: str
     attached: bool
-    reason: str
-    run_count: int
-    run_ns: int
-    recursion_misses: int
+    reason: str = ""
+    run_count: int = 0
+    run_ns: int = 0
+    recursion_misses: int = 0
     part: str = ""
+
+    def counted(self, *programs: ProgInfo) -> Self:
+        """Return it with the kernel's counters of these programs, added up."""
+        return replace(
+            self,
+            run_count=sum(int(one.run_cnt) for one in programs),
+            run_ns=sum(int(one.run_time_ns) for one in programs),
+            recursion_misses=sum(int(one.recursion_misses) for one in programs),
+        )
 
 
 class Capabilities(NamedTuple):
@@ -84,106 +95,130 @@ class Capabilities(NamedTuple):
     """It records call stacks at Q: `fresh_stacks` returns them."""
     files: bool = False
     """It records which file a bio's pages belong to, as far as `files` says once it is open."""
-    triggers: bool = False
-    """It evaluates triggers: `triggered` returns those that fired."""
     path: bool = False
     """It records the path beside the block layer, as far as `path` says once it is open."""
     site_stacks: bool = False
     """It records kernel stacks of followed objects: `fresh_stacks` returns them."""
-    own_files: bool = False
-    """It recognizes write-back of the recorder's own files, which `own_file` names."""
 
 
-class Probes(Protocol):
-    """The methods of a backend that a session calls; see recorder/probes/core.py."""
+class Probes(ABC):
+    """What a session calls of a backend: the base of all.
 
-    @property
-    def capabilities(self) -> Capabilities:
-        """What this backend can do; known before open()."""
+    A context manager: entering opens, leaving closes. What only a backend with the capability can
+    do has a method here that finds nothing.
+    """
 
-    @property
-    def sizes(self) -> RingSizes | None:
-        """Sizes of each CPU's rings; None before open()."""
+    capabilities: Capabilities
+    """What this backend can do; of its class, so known before open()."""
+    sizes: RingSizes | None = None
+    """Sizes of each CPU's rings; None: before open(), or it has no ring for each."""
+    files: Files = NO_FILES
+    """Which file facts are recorded, once open; NO_FILES if none were asked for."""
+    path: PathChoice = NO_PATH
+    """Which parts of the path are recorded, once open; none if none were asked for."""
+    waker: Waker | None = None
+    """What has the programs wake the recorder, once open; None: they never do."""
+    _cgroups: CgroupMaps | None = None
+    """Set by open(), where the backend knows cgroups."""
 
-    @property
-    def files(self) -> Files:
-        """Which file facts are recorded, once open; NO_FILES if none were asked for."""
+    def __init__(self) -> None:
+        from biotrail.recorder.probes.kernel.run_stats import RunStats  # not for options alone
 
-    @property
-    def path(self) -> PathChoice:
-        """Which parts of the path are recorded, once open; none if none were asked for."""
+        self._run_stats = RunStats()
 
-    def path_runs(self) -> PathRuns:
-        """Return how often the programs of the path ran since open; 0 without a path."""
-
-    def stop_timing(self) -> None:
-        """Time no calls and waits any more; calls that run now stay unrecorded."""
-
+    @abstractmethod
     def open(self) -> None:
-        """Load programs and maps. Raises ProbeError."""
+        """Load programs and maps; nothing is recorded until attach(). Raises ProbeError."""
 
+    @abstractmethod
     def attach(self) -> None:
         """Start recording into the rings. Raises ProbeError."""
 
+    @abstractmethod
     def detach(self) -> None:
         """Stop recording; the rings and counters stay readable."""
 
+    @abstractmethod
     def close(self) -> None:
         """Unload programs and unmap rings. Closing again has no effect."""
 
+    def __enter__(self) -> Self:
+        self.open()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    @abstractmethod
     def drain(self) -> list[Segment]:
         """Copy out all committed records and free their space in the rings."""
 
+    @abstractmethod
     def fill(self) -> float:
         """Return the used share of the fullest ring, 0 to 1."""
 
-    @property
-    def waker(self) -> Waker | None:
-        """What has the programs wake the recorder, once open; None: they never do."""
-
+    @abstractmethod
     def lost(self) -> NDArray[np.uint64]:
         """Return running totals (cpus, levels, 256) of records lost to full rings, by kind."""
 
+    @abstractmethod
     def too_deep(self) -> NDArray[np.uint64]:
         """Return running totals (cpus, 256) of events lost to too deep nesting, by kind."""
 
     def left_out(self) -> LeftOut:
         """Return running totals of the bios and events that the filters left out."""
+        return LeftOut()
 
+    @abstractmethod
     def kernel_enums(self) -> KernelEnums:
-        """Return the header's `op_enum` and `flag_bits`: numbers by name."""
+        """Return the header's `op_enum` and `flag_bits`, numbers by name, once open."""
 
+    @abstractmethod
     def backend_facts(self) -> BackendFacts:
         """Return the log header's entries about the backend, once open; "backend" is its name."""
 
+    @abstractmethod
     def programs(self) -> list[ProgramInfo]:
         """Return every tracepoint's program, with its counters and whether it is attached."""
 
     def count_runs(self, on: bool) -> None:
-        """Switch the kernel's counting of program runs and time, where permitted."""
-
-    def triggered(self) -> list[Hit]:
-        """Return the triggers that fired since the last call, by time; [] without triggers."""
-
-    def fresh_stacks(self) -> FreshStacks:
-        """Return the call stacks that are new since the last call; none without stacks."""
+        """Switch the kernel's counting of program runs and time; ignored without CAP_SYS_ADMIN."""
+        self._run_stats.switch(on)
 
     def runs(self) -> int | None:
         """Return about how often programs ran since open; None: about once for each event."""
+        return None
+
+    def path_runs(self) -> PathRuns:
+        """Return how often the programs of the path ran since open; 0 without a path."""
+        return PathRuns()
+
+    def stop_timing(self) -> None:  # noqa: B027 - a backend need not have it
+        """Time no calls and waits any more; calls that run now stay unrecorded."""
+
+    def triggered(self) -> list[Hit]:
+        """Return the triggers that fired since the last call, by time; [] without triggers."""
+        return []
+
+    def fresh_stacks(self) -> FreshStacks:
+        """Return the call stacks that are new since the last call; none without stacks."""
+        return FreshStacks({}, {}, {})
 
     def end_facts(self) -> End:
         """Return entries of the log's END frame that only this backend has."""
+        return {}
 
     def short_of_memory(self) -> str:
-        """Return a message if a ring is smaller than wanted as memory was short; "" if none is.
+        """Return a message if a ring or table is smaller than wanted as memory was short; else "".
 
-        Of rings whose sizes are not among `sizes`.
+        Of those whose sizes are not among `sizes`.
         """
+        return ""
 
-    def own_file(self, file: OwnFile) -> None:
+    def own_file(self, file: OwnFile) -> None:  # noqa: B027 - a backend need not have it
         """Mark I/O of this file as the recorder's own from now on. Any thread may call.
 
-        Does nothing in a backend that does not have `own_files`.
+        Does nothing in a backend that does not recognize these.
         """
 
     def cgroup_descriptor(self) -> int | None:
@@ -191,12 +226,14 @@ class Probes(Protocol):
 
         To be called once open.
         """
+        return None if self._cgroups is None else self._cgroups.descriptor
 
     def new_cgroups(self) -> list[CgroupPath]:
         """Return cgroups that were made, or charged for the first time, since the last call.
 
         Any thread may call, one at a time.
         """
+        return [] if self._cgroups is None else self._cgroups.new_cgroups()
 
     def list_cgroup(self, number: int, *, wanted: bool) -> None:
         """Record a cgroup, by id, and those below it, from now on; or no longer.
@@ -204,6 +241,39 @@ class Probes(Protocol):
         Where the filters are by cgroups' names. Any thread may call. Raises RefusedError: there are
         too many.
         """
+        if self._cgroups is not None:
+            self._cgroups.list_cgroup(number, wanted=wanted)
+
+
+class MappedProbes(Probes):
+    """Base of backends whose open() sets `_rings`; reading these raises ProbeError before."""
+
+    _rings: Rings | None = None
+
+    def _mapped(self) -> Rings:
+        if self._rings is None:
+            raise ProbeError("the probes are not open: call open() first")
+        return self._rings
+
+    def drain(self) -> list[Segment]:
+        """Copy out all committed records and free their space: one Segment per non-empty ring."""
+        return self._mapped().drain()
+
+    def fill(self) -> float:
+        """Return the used share of the fullest ring, 0 to 1."""
+        return self._mapped().fill()
+
+    def lost(self) -> NDArray[np.uint64]:
+        """Return counts of records lost to full rings, (cpus, levels, 256) by kind, since open."""
+        return self._mapped().lost()
+
+    def too_deep(self) -> NDArray[np.uint64]:
+        """Return counts of events lost because all levels were in use, (cpus, 256) by kind."""
+        return self._mapped().too_deep()
+
+    def left_out(self) -> LeftOut:
+        """Return counts of bios and events that the filters left out, since open."""
+        return read_left_out(*self._mapped().left_out())
 
 
 def make_probes(backend: str, config: ProbeConfig) -> Probes:

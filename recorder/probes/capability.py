@@ -19,8 +19,8 @@ from biotrail.recorder.probes.programs import (
     OBJECT_NAME,
     PROBES,
     Probe,
-    default_object_path,
     is_preemptible,
+    object_path,
     offered,
 )
 from biotrail.recorder.probes.rings.barriers import is_strongly_ordered
@@ -103,11 +103,6 @@ def _rights() -> Check:
 
 
 def _lacking() -> list[Check]:
-    """Return a check for each of rights.MISSING_CAPABILITIES, in order; none is `required`.
-
-    Named by what works with the right; the detail is "yes" or, where the check fails, what is
-    lacking, with the remedy.
-    """
     missing = {lack.key for lack in rights.lacking()}
     return [
         Check(lack.works, False, str(lack), lack.remedy, required=False)
@@ -118,7 +113,6 @@ def _lacking() -> list[Check]:
 
 
 def _btf() -> Check:
-    """Return the check that the kernel's type information (BTF_PATH) is readable; required."""
     if not os.access(BTF_PATH, os.R_OK):
         return Check(
             "kernel types (BTF)",
@@ -138,18 +132,13 @@ def _libbpf() -> Check:
 
 def _object() -> Check:
     try:
-        path = default_object_path()
+        path = object_path()
     except ProbeError as error:
         return Check("BPF programs", False, str(error), "run scripts/build-bpf, or install a wheel")
     return Check("BPF programs", True, f"{OBJECT_NAME}, {path.stat().st_size} bytes")
 
 
 def _tracepoint(probe: Probe, btf: KernelBtf) -> Check:
-    """Return a check whether a program fits this kernel's tracepoint.
-
-    It fails where the kernel lacks the tracepoint, or passes it a number of arguments that no
-    program is for. Required for ESSENTIAL events (Q, D, C); any other is then only not recorded.
-    """
     program, reason = offered(probe, btf)
     name = f"event {probe.letter} ({probe.tracepoint})"
     required = probe.letter in ESSENTIAL
@@ -160,11 +149,7 @@ def _tracepoint(probe: Probe, btf: KernelBtf) -> Check:
 
 
 def _path(btf: KernelBtf) -> list[Check]:
-    """Return a check per part of the path beside the block layer (`record --path`); none required.
-
-    A check fails, with the reason, where this kernel cannot record the part. Behind them stands one
-    for each driver without steps, where others have some, and for what else lacks within a part.
-    """
+    """One check for each part; then those of drivers and of what else lacks within a part."""
     choice = choose_path(MEANINGS, btf, preemptible=False)
     remedy = "none needed: recorded without it"
     known = choice.drivers
@@ -183,10 +168,6 @@ def _path(btf: KernelBtf) -> list[Check]:
 
 
 def _files(btf: KernelBtf) -> Check:
-    """Return the check that files are known (`record --files`, --file, --dir); not required.
-
-    It fails where they are not, or only those of I/O through the page cache.
-    """
     found = files_of(btf)
     if not found.recorded:
         remedy = "none needed: recorded without them"
@@ -200,14 +181,6 @@ def _files(btf: KernelBtf) -> Check:
 
 
 def _kernel() -> list[Check]:
-    """Return the checks that read the kernel's BTF.
-
-    In this order: operations; one check per tracepoint, in the order of PROBES; one per part of the
-    path; files; preemption; order; memory. Preemption never fails; order and memory are not
-    required. A single
-    failed check, which is required, in place of all where BTF cannot be read (or libbpf is
-    missing).
-    """
     try:
         with KernelBtf() as btf:
             ops = kernel_enums(btf)["op_enum"]
@@ -222,11 +195,6 @@ def _kernel() -> list[Check]:
 
 
 def _order() -> Check:
-    """Return the check how records are ordered before the head of their ring; not required.
-
-    It fails where this machine reorders stores, and the kernel compiles no exchange (or this
-    process may not try).
-    """
     name = "order of rings"
     if is_strongly_ordered():
         return Check(name, True, "by the processor", "", False)
@@ -266,7 +234,6 @@ def _tracefs() -> Check:
 
 
 def _devices() -> Check:
-    """Return the check that devices have names and facts; not required."""
     if (why := devices.masked()) is None:
         return Check("devices", True, "have names", "", False)
     reason, _, remedy = why.rpartition(": ")
@@ -274,11 +241,7 @@ def _devices() -> Check:
 
 
 def _lockdown() -> Check:
-    """Return a check that fails in lockdown mode "confidentiality", which forbids BPF to read.
-
-    It is required. It passes in mode "integrity", where there is no lockdown, and where that cannot
-    be found out.
-    """
+    """Only "confidentiality" forbids BPF to read; what cannot be found out passes."""
     try:
         text = _LOCKDOWN.read_text().strip()
     except OSError:
@@ -295,10 +258,6 @@ def _lockdown() -> Check:
 
 
 def _symbols() -> Check:
-    """Return the check that the kernel shows its symbols' addresses (kptr_restrict).
-
-    It is not required; where they are hidden, it says what is lost and how to have them shown.
-    """
     name = "kernel symbols"
     if symbols_shown():
         return Check(name, True, "shown: call stacks have names, and direct I/O files", "", False)
@@ -312,32 +271,21 @@ def _symbols() -> Check:
     )
 
 
-def _setting(name: str, path: str, meanings: dict[str, str]) -> Check:
-    """Return a check that never fails: the value in the sysctl's file, and its meaning."""
+def _unprivileged() -> Check:
+    name, path = "unprivileged BPF", Path("/proc/sys/kernel/unprivileged_bpf_disabled")
+    meanings = {
+        "0": "allowed, but tracing needs the rights above all the same",
+        "1": "refused until the next boot; does not concern who has the rights above",
+        "2": "refused; does not concern who has the rights above",
+    }
     try:
-        value = Path(path).read_text().strip()
+        value = path.read_text().strip()
     except OSError:
         return Check(name, True, f"not known: {path} cannot be read", "", False)
     return Check(name, True, f"{value}: {meanings.get(value, 'unknown value')}", "", False)
 
 
-def _unprivileged() -> Check:
-    return _setting(
-        "unprivileged BPF",
-        "/proc/sys/kernel/unprivileged_bpf_disabled",
-        {
-            "0": "allowed, but tracing needs the rights above all the same",
-            "1": "refused until the next boot; does not concern who has the rights above",
-            "2": "refused; does not concern who has the rights above",
-        },
-    )
-
-
 def _jit() -> Check:
-    """Return the check that BPF programs are compiled (bpf_jit_enable); not required.
-
-    It fails for 0 alone, and passes, as not known, where this user may not read the setting.
-    """
     path = Path("/proc/sys/net/core/bpf_jit_enable")
     try:
         on = path.read_text().strip() != "0"
@@ -350,7 +298,6 @@ def _jit() -> Check:
 
 
 def _functions() -> Check:
-    """Return the check of how functions can be attached to (`biotrail follow`)."""
     name = "functions (follow)"
     if refusal():
         return Check(name, True, "not known: to try is for root", "", False)

@@ -5,15 +5,18 @@ import ctypes
 import errno
 import resource
 from pathlib import Path
-from typing import ClassVar
 
 from biotrail.recorder.filters.filters import check_tasks, descendants
 from biotrail.recorder.filters.triggers import Hit
 from biotrail.recorder.host import memory_limit
 from biotrail.recorder.host.own_io import OwnFile
 from biotrail.recorder.probes import file_ways, light
-from biotrail.recorder.probes.backend import Capabilities, ProbeConfig, ProgramInfo
-from biotrail.recorder.probes.base import MappedProbes
+from biotrail.recorder.probes.backend import (
+    Capabilities,
+    MappedProbes,
+    ProbeConfig,
+    ProgramInfo,
+)
 from biotrail.recorder.probes.capability import LOCKED_REMEDY, locked_memory_problem, require_rights
 from biotrail.recorder.probes.kernel.btf import KernelBtf, kernel_enums
 from biotrail.recorder.probes.kernel.libbpf import BpfObject, RefusedError, load_library
@@ -34,9 +37,9 @@ from biotrail.recorder.probes.programs import (
     Choice,
     all_programs,
     choose,
-    default_object_path,
     essential_letters,
     is_preemptible,
+    object_path,
     without_plugs,
 )
 from biotrail.recorder.probes.rings.barriers import machine_barrier
@@ -52,12 +55,6 @@ _MAX_PROCESSES = 65536
 _FORK_PROGRAM = "bt_fork"
 _ONE = ctypes.c_uint64(1)
 """Value of a key that is only to be there."""
-
-
-class _Data(ctypes.Structure):
-    """Section .data of the BPF object: a change of `generation` renews the dictionaries."""
-
-    _fields_ = (("generation", ctypes.c_uint64),)
 
 
 def allow_locked_memory() -> None:
@@ -83,20 +80,17 @@ class CoreProbes(MappedProbes):
     and frees everything when the process ends, however it ends.
     """
 
-    capabilities: ClassVar[Capabilities] = Capabilities(
-        "core", stacks=True, files=True, triggers=True, path=True, own_files=True
-    )
+    capabilities = Capabilities("core", stacks=True, files=True, path=True)
 
-    def __init__(self, config: ProbeConfig, object_path: Path | None = None) -> None:
+    def __init__(self, config: ProbeConfig, path: Path | None = None) -> None:
         """Keep the arguments; nothing is loaded or checked before open().
 
-        `object_path`: file with the BPF programs; None: the installed one.
+        `path`: file with the BPF programs; None: the installed one.
         """
         super().__init__()
         self.config = config
         self.enums: KernelEnums = {}
-        self.sizes: RingSizes | None = None
-        self._path = object_path
+        self._path = path
         self._object: BpfObject | None = None
         self._choices: list[Choice] = []
         self._attached: set[str] = set()
@@ -122,9 +116,8 @@ class CoreProbes(MappedProbes):
         light.refuse(self.config)
         check_tasks(self.config.filters)
         ensure_room(0, memory_limit.room(), least_bytes(filters=False))
-        path = self._path or default_object_path()
-        library = load_library()
-        cpus = library.call("the number of CPUs is unknown", "libbpf_num_possible_cpus")
+        path = self._path or object_path()
+        cpus = load_library().possible_cpus()
         with KernelBtf() as btf:
             self.enums = kernel_enums(btf)
             held = is_preemptible(btf, self.config.preemptible)
@@ -144,7 +137,13 @@ class CoreProbes(MappedProbes):
             self.files = self._by_file.files
             self.path = choose_path(self.config.path, btf, held)
             self._reports_cgroups = btf.parameters(cgroup_maps.TRACEPOINT) is not None
-        self._refuse_missing()
+        for choice in self._choices:
+            essential = choice.probe.letter in essential_letters(self.config.events)
+            if choice.program is None and essential:
+                raise ProbeError(
+                    f"event {choice.probe.letter} cannot be recorded: {choice.reason}; "
+                    "use another kernel"
+                )
         sizes = RingSizes.choose(cpus, self.config.ring_bytes)
         try:
             self.sizes = self._load_fitting(path, sizes, cpus)
@@ -158,11 +157,9 @@ class CoreProbes(MappedProbes):
     def _load_fitting(self, path: Path, sizes: RingSizes, cpus: int) -> RingSizes:
         """Load with rings of `sizes`, halved until the kernel accepts them; return their sizes.
 
-        `path`: of the object. `cpus`: possible CPUs. Only refusals for the size count
-        (`may_shrink`). After ENOMEM, so by a limit that was not seen before, the sizes that fit
-        are halved once more, unless they are the smallest: the recorder needs memory, too. Sets
-        `_object`; what was loaded is closed again before another try, and by an error. Raises
-        ProbeError: even the smallest rings do not fit, or any other refusal.
+        After ENOMEM, so by a limit that was not seen before, the sizes that fit are halved once
+        more, unless they are the smallest: the recorder needs memory, too. What was loaded is
+        closed before another try, and by an error.
         """
         short_of_memory = False
         while True:
@@ -188,23 +185,10 @@ class CoreProbes(MappedProbes):
                 self.close()
                 raise
 
-    def _refuse_missing(self) -> None:
-        """Raise ProbeError where no program fits an essential tracepoint (Q, D, C; L of light)."""
-        for letter in essential_letters(self.config.events):
-            choice = next(one for one in self._choices if one.probe.letter == letter)
-            if choice.program is None:
-                raise ProbeError(
-                    f"event {letter} cannot be recorded: {choice.reason}; use another kernel"
-                )
-
     def _load(self, bpf: BpfObject, sizes: RingSizes, cpus: int) -> RingSizes:
         """Size the maps of `bpf`, load it, fill in ids and wanted files, and map the rings.
 
-        `bpf`: opened; only the chosen programs are loaded, those of the path, and bt_fork with
-        `--children`. The ids are those of processes and threads to be recorded. `sizes`: the
-        largest for each CPU's rings; `cpus`: possible CPUs. Returns the sizes, smaller where memory
-        is limited. Sets `_rings` and `waker`. Raises RefusedError; ProbeError: memory has no room,
-        or the rings cannot be mapped. Then `bpf` is to be closed.
+        Returns the rings' sizes, smaller than `sizes` where memory is limited.
         """
         sizes = self._prepare(bpf, sizes, cpus)
         if ordered := ordered_heads():
@@ -224,10 +208,7 @@ class CoreProbes(MappedProbes):
         return sizes
 
     def _prepare(self, bpf: BpfObject, sizes: RingSizes, cpus: int) -> RingSizes:
-        """Choose the programs of `bpf`, and set its constants and the sizes of its maps.
-
-        Returns the rings' sizes, as `_load`. Raises RefusedError; ProbeError: memory has no room.
-        """
+        """Choose the programs, set constants and maps' sizes; return the rings' sizes."""
         chosen = {choice.program for choice in self._choices}
         for program in all_programs():
             bpf.set_autoload(program, program in chosen)
@@ -241,26 +222,27 @@ class CoreProbes(MappedProbes):
         bpf.set_autoload(_FORK_PROGRAM, filters.children)
         ids = _MAX_PROCESSES if filters.children else len(filters.pids + filters.tids)
         bpf.set_map_size("bt_ids", 8, max(1, ids))
-        follow = bool(self._config_of(sizes).follow)
+        follow = admission.follows(filters, self.config.devices)
         bpf.set_map_size("bt_followed", 8, filters.max_followed if follow else 1)
         table = self._path_maps.dirty_bytes
         demand = Demand(sizes, cpus, table, bpf.map_bytes(cpus) - table)
         demand = demand.fitting(memory_limit.room(), LEAST_DIRTY_BYTES, least_bytes(follow))
         if table:
             self._path_maps.size_dirty(demand.table)
-        bpf.set_initial_value(".rodata", self._config_of(demand.sizes))
+        constants = admission.config(
+            demand.sizes,
+            self.config.devices,
+            filters,
+            self.enums,
+            self.config.stacks,
+            self.files,
+            hold_irqs=self._hold_irqs,
+            ends=self._ends,
+        )
+        bpf.set_initial_value(".rodata", constants)
         bpf.set_map_size("bt_rings", demand.sizes.area_bytes, cpus)
         Waker.prepare(bpf)
         return demand.sizes
-
-    def _config_of(self, sizes: RingSizes) -> admission.Config:
-        """Return the object's .rodata for rings of these sizes."""
-        wanted = self.config
-        filters = wanted.devices, wanted.filters
-        config = admission.config(sizes, *filters, self.enums, wanted.stacks, self.files)
-        config.hold_irqs = self._hold_irqs
-        admission.set_ends(config, self._ends)
-        return config
 
     def short_of_memory(self) -> str:
         """Return a message if a table was made smaller as memory was short; "" if none was."""
@@ -292,7 +274,7 @@ class CoreProbes(MappedProbes):
         """Add the descendants of the chosen processes to bt_ids, present and future ones.
 
         The program is attached before /proc is read, until it shows no new ones, so that no child
-        that was forked meanwhile is missed. Raises RefusedError: no such program, or a full map.
+        that was forked meanwhile is missed.
         """
         bpf.attach(_FORK_PROGRAM)
         added: set[int] = set()
@@ -328,7 +310,6 @@ class CoreProbes(MappedProbes):
             self._object = None
 
     def _opened(self) -> BpfObject:
-        """Return the loaded object. Raises ProbeError before open() and after close()."""
         if self._object is None:
             raise ProbeError("the probes are not open: call open() first")
         return self._object
@@ -368,48 +349,22 @@ class CoreProbes(MappedProbes):
         ProbeError: not open; RefusedError.
         """
         self._generation += 1
-        self._opened().update_section(".data", _Data(generation=self._generation))
+        self._opened().update_section(".data", ctypes.c_uint64(self._generation))
 
     def programs(self) -> list[ProgramInfo]:
         """Return a ProgramInfo for every tracepoint, in the order of PROBES; then of the path's.
 
         Raises ProbeError.
         """
-        path = [self._path_program(*chosen) for chosen in self.path.programs]
-        return [*(self._program_info(choice) for choice in self._choices), *path]
-
-    def _path_program(self, part: str, name: str) -> ProgramInfo:
-        """Return a program of the path with the kernel's counters, and whether it is attached.
-
-        part: of PATH_PARTS. name: of the program, or its variant _p; it must be loaded. Raises
-        RefusedError.
-        """
-        info = self._opened().info(name)
-        return ProgramInfo(
-            name,
-            letter_of_part(part),
-            tracepoint_of(name),
-            name in self._attached,
-            "",
-            int(info.run_cnt),
-            int(info.run_time_ns),
-            int(info.recursion_misses),
-            part,
-        )
-
-    def _program_info(self, choice: Choice) -> ProgramInfo:
-        """Return a tracepoint's program with the kernel's counters; where none was chosen, why."""
-        letter, tracepoint = choice.probe.letter, choice.probe.tracepoint
-        if choice.program is None:
-            return ProgramInfo("", letter, tracepoint, False, choice.reason, 0, 0, 0)
-        info = self._opened().info(choice.program)
-        return ProgramInfo(
-            choice.program,
-            letter,
-            tracepoint,
-            choice.program in self._attached,
-            choice.reason,
-            int(info.run_cnt),
-            int(info.run_time_ns),
-            int(info.recursion_misses),
-        )
+        found = []
+        for choice in self._choices:
+            probe, name = choice.probe, choice.program
+            one = ProgramInfo(
+                name or "", probe.letter, probe.tracepoint, name in self._attached, choice.reason
+            )
+            found.append(one if name is None else one.counted(self._opened().info(name)))
+        for part, name in self.path.programs:
+            letter, tracepoint = letter_of_part(part), tracepoint_of(name)
+            one = ProgramInfo(name, letter, tracepoint, name in self._attached, part=part)
+            found.append(one.counted(self._opened().info(name)))
+        return found

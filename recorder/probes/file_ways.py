@@ -12,7 +12,7 @@ import os
 import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.filters.wanted_files import Wanted, wanted_files
@@ -58,9 +58,7 @@ NO_FILES = Files()
 def files_of(btf: KernelBtf) -> Files:
     """Return which file facts can be recorded on this kernel.
 
-    Where a struct member that the programs follow is missing, `recorded` is False and `lacking`
-    says so, for the user. `iomap_end_io` stays 0 where iomap's structs are not in BTF, or where the
-    kernel hides its symbols: files of direct I/O are then not recorded.
+    `iomap_end_io` stays 0 where iomap's structs are not in BTF, or the kernel hides its symbols.
     """
     missing = [f"{name}.{member}" for name, member in _MEMBERS if not btf.has_member(name, member)]
     if missing:
@@ -81,24 +79,6 @@ exception table ("bpf: ensure main program has an extable")."""
 _NOT_DATA = ("META", "SWAP")
 _DIRECTORIES = 8192
 """Directories whose answer to --dir the programs remember."""
-
-
-class _Ways(ctypes.Structure):
-    """`struct bt_file_ways`, the section .rodata.files."""
-
-    _fields_ = shared.fields(shared.FILE_WAYS)
-
-
-class _Key(ctypes.Structure):
-    """`struct bt_wanted_file`."""
-
-    _fields_ = shared.fields(shared.WANTED_FILE)
-
-
-class _Generation(ctypes.Structure):
-    """`struct bt_generation_of`."""
-
-    _fields_ = shared.fields(shared.GENERATION)
 
 
 @dataclass(frozen=True)
@@ -169,12 +149,10 @@ def ways_of(btf: KernelBtf, enums: KernelEnums) -> Ways:
 
 
 def _all(found: dict[str, int], names: tuple[str, ...]) -> tuple[int, ...]:
-    """Return the addresses of those of `names` that were found."""
     return tuple(found[name] for name in names if name in found)
 
 
 def _known(**offsets: int | None) -> dict[str, int]:
-    """Return the offsets; {} where one is not known."""
     known = {name: at for name, at in offsets.items() if at is not None}
     return known if len(known) == len(offsets) else {}
 
@@ -225,7 +203,7 @@ class FileChoice(NamedTuple):
         """Set constants and the sizes of the maps, before `bpf` is loaded. Raises RefusedError."""
         bpf.set_map_entries("bt_file_slots", 1 << SLOT_BITS if self.files.recorded else 1)
         bpf.set_initial_value(".rodata.files", _section(self.ways, self.wanted, self.split))
-        size = ctypes.sizeof(_Generation)
+        size = ctypes.sizeof(shared.GENERATION.ctype)
         bpf.set_map_size("bt_wanted_files", size, max(1, len(self.wanted)))
         directories = any(one.directory for one in self.wanted)
         bpf.set_map_size("bt_directories", 8, _DIRECTORIES if directories else 1)
@@ -236,9 +214,10 @@ class FileChoice(NamedTuple):
         A generation that is not known is marked so, and matches any. Raises RefusedError.
         """
         for one in self.wanted:
-            key = _Key(one.inode, one.dev, one.directory)
+            key = shared.WANTED_FILE.ctype(one.inode, one.dev, one.directory)
             known = one.generation is not None
-            bpf.put("bt_wanted_files", key, _Generation(one.generation or 0, known))
+            generation = shared.GENERATION.ctype(one.generation or 0, known)
+            bpf.put("bt_wanted_files", key, generation)
 
 
 NO_CHOICE = FileChoice()
@@ -267,14 +246,10 @@ def choose(btf: KernelBtf, enums: KernelEnums, recorded: bool, filters: Filters)
     return FileChoice(files, ways, wanted, not btf.has_function(_SINCE_6_4))
 
 
-def _section(ways: Ways, wanted: Sequence[Wanted], split: bool) -> _Ways:
-    """Return the section .rodata.files; arguments as in FileChoice.
-
-    What is not known is 0. `by_file`: there is any filter by file or directory; `by_dir`: one by a
-    directory. With `ways.by_call` it has the flag O_DIRECT and, as bits, the numbers of this
-    machine's calls that read or write a file descriptor, and of those that write.
-    """
-    made = _Ways(split=split, not_data=ways.not_data, btrfs_copy_end=ways.btrfs_copy_end)
+def _section(ways: Ways, wanted: Sequence[Wanted], split: bool) -> Any:
+    made = shared.FILE_WAYS.ctype(
+        split=split, not_data=ways.not_data, btrfs_copy_end=ways.btrfs_copy_end
+    )
     for name in ("device_ends", "dio_ends", "btrfs_ends"):
         for place, address in enumerate(getattr(ways, name)):
             getattr(made, name)[place] = address

@@ -3,9 +3,9 @@
 
 from pathlib import Path
 
-from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.probes.backend import ProbeConfig
 from biotrail.recorder.probes.programs import LIGHT
+from biotrail.recorder.schema.device_numbers import dev_text
 from biotrail.recorder.schema.errors import ProbeError
 
 _DEVICES = Path("/sys/dev/block")
@@ -23,7 +23,22 @@ def refuse(config: ProbeConfig) -> None:
     """
     if config.events != LIGHT:
         return
-    for option, why in (*_filters(config.filters), *_notes(config)):
+    filters, triggers = config.filters, config.triggers
+    asked = (
+        ("--pid", filters.pids, _SUBMITTER),
+        ("--tid", filters.tids, _SUBMITTER),
+        ("--comm", filters.comms, _SUBMITTER),
+        ("--file", filters.files, _QUEUED),
+        ("--dir", filters.dirs, _QUEUED),
+        ("--min-size", filters.min_bytes, _WHOLE),
+        ("--sectors", filters.sectors, _WHOLE),
+        ("--stacks", config.stacks, _QUEUED),
+        ("--files", config.files, _QUEUED),
+        ("--path", config.path, _QUEUED),
+        ("--trigger depth", triggers.depth, "requests in flight are not counted"),
+        ("--trigger stuck", triggers.stuck_ns, _HANGS),
+    )
+    for option, why in ((option, why) for option, given, why in asked if given):
         raise ProbeError(
             f"--events light cannot have {option}: {why}; leave it out, or record another event set"
         )
@@ -37,31 +52,5 @@ def refuse(config: ProbeConfig) -> None:
 
 def has_requests(disk: int) -> bool:
     """Return whether a disk (dev_t) makes requests; True where sysfs does not have the disk."""
-    base = _DEVICES / f"{disk >> 20}:{disk & 0xFFFFF}"
+    base = _DEVICES / dev_text(disk)
     return not base.exists() or (base / "mq").exists()
-
-
-def _filters(filters: Filters) -> list[tuple[str, str]]:
-    """Return (option, reason) of each filter that is given and needs more than a completion."""
-    asked = (
-        ("--pid", filters.pids, _SUBMITTER),
-        ("--tid", filters.tids, _SUBMITTER),
-        ("--comm", filters.comms, _SUBMITTER),
-        ("--file", filters.files, _QUEUED),
-        ("--dir", filters.dirs, _QUEUED),
-        ("--min-size", filters.min_bytes, _WHOLE),
-        ("--sectors", filters.sectors, _WHOLE),
-    )
-    return [(option, why) for option, given, why in asked if given]
-
-
-def _notes(config: ProbeConfig) -> list[tuple[str, str]]:
-    """Return (option, reason) of what else is asked for that needs more than a completion."""
-    asked = (
-        ("--stacks", bool(config.stacks), _QUEUED),
-        ("--files", config.files, _QUEUED),
-        ("--path", bool(config.path), _QUEUED),
-        ("--trigger depth", config.triggers.depth > 0, "requests in flight are not counted"),
-        ("--trigger stuck", config.triggers.stuck_ns > 0, _HANGS),
-    )
-    return [(option, why) for option, given, why in asked if given]

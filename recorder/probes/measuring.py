@@ -5,8 +5,6 @@ import ctypes
 import errno
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import resources
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -20,13 +18,12 @@ from biotrail.recorder.probes.kernel.btf import KernelBtf, kernel_enums
 from biotrail.recorder.probes.kernel.libbpf import BpfObject, RefusedError, load_library
 from biotrail.recorder.probes.kernel.run_stats import RunStats
 from biotrail.recorder.probes.maps import admission
-from biotrail.recorder.probes.programs import PREEMPTION_OFF, is_preemptible
+from biotrail.recorder.probes.programs import PREEMPTION_OFF, is_preemptible, object_path
 from biotrail.recorder.probes.rings.ring import RingSizes
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.limits import MEASURE_OTHER
 from biotrail.recorder.schema.measure_structs import KEY, MEASURED, STAGES
 from biotrail.recorder.schema.payloads import KernelEnums
-from biotrail.recorder.schema.shared import plain_class
 
 OBJECT_NAME = "measure.bpf.o"
 MOST = 128
@@ -36,8 +33,8 @@ OTHER = MEASURE_OTHER
 _TRACEPOINT = "block_rq_complete"
 _PROGRAM = "bt_measure"
 _MAP = "bt_measured"
-_Key = plain_class(KEY)
-_Value = plain_class(MEASURED)
+_Key = KEY.ctype
+_Value = MEASURED.ctype
 _KEY_BYTES, _VALUE_BYTES = ctypes.sizeof(_Key), ctypes.sizeof(_Value)
 _STAGES_AT = _Value.stages.offset // 8
 
@@ -70,17 +67,6 @@ class ProgramRuns:
     """Completions for which the program was not run because it was running on that CPU."""
 
 
-def object_path() -> Path:
-    """Return the path of the installed object. Raises ProbeError: it was not built."""
-    path = Path(str(resources.files("biotrail.bpf"))) / OBJECT_NAME
-    if not path.exists():
-        raise ProbeError(
-            f"the compiled BPF programs are missing ({path}): run scripts/build-bpf "
-            "(needs clang and libbpf-dev), or install a wheel"
-        )
-    return path
-
-
 class Measuring:
     """The program and its map: a context manager that loads and attaches on entering.
 
@@ -111,9 +97,8 @@ class Measuring:
         the tracepoint is missing, or the kernel refuses; then nothing stays loaded.
         """
         require_rights()
-        path = object_path()
-        library = load_library()
-        self._cpus = library.call("the number of CPUs is unknown", "libbpf_num_possible_cpus")
+        path = object_path(OBJECT_NAME)
+        self._cpus = load_library().possible_cpus()
         with KernelBtf() as btf:
             self.enums = kernel_enums(btf)
             held = is_preemptible(btf, self._preemptible)
@@ -134,11 +119,8 @@ class Measuring:
         return self
 
     def _load(self, bpf: BpfObject, hold_irqs: bool) -> None:
-        """Configure, load and attach the program; put the keys of OTHER into the map."""
-        config = admission.config(
-            RingSizes.choose(self._cpus), self._devices, Filters(), self.enums
-        )
-        config.hold_irqs = hold_irqs
+        sizes = RingSizes.choose(self._cpus)
+        config = admission.config(sizes, self._devices, Filters(), self.enums, hold_irqs=hold_irqs)
         for name in (_PROGRAM, _PROGRAM + PREEMPTION_OFF):
             bpf.set_autoload(name, name == self._program)
         others = [*sorted(set(self.enums["op_enum"].values())), OTHER]
@@ -184,10 +166,7 @@ class Measuring:
         ]
 
     def _look_up(self, keys: NDArray[np.uint32], values: NDArray[np.uint64]) -> int:
-        """Copy the whole map into `keys` and `values`; return how many entries that is.
-
-        keys: (most, 2). values: (most, cpus, words of a value). Raises RefusedError.
-        """
+        """Copy the whole map into `keys` and `values`; return how many entries that is."""
         look_up = load_library().get("bpf_map_lookup_batch")
         count, token = ctypes.c_uint32(len(keys)), ctypes.c_uint32(0)
         ctypes.set_errno(0)
@@ -219,7 +198,6 @@ class Measuring:
         return ProgramRuns(int(info.run_cnt), int(info.run_time_ns), int(info.recursion_misses))
 
     def _opened(self) -> BpfObject:
-        """Return the loaded object. Raises ProbeError outside of the block."""
         if self._object is None:
             raise ProbeError("measuring has not begun: enter the block first")
         return self._object

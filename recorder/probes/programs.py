@@ -73,11 +73,10 @@ class Choice:
 
 
 def wanted_letters(events: str, has_start: bool) -> str:
-    """Return the letters of event set `events`, a key of EVENT_SETS, in no order.
+    """Return the letters of an event set, in no order. Raises ProbeError: there is no such set.
 
-    `has_start`: the kernel has block_io_start; else G joins a set that has s without G (lifecycle),
-    to report when a request is allocated; s stays in the set. Raises ProbeError: there is no such
-    set.
+    `has_start`: the kernel has block_io_start; else G joins a set that has s without G, to report
+    when a request is allocated.
     """
     if events not in EVENT_SETS:
         names = ", ".join(EVENT_SETS)
@@ -120,26 +119,24 @@ def all_programs() -> list[str]:
 def choose(events: str, btf: KernelBtf, preemptible: bool | None = None) -> list[Choice]:
     """Return a Choice for each tracepoint, in the order of PROBES.
 
-    Its program is None, with the reason, where the kernel lacks the tracepoint, no program fits its
-    prototype, or (looked at last) `events`, the event set, does not have its letter. `preemptible`:
-    take the programs that disable preemption, whose names end in _p; None: as `is_preemptible`
-    says. Raises ProbeError: there is no such set.
+    `preemptible`: take the programs that disable preemption; None: as `is_preemptible` says. Raises
+    ProbeError: there is no such set.
     """
-    choices = _choose_plain(events, btf)
-    if not is_preemptible(btf, preemptible):
-        return choices
-    return [
-        replace(choice, program=choice.program + PREEMPTION_OFF) if choice.program else choice
-        for choice in choices
-    ]
+    letters = wanted_letters(events, btf.parameters("block_io_start") is not None)
+    suffix = PREEMPTION_OFF if is_preemptible(btf, preemptible) else ""
+    found = []
+    for probe in PROBES:
+        program, reason = offered(probe, btf)
+        if program is not None and probe.letter not in letters:
+            program, reason = None, f"not in the event set {events}"
+        found.append(Choice(probe, None if program is None else program + suffix, reason))
+    return found
 
 
 def without_plugs(choices: list[Choice], btf: KernelBtf) -> list[Choice]:
     """Return the choices for a recording of some devices: before 5.17 without P and U.
 
-    A plug event carries a request_queue only, and queues had no pointer to their disk then. On
-    later kernels, whose request_queue has the member disk, `choices` is returned itself; else a new
-    list in the same order, in which the choices of P and U have no program but a reason.
+    A plug event carries a request_queue only, and queues had no pointer to their disk then.
     """
     if btf.has_member("request_queue", "disk"):
         return choices
@@ -150,18 +147,6 @@ def without_plugs(choices: list[Choice], btf: KernelBtf) -> list[Choice]:
         else choice
         for choice in choices
     ]
-
-
-def _choose_plain(events: str, btf: KernelBtf) -> list[Choice]:
-    letters = wanted_letters(events, btf.parameters("block_io_start") is not None)
-    return [_choose_one(probe, letters, events, btf) for probe in PROBES]
-
-
-def _choose_one(probe: Probe, letters: str, events: str, btf: KernelBtf) -> Choice:
-    program, reason = offered(probe, btf)
-    if program is not None and probe.letter not in letters:
-        return Choice(probe, None, f"not in the event set {events}")
-    return Choice(probe, program, reason)
 
 
 def offered(probe: Probe, btf: KernelBtf) -> tuple[str | None, str]:
@@ -178,10 +163,10 @@ def offered(probe: Probe, btf: KernelBtf) -> tuple[str | None, str]:
     return probe.programs[count], ""
 
 
-def default_object_path() -> Path:
-    """Return the path of the installed BPF object. Raises ProbeError: it was not built."""
+def object_path(name: str = OBJECT_NAME) -> Path:
+    """Return the path of an installed BPF object. Raises ProbeError: it was not built."""
     # Not by importlib.resources, which takes 10 ms for temporary files that it might make.
-    path = Path(__file__).parents[2] / "bpf" / OBJECT_NAME
+    path = Path(__file__).parents[2] / "bpf" / name
     if not path.exists():
         raise ProbeError(
             f"the compiled BPF programs are missing ({path}): run scripts/build-bpf "

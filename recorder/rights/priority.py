@@ -40,12 +40,10 @@ class RealtimeBoost:
         self._threads.append(threading.get_native_id() if thread is None else thread)
 
     def adapt(self, fill: float) -> None:
-        """Make the threads added so far real-time or normal, given how full the fullest ring is.
+        """Make the threads real-time or normal, given the fullest ring's used share, 0 to 1.
 
-        `fill`: 0 to 1. From a quarter on (FILLED), they become real-time (SCHED_RR), which counts
-        once in `times`, also where it is not permitted and the scheduling stays. They stay so until
-        a call more than 10 s (LONG_NS) after the last with such a `fill`. A thread added meanwhile
-        is made real-time only the next time.
+        Real-time from FILLED on, also in `times` where it is not permitted, until LONG_NS after the
+        last such `fill`. A thread added meanwhile is made real-time only the next time.
         """
         if fill >= FILLED:
             if self._since is None:

@@ -82,7 +82,6 @@ def lacking() -> list[MissingCapability]:
 
 
 def _always_counted() -> bool:
-    """Return whether the sysctl kernel.bpf_stats_enabled is 1."""
     try:
         return _STATS_SYSCTL.read_text().strip() == "1"
     except OSError:
@@ -134,12 +133,7 @@ def _works(trial: Trial) -> bool:
 
 
 def threads_with_more(kept: int, tasks: Path = Path("/proc/self/task")) -> list[str]:
-    """Return the names of this process's threads with permitted capabilities not in `kept`.
-
-    `kept`: bit mask. `tasks`: /proc/PID/task of the process. Sorted by the threads' ids as text.
-    Threads that end meanwhile are skipped. A name is comm as /proc/PID/status has it; threads with
-    the same name are listed each.
-    """
+    """Return the names of this process's threads with permitted capabilities not in `kept`."""
     found = []
     for task in sorted(tasks.iterdir()):
         with suppress(OSError):  # the thread has ended

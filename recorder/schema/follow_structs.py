@@ -4,6 +4,7 @@
 from enum import IntEnum
 
 from biotrail.recorder.schema.records import HIT_BORN, HIT_CUT, HIT_ENDED, Role
+from biotrail.recorder.schema.site_structs import VALUE
 from biotrail.recorder.schema.structs import Member, Struct
 
 KEPT_HITS = 512
@@ -74,9 +75,9 @@ FOLLOW = Struct(
     "bt_follow",
     "What is followed (objects.h), beside bt_site_config for devices.",
     (
-        Member("detail", "bt_value", "of the object, for each hit; BT_FROM_NONE: none"),
-        Member("device", "bt_value", "the object's device, if devices are chosen"),
-        Member("process", "bt_value", "process of the object; BT_FROM_NONE: the running one"),
+        Member("detail", VALUE, "of the object, for each hit; BT_FROM_NONE: none"),
+        Member("device", VALUE, "the object's device, if devices are chosen"),
+        Member("process", VALUE, "process of the object; BT_FROM_NONE: the running one"),
         Member("slower_ns", "u64", "write lives that took longer; 0: all, as they go on"),
         Member("lives", "u64", "follow so many objects; 0: no limit"),
         Member("every", "u32", "follow each n-th; 0 and 1: each"),

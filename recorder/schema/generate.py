@@ -77,11 +77,6 @@ def _member(field: Field) -> str:
 
 
 def _struct(record: Record) -> list[str]:
-    """Return the C lines of a record: comment, struct, static asserts of its size and offsets.
-
-    The first line is empty; the comment has the record's letter and tracepoint, if any, and its
-    meaning.
-    """
     name = struct_name(record)
     title = f"{record.letter} {record.tracepoint}".rstrip()
     lines = ["", f"/* {title}: {record.meaning} */", f"struct {name} {{"]
@@ -147,12 +142,11 @@ def _comment(text: str) -> list[str]:
 
 
 def _shared_member(member: Member) -> list[str]:
-    """Return the C lines of a member of a shared struct: its comment beside it, or above if long.
-
-    Long: the line has more than 100 columns, a tab being 8. Without a comment where
-    `member.meaning` is empty. A type that is no integer of the schema is a struct's name.
-    """
-    kind = _C_TYPES.get(member.type, f"struct {member.type}")
+    """Return the C lines of a member: its comment beside it, or above if the line is long."""
+    if isinstance(member.type, Struct):
+        kind = f"struct {member.type.name}"
+    else:
+        kind = _C_TYPES[member.type]
     array = f"[{member.count}]" if member.count else ""
     line = f"\t{kind} {member.name}{array};"
     if not member.meaning:
@@ -164,18 +158,14 @@ def _shared_member(member: Member) -> list[str]:
 
 
 def _shared_struct(struct: Struct) -> list[str]:
-    """Return the C lines of a struct that the programs and the recorder share.
-
-    An empty line, its comment, the struct, and static asserts of its size and its members' offsets.
-    """
-    plain, name = shared.plain_class(struct), f"struct {struct.name}"
+    name = f"struct {struct.name}"
     lines = ["", *_comment(struct.meaning), f"{name} {{"]
     for member in struct.members:
         lines += _shared_member(member)
-    lines += ["};", f'_Static_assert(sizeof({name}) == {ctypes.sizeof(plain)}, "size");']
+    lines += ["};", f'_Static_assert(sizeof({name}) == {ctypes.sizeof(struct.ctype)}, "size");']
     lines += [
         f"_Static_assert(__builtin_offsetof({name}, {member.name}) == "
-        f'{getattr(plain, member.name).offset}, "{member.name}");'
+        f'{getattr(struct.ctype, member.name).offset}, "{member.name}");'
         for member in struct.members
     ]
     return lines
@@ -209,10 +199,7 @@ def _columns(rows: list[tuple[str, ...]]) -> list[str]:
 
 
 def _record(record: Record, alike: dict[str, Field]) -> list[str]:
-    """Return the Markdown lines of a record: title, meaning, fields but the head.
-
-    Fields of `alike` and reserved ones are named with their offset alone; the others have a line.
-    """
+    """Return the Markdown lines of a record; fields of `alike` have their offset alone."""
     title = f"### {int(record.kind)} `{record.letter}` {record.name}, {record.size} bytes"
     source = f" From `{record.tracepoint}`." if record.tracepoint else ""
     named: list[str] = []

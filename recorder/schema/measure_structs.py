@@ -45,7 +45,7 @@ MEASURED = Struct(
         Member("ios", "u64", "requests that ended"),
         Member("bytes", "u64", "completed, also in parts"),
         Member("failed", "u64", "of ios, those that ended with an error"),
-        Member("stages", "bt_measured_stage", "Q2C, G2D, D2C, pre-flush", "BT_MEASURE_STAGES"),
+        Member("stages", STAGE, "Q2C, G2D, D2C, pre-flush", "BT_MEASURE_STAGES"),
     ),
 )
 STRUCTS = (KEY, STAGE, MEASURED)

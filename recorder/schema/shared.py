@@ -1,12 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The structs beside records that the recorder and its BPF programs share: the only definition.
 
-`recorder/schema/generate.py` writes `bpf/shared.h` from them; on the other side `fields` gives a
-ctypes class the same members. The recorder sets them before or after loading, as sections of the
-BPF object, and reads `bt_fired`.
+`recorder/schema/generate.py` writes `bpf/shared.h` from them; `ctype` is the same for the recorder,
+which sets them before or after loading, as sections of the BPF object, and reads `bt_fired`.
 """
-
-import ctypes
 
 from biotrail.recorder.schema import follow_structs, measure_structs, site_structs
 from biotrail.recorder.schema.limits import (
@@ -20,7 +17,7 @@ from biotrail.recorder.schema.limits import (
     PATH_CPUS,
 )
 from biotrail.recorder.schema.limits import LIMITS as _LIMITS
-from biotrail.recorder.schema.structs import Layout, Member, Struct, fields
+from biotrail.recorder.schema.structs import Member, Struct
 
 __all__ = [
     "CALL_WORDS",
@@ -33,11 +30,8 @@ __all__ = [
     "OWN_FILES",
     "PATH_CPUS",
     "STRUCTS",
-    "Layout",
     "Member",
     "Struct",
-    "fields",
-    "plain_class",
 ]
 
 LIMITS = {**_LIMITS, **follow_structs.LIMITS}
@@ -77,7 +71,7 @@ CONFIG = Struct(
         Member("area_bytes", "u32", "one CPU's element: header page and rings"),
         Member("nr_filters", "u32", "0: every device"),
         Member("no_data_ops", "u64", "bit per operation whose bios carry no pages"),
-        Member("filters", "bt_filter", "", "BT_MAX_FILTERS"),
+        Member("filters", FILTER, "", "BT_MAX_FILTERS"),
         Member("follow", "u32", "bios are judged at Q and followed to completion (follow.h)"),
         Member("by_pid", "u32", "filter by process: those in bt_ids"),
         Member("by_tid", "u32", "filter by thread: those in bt_ids"),
@@ -92,8 +86,8 @@ CONFIG = Struct(
         Member("preflush", "u32", "REQ_PREFLUSH"),
         Member("sequence", "u32", "REQ_PREFLUSH | REQ_FUA, which blk_insert_flush() may clear"),
         Member("flags", "u32", "masks: all bits of one of them have to be set", "BT_MAX_FLAGS"),
-        Member("comms", "bt_comm", "", "BT_MAX_COMMS"),
-        Member("ranges", "bt_range", "", "BT_MAX_RANGES"),
+        Member("comms", COMM, "", "BT_MAX_COMMS"),
+        Member("ranges", RANGE, "", "BT_MAX_RANGES"),
         Member("kernel_stacks", "u32", "write STACK records (stacks.h)"),
         Member("user_stacks", "u32", "with user stacks as well"),
         Member("file_ops", "u64", "bit per operation that may write a file's pages (own.h)"),
@@ -257,10 +251,3 @@ STRUCTS = (
     *measure_structs.STRUCTS,
 )
 """In the order of `bpf/shared.h`: a struct stands before those that hold it."""
-
-
-def plain_class(struct: Struct) -> type[ctypes.Structure]:
-    """Return a new ctypes class of a struct without methods, for its size and offsets."""
-    inner = {known.name: known for known in STRUCTS}
-    nested = {m.type: plain_class(inner[m.type]) for m in struct.members if m.type in inner}
-    return type(struct.name, (ctypes.Structure,), {"_fields_": fields(struct, nested)})

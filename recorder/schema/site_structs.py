@@ -25,7 +25,7 @@ CONDITION = Struct(
     "bt_condition",
     "An event is taken only if this holds: value operator operand.",
     (
-        Member("value", "bt_value"),
+        Member("value", VALUE),
         Member("operand", "u64"),
         Member("operator", "u32", "BT_IS_…"),
         Member("reserved", "u32"),
@@ -35,11 +35,11 @@ SIDE = Struct(
     "bt_side",
     "One of a pair's two events: what is taken from it, and when it counts (pairs.h).",
     (
-        Member("key", "bt_value", "the second's source is BT_FROM_NONE if there is one", "2"),
-        Member("by", "bt_value", "BT_FROM_NONE: not from this side"),
-        Member("dev", "bt_value", "its device; BT_FROM_NONE: not on this side"),
-        Member("process", "bt_value", "for --pid; BT_FROM_NONE: the running one"),
-        Member("conditions", "bt_condition", "", "BT_MAX_CONDITIONS"),
+        Member("key", VALUE, "the second's source is BT_FROM_NONE if there is one", "2"),
+        Member("by", VALUE, "BT_FROM_NONE: not from this side"),
+        Member("dev", VALUE, "its device; BT_FROM_NONE: not on this side"),
+        Member("process", VALUE, "for --pid; BT_FROM_NONE: the running one"),
+        Member("conditions", CONDITION, "", "BT_MAX_CONDITIONS"),
         Member("nr_conditions", "u32"),
         Member("choosing", "u32", "how many of them, the first, say which events count at all"),
     ),
@@ -48,7 +48,7 @@ PAIR_SITES = Struct(
     "bt_pair_sites",
     "A pair of events: any of `begins` begins it. A program's cookie is the pair's index, and that "
     "of its begin << 8.",
-    (Member("begins", "bt_side", "", "BT_MAX_BEGINS"), Member("end", "bt_side")),
+    (Member("begins", SIDE, "", "BT_MAX_BEGINS"), Member("end", SIDE)),
 )
 SITE_CONFIG = Struct(
     "bt_site_config",

@@ -4,6 +4,7 @@
 import ctypes
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from biotrail.recorder.schema.limits import LIMITS
@@ -20,13 +21,12 @@ _INTEGERS: Mapping[str, type[Any]] = {
 class Member:
     """One member of a struct.
 
-    type: u8, u32, u64, i64, or the name of another struct. meaning: a phrase for `bpf/shared.h`.
-    count: elements of an array, as a number of LIMITS (by its C name) or a literal one; "": no
-    array.
+    type: u8, u32, u64, i64, or another struct. meaning: a phrase for `bpf/shared.h`. count:
+    elements of an array, as a number of LIMITS (by its C name) or a literal one; "": no array.
     """
 
     name: str
-    type: str
+    type: "str | Struct"
     meaning: str = ""
     count: str = ""
 
@@ -44,19 +44,11 @@ class Struct:
     meaning: str
     members: tuple[Member, ...]
 
-
-Layout = list[tuple[str, type[Any]]]
-
-
-def fields(struct: Struct, nested: Mapping[str, type[ctypes.Structure]] | None = None) -> Layout:
-    """Return `_fields_` for the ctypes class of a struct, in the order of its members.
-
-    That is a list of (name, ctypes type); a member with a count has an array type. `nested`: the
-    ctypes classes of the structs that it holds, by their C name; None: it holds none. KeyError
-    where one is missing.
-    """
-    types = {**_INTEGERS, **(nested or {})}
-    return [
-        (member.name, types[member.type] * member.elements if member.count else types[member.type])
-        for member in struct.members
-    ]
+    @cached_property
+    def ctype(self) -> type[Any]:
+        """Its ctypes class, one for all that set or read it."""
+        layout = []
+        for member in self.members:
+            kind = member.type.ctype if isinstance(member.type, Struct) else _INTEGERS[member.type]
+            layout.append((member.name, kind * member.elements if member.count else kind))
+        return type(self.name, (ctypes.Structure,), {"_fields_": layout})

@@ -109,8 +109,7 @@ class CostWatch:
     def _share(self, now_ns: int, events: float) -> float:
         """Return the per cent of one core that recorder and programs took since the last call.
 
-        The programs' time is estimated: the new events times the mean time of all runs that the
-        kernel has counted, and what those of the path took (`part_seconds`).
+        The programs' time: new events times the mean time of counted runs, and `part_seconds`.
         """
         cpu, programs = cost.read(()).cpu_seconds, self._probes.programs()
         # Programs that count their runs know better than the number of records.

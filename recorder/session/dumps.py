@@ -155,7 +155,7 @@ class Flight:
         finally:
             self._ordered = False
 
-    def at_end(self) -> End:
+    def end_facts(self) -> End:
         """Return for the END frame `triggers_let_pass`, and `trigger` if one waits for its dump."""
         if self._sink is None:
             return {}

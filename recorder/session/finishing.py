@@ -31,11 +31,11 @@ def finish(running: Running) -> Summary:
     stop, writer = running.stop, running.writer
     stopped = clocks.reading()  # programs are detached one by one: later events have gaps
     try:
-        _take_rest(running)
+        _drain_rest(running)
     except (OSError, TraceError) as error:
         running.fail(error)
     ended = writer.finish(_last_job(running, stopped), lambda: _stuck(writer, stop))
-    running.pass_on()
+    running.report_messages()
     summary = _summary(running, stopped)
     summary.error = _of_output(running, ended) or _of_recorder(running.failure)
     if running.child is not None:
@@ -44,11 +44,8 @@ def finish(running: Running) -> Summary:
     return summary
 
 
-def _take_rest(running: Running) -> None:
-    """Detach the programs; copy out their last records, losses and triggers.
-
-    Raises OSError or TraceError, and skips the steps behind; what was copied by then stays.
-    """
+def _drain_rest(running: Running) -> None:
+    """Detach the programs; copy out their last records, losses and triggers."""
     if running.opened.guard is not None:
         running.opened.guard.close()
         note_periods(running.opened.guard, running.writer)
@@ -59,14 +56,11 @@ def _take_rest(running: Running) -> None:
     now_ns = time.monotonic_ns()
     running.loss_feed.sample_rings(now_ns)
     running.loss_feed.sample_programs(now_ns)
-    running.listen()
+    running.check_triggers()
 
 
 def _last_job(running: Running, stopped: Clock) -> Job:
-    """Return the job that writes all that waits to be written, then the END frame.
-
-    The END frame is left out where a job failed, except by a flight recorder.
-    """
+    """Return the job that writes all that waits to be written, then the END frame."""
     jobs = [*running.intake.jobs(), *running.loss_feed.jobs(), *running.changes.jobs()]
 
     def last(log: LogSink) -> None:
@@ -84,7 +78,6 @@ def _last_job(running: Running, stopped: Clock) -> Job:
 
 
 def _run_all(jobs: Sequence[Job], log: LogSink) -> None:
-    """Run every job on `log`, whatever those before it raise; then raise the first exception."""
     first: Exception | None = None
     for job in jobs:
         try:
@@ -104,7 +97,7 @@ def _end_facts(running: Running, stopped: Clock) -> End:
         path = {"path": {"calls": runs.calls, "timed": runs.timed, "seconds": seconds}}
     return {
         "reason": running.stop.reason or "",
-        **running.flight.at_end(),
+        **running.flight.end_facts(),
         "seconds": _seconds(running, stopped),
         "stopped": stopped,
         "clocks": clocks.reading(),
@@ -179,10 +172,7 @@ def _moment(running: Running, clock: Clock | None) -> Moment | None:
 
 
 def _of_output(running: Running, ended: bool) -> TraceError | None:
-    """Return the error of the output as one for the user; None: the log was written.
-
-    `ended`: whether the writer thread ended; else the output is stuck, whatever else failed.
-    """
+    """Return the error of the output; None: the log was written. `ended`: it is not stuck."""
     error, path = running.writer.error, running.options.output
     if not ended:
         return OutputError(
@@ -209,8 +199,7 @@ def _of_recorder(failure: OSError | TraceError | None) -> TraceError | None:
 def _unwritten_events(writer: WriterThread, unwritten_bytes: int) -> int:
     """Return about how many events are in records that were copied but not written.
 
-    Where the output was stuck, some jobs did not run, and their events were not counted: the number
-    then follows from the mean size of all events counted.
+    Jobs that did not run counted none: then by the mean size of all events counted.
     """
     if not unwritten_bytes:
         return 0
@@ -224,10 +213,7 @@ def _unwritten_events(writer: WriterThread, unwritten_bytes: int) -> int:
 def _wait_for_command(
     child: Child, name: str, stop: StopRequests, tell: Callable[[str], None]
 ) -> int | None:
-    """Wait for the command's end, however long; return its exit status as Child has it.
-
-    Each signal to stop is passed on as SIGTERM.
-    """
+    """Wait for the command's end; each signal to stop is passed on as SIGTERM."""
     seen = stop.signals
     if seen:
         child.terminate()
@@ -241,5 +227,4 @@ def _wait_for_command(
 
 
 def _stuck(writer: WriterThread, stop: StopRequests) -> bool:
-    """Return whether to give the output up, as the user insists and nothing moves."""
     return stop.signals > 1 and time.monotonic_ns() - writer.progress_ns > STUCK_NS

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The beginning of a recording: devices and command, output and probes, the log's header.
-
-`prepare` loads and writes nothing; `open_recording` does, and says how to undo it.
-"""
+"""The beginning of a recording: devices and command, output and probes, the log's header."""
 
 import os
 import platform
@@ -95,7 +92,6 @@ def reserve(options: RecordOptions, stack: ExitStack, undo: ExitStack) -> Place:
 
 
 def _directory_of(path: str, stack: ExitStack) -> HeldDirectory:
-    """Open the directory of the file `path`; `stack` closes it."""
     directory = os.path.dirname(path)
     called = directory or "."
     if not os.path.isdir(called):
@@ -105,15 +101,6 @@ def _directory_of(path: str, stack: ExitStack) -> HeldDirectory:
     if not os.access(".", os.W_OK | os.X_OK, dir_fd=place.fd):
         raise OutputError(f"{called} may not be written to: give another path (-o)")
     return place
-
-
-def buffer_limit(limit: Limit) -> Limit:
-    """Return `limit`, with a limit of bytes if it has none."""
-    if limit.bytes is not None:
-        return limit
-    # Else memory would grow with the load.
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return Limit(min(KEEP_BYTES, total // 8), limit.seconds)
 
 
 def open_sink(
@@ -140,8 +127,11 @@ def open_sink(
         on_file=on_file,
         directory=place,
     )
-    if options.keep is not None:
-        return FlightBuffer(series, header, buffer_limit(options.keep), programs, options.level)
+    if (limit := options.keep) is not None:
+        if limit.bytes is None:  # else memory would grow with the load
+            total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+            limit = Limit(min(KEEP_BYTES, total // 8), limit.seconds)
+        return FlightBuffer(series, header, limit, programs, options.level)
     limit = options.rotate or Limit()
     return RotatingLog(series, header, limit, programs, options.level, options.sync)
 
@@ -152,27 +142,15 @@ _ROOM_FOR_SYMBOLS = 96 << 20
 
 
 @dataclass(frozen=True)
-class Prepared:
-    """A recording whose devices, command and backend exist; nothing is loaded or written yet."""
-
-    options: RecordOptions
-    stop: StopRequests
-    """Catches signals already."""
-    child: Child | None
-    """The command, not started; None: no command is recorded."""
-    probes: Probes
-    """Not open."""
-    devices: list[DeviceFilter]
-    """The header's `filters.devices`: {"spec" (if the user named it), "disk", "part"}, dev_t."""
-    disks: list[tuple[int, int]]
-    """The devices as pairs: dev_t of the disk, of the partition or 0; empty: all devices."""
-
-
-@dataclass(frozen=True)
 class Opened:
     """A recording whose programs are attached, whose log is open, and whose command runs."""
 
-    prepared: Prepared
+    options: RecordOptions
+    stop: StopRequests
+    """Catches signals."""
+    child: Child | None
+    """The command; None: no command is recorded."""
+    probes: Probes
     header: Header
     seen: dict[str, str]
     """`fingerprint` of the devices, from before those in the header were looked up."""
@@ -197,35 +175,6 @@ class Opened:
     """Messages for the user that are not yet reported; the poll loop reports and removes them."""
 
 
-def prepare(options: RecordOptions, stack: ExitStack, probes: Probes | None) -> Prepared:
-    """Catch signals, look the command up, resolve the devices, and make the probes.
-
-    Nothing is loaded, started or written. `probes`: what records, whatever the options say; None:
-    made by `options.backend` and `options.follow`. Raises TraceError.
-    """
-    stop = stack.enter_context(StopRequests())
-    child = _find_command(options, stack)
-    named, pairs = _resolve_devices(options)
-    config = ProbeConfig(
-        options.events,
-        pairs,
-        options.ring_bytes,
-        options.filters,
-        triggers=options.triggers,
-        stacks=options.stacks,
-        files=options.files,
-        path=options.path,
-        call_over_ns=options.call_over_ns,
-    )
-    if probes is None:
-        probes = make_probes(options.backend, config)
-        if options.follow is not None:
-            from biotrail.recorder.probes.sites.joined import follow_beside  # takes 50 ms
-
-            probes = follow_beside(probes, options.follow, options.filters, pairs)
-    return Prepared(options, stop, child, probes, named, pairs)
-
-
 def _find_command(options: RecordOptions, stack: ExitStack) -> Child | None:
     if not options.command:
         return None
@@ -245,27 +194,56 @@ def _resolve_devices(
     return entries + [{"disk": d, "part": p} for d, p in more], pairs + more
 
 
-def open_recording(prepared: Prepared, stack: ExitStack, undo: ExitStack) -> Opened:
+def _make_probes(options: RecordOptions, disks: list[tuple[int, int]]) -> Probes:
+    config = ProbeConfig(
+        options.events,
+        disks,
+        options.ring_bytes,
+        options.filters,
+        triggers=options.triggers,
+        stacks=options.stacks,
+        files=options.files,
+        path=options.path,
+        call_over_ns=options.call_over_ns,
+    )
+    probes = make_probes(options.backend, config)
+    if options.follow is None:
+        return probes
+    from biotrail.recorder.probes.sites.joined import follow_beside  # takes 50 ms
+
+    return follow_beside(probes, options.follow, options.filters, disks)
+
+
+def open_recording(
+    options: RecordOptions, probes: Probes | None, stack: ExitStack, undo: ExitStack
+) -> Opened:
     """Open the output and the probes, attach, write the header, start the command; in this order.
 
-    To standard output the header is written last: who reads it takes it for the beginning of the
-    recording, which is not to come if the command cannot be started.
+    Before anything is loaded, started or written, signals are caught, and the command and devices
+    looked up. To standard output the header is written last: who reads it takes it for the
+    beginning of the recording, which is not to come if the command cannot be started.
 
-    `stack` closes what was opened, when the recording is over or has failed to begin. `undo`
-    deletes the files made and ends the command, in case it fails to begin. A plain log's file is
-    left hidden, and one that `options.force` may replace as it is. Raises TraceError or OSError.
+    `probes`: what records, whatever the options say; None: made by `options.backend` and
+    `options.follow`. `stack` closes what was opened, when the recording is over or has failed to
+    begin. `undo` deletes the files made and ends the command, in case it fails to begin. A plain
+    log's file is left hidden, and one that `options.force` may replace as it is. Raises TraceError
+    or OSError.
     """
-    options, probes = prepared.options, prepared.probes
+    stop = stack.enter_context(StopRequests())
+    child = _find_command(options, stack)
+    named, disks = _resolve_devices(options)
+    if probes is None:
+        probes = _make_probes(options, disks)
     messages: list[str] = []
     place = reserve(options, stack, undo)
     # Before rights are given up: the kernel may ask for one to register a threshold.
-    watches = Watches(options.triggers, {disk for disk, _ in prepared.disks})
+    watches = Watches(options.triggers, {disk for disk, _ in disks})
     stack.callback(watches.close)
     stack.callback(probes.close)
     room = memory_limit.room()
     with read_once() if room is None or room.bytes >= _ROOM_FOR_SYMBOLS else nullcontext():
         probes.open()
-    count_runs = _run_counter(prepared, stack, messages)
+    count_runs = _run_counter(options, probes, stack, messages)
     # Reads the symbols anew: stacks begin in the programs, which are among them once loaded.
     stacks = StackWatch(
         options.stacks,
@@ -285,19 +263,26 @@ def open_recording(prepared: Prepared, stack: ExitStack, undo: ExitStack) -> Ope
     listed = devices.snapshot()
     clock = clocks.reading()
     probes.attach()
-    missing = _missing_tracepoints(options, probes)
+    missing: list[MissingTracepoint] = [
+        {"letter": p.letter, "tracepoint": p.tracepoint, "reason": p.reason}
+        for p in probes.programs()
+        if not p.attached and p.letter in EVENT_SETS.get(options.events, "")
+    ]
     lacking = rights_kept.lacking(options)
     messages += [str(lack) for lack in lacking if lack.key == "processes"]
-    header = _header(prepared, clock, listed, files, missing, lacking)
+    header = _header(options, probes, clock, listed, named, files, missing, lacking)
     if options.output is None:
-        _start_command(prepared, undo)
+        _start_command(child, undo)
     sink = open_sink(options, place, header, probes)
     stack.callback(sink.release)
     undo.callback(sink.discard)
     if options.output is not None:
-        _start_command(prepared, undo)
+        _start_command(child, undo)
     return Opened(
-        prepared,
+        options,
+        stop,
+        child,
+        probes,
         header,
         seen,
         place if isinstance(place, NewFile) else None,
@@ -314,10 +299,10 @@ def open_recording(prepared: Prepared, stack: ExitStack, undo: ExitStack) -> Ope
     )
 
 
-def _start_command(prepared: Prepared, undo: ExitStack) -> None:
-    if prepared.child is not None:
-        prepared.child.start()
-        undo.callback(prepared.child.terminate)
+def _start_command(child: Child | None, undo: ExitStack) -> None:
+    if child is not None:
+        child.start()
+        undo.callback(child.terminate)
 
 
 def _guard(options: RecordOptions, stack: ExitStack, messages: list[str]) -> Guard | None:
@@ -333,10 +318,10 @@ def _guard(options: RecordOptions, stack: ExitStack, messages: list[str]) -> Gua
 
 
 def _run_counter(
-    prepared: Prepared, stack: ExitStack, messages: list[str]
+    options: RecordOptions, probes: Probes, stack: ExitStack, messages: list[str]
 ) -> Callable[[bool], None]:
     """Return a function that switches (True: on) the kernel's counting of program runs."""
-    if prepared.options.give_up_rights and capabilities.holds(STATS_RIGHT):
+    if options.give_up_rights and capabilities.holds(STATS_RIGHT):
         try:
             child = StatsChild(messages.append)
         except OSError as error:
@@ -344,28 +329,19 @@ def _run_counter(
         else:
             stack.callback(child.close)
             return child.switch
-    return prepared.probes.count_runs
-
-
-def _missing_tracepoints(options: RecordOptions, probes: Probes) -> list[MissingTracepoint]:
-    """Return the tracepoints of the event set that are not recorded, and why."""
-    return [
-        {"letter": p.letter, "tracepoint": p.tracepoint, "reason": p.reason}
-        for p in probes.programs()
-        if not p.attached and p.letter in EVENT_SETS.get(options.events, "")
-    ]
+    return probes.count_runs
 
 
 def _header(
-    prepared: Prepared,
+    options: RecordOptions,
+    probes: Probes,
     clock: Clock,
     listed: list[Device],
+    named: list[DeviceFilter],
     files: FileWatch,
     missing: list[MissingTracepoint],
     lacking: list[MissingCapability],
 ) -> Header:
-    """Return the header of a new log, for attached probes."""
-    options, probes = prepared.options, prepared.probes
     machine = host.facts()
     kernel: KernelFacts = machine.pop("kernel", {})
     letters = sorted({p.letter for p in probes.programs() if p.attached})
@@ -377,7 +353,7 @@ def _header(
         "clocks": clock,
         "devices": listed,
         "command": list(options.argv),
-        "filters": {"devices": prepared.devices, **options.filters.header()},
+        "filters": {"devices": named, **options.filters.header()},
         "events": {"set": options.events, "letters": letters, "missing": missing},
     }
     if options.stacks:

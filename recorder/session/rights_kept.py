@@ -21,12 +21,10 @@ _FOR_PROGRAMS = ("CAP_SYS_PTRACE", "CAP_CHECKPOINT_RESTORE", "CAP_DAC_READ_SEARC
 def needed(options: RecordOptions) -> set[str]:
     """Return the capabilities that these options need in any case; `trials` finds others.
 
-    Whether this process has them is not asked. CAP_KILL for a command, which may change its user.
-    If files are made while recording (a rotation, dumps) and the user called sudo: CAP_CHOWN to
-    give them to that user, CAP_DAC_OVERRIDE to rename them in that user's directory, CAP_FOWNER to
-    delete them there if the directory is sticky and another user's. For call stacks, and --path
-    fs: CAP_SYSLOG for kernel symbols of modules loaded later; with stacks of programs also
-    _FOR_PROGRAMS, for programs started later.
+    CAP_KILL for a command, which may change its user. If files are made while recording and the
+    user called sudo: CAP_CHOWN to give them to that user, CAP_DAC_OVERRIDE to rename them in that
+    user's directory, CAP_FOWNER to delete them there if it is sticky and another user's. CAP_SYSLOG
+    for kernel symbols of modules loaded later, _FOR_PROGRAMS for programs started later.
     """
     names = {"CAP_KILL"} if options.command else set()
     names |= {"CAP_SYSLOG"} if options.stacks or "fs" in options.path else set()

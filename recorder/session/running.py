@@ -154,10 +154,9 @@ class Running:
         The caller has to run `loop`, then `finish`, which ends the log and the thread; `undo` ends
         the thread where this fails. Raises OSError or TraceError.
         """
-        prepared = opened.prepared
-        self.options = options = prepared.options
-        self.opened, self.stop, self.child = opened, prepared.stop, prepared.child
-        self.probes = probes = prepared.probes
+        self.options = options = opened.options
+        self.opened, self.stop, self.child = opened, opened.stop, opened.child
+        self.probes = probes = opened.probes
         self.kept = kept
         """Capabilities that were kept when others were given up; None: none were given up."""
         self.began = cost.read(probes.programs())
@@ -254,7 +253,6 @@ class Running:
         return LONGEST if polled else NAP
 
     def _until_due(self) -> float:
-        """Return the seconds until something is to be done, whatever comes from the rings."""
         now_ns = time.monotonic_ns()
         due_ns = min(self.intake.due_ns, self.watch.due_ns, self.rotation.due_ns)
         left = (due_ns - now_ns) / 1e9
@@ -263,7 +261,6 @@ class Running:
         return min(left, HURRIED_NS / 1e9) if self.opened.stacks.hurried else left
 
     def _sleep(self, left: float) -> None:
-        """Sleep until the next poll is due, for `left` seconds at most; sets `slept`."""
         began_ns = time.monotonic_ns()
         pidfd = None if self.child is None else self.child.pidfd
         if (waker := self.probes.waker) is not None:
@@ -299,18 +296,18 @@ class Running:
             self._watch_cost(now_ns)
         for periodic in self.periodic:
             periodic.run(now_ns)
-        self.listen()
-        self._hear_guard()
-        self.pass_on()
-        for border in (self.rotation, self.flight):
-            if border.due(now_ns):
-                self._put_border(border, now_ns)
+        self.check_triggers()
+        self._read_guard()
+        self.report_messages()
+        for part in (self.rotation, self.flight):
+            if part.due(now_ns):
+                self._end_part(part, now_ns)
 
-    def listen(self) -> None:
+    def check_triggers(self) -> None:
         """Pass signals and triggers that request a dump to the flight recorder."""
         if self.stop.dumps:
             self.stop.dumps = 0
-            self.flight.request_dump(self.stop.asked_by)
+            self.flight.request_dump(self.stop.dump_signal)
         triggers = self.options.triggers
         hits = self.probes.triggered() if triggers.in_kernel else []
         if triggers.pressure or triggers.stuck_ns:
@@ -321,29 +318,28 @@ class Running:
         if triggers.stuck_ns:  # last: a dump that is waiting now holds what it needs
             self.flight.hold_from(self.opened.watches.hold_from())
 
-    def _hear_guard(self) -> None:
-        """Queue notes of periods in which the suspect stood; stop after the last."""
+    def _read_guard(self) -> None:
         if (guard := self.opened.guard) is None:
             return
-        guard.hear()
+        guard.read_messages()
         note_periods(guard, self.writer)
         if guard.over and self.options.duration is None and self.child is None:
             self.stop.request("pauses done")
 
-    def pass_on(self) -> None:
+    def report_messages(self) -> None:
         """Report to the user dumps that were written or failed, then all of `opened.messages`."""
         for message in self.flight.messages():
             self.progress.tell(message)
         while self.opened.messages:
             self.progress.tell(self.opened.messages.pop(0))
 
-    def _put_border(self, border: Rotation | Flight, now_ns: int) -> None:
-        """Queue all records and losses so far, then the rotation or dump `border`."""
+    def _end_part(self, part: Rotation | Flight, now_ns: int) -> None:
+        """Queue all records and losses so far, then the rotation or dump `part`."""
         self.intake.drain()
         self.intake.offer_chunk(now_ns)
         self.loss_feed.sample_rings(now_ns)
         if self.intake.empty and self.loss_feed.empty and self.opened.stacks.put(self.writer):
-            border.order(self.intake.clock)
+            part.order(self.intake.clock)
 
     def _look_around(self, now_ns: int) -> None:
         """Queue notes of new devices, cgroups and mounts; stop if the output was removed."""

@@ -8,7 +8,7 @@ from contextlib import ExitStack, suppress
 from biotrail.recorder.probes.backend import Probes
 from biotrail.recorder.schema.errors import TraceError
 from biotrail.recorder.session.finishing import finish
-from biotrail.recorder.session.opening import open_recording, prepare
+from biotrail.recorder.session.opening import open_recording
 from biotrail.recorder.session.rights_kept import reduce
 from biotrail.recorder.session.running import Running
 from biotrail.recorder.session.session_types import RecordOptions, Status, Summary
@@ -32,15 +32,14 @@ def record(
     """
     keep_freed_memory()
     with ExitStack() as stack:
-        prepared = prepare(options, stack, probes)
         with ExitStack() as undo:
-            opened = open_recording(prepared, stack, undo)
+            opened = open_recording(options, probes, stack, undo)
             if opened.new_file is not None:  # all began, and there are still all rights to do it
                 opened.new_file.publish()
             # Before the first thread is started, as threads inherit capabilities.
             kept = None
             if options.give_up_rights:
-                kept, warning = reduce(options, prepared.probes)
+                kept, warning = reduce(options, opened.probes)
                 opened.messages.extend([warning] if warning else [])
             running = Running(opened, kept, on_status, stack, undo)
             undo.pop_all()

@@ -37,7 +37,7 @@ class StopRequests:
         """How many signals to stop arrived."""
         self.dumps = 0
         """How many SIGUSR1 and SIGUSR2 arrived since the caller last set this to 0."""
-        self.asked_by = ""
+        self.dump_signal = ""
         """Name of the signal that last requested a dump; "" if none did."""
         self._wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._old: dict[int, Any] = {}
@@ -65,7 +65,7 @@ class StopRequests:
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         if number in DUMP_SIGNALS:
-            self.asked_by = signal.Signals(number).name
+            self.dump_signal = signal.Signals(number).name
             self.dumps += 1
             self._wake_up()
             return

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from biotrail.recorder.filters.triggers import Hit, Pressure, Triggers
 from biotrail.recorder.host import cgroups
-from biotrail.recorder.host.device_sysfs import dev_number
+from biotrail.recorder.schema.device_numbers import dev_number
 from biotrail.recorder.schema.errors import ProbeError
 
 _MACHINE = "/proc/pressure/io"

@@ -98,12 +98,6 @@ class Elf:
         os.close(self._fd)
 
     def _read_headers(self) -> None:
-        """Set `_form`, `_order`, `_header` and `_segments` from the file.
-
-        They are the structures of its class (a value of _BY_CLASS), "<" or ">" by its byte order,
-        the ELF header, and the program headers (n,). Raises NoElfError where the file is no ELF
-        file, or cut.
-        """
         ident = os.pread(self._fd, _IDENT_BYTES, 0)
         if len(ident) < _IDENT_BYTES or ident[:4] != _MAGIC or ident[4] not in _BY_CLASS:
             raise NoElfError("no ELF file")
@@ -115,15 +109,9 @@ class Elf:
         self._segments = self._table(self._dtype("segment"), int(head["phoff"]), int(head["phnum"]))
 
     def _dtype(self, name: str) -> np.dtype[np.void]:
-        """Return the dtype of a "segment", "section" or "symbol" in this file."""
         return np.dtype([(n, self._order + k) for n, k in self._form[name]])
 
     def _table(self, dtype: np.dtype[np.void], offset: int, count: int) -> NDArray[np.void]:
-        """Return the structures (count,) of `dtype` at file offset `offset`.
-
-        Raises NoElfError where the file ends before, or they are larger than _MAX_TABLE bytes;
-        OSError.
-        """
         size = count * dtype.itemsize
         if size > _MAX_TABLE or offset + size >= 1 << 62:
             raise NoElfError("a table that is too large")
@@ -146,10 +134,7 @@ class Elf:
         return b""
 
     def _find_note(self, notes: bytes) -> bytes:
-        """Return the first GNU build id in `notes`, the bytes of a PT_NOTE segment; b"": none.
-
-        Of any length; cut where `notes` ends. Names and values are taken as padded to 4 bytes.
-        """
+        """Return the first GNU build id in a PT_NOTE segment; b"": none."""
         head = struct.Struct(f"{self._order}III")
         at = 0
         while at + head.size <= len(notes):
@@ -173,7 +158,6 @@ class Elf:
         return None
 
     def _sections(self) -> NDArray[np.void]:
-        """Return the section headers. Raises NoElfError where they are cut or too many."""
         count = int(self._header["shnum"])
         if count > _MAX_HEADERS:
             raise NoElfError("too many sections")
@@ -182,10 +166,8 @@ class Elf:
     def inner(self) -> "Elf | None":
         """Return the ELF file in .gnu_debugdata, where some distributions keep stripped symbols.
 
-        The caller closes it. None where there is no such section or no section names, or the first
-        such section cannot be decompressed (xz) or holds no ELF file. At most 64 MiB (_MAX_INNER)
-        are read, and as many unpacked. Raises NoElfError where the section headers are cut or too
-        many; OSError.
+        The caller closes it. None: there is none, or it cannot be decompressed. At most _MAX_INNER
+        bytes are read, and as many unpacked. Raises NoElfError; OSError.
         """
         sections, names = self._sections(), int(self._header["shstrndx"])
         if names >= len(sections):
@@ -198,12 +180,9 @@ class Elf:
         return None
 
     def functions(self) -> _Functions:
-        """Return the functions of .symtab or, where that has none, of .dynsym; else empty arrays.
+        """Return the functions of .symtab or, where that has none, of .dynsym, sorted by address.
 
-        Three arrays (n,) of uint64, sorted by address: address, size (bytes, 0 if not known) and
-        names (file offsets). Sections are known by type, not name; of several of a type, the first
-        with functions. Tables whose string table is not among the sections are skipped. Raises
-        NoElfError where the section headers or a symbol table are cut or too large; OSError.
+        Raises NoElfError where the section headers or a symbol table are cut or too large; OSError.
         """
         sections = self._sections()
         count = len(sections)
@@ -220,10 +199,7 @@ class Elf:
     def _functions_of(self, section: np.void, names: int) -> _Functions:
         """Return the defined functions of a symbol section, sorted by address.
 
-        `section`: its header. `names`: file offset of the section's string table, which is not
-        read. Only symbols of the types STT_FUNC and STT_GNU_IFUNC that are not undefined; of one
-        address, in the order of the table. Raises NoElfError where the symbols are cut or too many;
-        OSError.
+        `names`: file offset of the section's string table.
         """
         dtype = self._dtype("symbol")
         rows = self._table(dtype, int(section["offset"]), int(section["size"]) // dtype.itemsize)
@@ -247,8 +223,7 @@ def _bounded(offset: int) -> int:
 def _unpacked(packed: bytes) -> Elf | None:
     """Return the ELF file that `packed` (xz) contains, open on a memfd; None where it is damaged.
 
-    Cut after _MAX_INNER bytes (64 MiB); None too where decompressing needs more memory than that.
-    What was unpacked before `packed` ends too early is used. The caller closes it. Raises OSError.
+    What was unpacked before `packed` ends too early is used. The caller closes it.
     """
     with suppress(lzma.LZMAError, NoElfError), open(os.memfd_create("biotrail"), "wb") as file:
         file.write(lzma.LZMADecompressor(memlimit=_MAX_INNER).decompress(packed, _MAX_INNER))

@@ -86,11 +86,7 @@ class KernelSymbols:
 
 
 def _hexadecimal(characters: NDArray[np.uint8], starts: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Return the values (n,), uint64, of the 16 lower-case hex digits at each of `starts`.
-
-    `characters`: the text's bytes. `starts`: indices in it (n,), each with 16 bytes from there on;
-    other characters are not detected.
-    """
+    """Return the values (n,) of the 16 lower-case hex digits at each of `starts`."""
     value = np.zeros(len(starts), np.uint64)
     for column in range(_ADDRESS_DIGITS):
         digit = characters[starts + column]
@@ -146,9 +142,7 @@ def address_of(name: str, path: Path = _KALLSYMS) -> int:
 def addresses_of(names: Iterable[str], path: Path = _KALLSYMS) -> dict[str, int]:
     """Return the addresses of functions of the kernel and its modules, by name, in one reading.
 
-    Of each of `names` that of the first symbol of type t or T with exactly this name. A name that
-    is not there has no key; none has where addresses are hidden, or kallsyms, at `path`, cannot be
-    read.
+    Names that are not there, or hidden, have no key.
     """
     text = read_symbols(path)
     found = {name: address_in(name, text) for name in names}
@@ -240,7 +234,6 @@ def read_symbols(path: Path = _KALLSYMS) -> bytes:
 
 
 def _read(path: Path) -> bytes:
-    """Return the content of a file; empty where it cannot be read."""
     try:
         return path.read_bytes()
     except OSError:  # the kernel lacks the file (CONFIG_KALLSYMS), or reading is not permitted

@@ -103,13 +103,10 @@ class UserSymbols:
             self._note(path, path, path)
 
     def look_for(self, wanted: Iterable[BuildId]) -> None:
-        """Find and open the files with build ids `wanted`, for `find`.
+        """Find and open the files with build ids `wanted`, for `find`; each is searched once.
 
-        Each build id is searched once: one that is not found is not searched again. Where one of
-        the new ones is not in `_where`, reads the mappings of running processes again, and then, if
-        one still is not, the directories of commands, once in this object's life (`_commands`
-        becomes None). Sets `_files` for each new one: None where there is no file, or _MAX_OPEN
-        (64) are open.
+        In mappings of running processes, then, once in this object's life, in directories of
+        commands.
         """
         unknown = set(wanted) - self._files.keys()
         if unknown - self._where.keys():
@@ -136,8 +133,7 @@ class UserSymbols:
         """Return the file with `build_id`, opened, with its debug symbols where there are any.
 
         Tried where it was read (a link in map_files, which deleted files have too), then at the
-        path to show. None: no such file is in `_where`, it has another build id by now, it cannot
-        be read, its symbols or those added are damaged, or _MAX_OPEN files are open.
+        path to show. None: not found, not readable or damaged, or _MAX_OPEN files are open.
         """
         found = self._where.get(build_id)
         if found is None or sum(f is not None for f in self._files.values()) >= _MAX_OPEN:
@@ -157,11 +153,7 @@ class UserSymbols:
     def _note(self, key: str, path: str, name: str) -> None:
         """Add the build id of the file at `path`, or at `name` if that fails, to `_where`.
 
-        `_where` gets build id → (path opened, `name`), where `name` is the path to show. `key`:
-        identifies the file, which is read once: its device and inode, or its path; added to
-        `_seen`, also where reading fails. Does nothing for a key in `_seen` and once _MAX_SEEN
-        files were read. `_where` stays where no ELF file with a build id is there, or another file
-        has the same build id.
+        `name`: the path to show. `key`: identifies the file, which is read once.
         """
         if key in self._seen or len(self._seen) >= _MAX_SEEN:
             return
@@ -177,12 +169,7 @@ class UserSymbols:
                 return
 
     def _note_mapped(self) -> None:
-        """Add the build ids of the files that processes have mapped as executable to `_where`.
-
-        Of all running processes; those that end meanwhile, or whose mappings may not be read, are
-        skipped, and so is a file (device and inode) that was read before. The path to show is
-        without " (deleted)".
-        """
+        """Add the build ids of the files that running processes have mapped as executable."""
         for process in self._processes():
             with suppress(OSError):  # the process has ended, or may not be read
                 text = (self._proc / process / "maps").read_bytes()
@@ -196,12 +183,10 @@ class UserSymbols:
                         self._note(f"{dev} {inode}", link, path.removesuffix(" (deleted)"))
 
     def _processes(self) -> Iterator[str]:
-        """Yield the pids in /proc."""
         with suppress(OSError):
             yield from (name for name in os.listdir(self._proc) if name.isdecimal())
 
     def _note_commands(self, directories: Iterable[str]) -> None:
-        """Note all files in `directories` (see `_note`); those that cannot be read are skipped."""
         for directory in dict.fromkeys(d for d in directories if d):
             with suppress(OSError), os.scandir(directory) as entries:
                 for entry in entries:
@@ -209,16 +194,12 @@ class UserSymbols:
 
 
 def _debug_path(build_id: BuildId) -> Path:
-    """Return the path at which debug packages install the symbols of a stripped program."""
     text = build_id.hex()
     return _DEBUG / text[:2] / f"{text[2:]}.debug"
 
 
 def _of_build_id(path: str | Path, build_id: BuildId) -> Elf | None:
-    """Return the file at a path, open, if it has this build id; else None.
-
-    None too where it cannot be read or is no ELF file. The caller closes it.
-    """
+    """Return the file at a path, open, if it has this build id; else None."""
     with suppress(OSError, NoElfError):
         elf = Elf(path)
         if elf.build_id() == build_id:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from biotrail.recorder.probes.kernel import tracefs
+from biotrail.recorder.probes.kernel.bpf_calls import attach_tracepoint
 from biotrail.recorder.probes.kernel.btf import KernelBtf
 from biotrail.recorder.probes.kernel.libbpf import RefusedError
 from biotrail.recorder.probes.sites import attaching
@@ -50,7 +51,7 @@ def test_a_program_is_attached_to_a_tracepoint_by_its_format() -> None:
     with Descriptors() as kept:
         program = kept.add(load("test", RETURN_0, Place(ProgramType.TRACEPOINT)))
         # WHEN the program is attached to it  THEN the kernel takes it
-        assert kept.add(attaching.tracepoint(program, number)) > 0
+        assert kept.add(attach_tracepoint(program, number)) > 0
 
 
 def test_a_refused_program_quotes_the_verifier() -> None:

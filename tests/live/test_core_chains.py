@@ -89,7 +89,7 @@ def test_a_long_chain_is_cut_and_says_so(fio, loop_device, tmp_path):
     small = tmp_path / "small.bpf.o"
     command = ["clang", "-target", "bpf", "-mcpu=v3", "-O2", "-g", "-DBT_MAX_CHAIN=3"]
     subprocess.run([*command, "-c", BPF / "biotrail.bpf.c", "-o", small], check=True)
-    with recording("lifecycle", [(loop_device.dev, 0)], object_path=small) as record:
+    with recording("lifecycle", [(loop_device.dev, 0)], path=small) as record:
         # WHEN more neighbours are merged
         _write_neighbours(fio, loop_device)
 

@@ -164,8 +164,8 @@ def test_missing_rights_are_named():
         "import os; from biotrail.recorder.schema.errors import ProbeError\n"
         "from biotrail.recorder.probes.backend import ProbeConfig\n"
         "from biotrail.recorder.probes.core import CoreProbes\n"
-        "from biotrail.recorder.probes.core import default_object_path\n"
-        "probes = CoreProbes(ProbeConfig(), default_object_path())\n"
+        "from biotrail.recorder.probes.core import object_path\n"
+        "probes = CoreProbes(ProbeConfig(), object_path())\n"
         "os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
         "try:\n    probes.open()\nexcept ProbeError as error:\n    print(error)\n"
     )

@@ -228,6 +228,15 @@ def test_a_trace_leads_from_requests_to_lives(
         assert life.args["request"] == one.args["number"]
 
 
+def test_filters_by_operation_are_the_events_alone(loop_device: LoopDevice, tmp_path: Path) -> None:
+    # GIVEN a filter that the programs that follow do not have
+    log = tmp_path / "log"
+    filters = ("--op", "read,write", "--flags", "sync")
+    # WHEN requests are followed beside the filtered events THEN the recording begins
+    record("--follow", "request", *filters, "-d", loop_device.path, "-o", log, "--duration", "0.2s")
+    assert LogReader(log).end is not None
+
+
 @pytest.mark.parametrize(
     ("follow", "message"),
     [

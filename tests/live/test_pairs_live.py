@@ -245,12 +245,13 @@ def test_what_does_not_exist_is_said(words: list[str], said: str) -> None:
 
 HOLD = """
 import sys, time
+from biotrail.recorder.probes.kernel.bpf_calls import program_info
 from biotrail.recorder.probes.sites.pairs import PairConfig, PairProbes
 from tests.support.pair_recording import declared
 probes = PairProbes(PairConfig(declared("softirq", "ext4-fsync", "block"), record=True))
 probes.open()
 probes.attach()
-print(" ".join(str(probes.info(one.descriptor).id) for one in probes._events))
+print(" ".join(str(program_info(one.descriptor).id) for one in probes._events))
 sys.stdout.flush()
 time.sleep(1000)
 """

@@ -11,7 +11,7 @@ import pytest
 from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.probes.backend import ProbeConfig
 from biotrail.recorder.probes.bcc import child as bcc_child
-from biotrail.recorder.probes.bcc import load as bcc_load
+from biotrail.recorder.probes.bcc import headers as bcc_headers
 from biotrail.recorder.probes.bcc.probes import BccProbes
 from biotrail.recorder.probes.core import CoreProbes
 from tests.support.core_recording import Recording
@@ -25,7 +25,7 @@ def headers_for_tests(directory: Path) -> Path | None:
     Another kernel's does, as biotrail takes nothing from it. Debian spreads one over two
     directories; links in `directory` bring them together, so nothing outside is touched.
     """
-    found = bcc_load.headers()
+    found = bcc_headers.find()
     if found is not None:
         return found
     for build in sorted(SOURCES.glob("linux-headers-*")):

@@ -90,12 +90,12 @@ def recording(
     events: str = "all",
     devices: list[tuple[int, int]] | None = None,
     ring_bytes: int | None = None,
-    object_path: Path | None = None,
+    path: Path | None = None,
     filters: Filters = NO_FILTERS,
 ) -> Iterator[Recording]:
     """Records while its block runs."""
     config = ProbeConfig(events, devices or [], ring_bytes, filters)
-    with CoreProbes(config, object_path) as probes:
+    with CoreProbes(config, path) as probes:
         record = Recording(probes)
         record.start()
         try:

@@ -7,29 +7,19 @@ from typing import Any
 
 import numpy as np
 
-from biotrail.recorder.filters.left_out import LeftOut
 from biotrail.recorder.filters.triggers import Hit
-from biotrail.recorder.host.own_io import OwnFile
 from biotrail.recorder.log import Segment
-from biotrail.recorder.probes.backend import Capabilities, ProgramInfo
-from biotrail.recorder.probes.file_ways import NO_FILES, Files
-from biotrail.recorder.probes.maps.cgroup_maps import CgroupPath
-from biotrail.recorder.probes.maps.path_maps import NO_PATH, PathChoice, PathRuns
-from biotrail.recorder.probes.maps.stack_maps import FreshStacks
+from biotrail.recorder.probes.backend import Capabilities, Probes, ProgramInfo
 from biotrail.recorder.probes.rings.ring import RingSizes
-from biotrail.recorder.probes.rings.waker import Waker
-from biotrail.recorder.schema.payloads import End
 from biotrail.recorder.schema.records import BY_KIND, Kind
 from biotrail.recorder.session.session import RecordOptions
 
 
-class FakeProbes:
+class FakeProbes(Probes):
     """Rings that give one queue record a poll, and counters that a test may move."""
 
-    capabilities = Capabilities("core", triggers=True)
+    capabilities = Capabilities("core")
     sizes: RingSizes | None = RingSizes(1 << 16, 1 << 13)
-    files: Files = NO_FILES
-    path: PathChoice = NO_PATH
 
     def __init__(self) -> None:
         self.calls: list[str] = []
@@ -67,42 +57,8 @@ class FakeProbes:
     def backend_facts(self) -> dict[str, Any]:
         return {"backend": "core", "counts_skips": False}
 
-    def left_out(self) -> LeftOut:
-        return LeftOut()
-
-    def fresh_stacks(self) -> FreshStacks:
-        return FreshStacks({}, {}, {})
-
-    def path_runs(self) -> PathRuns:
-        return PathRuns()
-
     def stop_timing(self) -> None:
         self.calls.append("stop timing")
-
-    def runs(self) -> int | None:
-        return None
-
-    def end_facts(self) -> End:
-        return {}
-
-    def short_of_memory(self) -> str:
-        return ""
-
-    @property
-    def waker(self) -> Waker | None:
-        return None
-
-    def cgroup_descriptor(self) -> int | None:
-        return None
-
-    def new_cgroups(self) -> list[CgroupPath]:
-        return []
-
-    def list_cgroup(self, number: int, *, wanted: bool) -> None:
-        pass
-
-    def own_file(self, file: OwnFile) -> None:
-        pass
 
     def drain(self) -> list[Segment]:
         self.at_drain()

@@ -17,6 +17,7 @@ from biotrail.recorder.log.reader import LogReader
 from biotrail.recorder.probes.sites import attaching
 from biotrail.recorder.probes.sites.attaching import Way, all_ways
 from biotrail.recorder.probes.sites.follow import FollowConfig, FollowProbes
+from biotrail.recorder.probes.sites.follow_options import FollowOptions
 from biotrail.recorder.sites import declarations, following
 from biotrail.recorder.sites.following import KernelFunctions
 from biotrail.recorder.sites.types import TypeTable
@@ -168,7 +169,7 @@ def _probes(struct: str, way: Way) -> FollowProbes:
     found = KernelFunctions.read(TRACEFS)
     declared = declarations.load().type(struct)
     made = following.plan(TypeTable.kernel(), declared, way.name, found, 4000)
-    return FollowProbes(FollowConfig(made, way, filters=Filters(pids=(1,))))
+    return FollowProbes(FollowConfig(made, way, FollowOptions(struct), Filters(pids=(1,))))
 
 
 def follow_attach(case: Case) -> None:

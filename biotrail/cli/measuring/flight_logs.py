@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from biotrail.recorder.log import LogReader
 from biotrail.recorder.output.folders import entries, named, open_regular
 from biotrail.recorder.output.series import SUFFIX
+from biotrail.recorder.schema.device_numbers import dev_text
 from biotrail.recorder.schema.errors import OutputError, TraceError
 from biotrail.recorder.schema.measure_structs import BOUNDS_NS
 
@@ -120,7 +121,7 @@ def _trigger_io(log: str, header: Mapping[str, Any], hit: Mapping[str, Any]) -> 
     op = next((name for name, number in ops.items() if number == hit.get("op")), "unknown")
     return TriggerIO(
         log,
-        str(entry.get("dm_name") or entry.get("name") or f"{dev >> 20}:{dev & 0xFFFFF}"),
+        str(entry.get("dm_name") or entry.get("name") or dev_text(dev)),
         op.lower(),
         int(hit.get("sector", 0)),
         int(hit.get("value", 0)),

@@ -20,6 +20,7 @@ from biotrail.cli.measuring.figures import (
 from biotrail.recorder.host import devices
 from biotrail.recorder.probes import measuring
 from biotrail.recorder.probes.measuring import Measured, Measuring
+from biotrail.recorder.schema.device_numbers import dev_text
 from biotrail.recorder.schema.measure_structs import LATENCY, STAGES
 
 SYSFS = "/sys/block"
@@ -132,4 +133,4 @@ def names_of(wanted: set[int]) -> dict[int, str]:
     """Return the name of each device (dev_t), the device mapper's for dm; major:minor without."""
     listed = devices.snapshot(only=wanted)
     found = {int(one["dev"]): one.get("dm_name") or one["name"] for one in listed}
-    return {dev: str(found.get(dev, f"{dev >> 20}:{dev & 0xFFFFF}")) for dev in wanted}
+    return {dev: str(found.get(dev, dev_text(dev))) for dev in wanted}

@@ -37,11 +37,7 @@ def _package() -> Check:
 
 
 def _headers() -> Check:
-    """Return the check that headers.find finds kernel headers, and that bcc can use them.
-
-    Those of any kernel do. The detail is their path, or why they do not serve; not `required`.
-    """
-    place = bcc_load.headers()
+    place = bcc_headers.find()
     if place is None:
         return _check("kernel headers", False, "not installed", bcc_headers.remedy())
     try:
@@ -52,12 +48,6 @@ def _headers() -> Check:
 
 
 def _tracepoints() -> Check:
-    """Return the check that the essential tracepoints (Q, D, C) have the fields that are needed.
-
-    The detail counts and lists the letters of all events whose tracepoints do. Where tracefs is not
-    mounted, the check is ok for root, who may mount it, and fails for others; it fails where this
-    user may not look into tracefs, or a format cannot be read or parsed. Not `required`.
-    """
     place = tracefs.mounted()
     if place is None:
         if os.geteuid() == 0 and tracefs.absence() == "not mounted":

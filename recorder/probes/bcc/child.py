@@ -53,7 +53,6 @@ def find_bcc() -> str | None:
 
 
 def _by_version(path: str) -> tuple[list[int], str]:
-    """Return a key that sorts paths by their last directory `pythonX.Y`, then as text."""
     found = re.findall(r"/python([0-9]+(?:\.[0-9]+)*)", path)
     return [int(part) for part in found[-1].split(".")] if found else [], path
 
@@ -76,12 +75,7 @@ def import_bcc(place: str) -> Any:
 
 
 def _load(request: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
-    """Compile and load; return the answer, and descriptors of the programs and then the maps.
-
-    `request`: {"text": C source, "programs", "maps": names, "place": bcc's directory, "flags": of
-    the compiler}. The answer is {"programs", "maps"} with the same names. Programs are loaded as
-    BPF_PROG_TYPE_TRACEPOINT. Raises whatever bcc raises.
-    """
+    """Return the answer, and descriptors of the programs and then the maps; raises as bcc does."""
     bcc = import_bcc(request["place"])
     # -w: no warnings from the kernel's headers, which were written for another compiler.
     bpf = bcc.BPF(text=request["text"].encode(), cflags=["-w", *request["flags"]])
@@ -94,9 +88,7 @@ def _load(request: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
 def main() -> None:
     """Read one request from standard input, a socket, and send the answer with its descriptors.
 
-    The request is JSON up to the end of the stream, the answer JSON too (see `_load`). Whatever
-    goes wrong while parsing, compiling and loading becomes the answer {"error": "TYPE: text"},
-    without descriptors.
+    Whatever goes wrong becomes the answer {"error": "TYPE: text"}.
     """
     with socket.socket(fileno=os.dup(0)) as peer:
         data = b"".join(iter(lambda: peer.recv(1 << 16), b""))

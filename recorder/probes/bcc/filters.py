@@ -6,11 +6,11 @@ for the request. That leaves device, operation and sectors, which every event of
 Other filters would record parts of lifecycles, and are refused.
 """
 
+import ctypes
 from collections.abc import Iterable
 
 from biotrail.recorder.filters.filters import Filters, masks
 from biotrail.recorder.filters.left_out import REASONS
-from biotrail.recorder.probes.maps.admission import DeviceFilter
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.kernel_names import OPS, RWBS_OPS
 
@@ -35,9 +35,7 @@ _OTHERS = {
 def check(filters: Filters) -> None:
     """Raise ProbeError, listing the options, for filters that this backend cannot apply.
 
-    These are pid, tid, comm, cgroup by path or name, file, directory, flags and least size, and
-    `--op drv_out`, which rwbs does not show. Devices, other operations and sectors can be filtered
-    by. Raises ProbeError, before the others, for an operation that no kernel has.
+    Also, and before, for an operation that no kernel has.
     """
     given = {
         "--pid": filters.pids,
@@ -62,7 +60,7 @@ def check(filters: Filters) -> None:
         )
 
 
-def source(devices: list[DeviceFilter], filters: Filters) -> str:
+def source(devices: list[ctypes.Structure], filters: Filters) -> str:
     """Return the C text of the filters: three macros and two functions for bpf/bcc.h.
 
     `devices`: empty for all. `u64 bt_judge(struct bt_event *)` returns BT_ADMITTED or why the event
@@ -94,11 +92,7 @@ def source(devices: list[DeviceFilter], filters: Filters) -> str:
 
 
 def _letters() -> list[str]:
-    """Return C lines that set a, b and c to the first three letters of rwbs.
-
-    rwbs is in w, the first letter in the lowest byte. A leading F before an operation's letter (R,
-    W, D, F, Z, N) is PREFLUSH, and is skipped: w is then shifted by one letter.
-    """
+    """Return C lines that set a, b and c to the first letters of rwbs but a leading PREFLUSH."""
     ops = " || ".join(f"b == '{letter}'" for letter in "RWDFZN")
     again = "a = w; b = w >> 8; c = w >> 16;"
     return [again, f"if (a == 'F' && ({ops})) {{ w >>= 8; {again} }}"]
@@ -108,11 +102,10 @@ def _any(conditions: Iterable[str]) -> str:
     return " || ".join(conditions)
 
 
-def _device(device: DeviceFilter) -> str:
+def _device(device: ctypes.Structure) -> str:
     """Return a C condition for an event of a disk, or of a partition by its sectors on the disk.
 
-    The event's dev is the disk's in both cases. A partition's event begins within the partition's
-    sectors; an event without data (0 bytes) matches any partition of its disk.
+    An event without data matches any partition of its disk.
     """
     same_disk = f"event->dev == {device.disk}U"
     if not device.part:
@@ -122,13 +115,7 @@ def _device(device: DeviceFilter) -> str:
 
 
 def _op(number: int) -> str:
-    """Return a C condition, in parentheses, for an event of an operation.
-
-    It is over the letters a, b and c and, for some operations, the struct `event`. `number`: the
-    operation's in kernel_names.OPS, but not DRV_OUT, which has no letters (StopIteration). The
-    condition is that of _OTHERS, if the operation is there; else its letters in RWBS_OPS are
-    compared, and letters behind do not matter.
-    """
+    """Return a C condition over a, b and c, and `event`; not for DRV_OUT, which has no letters."""
     name = next(op for op, value in OPS.items() if value == number)
     if name in _OTHERS:
         return _OTHERS[name]
@@ -139,8 +126,7 @@ def _op(number: int) -> str:
 def _range(first: int, last: int) -> str:
     """Return a C condition for an event that overlaps sectors `first` to `last`, both included.
 
-    Sectors of 512 bytes on the disk. An event without sectors matches if its position, other than
-    0, lies in the range (a completion may have no data left); at position 0 it never matches.
+    An event without sectors matches if its position, other than 0, lies in the range.
     """
     end = "event->sector + event->nr_sector"
     data = f"event->sector <= {last}ULL && {end} > {first}ULL"

@@ -67,7 +67,6 @@ def find() -> Path | None:
 
 
 def _others() -> list[Path]:
-    """Return the build directories in /lib/modules with complete headers, the newest first."""
     complete = [place for place in _MODULES.glob("*/build") if _is_complete(_directories(place))]
     return sorted(complete, key=lambda place: _version(place.parent.name), reverse=True)
 
@@ -77,11 +76,6 @@ def _version(release: str) -> list[int]:
 
 
 def _is_complete(headers: Headers) -> bool:
-    """Return whether both the source headers and the generated ones are there.
-
-    That is, linux/kconfig.h in `directory` and generated/autoconf.h in `generated`, or both in
-    `directory` where `generated` is None. False where `directory` is None.
-    """
     common, made = headers.directory, headers.generated or headers.directory
     return (
         common is not None
@@ -113,11 +107,6 @@ def resolve(place: Path) -> Headers:
 
 
 def _is_found_by_bcc(place: Path) -> bool:
-    """Return whether bcc finds these headers by itself, as they are in /lib/modules/RELEASE.
-
-    True for a path right in there (build, source) of the running kernel if both of these exist, and
-    NAMED is not set.
-    """
     ours = _MODULES / platform.release()
     if os.environ.get(NAMED) or place.parent != ours:
         return False
@@ -125,7 +114,6 @@ def _is_found_by_bcc(place: Path) -> bool:
 
 
 def _instead() -> str:
-    """Return advice for headers that are not complete: to unset NAMED if set, then `remedy`."""
     if os.environ.get(NAMED):
         return f"unset the environment variable {NAMED}, or name another; {remedy()}"
     return remedy()
@@ -134,10 +122,8 @@ def _instead() -> str:
 def _directories(place: Path) -> Headers:
     """Return the headers at `place`, with the other directory if Debian split them in two.
 
-    Headers(common, own) then, whichever of the two `place` is. If several own directories beside
-    the common one belong to it (amd64, cloud-amd64, rt-amd64), the running kernel's, else the last
-    by name. Headers(place) where there is no other directory. Whether the headers are complete is
-    not checked.
+    If several own directories belong to the common one (amd64, cloud-amd64), the running kernel's,
+    else the last by name.
     """
     if (common := _common(place)) is not None:
         return Headers(common, place)
@@ -150,11 +136,7 @@ def _directories(place: Path) -> Headers:
 
 
 def _common(build: Path) -> Path | None:
-    """Return the -common directory that the Makefile in `build` includes, as Debian's do.
-
-    That is DIRECTORY of its first line `include DIRECTORY/Makefile`, an absolute path of any name.
-    None: there is no Makefile that can be read, or its first line is not such an include.
-    """
+    """Return the -common directory that the Makefile in `build` includes, as Debian's do."""
     try:
         text = (build / "Makefile").read_text(errors="replace")
     except OSError:
@@ -174,12 +156,7 @@ def missing() -> str:
 
 
 def remedy() -> str:
-    """Return advice for users on which package with kernel headers to install.
-
-    That is the first that apt offers of the running kernel's, the one for this machine's Debian
-    kernels, and linux-headers-generic. Where apt offers none: to update apt's lists, or to unpack
-    headers and set NAMED. Without apt: to install a package, described only. Runs apt-cache.
-    """
+    """Return advice for users on which package with kernel headers to install. Runs apt-cache."""
     release = platform.release()
     machine = platform.machine()
     names = [f"linux-headers-{release}", f"linux-headers-{_DEBIAN.get(machine, machine)}"]

@@ -40,11 +40,6 @@ class Loaded:
                 os.close(descriptors.popitem()[1])
 
 
-def headers() -> Path | None:
-    """Return where kernel headers are, as headers.find; None: nowhere."""
-    return bcc_headers.find()
-
-
 def require() -> str:
     """Return the directory of the package bcc. Raises ProbeError: bcc or headers are missing.
 
@@ -53,7 +48,7 @@ def require() -> str:
     place = bcc_child.find_bcc()
     if place is None:
         raise ProbeError(f"the bcc backend needs bcc, which is not installed: {INSTALL_BCC}")
-    if headers() is None:
+    if bcc_headers.find() is None:
         raise ProbeError(f"the bcc backend needs a kernel's headers: {bcc_headers.missing()}")
     return place
 
@@ -68,7 +63,7 @@ def load(text: str, programs: list[str], maps: list[str]) -> Loaded:
     compiling or loading failed, also where the child ended without an answer.
     """
     request = {"text": text, "programs": programs, "maps": maps, "place": require()}
-    kernel_headers = bcc_headers.resolve(headers() or Path())
+    kernel_headers = bcc_headers.resolve(bcc_headers.find() or Path())
     request["flags"] = kernel_headers.flags()
     ours, theirs = socket.socketpair()
     with ours, tempfile.TemporaryFile() as said:
@@ -100,13 +95,7 @@ def load(text: str, programs: list[str], maps: list[str]) -> Loaded:
 
 
 def _exchange(peer: socket.socket, request: bytes) -> tuple[dict[str, Any], list[int]]:
-    """Send the request to the child, and return its answer and the descriptors received with it.
-
-    `peer`: the socket to the child. `request`: JSON; after it the sending side is shut down. Waits
-    for the answer, however long. It is {"programs": names, "maps": names}, with a descriptor for
-    each, in this order, or {"error": text} and [], also if the socket failed; {} and [] if the
-    child ended without an answer. The descriptors are not inherited by programs started later.
-    """
+    """Return the answer of the child, and the descriptors received with it; {}: it gave none."""
     try:
         peer.sendall(request)
         peer.shutdown(socket.SHUT_WR)
@@ -122,9 +111,6 @@ def failure(error: str, said: str) -> ProbeError:
     """Return the error to raise: TooBigError where a smaller ring may help, else ProbeError.
 
     `error`: the child's answer. `said`: output of the child, with that of compiler and verifier.
-    The first that fits: TooBigError where `said` has the text of E2BIG or ENOMEM; advice for bcc
-    that does not work with this Python; advice for headers, if `said` has their name; else the
-    answer. The latter two quote up to 6 lines of `said`: the first with "error", else the last.
     """
     if re.search(r"Argument list too long|Cannot allocate memory", said):
         return TooBigError("the kernel refuses rings of this size: choose a smaller --buffer-size")
@@ -139,7 +125,6 @@ def failure(error: str, said: str) -> ProbeError:
             "bcc for this Python, or run biotrail with the distribution's Python"
         )
     if "kernel headers" in said or "kconfig.h" in said:
-        return ProbeError(
-            f"bcc cannot use the kernel's headers in {headers()}: {bcc_headers.remedy()}{quoted}"
-        )
+        where, remedy = bcc_headers.find(), bcc_headers.remedy()
+        return ProbeError(f"bcc cannot use the kernel's headers in {where}: {remedy}{quoted}")
     return ProbeError(f"bcc could not load the programs ({error}).{quoted}")

@@ -9,13 +9,16 @@ import errno
 import mmap
 import os
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from biotrail.recorder.probes.backend import Capabilities, ProbeConfig, ProgramInfo
-from biotrail.recorder.probes.base import MappedProbes
+from biotrail.recorder.probes.backend import (
+    Capabilities,
+    MappedProbes,
+    ProbeConfig,
+    ProgramInfo,
+)
 from biotrail.recorder.probes.bcc import filters as bcc_filters
 from biotrail.recorder.probes.bcc import load as bcc_load
 from biotrail.recorder.probes.bcc import source as bcc_source
@@ -52,7 +55,7 @@ class BccProbes(MappedProbes):
     A context manager: entering opens, leaving closes.
     """
 
-    capabilities: ClassVar[Capabilities] = Capabilities("bcc")
+    capabilities = Capabilities("bcc")
 
     def __init__(self, config: ProbeConfig) -> None:
         """Keep the configuration; nothing is loaded or checked before open().
@@ -61,7 +64,6 @@ class BccProbes(MappedProbes):
         """
         super().__init__()
         self.config = config
-        self.sizes: RingSizes | None = None
         self._formats: dict[str, Format] = {}
         self._reasons: dict[str, str] = {}
         """By event letter: why it is not recorded; "" if it is."""
@@ -108,12 +110,7 @@ class BccProbes(MappedProbes):
         self.sizes = self._load_fitting(RingSizes(main, _UPPER_BYTES), cpus)
 
     def _reason(self, probe: Probe, wanted: str) -> str:
-        """Return why a tracepoint's event is not recorded, for the user; "" if it is.
-
-        `wanted`: letters of the event set. In this order: the kernel lacks the tracepoint; it is
-        not in the set; a plug event, where filters by device, operation or sectors are set, which
-        it does not report; a field of bcc/source.NEEDED is missing.
-        """
+        """Return why a tracepoint's event is not recorded, for the user; "" if it is."""
         form = self._formats.get(probe.tracepoint)
         if form is None:
             return f"this kernel has no tracepoint {probe.tracepoint}"
@@ -131,12 +128,7 @@ class BccProbes(MappedProbes):
         return [letter for letter, reason in self._reasons.items() if not reason]
 
     def _load_fitting(self, sizes: RingSizes, cpus: int) -> RingSizes:
-        """Load with rings of `sizes`, halved until the kernel accepts them; return their sizes.
-
-        `cpus`: elements of the rings' map. Only level 0 is halved, and only if the kernel refuses
-        for the size (TooBigError), down to 64 KiB. What was loaded is closed before another try,
-        and by an error. Raises ProbeError where even 64 KiB do not fit, or for any other failure.
-        """
+        """Load with rings of `sizes`, halved until the kernel accepts them; return their sizes."""
         while True:
             try:
                 self._load(sizes, cpus)
@@ -151,12 +143,7 @@ class BccProbes(MappedProbes):
                 raise
 
     def _load(self, sizes: RingSizes, cpus: int) -> None:
-        """Compile and load the programs for rings of `sizes`, and map rings and generations.
-
-        `cpus`: elements of the rings' map. Sets `_loaded`, `_rings` and `_generations` (a view of
-        each CPU's counter, (cpus,) u64). Raises TooBigError: the kernel refuses rings of this size;
-        ProbeError: any other failure; what was set by then is for the caller to close.
-        """
+        """Compile and load the programs, and map rings and generations."""
         forms = {
             probe.letter: self._formats[probe.tracepoint]
             for probe in STEPS
@@ -217,7 +204,6 @@ class BccProbes(MappedProbes):
             self._loaded = None
 
     def _opened(self) -> bcc_load.Loaded:
-        """Return the loaded programs. Raises ProbeError before open() and after close()."""
         if self._loaded is None:
             raise ProbeError("the probes are not open: call open() first")
         return self._loaded
@@ -254,27 +240,12 @@ class BccProbes(MappedProbes):
         return [self._program_info(probe) for probe in STEPS]
 
     def _program_info(self, probe: Probe) -> ProgramInfo:
-        """Return a tracepoint's program with the kernel's counters; where it is not recorded, why.
-
-        Then the name is "" and the counters are 0. It counts as attached once attach() has attached
-        it, also after detach(). Raises ProbeError: not open, though recorded; OSError: the counters
-        cannot be read.
-        """
         reason = self._reasons[probe.letter]
         if reason:
-            return ProgramInfo("", probe.letter, probe.tracepoint, False, reason, 0, 0, 0)
+            return ProgramInfo("", probe.letter, probe.tracepoint, False, reason)
         name = bcc_source.program_name(probe.letter)
-        info = bpf_calls.program_info(self._opened().programs[name])
-        return ProgramInfo(
-            name,
-            probe.letter,
-            probe.tracepoint,
-            probe.letter in self._attached,
-            "",
-            int(info.run_cnt),
-            int(info.run_time_ns),
-            int(info.recursion_misses),
-        )
+        one = ProgramInfo(name, probe.letter, probe.tracepoint, probe.letter in self._attached)
+        return one.counted(bpf_calls.program_info(self._opened().programs[name]))
 
 
 def _cannot_attach(probe: Probe, error: OSError) -> str:

@@ -6,6 +6,7 @@ version or on headers. A field that a format does not have is 0 in the record, o
 value for "not known"; `absent` lists these fields.
 """
 
+import ctypes
 import os
 from collections.abc import Iterable, Mapping
 from importlib import resources
@@ -13,7 +14,6 @@ from importlib import resources
 from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.host.own_io import pid_namespace
 from biotrail.recorder.probes.bcc import filters as bcc_filters
-from biotrail.recorder.probes.maps.admission import DeviceFilter
 from biotrail.recorder.probes.rings.ring import RingSizes
 from biotrail.recorder.schema.block_events import NEEDED
 from biotrail.recorder.schema.errors import ProbeError
@@ -44,7 +44,7 @@ _CALLS = {
     "U": "on_unplug(&event)",
     "a": "on_rq_remap(&event)",
 }
-_SAID = {
+_COPIED = {
     "sector": 8,
     "old_sector": 8,
     "new_sector": 8,
@@ -101,7 +101,7 @@ def program_name(letter: str) -> str:
 
 def source(
     forms: Mapping[str, Format],
-    devices: list[DeviceFilter],
+    devices: list[ctypes.Structure],
     filters: Filters,
     sizes: RingSizes,
     cpus: int,
@@ -126,12 +126,7 @@ def source(
 
 
 def _constants(sizes: RingSizes, cpus: int) -> str:
-    """Return the macros that bpf/bcc_ring.h and bpf/bcc.h expect.
-
-    Numbers of operations and masks of flags by name (those that rwbs has a letter for, DRV_IN and
-    PREFLUSH), the number of CPUs and the rings' sizes, and BT_RECORDER: this process's id, 0 in a
-    pid namespace other than the initial one, where the programs see another.
-    """
+    """Return the macros that bpf/bcc_ring.h and bpf/bcc.h expect."""
     numbers = {f"BT_OP_{RWBS_OPS[letters]}": OPS[RWBS_OPS[letters]] for letters in RWBS_OPS}
     numbers["BT_OP_DRV_IN"] = OPS["DRV_IN"]
     numbers |= {f"BT_{name}": 1 << FLAGS[name] for name in [*RWBS_FLAGS.values(), "PREFLUSH"]}
@@ -149,8 +144,7 @@ def _constants(sizes: RingSizes, cpus: int) -> str:
 def _status() -> str:
     """Return the text of `s32 bt_status(s32 error)`: errno of a tracepoint to blk_status_t.
 
-    Errors are negative errnos. 0 stays 0; a positive error becomes BLK_STS_IOERR; an errno without
-    a blk_status_t is returned itself, negative.
+    An errno without a blk_status_t is returned itself, negative.
     """
     cases = [f"case {-errno}: return {status};" for status, errno in ERRNO.items()]
     body = [
@@ -164,15 +158,9 @@ def _status() -> str:
 
 
 def _program(letter: str, form: Format) -> str:
-    """Return the C text of one event's program.
-
-    It copies the fields of _SAID that the tracepoint's format has, and the letters of rwbs, to a
-    struct bt_event, and calls the letter's function in bpf/bcc.h. Without a field "bytes" that
-    member is nr_sector × 512; others without a field are 0. Raises ProbeError: a field of a size or
-    offset that `_load` does not know.
-    """
+    """Return the C text of one event's program, which fills a struct bt_event."""
     lines = ["struct bt_event event = {};"]
-    for name, size in _SAID.items():
+    for name, size in _COPIED.items():
         if name in form.fields:
             lines.append(f"event.{name} = {_load(form, form.fields[name], size)};")
     if "bytes" not in form.fields:
@@ -184,16 +172,11 @@ def _program(letter: str, form: Format) -> str:
 
 
 def _at(offset: int, size: int) -> str:
-    """Return a C load of `size` bytes of the tracepoint's record."""
     return f"*(u{8 * size} *)((char *)ctx + {offset})"
 
 
 def _load(form: Format, field: Field, size: int) -> str:
-    """Return a C load of a field of the tracepoint's record, for a member of `size` bytes.
-
-    A signed field keeps its sign. Raises ProbeError: the field is larger than the member,
-    misaligned, or not of 1, 2, 4 or 8 bytes.
-    """
+    """Return a C load of a field for a member of `size` bytes; a signed field keeps its sign."""
     if field.size not in (1, 2, 4, 8) or field.size > size or field.offset % field.size:
         raise ProbeError(
             f"{form.name}: the field {field.name} has {field.size} bytes at {field.offset}, which "
@@ -204,10 +187,9 @@ def _load(form: Format, field: Field, size: int) -> str:
 
 
 def _letters(form: Format, field: Field) -> str:
-    """Return a C expression for a field's first _RWBS_BYTES letters as a u64, the first lowest.
+    """Return a C expression for the first letters of rwbs as a u64, the first lowest.
 
-    A shorter field has fewer letters, and the upper bytes are 0. BPF loads have to be aligned, so
-    each is as wide as its offset allows.
+    BPF loads have to be aligned, so each is as wide as its offset allows.
     """
     terms, offset, end = [], field.offset, field.offset + min(field.size, _RWBS_BYTES)
     while offset < end:

@@ -14,6 +14,16 @@ from ctypes import byref, c_char, c_int, c_int32, c_uint32, c_uint64
 from biotrail.recorder.schema.errors import ProbeError
 
 
+def u32(*names: str) -> list[tuple[str, type[c_uint32]]]:
+    """Return members of a struct of the kernel's, for `_fields_`."""
+    return [(name, c_uint32) for name in names]
+
+
+def u64(*names: str) -> list[tuple[str, type[c_uint64]]]:
+    """Return members of a struct of the kernel's, for `_fields_`."""
+    return [(name, c_uint64) for name in names]
+
+
 class ProgInfo(ctypes.Structure):
     """A loaded program: `struct bpf_prog_info` (include/uapi/linux/bpf.h), up to attach_btf_id.
 
@@ -21,44 +31,25 @@ class ProgInfo(ctypes.Structure):
     """
 
     _fields_ = (
-        ("type", c_uint32),
-        ("id", c_uint32),
+        *u32("type", "id"),
         ("tag", c_char * 8),
-        ("jited_prog_len", c_uint32),
-        ("xlated_prog_len", c_uint32),
-        ("jited_prog_insns", c_uint64),
-        ("xlated_prog_insns", c_uint64),
-        ("load_time", c_uint64),
-        ("created_by_uid", c_uint32),
-        ("nr_map_ids", c_uint32),
-        ("map_ids", c_uint64),
+        *u32("jited_prog_len", "xlated_prog_len"),
+        *u64("jited_prog_insns", "xlated_prog_insns", "load_time"),
+        *u32("created_by_uid", "nr_map_ids"),
+        *u64("map_ids"),
         ("name", c_char * 16),
-        ("ifindex", c_uint32),
-        ("gpl_compatible", c_uint32),
-        ("netns_dev", c_uint64),
-        ("netns_ino", c_uint64),
-        ("nr_jited_ksyms", c_uint32),
-        ("nr_jited_func_lens", c_uint32),
-        ("jited_ksyms", c_uint64),
-        ("jited_func_lens", c_uint64),
-        ("btf_id", c_uint32),
-        ("func_info_rec_size", c_uint32),
-        ("func_info", c_uint64),
-        ("nr_func_info", c_uint32),
-        ("nr_line_info", c_uint32),
-        ("line_info", c_uint64),
-        ("jited_line_info", c_uint64),
-        ("nr_jited_line_info", c_uint32),
-        ("line_info_rec_size", c_uint32),
-        ("jited_line_info_rec_size", c_uint32),
-        ("nr_prog_tags", c_uint32),
-        ("prog_tags", c_uint64),
-        ("run_time_ns", c_uint64),
-        ("run_cnt", c_uint64),
-        ("recursion_misses", c_uint64),
-        ("verified_insns", c_uint32),
-        ("attach_btf_obj_id", c_uint32),
-        ("attach_btf_id", c_uint32),
+        *u32("ifindex", "gpl_compatible"),
+        *u64("netns_dev", "netns_ino"),
+        *u32("nr_jited_ksyms", "nr_jited_func_lens"),
+        *u64("jited_ksyms", "jited_func_lens"),
+        *u32("btf_id", "func_info_rec_size"),
+        *u64("func_info"),
+        *u32("nr_func_info", "nr_line_info"),
+        *u64("line_info", "jited_line_info"),
+        *u32("nr_jited_line_info", "line_info_rec_size"),
+        *u32("jited_line_info_rec_size", "nr_prog_tags"),
+        *u64("prog_tags", "run_time_ns", "run_cnt", "recursion_misses"),
+        *u32("verified_insns", "attach_btf_obj_id", "attach_btf_id"),
     )
 
 
@@ -71,7 +62,7 @@ _NUMBERS = {
 }
 """Numbers of the system calls bpf and perf_event_open by machine."""
 
-_OBJ_GET_INFO_BY_FD = 15
+OBJ_GET_INFO_BY_FD = 15
 _NO_COMMAND = -1
 _PERF_TYPE_TRACEPOINT = 2
 _PERF_FLAG_FD_CLOEXEC = 8
@@ -84,28 +75,20 @@ class PerfEventAttr(ctypes.Structure):
     """The first 72 bytes of `struct perf_event_attr` (PERF_ATTR_SIZE_VER1)."""
 
     _fields_ = (
-        ("type", c_uint32),
-        ("size", c_uint32),
-        ("config", c_uint64),
-        ("sample_period", c_uint64),
-        ("sample_type", c_uint64),
-        ("read_format", c_uint64),
-        ("flags", c_uint64),
-        ("wakeup_events", c_uint32),
-        ("bp_type", c_uint32),
-        ("config1", c_uint64),
-        ("config2", c_uint64),
+        *u32("type", "size"),
+        *u64("config", "sample_period", "sample_type", "read_format", "flags"),
+        *u32("wakeup_events", "bp_type"),
+        *u64("config1", "config2"),
     )
 
 
-class _InfoByFd(ctypes.Structure):
-    """The member `info` of `union bpf_attr`, for BPF_OBJ_GET_INFO_BY_FD."""
+class InfoByFd(ctypes.Structure):
+    """The member `info` of `union bpf_attr`, for BPFOBJ_GET_INFO_BY_FD."""
 
     _fields_ = (("fd", c_uint32), ("length", c_uint32), ("info", c_uint64))
 
 
 def _numbers() -> tuple[int, int]:
-    """Return _NUMBERS of this machine. Raises ProbeError: it is not in that table."""
     numbers = _NUMBERS.get(platform.machine())
     if numbers is None:
         raise ProbeError(
@@ -135,7 +118,7 @@ def refused() -> int | None:
     are not in _NUMBERS.
     """
     try:
-        bpf(_NO_COMMAND, _InfoByFd())
+        bpf(_NO_COMMAND, InfoByFd())
     except ProbeError:
         return None
     except OSError as error:
@@ -192,5 +175,5 @@ def program_info(program: int) -> ProgInfo:
     not in _NUMBERS.
     """
     info = ProgInfo()
-    bpf(_OBJ_GET_INFO_BY_FD, _InfoByFd(program, ctypes.sizeof(info), ctypes.addressof(info)))
+    bpf(OBJ_GET_INFO_BY_FD, InfoByFd(program, ctypes.sizeof(info), ctypes.addressof(info)))
     return info

@@ -23,7 +23,6 @@ _KIND_TYPEDEF = 8
 _KIND_FUNC = 12
 _KIND_FUNC_PROTO = 13
 _OP_ENUMS = ("req_op", "req_opf")  # enum req_opf up to 5.19, enum req_op since
-_MODULE_BTF = Path("/sys/kernel/btf")
 _FLAG_ENUM = "req_flag_bits"
 
 
@@ -118,12 +117,9 @@ class KernelBtf:
         return number if number > 0 else None
 
     def _address(self, number: int, btf: int | None = None) -> int:
-        """Return the address of the `struct btf_type` with this id, in memory that `close` frees.
+        """Return the address of a `struct btf_type` by id; what belongs to the type follows it.
 
         btf: a module's, which has the memory then; None: the kernel's.
-
-        What belongs to the type (members, values, parameters) follows it. Raises RefusedError: no
-        such id.
         """
         doing = f"type {number} of the kernel's BTF cannot be read"
         return self._lib.pointer(doing, "btf__type_by_id", btf or self._btf, number)
@@ -134,9 +130,7 @@ class KernelBtf:
     def parameters(self, tracepoint: str) -> int | None:
         """Return how many arguments a tracepoint passes to its probes; None: no such tracepoint.
 
-        `tracepoint`: its name, as block_rq_issue. The count is that of the function type
-        btf_trace_NAME without the first parameter, the probe's own data. Raises ProbeError: that is
-        no function type.
+        Raises ProbeError: btf_trace_NAME is no function type.
         """
         return self._parameters(self._btf, tracepoint)
 
@@ -146,7 +140,7 @@ class KernelBtf:
         None: the module is not loaded or has no such tracepoint, or the kernel has no BTF of
         modules (before 5.11). Raises ProbeError: it is no function type.
         """
-        if not (_MODULE_BTF / module).exists():
+        if not (_BTF / module).exists():
             return None
         try:
             doing = f"the types of module {module} cannot be read"
@@ -159,11 +153,6 @@ class KernelBtf:
             self._lib.void("btf__free", btf)
 
     def _parameters(self, btf: int | None, tracepoint: str) -> int | None:
-        """Return how many arguments a tracepoint passes to its probes; None: no such tracepoint.
-
-        Without the probe's own data. `btf`: the types to look in, the kernel's or a module's.
-        Raises ProbeError: btf_trace_NAME is no function type.
-        """
         number = self._find(f"btf_trace_{tracepoint}", _KIND_TYPEDEF, btf)
         if number is None:
             return None
@@ -242,11 +231,7 @@ class KernelBtf:
         return self._name(self._type(kind.size_or_type).name_off)
 
     def _member(self, name: str, member: str) -> _Member | None:
-        """Return the direct member `member` of struct `name`, its offset in bits.
-
-        None: there is no such struct or member; members of unnamed structs and unions in it do not
-        count. Of a bit field the offset is without its size.
-        """
+        """Return a direct member of a struct, its offset in bits without a bit field's size."""
         number = self._find(name, _KIND_STRUCT)
         if number is None:
             return None
@@ -262,11 +247,7 @@ class KernelBtf:
         return None
 
     def _holds(self, number: int, member: str) -> bool:
-        """Return whether the struct or union of BTF id `number` has `member`.
-
-        Directly, or in an anonymous struct or union inside, however deep; members of a named one do
-        not count.
-        """
+        """Whether a struct or union has `member`, directly or in an anonymous one inside."""
         address = self._address(number)
         count = _Type.from_address(address).count
         members = (_Member * count).from_address(address + ctypes.sizeof(_Type))
@@ -295,9 +276,8 @@ def _strip(values: dict[str, int], prefix: str, without: tuple[str, ...]) -> dic
 def kernel_enums(btf: KernelBtf) -> KernelEnums:
     """Return the numbers by which this kernel's `opf` is decoded, as in a log's header.
 
-    `op_enum`: {"READ": 0, …} from enum req_op or, where that is missing (up to 5.19), req_opf.
-    `flag_bits`: {"SYNC": bit number, …} from enum req_flag_bits. Prefixes (REQ_OP_, __REQ_) are
-    cut, and REQ_OP_LAST and __REQ_NR_BITS left out. Raises ProbeError: BTF lacks one of both.
+    Names are without prefixes (REQ_OP_, __REQ_), and REQ_OP_LAST and __REQ_NR_BITS are left out.
+    Raises ProbeError: BTF lacks one of both.
     """
     ops = next((values for name in _OP_ENUMS if (values := btf.enum(name))), None)
     flags = btf.enum(_FLAG_ENUM)

@@ -105,11 +105,7 @@ class Libbpf:
         library.libbpf_set_print(self._print)
 
     def _keep_message(self, level: int, template: bytes, arguments: int) -> int:
-        """Add a message's lines to `_messages`, unless `level` is LIBBPF_DEBUG; return 0.
-
-        Beyond _KEPT_MESSAGES lines the oldest are dropped. Called by libbpf (libbpf_print_fn_t).
-        `template`: printf's. `arguments`: address of its va_list.
-        """
+        """Keep a message's lines, unless of debugging; called by libbpf (libbpf_print_fn_t)."""
         if level < _DEBUG:  # of debugging there are thousands, which cost a tenth of a second
             buffer = ctypes.create_string_buffer(1 << 16)
             self._libc.vsnprintf(buffer, c_size_t(len(buffer)), template, c_void_p(arguments))
@@ -153,6 +149,10 @@ class Libbpf:
             raise self._failure(doing, (1 << 64) - value)
         return value
 
+    def possible_cpus(self) -> int:
+        """Return the number of possible CPUs: elements of what is kept per CPU."""
+        return self.call("the number of CPUs is unknown", "libbpf_num_possible_cpus")
+
     def void(self, name: str, *arguments: Any) -> None:
         """Call function `name` and ignore its result."""
         getattr(self._library, name)(*arguments)
@@ -163,11 +163,7 @@ class Libbpf:
         return function
 
     def _failure(self, doing: str, number: int) -> RefusedError:
-        """Return an error that quotes libbpf's last messages, and forget all messages so far.
-
-        Up to _QUOTED_MESSAGES lines that are not blank. `doing`: how the error's message begins.
-        `number`: the errno, kept in the error; 0 reads "not found".
-        """
+        """Return an error that quotes libbpf's last messages, and forget all messages so far."""
         said = [line for line in self._messages if line.strip()][-_QUOTED_MESSAGES:]
         self._messages.clear()
         reason = os.strerror(number) if number else "not found"
@@ -263,7 +259,6 @@ class BpfObject:
         )
 
     def _program(self, name: str) -> int:
-        """Return the address of a `struct bpf_program`. Raises RefusedError: no such program."""
         return self._lib.pointer(
             f"the BPF object has no program {name}",
             "bpf_object__find_program_by_name",
@@ -272,10 +267,6 @@ class BpfObject:
         )
 
     def _map(self, name: str) -> int:
-        """Return the address of the `struct bpf_map` of a map or section, valid until close().
-
-        Raises RefusedError: there is none.
-        """
         return self._lib.pointer(
             f"the BPF object has no map {name}",
             "bpf_object__find_map_by_name",
@@ -311,7 +302,7 @@ class BpfObject:
         """Return the size of a map's values in bytes."""
         return self._lib.call(f"map {name}", "bpf_map__value_size", self._map(name))
 
-    def set_initial_value(self, name: str, value: ctypes.Structure) -> None:
+    def set_initial_value(self, name: str, value: "ctypes._CData") -> None:
         """Set the content of a section (".rodata") before load(); `value` has exactly its size.
 
         Raises RefusedError: another size, no such section, or load() was called.
@@ -327,7 +318,7 @@ class BpfObject:
         """Return the file descriptor of a loaded map; close() closes it, not the caller."""
         return self._lib.call(f"map {name}", "bpf_map__fd", self._map(name))
 
-    def update_section(self, name: str, value: ctypes.Structure) -> None:
+    def update_section(self, name: str, value: "ctypes._CData") -> None:
         """Replace the whole content of a writable section (".data"), after load().
 
         `value`: of exactly the section's size, which nothing checks. Raises RefusedError: there is
@@ -342,7 +333,7 @@ class BpfObject:
             0,
         )
 
-    def read_section(self, name: str, value: ctypes.Structure) -> None:
+    def read_section(self, name: str, value: "ctypes._CData") -> None:
         """Copy the whole content of a writable section (".data") into `value`, after load().
 
         `value`: of exactly the section's size, which nothing checks. Raises RefusedError: there is

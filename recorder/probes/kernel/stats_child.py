@@ -18,10 +18,6 @@ _BPF_STATS_RUN_TIME = 0
 
 
 def _library() -> ctypes.CDLL:
-    """Return libbpf as ctypes has it, without the bindings of libbpf.py.
-
-    libbpf.so.1 or, where that cannot be loaded, libbpf.so.0. Raises OSError: neither can.
-    """
     for name in _LIBRARIES[:-1]:
         try:
             return ctypes.CDLL(name)
@@ -31,12 +27,6 @@ def _library() -> ctypes.CDLL:
 
 
 def _main() -> None:
-    """Drop all capabilities but CAP_SYS_ADMIN, then switch the counting of BPF runs as input says.
-
-    Each byte of standard input switches: b"1" on, any other off; the present state again changes
-    nothing, and a refused b"1" is tried again by the next. Returns at the input's end; as the
-    process ends, the kernel closes the descriptor that keeps the counting on.
-    """
     # python -I -S: site-packages, and so an installed biotrail, is not on sys.path.
     sys.path.append(os.path.abspath(__file__).removesuffix(_BELOW))
     from biotrail.recorder.rights import capabilities

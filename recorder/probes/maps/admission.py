@@ -8,6 +8,7 @@ import ctypes
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from biotrail.recorder.filters.filters import Filters, is_stacked, masks
 from biotrail.recorder.host import cgroups
@@ -16,6 +17,7 @@ from biotrail.recorder.probes.file_ways import NO_FILES, Files
 from biotrail.recorder.probes.maps.stack_maps import Stacks
 from biotrail.recorder.probes.rings.ring import RingSizes
 from biotrail.recorder.schema import shared
+from biotrail.recorder.schema.device_numbers import dev_text
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.payloads import KernelEnums
 from biotrail.recorder.symbols.kallsyms import addresses_of
@@ -34,55 +36,26 @@ _WAITED_ENDS = ("iomap_dio_bio_end_io", "submit_bio_wait_endio", "bio_wait_end_i
 _LOOP_COMPLETE = "lo_rw_aio_complete"
 
 
-class DeviceFilter(ctypes.Structure):
-    """`struct bt_filter`: a disk, or a partition with its sectors on the disk."""
-
-    _fields_ = shared.fields(shared.FILTER)
-
-
-class _Comm(ctypes.Structure):
-    """`struct bt_comm`: a task name, and a mask of 255 for each byte that has to be equal."""
-
-    _fields_ = shared.fields(shared.COMM)
-
-
-class _Range(ctypes.Structure):
-    """`struct bt_range`: 512-byte sectors from `start` up to, not including, `end`."""
-
-    _fields_ = shared.fields(shared.RANGE)
-
-
-class Config(ctypes.Structure):
-    """`struct bt_config`: recorder/schema/shared.py says what each member means."""
-
-    _fields_ = shared.fields(
-        shared.CONFIG, {"bt_filter": DeviceFilter, "bt_comm": _Comm, "bt_range": _Range}
-    )
+DeviceFilter = shared.FILTER.ctype
 
 
 def _partition_sectors(dev: int) -> tuple[int, int]:
-    """Return (first sector, sector after the last) of a partition on its disk, from sysfs.
-
-    `dev`: the partition's kernel dev_t (major << 20 | minor). Sectors of 512 bytes. Raises
-    ProbeError: sysfs has no such device, or it is a whole disk.
-    """
-    base = Path(f"/sys/dev/block/{dev >> 20}:{dev & 0xFFFFF}")
+    """Return (first sector, sector after the last) of a partition on its disk, from sysfs."""
+    base = Path(f"/sys/dev/block/{dev_text(dev)}")
     try:
         start = int((base / "start").read_text())
         return start, start + int((base / "size").read_text())
     except (OSError, ValueError) as error:
         raise ProbeError(
-            f"{dev >> 20}:{dev & 0xFFFFF} is no partition of this machine ({base}): "
+            f"{dev_text(dev)} is no partition of this machine ({base}): "
             "name a device that /sys/class/block lists"
         ) from error
 
 
-def device_filters(devices: list[tuple[int, int]]) -> list[DeviceFilter]:
-    """Return a DeviceFilter for each of `devices`, in their order; a partition's with its sectors.
+def device_filters(devices: list[tuple[int, int]]) -> list[ctypes.Structure]:
+    """Return a DeviceFilter for each of `devices`; a partition's with its sectors.
 
-    `devices`: pairs (dev_t of the disk, dev_t of the partition or 0). A whole disk's sectors are
-    0 and 0, and sysfs is not asked for it. Raises ProbeError: more than shared.MAX_FILTERS (32), or
-    a partition that sysfs does not have.
+    Raises ProbeError: more than shared.MAX_FILTERS, or a partition that sysfs does not have.
     """
     if len(devices) > shared.MAX_FILTERS:
         raise ProbeError(
@@ -98,29 +71,21 @@ def device_filters(devices: list[tuple[int, int]]) -> list[DeviceFilter]:
 def follows(filters: Filters, devices: Sequence[tuple[int, int]]) -> bool:
     """Return whether the programs keep a table of admitted bios from Q to completion.
 
-    So with any filter by a bio's task or properties (`Filters.judge_bios`: pid, comm, cgroup, op,
-    flags, size, sectors), and where a partition or a disk that stands on others is chosen. Not with
-    whole disks without lower devices alone: every event of such an I/O carries the disk's number.
-    `devices`: pairs (dev_t of the disk, dev_t of the partition or 0); empty for all, which needs no
-    table either.
+    So with any filter by a bio's task or properties, and where a partition or a disk that stands on
+    others is chosen. Otherwise every event of an I/O carries the chosen disk's number.
     """
     return filters.judge_bios or any(part or is_stacked(disk) for disk, part in devices)
 
 
-def _comm(name: str) -> _Comm:
-    """Return the filter for a task name: compared with its NUL, or as a prefix if it ends in *.
-
-    Only the first 15 bytes of the name in UTF-8 (without that *) count, as the kernel keeps no more
-    (TASK_COMM_LEN). "*" alone fits every name.
-    """
+def _comm(name: str) -> Any:
+    """Return the filter for a task name: compared with its NUL, or as a prefix if it ends in *."""
     prefix = name.endswith("*")
     text = os.fsencode(name[:-1] if prefix else name)[:_COMM_BYTES]
     mask = b"\xff" * (len(text) if prefix else len(text) + 1)
-    return _Comm.from_buffer_copy(text.ljust(16, b"\0") + mask.ljust(16, b"\0"))
+    return shared.COMM.ctype.from_buffer_copy(text.ljust(16, b"\0") + mask.ljust(16, b"\0"))
 
 
 def _bits(names: Sequence[str], number_of: Mapping[str, int]) -> int:
-    """Return a mask of the numbers of `names`; one that this kernel lacks adds no bit."""
     numbers = (number_of.get(name) for name in names)
     return sum(1 << n for n in numbers if n is not None and n <= _MAX_OP)
 
@@ -137,20 +102,25 @@ def config(
     enums: KernelEnums,
     stacks: Stacks = Stacks.NONE,
     files: Files = NO_FILES,
-) -> Config:
-    """Return the programs' whole configuration, but for `hold_irqs`, which the caller sets.
+    *,
+    hold_irqs: bool = False,
+    ends: Mapping[str, int] | None = None,
+) -> Any:
+    """Return the programs' configuration (shared.CONFIG).
 
     `sizes`: of the rings. `devices`: (dev_t of the disk, dev_t of the partition or 0), empty for
     all. `filters`: of process and thread ids, and of cgroups, only whether there are any; the
     caller puts the ids into the maps. `enums`: this kernel's `op_enum` and `flag_bits`
     (btf.kernel_enums). `stacks`, `files`: which call stacks and file facts are recorded.
+    `hold_irqs`: the kernel has bpf_local_irq_save(). `ends`: as `end_functions`; None: not known.
     Partitions' sectors and this process (as the recorder, whose own I/O is known by it) are looked
     up now. Raises ProbeError: too many devices or filter values, or a partition, operation or flag
     that this machine lacks.
     """
     ops, bits = enums["op_enum"], enums["flag_bits"]
-    chosen = device_filters(devices)
-    made = Config(
+    chosen, ends = device_filters(devices), ends or {}
+    namespace = pid_namespace() or (0, 0)
+    made = shared.CONFIG.ctype(
         ring_bytes=sizes.ring_bytes,
         upper_bytes=sizes.upper_bytes,
         area_bytes=sizes.area_bytes,
@@ -172,51 +142,30 @@ def config(
         user_stacks=stacks >= Stacks.USER,
         files=files.recorded,
         iomap_end_io=files.iomap_end_io,
+        hold_irqs=hold_irqs,
+        # By which bpf/behalf.h and bpf/loop.h know whose I/O a bio is.
+        waited_ends=tuple(ends.get(name, 0) for name in _WAITED_ENDS),
+        loop_complete=ends.get(_LOOP_COMPLETE, 0),
+        # By which bpf/own.h knows the recorder's own I/O; its files are told by OwnFiles.
+        file_ops=_bits(_FILE_OPS, ops),
+        recorder=os.getpid(),
+        leave_own=not filters.own_io,
+        ns_dev=namespace[0],
+        ns_inode=namespace[1],
     )
     _set_lists(made, filters, bits)
-    _set_own(made, filters, ops)
     return made
 
 
-def set_ends(made: Config, found: Mapping[str, int]) -> None:
-    """Set in `made` the functions by which bpf/behalf.h and bpf/loop.h know whose I/O a bio is.
-
-    found: addresses as of `end_functions`.
-    """
-    made.waited_ends[:] = [found.get(name, 0) for name in _WAITED_ENDS]
-    made.loop_complete = found.get(_LOOP_COMPLETE, 0)
-
-
 def end_functions() -> dict[str, int]:
-    """Return the addresses of the functions of `set_ends`, without those that are not there.
+    """Return the addresses of functions that end bios by name.
 
-    That are functions that this kernel lacks, or whose addresses it hides.
+    Without those that this kernel lacks, or whose addresses it hides.
     """
     return addresses_of((*_WAITED_ENDS, _LOOP_COMPLETE))
 
 
-def _set_own(made: Config, filters: Filters, ops: Mapping[str, int]) -> None:
-    """Set in `made` what bpf/own.h knows the recorder's own I/O by: its process and namespace.
-
-    Sets file_ops (WRITE, ZONE_APPEND), recorder (this process's pid) and leave_own (unless
-    `filters.own_io`, own I/O is left out); ns_dev and ns_inode unless the pid namespace is the
-    initial one or cannot be found out. `ops`: this kernel's numbers of operations by name. The
-    recorder's files are not known yet: each is passed to OwnFiles when it is opened.
-    """
-    space = pid_namespace()
-    made.file_ops = _bits(_FILE_OPS, ops)
-    made.recorder, made.leave_own = os.getpid(), not filters.own_io
-    if space is not None:
-        made.ns_dev, made.ns_inode = space
-
-
-def _set_lists(made: Config, filters: Filters, bits: Mapping[str, int]) -> None:
-    """Set in `made` the task names, flags and sector ranges of `filters`, and how many.
-
-    A set of flags becomes one mask, and a range's last sector, which belongs to the range, the
-    first one behind it. `bits`: this kernel's flag bits by name. Raises ProbeError: more of a kind
-    than the programs have room for, or a flag that does not exist.
-    """
+def _set_lists(made: Any, filters: Filters, bits: Mapping[str, int]) -> None:
     _refuse_many(len(filters.comms), shared.MAX_COMMS, "task names")
     _refuse_many(len(filters.flags), shared.MAX_FLAGS, "sets of flags")
     _refuse_many(len(filters.sectors), shared.MAX_RANGES, "ranges of sectors")
@@ -228,4 +177,4 @@ def _set_lists(made: Config, filters: Filters, bits: Mapping[str, int]) -> None:
     for place, mask in enumerate(flags):
         made.flags[place] = mask
     for place, (first, last) in enumerate(filters.sectors):
-        made.ranges[place] = _Range(first, last + 1)
+        made.ranges[place] = shared.RANGE.ctype(first, last + 1)

@@ -36,22 +36,10 @@ class CgroupPath(NamedTuple):
     """From the root of its hierarchy; None: too long to be sent."""
 
 
-class _CgroupEntry(ctypes.Structure):
-    """`struct bt_cgroup_path`."""
-
-    _fields_ = shared.fields(shared.CGROUP_PATH)
-
-
-class _Salt(ctypes.Structure):
-    """Section .data.cgroups."""
-
-    _fields_ = (("salt", ctypes.c_uint64),)
-
-
 class CgroupRing(EntryRing):
     """The ring `bt_cgroup_ring`."""
 
-    entry = entry_type(np.dtype(_CgroupEntry))  # type: ignore[arg-type]
+    entry = entry_type(np.dtype(shared.CGROUP_PATH.ctype))
 
 
 class CgroupMaps:
@@ -117,7 +105,7 @@ class CgroupMaps:
                 self._bpf.remove(_WANTED, ctypes.c_uint64(number))
             self._changes += 1
             salt = self._changes << _SALT_SHIFT & (1 << 64) - 1
-            self._bpf.update_section(".data.cgroups", _Salt(salt))
+            self._bpf.update_section(".data.cgroups", ctypes.c_uint64(salt))
 
     def close(self) -> None:
         """Unmap the ring. Closing again has no effect."""

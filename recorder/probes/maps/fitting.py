@@ -84,12 +84,9 @@ def ensure_room(maps: int, room: Room | None, least: int) -> None:
 
 
 def may_shrink(number: int, sizes: RingSizes, locked: bool = False) -> bool:
-    """Return whether smaller rings may load where rings of `sizes` were refused.
+    """Return whether smaller rings may load where `sizes` were refused with errno `number`.
 
-    `number`: the errno. With E2BIG if an element of the array of rings (all rings of one CPU) is
-    larger than _OLD_LIMIT. With ENOMEM (memory, or a cgroup's limit), and with EPERM if `locked`,
-    if a ring is larger than the smallest. False for any other errno. `locked`: maps are charged to
-    RLIMIT_MEMLOCK, beyond which the kernel answers EPERM.
+    `locked`: maps are charged to RLIMIT_MEMLOCK, beyond which the kernel answers EPERM.
     """
     if number == errno.E2BIG:
         return sizes.area_bytes > _OLD_LIMIT

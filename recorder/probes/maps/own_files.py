@@ -1,26 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fills the section .data.own of bpf/own.h: the files that the recorder writes."""
 
-import ctypes
 import threading
 from collections import deque
+from collections.abc import Collection
+from typing import Any
 
 from biotrail.recorder.host.own_io import OwnFile
 from biotrail.recorder.probes.kernel.libbpf import BpfObject
 from biotrail.recorder.schema import shared
 from biotrail.recorder.schema.shared import OWN_FILES
-
-
-class _File(ctypes.Structure):
-    """`struct bt_own_file`."""
-
-    _fields_ = shared.fields(shared.OWN_FILE)
-
-
-class Section(ctypes.Structure):
-    """Section .data.own, `bt_own_files`."""
-
-    _fields_ = (("files", _File * OWN_FILES),)
 
 
 class OwnFiles:
@@ -35,10 +24,7 @@ class OwnFiles:
     def add(self, file: OwnFile) -> None:
         """Add a file to those that the programs know as the recorder's. Any thread may call.
 
-        Beyond OWN_FILES (8) the oldest is dropped, and so is every file before this one whose
-        generation is not known: its inode number may have been reused by another process's file.
-        A file that is there already is added once more. Writes .data.own. Raises RefusedError: the
-        section cannot be written.
+        Beyond OWN_FILES the oldest is dropped. Raises RefusedError.
         """
         with self._lock:
             # A file without generation is dropped when the next comes: its inode number may have
@@ -48,16 +34,14 @@ class OwnFiles:
             self._bpf.update_section(".data.own", section(self._newest))
 
 
-def section(files: "deque[OwnFile]") -> Section:
+def section(files: Collection[OwnFile]) -> Any:
     """Return the content of .data.own for at most OWN_FILES `files` (oldest first), reversed.
 
     So the newest comes first: the programs compare from the start, and it is written most. A
     generation that is not known is 0, and a member says so. Slots without a file are 0.
     """
-    content = Section()
-    for place, file in enumerate(reversed(files)):
-        generation = file.generation
-        content.files[place] = _File(
-            file.inode, file.dev, generation or 0, generation is not None, 0
-        )
+    content = (shared.OWN_FILE.ctype * OWN_FILES)()
+    for place, file in enumerate(reversed([*files])):
+        known = file.generation is not None
+        content[place] = (file.inode, file.dev, file.generation or 0, known)
     return content

@@ -8,6 +8,7 @@ import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -56,32 +57,8 @@ _PF_FROZEN = 0x10000  # include/linux/sched.h, up to 6.0
 _BLOCK_SOFTIRQ = 4  # include/linux/interrupt.h, the same in all kernels since 2.6.30
 
 
-class _Path(ctypes.Structure):
-    """`struct bt_path`, the section .rodata.path."""
-
-    _fields_ = shared.fields(shared.PATH)
-
-
-class _Timing(ctypes.Structure):
-    """Section .data.timing: another number voids the calls that were begun under the last one."""
-
-    _fields_ = (("timing", ctypes.c_uint64),)
-
-
-class _EnteredSlot(ctypes.Structure):
-    """`struct bt_entered`, one CPU's."""
-
-    _fields_ = shared.fields(shared.ENTERED)
-
-
-_ENTERED_NAMES = [name for name, *_ in _EnteredSlot._fields_ if name != "pad"]
+_ENTERED_NAMES = [member.name for member in shared.ENTERED.members if member.name != "pad"]
 """Members of a slot that are a word each, which are its first."""
-
-
-class _Entered(ctypes.Structure):
-    """Section .data.entered: a slot per CPU."""
-
-    _fields_ = (("slots", _EnteredSlot * shared.PATH_CPUS),)
 
 
 @dataclass(frozen=True)
@@ -265,10 +242,7 @@ def choose_path(
 def _journal_programs(btf: KernelBtf, preemptible: bool) -> tuple[list[tuple[str, str]], str]:
     """Return ((part, program) in the order of attaching, "") for commits, or ([], reason).
 
-    All of the tracepoints or none: each must have a type (the kernel's or the module's) with two
-    arguments. preemptible: take the programs that disable preemption, whose names end in _p. Where
-    jbd2 is a module, its types are there since 5.11 while it is loaded, and CAP_SYS_ADMIN is
-    needed: libbpf finds modules only with it.
+    All of the tracepoints or none. libbpf finds modules only with CAP_SYS_ADMIN.
     """
     for tracepoint in JOURNAL_PROGRAMS:
         count = btf.parameters(tracepoint)
@@ -287,11 +261,7 @@ def _journal_programs(btf: KernelBtf, preemptible: bool) -> tuple[list[tuple[str
 
 
 def _offered(probe: PathProbe, btf: KernelBtf) -> tuple[str, str]:
-    """Return (program for the probe's tracepoint on this kernel, ""), or ("", reason).
-
-    Of a tracepoint that this kernel lacks, the older one in _OLD, if any, is taken. None is offered
-    where both are missing, or the number of arguments is none that a program is for.
-    """
+    """Return (program, "") for a tracepoint, or the older one of _OLD; else ("", reason)."""
     count, names = btf.parameters(probe.tracepoint), probe.tracepoint
     if count is None and probe.tracepoint in _OLD:
         probe = _OLD[probe.tracepoint]
@@ -314,7 +284,6 @@ def tracepoint_of(program: str) -> str:
 
 @cache
 def _tracepoints() -> dict[str, str]:
-    """Return the tracepoint of each program of the path but the variants that end in _p."""
     found = {name: p.tracepoint for p in (*PROBES, *_OLD.values()) for name in p.programs.values()}
     found |= {name: tracepoint for tracepoint, name in JOURNAL_PROGRAMS.items()}
     for driver in drivers.DRIVERS:
@@ -405,7 +374,7 @@ class PathMaps:
         """
         if not self._choice.programs:
             return PathRuns()
-        counts = _Entered()
+        counts = (shared.ENTERED.ctype * shared.PATH_CPUS)()
         self._bpf.read_section(".data.entered", counts)
         words = np.frombuffer(memoryview(counts), "<u8").reshape(shared.PATH_CPUS, -1)
         totals = dict(zip(_ENTERED_NAMES, words.sum(axis=0).tolist(), strict=False))
@@ -418,7 +387,7 @@ class PathMaps:
         The other parts go on; waits stand by themselves from now on. Raises RefusedError.
         """
         self._timing += 1
-        self._bpf.update_section(".data.timing", _Timing(self._timing))
+        self._bpf.update_section(".data.timing", ctypes.c_uint64(self._timing))
         for part, program in self._choice.programs:
             if part == "time":
                 self._bpf.detach_one(program)
@@ -440,17 +409,11 @@ def dirty_shift(size: int) -> int:
     return 64 - (regions - 1).bit_length()
 
 
-def _constants(parts: Collection[str], over_ns: int) -> _Path:
-    """Return the section .rodata.path for the parts recorded.
-
-    Beside a 1 for each part: `over_ns`, ns of a tick, the number of the BLOCK softirq, whether
-    cgroups are those of version 2, ioctl's number, and as bits the numbers of this machine's calls
-    that idle (IDLE_CALLS), that reap (REAPING_CALLS), and that have a file's descriptor (FD_CALLS).
-    """
+def _constants(parts: Collection[str], over_ns: int) -> Any:
     machine = platform.machine()
     where = cgroups.hierarchy()
     unified = where is not None and where.unified
-    path = _Path(over_ns=over_ns, block_softirq=_BLOCK_SOFTIRQ, unified=unified)
+    path = shared.PATH.ctype(over_ns=over_ns, block_softirq=_BLOCK_SOFTIRQ, unified=unified)
     path.tick_ns = round(time.clock_getres(_MONOTONIC_COARSE) * 1e9)
     for part in parts:
         setattr(path, part, 1)
@@ -476,22 +439,16 @@ _URING_FUNCTIONS = {
 """Kernel function by its member of `struct bt_uring`."""
 
 
-class _Uring(ctypes.Structure):
-    """`struct bt_uring`, the section .rodata.uring."""
-
-    _fields_ = shared.fields(shared.URING)
-
-
 def _prepare_uring(bpf: BpfObject, recorded: bool) -> None:
     """Set the sizes of the maps and the addresses of kernel functions, before `bpf` is loaded.
 
-    recorded: whether the part is. If it is not, the maps have one entry and addresses are 0.
-    Addresses of functions that the kernel lacks or hides are 0, too: bios of direct I/O are then
-    joined to their request by the thread or worker that queues them, and those of aio are not
-    joined. Raises RefusedError.
+    Where the kernel lacks or hides functions, bios of direct I/O are joined to their request by the
+    thread or worker that queues them, and those of aio are not joined.
     """
     addresses = addresses_of(_URING_FUNCTIONS.values()) if recorded else {}
-    section = _Uring(**{name: addresses.get(of, 0) for name, of in _URING_FUNCTIONS.items()})
+    section = shared.URING.ctype(
+        **{name: addresses.get(of, 0) for name, of in _URING_FUNCTIONS.items()}
+    )
     bpf.set_initial_value(".rodata.uring", section)
     bpf.set_map_size("bt_ring_sets", _RING_SET_BYTES, _RING_SETS if recorded else 1)
     bpf.set_map_size("bt_running_reqs", _RING_THREAD_BYTES, _RING_THREADS if recorded else 1)

@@ -104,22 +104,27 @@ class StackMaps:
         )
 
     def _read(self, name: str, frame: int) -> list[tuple[int, bytes]]:
-        """Return (id, frames) of a map's stacks that are new since the last call; extends `_known`.
-
-        `name`: the map. `frame`: bytes of a frame; the frames of a stack are bytes of as many as
-        the map's values hold, zeros behind the last. Empty for a map that is not in use.
-        Raises RefusedError.
-        """
-        returned_ids = self._known.get(name)
-        if returned_ids is None:
+        """Return (id, frames, zeros behind them) of a map's stacks that are new."""
+        if name not in self._known:
             return []
         size = self._depth[name] * frame
-        fresh = []
-        for key in self._bpf.keys(name):
-            if key not in returned_ids and self._bpf.read_value(name, key, self._value):
-                fresh.append((key, self._value.raw[:size]))
-        returned_ids.update(key for key, _ in fresh)
-        return fresh
+        found = new_stacks(self._bpf, name, self._known[name], self._value)
+        return [(key, data[:size]) for key, data in found]
+
+
+def new_stacks(
+    bpf: BpfObject, name: str, known: set[int], value: "ctypes.Array[ctypes.c_char]"
+) -> list[tuple[int, bytes]]:
+    """Return (id, bytes of `value`) of a map's stacks that are not `known`, which then has them.
+
+    value: memory of a map's value at least. Raises RefusedError.
+    """
+    found = []
+    for key in bpf.keys(name):
+        if key not in known and bpf.read_value(name, key, value):
+            found.append((key, value.raw))
+    known.update(key for key, _ in found)
+    return found
 
 
 def before_zero(addresses: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -129,6 +134,5 @@ def before_zero(addresses: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def _with_frames(frames: NDArray[np.void]) -> NDArray[np.void]:
-    """Return a view of the frames before the first of status 0 (BPF_STACK_BUILD_ID_EMPTY)."""
     empty = np.flatnonzero(frames["status"] == 0)
     return frames[: empty[0]] if len(empty) else frames

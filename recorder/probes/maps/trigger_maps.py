@@ -15,30 +15,6 @@ _INFLIGHT_BYTES = 24
 _NAMES = {1: "slow", 2: "failed", 3: "depth"}  # enum bt_trigger
 
 
-class _Triggers(ctypes.Structure):
-    """`struct bt_triggers`, the section .rodata.trigger."""
-
-    _fields_ = shared.fields(shared.TRIGGERS)
-
-
-class _Fired(ctypes.Structure):
-    """`struct bt_fired`, one CPU's slot."""
-
-    _fields_ = shared.fields(shared.FIRED)
-
-
-class _AllFired(ctypes.Structure):
-    """Section .data.fired: a slot per CPU."""
-
-    _fields_ = (("slots", _Fired * shared.FIRED_SLOTS),)
-
-
-class _Armed(ctypes.Structure):
-    """Section .data.armed: a slot with this number has fired since the last read."""
-
-    _fields_ = (("armed", ctypes.c_uint64),)
-
-
 class TriggerMaps:
     """The trigger maps of one object."""
 
@@ -50,7 +26,7 @@ class TriggerMaps:
         """
         self._bpf = bpf
         self._armed = 1
-        value = _Triggers(triggers.slow_ns, triggers.failed, triggers.depth)
+        value = shared.TRIGGERS.ctype(triggers.slow_ns, triggers.failed, triggers.depth)
         bpf.set_initial_value(".rodata.trigger", value)
         if triggers.slow_ns or triggers.depth:
             bpf.set_map_size("bt_requests", _INFLIGHT_BYTES, _INFLIGHT_SLOTS)
@@ -62,18 +38,16 @@ class TriggerMaps:
     def hits(self) -> list[Hit]:
         """Return the first trigger that fired on each CPU since the last call, ordered by time.
 
-        Times are full ns of CLOCK_MONOTONIC, the trigger's name is "slow", "failed" or "depth"
-        ("?" for others). CPUs whose numbers are equal modulo 64 count as one. If there is any hit,
-        arms the triggers again (new `_armed`), so that the next one of each CPU is kept; those that
-        fire before that are not known. Raises RefusedError.
+        CPUs whose numbers are equal modulo 64 count as one. If there is any hit, arms the triggers
+        again; those that fire before that are not known. Raises RefusedError.
         """
-        fired = _AllFired()
+        fired = (shared.FIRED.ctype * shared.FIRED_SLOTS)()
         self._bpf.read_section(".data.fired", fired)
-        fired_slots = [slot for slot in fired.slots if slot.armed == self._armed]
+        fired_slots = [slot for slot in fired if slot.armed == self._armed]
         if not fired_slots:
             return []
         self._armed += 1
-        self._bpf.update_section(".data.armed", _Armed(self._armed))
+        self._bpf.update_section(".data.armed", ctypes.c_uint64(self._armed))
         near = time.monotonic_ns()
         hits = [
             Hit(_NAMES.get(s.trigger, "?"), unwrap(s.now, near), s.dev, s.sector, s.value, s.op)

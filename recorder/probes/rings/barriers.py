@@ -87,11 +87,7 @@ class Membarrier(Fence):
 
 
 def _membarrier() -> tuple[Callable[[int], int], int]:
-    """Return (membarrier(2) as a function of its command, bits of the commands offered).
-
-    Raises ProbeError: the kernel lacks GLOBAL_EXPEDITED, or this machine's number of the system
-    call is not known.
-    """
+    """Return (membarrier(2) as a function of its command, bits of the commands offered)."""
     libc = ctypes.CDLL(None, use_errno=True)
     number = _MEMBARRIER.get(platform.machine())
     if number is None:
@@ -112,11 +108,9 @@ def is_strongly_ordered() -> bool:
 
 
 def machine_barrier(ordered: bool = False) -> Barrier:
-    """Return the reader's barriers for this machine.
+    """Return the reader's barriers for this machine. Raises ProbeError: as `_membarrier`.
 
-    `ordered`: on machines that reorder, the writer publishes its head by a full barrier or a
-    release (head_stores.with_exchanges; the kernel's own ring buffers). Raises ProbeError: as
-    `_membarrier`.
+    `ordered`: where machines reorder, the writer publishes its head by a full barrier or a release.
     """
     if is_strongly_ordered():
         return NoBarrier()

@@ -32,9 +32,8 @@ _R0, _R1, _R10 = 0, 1, 10
 def with_exchanges(instructions: bytes) -> bytes:
     """Return a program's instructions, 8 bytes each, with its marked stores made exchanges.
 
-    An exchange has its operands where the store has them: only the opcode and the immediate differ,
-    and the source register holds the old value afterwards, of which bt_publish lets the compiler
-    know. Without marks, as in programs that write no record, the result equals `instructions`.
+    Only opcode and immediate differ; the source register holds the old value afterwards, of which
+    bt_publish lets the compiler know.
     """
     words: NDArray[np.uint64] = np.frombuffer(instructions, "<u8").copy()
     stores = 1 + np.flatnonzero(_is_self_move(words[:-1]) & _is_plain_store(words[1:]))
@@ -45,7 +44,6 @@ def with_exchanges(instructions: bytes) -> bytes:
 
 
 def _is_self_move(words: NDArray[np.uint64]) -> NDArray[np.bool_]:
-    """Return per instruction whether it moves a register to itself."""
     register = words >> np.uint64(_REGISTERS_UP) & np.uint64(0xF)
     moves: NDArray[np.uint64] = np.uint64(_MOVE) | register * np.uint64(0x11 << _REGISTERS_UP)
     is_move: NDArray[np.bool_] = words == moves
@@ -53,7 +51,6 @@ def _is_self_move(words: NDArray[np.uint64]) -> NDArray[np.bool_]:
 
 
 def _is_plain_store(words: NDArray[np.uint64]) -> NDArray[np.bool_]:
-    """Return per instruction whether it stores 64 bits at a register's address, offset 0."""
     is_store: NDArray[np.bool_] = (words & _OPCODE == _STORE) & (words >> np.uint64(16) == 0)
     return is_store
 
@@ -69,8 +66,7 @@ def exchanges_offered() -> bool:
     """Return whether this kernel loads and compiles a program with an exchange.
 
     Since 5.12, and on arm64 since 5.18: before, its JIT leaves such a program to the interpreter.
-    Tried with a program of a few instructions, which is loaded and closed. False also without the
-    right to load it.
+    False also without the right to load it.
     """
     words = [
         _word(0xB7, _R0),  # r0 = 0

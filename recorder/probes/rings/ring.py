@@ -96,11 +96,8 @@ class RingSizes:
 def rings_note(wanted: int | None, levels: list[int]) -> str:
     """Return a message for the user if the rings are smaller than wanted; "" if they are not.
 
-    `wanted`: bytes of the ring at level 0, as the user asked, rounded up to a power of two; None:
-    the default for this number of CPUs (RingSizes.choose), but 2 MiB are enough then, as old
-    kernels allow no more. `levels`: sizes in bytes of a CPU's rings by level, of which only the
-    first is compared; empty, without rings: "". The message blames a lack of memory. Raises
-    ProbeError: `wanted` is not between 64 KiB and 128 MiB.
+    `wanted`: bytes at level 0; None: the default, but 2 MiB are enough then, as old kernels allow
+    no more. `levels`: bytes of a CPU's rings by level; empty: there are none.
     """
     least = RingSizes.choose(os.cpu_count() or 1, wanted).ring_bytes
     if not levels or levels[0] >= (least if wanted else min(least, _OLD_RING_BYTES)):
@@ -159,7 +156,6 @@ class Rings:
     def _words(
         self, shape: tuple[int, ...], offset: int, strides: tuple[int, ...]
     ) -> NDArray[np.uint64]:
-        """Return a view of the buffer's 64-bit words; `offset` and `strides` are in bytes."""
         return np.ndarray(shape, np.dtype("<u8"), self._bytes, offset, strides)
 
     def drain(self) -> list[Segment]:
@@ -184,11 +180,7 @@ class Rings:
         return segments
 
     def _copy(self, cpu: int, level: int, tail: int, head: int) -> bytes:
-        """Return a copy of a ring's bytes at positions [tail, head), which may wrap around.
-
-        Positions count bytes since the recording began, and head is not tail. Raises ProbeError:
-        the range is larger than the ring.
-        """
+        """Return a copy of a ring's bytes at positions [tail, head), which may wrap around."""
         size = self.sizes.by_level[level]
         base = cpu * self.sizes.area_bytes + self.sizes.offset(level)
         first, last = base + tail % size, base + head % size
@@ -238,14 +230,13 @@ class Rings:
 
 
 def _totals(shape: tuple[int, ...]) -> NDArray[np.uint64]:
-    """Return an array of zeros that cannot be written."""
     totals = np.zeros(shape, dtype=np.uint64)
     totals.flags.writeable = False
     return totals
 
 
 def _seen(before: NDArray[np.uint64], counters: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return the counters (…, KINDS) as totals (…, 256): `before` where that has the same.
+    """Return the counters as totals (…, 256): `before` itself where nothing has grown.
 
     512 CPUs have 130,000 counters: what looks for those that have grown need not, then.
     """

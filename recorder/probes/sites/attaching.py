@@ -12,14 +12,21 @@ import os
 import struct
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from ctypes import c_char, c_uint32, c_uint64
+from ctypes import c_char, c_uint64
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache
 from pathlib import Path
 
 from biotrail.recorder.probes.kernel import bpf_calls
-from biotrail.recorder.probes.kernel.bpf_calls import PerfEventAttr, bpf
+from biotrail.recorder.probes.kernel.bpf_calls import (
+    OBJ_GET_INFO_BY_FD,
+    InfoByFd,
+    PerfEventAttr,
+    bpf,
+    u32,
+    u64,
+)
 from biotrail.recorder.probes.kernel.btf import KernelBtf
 from biotrail.recorder.probes.kernel.libbpf import BpfObject, RefusedError
 from biotrail.recorder.schema.errors import ProbeError
@@ -75,28 +82,17 @@ class _LoadAttr(ctypes.Structure):
     """The members of `union bpf_attr` for BPF_PROG_LOAD, up to attach_btf_obj_fd."""
 
     _fields_ = (
-        ("prog_type", c_uint32),
-        ("insn_cnt", c_uint32),
-        ("insns", c_uint64),
-        ("license", c_uint64),
-        ("log_level", c_uint32),
-        ("log_size", c_uint32),
-        ("log_buf", c_uint64),
-        ("kern_version", c_uint32),
-        ("prog_flags", c_uint32),
+        *u32("prog_type", "insn_cnt"),
+        *u64("insns", "license"),
+        *u32("log_level", "log_size"),
+        *u64("log_buf"),
+        *u32("kern_version", "prog_flags"),
         ("prog_name", c_char * 16),
-        ("prog_ifindex", c_uint32),
-        ("expected_attach_type", c_uint32),
-        ("prog_btf_fd", c_uint32),
-        ("func_info_rec_size", c_uint32),
-        ("func_info", c_uint64),
-        ("func_info_cnt", c_uint32),
-        ("line_info_rec_size", c_uint32),
-        ("line_info", c_uint64),
-        ("line_info_cnt", c_uint32),
-        ("attach_btf_id", c_uint32),
-        ("attach_btf_obj_fd", c_uint32),
-        ("pad", c_uint32),
+        *u32("prog_ifindex", "expected_attach_type", "prog_btf_fd", "func_info_rec_size"),
+        *u64("func_info"),
+        *u32("func_info_cnt", "line_info_rec_size"),
+        *u64("line_info"),
+        *u32("line_info_cnt", "attach_btf_id", "attach_btf_obj_fd", "pad"),
     )
 
 
@@ -198,7 +194,7 @@ def _load(name: str, code: bytes, place: Place, log: "ctypes.Array[ctypes.c_char
 
 
 _RAW_TRACEPOINT_OPEN, _LINK_CREATE = 17, 28
-_BTF_GET_FD_BY_ID, _OBJ_GET_INFO_BY_FD, _BTF_GET_NEXT_ID = 19, 15, 23
+_BTF_GET_FD_BY_ID, _BTF_GET_NEXT_ID = 19, 23
 _RETURNS = 1
 """BPF_F_KPROBE_MULTI_RETURN."""
 _KPROBES = Path("/sys/bus/event_source/devices/kprobe")
@@ -222,70 +218,44 @@ def _close(descriptor: int) -> None:
 class _RawTracepoint(ctypes.Structure):
     """`union bpf_attr` for BPF_RAW_TRACEPOINT_OPEN."""
 
-    _fields_ = (("name", c_uint64), ("prog_fd", c_uint32), ("pad", c_uint32))
+    _fields_ = (*u64("name"), *u32("prog_fd", "pad"))
 
 
 class _PerfLink(ctypes.Structure):
     """`union bpf_attr` for BPF_LINK_CREATE on a perf event."""
 
-    _fields_ = (
-        ("prog_fd", c_uint32),
-        ("target_fd", c_uint32),
-        ("attach_type", c_uint32),
-        ("flags", c_uint32),
-        ("cookie", c_uint64),
-    )
+    _fields_ = (*u32("prog_fd", "target_fd", "attach_type", "flags"), *u64("cookie"))
 
 
 class _MultiLink(ctypes.Structure):
     """`union bpf_attr` for BPF_LINK_CREATE on many functions."""
 
     _fields_ = (
-        ("prog_fd", c_uint32),
-        ("target_fd", c_uint32),
-        ("attach_type", c_uint32),
-        ("flags", c_uint32),
-        ("multi_flags", c_uint32),
-        ("count", c_uint32),
-        ("symbols", c_uint64),
-        ("addresses", c_uint64),
-        ("cookies", c_uint64),
+        *u32("prog_fd", "target_fd", "attach_type", "flags", "multi_flags", "count"),
+        *u64("symbols", "addresses", "cookies"),
     )
 
 
 class _ById(ctypes.Structure):
     """`union bpf_attr` for BPF_BTF_GET_NEXT_ID and BPF_BTF_GET_FD_BY_ID."""
 
-    _fields_ = (("id", c_uint32), ("next_id", c_uint32), ("open_flags", c_uint32))
+    _fields_ = (*u32("id", "next_id", "open_flags"),)
 
 
 class _BtfInfo(ctypes.Structure):
     """`struct bpf_btf_info`."""
 
     _fields_ = (
-        ("btf", c_uint64),
-        ("btf_size", c_uint32),
-        ("id", c_uint32),
-        ("name", c_uint64),
-        ("name_len", c_uint32),
-        ("kernel_btf", c_uint32),
+        *u64("btf"),
+        *u32("btf_size", "id"),
+        *u64("name"),
+        *u32("name_len", "kernel_btf"),
     )
-
-
-class _InfoByFd(ctypes.Structure):
-    """`union bpf_attr` for BPF_OBJ_GET_INFO_BY_FD."""
-
-    _fields_ = (("fd", c_uint32), ("length", c_uint32), ("info", c_uint64))
 
 
 def typed(program: int) -> int:
     """Attach a program of type TRACING to the tracepoint or function that it was loaded for."""
     return bpf(_RAW_TRACEPOINT_OPEN, _RawTracepoint(0, program, 0))
-
-
-def tracepoint(program: int, number: int) -> int:
-    """Attach a program of type TRACEPOINT to a tracepoint by its number (tracefs.Format.number)."""
-    return bpf_calls.attach_tracepoint(program, number)
 
 
 def functions(
@@ -360,7 +330,7 @@ def _btf_name(descriptor: int) -> str:
     """Return the module of a BTF object: "vmlinux" for the kernel's, "" for a program's."""
     name = ctypes.create_string_buffer(_MODULE_NAME_BYTES)
     info = _BtfInfo(name=ctypes.addressof(name), name_len=len(name))
-    bpf(_OBJ_GET_INFO_BY_FD, _InfoByFd(descriptor, ctypes.sizeof(info), ctypes.addressof(info)))
+    bpf(OBJ_GET_INFO_BY_FD, InfoByFd(descriptor, ctypes.sizeof(info), ctypes.addressof(info)))
     return name.value.decode() if info.kernel_btf else ""
 
 

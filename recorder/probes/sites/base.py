@@ -3,48 +3,36 @@
 
 import ctypes
 from collections.abc import Callable, Collection, Sequence
-from importlib import resources
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from biotrail.recorder.filters.filters import Filters, check_tasks, descendants
-from biotrail.recorder.filters.left_out import LeftOut
 from biotrail.recorder.host import cgroups, memory_limit
 from biotrail.recorder.log import Segment
-from biotrail.recorder.probes.backend import Capabilities
-from biotrail.recorder.probes.base import BaseProbes
+from biotrail.recorder.probes.backend import Capabilities, Probes
 from biotrail.recorder.probes.capability import require_rights
 from biotrail.recorder.probes.core import allow_locked_memory
-from biotrail.recorder.probes.kernel.bpf_calls import ProgInfo, program_info
 from biotrail.recorder.probes.kernel.btf import KernelBtf, kernel_enums
 from biotrail.recorder.probes.kernel.libbpf import BpfObject, load_library
 from biotrail.recorder.probes.maps import admission
 from biotrail.recorder.probes.maps.cgroup_maps import TRACEPOINT, CgroupMaps
 from biotrail.recorder.probes.maps.fitting import ensure_room, least_bytes
-from biotrail.recorder.probes.programs import is_preemptible
+from biotrail.recorder.probes.programs import is_preemptible, object_path
 from biotrail.recorder.probes.rings.ring import LEVELS, RingSizes
 from biotrail.recorder.probes.sites.attaching import Descriptors
 from biotrail.recorder.probes.sites.ring import SiteRing, fitting
-from biotrail.recorder.schema import site_structs
+from biotrail.recorder.schema.device_numbers import dev_number
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.limits import MAX_DEVS
 from biotrail.recorder.schema.payloads import KernelEnums
-from biotrail.recorder.schema.shared import plain_class
-from biotrail.recorder.schema.site_structs import SITE_COUNTS
-from biotrail.recorder.schema.structs import fields
+from biotrail.recorder.schema.site_structs import SITE_CONFIG, SITE_COUNTS
 from biotrail.recorder.sites.expressions import Value
 
 _ONE = ctypes.c_uint64(1)
 _BLOCK = Path("/sys/class/block")
-
-
-class SiteConfig(ctypes.Structure):
-    """`struct bt_site_config`."""
-
-    _fields_ = fields(site_structs.SITE_CONFIG)
 
 
 def device_numbers(devices: Sequence[tuple[int, int]], block: Path = _BLOCK) -> list[int]:
@@ -66,56 +54,16 @@ def device_numbers(devices: Sequence[tuple[int, int]], block: Path = _BLOCK) -> 
 
 
 def _partitions(disk: int, block: Path) -> list[int]:
-    number = f"{disk >> 20}:{disk & 0xFFFFF}"
-    directories = [path for path in block.glob("*") if _dev(path) == number]
-    parts = [path for directory in directories for path in directory.resolve().glob("*/partition")]
-    found = []
-    for path in parts:
-        major, _, minor = _dev(path.parent).partition(":")
-        if minor:
-            found.append(int(major) << 20 | int(minor))
-    return found
+    directories = [path.resolve() for path in block.glob("*") if _dev(path) == disk]
+    parts = [part.parent for directory in directories for part in directory.glob("*/partition")]
+    return [number for part in parts if (number := _dev(part)) is not None]
 
 
-def _dev(directory: Path) -> str:
+def _dev(directory: Path) -> int | None:
     try:
-        return (directory / "dev").read_text().strip()
+        return dev_number((directory / "dev").read_text().strip())
     except OSError:
-        return ""
-
-
-def set_filters(
-    bpf: BpfObject,
-    filters: Filters,
-    devices: Sequence[tuple[int, int]],
-    *,
-    hold_irqs: bool,
-    new_cgroups: bool,
-    record: bool = False,
-    count: bool = False,
-) -> CgroupMaps:
-    """Set the sections and map sizes of the filters, before `bpf` is loaded.
-
-    hold_irqs: the kernel has bpf_local_irq_save(). new_cgroups: it has a tracepoint for them.
-    record, count: what becomes of pairs of events, records or histograms. Returns the maps of
-    cgroups, to be opened once loaded. Raises ProbeError.
-    """
-    empty: KernelEnums = {"op_enum": {}, "flag_bits": {}}
-    config = admission.config(RingSizes.choose(1, None), [], filters, empty)
-    config.hold_irqs = hold_irqs
-    bpf.set_initial_value(".rodata", config)
-    numbers = device_numbers(devices)
-    where = cgroups.hierarchy() if filters.by_cgroup else None
-    made = SiteConfig(
-        record=record,
-        count=count,
-        unified=where is not None and where.unified,
-        nr_devs=len(numbers),
-        devs=(ctypes.c_uint32 * MAX_DEVS)(*numbers),
-    )
-    bpf.set_initial_value(".rodata.sites", made)
-    bpf.set_map_size("bt_ids", 8, max(1, len(_ids(filters))))
-    return CgroupMaps(bpf, filters, reports=bool(filters.named), made=new_cgroups)
+        return None
 
 
 def _ids(filters: Filters) -> list[int]:
@@ -127,19 +75,6 @@ def _ids(filters: Filters) -> list[int]:
 
 
 OBJECT_NAME = "sites.bpf.o"
-SiteCounts = plain_class(SITE_COUNTS)
-"""`struct bt_site_counts` of one CPU."""
-
-
-def object_path() -> Path:
-    """Return the path of the installed object of sites. Raises ProbeError: it was not built."""
-    path = Path(str(resources.files("biotrail.bpf"))) / OBJECT_NAME
-    if not path.exists():
-        raise ProbeError(
-            f"the compiled BPF programs are missing ({path}): run scripts/build-bpf "
-            "(needs clang and libbpf-dev), or install a wheel"
-        )
-    return path
 
 
 def per_cpu(
@@ -151,8 +86,7 @@ def per_cpu(
     no such map.
     """
     library = load_library()
-    cpus = library.call("the number of CPUs is unknown", "libbpf_num_possible_cpus")
-    values = (kind * cpus)()
+    values = (kind * library.possible_cpus())()
     look_up = library.get("bpf_map_lookup_elem")
     look_up(bpf.map_fd(name), ctypes.byref(key), ctypes.byref(values))
     return list(values)
@@ -175,15 +109,15 @@ def fill_value(to: Any, value: Value) -> None:
         to.at[index] = offset
 
 
-class SiteProbes(BaseProbes):
-    """Base of what records sites; fits backend.Probes with the methods of a subclass.
+class SiteProbes(Probes):
+    """Base of what records sites.
 
     A subclass has open(), attach(), programs() and backend_facts(). It sets `_object` and `_ring`,
     and adds its programs and what attaches them to `_programs` and `_links`. Nothing is pinned, so
     the kernel detaches and frees everything when the process ends, however it ends.
     """
 
-    capabilities: ClassVar[Capabilities] = Capabilities("core")
+    capabilities = Capabilities("core")
 
     def __init__(self) -> None:
         super().__init__()
@@ -195,11 +129,6 @@ class SiteProbes(BaseProbes):
         self._wanted_bytes = 0
         self._programs = Descriptors()
         self._links = Descriptors()
-
-    @property
-    def sizes(self) -> RingSizes | None:
-        """None: sites have one ring for all CPUs, not the rings of each."""
-        return None
 
     def short_of_memory(self) -> str:
         """Return a message if the ring was made smaller as memory was short; "" if it was not."""
@@ -241,38 +170,44 @@ class SiteProbes(BaseProbes):
     ) -> BpfObject:
         """Load the object with these templates, and map its ring. Raises ProbeError.
 
-        fill: sets constants and sizes of maps before. ring: its wanted bytes.
+        fill: sets constants and sizes of maps before. ring: its wanted bytes. record, count: what
+        becomes of pairs of events, records or histograms.
         """
-        bpf = self._object = BpfObject(object_path())
+        bpf = self._object = BpfObject(object_path(OBJECT_NAME))
         for name in ALL_TEMPLATES:
             bpf.set_autoload(name, name in templates)
-        cgroups = self._cgroups = set_filters(
-            bpf,
-            filters,
-            devices,
-            hold_irqs=self._hold_irqs,
-            new_cgroups=self._reports_cgroups,
+        sizes = RingSizes.choose(1, None)
+        config = admission.config(sizes, [], filters, self.enums, hold_irqs=self._hold_irqs)
+        bpf.set_initial_value(".rodata", config)
+        numbers = device_numbers(devices)
+        where = cgroups.hierarchy() if filters.by_cgroup else None
+        made = SITE_CONFIG.ctype(
             record=record,
             count=count,
+            unified=where is not None and where.unified,
+            nr_devs=len(numbers),
+            devs=(ctypes.c_uint32 * MAX_DEVS)(*numbers),
+        )
+        bpf.set_initial_value(".rodata.sites", made)
+        ids = _ids(filters)
+        bpf.set_map_size("bt_ids", 8, max(1, len(ids)))
+        maps = self._cgroups = CgroupMaps(
+            bpf, filters, reports=bool(filters.named), made=self._reports_cgroups
         )
         fill(bpf)
         size = self._size_ring(ring)
         bpf.load()
-        for number in _ids(filters):
+        for number in ids:
             bpf.put("bt_ids", ctypes.c_uint64(number), _ONE)
-        cgroups.open()
+        maps.open()
         self._ring = SiteRing.map(bpf.map_fd("bt_site_ring"), size)
         return bpf
 
     def _size_ring(self, wanted: int) -> int:
-        """Set the ring's size before loading: `wanted` bytes, or what memory allows; return it.
-
-        To be called when the other maps have their sizes.
-        """
+        """Set the ring's size, `wanted` or what memory allows beside the other maps; return it."""
         self._wanted_bytes = wanted
         bpf, room = self._opened(), memory_limit.room()
-        cpus = load_library().call("the number of CPUs is unknown", "libbpf_num_possible_cpus")
-        others = bpf.map_bytes(cpus)
+        others = bpf.map_bytes(load_library().possible_cpus())
         if room is not None:
             room = room._replace(bytes=room.bytes - others)
         size = fitting(wanted, room)
@@ -318,7 +253,7 @@ class SiteProbes(BaseProbes):
 
         All at level 0, as the ring is one for all levels. Raises ProbeError: not open.
         """
-        counts = per_cpu(self._opened(), "bt_site_counts", ctypes.c_uint32(0), SiteCounts)
+        counts = per_cpu(self._opened(), "bt_site_counts", ctypes.c_uint32(0), SITE_COUNTS.ctype)
         totals = np.zeros((len(counts), LEVELS, 256), np.uint64)
         for cpu, one in enumerate(counts):
             lost = np.frombuffer(bytes(one.lost), np.uint64)
@@ -327,19 +262,8 @@ class SiteProbes(BaseProbes):
 
     def too_deep(self) -> NDArray[np.uint64]:
         """Return zeros (cpus, 256): sites' programs may nest to any depth."""
-        library = load_library()
-        cpus = library.call("the number of CPUs is unknown", "libbpf_num_possible_cpus")
-        return np.zeros((cpus, 256), np.uint64)
-
-    def left_out(self) -> LeftOut:
-        """Return nothing: filters of bios are not applied."""
-        return LeftOut()
+        return np.zeros((load_library().possible_cpus(), 256), np.uint64)
 
     def kernel_enums(self) -> KernelEnums:
         """Return `op_enum` and `flag_bits` of this kernel, once open."""
         return self.enums
-
-    @staticmethod
-    def info(program: int) -> ProgInfo:
-        """Return the kernel's counters of a program by its descriptor. Raises OSError."""
-        return program_info(program)

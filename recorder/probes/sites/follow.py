@@ -4,11 +4,11 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.log import Segment
 from biotrail.recorder.probes.backend import Capabilities, ProgramInfo
+from biotrail.recorder.probes.kernel.bpf_calls import program_info
 from biotrail.recorder.probes.kernel.libbpf import BpfObject, RefusedError
 from biotrail.recorder.probes.maps.stack_maps import FreshStacks
 from biotrail.recorder.probes.sites import attaching, functions
@@ -21,7 +21,8 @@ from biotrail.recorder.probes.sites.attaching import (
     Way,
 )
 from biotrail.recorder.probes.sites.base import SiteProbes
-from biotrail.recorder.probes.sites.follow_maps import Choice, FollowMaps, follow_struct
+from biotrail.recorder.probes.sites.follow_maps import FollowMaps, follow_struct
+from biotrail.recorder.probes.sites.follow_options import FollowOptions
 from biotrail.recorder.probes.sites.functions import TYPED, Attached, FunctionSite
 from biotrail.recorder.probes.sites.ring import ring_bytes
 from biotrail.recorder.schema.errors import ProbeError
@@ -46,7 +47,7 @@ class FollowConfig:
 
     plan: FollowPlan
     way: Way
-    choice: Choice = field(default_factory=Choice)
+    options: FollowOptions
     filters: Filters = field(default_factory=Filters)
     devices: Sequence[tuple[int, int]] = ()
     ring_bytes: int | None = None
@@ -55,7 +56,7 @@ class FollowConfig:
 class FollowProbes(SiteProbes):
     """The programs of followed objects: open(), attach(), drain() repeatedly, detach(), close()."""
 
-    capabilities: ClassVar[Capabilities] = Capabilities("core", site_stacks=True)
+    capabilities = Capabilities("core", site_stacks=True)
 
     def __init__(self, config: FollowConfig) -> None:
         """Keep the arguments; nothing is loaded or checked before open()."""
@@ -84,10 +85,10 @@ class FollowProbes(SiteProbes):
         returns = bool(self.plan.functions)
 
         def fill(bpf: BpfObject) -> None:
-            constants = follow_struct(self.plan, config.choice, returns=returns)
+            constants = follow_struct(self.plan, config.options, returns=returns)
             bpf.set_initial_value(".rodata.follow", constants)
             deaths = bool(self.plan.named("death"))
-            self._maps = FollowMaps(bpf, config.choice, returns=returns, has_deaths=deaths)
+            self._maps = FollowMaps(bpf, config.options, returns=returns, has_deaths=deaths)
 
         try:
             self._typed = TYPED + (_PREEMPTIBLE if self._read_kernel() else "")
@@ -129,7 +130,6 @@ class FollowProbes(SiteProbes):
             self._maps.start()
 
     def _function_sites(self) -> list[FunctionSite]:
-        """Return the plan's functions with their addresses; those without one are left out."""
         if not self.plan.functions:
             return []
         places = addresses_by_module(site.taking.name for site in self.plan.functions)
@@ -156,9 +156,7 @@ class FollowProbes(SiteProbes):
                 taking = site.taking
                 if taking.kind != "tracepoint":
                     continue
-                cookie = FunctionSite(
-                    index, taking.name, "", _flags(site), taking.slot, 0, 0, 0
-                ).cookie(Role.EVENT, taking.slot, 0)
+                cookie = functions.cookie(index, _flags(site), Role.EVENT, taking.slot, 0)
                 try:
                     if taking.module not in btfs:
                         btfs[taking.module] = modules.add(attaching.module_btf(taking.module))
@@ -218,10 +216,10 @@ class FollowProbes(SiteProbes):
 
     def backend_facts(self) -> BackendFacts:
         """Return the header's entries, with "sites"."""
-        chosen = self.config.choice
+        options = self.config.options
         follow = self.plan.facts()
-        follow["every"], follow["max"] = chosen.every, chosen.at_once
-        follow["slower_ns"] = chosen.slower_ns
+        follow["every"], follow["max"] = options.every, options.at_once
+        follow["slower_ns"] = options.slower_ns
         return {
             "backend": self.capabilities.backend,
             "counts_skips": self.counts_skips,
@@ -243,17 +241,8 @@ class FollowProbes(SiteProbes):
         ]
 
     def _summed(self, name: str, tracepoint: str, programs: Sequence[int]) -> ProgramInfo:
-        infos = [self.info(program) for program in programs]
-        return ProgramInfo(
-            name,
-            _LETTER,
-            tracepoint,
-            True,
-            "",
-            sum(int(info.run_cnt) for info in infos),
-            sum(int(info.run_time_ns) for info in infos),
-            sum(int(info.recursion_misses) for info in infos),
-        )
+        infos = [program_info(program) for program in programs]
+        return ProgramInfo(name, _LETTER, tracepoint, True).counted(*infos)
 
 
 def _flags(site: PlannedSite) -> int:

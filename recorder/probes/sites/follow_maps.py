@@ -5,21 +5,19 @@ import ctypes
 import mmap
 import os
 import platform
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from biotrail.recorder.probes.kernel.libbpf import BpfObject, load_library
-from biotrail.recorder.probes.maps.stack_maps import before_zero, max_depth
+from biotrail.recorder.probes.maps.stack_maps import before_zero, max_depth, new_stacks
 from biotrail.recorder.probes.sites.base import fill_value, per_cpu
+from biotrail.recorder.probes.sites.follow_options import FollowOptions
 from biotrail.recorder.probes.sites.ring import SITE_ENTRY
 from biotrail.recorder.schema import follow_structs
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.follow_structs import LifeState, Machine
-from biotrail.recorder.schema.shared import plain_class
-from biotrail.recorder.schema.structs import fields
 from biotrail.recorder.sites.following import FollowPlan
 
 CALL_THREADS = 4096
@@ -31,51 +29,19 @@ _IDLE_NS = 200_000_000
 _STACK_MAP, _CALLS = "bt_site_stacks", "bt_calls_of_threads"
 
 
-FollowStruct: type[Any] = plain_class(follow_structs.FOLLOW)
-"""`struct bt_follow`."""
-
-
-class NumbersStruct(ctypes.Structure):
-    """`struct bt_follow_numbers`."""
-
-    _fields_ = fields(follow_structs.FOLLOW_NUMBERS)
-
-
-_Counts = plain_class(follow_structs.FOLLOW_COUNTS)
 _COUNTS = tuple(m.name for m in follow_structs.FOLLOW_COUNTS.members if m.name != "pad")
-_LIFE = np.dtype(
-    [
-        (member.name, {"u32": "<u4", "u64": "<u8"}[member.type])
-        for member in follow_structs.LIFE.members
-    ]
-)
+_LIFE = np.dtype(follow_structs.LIFE.ctype)
 _HIT_LIFE = 48 - 8
 """Offset of hit.life in `rest` of an SITE_ENTRY."""
 
 
-@dataclass(frozen=True)
-class Choice:
-    """Which objects are followed, of those that are born.
-
-    every: each n-th. at_once: how many at one time. lives: how many in all; 0: no limit.
-    slower_ns: only lives that took longer are written; 0: all. idle_ns: after so long without a
-    hit, a life of a type without deaths is over.
-    """
-
-    every: int = 1
-    at_once: int = 100
-    lives: int = 0
-    slower_ns: int = 0
-    idle_ns: int = 2_000_000_000
-
-
-def follow_struct(plan: FollowPlan, choice: Choice, *, returns: bool) -> Any:
-    """Return the constants of the programs, a FollowStruct. returns: returns are recorded."""
-    made = FollowStruct(
-        slower_ns=choice.slower_ns,
-        lives=choice.lives,
-        every=choice.every,
-        remember=choice.every > 1 or sum(site.birth for site in plan.sites) > 1,
+def follow_struct(plan: FollowPlan, options: FollowOptions, *, returns: bool) -> Any:
+    """Return the constants of the programs (FOLLOW). returns: returns are recorded."""
+    made = follow_structs.FOLLOW.ctype(
+        slower_ns=options.slower_ns,
+        lives=options.lives,
+        every=options.every,
+        remember=options.every > 1 or sum(site.birth for site in plan.sites) > 1,
         returns=returns,
         machine=_MACHINES.get(platform.machine(), 0),
     )
@@ -88,17 +54,19 @@ def follow_struct(plan: FollowPlan, choice: Choice, *, returns: bool) -> Any:
 class FollowMaps:
     """The maps of one object: sized before it is loaded, then filled and read."""
 
-    def __init__(self, bpf: BpfObject, choice: Choice, *, returns: bool, has_deaths: bool) -> None:
+    def __init__(
+        self, bpf: BpfObject, options: FollowOptions, *, returns: bool, has_deaths: bool
+    ) -> None:
         """Set the sizes of the maps, before `bpf` is loaded.
 
         returns: functions' returns are recorded. has_deaths: sites where lives end are attached.
         """
-        self._bpf, self._choice = bpf, choice
+        self._bpf, self._options = bpf, options
         self._depth = max_depth()
         self._known: set[int] = set()
         self._value = ctypes.create_string_buffer(self._depth * 8)
-        slots = choice.at_once
-        self._kept = slots * follow_structs.KEPT_HITS if choice.slower_ns else 1
+        slots = options.at_once
+        self._kept = slots * follow_structs.KEPT_HITS if options.slower_ns else 1
         for name, value_size, entries in (
             ("bt_objects", 4, slots),
             ("bt_lives", _LIFE.itemsize, slots),
@@ -123,8 +91,8 @@ class FollowMaps:
 
     def map(self) -> None:
         """Map what is read of candidates, once loaded. Raises ProbeError."""
-        self._lives = self._view("bt_lives", _LIFE, self._choice.at_once)
-        if self._choice.slower_ns:
+        self._lives = self._view("bt_lives", _LIFE, self._options.at_once)
+        if self._options.slower_ns:
             self._hits = self._view("bt_kept_hits", SITE_ENTRY, self._kept)
 
     def _view(self, name: str, dtype: np.dtype[np.void], count: int) -> NDArray[np.void]:
@@ -142,12 +110,12 @@ class FollowMaps:
 
     def start(self) -> None:
         """Let lives begin."""
-        self._free(range(self._choice.at_once))
-        self._bpf.update_section("bt_follow_numbers", NumbersStruct(open=1))
+        self._free(range(self._options.at_once))
+        self._bpf.update_section("bt_follow_numbers", follow_structs.FOLLOW_NUMBERS.ctype(open=1))
 
     def stop(self) -> None:
         """Let no life begin any more; those that go on are still followed."""
-        self._bpf.update_section("bt_follow_numbers", NumbersStruct())
+        self._bpf.update_section("bt_follow_numbers", follow_structs.FOLLOW_NUMBERS.ctype())
 
     def _free(self, slots: "range | list[int]") -> None:
         library, fd = load_library(), self._bpf.map_fd("bt_free_lives")
@@ -171,7 +139,7 @@ class FollowMaps:
         idle = now_ns - lives["touched"].astype(np.int64)
         over = (lives["last"] != 0) & (idle > _IDLE_NS)
         if not self._has_deaths:
-            over |= idle > self._choice.idle_ns
+            over |= idle > self._options.idle_ns
         for slot in np.flatnonzero(over & (lives["object"] != 0)):
             self._forget(int(slot))
 
@@ -186,7 +154,7 @@ class FollowMaps:
         delete(fd, ctypes.byref(key))
         life["object"] = 0
         self.idle += 1
-        slower = self._choice.slower_ns
+        slower = self._options.slower_ns
         if slower and int(life["touched"]) - int(life["born"]) >= slower:
             life["state"] = LifeState.KEPT
             return
@@ -218,16 +186,13 @@ class FollowMaps:
 
     def fresh_stacks(self) -> dict[int, NDArray[np.uint64]]:
         """Return the stacks that are new since the last call, by id, innermost frame first."""
-        fresh = {}
-        for key in self._bpf.keys(_STACK_MAP):
-            if key not in self._known and self._bpf.read_value(_STACK_MAP, key, self._value):
-                fresh[key] = before_zero(np.frombuffer(self._value.raw, "<u8"))
-        self._known.update(fresh)
-        return fresh
+        found = new_stacks(self._bpf, _STACK_MAP, self._known, self._value)
+        return {key: before_zero(np.frombuffer(data, "<u8")) for key, data in found}
 
     def counts(self) -> dict[str, int]:
         """Return running totals by name (struct bt_follow_counts), summed over all CPUs."""
-        rows = per_cpu(self._bpf, "bt_follow_counts", ctypes.c_uint32(0), _Counts)
+        kind = follow_structs.FOLLOW_COUNTS.ctype
+        rows = per_cpu(self._bpf, "bt_follow_counts", ctypes.c_uint32(0), kind)
         return {name: sum(int(getattr(row, name)) for row in rows) for name in _COUNTS}
 
     def close(self) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What to follow beside the block layer's events. Imports little: each recording imports it."""
+"""What to follow. Imports little: each recording imports it."""
 
 from dataclasses import dataclass
 
@@ -14,11 +14,12 @@ MAX_FUNCTIONS = 2000
 
 @dataclass(frozen=True)
 class FollowOptions:
-    """What to follow, and which objects of those that are born (follow_maps.Choice).
+    """What to follow, and which objects of those that are born.
 
-    struct: one of FOLLOWED_IO. every: each n-th. at_once: how many at one time. lives: how many in
-    all; 0: no limit. slower_ns: only lives that took longer; 0: all. way: AUTO or one of
-    planning.WAYS.
+    struct: beside the block layer's events one of FOLLOWED_IO. every: each n-th. at_once: how many
+    at one time. lives: how many in all; 0: no limit. slower_ns: only lives that took longer are
+    written; 0: all. way: AUTO or one of planning.WAYS. idle_ns: after so long without a hit, a life
+    of a type without deaths is over.
     """
 
     struct: str
@@ -28,3 +29,4 @@ class FollowOptions:
     slower_ns: int = 0
     way: str = AUTO
     max_functions: int = MAX_FUNCTIONS
+    idle_ns: int = 2_000_000_000

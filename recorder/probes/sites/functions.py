@@ -68,10 +68,14 @@ class FunctionSite:
     btf_id: int
 
     def cookie(self, role: Role, place: int, result: int) -> int:
-        """Return the cookie of its program; place and result as shared.SITE_… say."""
-        role_bits = int(role) << SITE_ROLE_SHIFT
-        places = place << SITE_PLACE_SHIFT | result << SITE_RESULT_SHIFT
-        return self.index | role_bits | self.flags | places
+        """Return the cookie of its program."""
+        return cookie(self.index, self.flags, role, place, result)
+
+
+def cookie(site: int, flags: int, role: Role, place: int, result: int) -> int:
+    """Return the cookie of a program at a site, by index; place and result as shared.SITE_… say."""
+    places = place << SITE_PLACE_SHIFT | result << SITE_RESULT_SHIFT
+    return site | int(role) << SITE_ROLE_SHIFT | flags | places
 
 
 @dataclass
@@ -250,8 +254,8 @@ def _returning(template: Template, site: FunctionSite, btf: int) -> int:
 
 def _kprobes(bpf: BpfObject, way: Way, sites: Sequence[FunctionSite], attached: Attached) -> None:
     """Attach a kretprobe and a kprobe to each function."""
-    names = dict(zip(("entry", "return"), templates(way), strict=True))
-    loaded = {role: Template.of(bpf, name) for role, name in names.items()}
+    names = zip(("entry", "return"), templates(way), strict=True)
+    loaded = {role: Template.of(bpf, name) for role, name in names}
     place = Place(ProgramType.KPROBE)
     shared: dict[str, int] = {}
     if way.cookies:

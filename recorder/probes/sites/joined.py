@@ -14,7 +14,6 @@ from biotrail.recorder.probes.backend import Capabilities, Probes, ProgramInfo
 from biotrail.recorder.probes.maps.path_maps import PathRuns
 from biotrail.recorder.probes.maps.stack_maps import FreshStacks
 from biotrail.recorder.probes.sites.follow import FollowConfig, FollowProbes
-from biotrail.recorder.probes.sites.follow_maps import Choice
 from biotrail.recorder.probes.sites.follow_options import PART, FollowOptions
 from biotrail.recorder.probes.sites.planning import planned
 from biotrail.recorder.schema.errors import ProbeError
@@ -32,10 +31,9 @@ def follow_beside(
     """
     if block.capabilities.backend != "core":
         raise ProbeError("--follow needs the core backend, and a kernel with type information")
-    made = planned(options.struct, options.way, options.max_functions)
-    choice = Choice(options.every, options.at_once, options.lives, options.slower_ns)
+    plan, way = planned(options.struct, options.way, options.max_functions)
     disks = list(dict.fromkeys((disk, 0) for disk, _ in devices))
-    config = FollowConfig(made.plan, made.way, choice, filters, disks)
+    config = FollowConfig(plan, way, options, filters, disks)
     return cast(Probes, JoinedProbes(block, FollowProbes(config)))
 
 

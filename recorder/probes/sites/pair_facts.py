@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from biotrail.recorder.schema.device_numbers import dev_text
 from biotrail.recorder.schema.payloads import PairFacts
 from biotrail.recorder.schema.site_values import value_text
 from biotrail.recorder.sites.expressions import Value
@@ -13,7 +14,6 @@ from biotrail.recorder.symbols.kallsyms import LiveKernelSymbols
 
 SYMBOL = "symbol"
 """Format of a value that is the address of a kernel function."""
-_MINOR_BITS = 20
 _DEVICES = Path("/sys/dev/block")
 
 
@@ -72,7 +72,7 @@ def function_names(
 
 def _device(dev: int) -> str:
     """Return a device's name with its numbers (major:minor), or these alone if it is not there."""
-    numbers = f"{dev >> _MINOR_BITS}:{dev & ((1 << _MINOR_BITS) - 1)}"
+    numbers = dev_text(dev)
     try:
         return f"{os.path.basename(os.readlink(_DEVICES / numbers))} ({numbers})"
     except OSError:

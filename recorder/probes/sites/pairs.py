@@ -12,6 +12,7 @@ import numpy as np
 
 from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.probes.backend import ProgramInfo
+from biotrail.recorder.probes.kernel.bpf_calls import attach_tracepoint, program_info
 from biotrail.recorder.probes.kernel.libbpf import BpfObject, load_library
 from biotrail.recorder.probes.sites import attaching
 from biotrail.recorder.probes.sites.attaching import (
@@ -42,7 +43,6 @@ from biotrail.recorder.schema.limits import (
 from biotrail.recorder.schema.payloads import BackendFacts, End
 from biotrail.recorder.schema.payloads import PairCounts as EndCounts
 from biotrail.recorder.schema.records import BY_KIND, Kind
-from biotrail.recorder.schema.shared import plain_class
 from biotrail.recorder.sites.declarations import Pair
 from biotrail.recorder.sites.resolving import ResolvedPair, ResolvedSide, resolve
 from biotrail.recorder.sites.types import TypeTable
@@ -51,18 +51,7 @@ from biotrail.recorder.symbols.kallsyms import LiveKernelSymbols
 BEGUN, BY_HISTS, HISTS, COUNTS = (
     *("bt_begun", "bt_pair_by_hists", "bt_pair_hists", "bt_pair_counts"),
 )
-_PairSites: type[Any] = plain_class(site_structs.PAIR_SITES)
-_Key: type[Any] = plain_class(site_structs.PAIR_KEY)
-_Begun = plain_class(site_structs.PAIR_BEGUN)
-_By: type[Any] = plain_class(site_structs.PAIR_BY)
-Hist = plain_class(site_structs.PAIR_HIST)
-_Counts = plain_class(site_structs.PAIR_COUNTS)
-
-
-class Section(ctypes.Structure):
-    """.rodata.pairs: `struct bt_pair_sites pairs[]`."""
-
-    _fields_ = (("pairs", _PairSites * MAX_PAIRS),)
+_Begun, Hist = site_structs.PAIR_BEGUN.ctype, site_structs.PAIR_HIST.ctype
 
 
 @dataclass(frozen=True)
@@ -98,10 +87,10 @@ class PairCounts:
         return replace(self, left_begin=0, left_end=0)
 
 
-def section(pairs: Sequence[ResolvedPair]) -> Section:
-    """Return the constants of these pairs, at most MAX_PAIRS."""
-    made = Section()
-    for place, pair in zip(made.pairs, pairs, strict=False):
+def section(pairs: Sequence[ResolvedPair]) -> Any:
+    """Return .rodata.pairs, `struct bt_pair_sites pairs[]`, for at most MAX_PAIRS pairs."""
+    made = (site_structs.PAIR_SITES.ctype * MAX_PAIRS)()
+    for place, pair in zip(made, pairs, strict=False):
         for begin, side in zip(place.begins, pair.begins, strict=False):
             _fill_side(begin, side)
         _fill_side(place.end, pair.end)
@@ -134,14 +123,14 @@ def _keys(bpf: BpfObject, name: str, kind: type[Any]) -> Iterator[Any]:
 def open_begins(bpf: BpfObject) -> list[int]:
     """Return by pair how many begins wait for their end, (MAX_PAIRS,)."""
     found = [0] * MAX_PAIRS
-    for key in _keys(bpf, BEGUN, _Key):
+    for key in _keys(bpf, BEGUN, site_structs.PAIR_KEY.ctype):
         found[key.pair] += 1
     return found
 
 
 def _counts(bpf: BpfObject, pair: int) -> PairCounts:
     """Return a pair's counts, summed over CPUs; `open` is 0."""
-    values = per_cpu(bpf, COUNTS, c_uint32(pair), _Counts)
+    values = per_cpu(bpf, COUNTS, c_uint32(pair), site_structs.PAIR_COUNTS.ctype)
     names = [one.name for one in fields(PairCounts) if one.name != "open"]
     return PairCounts(**{name: sum(getattr(one, name) for one in values) for name in names})
 
@@ -153,7 +142,10 @@ def latencies(bpf: BpfObject, pair: int) -> Latencies:
 
 def latencies_by(bpf: BpfObject) -> dict[tuple[int, int], Latencies]:
     """Return latencies by (pair, value of --by)."""
-    keys = {(int(key.pair), int(key.by)): key for key in _keys(bpf, BY_HISTS, _By)}
+    keys = {
+        (int(key.pair), int(key.by)): key
+        for key in _keys(bpf, BY_HISTS, site_structs.PAIR_BY.ctype)
+    }
     return {at: _summed(per_cpu(bpf, BY_HISTS, key, Hist)) for at, key in keys.items()}
 
 
@@ -297,7 +289,7 @@ class PairProbes(SiteProbes):
                 if event.side.way == TYPED:
                     link = attaching.typed(event.descriptor)
                 else:
-                    link = attaching.tracepoint(event.descriptor, point.format.number)
+                    link = attach_tracepoint(event.descriptor, point.format.number)
             except OSError as error:
                 raise ProbeError(
                     f"tracepoint {point.full_name} cannot be attached to: "
@@ -375,21 +367,14 @@ class PairProbes(SiteProbes):
 
     def _program(self, event: _Event) -> ProgramInfo:
         try:
-            info = self.info(event.descriptor)
+            info = program_info(event.descriptor)
         except PermissionError:
             raise
         except OSError as error:
             raise ProbeError(f"counters of {event.template} cannot be read: {error}") from error
         return ProgramInfo(
-            event.template,
-            _LETTER,
-            event.tracepoint.full_name,
-            self._attached,
-            "",
-            int(info.run_cnt),
-            int(info.run_time_ns),
-            int(info.recursion_misses),
-        )
+            event.template, _LETTER, event.tracepoint.full_name, self._attached
+        ).counted(info)
 
     def close(self) -> None:
         """Detach and unload everything. Closing again has no effect."""
@@ -440,8 +425,7 @@ def _check(pair: ResolvedPair, *, needs_device: bool) -> None:
 def _events(pair: ResolvedPair, index: int, known: Tracepoints, preemptible: bool) -> list[_Event]:
     """Return a pair's events in the order of attaching: the begins, then the end.
 
-    Where an event is a begin and the end, its program for the end runs first, which is attached
-    first: it looks for the begin before this one.
+    Of an event that is both, the end's program comes first: it looks for the begin before this one.
     """
     begins = [
         _event(side, 0, index | at << _BEGIN_SHIFT, known, preemptible)

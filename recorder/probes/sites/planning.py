@@ -2,7 +2,6 @@
 """Plans what to follow on this kernel: the struct's declaration, and the best way to attach."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 
 from biotrail.recorder.probes.capability import require_rights
@@ -18,16 +17,10 @@ WAYS = (*FUNCTION_WAYS, TYPED)
 """Ways that can be asked for, beside AUTO: the first of them that this kernel has."""
 
 
-@dataclass(frozen=True)
-class Planned:
-    """What is to be attached, and how."""
-
-    plan: FollowPlan
-    way: Way
-
-
-def planned(struct: str, way: str = AUTO, max_functions: int = MAX_FUNCTIONS) -> Planned:
-    """Return what is to be attached for a struct; nothing is attached yet.
+def planned(
+    struct: str, way: str = AUTO, max_functions: int = MAX_FUNCTIONS
+) -> tuple[FollowPlan, Way]:
+    """Return what is to be attached for a struct, and how; nothing is attached yet.
 
     way: AUTO or one of WAYS. max_functions: more are refused. Takes up to a second. Raises
     TraceError: rights are missing, there is no such struct, or it cannot be followed so.
@@ -40,15 +33,11 @@ def planned(struct: str, way: str = AUTO, max_functions: int = MAX_FUNCTIONS) ->
     chosen = _chosen_way(way)
     kernel = None if chosen.name == TYPED else _lists(chosen)
     plan = following.plan(types, declared, chosen.name, kernel, max_functions)
-    return Planned(plan, chosen if plan.functions else Way(TYPED, ""))
+    return plan, chosen if plan.functions else Way(TYPED, "")
 
 
 def _lists(way: Way) -> KernelFunctions:
-    """Return the kernel's lists of functions: what may be traced, and what no probe may touch.
-
-    Raises ProbeError: what may be traced cannot be read, and the kernel would not refuse by itself
-    what must not be touched, as it does for kprobes.
-    """
+    """Return the kernel's lists of functions; kprobes do without them."""
     with tracefs.debugfs() as place:
         lists = KernelFunctions.read(tracefs.find(), blacklist=place / "kprobes" / "blacklist")
     if lists.traceable is None and way.name != "kprobe":

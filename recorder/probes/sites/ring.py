@@ -4,7 +4,7 @@
 An entry has the CPU's number, and a record of 64 bytes.
 """
 
-import mmap
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from biotrail.recorder.host.memory_limit import Room
 from biotrail.recorder.log import Segment
 from biotrail.recorder.probes.maps.fitting import RECORDER_BYTES
-from biotrail.recorder.probes.rings.barriers import Barrier
 from biotrail.recorder.probes.rings.entries import EntryRing, entry_type
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.records import TIMESTAMP_BITS
@@ -64,16 +63,9 @@ class SiteRing(EntryRing):
 
     entry = _ENTRY
 
-    def __init__(
-        self,
-        consumer: mmap.mmap | bytearray,
-        produced: mmap.mmap | bytearray,
-        size: int,
-        barrier: Barrier,
-        page: int = mmap.PAGESIZE,
-    ) -> None:
+    def __init__(self, *parts: Any, **others: Any) -> None:
         """See EntryRing."""
-        super().__init__(consumer, produced, size, barrier, page)
+        super().__init__(*parts, **others)
         self._positions: dict[int, int] = {}
 
     def drain(self, more: NDArray[np.void] | None = None) -> list[Segment]:
@@ -84,34 +76,21 @@ class SiteRing(EntryRing):
         Positions go on where the CPU's last segment ended, so no record crosses a block. Raises
         ProbeError: an entry has another size than these programs write.
         """
-        kept = self.take()
+        entries = self.take()
         if more is not None and len(more):
-            kept = np.concatenate([_as_entries(more), kept])
-        return self._segments(kept)
-
-    def _segments(self, entries: NDArray[np.void]) -> list[Segment]:
+            kept = np.zeros(len(more), _ENTRY)
+            for name in ("cpu", "head", "rest"):
+                kept[name] = more[name]
+            entries = np.concatenate([kept, entries])
         if not len(entries):
             return []
-        order = np.lexsort((entries["head"] & _TIME_MASK, entries["cpu"]))
-        entries = entries.take(order)
+        entries = entries.take(np.lexsort((entries["head"] & _TIME_MASK, entries["cpu"])))
         cpus, starts = np.unique(entries["cpu"], return_index=True)
         segments = []
         for cpu, part in zip(cpus.tolist(), np.split(entries, starts[1:]), strict=True):
             position = self._positions.get(cpu, 0)
-            data = _records(part)
+            raw = part.view(np.uint8).reshape(len(part), _ENTRY.itemsize)
+            data = raw[:, _ENTRY.itemsize - RECORD_BYTES :].tobytes()
             segments.append(Segment(cpu, SITE_LEVEL, position, data))
             self._positions[cpu] = position + len(data)
         return segments
-
-
-def _as_entries(records: NDArray[np.void]) -> NDArray[np.void]:
-    entries = np.zeros(len(records), _ENTRY)
-    for name in ("cpu", "head", "rest"):
-        entries[name] = records[name]
-    return entries
-
-
-def _records(entries: NDArray[np.void]) -> bytes:
-    """Return the records of entries (n,), without what precedes them: 64 n bytes."""
-    raw = entries.view(np.uint8).reshape(len(entries), _ENTRY.itemsize)
-    return raw[:, _ENTRY.itemsize - RECORD_BYTES :].tobytes()

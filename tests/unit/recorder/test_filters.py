@@ -24,10 +24,10 @@ from biotrail.recorder.filters.filters import Filters, cgroup_id, check_tasks, d
 from biotrail.recorder.filters.left_out import read_left_out as from_counters
 from biotrail.recorder.filters.wanted_files import Wanted, wanted_files
 from biotrail.recorder.host.cgroups import Hierarchy
-from biotrail.recorder.host.own_io import kernel_dev
 from biotrail.recorder.log import Segment
 from biotrail.recorder.probes.maps.admission import config
 from biotrail.recorder.probes.rings.ring import RingSizes
+from biotrail.recorder.schema.device_numbers import kernel_dev
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.records import CHAIN_COUNT, Kind
 from biotrail.text.record.left_out import filters_text, left_out_text, read_left_out

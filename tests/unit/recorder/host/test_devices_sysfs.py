@@ -10,6 +10,7 @@ import pytest
 
 from biotrail.recorder.host import device_paths, device_sysfs, devices
 from biotrail.recorder.host.device_mounts import host_mounts, parse_mount, unescape
+from biotrail.recorder.schema.device_numbers import kernel_dev
 from biotrail.recorder.schema.errors import ProbeError
 
 # Hosts whose /sys, /dev and /proc are folders.
@@ -208,7 +209,7 @@ def test_a_loop_device_over_a_file_names_the_device_below(host: Host) -> None:
     # GIVEN a loop device whose file is on a file system that the mounts know
     image = host.root / "image"
     image.touch()
-    below = device_sysfs.kernel_dev(image.stat().st_dev)
+    below = kernel_dev(image.stat().st_dev)
     host.add("scsi/sdz", f"{below >> 20}:{below & 0xFFFFF}", 10)
     host.mounts(f"30 1 {below >> 20}:{below & 0xFFFFF} / /data rw - ext4 /dev/sdz rw")
     host.add("virtual/block/loop2", "7:2", 8, loop__backing_file=str(image))
@@ -435,7 +436,7 @@ def test_a_file_within_a_mount_says_what_to_name(host: Host) -> None:
     # GIVEN a file on a file system of a known disk
     file = host.root / "file"
     file.touch()
-    below = device_sysfs.kernel_dev(file.stat().st_dev)
+    below = kernel_dev(file.stat().st_dev)
     number = f"{below >> 20}:{below & 0xFFFFF}"
     host.add("scsi/sdz", number, 10)
     host.mounts(f"30 1 {number} / /data rw - ext4 /dev/sdz rw")

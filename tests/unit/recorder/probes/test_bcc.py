@@ -87,7 +87,7 @@ def test_missing_bcc_and_headers_have_remedies(
         bcc_load.require()
     # AND without headers likewise
     monkeypatch.setattr(bcc_child, "find_bcc", lambda: "/somewhere/bcc")
-    monkeypatch.setattr(bcc_load, "headers", lambda: None)
+    monkeypatch.setattr(bcc_headers, "find", lambda: None)
     monkeypatch.setattr(bcc_headers, "offered", lambda names: {names[0]})
     with pytest.raises(ProbeError, match="apt-get install linux-headers-"):
         bcc_load.require()

@@ -7,7 +7,6 @@ import subprocess
 
 import pytest
 
-from biotrail.recorder.probes.maps import admission, own_files, trigger_maps
 from biotrail.recorder.schema import generate, shared
 from biotrail.recorder.schema.errors import TraceError
 from biotrail.recorder.schema.records import RECORDS
@@ -97,21 +96,15 @@ def test_a_compiler_agrees_with_the_layout(tmp_path):
 
 
 def test_the_recorders_structs_are_the_programs() -> None:
-    # GIVEN the declared structs WHEN a class is made of each THEN the recorder's own have its size
-    ours = {
-        shared.CONFIG: admission.Config,
-        shared.FILTER: admission.DeviceFilter,
-        shared.OWN_FILE: own_files.Section().files._type_,
-        shared.TRIGGERS: trigger_maps._Triggers,
-        shared.FIRED: trigger_maps._Fired,
-    }
-    for struct, known in ours.items():
-        plain = shared.plain_class(struct)
-        assert ctypes.sizeof(known) == ctypes.sizeof(plain)
-        # AND every member its place, which the header asserts
+    # GIVEN the declared structs
+    for struct in shared.STRUCTS:
+        # WHEN their classes are compared with the header
+        text = generate.shared_text()
+        # THEN it asserts the size of each, and every member's place
+        assert f"sizeof(struct {struct.name}) == {ctypes.sizeof(struct.ctype)}" in text
         for member in struct.members:
-            assert getattr(known, member.name).offset == getattr(plain, member.name).offset
-            assert f"offsetof(struct {struct.name}, {member.name})" in generate.shared_text()
+            place = getattr(struct.ctype, member.name).offset
+            assert f"offsetof(struct {struct.name}, {member.name}) == {place}" in text
 
 
 def test_a_long_comment_goes_above_its_member() -> None:

@@ -366,11 +366,10 @@ def test_a_device_named_twice_hides_no_lower_device(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(opening, "with_below", lambda pairs: [*pairs, (7, 0)])
     monkeypatch.setattr(opening, "with_paths", lambda pairs: [*pairs, (6, 0)])
     some = options("x", devices=["dm-0", "/dev/mapper/top"], filters=Filters(below=True))
-    # WHEN a recording is prepared
-    with ExitStack() as stack:
-        prepared = opening.prepare(some, stack, FakeProbes())
+    # WHEN its devices are looked up
+    named, _ = opening._resolve_devices(some)
     # THEN the header has both names, and every device below
-    assert prepared.devices == [
+    assert named == [
         {"spec": "dm-0", "disk": 8, "part": 0},
         {"spec": "/dev/mapper/top", "disk": 8, "part": 0},
         {"disk": 7, "part": 0},
@@ -392,8 +391,7 @@ def test_devices_are_asked_before_anything_is_recorded(
     monkeypatch.setattr(opening.devices, "snapshot", snapshot)
     # WHEN a recording is opened
     with ExitStack() as stack, ExitStack() as undo:
-        prepared = opening.prepare(options(tmp_path / "log"), stack, probes)
-        opened = opening.open_recording(prepared, stack, undo)
+        opened = opening.open_recording(options(tmp_path / "log"), probes, stack, undo)
     # THEN devices were looked at once, before the programs were attached, and are in the header
     assert probes.calls.index("devices") < probes.calls.index("attach")
     assert probes.calls.count("devices") == 1

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from biotrail.recorder.schema.errors import OutputError, ProbeError, ReaderGoneE
 from biotrail.recorder.schema.records import Kind
 from biotrail.recorder.session import session
 from biotrail.recorder.session.child import Child
-from biotrail.recorder.session.opening import Opened, Prepared
+from biotrail.recorder.session.opening import Opened
 from biotrail.recorder.session.session import RecordOptions, Status, Summary, record
 from biotrail.recorder.session.session_types import Moment
 from biotrail.text.record import closing as record_closing
@@ -123,10 +122,11 @@ def test_a_command_ends_if_the_recording_cannot_begin(
 
     open_it = session.open_recording
 
-    def note_child(prepared: Prepared, stack: ExitStack, undo: ExitStack) -> Opened:
-        assert prepared.child is not None
-        started.append(prepared.child)
-        return open_it(prepared, stack, undo)
+    def note_child(*arguments: Any) -> Opened:
+        opened = open_it(*arguments)
+        assert opened.child is not None
+        started.append(opened.child)
+        return opened
 
     def refuse(_options: RecordOptions, _probes: object) -> None:
         raise ProbeError("rights cannot be given up")

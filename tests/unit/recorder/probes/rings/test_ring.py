@@ -8,7 +8,7 @@ import pytest
 
 from biotrail.recorder.accounting.loss import LossCounters
 from biotrail.recorder.probes.kernel.libbpf import BpfObject
-from biotrail.recorder.probes.programs import default_object_path
+from biotrail.recorder.probes.programs import object_path
 from biotrail.recorder.probes.rings import barriers, head_stores
 from biotrail.recorder.probes.rings.barriers import Fence, Membarrier, NoBarrier, machine_barrier
 from biotrail.recorder.probes.rings.head_stores import with_exchanges
@@ -275,7 +275,7 @@ def marks(code: bytes) -> int:
 
 def test_every_program_that_writes_records_is_marked() -> None:
     # GIVEN the installed object
-    bpf = BpfObject(default_object_path())
+    bpf = BpfObject(object_path())
     counts: list[int] = []
 
     def count(code: bytes) -> bytes:
@@ -289,7 +289,7 @@ def test_every_program_that_writes_records_is_marked() -> None:
     finally:
         bpf.close()
     # THEN it had no marks but theirs: functions of their own, which programs call, publish nothing
-    path = default_object_path()
+    path = object_path()
     raw = path.read_bytes()
     assert sum(counts) == marks(raw[: len(raw) // 8 * 8])
     # AND as many programs as have records publish; none is left that does it by a store
@@ -299,7 +299,7 @@ def test_every_program_that_writes_records_is_marked() -> None:
 
 def test_helpers_of_drivers_publish_nothing() -> None:
     # GIVEN the installed object
-    bpf = BpfObject(default_object_path())
+    bpf = BpfObject(object_path())
     try:
         found = {name: marks(bpf.instructions(name)) for name in MARKED | UNMARKED}
     finally:

@@ -20,11 +20,10 @@ from biotrail.recorder.probes.rings.barriers import NoBarrier
 from biotrail.recorder.probes.sites import follow_maps, functions, joined
 from biotrail.recorder.probes.sites.attaching import Descriptors, Way
 from biotrail.recorder.probes.sites.follow import FollowConfig, FollowProbes
-from biotrail.recorder.probes.sites.follow_maps import Choice, FollowMaps
+from biotrail.recorder.probes.sites.follow_maps import FollowMaps
 from biotrail.recorder.probes.sites.follow_options import PART, FollowOptions
 from biotrail.recorder.probes.sites.functions import Attached, FunctionSite
 from biotrail.recorder.probes.sites.joined import JoinedProbes, follow_beside
-from biotrail.recorder.probes.sites.planning import Planned
 from biotrail.recorder.probes.sites.ring import (
     SITE_ENTRY,
     SITE_LEVEL,
@@ -92,7 +91,7 @@ def library(monkeypatch: pytest.MonkeyPatch) -> FakeLibrary:
 
 
 def maps(slower_ns: int = 0, *, has_deaths: bool = True) -> FollowMaps:
-    choice = Choice(at_once=SLOTS, slower_ns=slower_ns)
+    choice = FollowOptions("request", at_once=SLOTS, slower_ns=slower_ns)
     made = FollowMaps(FakeObject(), choice, returns=True, has_deaths=has_deaths)  # type: ignore[arg-type]
     made._lives = np.zeros(SLOTS, follow_maps._LIFE)
     made._hits = np.zeros(SLOTS * KEPT_HITS, SITE_ENTRY)
@@ -359,9 +358,9 @@ def test_a_partitions_whole_disk_is_followed(monkeypatch: pytest.MonkeyPatch) ->
     # GIVEN a partition and a disk, and filters
     asked: list[tuple[str, str, int]] = []
 
-    def plan(struct: str, way: str, functions: int) -> Planned:
+    def plan(struct: str, way: str, functions: int) -> tuple[FollowPlan, Way]:
         asked.append((struct, way, functions))
-        return Planned(FollowPlan(struct, "typed", ()), Way("typed", ""))
+        return FollowPlan(struct, "typed", ()), Way("typed", "")
 
     monkeypatch.setattr(joined, "planned", plan)
     wish = FollowOptions("request", 7, way="typed", max_functions=5)
@@ -372,7 +371,7 @@ def test_a_partitions_whole_disk_is_followed(monkeypatch: pytest.MonkeyPatch) ->
     assert asked == [("request", "typed", 5)]
     assert list(config.devices) == [(8, 0), (7, 0)]
     assert config.filters.pids == (3,)
-    assert (config.choice.every, config.choice.at_once) == (7, 1000)
+    assert (config.options.every, config.options.at_once) == (7, 1000)
 
 
 # Draining the sites' ring, over buffers that play the kernel's part.

@@ -57,7 +57,7 @@ def test_constants_are_those_of_the_sides() -> None:
     # GIVEN a pair of two begins, and --by at the begin
     variant = Variant((Event("a:begin"), Event("a:other")), Event("a:end"), ("rq",), by=("left",))
     # WHEN the programs' constants are made of it
-    made = section([resolve(Pair("two", "", (variant,)), SCOPES)]).pairs[0]
+    made = section([resolve(Pair("two", "", (variant,)), SCOPES)])[0]
     # THEN each begin takes key and --by, the end only the key
     for begin in made.begins[:2]:
         assert (begin.key[0].source, begin.key[0].at[0]) == (Source.ARGUMENT, 0)
