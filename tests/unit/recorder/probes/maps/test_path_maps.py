@@ -332,7 +332,7 @@ def test_programs_and_maps_are_those_of_recorded_parts() -> None:
     assert {parts[name] for name in bpf.attached} == {
         *("wait", "irq", "dirty", "fs", "uring", "driver"),
     }
-    assert bpf.sections[".data.timing"].timing == 2
+    assert bpf.sections[".data.timing"].value == 2
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ from biotrail.recorder.probes.sites.ring import (
     fitting,
     ring_bytes,
 )
+from biotrail.recorder.schema import follow_structs
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.follow_structs import KEPT_HITS, SITE_BIRTH, LifeState
 from biotrail.recorder.schema.records import BY_KIND, Kind, Role
@@ -235,7 +236,7 @@ def test_a_cookie_has_the_sites_index_role_meaning_and_places() -> None:
     assert cookie >> 32 & 0xFFFF == 4
     assert cookie >> 48 == 5
     # GIVEN what the programs are loaded with  THEN it is as large as the section
-    assert ctypes.sizeof(follow_maps.FollowStruct) % 8 == 0
+    assert ctypes.sizeof(follow_structs.FOLLOW.ctype) % 8 == 0
     assert follow_maps._LIFE.itemsize == 56
 
 
