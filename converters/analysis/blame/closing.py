@@ -158,10 +158,10 @@ def by_slot(second: Second, course: Course) -> BlameSlots:
         if device.sum() < 0:
             device, service = np.zeros_like(device), service + device
         parts |= {Kind.DEVICE: device, Kind.SERVICE: service}
-        found.ios[victim] = Counter(dict(enumerate(ios.tolist())))
+        found.ios[victim] = dict(enumerate(ios.tolist()))
         for part, ns in parts.items():
             if ns.any():
-                found.waits[victim, str(part)] = Counter(dict(enumerate(ns.tolist())))
+                found.waits[victim, str(part)] = dict(enumerate(ns.tolist()))
     return found
 
 

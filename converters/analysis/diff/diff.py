@@ -20,9 +20,9 @@ from biotrail.converters.analysis.diff.tree import (
     PairDiff,
 )
 from biotrail.converters.analysis.distributions.call_figures import CALL_PARTS, CallFigures
-from biotrail.converters.analysis.distributions.depth import Depth
 from biotrail.converters.analysis.distributions.groups import Group, merged
-from biotrail.converters.analysis.distributions.slots import WHOLE, LatencySlots, Recording
+from biotrail.converters.analysis.distributions.sketch import Distribution
+from biotrail.converters.analysis.distributions.slots import WHOLE, Recording
 from biotrail.converters.analysis.figures import with_doubtful
 from biotrail.converters.analysis.report.report import STAGE_ORDER
 from biotrail.converters.events.tables import I64, STAGE_NAMES, Stage
@@ -132,7 +132,7 @@ class Comparison:
 
     def _depths(self, a: int, b: int) -> Iterator[Figure]:
         """Yield mean and active share of bios, then of requests, in flight on the devices."""
-        for stage, which in (("Q2C", "queue"), ("D2C", "issued")):
+        for stage, which in (("Q2C", 0), ("D2C", 1)):
             first, second = (_depth(side, dev, which) for side, dev in ((self._a, a), (self._b, b)))
             for name, unit in (("in_flight", ""), ("active", "share")):
                 what = ("device", stage, name, unit)
@@ -142,8 +142,8 @@ class Comparison:
         """Return one operation compared. a, b: its places; None: that side has no such I/O."""
         groups_a, groups_b = (
             {
-                "bios": {} if place is None else side.recording.slots.bios(place),
-                "requests": {} if place is None else side.recording.slots.requests(place),
+                "bios": {} if place is None else side.recording.slots.bios.get(place, {}),
+                "requests": {} if place is None else side.recording.slots.requests.get(place, {}),
             }
             for side, place in ((self._a, a), (self._b, b))
         )
@@ -234,14 +234,14 @@ def _times(side: Side, groups: dict[int, Group], stage: Stage | None) -> Named:
     return side.times(by_slot)
 
 
-def _depth(side: Side, dev: int, which: str) -> Named:
+def _depth(side: Side, dev: int, which: int) -> Named:
     """Return "in_flight" (mean) and "active" (share of the time) of a device."""
     device = side.recording.slots.depths.get(dev)
     empty = np.zeros(len(side.seconds), dtype=np.int64)
     if device is None:
         nothing = Estimate(None)
         return {"in_flight": nothing, "active": nothing}
-    depth: Depth = getattr(device, which)
+    depth = device[which]
     time, weighted, busy = empty.copy(), empty.copy(), empty.copy()
     for slot, span in depth.spans.items():
         if 0 <= slot < len(time):
@@ -263,7 +263,7 @@ def call_diffs(a: Side, b: Side, confidence: float) -> list[CallDiff]:
     """
     if not a.recording.call_times().any() or not b.recording.call_times().any():
         return []
-    in_a, in_b = a.recording.slots.calls.by_name, b.recording.slots.calls.by_name
+    in_a, in_b = a.recording.slots.calls, b.recording.slots.calls
     found = []
     for name in dict.fromkeys([*in_a, *in_b]):
         one, two = in_a.get(name, {}), in_b.get(name, {})
@@ -336,13 +336,16 @@ def _call_part(side: Side, slots: CallsBySlot, part: str) -> _Units:
     }
 
 
+LatencyBySlot = Mapping[int, Distribution]
+
+
 def pair_diffs(a: Side, b: Side, confidence: float) -> list[PairDiff]:
     """Return the pairs of each name compared; a name that one side does not have is left out.
 
     By name, those with most time (on the longer side) first; of each name all pairs, then each
     value of --by, those with most time first.
     """
-    in_a, in_b = a.recording.slots.pairs.by_name, b.recording.slots.pairs.by_name
+    in_a, in_b = a.recording.slots.pairs, b.recording.slots.pairs
     both = {name for name, by in in_a if not by} & {name for name, by in in_b if not by}
     whole: dict[str, int] = {}
     found = []
@@ -361,7 +364,9 @@ def pair_diffs(a: Side, b: Side, confidence: float) -> list[PairDiff]:
 
 
 def _pair_figures(
-    a: tuple[Side, LatencySlots], b: tuple[Side, LatencySlots], confidence: float
+    a: tuple[Side, Mapping[int, Distribution]],
+    b: tuple[Side, Mapping[int, Distribution]],
+    confidence: float,
 ) -> Iterator[Figure]:
     """Yield the rate of pairs, then mean and percentiles of their latency (stage "all")."""
     for stage, unit, first, second in (
@@ -372,7 +377,7 @@ def _pair_figures(
             yield compare(("pairs", stage, name, unit), first[name], second[name], confidence)
 
 
-def _pair_rate(side: Side, slots: LatencySlots) -> Named:
+def _pair_rate(side: Side, slots: LatencyBySlot) -> Named:
     count = side.column({slot: latencies.count for slot, latencies in slots.items()})
     return {"pairs_per_s": per_second(ratio(count, side.seconds, side.drawn), count)}
 
@@ -431,7 +436,7 @@ def _blame_ns(side: Side, victim: str, part: str) -> I64:
     """Return the ns of a part in each slot, (slots,); of WHOLE all parts."""
     waits = side.recording.slots.blame.waits
     if part != WHOLE:
-        return side.column(waits.get((victim, part), Counter()))
+        return side.column(waits.get((victim, part), {}))
     whole = Counter[int]()
     for (name, _), slots in waits.items():
         if name == victim:

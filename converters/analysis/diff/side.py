@@ -212,8 +212,8 @@ class Side:
             lost_records=recording.lost_records,
             left_out=recording.slots.left_out,
             calls_ns=int(recording.call_times().sum()),
-            calls_left_out=recording.slots.calls.left_out,
-            pairs_left_out=recording.slots.pairs.left_out,
+            calls_left_out=recording.slots.calls_left_out,
+            pairs_left_out=recording.slots.pairs_left_out,
             runs=len(runs_of(recording)),
             options=options,
         )

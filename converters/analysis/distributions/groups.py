@@ -9,7 +9,12 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from biotrail.converters.analysis.distributions.samples import COUNTERS, Samples
-from biotrail.converters.analysis.distributions.sketch import Distribution, add_grouped, sum_by
+from biotrail.converters.analysis.distributions.sketch import (
+    Distribution,
+    Mergeable,
+    add_grouped,
+    sum_by,
+)
 from biotrail.converters.events.distinct import distinct_values
 from biotrail.converters.events.tables import I64, OP_MASK, Stage
 from biotrail.converters.lifecycles.operations import CLEARED
@@ -25,7 +30,7 @@ _STAGES = len(Stage)
 
 
 @dataclass
-class OfOperation:
+class OfOperation(Mergeable):
     """Figures of a group's bios of one operation."""
 
     ios: int = 0
@@ -33,15 +38,9 @@ class OfOperation:
     """Bytes of data and of ranges."""
     latency: Distribution = field(default_factory=Distribution)
 
-    def merge(self, other: "OfOperation") -> None:
-        """Add other figures, which are not changed."""
-        self.ios += other.ios
-        self.length += other.length
-        self.latency.merge(other.latency)
-
 
 @dataclass
-class Group:
+class Group(Mergeable):
     """Figures of the bios (or requests) of one group."""
 
     counters: I64 = field(default_factory=lambda: np.zeros(len(COUNTERS), dtype=np.int64))
@@ -69,19 +68,6 @@ class Group:
     def length(self) -> int:
         """Bytes of data and of ranges."""
         return sum(self[name] for name in ("bytes", *CLEARED.values()))
-
-    def merge(self, other: "Group") -> None:
-        """Add the counters, statuses, sizes, latencies and stage times of another group."""
-        self.counters += other.counters
-        self.statuses.update(other.statuses)
-        self.size.merge(other.size)
-        self.ranges.merge(other.ranges)
-        self.latency.merge(other.latency)
-        self.doubtful.merge(other.doubtful)
-        for stage, times in other.stages.items():
-            self.stages.setdefault(stage, Distribution()).merge(times)
-        for op, figures in other.operations.items():
-            self.operations.setdefault(op, OfOperation()).merge(figures)
 
 
 def merged(groups: Iterable[Group]) -> Group:

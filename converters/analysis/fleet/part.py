@@ -14,7 +14,7 @@ from biotrail.converters.analysis.diff.side import options_of
 from biotrail.converters.analysis.distributions.depth import Depth
 from biotrail.converters.analysis.distributions.groups import MOST_GROUPS, OTHERS, Group
 from biotrail.converters.analysis.distributions.keys import OP_BITS, operation
-from biotrail.converters.analysis.distributions.sketch import Distribution
+from biotrail.converters.analysis.distributions.sketch import BySlot, Distribution, Mergeable
 from biotrail.converters.analysis.distributions.slots import Slots
 from biotrail.converters.analysis.figures import begin_text, extent
 from biotrail.converters.analysis.fleet.tree import FleetGroup, HostReport, LeftOut, RecordingFacts
@@ -34,9 +34,8 @@ FIGURES = ("mean", "p50", "p90", "p99")
 """Figures that hosts are compared by."""
 _ALL = ("mean", *PERCENTILES)
 
-BySlot = dict[int, Distribution]
-Named = tuple[str, str]
-"""Operation, and "Q2C" or "D2C"."""
+Times = BySlot[tuple[str, str], Distribution]
+"""Operation, and "Q2C", the whole time, or "D2C", that of driver and device → slot → ns."""
 
 
 @dataclass
@@ -46,8 +45,7 @@ class HostTimes:
     width: int
     """ns of a slot."""
     slots: int
-    values: dict[Named, BySlot]
-    """Operation and stage → slot → ns: Q2C, the whole time, and D2C, that of driver and device."""
+    values: Times
 
     @classmethod
     def of(cls, slots: Slots, end: int, context: Context) -> "HostTimes":
@@ -55,25 +53,14 @@ class HostTimes:
 
         Devices are added up. `slots` is not changed, and nothing of it is shared.
         """
-        values: dict[Named, BySlot] = {}
+        values = Times()
         for place in slots.places():
             name = operation(context, place)
-            for slot, group in slots.bios(place).items():
+            for slot, group in slots.bios.get(place, {}).items():
                 for stage, found in (("Q2C", group.latency), ("D2C", group.stages.get(Stage.D2C))):
                     if found is not None and found.count:
-                        by_slot = values.setdefault((name, stage), {})
-                        by_slot.setdefault(slot, Distribution()).merge(found)
+                        values.add((name, stage), slot, found)
         return cls(slots.width, len(slots.times(end)), values)
-
-    def widened(self, width: int) -> "HostTimes":
-        """Return the same in slots of `width` ns, a multiple of this width by a power of two."""
-        factor = width // self.width
-        values: dict[Named, BySlot] = {}
-        for name, by_slot in self.values.items():
-            wider = values.setdefault(name, {})
-            for slot, found in by_slot.items():
-                wider.setdefault(slot // factor, Distribution()).merge(found)
-        return HostTimes(width, -(-self.slots // factor), values)
 
 
 def joined(parts: Sequence[HostTimes]) -> HostTimes:
@@ -82,13 +69,11 @@ def joined(parts: Sequence[HostTimes]) -> HostTimes:
     All slots get the width of the widest. parts: at least one; not changed.
     """
     width = max(part.width for part in parts)
-    values: dict[Named, BySlot] = {}
-    offset = 0
-    for part in (one.widened(width) for one in parts):
-        for name, by_slot in part.values.items():
-            moved = {slot + offset: found for slot, found in by_slot.items()}
-            values.setdefault(name, {}).update(moved)
-        offset += part.slots
+    values, offset = Times(), 0
+    for part in parts:
+        factor = width // part.width
+        values.add_all(part.values, offset=offset, factor=factor)
+        offset += -(-part.slots // factor)
     return HostTimes(width, offset, values)
 
 
@@ -113,20 +98,15 @@ REST = ""
 
 
 @dataclass
-class Both:
+class Both(Mergeable):
     """Figures of bios, and of the requests that served them."""
 
     bios: Group = field(default_factory=Group)
     requests: Group = field(default_factory=Group)
 
-    def merge(self, other: "Both") -> None:
-        """Add other figures, which are not changed."""
-        self.bios.merge(other.bios)
-        self.requests.merge(other.requests)
-
 
 @dataclass
-class Sums:
+class Sums(Mergeable):
     """Figures of the devices of one group of a fleet."""
 
     operations: dict[str, Both] = field(default_factory=dict)
@@ -148,21 +128,6 @@ class Sums:
     span_ns: int = 0
     """Sum of the recordings' lengths, over which rates are."""
     hosts: set[str] = field(default_factory=set)
-
-    def merge(self, other: "Sums") -> None:
-        """Add the figures of other recordings or devices, which are not changed."""
-        for name, both in other.operations.items():
-            self.operations.setdefault(name, Both()).merge(both)
-        self.queue.merge(other.queue)
-        self.issued.merge(other.issued)
-        self.queue_pattern.merge(other.queue_pattern)
-        self.issue_pattern.merge(other.issue_pattern)
-        self.flush.merge(other.flush)
-        self.events.update(other.events)
-        self.devices += other.devices
-        self.recordings += other.recordings
-        self.span_ns += other.span_ns
-        self.hosts |= other.hosts
 
     def add_device(self, device: Device | None, flush: Flush | None) -> None:
         """Add the depths and patterns of one device, and its flushes; None: it has none."""

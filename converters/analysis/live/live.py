@@ -110,7 +110,7 @@ class CallsOfStretch(CallsByName):
     def merge(self, other: Self) -> None:
         """Add the calls of another stretch, which is not changed; MOST_SLOW of both stay."""
         super().merge(other)
-        self.slowest = slowest_calls(self.slowest + other.slowest)
+        self.slowest = slowest_calls(self.slowest)
 
 
 def slowest_calls(found: list[SlowCall]) -> list[SlowCall]:
