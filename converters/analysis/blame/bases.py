@@ -178,8 +178,8 @@ class Bases:
         for pair, count in zip(pairs.tolist(), counts, strict=True):
             one, step = pair >> 40, pair & (1 << 40) - 1
             here = (one, step, DEVICE) in self.of_stretch
-            told = "log" if self.of_log[one][DEVICE][1] else "substitute"
-            found["stretch" if here else told] += count
+            source = "log" if self.of_log[one][DEVICE][1] else "substitute"
+            found["stretch" if here else source] += count
         return found
 
     def rest_on(self, kind: int) -> int:

@@ -308,20 +308,20 @@ Name = TypeVar("Name", bound=Hashable)
 def plus(mine: Figures | None, more: Figures) -> Figures:
     """Return the sum of two figures; `more` is not changed, nor shared. `mine`: changed, or None.
 
-    Numbers, arrays and lists by +, dicts and Counters value by value, sets and truths by |; all
-    others by their `merge`.
+    What has a `merge` by that; numbers, arrays and lists by +, dicts and Counters value by value,
+    sets and truths by |. None adds nothing.
     """
+    if hasattr(more, "merge"):
+        whole: Any = type(more)() if mine is None else mine
+        whole.merge(more)
+        return whole  # type: ignore[no-any-return]
     if isinstance(more, dict):
         into: Any = type(more)() if mine is None else mine
         for key, one in more.items():
             into[key] = plus(into.get(key), one)
         return into  # type: ignore[no-any-return]
-    if hasattr(more, "merge"):
-        whole: Any = type(more)() if mine is None else mine
-        whole.merge(more)
-        return whole  # type: ignore[no-any-return]
-    if mine is None:
-        return more
+    if mine is None or more is None:
+        return more if mine is None else mine
     found: Any = mine
     return found | more if isinstance(more, set | bool) else found + more  # type: ignore[no-any-return]
 

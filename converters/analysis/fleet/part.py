@@ -13,7 +13,7 @@ from biotrail.converters.analysis.diff.figures import PERCENTILES, Estimate, Res
 from biotrail.converters.analysis.diff.side import options_of
 from biotrail.converters.analysis.distributions.depth import Depth
 from biotrail.converters.analysis.distributions.groups import MOST_GROUPS, OTHERS, Group
-from biotrail.converters.analysis.distributions.keys import OP_BITS, operation
+from biotrail.converters.analysis.distributions.keys import IDENTITIES, OP_BITS, operation
 from biotrail.converters.analysis.distributions.sketch import BySlot, Distribution, Mergeable
 from biotrail.converters.analysis.distributions.slots import Slots
 from biotrail.converters.analysis.figures import begin_text, extent
@@ -141,15 +141,14 @@ class Sums(Mergeable):
             self.flush.merge(flush)
 
 
-Groups = dict[str, Sums]
-"""Name of a group, such as a host's or a model's → figures."""
+class Groups(dict[str, Sums]):
+    """Name of a group, such as a host's or a model's → figures; past MOST_GROUPS they are REST."""
 
-
-def merge_groups(into: Groups, more: Groups) -> None:
-    """Add groups to `into`. Groups past MOST_GROUPS are added up as REST. `more` is not changed."""
-    for name, sums in more.items():
-        known = name in into or len(into) < MOST_GROUPS
-        into.setdefault(name if known else REST, Sums()).merge(sums)
+    def merge(self, more: "Groups") -> None:
+        """Add other groups, which are not changed."""
+        for name, sums in more.items():
+            known = name in self or len(self) < MOST_GROUPS
+            self.setdefault(name if known else REST, Sums()).merge(sums)
 
 
 def device_sums(reporter: Reporter, context: Context, *, once: bool = False) -> dict[int, Sums]:
@@ -192,7 +191,7 @@ OF_DEVICES: dict[str, Callable[[Context, int], str]] = {
     "firmware": lambda context, dev: str(context.devices.get(dev, {}).get("firmware") or ""),
 }
 """Word of --by → what the I/O of a device is grouped by."""
-OF_CGROUPS = ("unit", "container", "pod", "namespace")
+OF_CGROUPS = tuple(IDENTITIES)
 """Words of --by that group bios by what their cgroup is."""
 OF_BIOS = ("cgroup", *OF_CGROUPS)
 """Words of --by that group bios alone; requests are of no cgroup."""
@@ -204,11 +203,11 @@ Sentences = list[dict[str, Any]]
 
 
 @dataclass
-class Part:
+class Part(Mergeable):
     """Figures of one recording, of one host or of many, which add up (`merge`)."""
 
     whole: Sums = field(default_factory=Sums)
-    groups: Groups = field(default_factory=dict)
+    groups: Groups = field(default_factory=Groups)
     """Groups of --by, as long as more recordings can add to them."""
     closed: list[FleetGroup] = field(default_factory=list)
     """Groups of --by host to which nothing can be added any more."""
@@ -225,22 +224,6 @@ class Part:
     """Latencies by slot of time, of each recording of one host; empty once that is closed."""
     waits: Waits | None = None
     """Who waited for whom; None: it was not asked for."""
-
-    def merge(self, other: "Part") -> None:
-        """Add the figures of other recordings, which are not changed."""
-        self.whole.merge(other.whole)
-        merge_groups(self.groups, other.groups)
-        self.closed += other.closed
-        self.recordings += other.recordings
-        self.hosts += other.hosts
-        self.left_out += other.left_out
-        self.certainty.update(other.certainty)
-        self.lost_records.update(other.lost_records)
-        self.models |= other.models
-        self.times += other.times
-        if other.waits is not None:
-            self.waits = self.waits or Waits()
-            self.waits.merge(other.waits)
 
 
 def merged(parts: Iterable[Part]) -> Part:
@@ -303,7 +286,7 @@ def _groups(
     by: str, facts: RecordingFacts, report: Report, devices: dict[int, Sums], context: Context
 ) -> Groups:
     """Return the groups of one recording: its own, or those of its devices or cgroups."""
-    found: Groups = {}
+    found = Groups()
     if by in OF_BIOS:
         for group in report.cgroups if by == "cgroup" else report.groups:
             name = REST if "others" in group.name else _of_cgroup(by, group.name)

@@ -207,7 +207,7 @@ class Recent:
 
 def blamed_now(by: str, victims: list[Waited]) -> Blamed:
     """Return who waited for whom in a stretch, without what would be without a culprit."""
-    told = [
+    blamed = [
         Victim(
             name=one.name,
             ios=one.ios,
@@ -219,7 +219,7 @@ def blamed_now(by: str, victims: list[Waited]) -> Blamed:
         )
         for one in victims
     ]
-    return Blamed(by, by, told)
+    return Blamed(by, by, blamed)
 
 
 MINUTE_NS = 60_000_000_000

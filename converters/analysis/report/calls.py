@@ -23,7 +23,6 @@ from biotrail.converters.analysis.distributions.keys import (
     NO_IO,
     OF_FILES,
     Key,
-    canonical,
     name_of,
 )
 from biotrail.converters.analysis.distributions.samples import of_bios
@@ -94,7 +93,7 @@ class CallsByGroup:
         """
         groups: dict[int, dict[int, CallFigures]] = {}
         for (code, what), figures in sorted(self._figures.items()):
-            same = groups.setdefault(canonical(self._key, code), {})
+            same = groups.setdefault(self._key.canonical(code), {})
             same.setdefault(what, CallFigures()).merge(figures)
         found = []
         for code, calls in groups.items():
