@@ -12,11 +12,11 @@ from biotrail.cli.options.cuts import Cut, Opened, choice_options, read_lines
 from biotrail.cli.options.opening import Reading, reading_options
 from biotrail.cli.options.recordings import InputRecording, logs_argument, of_each, recordings
 from biotrail.converters.analysis.choosing.choosing import Choice
-from biotrail.converters.analysis.distributions.distribution import (
+from biotrail.converters.analysis.distributions.histograms import (
     Q2C,
     STAGES,
-    Distribution,
-    Group,
+    GroupHistogram,
+    Histograms,
     Measure,
     Question,
     Scale,
@@ -154,7 +154,7 @@ def _question(
 
 def _read(
     one: InputRecording, cut: Cut, asked: Callable[[Opened], tuple[Question, str]]
-) -> tuple[Trace, Distribution, str]:
+) -> tuple[Trace, Histograms, str]:
     source = one.opened(cut)
     question, name = asked(source)
     found = distribution(source.trace, question, cut.choice(source.trace.context))
@@ -200,12 +200,12 @@ def _step(measure: Measure, linear: str | None, width: int) -> int:
     return round(step)
 
 
-def distribution(trace: Trace, question: Question, choice: Choice) -> Distribution:
+def distribution(trace: Trace, question: Question, choice: Choice) -> Histograms:
     """Read the trace to its end and return the distribution of the chosen I/Os.
 
     Raises ConversionError if the log does not have a chosen device.
     """
-    found = Distribution(trace.context, choice, question)
+    found = Histograms(trace.context, choice, question)
     for window in trace.lifecycles():
         found.add(window)
     choice.check(found.devices)
@@ -213,7 +213,7 @@ def distribution(trace: Trace, question: Question, choice: Choice) -> Distributi
 
 
 def as_dict(
-    trace: Trace, found: Distribution, unit: str, order: Order | None = None, limit: int = 0
+    trace: Trace, found: Histograms, unit: str, order: Order | None = None, limit: int = 0
 ) -> dict[str, Any]:
     """Return the distribution for JSON; docs/hist.md describes every key. unit: its name."""
     shown, more = hist_text.ranked(trace.context, found, order, limit)
@@ -251,13 +251,13 @@ def as_dict(
     }
 
 
-def _name(trace: Trace, found: Distribution, code: int, text: str) -> dict[str, str]:
+def _name(trace: Trace, found: Histograms, code: int, text: str) -> dict[str, str]:
     if found.question.measure == Measure.PAIRS:
         return {"pair": found.pair_names.name(code), "by": text}
     return {"device": trace.context.device_name(code), "operation": text}
 
 
-def _doubtful(group: Group) -> dict[str, Any]:
+def _doubtful(group: GroupHistogram) -> dict[str, Any]:
     """Return the count of a group's values in doubt, and count, mean and p99 with them in.
 
     Empty where none is in doubt, as of sizes and depths never is.

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 import click
 import numpy as np
 
-from biotrail.converters.analysis.distributions.distribution import (
+from biotrail.converters.analysis.distributions.histograms import (
     Columns,
-    Distribution,
-    Group,
+    GroupHistogram,
     Histogram,
+    Histograms,
     Measure,
     Scale,
 )
@@ -38,8 +38,8 @@ Key = tuple[int, str]
 
 
 def ranked(
-    context: Context, found: Distribution, order: Order | None, limit: int
-) -> tuple[list[tuple[Key, Group]], int]:
+    context: Context, found: Histograms, order: Order | None, limit: int
+) -> tuple[list[tuple[Key, GroupHistogram]], int]:
     """Return the histograms to show, in order, and how many are left out.
 
     order: None: by device, then by operation. limit: 0: all.
@@ -50,7 +50,7 @@ def ranked(
     return first(groups, limit)
 
 
-def _weight(group: Group, order: Order) -> float:
+def _weight(group: GroupHistogram, order: Order) -> float:
     """Return what a histogram is sorted by; all but BYTES are of the values that it shows."""
     values = group.values
     return {
@@ -63,7 +63,7 @@ def _weight(group: Group, order: Order) -> float:
 
 
 def lines(
-    trace: Trace, found: Distribution, unit: str, order: Order | None = None, limit: int = 0
+    trace: Trace, found: Histograms, unit: str, order: Order | None = None, limit: int = 0
 ) -> Iterator[str]:
     """Yield all histograms or heat maps, and what is left out or missing.
 
@@ -95,14 +95,14 @@ def lines(
     yield from _notes(trace, found)
 
 
-def _place(context: Context, found: Distribution, code: int, text: str) -> tuple[str, str]:
+def _place(context: Context, found: Histograms, code: int, text: str) -> tuple[str, str]:
     """Return what groups are sorted by: the names of device and operation, or of pair and --by."""
     if found.question.measure == Measure.PAIRS:
         return found.pair_names.name(code), text
     return context.device_name(code), text
 
 
-def _head(context: Context, found: Distribution, code: int, text: str) -> str:
+def _head(context: Context, found: Histograms, code: int, text: str) -> str:
     if found.question.measure == Measure.PAIRS:
         names = found.pair_names
         by = f", {names.fact(code, 'by')} = {text}" if text else ""
@@ -110,12 +110,12 @@ def _head(context: Context, found: Distribution, code: int, text: str) -> str:
     return f"device = {context.device_label(code)}, operation = {text}"
 
 
-def _what(found: Distribution) -> str:
+def _what(found: Histograms) -> str:
     question = found.question
     return f"a stage {question.stage}" if question.measure == Measure.LATENCY else "this"
 
 
-def _notes(trace: Trace, found: Distribution) -> Iterator[str]:
+def _notes(trace: Trace, found: Histograms) -> Iterator[str]:
     if found.left_out:
         left = units.plural(found.left_out, "I/O")
         yield f"{left} left out: their queueing or their completion is not in the log"
@@ -149,13 +149,15 @@ def histogram(found: Histogram, unit: str) -> Iterator[str]:
 # Heat maps
 
 
-def _margin(group: Group) -> int:
+def _margin(group: GroupHistogram) -> int:
     """Return the width of a heat map's labels; 0 for an empty one."""
     labels = _labels(group.heat.scale, group.heat.counts) if len(group.heat.counts) else {}
     return max(map(len, labels.values()), default=0)
 
 
-def heat_map(group: Group, columns: Columns, unit: str, margin: int, what: str) -> Iterator[str]:
+def heat_map(
+    group: GroupHistogram, columns: Columns, unit: str, margin: int, what: str
+) -> Iterator[str]:
     """Yield a heat map: time to the right, values upwards, shades by the logarithm of the count.
 
     margin: width of the labels. what: `I/O` or `pair`, what is counted. Columns are joined where

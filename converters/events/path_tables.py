@@ -227,6 +227,10 @@ class HeldSince(IntEnum):
     """By the wait of a call that the bio's completion ended: it was held for that long at least."""
 
 
+NO_BPS, NO_IOPS = (1 << 64) - 1, (1 << 32) - 1
+"""HeldBios.bps and .iops where there is no such limit."""
+
+
 @dataclass
 class HeldBios(Table):
     """Bios that a cgroup's limit (blk-throttle) held before their Q, sorted by `number`."""
@@ -236,9 +240,9 @@ class HeldBios(Table):
     limit: U64
     """Id of the cgroup whose limit it was, the bio's own or one above; 0: not known."""
     bps: U64
-    """That limit, bytes a second of the bio's direction; 2**64-1: none."""
+    """That limit, bytes a second of the bio's direction; or NO_BPS."""
     iops: U32
-    """That limit, bios a second; 2**32-1: none."""
+    """That limit, bios a second; or NO_IOPS."""
     limits: U32
     """Cgroups with a limit, from the bio's own upwards; of several any may have held it."""
     held: I64

@@ -6,7 +6,7 @@ from enum import IntEnum
 import numpy as np
 
 from biotrail.converters.events.context import Context
-from biotrail.converters.events.tables import U8, Bios, Bool, PageKind, Tasks
+from biotrail.converters.events.tables import I32, U8, Bios, Bool, PageKind, Tasks
 
 
 class Purpose(IntEnum):
@@ -61,13 +61,15 @@ def purposes(bios: Bios, tasks: Tasks, context: Context) -> U8:
     op = (bios.opf & np.uint32(0xFF)).astype(np.int64)
     writes = np.isin(op, [n for n in numbers[1:] if n >= 0])
     cached = (bios.page == PageKind.FILE) | (bios.page == PageKind.DEVICE)
-    by_journal = writes & (bios.page != PageKind.FILE) & _by(JOURNAL_THREADS, bios, tasks)
+    by_journal = (
+        writes & (bios.page != PageKind.FILE) & by_threads(JOURNAL_THREADS, bios.task, tasks)
+    )
     journal = by_journal | (writes & ~cached & has("META", "SYNC", "IDLE"))
     own_pages = (bios.page == PageKind.DEVICE) & _on(bios, _devices(context, mounted=True))
     swapped = (bios.page == PageKind.SWAP) | _on(bios, _devices(context, mounted=False))
     # From the last that holds to the first.
     found[has("RAHEAD")] = Purpose.READAHEAD
-    by_init = _by(_METADATA_THREADS, bios, tasks)
+    by_init = by_threads(_METADATA_THREADS, bios.task, tasks)
     found[has("META") | has("PRIO") | own_pages | by_init] = Purpose.METADATA
     found[journal] = Purpose.JOURNAL
     found[has("SWAP") | swapped] = Purpose.SWAP
@@ -75,10 +77,10 @@ def purposes(bios: Bios, tasks: Tasks, context: Context) -> U8:
     return found
 
 
-def _by(beginning: str, bios: Bios, tasks: Tasks) -> Bool:
-    """Return per bio whether a thread queued it whose name begins so."""
+def by_threads(beginning: str, task: I32, tasks: Tasks) -> Bool:
+    """Mark the rows (n,) whose thread's name begins so. task: row in `tasks`; -1: not known."""
     named = np.array([str(comm).startswith(beginning) for comm in tasks.comm], np.bool_)
-    return np.append(named, False)[bios.task]
+    return np.append(named, False)[task]
 
 
 def _devices(context: Context, *, mounted: bool) -> list[int]:

@@ -26,7 +26,7 @@ from biotrail.cli.reporting import page as report_page
 from biotrail.cli.reporting.slowest import Findings, look_around
 from biotrail.cli.serving.loopback_server import MOST_HEAD_BYTES, Connection
 from biotrail.converters.analysis.choosing.choosing import Choice
-from biotrail.converters.analysis.distributions.distribution import Distribution, Measure, Question
+from biotrail.converters.analysis.distributions.histograms import Histograms, Measure, Question
 from biotrail.converters.analysis.page import html
 from biotrail.converters.analysis.slow.slow import Slowest, Wanted
 from biotrail.converters.analysis.stacks.flame import Recorded, flame
@@ -200,7 +200,7 @@ def _answers(data: bytes) -> None:
     trace = Trace(io.BytesIO(data))
     found = Slowest(trace, Choice(trace.context), Wanted(5))
     counted = [
-        Distribution(trace.context, Choice(trace.context), Question(measure, over_time=True))
+        Histograms(trace.context, Choice(trace.context), Question(measure, over_time=True))
         for measure in Measure
     ]
     for window in trace.lifecycles(on_window=found.watch):

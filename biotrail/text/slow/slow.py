@@ -8,7 +8,7 @@ from enum import StrEnum
 from biotrail.converters.analysis.guests.disk_requests import Side
 from biotrail.converters.analysis.slow.io_details import IO, HeldBack, RequestFacts, Span
 from biotrail.converters.analysis.slow.slow import Counts, Slowest, SlowIO, Step, Wanted
-from biotrail.converters.analysis.slow.surroundings import Group, Moment, Surroundings
+from biotrail.converters.analysis.slow.surroundings import BioCounts, QueueState, Surroundings
 from biotrail.converters.events.context import Context, called
 from biotrail.converters.events.tables import SECTOR_BYTES
 from biotrail.converters.lifecycles.meanings import meaning
@@ -81,7 +81,7 @@ def _device(context: Context, io: IO) -> str:
     return f"{context.device_label(io.dev)}" + (f": {known}" if known else "")
 
 
-def _moment(moment: Moment, most: int) -> str:
+def _moment(moment: QueueState, most: int) -> str:
     """Return what waited and was in the device at one moment. most: nr_requests; 0: not known."""
     if not (moment.waiting.ios or moment.in_device.ios or moment.requests_allocated):
         return "idle"
@@ -92,7 +92,7 @@ def _moment(moment: Moment, most: int) -> str:
     return "; ".join([*parts, f"{requests} in use{full}, {in_device}"])
 
 
-def _group(group: Group, what: str = "") -> str:
+def _group(group: BioCounts, what: str = "") -> str:
     space = f" {what}" if what else ""
     if not group.ios:
         return f"none{space}"

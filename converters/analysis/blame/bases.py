@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from biotrail.converters.analysis.distributions.sketch import Mergeable
 from biotrail.converters.events.distinct import distinct_values
 from biotrail.converters.events.tables import I64, Bool
 
@@ -64,15 +65,11 @@ class Steps:
 
 
 @dataclass
-class _Alone:
+class _Alone(Mergeable):
     """Times of the I/Os of a class and stretch: count and sum by bucket, (2 parts, buckets)."""
 
     count: I64 = field(default_factory=lambda: np.zeros((2, _BUCKETS), np.int64))
     total: I64 = field(default_factory=lambda: np.zeros((2, _BUCKETS), np.int64))
-
-    def merge(self, other: "_Alone") -> None:
-        self.count += other.count
-        self.total += other.total
 
 
 class Learner:
@@ -181,8 +178,8 @@ class Bases:
         for pair, count in zip(pairs.tolist(), counts, strict=True):
             one, step = pair >> 40, pair & (1 << 40) - 1
             here = (one, step, DEVICE) in self.of_stretch
-            told = "log" if self.of_log[one][DEVICE][1] else "substitute"
-            found["stretch" if here else told] += count
+            source = "log" if self.of_log[one][DEVICE][1] else "substitute"
+            found["stretch" if here else source] += count
         return found
 
     def rest_on(self, kind: int) -> int:

@@ -27,11 +27,11 @@ from biotrail.converters.analysis.blame.bases import (
     Steps,
 )
 from biotrail.converters.analysis.blame.calls import CallBlame
-from biotrail.converters.analysis.blame.company import Batch, Company, Ios, Served, beside
+from biotrail.converters.analysis.blame.company import Batch, Company, Ios, Served, others_work
 from biotrail.converters.analysis.blame.experiment import Periods, Suspect, Trial, suspect_of
 from biotrail.converters.analysis.blame.journals import Waiters
 from biotrail.converters.analysis.blame.parties import Parties, Writers, parties
-from biotrail.converters.analysis.blame.tree import OTHERS
+from biotrail.converters.analysis.blame.tree import OTHERS, Part, parts_of
 from biotrail.converters.analysis.choosing.choosing import Choice, matches
 from biotrail.converters.analysis.distributions.sketch import Distribution, buckets_of, sum_by
 from biotrail.converters.events.context import Context
@@ -43,6 +43,8 @@ MOST_VICTIMS = 31
 """Victims that are kept apart."""
 MOST_SLOTS = 15
 """Culprits that are kept apart; where they are named by another dimension than victims, pairs."""
+MOST_NAMES = 256
+"""Victims, and culprits of a victim, that are kept apart in a stretch of time; the rest: OTHERS."""
 MOST_PAIRS = 128
 """Pairs of a victim and a class of which the bootstrap draws."""
 TELLING_NS = 30_000
@@ -167,7 +169,7 @@ def learn(learner: Learner, batch: Batch, runs: Bool | None = None) -> None:
     """
     ios, served = batch.ios, batch.served
     nobody = np.zeros(len(served), np.int64)
-    for found in beside(batch, np.arange(len(ios)), nobody, nobody + 1, 1):
+    for found in others_work(batch, np.arange(len(ios)), nobody, nobody + 1, 1):
         rows = found.rows
         alone = np.stack([found.queue[:, 0] == 0, found.device[:, 0] == 0])
         if runs is not None:
@@ -203,17 +205,109 @@ def slots_of(names: Names, served: Served) -> I64:
     return np.array(of, np.int64)[place]
 
 
-def on_cpus(context: Context, dev: int) -> bool:
-    """Return whether a device is a program on the CPUs which the loads have."""
-    return context.device_name(dev).startswith(ON_CPU)
+@dataclass
+class Row:
+    """Time of one victim's I/Os, ns. Cells may be negative."""
+
+    ios: int = 0
+    service: int = 0
+    own: int = 0
+    device: int = 0
+    unknown: int = 0
+    untold: int = 0
+    """Time of I/Os of which it cannot be told who slowed them."""
+    behind: Counter[str] = field(default_factory=Counter)
+    """Culprit → ns."""
+
+    @property
+    def wait_ns(self) -> int:
+        """Q2C of all."""
+        return self.service + self.own + self.device + self.unknown + sum(self.behind.values())
+
+    def merge(self, other: "Row") -> None:
+        """Add another row, which is not changed."""
+        for name in ("ios", "service", "own", "device", "unknown", "untold"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for culprit, ns in other.behind.items():
+            kept = culprit in self.behind or len(self.behind) < MOST_NAMES
+            self.behind[culprit if kept else OTHERS] += ns
+
+    @property
+    def parts(self) -> list[Part]:
+        """As `parts_of`."""
+        return parts_of(self.service, self.own, self.behind, self.device, self.unknown)
 
 
-def tells(bases: Bases, kind: I64) -> I64:
-    """Return 1 for I/Os of a class of which it can be told who slowed them, else 0: (n,)."""
-    found, _, place = distinct_values(kind)
-    both = [bases.of_log[one] for one in found.tolist()]
-    of = [int(sum(base for base, _ in one) >= TELLING_NS) for one in both]
-    return np.array(of, np.int64)[place]
+class Shares:
+    """I/Os' time, shared by the work beside them, and summed by row of the victim."""
+
+    def __init__(
+        self, company: Company, bases: Bases, names: Names, buckets: int = 1, pairs: int = 1
+    ) -> None:
+        self._company, self._bases, self._names = company, bases, names
+        rows, slots = len(names.victims), len(names.slots)
+        self.cells = np.zeros((rows + 1, slots + 3), np.int64)
+        """(rows + 1, slots + 3) ns: I/O of each slot, own service, device alone, unknown. The last
+        row is of I/Os that are not asked for, also of what is below."""
+        self.ios = np.zeros(rows + 1, np.int64)
+        """(rows + 1,): I/Os."""
+        self.untold = np.zeros(rows + 1, np.int64)
+        """(rows + 1,): ns of I/Os of which blame cannot tell."""
+        self.free = np.zeros((rows + 1, slots + 1, buckets), np.int64)
+        """(rows + 1, slots + 1, buckets): I/Os by Q2C without work of the slot beside them; last:
+        all."""
+        self.factors = np.zeros((pairs, slots, 4))
+        """(pairs, slots, 4): see `share_loops.share`."""
+        self.shared: set[int] = set()
+        """Devices that are programs on the same CPUs."""
+        self._own = np.concatenate([names.own, np.zeros((1, slots), np.uint8)])
+
+    def add(self, ios: Ios, row: I64, queue: I64, device: I64, pair: I64) -> I64:
+        """Share the time of I/Os of one device; return their cells, (n, slots + 3).
+
+        row: of their victims; NEVER: not asked for. queue, device: as of OthersWork. pair: row of
+        `factors`, or NEVER.
+        """
+        times = np.stack([ios.issue - ios.queue, ios.complete - ios.issue])
+        latency = ios.complete - ios.queue
+        base = self._bases.of(ios.kind, ios.queue)
+        tell = self._tells(ios.kind)
+        if self._company.context.device_name(int(ios.dev[0])).startswith(ON_CPU):
+            self.shared.add(int(ios.dev[0]))
+            tell[:] = 0
+        forgotten = ios.queue < self._company.floor
+        self._company.counts.forgotten += int((forgotten & (row >= 0)).sum())
+        tell[forgotten] = 0
+        row = np.where(row >= 0, row, len(self.ios) - 1)
+        bucket = np.clip(buckets_of(latency) - _FIRST_BUCKET, 0, self.free.shape[2] - 1)
+        cells = np.zeros((len(ios), self.cells.shape[1]), np.int64)
+        share_loops.share_all(
+            times[QUEUE], times[DEVICE], base[QUEUE], base[DEVICE], tell, row, pair, bucket,
+            np.ascontiguousarray(queue), np.ascontiguousarray(device),
+            self._own, cells, self.factors, self.cells, self.free, CALM,
+        )  # fmt: skip
+        self.ios += np.bincount(row, minlength=len(self.ios))
+        self.untold += sum_by(row, np.where(tell == 0, latency, 0), len(self.ios))
+        return cells
+
+    def _tells(self, kind: I64) -> I64:
+        """Return 1 for I/Os of a class of which it can be told who slowed them, else 0: (n,)."""
+        found, _, place = distinct_values(kind)
+        both = [self._bases.of_log[one] for one in found.tolist()]
+        of = [int(sum(base for base, _ in one) >= TELLING_NS) for one in both]
+        return np.array(of, np.int64)[place]
+
+    def row(self, row: int) -> Row:
+        """Return the sums of one victim."""
+        names, cells, own = self._names, self.cells[row], self._own[row].astype(bool)
+        slots = len(names.slots)
+        service, device, unknown = (int(ns) for ns in cells[slots:])
+        found = Row(int(self.ios[row]), service, 0, device, unknown, int(self.untold[row]))
+        found.own = int(cells[:slots][own].sum())
+        for slot in np.flatnonzero(cells[:slots]).tolist():
+            if not own[slot]:
+                found.behind[names.slots[slot][1]] += int(cells[slot])
+        return found
 
 
 class _Pass(ABC):
@@ -337,14 +431,14 @@ class First(_Pass):
         by, note = self.by[1], self._paused[0]
         its: set[int] = set()
         shared: set[int] = set()
-        told = isinstance(by, Writers)
+        by_writer = isinstance(by, Writers)
         if isinstance(by, Writers) and self._tasks is not None:
             pids = {int(pid) for one in self._paused for pid in one.get("pids", [])}
             its, shared = by.suspects(self._tasks, pids, str(note.get("cgroup", "")))
         had: Counter[tuple[str, bool]] = Counter()
         for (_, culprit), ns in self.tally.had.items():
             had[by.name(culprit), culprit in its] += ns
-        return suspect_of(self._paused, had, {by.name(code) for code in shared}, told)
+        return suspect_of(self._paused, had, {by.name(code) for code in shared}, by_writer)
 
 
 def _check(wanted: tuple[str, ...], names: list[str], did: str, by: str) -> None:
@@ -386,27 +480,19 @@ class Learned:
     """Of an experiment; None: there was none."""
 
 
-@dataclass
-class Sums:
+class Sums(Shares):
     """What the second pass adds up."""
 
-    cells: I64
-    """(rows + 1, slots + 3) ns: I/O of each slot, own service, device alone, unknown. The last row
-    is of I/Os that are not asked for, also of the other columns."""
-    ios: I64
-    """(rows,): I/Os."""
-    untold: I64
-    """(rows,): ns of I/Os of which blame cannot tell."""
-    free: I64
-    """(rows, slots + 1, buckets): I/Os by Q2C without work of the slot beside them; last: all."""
-    factors: NDArray[np.float64]
-    """(blocks * pairs, slots, 4): see `share_loops.share`."""
-    block_ios: I64
-    """(blocks, rows), and likewise ns."""
-    block_ns: I64
-    block_bases: I64
-    """(blocks, classes, 2 parts, 2): number and ns of what counts for bases."""
-    based: Counter[str] = field(default_factory=Counter)
+    def __init__(self, company: Company, learned: Learned) -> None:
+        """`factors` are by block and pair of `learned`: (blocks * pairs, slots, 4)."""
+        pairs = MOST_BLOCKS * max(len(learned.pairs), 1)
+        super().__init__(company, learned.bases, learned.names, _BUCKETS, pairs)
+        rows, classes = len(self.ios), max(learned.bases.of_log, default=-1) + 1
+        self.block_ios, self.block_ns = np.zeros((2, MOST_BLOCKS, rows), np.int64)
+        """(blocks, rows + 1)."""
+        self.block_bases = np.zeros((MOST_BLOCKS, classes, 2, 2), np.int64)
+        """(blocks, classes, 2 parts, 2): number and ns of what counts for bases."""
+        self.based: Counter[str] = Counter()
 
 
 @dataclass
@@ -450,36 +536,20 @@ class Second(_Pass):
         super().__init__(context, choice, options, long, learned.commits)
         self.learned = learned
         self.periods = learned.periods
-        bases, names = learned.bases, learned.names
-        rows, slots = len(names.victims) + 1, len(names.slots)  # the last one: not asked for
-        classes = max(bases.of_log, default=-1) + 1
-        self.sums = Sums(
-            np.zeros((rows, slots + 3), np.int64),
-            np.zeros(rows, np.int64),
-            np.zeros(rows, np.int64),
-            np.zeros((rows, slots + 1, _BUCKETS), np.int64),
-            np.zeros((MOST_BLOCKS * max(len(learned.pairs), 1), slots, 4)),
-            np.zeros((MOST_BLOCKS, rows), np.int64),
-            np.zeros((MOST_BLOCKS, rows), np.int64),
-            np.zeros((MOST_BLOCKS, classes, 2, 2), np.int64),
-        )
+        self.sums = Sums(self.company, learned)
         self.course = course
         if course is not None:
-            course.cells = np.zeros((course.slots, rows, slots + 3), np.int64)
-            course.ios = np.zeros((course.slots, rows), np.int64)
-        self._own = np.zeros((rows, slots), np.uint8)
-        self._own[:-1] = names.own
+            course.cells = np.zeros((course.slots, *self.sums.cells.shape), np.int64)
+            course.ios = np.zeros((course.slots, len(self.sums.ios)), np.int64)
         self._pair_of = {pair: place for place, pair in enumerate(learned.pairs)}
-        self.trial = None if self.periods is None else Trial(self.periods, rows)
+        self.trial = None if self.periods is None else Trial(self.periods, len(self.sums.ios))
         self.left_out = 0
         """I/Os asked for that are in none of the experiment's running periods."""
-        self.shared: set[int] = set()
-        """Devices that are programs on the same CPUs."""
         self.calls: CallBlame | None = None
         """None: the log has no timed calls, or I/Os are chosen by what calls do not have."""
         whole = choice.all or choice.by_thread_alone
         if "time" in context.path_parts and whole and isinstance(self.by[0], Writers):
-            self.calls = CallBlame(context, self.by[0], slots, self.trial)
+            self.calls = CallBlame(context, self.by[0], len(learned.names.slots), self.trial)
 
     def add(self, window: Lifecycles) -> None:
         """Add the log's next window."""
@@ -502,7 +572,7 @@ class Second(_Pass):
             row[~runs] = NEVER
         # Calls wait for I/O of all, also for what began while the suspect stood.
         rows = np.flatnonzero(runs) if self.calls is None else np.arange(len(ios))
-        for one in beside(batch, rows, slot, weight, slots):
+        for one in others_work(batch, rows, slot, weight, slots):
             self._share(batch, one.rows, row, runs, one.queue, one.device)
         if self.calls is not None:
             self.calls.settle(batch.until, batch, slot, weight)
@@ -533,38 +603,22 @@ class Second(_Pass):
             mine = np.arange(len(rows))
         if not len(mine):
             return
-        rows, kind, block, times = rows[mine], kind[mine], block[mine], times.take(mine, axis=1)
-        asked, latency = row[rows] >= 0, ios.complete[rows] - ios.queue[rows]
-        victim = np.where(asked, row[rows], len(sums.ios) - 1)
-        base = bases.of(kind, ios.queue[rows])
-        tell = tells(bases, kind)
-        if on_cpus(self.context, int(ios.dev[rows[0]])):
-            self.shared.add(int(ios.dev[rows[0]]))
-            tell[:] = 0
-        forgotten = ios.queue[rows] < self.company.floor
-        self.company.counts.forgotten += int((forgotten & asked).sum())
-        tell[forgotten] = 0
-        found, _, place = distinct_values(victim << 31 | kind)
+        ios, row, block = ios.take(rows[mine]), row[rows[mine]], block[mine]
+        asked, latency = row >= 0, ios.complete - ios.queue
+        victim = np.where(asked, row, len(sums.ios) - 1)
+        found, _, place = distinct_values(victim << 31 | ios.kind)
         of = [self._pair_of.get((p >> 31, p & (1 << 31) - 1), NEVER) for p in found.tolist()]
         pair = np.array(of, np.int64)[place]
         pair = np.where(pair >= 0, block * max(len(self.learned.pairs), 1) + pair, NEVER)
-        bucket = np.clip(buckets_of(latency) - _FIRST_BUCKET, 0, _BUCKETS - 1)
-        cells = np.zeros((len(rows), sums.cells.shape[1]), np.int64)
-        share_loops.share_all(
-            times[QUEUE], times[DEVICE], base[QUEUE], base[DEVICE], tell, victim, pair, bucket,
-            np.ascontiguousarray(queue[mine]), np.ascontiguousarray(device[mine]),
-            self._own, cells, sums.factors, sums.cells, sums.free, CALM,
-        )  # fmt: skip
-        sums.ios += np.bincount(victim, minlength=len(sums.ios))
-        sums.untold += sum_by(victim, np.where(tell == 0, latency, 0), len(sums.ios))
+        cells = sums.add(ios, row, queue[mine], device[mine], pair)
         at, shape = block * len(sums.ios) + victim, sums.block_ios.shape
         sums.block_ios += np.bincount(at, minlength=sums.block_ios.size).reshape(shape)
         sums.block_ns += sum_by(at, latency, sums.block_ns.size).reshape(shape)
-        sums.based += bases.sources(kind[asked], ios.queue[rows][asked])
+        sums.based += bases.sources(ios.kind[asked], ios.queue[asked])
         if self.course is not None:
-            self.course.add(ios.complete[rows], victim, cells)
+            self.course.add(ios.complete, victim, cells)
         if self.calls is not None:
-            self.calls.add_cells(ios.take(rows), cells)
+            self.calls.add_cells(ios, cells)
 
 
 def _none() -> Served:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 
 from biotrail.converters.analysis.blame import share_loops
-from biotrail.converters.analysis.blame.company import Batch, Ios, beside
+from biotrail.converters.analysis.blame.company import Batch, Ios, others_work
 from biotrail.converters.analysis.blame.experiment import Trial
 from biotrail.converters.analysis.blame.parties import Writers
 from biotrail.converters.analysis.blame.tree import OTHERS, CallVictim, Kind, Part
@@ -25,7 +25,7 @@ from biotrail.converters.events.context import Context
 from biotrail.converters.events.distinct import distinct, distinct_values
 from biotrail.converters.events.path_tables import Calls, Commits, HeldBios, Waits, no_commits
 from biotrail.converters.events.tables import FAR, I64, NEVER, Bool, Lifecycles, Tasks, WaitCause
-from biotrail.converters.lifecycles.purposes import JOURNAL_THREADS
+from biotrail.converters.lifecycles.purposes import JOURNAL_THREADS, by_threads
 
 MOST_OPEN = 200_000
 """Calls whose bios are remembered until they return."""
@@ -150,8 +150,7 @@ class CallBlame:
 
     def _add_ready(self, waits: Waits, tasks: Tasks) -> None:
         """Add when journals' threads were ready to run, without a CPU."""
-        jbd2 = [str(comm).startswith(JOURNAL_THREADS) for comm in tasks.comm.tolist()]
-        rows = np.flatnonzero(np.append(np.array(jbd2, np.bool_), False)[waits.task])
+        rows = np.flatnonzero(by_threads(JOURNAL_THREADS, waits.task, tasks))
         new = np.stack([waits.tid[rows].astype(np.int64), waits.woken[rows], waits.run[rows]], 1)
         self._ready = np.concatenate([self._ready, new])
 
@@ -246,7 +245,7 @@ class CallBlame:
         )  # fmt: skip
         found = np.zeros((len(commits), self._slots), np.int64)
         asked = Batch(phases, batch.served, batch.pieces.take(np.zeros(0, np.int64)), batch.until)
-        for one in beside(asked, np.arange(len(commits)), slot, weight, self._slots):
+        for one in others_work(asked, np.arange(len(commits)), slot, weight, self._slots):
             found[one.rows] = one.device
         return np.maximum(found, 0)
 

@@ -2,7 +2,6 @@
 """From sums to what is told: parts of each victim's time, and what would be without a culprit."""
 
 from collections import Counter
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +17,6 @@ from biotrail.converters.analysis.blame.tree import (
     Kind,
     Victim,
     Without,
-    parts_of,
 )
 from biotrail.converters.analysis.choosing.choosing import matches
 from biotrail.converters.analysis.distributions.slots import BlameSlots
@@ -71,57 +69,39 @@ def close(second: Second) -> Blamed:
         named=everybody_recorded(context),
         stretch_ns=learned.bases.stretches.width,
         based={name: sums.based.get(name, 0) for name in BASES},
-        shared=sorted(context.device_name(dev) for dev in second.shared),
+        shared=sorted(context.device_name(dev) for dev in sums.shared),
         experiment=experiment,
     )
 
 
-@dataclass
-class _Culprit:
-    """What a victim waited behind one culprit's I/O."""
-
-    name: str
-    slots: list[int]
-    wait_ns: int
-
-
 def _victim(second: Second, drawn: "_Draws", row: int) -> Victim:
-    names, cells = second.learned.names, second.sums.cells[row]
-    slots = len(names.slots)
+    names, waited = second.learned.names, second.sums.row(row)
     own = names.own[row].astype(bool)
-    culprits: dict[str, _Culprit] = {}
-    for slot, (_, name) in enumerate(names.slots):
-        if not own[slot]:
-            one = culprits.setdefault(name, _Culprit(name, [], 0))
-            one.slots.append(slot)
-            one.wait_ns += int(cells[slot])
-    service, device, unknown = (int(ns) for ns in cells[slots:])
-    others_own = int(cells[:slots][own].sum())
-    blamed = sorted(culprits.values(), key=lambda one: (one.name == OTHERS, -one.wait_ns, one.name))
-    behind = {one.name: one.wait_ns for one in blamed}
     free = second.sums.free[row]
-    every = distribution(free[-1])
     found = Victim(
         name=names.victims[row],
-        ios=int(second.sums.ios[row]),
-        wait_ns=int(cells.sum()),
-        p99_ns=every.percentiles([0.99])[0],
-        parts=parts_of(service, others_own, behind, device, unknown),
+        ios=waited.ios,
+        wait_ns=waited.wait_ns,
+        p99_ns=distribution(free[-1]).percentiles([0.99])[0],
+        parts=waited.parts,
         without=[],
-        small_ns=int(second.sums.untold[row]),
+        small_ns=waited.untold,
     )
-    blame = sum(max(one.wait_ns, 0) for one in blamed)
-    for one in blamed:
-        if one.name == OTHERS or one.wait_ns < TELLING_SHARE * found.wait_ns or one.wait_ns <= 0:
+    blame = sum(max(ns, 0) for ns in waited.behind.values())
+    for culprit, ns in sorted(waited.behind.items(), key=lambda one: (-one[1], one[0])):
+        if culprit == OTHERS or ns < TELLING_SHARE * found.wait_ns or ns <= 0:
             continue
-        found.doing[one.name] = _doing(second, one.name)
-        told = drawn.without(row, one)
-        if told is not None:
-            mainly = one.wait_ns >= MAINLY * blame and len(one.slots) == 1
-            rest = distribution(free[one.slots[0]])
+        slots = [
+            slot for slot, (_, name) in enumerate(names.slots) if name == culprit and not own[slot]
+        ]
+        found.doing[culprit] = _doing(second, culprit)
+        without = drawn.without(row, culprit, slots, ns)
+        if without is not None:
+            mainly = ns >= MAINLY * blame and len(slots) == 1
+            rest = distribution(free[slots[0]])
             if mainly and rest.count >= ENOUGH_FREE:
-                told.p99_ns = rest.percentiles([0.99])[0]
-            found.without.append(told)
+                without.p99_ns = rest.percentiles([0.99])[0]
+            found.without.append(without)
     return found
 
 
@@ -158,10 +138,10 @@ def by_slot(second: Second, course: Course) -> BlameSlots:
         if device.sum() < 0:
             device, service = np.zeros_like(device), service + device
         parts |= {Kind.DEVICE: device, Kind.SERVICE: service}
-        found.ios[victim] = Counter(dict(enumerate(ios.tolist())))
+        found.ios[victim] = dict(enumerate(ios.tolist()))
         for part, ns in parts.items():
             if ns.any():
-                found.waits[victim, str(part)] = Counter(dict(enumerate(ns.tolist())))
+                found.waits[victim, str(part)] = dict(enumerate(ns.tolist()))
     return found
 
 
@@ -202,11 +182,14 @@ class _Draws:
                     found[:, mine, part] = here[:, None]
         return found
 
-    def without(self, row: int, culprit: _Culprit) -> Without | None:
-        """Return a victim's I/Os without a culprit; None: too few were without company."""
+    def without(self, row: int, culprit: str, slots: list[int], wait_ns: int) -> Without | None:
+        """Return a victim's I/Os without a culprit; None: too few were without company.
+
+        slots, wait_ns: of the culprit, and how long the victim waited behind its I/O.
+        """
         sums, bases = self._sums, self._learned.bases
         shape = (-1, self._pairs, *sums.factors.shape[1:])
-        factors = sums.factors.reshape(shape)[self._blocks][:, :, culprit.slots].sum(axis=2)
+        factors = sums.factors.reshape(shape)[self._blocks][:, :, slots].sum(axis=2)
         blamed = np.zeros(len(self._times))
         by_class: dict[int, float] = {}
         for place, (victim, kind) in enumerate(self._learned.pairs):
@@ -228,8 +211,8 @@ class _Draws:
         ios, waited = int(sums.ios[row]), int(sums.cells[row].sum())
         rests = min(bases.rest_on(kind) for kind, ns in sure.items() if ns >= 0.1 * total)
         return Without(
-            culprit=culprit.name,
-            mean_ns=(waited - culprit.wait_ns) / ios,
+            culprit=culprit,
+            mean_ns=(waited - wait_ns) / ios,
             between_ns=self._between(row, blamed),
             p99_ns=None,
             rests_on=rests,

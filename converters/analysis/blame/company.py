@@ -31,7 +31,7 @@ from biotrail.converters.events.tables import (
     Requests,
     Table,
 )
-from biotrail.converters.lifecycles.purposes import JOURNAL_THREADS
+from biotrail.converters.lifecycles.purposes import JOURNAL_THREADS, by_threads
 from biotrail.recorder.schema.syscalls import numbers
 
 LONG_NS = 1_000_000_000
@@ -201,7 +201,7 @@ class Company:
         """Requests that are left out of batches, for the second pass."""
         self.devices: set[int] = set()
         """dev_t of all devices with bios."""
-        self._context, self._choice, self._by = context, choice, by
+        self.context, self._choice, self._by = context, choice, by
         self._given, self._commits = long, commits
         self._submitting = numbers(_SUBMITTING, context.machine)
         self._ios: list[Ios] = []
@@ -228,12 +228,11 @@ class Company:
         window = window.with_own()
         bios = window.bios
         self.devices.update(distinct_values(bios.dev)[0].tolist())
-        samples = of_bios(bios, window.bio_stages, self._context)
+        samples = of_bios(bios, window.bio_stages, self.context)
         no_rows = np.zeros(0, np.int64)
         victim = self._by[0].codes(window, samples)
         culprit = victim if self._by[1] is self._by[0] else self._by[1].codes(window, samples)
-        jbd2 = [str(comm).startswith(JOURNAL_THREADS) for comm in window.tasks.comm.tolist()]
-        journal = np.append(np.array(jbd2, np.bool_), False)[bios.task]
+        journal = by_threads(JOURNAL_THREADS, bios.task, window.tasks)
         if self._commits is not None and journal.any():
             own = journal & (bios.page != PageKind.FILE)
             if culprit is victim:
@@ -425,7 +424,7 @@ def _name_flushes(served: Served, ios: Ios, since: int, until: int) -> None:
 
 
 @dataclass
-class Beside:
+class OthersWork:
     """What stood beside bios of one device, by slot: (n, slots) of weight times ns."""
 
     rows: I64
@@ -434,7 +433,9 @@ class Beside:
     device: I64
 
 
-def beside(batch: Batch, rows: I64, slot: I64, weight: I64, slots: int) -> Iterator[Beside]:
+def others_work(
+    batch: Batch, rows: I64, slot: I64, weight: I64, slots: int
+) -> Iterator[OthersWork]:
     """Yield the work of others beside the bios, device by device.
 
     rows: of `batch.ios`. slot, weight: by row of `batch.served`.
@@ -453,7 +454,7 @@ def beside(batch: Batch, rows: I64, slot: I64, weight: I64, slots: int) -> Itera
             _integrate(times, asked, served, requests, slot, weight, queue, device)
             asked = asked[~ios.flushes[mine[asked // 3]]]  # flushes are a part of what flushes
         _less_own(batch, mine, theirs, times, slot, weight, queue, device)
-        yield Beside(mine, queue, device)
+        yield OthersWork(mine, queue, device)
 
 
 def _integrate(

@@ -103,12 +103,12 @@ def suspect_of(
     notes: Sequence[Mapping[str, Any]],
     had: Mapping[tuple[str, bool], int],
     shared: set[str],
-    told: bool,
+    by_writer: bool,
 ) -> Suspect:
     """Return who stood.
 
     had: (culprit's name, whether it is the suspect's) → ns of I/O with a device. shared: names
-    that processes beside the suspect's have. told: whether culprits are told apart by writers.
+    that processes beside the suspect's have. by_writer: whether culprits are writers.
     """
     parties = [
         name
@@ -120,7 +120,7 @@ def suspect_of(
         str(notes[0].get("label", "")),
         tuple(sorted(parties)),
         tuple(sorted(one for one in parties if one in shared or had.get((one, False), 0))),
-        told and not any(its for _, its in had),
+        by_writer and not any(its for _, its in had),
     )
 
 
@@ -172,7 +172,7 @@ class Trial:
         victims: with their rows. name_of: (row of the thread, number, foreign) → names of the
         party and the call. left_out: I/Os in none of the periods, or while the suspect stood.
         """
-        told: list[Truth] = []
+        of_ios: list[Truth] = []
         few = 0
         for row, victim in victims:
             if victim.name in suspect.parties:
@@ -184,7 +184,7 @@ class Trial:
                 continue
             share = _share(sums, sums[..., _NS])
             blamed = _blamed(victim.parts, suspect, victim.wait_ns)
-            told.append(Truth(victim.name, running, standing, share, blamed))
+            of_ios.append(Truth(victim.name, running, standing, share, blamed))
         by_name: dict[tuple[str, str], I64] = {}
         for key, sums in self._calls.items():
             name = name_of(*key)
@@ -209,7 +209,7 @@ class Trial:
             )  # fmt: skip
         return Experiment(
             suspect.name, suspect.label, suspect.parties, suspect.with_others, suspect.idle,
-            self.periods.blocks, self.periods.wanted, self.periods.stood_ns, left_out, few, told,
+            self.periods.blocks, self.periods.wanted, self.periods.stood_ns, left_out, few, of_ios,
             of_calls,
         )  # fmt: skip
 

@@ -11,32 +11,28 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from biotrail.converters.analysis.blame import share_loops
-from biotrail.converters.analysis.blame.bases import CALM, DEVICE, QUEUE, Bases, Learner
+from biotrail.converters.analysis.blame.bases import DEVICE, QUEUE, Bases, Learner
 from biotrail.converters.analysis.blame.blame import (
+    MOST_NAMES,
     BlameOptions,
     Names,
+    Row,
+    Shares,
     Tally,
     learn,
-    on_cpus,
     slots_of,
-    tells,
     weights,
 )
-from biotrail.converters.analysis.blame.company import Batch, Beside, Company, Ios, beside
+from biotrail.converters.analysis.blame.company import Batch, Company, Ios, others_work
 from biotrail.converters.analysis.blame.parties import parties
-from biotrail.converters.analysis.blame.tree import OTHERS, Blamed, Kind, Waited, parts_of
+from biotrail.converters.analysis.blame.tree import OTHERS, Blamed, Kind, Waited
 from biotrail.converters.analysis.choosing.choosing import Choice
-from biotrail.converters.analysis.distributions.sketch import sum_by
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.distinct import distinct_values, looked_up
 from biotrail.converters.events.tables import I64, NEVER, Lifecycles
 
 MOST_CLASSES = 1024
 """Classes of I/O that are told apart."""
-MOST_NAMES = 256
-"""Victims, and culprits of a victim, that are kept apart in a stretch of time; the rest: OTHERS."""
-
 LEFT_OUT = (
     "time_not_known",
     "of_upper_devices",
@@ -45,34 +41,6 @@ LEFT_OUT = (
     "too_long_ago",
 )
 """What is left out of blame, or stands beside nothing."""
-
-
-@dataclass
-class Row:
-    """Time of one victim's I/Os, ns. Cells may be negative."""
-
-    ios: int = 0
-    service: int = 0
-    own: int = 0
-    device: int = 0
-    unknown: int = 0
-    untold: int = 0
-    """Time of I/Os of which it cannot be told who slowed them."""
-    behind: Counter[str] = field(default_factory=Counter)
-    """Culprit → ns."""
-
-    @property
-    def wait_ns(self) -> int:
-        """Q2C of all."""
-        return self.service + self.own + self.device + self.unknown + sum(self.behind.values())
-
-    def merge(self, other: "Row") -> None:
-        """Add another row, which is not changed."""
-        for name in ("ios", "service", "own", "device", "unknown", "untold"):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-        for culprit, ns in other.behind.items():
-            kept = culprit in self.behind or len(self.behind) < MOST_NAMES
-            self.behind[culprit if kept else OTHERS] += ns
 
 
 @dataclass
@@ -100,7 +68,7 @@ class Waits:
                 name=name,
                 ios=row.ios,
                 wait_ns=row.wait_ns,
-                parts=parts_of(row.service, row.own, row.behind, row.device, row.unknown),
+                parts=row.parts,
                 small_ns=row.untold,
             )
             for name, row in self.rows.items()
@@ -161,7 +129,7 @@ class Online:
     """
 
     def __init__(self, context: Context, by: str) -> None:
-        self._context, self._options = context, BlameOptions((by, by))
+        self._options = BlameOptions((by, by))
         self._by = (parties(by, context),) * 2
         self._company = Company(context, Choice(context), self._by, None, None, MOST_CLASSES)
         self._long = 0
@@ -190,14 +158,18 @@ class Online:
         tally = Tally()
         tally.add(ios.take(asked))
         tally.add_had(known.victim, known.culprit, known.end - known.issue)
-        sums = _Sums(tally.names(self._by, self._options))
-        slot, weight = slots_of(sums.names, batch.served), weights(bases, batch.served)
-        row = looked_up(sums.names.row_of, ios.victim, NEVER)
+        names = tally.names(self._by, self._options)
+        shares = Shares(self._company, bases, names)
+        slot, weight = slots_of(names, batch.served), weights(bases, batch.served)
+        row = looked_up(names.row_of, ios.victim, NEVER)
         each = []
-        for one in beside(batch, asked, slot, weight, len(sums.names.slots)):
-            each.append(self._share(ios.take(one.rows), one, row[one.rows], sums, bases))
+        for one in others_work(batch, asked, slot, weight, len(names.slots)):
+            mine, pair = ios.take(one.rows), np.full(len(one.rows), NEVER)
+            cells = shares.add(mine, row[one.rows], one.queue, one.device, pair)
+            each.append(Cells(mine, cells, row[one.rows], names))
         based = bases.sources(ios.kind[asked], ios.queue[asked])
-        return Settled(Waits(sums.rows(), based, self._left_out()), each)
+        rows = {names.victims[at]: shares.row(at) for at in np.flatnonzero(shares.ios).tolist()}
+        return Settled(Waits(rows, based, self._left_out()), each)
 
     def _left_out(self) -> Counter[str]:
         counts = self._company.counts
@@ -228,47 +200,3 @@ class Online:
                 if before := bases.of_stretch.get((kind, now - 1, part)):
                     bases.of_stretch.setdefault((kind, now, part), before)
         return bases
-
-    def _share(self, ios: Ios, one: Beside, row: I64, sums: "_Sums", bases: Bases) -> Cells:
-        """Share the time of I/Os of one device. row: those of their victims."""
-        names, slots = sums.names, len(sums.names.slots)
-        base, none = bases.of(ios.kind, ios.queue), np.zeros(len(ios), np.int64)
-        tell = tells(bases, ios.kind)
-        if on_cpus(self._context, int(ios.dev[0])):
-            tell[:] = 0
-        forgotten = ios.queue < self._company.floor
-        self._company.counts.forgotten += int(forgotten.sum())
-        tell[forgotten] = 0
-        cells = np.zeros((len(ios), slots + 3), np.int64)
-        share_loops.share_all(
-            ios.issue - ios.queue, ios.complete - ios.issue, base[QUEUE], base[DEVICE], tell, row,
-            none + NEVER, none, one.queue, one.device, names.own, cells, np.zeros((1, slots, 4)),
-            sums.cells, np.zeros((len(names.victims), slots + 1, 1), np.int64), CALM,
-        )  # fmt: skip
-        sums.ios += np.bincount(row, minlength=len(sums.ios))
-        sums.untold += sum_by(row, np.where(tell == 0, ios.complete - ios.queue, 0), len(sums.ios))
-        return Cells(ios, cells, row, names)
-
-
-class _Sums:
-    """Sums over a batch, by row of the victim."""
-
-    def __init__(self, names: Names) -> None:
-        self.names = names
-        self.cells = np.zeros((len(names.victims), len(names.slots) + 3), np.int64)
-        self.ios = np.zeros(len(names.victims), np.int64)
-        self.untold = np.zeros(len(names.victims), np.int64)
-
-    def rows(self) -> dict[str, Row]:
-        found = {}
-        slots = len(self.names.slots)
-        for place in np.flatnonzero(self.ios).tolist():
-            cells, own = self.cells[place], self.names.own[place].astype(bool)
-            service, device, unknown = (int(ns) for ns in cells[slots:])
-            row = Row(int(self.ios[place]), service, 0, device, unknown, int(self.untold[place]))
-            row.own = int(cells[:slots][own].sum())
-            for slot in np.flatnonzero(cells[:slots]).tolist():
-                if not own[slot]:
-                    row.behind[self.names.slots[slot][1]] += int(cells[slot])
-            found[self.names.victims[place]] = row
-        return found

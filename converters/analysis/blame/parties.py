@@ -16,7 +16,6 @@ from biotrail.converters.analysis.distributions.keys import (
     Codes,
     Key,
     Name,
-    canonical,
 )
 from biotrail.converters.analysis.distributions.samples import Samples
 from biotrail.converters.calls.keys import rows_dirtied
@@ -133,7 +132,7 @@ class Keyed(Parties):
         return self._key.codes(window, samples)
 
     def _name(self, code: int) -> str:
-        return _words(self._key.name(canonical(self._key, code)))
+        return _words(self._key.name(self._key.canonical(code)))
 
 
 def _words(name: Name) -> str:

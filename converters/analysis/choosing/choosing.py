@@ -1,42 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
 """Choice of I/Os by device, operation, file and submitter, and by their outcome."""
 
+import errno
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from biotrail.converters.events.context import Context, dev_numbers
-from biotrail.converters.events.tables import (
-    U32,
-    Bios,
-    Bool,
-    Requests,
-    Tasks,
-)
-from biotrail.converters.lifecycles.operations import asks_flush, operations
-from biotrail.recorder.schema.cgroup_names import NO_NAMED, NamedCgroups
-from biotrail.recorder.schema.errors import ConversionError
-
-if TYPE_CHECKING:
-    from biotrail.converters.events.path_tables import Calls, Waits
-    from biotrail.converters.events.site_tables import Pairs
-import errno
-from dataclasses import field
-from typing import Any
-
 from biotrail.converters.events.site_tables import Pairs
 from biotrail.converters.events.tables import (
     I64,
     NEVER,
+    U32,
+    Bios,
+    Bool,
     Certainty,
     Lifecycles,
+    Requests,
+    Tasks,
 )
+from biotrail.converters.lifecycles.operations import asks_flush, operations
 from biotrail.converters.lifecycles.result import Result
 from biotrail.converters.lifecycles.windows import first_seen, last_seen, sure_complete
+from biotrail.recorder.schema.cgroup_names import NO_NAMED, NamedCgroups
+from biotrail.recorder.schema.errors import ConversionError
 from biotrail.recorder.schema.records import BLK_STATUS
+
+if TYPE_CHECKING:
+    from biotrail.converters.events.path_tables import Calls, Waits
 
 NO_FILES = "this log does not say which files I/O is of: record again with biotrail record --files"
 

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Comparison of two recordings: every figure with its difference and a confidence interval."""
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import zip_longest
 
 import numpy as np
 
 from biotrail.converters.analysis.blame.tree import OTHERS
-from biotrail.converters.analysis.diff.figures import Estimate, compare, ratio
+from biotrail.converters.analysis.diff.figures import Estimates, compare, ratio
 from biotrail.converters.analysis.diff.runs import EQUAL, A, B, Design, Key, Run, mark
-from biotrail.converters.analysis.diff.side import Named, Side, per_second, runs_of
+from biotrail.converters.analysis.diff.side import Side, per_second, runs_of
 from biotrail.converters.analysis.diff.tree import (
     BlameDiff,
     CallDiff,
@@ -20,9 +20,9 @@ from biotrail.converters.analysis.diff.tree import (
     PairDiff,
 )
 from biotrail.converters.analysis.distributions.call_figures import CALL_PARTS, CallFigures
-from biotrail.converters.analysis.distributions.depth import Depth
 from biotrail.converters.analysis.distributions.groups import Group, merged
-from biotrail.converters.analysis.distributions.slots import WHOLE, LatencySlots, Recording
+from biotrail.converters.analysis.distributions.sketch import Distribution
+from biotrail.converters.analysis.distributions.slots import WHOLE, Recording
 from biotrail.converters.analysis.figures import with_doubtful
 from biotrail.converters.analysis.report.report import STAGE_ORDER
 from biotrail.converters.events.tables import I64, STAGE_NAMES, Stage
@@ -30,8 +30,7 @@ from biotrail.converters.lifecycles.operations import CLEARED
 
 DRAWS = 1000
 CONFIDENCE = 0.95
-_SHARES_OF_IOS = ("merged", "split", "requeues", "failed")
-_COUNTED = {**dict.fromkeys(_SHARES_OF_IOS, "share"), "requeues": "", "tries": ""}
+_COUNTED = {"merged": "share", "split": "share", "failed": "share", "requeues": "", "tries": ""}
 """Counter that is compared per I/O → unit of that figure."""
 _LEADING = ("bios", "Q2C", "mean")
 """The figure of an operation that is judged by itself."""
@@ -126,33 +125,30 @@ class Comparison:
         return DeviceDiff(
             device_a=name_a,
             device_b=name_b,
-            figures=list(self._depths(a, b)),
+            figures=compared("device", _depths(self._a, a), _depths(self._b, b), self._confidence),
             operations=sorted(found, key=lambda o: -max(o.ios_a, o.ios_b)),
         )
 
-    def _depths(self, a: int, b: int) -> Iterator[Figure]:
-        """Yield mean and active share of bios, then of requests, in flight on the devices."""
-        for stage, which in (("Q2C", "queue"), ("D2C", "issued")):
-            first, second = (_depth(side, dev, which) for side, dev in ((self._a, a), (self._b, b)))
-            for name, unit in (("in_flight", ""), ("active", "share")):
-                what = ("device", stage, name, unit)
-                yield compare(what, first[name], second[name], self._confidence)
-
     def _operation(self, name: str, a: int | None, b: int | None) -> OperationDiff:
         """Return one operation compared. a, b: its places; None: that side has no such I/O."""
-        groups_a, groups_b = (
-            {
-                "bios": {} if place is None else side.recording.slots.bios(place),
-                "requests": {} if place is None else side.recording.slots.requests(place),
-            }
-            for side, place in ((self._a, a), (self._b, b))
-        )
-        figures = [
-            compare((of, stage, figure, unit), one, second[figure], self._confidence)
-            for of, stage, unit, first, second in self._estimates(groups_a, groups_b, (a, b))
-            for figure, one in first.items()
-        ]
-        first, second = (merged(of["bios"].values()) for of in (groups_a, groups_b))
+        sides, figures = ((self._a, a), (self._b, b)), []
+        for of, order in (("bios", STAGE_ORDER), ("requests", (Stage.D2C,))):
+            # Of requests' stages only D2C: the other ones are compared as stages of bios.
+            one, two = (_groups(side, place, of) for side, place in sides)
+            every = (*one.values(), *two.values())
+            seen = {stage for group in every for stage in group.stages}
+            stages = [stage for stage in order if stage in seen]
+            whole = {"bios": "Q2C", "requests": "all"}[of]
+            if not any(group.latency.count for group in every):
+                whole = ""
+            if every:
+                figures += compared(
+                    of,
+                    _of_ios(self._a, one, self._a.times_of(a), of, whole, stages),
+                    _of_ios(self._b, two, self._b.times_of(b), of, whole, stages),
+                    self._confidence,
+                )
+        first, second = (merged(_groups(side, place, "bios").values()) for side, place in sides)
         own_a, own_b = own_times(first, self._a.recorder), own_times(second, self._b.recorder)
         set_recorder_means(figures, own_a, own_b)
         return OperationDiff(
@@ -166,38 +162,10 @@ class Comparison:
             with_doubtful_b=with_doubtful(second.latency, second.doubtful),
         )
 
-    def _estimates(
-        self,
-        a: dict[str, dict[int, Group]],
-        b: dict[str, dict[int, Group]],
-        places: tuple[int | None, int | None],
-    ) -> Iterator[tuple[str, str | None, str, Named, Named]]:
-        """Yield (of, stage, unit, A's estimates, B's estimates) of bios, then of requests.
 
-        First rates and ratios, then times: the whole latency, and each stage that has a value.
-        places: of the operation in A and B; None: not there.
-        """
-        times = self._a.times_of(places[0]), self._b.times_of(places[1])
-        for of in ("bios", "requests"):
-            one, two = a[of], b[of]
-            if not one and not two:
-                continue
-            counts = _counts(self._a, one, of, times[0]), _counts(self._b, two, of, times[1])
-            for unit in ("1/s", "bytes/s", "bytes", "share", ""):
-                pick = [{n: e for n, (u, e) in c.items() if u == unit} for c in counts]
-                yield of, None, unit, pick[0], pick[1]
-            whole = "Q2C" if of == "bios" else "all"
-            # Of requests' stages only D2C: the other ones are compared as stages of bios.
-            for stage in (None, *(STAGE_ORDER if of == "bios" else (Stage.D2C,))):
-                first, second = _times(self._a, one, stage), _times(self._b, two, stage)
-                if any(e.value is not None for e in (*first.values(), *second.values())):
-                    yield (
-                        of,
-                        STAGE_NAMES[stage] if stage is not None else whole,
-                        "ns",
-                        first,
-                        second,
-                    )
+def compared(of: str, a: Estimates, b: Estimates, confidence: float) -> list[Figure]:
+    """Return each figure of both sides, in the order of A's. a, b: with the same names."""
+    return [compare((of, *what), one, b[what], confidence) for what, one in a.items()]
 
 
 def values_of(run: Recording) -> dict[Key, float]:
@@ -206,50 +174,56 @@ def values_of(run: Recording) -> dict[Key, float]:
     return {name: figure.a for name, _, figure in alone.named() if figure.a is not None}
 
 
-def _counts(
-    side: Side, groups: dict[int, Group], of: str, seconds: I64
-) -> dict[str, tuple[str, Estimate]]:
-    """Return name → (unit, estimate) of rates and ratios. seconds: each slot's ns."""
+def _groups(side: Side, place: int | None, of: str) -> dict[int, Group]:
+    """Return slot → the bios, or requests, of a place; None: of none."""
+    slots = side.recording.slots
+    by_place = slots.bios if of == "bios" else slots.requests
+    return {} if place is None else by_place.get(place, {})
+
+
+def _of_ios(
+    side: Side,
+    groups: dict[int, Group],
+    seconds: I64,
+    of: str,
+    whole: str,
+    stages: Iterable[Stage],
+) -> Estimates:
+    """Return rates and ratios, then times of bios, or requests: of `whole` ("": none), of stages.
+
+    seconds: each slot's ns.
+    """
     drawn = side.drawn
     ios, size = side.counter(groups, "ios"), side.counter(groups, "bytes")
     length = size + sum(side.counter(groups, name) for name in CLEARED.values())
-    found = {
-        "ios_per_s": ("1/s", per_second(ratio(ios, seconds, drawn), ios)),
-        "bytes_per_s": ("bytes/s", per_second(ratio(size, seconds, drawn), ios)),
-        "mean_bytes": ("bytes", ratio(length, ios, drawn)),
+    found: Estimates = {
+        (None, "ios_per_s", "1/s"): per_second(ratio(ios, seconds, drawn), ios),
+        (None, "bytes_per_s", "bytes/s"): per_second(ratio(size, seconds, drawn), ios),
+        (None, "mean_bytes", "bytes"): ratio(length, ios, drawn),
     }
     if of == "bios":
         for name, unit in _COUNTED.items():
-            found[f"{name}_per_io"] = (unit, ratio(side.counter(groups, name), ios, drawn))
+            found[None, f"{name}_per_io", unit] = ratio(side.counter(groups, name), ios, drawn)
+    if whole:
+        found |= side.times(whole, {slot: group.latency for slot, group in groups.items()})
+    for stage in stages:
+        times = {slot: g.stages[stage] for slot, g in groups.items() if stage in g.stages}
+        found |= side.times(STAGE_NAMES[stage], times)
     return found
 
 
-def _times(side: Side, groups: dict[int, Group], stage: Stage | None) -> Named:
-    """Return mean and PERCENTILES of a stage; None: of the whole latency."""
-    by_slot = {
-        slot: group.latency if stage is None else group.stages[stage]
-        for slot, group in groups.items()
-        if stage is None or stage in group.stages
-    }
-    return side.times(by_slot)
-
-
-def _depth(side: Side, dev: int, which: str) -> Named:
-    """Return "in_flight" (mean) and "active" (share of the time) of a device."""
-    device = side.recording.slots.depths.get(dev)
-    empty = np.zeros(len(side.seconds), dtype=np.int64)
-    if device is None:
-        nothing = Estimate(None)
-        return {"in_flight": nothing, "active": nothing}
-    depth: Depth = getattr(device, which)
-    time, weighted, busy = empty.copy(), empty.copy(), empty.copy()
-    for slot, span in depth.spans.items():
-        if 0 <= slot < len(time):
-            time[slot], weighted[slot], busy[slot] = span.time_ns, span.depth_ns, span.busy_ns
-    return {
-        "in_flight": ratio(weighted, time, side.drawn),
-        "active": ratio(busy, time, side.drawn),
-    }
+def _depths(side: Side, dev: int) -> Estimates:
+    """Return mean and active share of bios, then of requests, in flight on a device."""
+    found: Estimates = {}
+    depths = side.recording.slots.depths.get(dev, ())
+    for stage, depth in zip_longest(("Q2C", "D2C"), depths):
+        time, weighted, busy = np.zeros((3, len(side.seconds)), np.int64)
+        for slot, span in (depth.spans if depth else {}).items():
+            if 0 <= slot < len(time):
+                time[slot], weighted[slot], busy[slot] = span.time_ns, span.depth_ns, span.busy_ns
+        found[stage, "in_flight", ""] = ratio(weighted, time, side.drawn)
+        found[stage, "active", "share"] = ratio(busy, time, side.drawn)
+    return found
 
 
 CallsBySlot = Mapping[int, CallFigures]
@@ -263,11 +237,13 @@ def call_diffs(a: Side, b: Side, confidence: float) -> list[CallDiff]:
     """
     if not a.recording.call_times().any() or not b.recording.call_times().any():
         return []
-    in_a, in_b = a.recording.slots.calls.by_name, b.recording.slots.calls.by_name
+    in_a, in_b = a.recording.slots.calls, b.recording.slots.calls
     found = []
     for name in dict.fromkeys([*in_a, *in_b]):
         one, two = in_a.get(name, {}), in_b.get(name, {})
-        figures = list(_call_figures((a, one), (b, two), confidence))
+        seen = {part for slots in (one, two) for of in slots.values() for part in of.parts}
+        parts = [part for part in CALL_PARTS if part in seen]
+        figures = compared("calls", _of_calls(a, one, parts), _of_calls(b, two, parts), confidence)
         counts = [sum(figures.count for figures in slots.values()) for slots in (one, two)]
         whole = max(sum(f.time.sum for f in slots.values()) for slots in (one, two))
         found.append((whole, CallDiff(name[0], name[1], counts[0], counts[1], figures)))
@@ -275,65 +251,34 @@ def call_diffs(a: Side, b: Side, confidence: float) -> list[CallDiff]:
     return [one for _, one in found]
 
 
-def _call_figures(
-    a: tuple[Side, CallsBySlot], b: tuple[Side, CallsBySlot], confidence: float
-) -> Iterator[Figure]:
-    """Yield the figures of the calls of one name. a, b: by slot; empty: it has none."""
-    times = [side.times({n: f.time for n, f in slots.items()}) for side, slots in (a, b)]
-    for stage, unit, first, second in (
-        *_units(None, _call_counts(*a), _call_counts(*b)),
-        ("all", "ns", times[0], times[1]),
-        *(
-            pair
-            for part in CALL_PARTS
-            if any(part in figures.parts for _, slots in (a, b) for figures in slots.values())
-            for pair in _units(part, _call_part(*a, part), _call_part(*b, part))
-        ),
-    ):
-        for name in first:
-            what = ("calls", stage, name, unit)
-            yield compare(what, first[name], second[name], confidence)
+def _of_calls(side: Side, slots: CallsBySlot, parts: Iterable[str]) -> Estimates:
+    """Return the figures of the calls of one name, per the time in which calls were timed.
 
-
-_Units = dict[str, tuple[str, Estimate]]
-"""Name of a figure → (its unit, estimate)."""
-
-
-def _units(
-    stage: str | None, a: _Units, b: _Units
-) -> Iterator[tuple[str | None, str, Named, Named]]:
-    """Yield (stage, unit, A's estimate by name, B's) for each figure; both have the same names."""
-    for name, (unit, estimate) in a.items():
-        yield stage, unit, {name: estimate}, {name: b[name][1]}
-
-
-def _call_counts(side: Side, slots: CallsBySlot) -> _Units:
-    """Return rates and ratios of one side's calls, per the time in which calls were timed."""
-    seconds = side.recording.call_times()
+    Of each part mean and share, where calls without it count with 0 ns. slots: empty: it has none.
+    """
+    seconds, drawn = side.recording.call_times(), side.drawn
     count = side.column({slot: figures.count for slot, figures in slots.items()})
     size = side.column({slot: figures.bytes for slot, figures in slots.items()})
     failed = side.column({slot: figures.errors.total() for slot, figures in slots.items()})
     bios = side.column({slot: figures.bios for slot, figures in slots.items()})
-    return {
-        "calls_per_s": ("1/s", per_second(ratio(count, seconds, side.drawn), count)),
-        "bytes_per_s": ("bytes/s", per_second(ratio(size, seconds, side.drawn), count)),
-        "failed_per_call": ("share", ratio(failed, count, side.drawn)),
-        "bios_per_call": ("", ratio(bios, count, side.drawn)),
+    found: Estimates = {
+        (None, "calls_per_s", "1/s"): per_second(ratio(count, seconds, drawn), count),
+        (None, "bytes_per_s", "bytes/s"): per_second(ratio(size, seconds, drawn), count),
+        (None, "failed_per_call", "share"): ratio(failed, count, drawn),
+        (None, "bios_per_call", ""): ratio(bios, count, drawn),
+        **side.times("all", {slot: figures.time for slot, figures in slots.items()}),
     }
-
-
-def _call_part(side: Side, slots: CallsBySlot, part: str) -> _Units:
-    """Return mean and share of a part; calls without it count with 0 ns."""
     whole = side.column({slot: figures.time.sum for slot, figures in slots.items()})
-    count = side.column({slot: figures.time.count for slot, figures in slots.items()})
-    there = {
-        slot: figures.parts[part].sum for slot, figures in slots.items() if part in figures.parts
-    }
-    ns = side.column(there)
-    return {
-        "mean": ("ns", ratio(ns, count, side.drawn)),
-        "share": ("share", ratio(ns, whole, side.drawn)),
-    }
+    timed = side.column({slot: figures.time.count for slot, figures in slots.items()})
+    for part in parts:
+        there = {slot: of.parts[part].sum for slot, of in slots.items() if part in of.parts}
+        ns = side.column(there)
+        found[part, "mean", "ns"] = ratio(ns, timed, drawn)
+        found[part, "share", "share"] = ratio(ns, whole, drawn)
+    return found
+
+
+LatencyBySlot = Mapping[int, Distribution]
 
 
 def pair_diffs(a: Side, b: Side, confidence: float) -> list[PairDiff]:
@@ -342,7 +287,7 @@ def pair_diffs(a: Side, b: Side, confidence: float) -> list[PairDiff]:
     By name, those with most time (on the longer side) first; of each name all pairs, then each
     value of --by, those with most time first.
     """
-    in_a, in_b = a.recording.slots.pairs.by_name, b.recording.slots.pairs.by_name
+    in_a, in_b = a.recording.slots.pairs, b.recording.slots.pairs
     both = {name for name, by in in_a if not by} & {name for name, by in in_b if not by}
     whole: dict[str, int] = {}
     found = []
@@ -354,27 +299,17 @@ def pair_diffs(a: Side, b: Side, confidence: float) -> list[PairDiff]:
         counts = [sum(one.count for one in side.values()) for side in slots]
         if not by:
             whole[name] = most
-        figures = list(_pair_figures((a, slots[0]), (b, slots[1]), confidence))
+        figures = compared("pairs", _of_pairs(a, slots[0]), _of_pairs(b, slots[1]), confidence)
         found.append((most, PairDiff(name, by, counts[0], counts[1], figures)))
     found.sort(key=lambda row: (-whole[row[1].pair], row[1].pair, row[1].by != "", -row[0]))
     return [one for _, one in found]
 
 
-def _pair_figures(
-    a: tuple[Side, LatencySlots], b: tuple[Side, LatencySlots], confidence: float
-) -> Iterator[Figure]:
-    """Yield the rate of pairs, then mean and percentiles of their latency (stage "all")."""
-    for stage, unit, first, second in (
-        (None, "1/s", _pair_rate(*a), _pair_rate(*b)),
-        ("all", "ns", a[0].times(a[1]), b[0].times(b[1])),
-    ):
-        for name in first:
-            yield compare(("pairs", stage, name, unit), first[name], second[name], confidence)
-
-
-def _pair_rate(side: Side, slots: LatencySlots) -> Named:
+def _of_pairs(side: Side, slots: LatencyBySlot) -> Estimates:
+    """Return the rate of pairs, then mean and percentiles of their latency (stage "all")."""
     count = side.column({slot: latencies.count for slot, latencies in slots.items()})
-    return {"pairs_per_s": per_second(ratio(count, side.seconds, side.drawn), count)}
+    rate = per_second(ratio(count, side.seconds, side.drawn), count)
+    return {(None, "pairs_per_s", "1/s"): rate, **side.times("all", slots)}
 
 
 MOST_VICTIMS = 8
@@ -407,37 +342,26 @@ def blame_diffs(a: Side, b: Side, confidence: float, *, every: bool = False) -> 
         most = {part: max(of.get(part, 0.0) for of in means) for of in means for part in of}
         parts = sorted(most, key=lambda part: (-most[part], part))
         shown = parts if every else parts[:MOST_PARTS]
-        figures = [
-            compare(
-                ("blame", part, "mean", "ns"),
-                _blame_mean(a, victim, part),
-                _blame_mean(b, victim, part),
-                confidence,
-            )
-            for part in (WHOLE, *shown)
-        ]
+        names = (WHOLE, *shown)
+        figures = compared(
+            "blame", _of_victim(a, victim, names), _of_victim(b, victim, names), confidence
+        )
         share = time[victim] / max(sum(time.values()), 1)
         left = len(parts) - len(shown)
         found.append(BlameDiff(victim, counts[0], counts[1], share, figures, left))
     return found
 
 
-def _blame_mean(side: Side, victim: str, part: str) -> Estimate:
-    ios = side.column(side.recording.slots.blame.ios[victim])
-    return ratio(_blame_ns(side, victim, part), ios, side.drawn)
-
-
-def _blame_ns(side: Side, victim: str, part: str) -> I64:
-    """Return the ns of a part in each slot, (slots,); of WHOLE all parts."""
-    waits = side.recording.slots.blame.waits
-    if part != WHOLE:
-        return side.column(waits.get((victim, part), Counter()))
-    whole = Counter[int]()
-    for (name, _), slots in waits.items():
-        if name == victim:
-            for slot, ns in slots.items():
-                whole[slot] += ns
-    return side.column(whole)
+def _of_victim(side: Side, victim: str, parts: Iterable[str]) -> Estimates:
+    """Return the mean of each part of a victim's time; of WHOLE all parts."""
+    blame = side.recording.slots.blame
+    ios = side.column(blame.ios[victim])
+    of_part = {
+        part: side.column(slots) for (name, part), slots in blame.waits.items() if name == victim
+    }
+    none = np.zeros_like(ios)
+    of_part[WHOLE] = sum(of_part.values(), none)
+    return {(part, "mean", "ns"): ratio(of_part.get(part, none), ios, side.drawn) for part in parts}
 
 
 # Differences that the recorder's own programs make: a stack walk at Q is in Q2G.

@@ -148,6 +148,8 @@ class Estimate:
     """Why there are no draws: TOO_SHORT or TOO_FEW; None if there are, or if there is no value."""
 
 
+Estimates = dict[tuple[str | None, str, str], Estimate]
+"""(stage, name, unit), as the fields of Figure → estimate."""
 NOTHING = Estimate(None)
 """Estimate of a figure without a value."""
 

@@ -9,7 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from biotrail.converters.analysis.diff.figures import PERCENTILES, Estimate, Resampling, times
+from biotrail.converters.analysis.diff.figures import (
+    PERCENTILES,
+    Estimate,
+    Estimates,
+    Resampling,
+    times,
+)
 from biotrail.converters.analysis.diff.tree import SideReport
 from biotrail.converters.analysis.distributions.groups import Group
 from biotrail.converters.analysis.distributions.keys import OP_BITS
@@ -133,10 +139,6 @@ def _place(pool: Pool, part: Recording, place: int, by_host: bool) -> int:
     return pool.names.index(name) << OP_BITS | pool.operations.index(operation)
 
 
-Named = dict[str, Estimate]
-"""Name of a figure → estimate."""
-
-
 def runs_of(recording: Recording) -> list[Recording]:
     """Return the recordings of a side; a rotated one is one."""
     return recording.parts if isinstance(recording, Pool) else [recording]
@@ -188,10 +190,11 @@ class Side:
             column[min(slot, len(column) - 1)] += value
         return column
 
-    def times(self, by_slot: Mapping[int, Distribution]) -> Named:
-        """Return mean and PERCENTILES of times in ns: "mean", "p50", … → estimate."""
+    def times(self, stage: str, by_slot: Mapping[int, Distribution]) -> Estimates:
+        """Return mean and PERCENTILES of times in ns, of a stage of that name."""
         found = times(by_slot, len(self.seconds), self.drawn)
-        return dict(zip(("mean", *PERCENTILES), found, strict=True))
+        names = ("mean", *PERCENTILES)
+        return {(stage, name, "ns"): one for name, one in zip(names, found, strict=True)}
 
     def report(self) -> SideReport:
         """Return the facts about this side's recording and about the blocks of its draws."""
@@ -212,8 +215,8 @@ class Side:
             lost_records=recording.lost_records,
             left_out=recording.slots.left_out,
             calls_ns=int(recording.call_times().sum()),
-            calls_left_out=recording.slots.calls.left_out,
-            pairs_left_out=recording.slots.pairs.left_out,
+            calls_left_out=recording.slots.calls_left_out,
+            pairs_left_out=recording.slots.pairs_left_out,
             runs=len(runs_of(recording)),
             options=options,
         )

@@ -159,9 +159,9 @@ class SideReport:
     calls_ns: int = 0
     """Time in which calls were timed; 0: they were not."""
     calls_left_out: int = 0
-    """Calls of names past those that are kept (CallSlots.left_out)."""
+    """Calls of names past those that are kept (Slots.calls_left_out)."""
     pairs_left_out: int = 0
-    """Pairs of values of --by past those that are kept (PairSlots.left_out)."""
+    """Pairs of values of --by past those that are kept (Slots.pairs_left_out)."""
     runs: int = 1
     """Recordings; the files of a rotated one count once."""
     options: dict[str, list[str]] = field(default_factory=dict)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from biotrail.converters.analysis.distributions.sketch import Distribution
+from biotrail.converters.analysis.distributions.sketch import Distribution, Mergeable
 from biotrail.converters.calls.names import MOVES_BYTES, name_of_call, name_of_error
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.path_tables import Calls
@@ -18,7 +18,7 @@ CALL_PARTS = ("running", "runnable", "own_io", "other_io", "otherwise", "undivid
 
 
 @dataclass
-class CallFigures:
+class CallFigures(Mergeable):
     """Figures of the calls of one name that did I/O, or of those that did none."""
 
     count: int = 0
@@ -49,16 +49,6 @@ class CallFigures:
             ns = getattr(timed, part)
             if ns.any():
                 self.parts.setdefault(part, Distribution()).add(ns[ns > 0])
-
-    def merge(self, other: "CallFigures") -> None:
-        """Add the figures of other calls; `other` is not changed, and nothing of it is shared."""
-        self.count += other.count
-        self.bytes += other.bytes
-        self.bios += other.bios
-        self.errors.update(other.errors)
-        self.time.merge(other.time)
-        for part, times in other.parts.items():
-            self.parts.setdefault(part, Distribution()).merge(times)
 
 
 def coded(calls: Calls) -> I64:

@@ -373,11 +373,11 @@ class Flow:
         going_on = _rows(open_, context)
         if len(self._begun):
             rows, going_on = (t.take(~np.isin(t.number, self._ended)) for t in (rows, going_on))
-            told = np.isin(rows.number, self._begun)
-            rows.start[told], rows.seen[told] = NEVER, False
+            reported = np.isin(rows.number, self._begun)
+            rows.start[reported], rows.seen[reported] = NEVER, False
             going_on = going_on.take(~np.isin(going_on.number, self._begun))
             self._begun, self._ended = (
-                np.intersect1d(told_of, open_.number) for told_of in (self._begun, self._ended)
+                np.intersect1d(numbers, open_.number) for numbers in (self._begun, self._ended)
             )
         self._held.append(_moments(rows))
         until = window.end

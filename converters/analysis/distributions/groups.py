@@ -9,9 +9,15 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from biotrail.converters.analysis.distributions.samples import COUNTERS, Samples
-from biotrail.converters.analysis.distributions.sketch import Distribution, add_grouped, sum_by
-from biotrail.converters.events.distinct import distinct_values
-from biotrail.converters.events.tables import I64, OP_MASK, Stage
+from biotrail.converters.analysis.distributions.sketch import (
+    Distribution,
+    Mergeable,
+    add_grouped,
+    plus,
+    sum_by,
+)
+from biotrail.converters.events.distinct import distinct, distinct_values
+from biotrail.converters.events.tables import I64, OP_MASK, Bool, Stage
 from biotrail.converters.lifecycles.operations import CLEARED
 from biotrail.recorder.schema.errors import ConversionError
 
@@ -25,7 +31,7 @@ _STAGES = len(Stage)
 
 
 @dataclass
-class OfOperation:
+class OfOperation(Mergeable):
     """Figures of a group's bios of one operation."""
 
     ios: int = 0
@@ -33,15 +39,9 @@ class OfOperation:
     """Bytes of data and of ranges."""
     latency: Distribution = field(default_factory=Distribution)
 
-    def merge(self, other: "OfOperation") -> None:
-        """Add other figures, which are not changed."""
-        self.ios += other.ios
-        self.length += other.length
-        self.latency.merge(other.latency)
-
 
 @dataclass
-class Group:
+class Group(Mergeable):
     """Figures of the bios (or requests) of one group."""
 
     counters: I64 = field(default_factory=lambda: np.zeros(len(COUNTERS), dtype=np.int64))
@@ -69,19 +69,6 @@ class Group:
     def length(self) -> int:
         """Bytes of data and of ranges."""
         return sum(self[name] for name in ("bytes", *CLEARED.values()))
-
-    def merge(self, other: "Group") -> None:
-        """Add the counters, statuses, sizes, latencies and stage times of another group."""
-        self.counters += other.counters
-        self.statuses.update(other.statuses)
-        self.size.merge(other.size)
-        self.ranges.merge(other.ranges)
-        self.latency.merge(other.latency)
-        self.doubtful.merge(other.doubtful)
-        for stage, times in other.stages.items():
-            self.stages.setdefault(stage, Distribution()).merge(times)
-        for op, figures in other.operations.items():
-            self.operations.setdefault(op, OfOperation()).merge(figures)
 
 
 def merged(groups: Iterable[Group]) -> Group:
@@ -193,8 +180,6 @@ def add_to_all(samples: Samples, ways: Sequence[tuple[Groups, I64]]) -> None:
 MOST_INTERVALS = 100_000
 LINGER_NS = 10_000_000_000
 """ns after an interval's end at which the interval is closed."""
-_WIDTH = 44
-"""Bits of a group's code below the interval's number: `interval << _WIDTH | code`."""
 
 
 def check_interval(span: int, interval: int) -> None:
@@ -206,51 +191,52 @@ def check_interval(span: int, interval: int) -> None:
         )
 
 
+Figures = TypeVar("Figures")
 Closed = TypeVar("Closed")
 
 
 @dataclass
-class Series(Generic[Closed]):
-    """Groups by the interval in which their I/Os ended, closed LINGER_NS after the interval."""
+class Series(Generic[Figures, Closed]):
+    """Figures by the interval in which what they are of ended, closed LINGER_NS after it."""
 
     origin: int
     """ns where interval 0 begins."""
     interval: int
     """Length of an interval, ns."""
-    close: Callable[[int, Group], Closed]
-    """Given the code and the group of a closed interval, returns what `closed` keeps."""
+    close: Callable[[int, Figures], Closed]
+    """Given a code and its figures in a closed interval, returns what `closed` keeps."""
     closed: dict[int, list[Closed]] = field(default_factory=dict)
     """Interval, counted from the origin → results of `close`, by code."""
     left_out: int = 0
-    """I/Os that came after their interval was closed: a family of bios took so long to end."""
-    _open: Groups = field(default_factory=lambda: Groups(1 << 62))
+    """What came after its interval was closed: a family of bios took so long to end."""
+    _open: dict[tuple[int, int], Figures] = field(default_factory=dict)
+    """(interval, code) → figures."""
     _edge: int = 0
     """First interval that is still open."""
 
-    def add(self, codes: I64, samples: Samples, now: int) -> None:
-        """Add a window's samples to the intervals in which they ended, and close old intervals.
+    def add(
+        self, codes: I64, ended: I64, now: int, figures: Callable[[Bool, I64, int], list[Figures]]
+    ) -> None:
+        """Add what a window has to the intervals in which it ended, and close old intervals.
 
-        codes: of each sample's group, 0 or more. now: the window's end, ns. Samples whose interval
-        an earlier call closed are only counted in `left_out`.
+        codes: (n,), 0 or more. ended: ns, (n,); what is of an interval that an earlier call closed
+        only counts in `left_out`. now: the window's end, ns. figures: returns new figures, given
+        which of the n to take (mask), the place of each of these, and the number of places.
         """
-        place = np.maximum(samples.end - self.origin, 0) // self.interval
-        late = place < self._edge
-        if late.any():
-            self.left_out += int(late.sum())
-            samples = samples.take(~late)
-            codes, place = codes[~late], place[~late]
-        add_to_all(samples, [(self._open, (place << _WIDTH) | codes)])
-        edge = max((now - LINGER_NS - self.origin) // self.interval, 0)
-        if edge > self._edge:
-            self._close(edge)
+        interval = np.maximum(ended - self.origin, 0) // self.interval
+        kept = interval >= self._edge
+        self.left_out += int((~kept).sum())
+        cells, place = distinct(interval[kept], codes[kept])
+        for (one, code), more in zip(cells, figures(kept, place, len(cells)), strict=True):
+            self._open[one, code] = plus(self._open.get((one, code)), more)
+        self._close(max((now - LINGER_NS - self.origin) // self.interval, 0))
 
     def finish(self) -> None:
         """Close all intervals; to be called after the last window."""
         self._close(1 << 62)
 
     def _close(self, edge: int) -> None:
-        for code in sorted(c for c in self._open.by_code if c >> _WIDTH < edge):
-            group = self._open.by_code.pop(code)
-            rows = self.closed.setdefault(code >> _WIDTH, [])
-            rows.append(self.close(code & ((1 << _WIDTH) - 1), group))
-        self._edge = edge
+        for interval, code in sorted(cell for cell in self._open if cell[0] < edge):
+            figures = self._open.pop((interval, code))
+            self.closed.setdefault(interval, []).append(self.close(code, figures))
+        self._edge = max(edge, self._edge)

@@ -2,8 +2,10 @@
 """Keys that I/O is grouped by: each maps a window's bios to codes, and codes to group names."""
 
 import posixpath
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping
-from typing import Generic, Protocol, TypeVar, runtime_checkable
+from functools import partial
+from typing import Generic, TypeVar
 
 import numpy as np
 
@@ -54,22 +56,34 @@ class Codes(Generic[Value]):
         return code
 
 
-class ByPurpose:
-    """Key: what the bio is for. Codes are those of Purpose."""
+OP_BITS = 8
+"""Bits of the operation's number in a place: `dev << OP_BITS | operation` (Samples.place)."""
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
 
+class Key(ABC):
+    """One way of grouping bios. Codes are int64 of at least 0."""
+
+    @abstractmethod
     def codes(self, window: Lifecycles, samples: Samples) -> I64:
-        """Return the Purpose of each bio: int64 (n,), by row of the window's bios."""
-        return purposes(window.bios, window.tasks, self._context).astype(np.int64)
+        """Return the code of each bio's group: int64, shape (len(window.bios),), at least 0.
 
+        samples: of the window's bios, row by row. Windows have to come in the log's order, because
+        keys may number groups as they occur.
+        """
+
+    @abstractmethod
     def name(self, code: int) -> Name:
-        """Return the name of a group, with the field `purpose`: "no data" for Purpose.NONE."""
-        return {"purpose": PURPOSE_NAMES.get(Purpose(code), "no data")}
+        """Return the name of the group with a code that `codes` returned."""
+
+    def canonical(self, code: int) -> int:
+        """Return the code of the group to which the I/O of `code` (or OTHERS) belongs at the end.
+
+        It differs where a group's name was learned after its first I/O (see ByPath).
+        """
+        return code
 
 
-class ByCall:
+class ByCall(Key):
     """Key: name of the system call that queued the bio, or a page fault."""
 
     def __init__(self, context: Context) -> None:
@@ -103,8 +117,10 @@ class ByCall:
 
 _MOST_NAMES = 3
 """Threads whose names stand for a process whose own name is not known."""
-_WORKER, _ROOT = "kworker", 1
-"""Beginning of the names of the kernel's workers; id of the cgroup above all, its low half."""
+_ROOT = 1
+"""Id of the cgroup above all, its low half."""
+WORKERS = "kworker/"
+"""Beginning of the names of the kernel's workers, which write what others asked for."""
 
 
 class ProcessNames:
@@ -148,7 +164,7 @@ class ProcessNames:
         return ", ".join([*names[:_MOST_NAMES], *(["…"] if len(names) > _MOST_NAMES else [])])
 
 
-class ByProcess:
+class ByProcess(Key):
     """Key: the process of the thread whose I/O it is, which need not have queued it."""
 
     def __init__(self, context: Context) -> None:
@@ -169,7 +185,7 @@ class ByProcess:
         # Idle tasks, one a CPU, share the id 0 and are no process: their names tell them apart.
         new = [self._groups.of((tgid, "" if tgid else comm, 0)) for _, tgid, comm in rows]
         self._of_task = np.concatenate([self._of_task, np.array(new, dtype=np.int64)])
-        workers = np.array([comm.startswith(f"{_WORKER}/") for *_, comm in rows], dtype=np.bool_)
+        workers = np.array([comm.startswith(WORKERS) for *_, comm in rows], dtype=np.bool_)
         self._worker = np.concatenate([self._worker, workers])
         task = doers(window.bios)
         found = take_or(self._of_task, task, 0)
@@ -177,7 +193,9 @@ class ByProcess:
         for_cgroup = np.flatnonzero(charged & take_or(self._worker, task, False))
         if len(for_cgroup):
             cgroups, at = np.unique(window.bios.cgroup[for_cgroup], return_inverse=True)
-            codes = [self._groups.of((0, _WORKER, cgroup)) for cgroup in cgroups.tolist()]
+            codes = [
+                self._groups.of((0, WORKERS.rstrip("/"), cgroup)) for cgroup in cgroups.tolist()
+            ]
             found[for_cgroup] = np.array(codes, dtype=np.int64)[at]
         return found
 
@@ -201,7 +219,7 @@ class ByProcess:
         return {"process": process, "pid": known, "title": title}
 
 
-class ByThread:
+class ByThread(Key):
     """Key: the thread whose I/O it is, by its id and name, and its process."""
 
     def __init__(self, context: Context) -> None:
@@ -227,7 +245,7 @@ class ByThread:
         }
 
 
-class ByCgroup:
+class ByCgroup(Key):
     """Key: the cgroup that is charged for the I/O."""
 
     def __init__(self, context: Context) -> None:
@@ -252,7 +270,37 @@ class ByCgroup:
         return {"cgroup": path, "cgroup_id": one, **fields, "cgroup_kind": kind}
 
 
-class _ByIdentity(ByCgroup):
+IDENTITIES: dict[str, tuple[tuple[str, ...], Callable[[CgroupName], str]]] = {
+    "unit": (
+        ("unit", "slice"),
+        lambda named: "unit" if named.unit else "slice" if named.slice else "none",
+    ),
+    "container": (
+        ("container", "container_id", "runtime", "pod", "pod_uid", "namespace"),
+        lambda named: named.kind if named.kind in ("container", "monitor", "pod") else "none",
+    ),
+    "pod": (
+        ("pod", "namespace", "pod_uid"),
+        lambda named: "pod" if named.pod or named.namespace or named.pod_uid else "none",
+    ),
+    "namespace": (
+        ("namespace",),
+        lambda named: (
+            "namespace"
+            if named.namespace is not None
+            else "none"
+            if named.qos is None
+            else "not known"
+        ),
+    ),
+}
+"""What a cgroup is: word that --by takes → (fields of CgroupName that name it, its kind).
+
+The unit of systemd and the slice that it is in; the innermost container or guest, whose monitor is
+a group of its own; the pod, of Kubernetes or Podman; and the Kubernetes namespace of that."""
+
+
+class ByIdentity(ByCgroup):
     """Key: what the cgroup is: all cgroups with the same name are one group.
 
     Codes are of cgroups, as a path, or a container's name, may become known after the first I/O.
@@ -260,12 +308,9 @@ class _ByIdentity(ByCgroup):
     the cgroup has such a name ("none": it has none; "not known": its path is not known).
     """
 
-    fields: tuple[str, ...]
-    """Fields of CgroupName that are the group's name."""
-    kind: str
-
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, word: str) -> None:
         super().__init__(context)
+        self._fields, self._kind = IDENTITIES[word]
         self._first: list[int] = []
         """First code of each code's group, by what was known then: see `_known_at`."""
         self._known_at = (-1, -1)
@@ -277,10 +322,9 @@ class _ByIdentity(ByCgroup):
         return firsts[place]
 
     def canonical(self, code: int) -> int:
-        """Return the code of the group to which the I/O of `code` belongs, at the log's end.
-
-        It differs where a group's name was learned after its first I/O (see ByPath).
-        """
+        """See Key."""
+        if code == OTHERS:
+            return code
         known = self._context.cgroup_names.changes, len(self._ids.values)
         if known != self._known_at:
             first: dict[tuple[str | int | None, ...], int] = {}
@@ -292,54 +336,12 @@ class _ByIdentity(ByCgroup):
         return self._first[code]
 
     def name(self, code: int) -> Name:
-        """See Key. The fields are `fields`, and `cgroup_kind`."""
+        """See Key. The fields are those of IDENTITIES, and `cgroup_kind`."""
         one, names = self._ids.values[code], self._context.cgroup_names
         named = names.name(one)
-        found = {field: getattr(named, field) for field in self.fields}
+        found = {field: getattr(named, field) for field in self._fields}
         kind = self._kind(named) if names.knows(one) else "not known"
         return {**found, "cgroup_kind": kind}
-
-    def _kind(self, named: CgroupName) -> str:
-        return self.kind if any(getattr(named, field) for field in self.fields) else "none"
-
-
-class ByUnit(_ByIdentity):
-    """Key: the unit of systemd, and the slice that it is in."""
-
-    fields = ("unit", "slice")
-    kind = "unit"
-
-    def _kind(self, named: CgroupName) -> str:
-        return "unit" if named.unit else "slice" if named.slice else "none"
-
-
-class ByContainer(_ByIdentity):
-    """Key: the innermost container or guest; its monitor is a group of its own."""
-
-    fields = ("container", "container_id", "runtime", "pod", "pod_uid", "namespace")
-    kind = "container"
-
-    def _kind(self, named: CgroupName) -> str:
-        return named.kind if named.kind in ("container", "monitor", "pod") else "none"
-
-
-class ByPod(_ByIdentity):
-    """Key: the pod, of Kubernetes or Podman."""
-
-    fields = ("pod", "namespace", "pod_uid")
-    kind = "pod"
-
-
-class ByNamespace(_ByIdentity):
-    """Key: the Kubernetes namespace of the pod."""
-
-    fields = ("namespace",)
-    kind = "namespace"
-
-    def _kind(self, named: CgroupName) -> str:
-        if named.namespace is None:
-            return "none" if named.qos is None else "not known"
-        return "namespace"
 
 
 _Writer = tuple[int, str, int]
@@ -353,11 +355,9 @@ _OTHERS_PAGES = (
 """Kinds of pages that whoever writes them need not have dirtied, and what their writer is then."""
 RECORDER = "(the recorder)"
 """Name of who does the recording's own I/O, where it is told what devices did meanwhile."""
-WORKERS = "kworker/"
-"""Beginning of the names of the kernel's workers, which write what others asked for."""
 
 
-class ByWriter:
+class ByWriter(Key):
     """Key: the task that dirtied the page which is written back; else who queued for itself."""
 
     def __init__(self, context: Context) -> None:
@@ -474,7 +474,7 @@ def _kind(file: File) -> str:
     return "file" if file.known else "no name"
 
 
-class ByInode:
+class ByInode(Key):
     """Key: inode of the file whose pages the bio carries. Codes: row in Context.files, + _FIRST.
 
     Bios without a file: a code below _FIRST, by what they are for.
@@ -605,10 +605,7 @@ class ByPath(ByInode):
         return code
 
     def canonical(self, code: int) -> int:
-        """Return the code of the group to which the I/O of `code` belongs, at the log's end.
-
-        It differs where a group's name was learned after its first I/O (see ByPath).
-        """
+        """See Key."""
         if code < _FIRST:
             return code
         self._take_renamed()
@@ -666,130 +663,83 @@ def directory(path: str) -> str:
     return f"{parent}/" if parent.endswith(":") else parent
 
 
-OP_BITS = 8
-"""Bits of the operation's number in a place: `dev << OP_BITS | operation` (Samples.place)."""
-
-
-@runtime_checkable
-class NamedLate(Protocol):
-    """A key by which two codes can turn out, later in the log, to be the same group."""
-
-    def canonical(self, code: int) -> int:
-        """Return the code of the group to which the I/O of `code` belongs, at the log's end.
-
-        It differs where a group's name was learned after its first I/O (see ByPath).
-        """
-
-
-class Key(Protocol):
-    """One way of grouping bios. Codes are int64 of at least 0."""
-
-    def codes(self, window: Lifecycles, samples: Samples) -> I64:
-        """Return the code of each bio's group: int64, shape (len(window.bios),), at least 0.
-
-        samples: of the window's bios, row by row. Windows have to come in the log's order, because
-        keys may number groups as they occur.
-        """
-
-    def name(self, code: int) -> Name:
-        """Return the name of the group with a code that `codes` returned."""
-
-
-def canonical(key: Key, code: int) -> int:
-    """Return the code of the group to which the I/O of `code` belongs, at the log's end.
-
-    It differs where a group's name was learned after its first I/O (see ByPath).
-    """
-    return code if code == OTHERS or not isinstance(key, NamedLate) else key.canonical(code)
-
-
 def operation(context: Context, place: int) -> str:
     """Return the name of the operation of a place (as in Samples.place)."""
     return context.op_name(place & ((1 << OP_BITS) - 1))
 
 
-class ByPlace:
-    """Key: device and operation. Codes are those of `Samples.place`."""
+class ByNumber(Key):
+    """Key: a number that each bio has, which tells its name."""
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
-
-    def codes(self, window: Lifecycles, samples: Samples) -> I64:
-        """See Key."""
-        return samples.place
-
-    def name(self, code: int) -> Name:
-        """Return `device`, `dev` (major:minor) and `operation`."""
-        dev = code >> OP_BITS
-        return {
-            "device": self._context.device_name(dev),
-            "dev": dev_numbers(dev),
-            "operation": operation(self._context, code),
-        }
-
-
-class ByDevice:
-    """Key: device. Codes are dev_t."""
-
-    def __init__(self, context: Context) -> None:
-        self._context = context
+    def __init__(
+        self, numbers: Callable[[Lifecycles, Samples], I64], name: Callable[[int], Name]
+    ) -> None:
+        self._numbers, self._name = numbers, name
 
     def codes(self, window: Lifecycles, samples: Samples) -> I64:
         """See Key."""
-        return samples.place >> OP_BITS
+        return self._numbers(window, samples)
 
     def name(self, code: int) -> Name:
         """See Key."""
-        return {"device": self._context.device_name(code), "dev": dev_numbers(code)}
+        return self._name(code)
 
 
-class ByOperation:
-    """Key: operation, all devices together. Codes are operations' numbers."""
-
-    def __init__(self, context: Context) -> None:
-        self._context = context
-
-    def codes(self, window: Lifecycles, samples: Samples) -> I64:
-        """See Key."""
-        return samples.place & ((1 << OP_BITS) - 1)
-
-    def name(self, code: int) -> Name:
-        """See Key."""
-        return {"operation": operation(self._context, code)}
+def by_place(context: Context) -> ByNumber:
+    """Return the key of device and operation, whose codes are those of `Samples.place`."""
+    device, op = by_device(context), by_operation(context)
+    return ByNumber(
+        lambda _, samples: samples.place,
+        lambda place: {**device.name(place >> OP_BITS), **op.name(place & ((1 << OP_BITS) - 1))},
+    )
 
 
-class ByCpu:
-    """Key: the CPU that queued the bio."""
+def by_device(context: Context) -> ByNumber:
+    """Return the key of the device; codes are dev_t."""
+    return ByNumber(
+        lambda _, samples: samples.place >> OP_BITS,
+        lambda dev: {"device": context.device_name(dev), "dev": dev_numbers(dev)},
+    )
 
-    def __init__(self, context: Context) -> None:
-        pass
 
-    def codes(self, window: Lifecycles, samples: Samples) -> I64:
-        """See Key."""
-        return window.bios.cpu.astype(np.int64)
+def by_operation(context: Context) -> ByNumber:
+    """Return the key of the operation, all devices together; codes are operations' numbers."""
+    return ByNumber(
+        lambda _, samples: samples.place & ((1 << OP_BITS) - 1),
+        lambda op: {"operation": context.op_name(op)},
+    )
 
-    def name(self, code: int) -> Name:
-        """See Key. cpu is None where it is not known (NO_CPU)."""
-        return {"cpu": None if code == NO_CPU else code}
+
+def by_cpu(_context: Context | None = None) -> ByNumber:
+    """Return the key of the CPU that queued the bio; None where it is not known."""
+    return ByNumber(
+        lambda window, _: window.bios.cpu.astype(np.int64),
+        lambda cpu: {"cpu": None if cpu == NO_CPU else cpu},
+    )
+
+
+def by_purpose(context: Context) -> ByNumber:
+    """Return the key of what the bio is for, a Purpose: "no data" for Purpose.NONE."""
+    return ByNumber(
+        lambda window, _: purposes(window.bios, window.tasks, context).astype(np.int64),
+        lambda code: {"purpose": PURPOSE_NAMES.get(Purpose(code), "no data")},
+    )
 
 
 KEYS: dict[str, Callable[[Context], Key]] = {
     "process": ByProcess,
     "thread": ByThread,
-    "device": ByDevice,
-    "op": ByOperation,
+    "device": by_device,
+    "op": by_operation,
     "cgroup": ByCgroup,
-    "unit": ByUnit,
-    "container": ByContainer,
-    "pod": ByPod,
-    "namespace": ByNamespace,
+    **{word: partial(ByIdentity, word=word) for word in IDENTITIES},
     "file": ByPath,
     "inode": ByInode,
     "dir": ByDirectory,
-    "cpu": ByCpu,
+    "cpu": by_cpu,
     "call": ByCall,
     "writer": ByWriter,
-    "purpose": ByPurpose,
+    "purpose": by_purpose,
 }
 """Word that --by takes → key."""
 

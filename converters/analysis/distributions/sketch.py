@@ -7,8 +7,8 @@ interpolation): 128 buckets to each power of two. So the error of a percentile i
 order, and the counts of parts add up to the counts of the whole.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -289,3 +289,60 @@ def sum_by(place: I64, values: NDArray[Any], count: int) -> I64:
     sums = np.zeros(count, np.int64)
     loops.sum_of(place, values.astype(np.int64, copy=False), sums)
     return sums
+
+
+class Mergeable:
+    """Base of dataclasses of figures that add up."""
+
+    def merge(self, other: Self) -> None:
+        """Add other figures field by field, but private ones; `other` is not changed."""
+        for name, value in vars(other).items():
+            if not name.startswith("_"):
+                setattr(self, name, plus(getattr(self, name), value))
+
+
+Figures = TypeVar("Figures")
+Name = TypeVar("Name", bound=Hashable)
+
+
+def plus(mine: Figures | None, more: Figures) -> Figures:
+    """Return the sum of two figures; `more` is not changed, nor shared. `mine`: changed, or None.
+
+    What has a `merge` by that; numbers, arrays and lists by +, dicts and Counters value by value,
+    sets and truths by |. None adds nothing.
+    """
+    if hasattr(more, "merge"):
+        whole: Any = type(more)() if mine is None else mine
+        whole.merge(more)
+        return whole  # type: ignore[no-any-return]
+    if isinstance(more, dict):
+        into: Any = type(more)() if mine is None else mine
+        for key, one in more.items():
+            into[key] = plus(into.get(key), one)
+        return into  # type: ignore[no-any-return]
+    if mine is None or more is None:
+        return more if mine is None else mine
+    found: Any = mine
+    return found | more if isinstance(more, set | bool) else found + more  # type: ignore[no-any-return]
+
+
+class BySlot(dict[Name, dict[int, Figures]], Generic[Name, Figures]):
+    """Name → slot of time → figures, of which `plus` makes sums; empty slots are absent."""
+
+    def add(self, name: Name, slot: int, figures: Figures) -> None:
+        """Add figures to those of a name and slot."""
+        slots = self.setdefault(name, {})
+        slots[slot] = plus(slots.get(slot), figures)
+
+    def add_all(self, other: "BySlot[Name, Figures]", *, offset: int = 0, factor: int = 1) -> None:
+        """Add other slots behind the first `offset`, `factor` of them to each; not changed."""
+        for name, slots in other.items():
+            for slot, figures in slots.items():
+                self.add(name, slot // factor + offset, figures)
+
+    def widen(self) -> None:
+        """Merge slots 2i and 2i + 1 into slot i."""
+        for name, slots in self.items():
+            self[name] = {}
+            for slot, figures in slots.items():
+                self.add(name, slot >> 1, figures)

@@ -7,14 +7,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from biotrail.converters.analysis.blame.online import Row, Waits
+from biotrail.converters.analysis.blame.blame import Row
+from biotrail.converters.analysis.blame.online import Waits
 from biotrail.converters.analysis.blame.tree import OTHERS, Waited
 from biotrail.converters.analysis.diff.figures import F64, Estimate, compare
 from biotrail.converters.analysis.distributions.groups import Group
-from biotrail.converters.analysis.distributions.groups import merged as merged_groups
 from biotrail.converters.analysis.fleet.part import (
     REST,
     Both,
+    Groups,
     Part,
     Sums,
     estimates,
@@ -172,7 +173,7 @@ def close_host(parts: Iterable[Part], seed: int, by: str) -> Part:
     part.recordings = [replace(one, said=[]) for one in part.recordings]
     if by == "host":
         part.closed = [_group(name, sums) for name, sums in part.groups.items()]
-        part.groups = {}
+        part.groups = Groups()
     return part
 
 
@@ -254,7 +255,7 @@ def fleet_group(name: str, sums: Sums) -> FleetGroup:
 
 
 def _total(sums: Sums) -> Both:
-    every = list(sums.operations.values())
-    return Both(
-        merged_groups(both.bios for both in every), merged_groups(both.requests for both in every)
-    )
+    whole = Both()
+    for both in sums.operations.values():
+        whole.merge(both)
+    return whole

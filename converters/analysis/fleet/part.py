@@ -13,8 +13,8 @@ from biotrail.converters.analysis.diff.figures import PERCENTILES, Estimate, Res
 from biotrail.converters.analysis.diff.side import options_of
 from biotrail.converters.analysis.distributions.depth import Depth
 from biotrail.converters.analysis.distributions.groups import MOST_GROUPS, OTHERS, Group
-from biotrail.converters.analysis.distributions.keys import OP_BITS, operation
-from biotrail.converters.analysis.distributions.sketch import Distribution
+from biotrail.converters.analysis.distributions.keys import IDENTITIES, OP_BITS, operation
+from biotrail.converters.analysis.distributions.sketch import BySlot, Distribution, Mergeable
 from biotrail.converters.analysis.distributions.slots import Slots
 from biotrail.converters.analysis.figures import begin_text, extent
 from biotrail.converters.analysis.fleet.tree import FleetGroup, HostReport, LeftOut, RecordingFacts
@@ -34,9 +34,8 @@ FIGURES = ("mean", "p50", "p90", "p99")
 """Figures that hosts are compared by."""
 _ALL = ("mean", *PERCENTILES)
 
-BySlot = dict[int, Distribution]
-Named = tuple[str, str]
-"""Operation, and "Q2C" or "D2C"."""
+Times = BySlot[tuple[str, str], Distribution]
+"""Operation, and "Q2C", the whole time, or "D2C", that of driver and device → slot → ns."""
 
 
 @dataclass
@@ -46,8 +45,7 @@ class HostTimes:
     width: int
     """ns of a slot."""
     slots: int
-    values: dict[Named, BySlot]
-    """Operation and stage → slot → ns: Q2C, the whole time, and D2C, that of driver and device."""
+    values: Times
 
     @classmethod
     def of(cls, slots: Slots, end: int, context: Context) -> "HostTimes":
@@ -55,25 +53,14 @@ class HostTimes:
 
         Devices are added up. `slots` is not changed, and nothing of it is shared.
         """
-        values: dict[Named, BySlot] = {}
+        values = Times()
         for place in slots.places():
             name = operation(context, place)
-            for slot, group in slots.bios(place).items():
+            for slot, group in slots.bios.get(place, {}).items():
                 for stage, found in (("Q2C", group.latency), ("D2C", group.stages.get(Stage.D2C))):
                     if found is not None and found.count:
-                        by_slot = values.setdefault((name, stage), {})
-                        by_slot.setdefault(slot, Distribution()).merge(found)
+                        values.add((name, stage), slot, found)
         return cls(slots.width, len(slots.times(end)), values)
-
-    def widened(self, width: int) -> "HostTimes":
-        """Return the same in slots of `width` ns, a multiple of this width by a power of two."""
-        factor = width // self.width
-        values: dict[Named, BySlot] = {}
-        for name, by_slot in self.values.items():
-            wider = values.setdefault(name, {})
-            for slot, found in by_slot.items():
-                wider.setdefault(slot // factor, Distribution()).merge(found)
-        return HostTimes(width, -(-self.slots // factor), values)
 
 
 def joined(parts: Sequence[HostTimes]) -> HostTimes:
@@ -82,13 +69,11 @@ def joined(parts: Sequence[HostTimes]) -> HostTimes:
     All slots get the width of the widest. parts: at least one; not changed.
     """
     width = max(part.width for part in parts)
-    values: dict[Named, BySlot] = {}
-    offset = 0
-    for part in (one.widened(width) for one in parts):
-        for name, by_slot in part.values.items():
-            moved = {slot + offset: found for slot, found in by_slot.items()}
-            values.setdefault(name, {}).update(moved)
-        offset += part.slots
+    values, offset = Times(), 0
+    for part in parts:
+        factor = width // part.width
+        values.add_all(part.values, offset=offset, factor=factor)
+        offset += -(-part.slots // factor)
     return HostTimes(width, offset, values)
 
 
@@ -113,20 +98,15 @@ REST = ""
 
 
 @dataclass
-class Both:
+class Both(Mergeable):
     """Figures of bios, and of the requests that served them."""
 
     bios: Group = field(default_factory=Group)
     requests: Group = field(default_factory=Group)
 
-    def merge(self, other: "Both") -> None:
-        """Add other figures, which are not changed."""
-        self.bios.merge(other.bios)
-        self.requests.merge(other.requests)
-
 
 @dataclass
-class Sums:
+class Sums(Mergeable):
     """Figures of the devices of one group of a fleet."""
 
     operations: dict[str, Both] = field(default_factory=dict)
@@ -149,21 +129,6 @@ class Sums:
     """Sum of the recordings' lengths, over which rates are."""
     hosts: set[str] = field(default_factory=set)
 
-    def merge(self, other: "Sums") -> None:
-        """Add the figures of other recordings or devices, which are not changed."""
-        for name, both in other.operations.items():
-            self.operations.setdefault(name, Both()).merge(both)
-        self.queue.merge(other.queue)
-        self.issued.merge(other.issued)
-        self.queue_pattern.merge(other.queue_pattern)
-        self.issue_pattern.merge(other.issue_pattern)
-        self.flush.merge(other.flush)
-        self.events.update(other.events)
-        self.devices += other.devices
-        self.recordings += other.recordings
-        self.span_ns += other.span_ns
-        self.hosts |= other.hosts
-
     def add_device(self, device: Device | None, flush: Flush | None) -> None:
         """Add the depths and patterns of one device, and its flushes; None: it has none."""
         self.devices += 1
@@ -176,15 +141,14 @@ class Sums:
             self.flush.merge(flush)
 
 
-Groups = dict[str, Sums]
-"""Name of a group, such as a host's or a model's → figures."""
+class Groups(dict[str, Sums]):
+    """Name of a group, such as a host's or a model's → figures; past MOST_GROUPS they are REST."""
 
-
-def merge_groups(into: Groups, more: Groups) -> None:
-    """Add groups to `into`. Groups past MOST_GROUPS are added up as REST. `more` is not changed."""
-    for name, sums in more.items():
-        known = name in into or len(into) < MOST_GROUPS
-        into.setdefault(name if known else REST, Sums()).merge(sums)
+    def merge(self, more: "Groups") -> None:
+        """Add other groups, which are not changed."""
+        for name, sums in more.items():
+            known = name in self or len(self) < MOST_GROUPS
+            self.setdefault(name if known else REST, Sums()).merge(sums)
 
 
 def device_sums(reporter: Reporter, context: Context, *, once: bool = False) -> dict[int, Sums]:
@@ -227,7 +191,7 @@ OF_DEVICES: dict[str, Callable[[Context, int], str]] = {
     "firmware": lambda context, dev: str(context.devices.get(dev, {}).get("firmware") or ""),
 }
 """Word of --by → what the I/O of a device is grouped by."""
-OF_CGROUPS = ("unit", "container", "pod", "namespace")
+OF_CGROUPS = tuple(IDENTITIES)
 """Words of --by that group bios by what their cgroup is."""
 OF_BIOS = ("cgroup", *OF_CGROUPS)
 """Words of --by that group bios alone; requests are of no cgroup."""
@@ -239,11 +203,11 @@ Sentences = list[dict[str, Any]]
 
 
 @dataclass
-class Part:
+class Part(Mergeable):
     """Figures of one recording, of one host or of many, which add up (`merge`)."""
 
     whole: Sums = field(default_factory=Sums)
-    groups: Groups = field(default_factory=dict)
+    groups: Groups = field(default_factory=Groups)
     """Groups of --by, as long as more recordings can add to them."""
     closed: list[FleetGroup] = field(default_factory=list)
     """Groups of --by host to which nothing can be added any more."""
@@ -260,22 +224,6 @@ class Part:
     """Latencies by slot of time, of each recording of one host; empty once that is closed."""
     waits: Waits | None = None
     """Who waited for whom; None: it was not asked for."""
-
-    def merge(self, other: "Part") -> None:
-        """Add the figures of other recordings, which are not changed."""
-        self.whole.merge(other.whole)
-        merge_groups(self.groups, other.groups)
-        self.closed += other.closed
-        self.recordings += other.recordings
-        self.hosts += other.hosts
-        self.left_out += other.left_out
-        self.certainty.update(other.certainty)
-        self.lost_records.update(other.lost_records)
-        self.models |= other.models
-        self.times += other.times
-        if other.waits is not None:
-            self.waits = self.waits or Waits()
-            self.waits.merge(other.waits)
 
 
 def merged(parts: Iterable[Part]) -> Part:
@@ -338,7 +286,7 @@ def _groups(
     by: str, facts: RecordingFacts, report: Report, devices: dict[int, Sums], context: Context
 ) -> Groups:
     """Return the groups of one recording: its own, or those of its devices or cgroups."""
-    found: Groups = {}
+    found = Groups()
     if by in OF_BIOS:
         for group in report.cgroups if by == "cgroup" else report.groups:
             name = REST if "others" in group.name else _of_cgroup(by, group.name)

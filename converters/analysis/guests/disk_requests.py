@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from biotrail.converters.analysis.choosing.choosing import failed_nowait
+from biotrail.converters.analysis.distributions.keys import WORKERS
 from biotrail.converters.analysis.guests.image import Mapping
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import (
@@ -60,7 +61,6 @@ _CODES = {
     **{"zone_append": WRITE, "write_zeroes": DISCARD, "secure_erase": DISCARD},
 }
 _UNKNOWN_CGROUP, _ROOT_CGROUP = 0, 1
-_WORKER = "kworker/"
 _COMM = 15
 """Characters of a thread's name that the kernel keeps."""
 
@@ -227,6 +227,6 @@ def _is_of(served: HostBios, process: Process, tasks: Tasks | None) -> Bool:
         return mine
     mine |= np.isin(served.tgid, tasks.tgid[tasks.comm == f"vhost-{process.pid}"])
     cgroups = np.setdiff1d(served.cgroup[mine], (_UNKNOWN_CGROUP, _ROOT_CGROUP))
-    is_worker = np.array([comm.startswith(_WORKER) for comm in tasks.comm], dtype=bool)
+    is_worker = np.array([comm.startswith(WORKERS) for comm in tasks.comm], dtype=bool)
     held: Bool = np.isin(served.cgroup, cgroups) & np.isin(served.tgid, tasks.tgid[is_worker])
     return mine | held

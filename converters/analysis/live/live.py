@@ -110,7 +110,7 @@ class CallsOfStretch(CallsByName):
     def merge(self, other: Self) -> None:
         """Add the calls of another stretch, which is not changed; MOST_SLOW of both stay."""
         super().merge(other)
-        self.slowest = slowest_calls(self.slowest + other.slowest)
+        self.slowest = slowest_calls(self.slowest)
 
 
 def slowest_calls(found: list[SlowCall]) -> list[SlowCall]:
@@ -207,7 +207,7 @@ class Recent:
 
 def blamed_now(by: str, victims: list[Waited]) -> Blamed:
     """Return who waited for whom in a stretch, without what would be without a culprit."""
-    told = [
+    blamed = [
         Victim(
             name=one.name,
             ios=one.ios,
@@ -219,7 +219,7 @@ def blamed_now(by: str, victims: list[Waited]) -> Blamed:
         )
         for one in victims
     ]
-    return Blamed(by, by, told)
+    return Blamed(by, by, blamed)
 
 
 MINUTE_NS = 60_000_000_000

@@ -5,6 +5,8 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import numpy as np
+
 from biotrail.converters.analysis import figures
 from biotrail.converters.analysis.distributions.groups import OTHERS
 from biotrail.converters.analysis.distributions.keys import OP_BITS, operation
@@ -214,17 +216,10 @@ def _sum(courses: list[Course], timeline: Timeline) -> Course:
     """Return the sum of courses; a single one is returned itself, not a copy."""
     if len(courses) == 1:
         return courses[0]
-    nothing = [0] * timeline.columns
-    whole = Course(_ints(nothing), _ints(nothing))
+    whole = Course(*np.zeros((2, timeline.columns), np.int64))
     for course in courses:
         whole.merge(course)
     return whole
-
-
-def _ints(values: list[int]) -> Any:
-    import numpy as np
-
-    return np.array(values, dtype=np.int64)
 
 
 def _course(course: Course) -> dict[str, Any]:

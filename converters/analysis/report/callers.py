@@ -12,10 +12,10 @@ from biotrail.converters.analysis.distributions.sketch import sum_by
 from biotrail.converters.analysis.report.calls import CallsByGroup
 from biotrail.converters.analysis.report.tails import bytes_until
 from biotrail.converters.analysis.report.tree import (
-    Beside,
     Caller,
     CallerWait,
     CallReport,
+    OthersInFlight,
     Party,
     Who,
 )
@@ -34,6 +34,7 @@ from biotrail.converters.events.tables import (
     WaitCause,
 )
 from biotrail.converters.lifecycles.operations import transferred
+from biotrail.converters.lifecycles.purposes import JOURNAL_THREADS, by_threads
 from biotrail.recorder.schema.syscalls import KERNEL_THREAD, REAPING_CALLS, numbers, shown_name
 
 # Whose I/O devices had while a process's calls waited, for I/O or for who does it.
@@ -47,8 +48,6 @@ MOST_COLUMNS = 24
 """Parties of a window, by device and operation, that are told apart: those with most time."""
 _RECORDER = (1 << 24) - 1
 """Code of who does the recording's own I/O; those of others are less."""
-_COMMITS = "jbd2/"
-"""Beginning of the names of threads that commit journals."""
 
 
 @dataclass
@@ -136,12 +135,7 @@ class Meanwhile:
     def _carry(self, window: Lifecycles, who: I64, size: I64) -> None:
         """Note whose data the threads that commit journals wrote: the window's bios."""
         bios: Bios = window.bios
-        names = window.tasks.comm
-        commits = np.array([str(one).startswith(_COMMITS) for one in names], dtype=np.bool_)
-        if not commits.any():
-            return
-        rows = np.flatnonzero(bios.task >= 0)
-        for row in rows[commits[bios.task[rows]]].tolist():
+        for row in np.flatnonzero(by_threads(JOURNAL_THREADS, bios.task, window.tasks)).tolist():
             self._carried[(int(bios.dev[row]), int(who[row]))] += int(size[row])
 
     def _add_waits(self, process: I64, out: I64, woken: I64, flights: _Flight) -> None:
@@ -169,19 +163,19 @@ class Meanwhile:
                 sums[0] += ns
                 sums[1] += size
 
-    def of(self, pid: int) -> list[Beside]:
+    def of(self, pid: int) -> list[OthersInFlight]:
         """Return what was in flight while calls of a process waited, the most first.
 
         Without what threads that commit journals write for themselves, which is the commit.
         """
-        found: dict[Party, Beside] = {}
+        found: dict[Party, OthersInFlight] = {}
         for (of, dev, op, who), (ns, size) in self._sums.items():
             if of != pid or not ns:
                 continue
             party = self._party(dev, who, self._context.op_name(op))
-            if (party.process or "").startswith(_COMMITS):
+            if (party.process or "").startswith(JOURNAL_THREADS):
                 continue
-            one = found.setdefault(party, Beside(party, 0.0, 0))
+            one = found.setdefault(party, OthersInFlight(party, 0.0, 0))
             one.mean += ns / max(self._waited[pid], 1)
             one.bytes += size
         return sorted(found.values(), key=lambda one: -one.mean)
@@ -191,7 +185,7 @@ class Meanwhile:
         found: Counter[Party] = Counter()
         for (dev, who), size in self._carried.items():
             party = self._party(dev, who, "write")
-            if party.process is not None and not party.process.startswith(_COMMITS):
+            if party.process is not None and not party.process.startswith(JOURNAL_THREADS):
                 found[party] += size
         return dict(found)
 

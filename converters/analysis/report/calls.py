@@ -7,7 +7,6 @@ pipe does. They are counted apart, so that they do not hide the calls that did I
 
 from collections import Counter
 from dataclasses import dataclass, field, fields, replace
-from typing import Self
 
 import numpy as np
 
@@ -24,11 +23,10 @@ from biotrail.converters.analysis.distributions.keys import (
     NO_IO,
     OF_FILES,
     Key,
-    canonical,
     name_of,
 )
 from biotrail.converters.analysis.distributions.samples import of_bios
-from biotrail.converters.analysis.distributions.sketch import Distribution
+from biotrail.converters.analysis.distributions.sketch import Distribution, Mergeable
 from biotrail.converters.analysis.figures import Summary, stage_times
 from biotrail.converters.analysis.report.tree import CallReport, SubmissionReport
 from biotrail.converters.calls.first_bios import FirstBios
@@ -95,7 +93,7 @@ class CallsByGroup:
         """
         groups: dict[int, dict[int, CallFigures]] = {}
         for (code, what), figures in sorted(self._figures.items()):
-            same = groups.setdefault(canonical(self._key, code), {})
+            same = groups.setdefault(self._key.canonical(code), {})
             same.setdefault(what, CallFigures()).merge(figures)
         found = []
         for code, calls in groups.items():
@@ -140,7 +138,7 @@ def report_of(name: str, io: bool, figures: CallFigures) -> CallReport:
 
 
 @dataclass
-class CallsByName:
+class CallsByName(Mergeable):
     """Figures of timed calls by name, which can be added up."""
 
     figures: dict[int, CallFigures] = field(default_factory=dict)
@@ -152,11 +150,6 @@ class CallsByName:
         for code in names_of(codes).tolist():
             figures = self.figures.setdefault(code, CallFigures())
             figures.add(calls.take(codes == code), named(code, context)[0])
-
-    def merge(self, other: Self) -> None:
-        """Add other calls, which are not changed."""
-        for code, figures in other.figures.items():
-            self.figures.setdefault(code, CallFigures()).merge(figures)
 
     def reports(self, context: Context) -> list[CallReport]:
         """Return a report for each name: calls with I/O first, then by time in total, by name."""

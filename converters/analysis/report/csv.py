@@ -136,12 +136,12 @@ def lines(report: Report) -> Iterator[Line]:
     The SCOPE columns and `format` are not in the lines.
     """
     whole = {"begin_ns": report.begin_ns, "end_ns": report.end_ns}
-    for line in _both(report.total.bios, report.total.requests):
-        yield {"section": "total", **whole, **line}
-    for device in report.devices:
-        for one in (device.total, *device.operations):
-            for line in _both(one.bios, one.requests):
-                yield {"section": "devices", **whole, **line}
+    for section, one in (
+        ("total", report.total),
+        *(("devices", sums) for of in report.devices for sums in (of.total, *of.operations)),
+    ):
+        for line in (*_lines(one.bios, "bios"), *_lines(one.requests, "requests")):
+            yield {"section": section, **whole, **line}
     for section, groups in (
         ("processes", report.processes),
         ("cgroups", report.cgroups),
@@ -155,14 +155,17 @@ def lines(report: Report) -> Iterator[Line]:
             yield from ({**whole, **line} for line in _operation_lines(section, group))
     others = (_held_lines(report), _call_lines(report), _submission_lines(report))
     completions = (_completion_lines(device) for device in report.devices)
-    for line in chain(*others, *completions, pair_lines(report)):
+    for line in chain(*others, *completions, _pair_lines(report)):
         yield {**whole, **line}
-    for interval in report.intervals:
+    every = [(one, {"begin_ns": one.begin_ns, "end_ns": one.end_ns}) for one in report.intervals]
+    for interval, times in every:
         for group in interval.groups:
             for line in _lines(group, "bios"):
-                times = {"begin_ns": interval.begin_ns, "end_ns": interval.end_ns}
                 yield {"section": "intervals", **times, **line}
-    yield from interval_pair_lines(report)
+    for interval, times in every:
+        for pair in interval.pairs:
+            line = _line(pair.name, pair.time, pair.time, interval.end_ns - interval.begin_ns)
+            yield {"section": "pair intervals", **line, **times}
 
 
 def _operation_lines(section: str, group: GroupReport) -> Iterator[Line]:
@@ -213,8 +216,7 @@ def _call_lines(report: Report) -> Iterator[Line]:
             "bytes": call.bytes,
             "failed": call.failed,
         }
-        yield {**work, "stage": "all", "share": 1, **summary(call.time)}
-        yield from _parts(work, call.parts)
+        yield from _whole_and_parts(work, call.time, call.parts)
     for wait in report.waits:
         what = {"section": "waits", "call": wait.call, "of": wait.reason, "ios": wait.time.count}
         share = round(wait.share, 6)
@@ -227,8 +229,7 @@ def _call_lines(report: Report) -> Iterator[Line]:
             "of": "commits",
             "ios": journal.commits,
         }
-        yield {**work, "stage": "all", "share": 1, **summary(journal.time)}
-        yield from _parts(work, journal.phases)
+        yield from _whole_and_parts(work, journal.time, journal.phases)
 
 
 def _submission_lines(report: Report) -> Iterator[Line]:
@@ -241,8 +242,7 @@ def _submission_lines(report: Report) -> Iterator[Line]:
             "bytes": one.bytes,
             "failed": one.failed,
         }
-        yield {**work, "stage": "all", "share": 1, **summary(one.time)}
-        yield from _parts(work, one.steps)
+        yield from _whole_and_parts(work, one.time, one.steps)
 
 
 def _completion_lines(device: DeviceReport) -> Iterator[Line]:
@@ -257,16 +257,16 @@ def _completion_lines(device: DeviceReport) -> Iterator[Line]:
         yield from _parts(work, one.steps)
 
 
+def _whole_and_parts(work: Line, time: Summary, parts: Sequence[StageTimes]) -> Iterator[Line]:
+    yield {**work, "stage": "all", "share": 1, **summary(time)}
+    yield from _parts(work, parts)
+
+
 def _parts(work: Line, parts: Sequence[StageTimes]) -> Iterator[Line]:
     for part in parts:
         line = {**work, "stage": part.stage, "share": round(part.share, 6)}
         own = {} if part.recorder_ns is None else {"recorder_ns": round(part.recorder_ns, 3)}
         yield {**line, **summary(part.time), **own}
-
-
-def _both(bios: GroupReport, requests: GroupReport) -> Iterator[Line]:
-    yield from _lines(bios, "bios")
-    yield from _lines(requests, "requests")
 
 
 def _lines(group: GroupReport, of: str) -> Iterator[Line]:
@@ -287,7 +287,7 @@ def _lines(group: GroupReport, of: str) -> Iterator[Line]:
     yield from _parts(work, group.stages)
 
 
-def pair_lines(report: Report) -> Iterator[Line]:
+def _pair_lines(report: Report) -> Iterator[Line]:
     """Yield the lines of each pair: section `pairs`, then `pair groups` and `pair keys`.
 
     Groups are the values of --by, in the column `by`; keys, in the column `key`, are those with the
@@ -300,16 +300,6 @@ def pair_lines(report: Report) -> Iterator[Line]:
             line = _line(pair.name, group.time, pair.time, report.span_ns)
             yield {"section": "pair groups", **line, "by": group.text}
         yield from _key_lines(pair, report.span_ns)
-
-
-def interval_pair_lines(report: Report) -> Iterator[Line]:
-    """Yield the lines of pairs in intervals, section `pair intervals`; without `share`."""
-    for interval in report.intervals:
-        span = interval.end_ns - interval.begin_ns
-        times = {"begin_ns": interval.begin_ns, "end_ns": interval.end_ns}
-        for pair in interval.pairs:
-            line = _line(pair.name, pair.time, pair.time, span)
-            yield {"section": "pair intervals", **line, **times}
 
 
 def _line(name: str, time: Summary, whole: Summary, span: int) -> Line:

@@ -3,14 +3,13 @@
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from biotrail.converters.analysis.distributions.depth import Depth, Flow
 from biotrail.converters.analysis.distributions.keys import ProcessNames
 from biotrail.converters.analysis.distributions.samples import Samples, operations_of
-from biotrail.converters.analysis.distributions.sketch import Distribution, sum_by
+from biotrail.converters.analysis.distributions.sketch import Distribution, Mergeable, sum_by
 from biotrail.converters.analysis.report.tree import HangingReport, PurposeTime, Who
 from biotrail.converters.calls.behalf import doers
 from biotrail.converters.calls.keys import rows_of
@@ -34,9 +33,6 @@ from biotrail.converters.events.tables import (
 from biotrail.converters.lifecycles.operations import operations
 from biotrail.converters.lifecycles.purposes import PURPOSE_NAMES, Purpose, purposes
 from biotrail.converters.lifecycles.windows import HANGS_NS, sure_complete, under_way
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass
@@ -146,7 +142,7 @@ SECTOR_SHIFT = 9
 
 
 @dataclass
-class Pattern:
+class Pattern(Mergeable):
     """Distances between successive I/Os with data of one device, in time order."""
 
     sequential: int = 0
@@ -168,14 +164,6 @@ class Pattern:
     def sequential_share(self) -> float:
         """Share of sequential I/Os among all but the first, 0 to 1; 0.0 without any."""
         return self.sequential / self.seek.count if self.seek.count else 0.0
-
-    def merge(self, other: "Pattern") -> None:
-        """Add the counts and distances of another device, which is not changed."""
-        self.sequential += other.sequential
-        self.forward += other.forward
-        self.backward += other.backward
-        self.seek.merge(other.seek)
-        self.gap.merge(other.gap)
 
     def update(self, at: I64, sector: U64, size: I64) -> None:
         """Add I/Os that follow those added before; I/Os of 0 bytes are ignored.
@@ -278,7 +266,7 @@ _WAITS = (Stage.FLUSH, Stage.PRE_FLUSH, Stage.POST_FLUSH)
 
 
 @dataclass
-class Flush:
+class Flush(Mergeable):
     """Flush requests of one device, and the bios that waited for them."""
 
     requests: int = 0
@@ -293,15 +281,6 @@ class Flush:
     """ns from D to C of flush requests."""
     doubtful: int = 0
     """Flush requests with D and C that are not in `times`, as their C is in doubt."""
-
-    def merge(self, other: "Flush") -> None:
-        """Add the flush requests and waits of another device, which is not changed."""
-        self.requests += other.requests
-        self.waits += other.waits
-        self.unmatched += other.unmatched
-        self.shared.update(other.shared)
-        self.times.merge(other.times)
-        self.doubtful += other.doubtful
 
 
 @dataclass

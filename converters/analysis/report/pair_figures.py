@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from biotrail.converters.analysis.distributions.groups import LINGER_NS
+from biotrail.converters.analysis.distributions.groups import Series
 from biotrail.converters.analysis.distributions.sketch import Distribution, add_grouped
 from biotrail.converters.analysis.figures import Summary
 from biotrail.converters.analysis.report.tree import (
@@ -17,7 +17,7 @@ from biotrail.converters.analysis.report.tree import (
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.distinct import distinct, names_of
 from biotrail.converters.events.site_tables import Pairs
-from biotrail.converters.events.tables import Lifecycles
+from biotrail.converters.events.tables import I64, Lifecycles
 from biotrail.converters.pipeline import Trace
 from biotrail.converters.sites.pair_names import PairNames
 
@@ -27,8 +27,6 @@ MOST_KEYS = 10_000
 """Keys of a pair that are counted; those of further ones are in the total alone."""
 SHOWN_KEYS = 100
 """Keys in a report: those with the most time."""
-Place = tuple[int, int]
-"""(interval, index of the declared pair)."""
 
 
 @dataclass
@@ -76,12 +74,19 @@ class _Figures:
                 self.without_key += count
 
 
+def _distributions(place: I64, values: I64, count: int) -> list[Distribution]:
+    found = [Distribution() for _ in range(count)]
+    add_grouped(place, values, found)
+    return found
+
+
 class PairFigures:
     """Figures of all pairs of a log, window after window."""
 
     def __init__(self, context: Context, interval: int = 0) -> None:
         """Start without pairs. context: the log's, whose header declares them."""
-        self._series = PairSeries(interval) if interval else None
+        self._interval = interval
+        self._series: Series[Distribution, tuple[int, Summary]] | None = None
         self._names = PairNames(context)
         self._figures: dict[int, _Figures] = {}
 
@@ -93,8 +98,17 @@ class PairFigures:
         for number in names_of(pairs.pair).tolist():
             figures = self._figures.setdefault(number, _Figures())
             figures.add(pairs.take(pairs.pair == number), self._names.has_by(number))
-        if self._series is not None:
-            self._series.add(pairs, begin, window.end)
+        if self._interval:
+            if self._series is None:
+                self._series = Series(
+                    begin, self._interval, lambda number, time: (number, Summary.of(time))
+                )
+            self._series.add(
+                pairs.pair.astype(np.int64),
+                pairs.ended,
+                window.end,
+                lambda kept, place, count: _distributions(place, pairs.latency[kept], count),
+            )
 
     @property
     def late(self) -> int:
@@ -106,13 +120,13 @@ class PairFigures:
 
         To be called after the last window.
         """
-        found: dict[int, list[PairInterval]] = {}
-        if self._series is not None:
-            self._series.finish()
-            for (place, number), time in sorted(self._series.closed.items()):
-                one = PairInterval(self._names.name(number), time)
-                found.setdefault(place, []).append(one)
-        return found
+        if self._series is None:
+            return {}
+        self._series.finish()
+        return {
+            interval: [PairInterval(self._names.name(number), time) for number, time in rows]
+            for interval, rows in self._series.closed.items()
+        }
 
     def reports(self, trace: Trace) -> list[PairReport]:
         """Return a report for each pair, in the order of the header; those that occurred or not."""
@@ -144,37 +158,3 @@ class PairFigures:
             keys_left_out=figures.without_key,
             unpaired=names.unpaired(number),
         )
-
-
-class PairSeries:
-    """Latencies by the interval in which pairs ended, and by declared pair."""
-
-    def __init__(self, interval: int) -> None:
-        self._interval = interval
-        self._open: dict[Place, Distribution] = {}
-        self._edge = 0
-        self.closed: dict[Place, Summary] = {}
-        """Summaries of intervals that ended LINGER_NS ago; after `finish` of all."""
-        self.left_out = 0
-        """Pairs that came after their interval was closed."""
-
-    def add(self, pairs: Pairs, begin: int, now: int) -> None:
-        """Add a window's pairs, then close old intervals."""
-        place = np.maximum(pairs.ended - begin, 0) // self._interval
-        late = place < self._edge
-        self.left_out += int(late.sum())
-        pairs, place = pairs.take(~late), place[~late]
-        rows, of = distinct(place, pairs.pair)
-        into = [self._open.setdefault((row[0], row[1]), Distribution()) for row in rows]
-        add_grouped(of, pairs.latency, into)
-        self._close(max((now - LINGER_NS - begin) // self._interval, 0))
-
-    def finish(self) -> None:
-        """Close all intervals; to be called after the last window."""
-        self._close(1 << 62)
-
-    def _close(self, edge: int) -> None:
-        """Summarize the open intervals before number `edge`: a distribution is large."""
-        for place in [one for one in self._open if one[0] < edge]:
-            self.closed[place] = Summary.of(self._open.pop(place))
-        self._edge = max(self._edge, edge)

@@ -30,11 +30,7 @@ from biotrail.converters.calls.keys import rows_by_key, rows_of
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.distinct import distinct, names_of
 from biotrail.converters.events.drivers import DRIVERS
-from biotrail.converters.events.path_tables import (
-    Calls,
-    HeldBios,
-    PathTables,
-)
+from biotrail.converters.events.path_tables import NO_BPS, NO_IOPS, Calls, HeldBios, PathTables
 from biotrail.converters.events.tables import (
     I64,
     NEVER,
@@ -298,9 +294,6 @@ def _overlap(tid: I64, begin: I64, end: I64, ready: I64) -> I64:
     return found
 
 
-_NO_BPS, _NO_IOPS = (1 << 64) - 1, (1 << 32) - 1
-
-
 @dataclass
 class _Held:
     """Bios held by one cgroup's limit, of one device and operation."""
@@ -309,8 +302,8 @@ class _Held:
     several: int = 0
     time: Distribution = field(default_factory=Distribution)
     """ns of those for which it is known."""
-    bps: int = _NO_BPS
-    iops: int = _NO_IOPS
+    bps: int = NO_BPS
+    iops: int = NO_IOPS
     processes: Counter[int] = field(default_factory=Counter)
     """Process of the thread that submitted it or waited → bios."""
 
@@ -365,8 +358,8 @@ class HeldByLimit:
                 operation=op,
                 bios=one.bios,
                 several=one.several,
-                bps=None if one.bps == _NO_BPS else one.bps,
-                iops=None if one.iops == _NO_IOPS else one.iops,
+                bps=None if one.bps == NO_BPS else one.bps,
+                iops=None if one.iops == NO_IOPS else one.iops,
                 process=process,
                 pid=pid,
                 time=Summary.of(one.time),

@@ -2,7 +2,7 @@
 """The report: one pass over a trace's windows, in memory that does not grow with the trace."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from biotrail.converters.analysis.distributions.groups import (
     Series,
     add_to_all,
     check_interval,
+    gather,
     merged,
     merged_by_code,
 )
@@ -25,41 +26,57 @@ from biotrail.converters.analysis.distributions.keys import (
     KEYS,
     OP_BITS,
     ByCgroup,
-    ByCpu,
-    ByDevice,
     ByPath,
-    ByPlace,
     ByProcess,
     Key,
-    canonical,
+    Name,
+    by_cpu,
+    by_place,
     check_recorded,
     name_of,
+    operation,
 )
-from biotrail.converters.analysis.distributions.samples import of_bios, of_requests
-from biotrail.converters.analysis.figures import begin_text, extent, of_events
+from biotrail.converters.analysis.distributions.samples import COUNTERS, of_bios, of_requests
+from biotrail.converters.analysis.figures import (
+    Summary,
+    begin_text,
+    extent,
+    of_events,
+    stage_times,
+    with_doubtful,
+)
 from biotrail.converters.analysis.report.devices import (
     Device,
     Devices,
     Flush,
     Flushes,
     Hanging,
+    Pattern,
     Purposes,
     Stacked,
 )
 from biotrail.converters.analysis.report.tails import Tails
 from biotrail.converters.analysis.report.timeline import Timeline
 from biotrail.converters.analysis.report.tree import (
+    CompletionReport,
+    DepthReport,
     DeviceReport,
+    DriverReport,
+    FlushReport,
     GroupReport,
     IntervalDepth,
     IntervalReport,
     LossReport,
+    OperationFigures,
+    OperationReport,
+    PatternReport,
     Percentiles,
     Report,
+    StackedReport,
     Throttled,
 )
-from biotrail.converters.events.context import Context
-from biotrail.converters.events.tables import Certainty, Lifecycles
+from biotrail.converters.events.context import Context, dev_numbers
+from biotrail.converters.events.tables import STAGE_NAMES, Certainty, Lifecycles, Stage
 from biotrail.converters.lifecycles.recorder_time import recorder_ns
 from biotrail.converters.lifecycles.windows import queued_below
 from biotrail.converters.pipeline import Trace
@@ -69,24 +86,6 @@ from biotrail.recorder.schema.records import BY_KIND, Kind
 if TYPE_CHECKING:
     from biotrail.converters.analysis.report.pair_figures import PairFigures
     from biotrail.converters.analysis.report.path import PathFigures
-from collections.abc import Mapping, Sequence
-
-from biotrail.converters.analysis.distributions.keys import Name, operation
-from biotrail.converters.analysis.distributions.samples import COUNTERS
-from biotrail.converters.analysis.figures import Summary, stage_times, with_doubtful
-from biotrail.converters.analysis.report.devices import Pattern
-from biotrail.converters.analysis.report.tree import (
-    CompletionReport,
-    DepthReport,
-    DriverReport,
-    FlushReport,
-    OperationFigures,
-    OperationReport,
-    PatternReport,
-    StackedReport,
-)
-from biotrail.converters.events.context import dev_numbers
-from biotrail.converters.events.tables import STAGE_NAMES, Stage
 
 
 class Reporter:
@@ -110,18 +109,17 @@ class Reporter:
         self._context = context
         self._interval = interval
         self._by = by
-        self._places = ByPlace(context)
         self._bios, self._requests = Groups(), Groups()
         self._lower = Groups()
         """Bios that stacked devices queued for others, which `_bios` and lists leave out."""
         self._keys: dict[str, Key] = {
             "processes": ByProcess(context),
             "cgroups": ByCgroup(context),
-            "cpus": ByCpu(context),
+            "cpus": by_cpu(context),
             **({"files": ByPath(context)} if context.has_files else {}),
         }
-        self._chosen: Key = KEYS[by](context) if by else self._places
-        self._each_device = isinstance(self._chosen, (ByPlace, ByDevice))
+        self._chosen: Key = KEYS[by](context) if by else by_place(context)
+        self._each_device = by in (None, "device")
         self._groups = {
             name: Groups(by_operation=True) for name in (*self._keys, *(["by"] if by else []))
         }
@@ -139,7 +137,7 @@ class Reporter:
             from biotrail.converters.analysis.report import pair_figures
 
             self._pairs = pair_figures.PairFigures(context, interval)
-        self._series: Series[tuple[int, GroupReport]] | None = None
+        self._series: Series[Group, tuple[int, GroupReport]] | None = None
         self.begin = -1
         """ns: where the first window with events begins; -1 before."""
 
@@ -212,9 +210,15 @@ class Reporter:
             if self._series is None:
                 self._series = Series(self.begin, self._interval, self._close)
             if lower.any() and not self._each_device:
-                self._series.add(chosen[~lower], bios.take(~lower), window.end)
-            else:
-                self._series.add(chosen, bios, window.end)
+                chosen, bios = chosen[~lower], bios.take(~lower)
+            self._series.add(
+                chosen,
+                bios.end,
+                window.end,
+                lambda kept, place, count: gather(
+                    place, bios if kept.all() else bios.take(kept), count
+                ),
+            )
 
     def watch(self, windows: Iterable[Lifecycles]) -> Iterator[Lifecycles]:
         """Yield the windows unchanged, after adding each."""
@@ -292,7 +296,7 @@ class Reporter:
         key = self._keys.get(which, self._chosen)
         groups: dict[int, list[Group]] = {}
         for code, group in sorted(self._groups[which].by_code.items()):
-            groups.setdefault(canonical(key, code), []).append(group)
+            groups.setdefault(key.canonical(code), []).append(group)
         found = [
             group_report(
                 name_of(key, code), same[0] if len(same) == 1 else merged(same), span, self._context

@@ -29,7 +29,7 @@ NOT_KNOWN = -1
 _FAR = np.iinfo(np.int64).max
 
 
-class Beside:
+class BytesInFlight:
     """Bytes in flight at each bio's Q, summed in the window of the Q, returned in that of the end.
 
     A window's tables have all I/O that was in flight at any time within the window. So the result
@@ -144,14 +144,14 @@ class Tails:
 
     by_place: dict[int, _Octaves] = field(default_factory=dict)
     """Place (as in Samples.place) → sums."""
-    _beside: Beside = field(default_factory=Beside)
+    _in_flight: BytesInFlight = field(default_factory=BytesInFlight)
 
     def add(self, window: Lifecycles, bios: Samples, context: Context) -> None:
         """Add the latencies and stage times of the window's bios, by place and power of two.
 
         Without bios of places beyond the first MOST_PLACES.
         """
-        beside = self._beside.add(window, context)
+        beside = self._in_flight.add(window, context)
         names, _, of = distinct_values(bios.place)
         for place in names.tolist():
             if place in self.by_place or len(self.by_place) < MOST_PLACES:

@@ -12,7 +12,7 @@ import numpy as np
 
 from biotrail.converters.analysis.distributions.groups import OTHERS
 from biotrail.converters.analysis.distributions.samples import Samples
-from biotrail.converters.analysis.distributions.sketch import Distribution, buckets_of
+from biotrail.converters.analysis.distributions.sketch import Distribution, Mergeable, buckets_of
 from biotrail.converters.analysis.report.devices import Devices
 from biotrail.converters.events.tables import I64, Bool, Lifecycles
 
@@ -33,7 +33,7 @@ _NONE = np.iinfo(np.int64).max
 
 
 @dataclass
-class Course:
+class Course(Mergeable):
     """I/O of one place (or several together) over time; arrays are (columns,) int64."""
 
     ios: I64
@@ -42,12 +42,6 @@ class Course:
     """Their bytes."""
     latency: dict[int, Distribution] = field(default_factory=dict)
     """Column → latencies, ns; columns without a latency are absent."""
-
-    def merge(self, other: "Course") -> None:
-        """Add the I/O of another course with the same columns; `other` is not changed."""
-        self.ios, self.bytes = self.ios + other.ios, self.bytes + other.bytes
-        for column, times in other.latency.items():
-            self.latency.setdefault(column, Distribution()).merge(times)
 
 
 class Timeline:

@@ -113,7 +113,7 @@ class Party:
 
 
 @dataclass
-class Beside:
+class OthersInFlight:
     """I/O of one party while calls of a process waited."""
 
     party: Party
@@ -321,7 +321,7 @@ class Caller:
     ran: list[Who]
     """Processes that had the CPU when one of these threads became ready to run, as long as it was;
     of the waits that are recorded, and only where it is known."""
-    beside: list[Beside]
+    beside: list[OthersInFlight]
     """I/O in flight while calls of this process waited, the most first, its own too."""
     carried: dict[Party, int] = field(default_factory=dict)
     """Others' data, bytes, that threads which commit journals wrote on these devices."""

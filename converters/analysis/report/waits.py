@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from biotrail.converters.analysis.distributions.call_figures import by_pair, coded, named
 from biotrail.converters.analysis.distributions.groups import MOST_GROUPS, OTHERS
-from biotrail.converters.analysis.distributions.sketch import Distribution, sum_by
+from biotrail.converters.analysis.distributions.sketch import Distribution, Mergeable, sum_by
 from biotrail.converters.analysis.figures import StageTimes, Summary
 from biotrail.converters.analysis.report.tree import CommitReport, WaitReport
 from biotrail.converters.calls.keys import rows_by_key
@@ -52,7 +52,7 @@ class WaitedFor:
 
 
 @dataclass
-class _Waited:
+class _Waited(Mergeable):
     """Waits of calls of one name for one reason."""
 
     time: Distribution = field(default_factory=Distribution)
@@ -67,11 +67,6 @@ class _Waited:
     """Thread that ended waits for LOCKS → ns."""
     ran: Counter[int] = field(default_factory=Counter)
     """Process that had the CPU until the thread ran again → ns for which it was ready to run."""
-
-    def merge(self, other: "_Waited") -> None:
-        self.time.merge(other.time)
-        self.own += other.own
-        self.no_file += other.no_file
 
 
 class WaitsByReason:

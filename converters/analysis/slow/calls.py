@@ -12,7 +12,7 @@ import numpy as np
 
 from biotrail.converters.analysis.distributions.call_figures import CALL_PARTS
 from biotrail.converters.analysis.slow.io_details import IO, file_path, io_at
-from biotrail.converters.analysis.slow.slow import log_end
+from biotrail.converters.analysis.slow.slow import Wanted, log_end
 from biotrail.converters.calls.keys import rows_of
 from biotrail.converters.calls.names import LARGEST_ERRNO, MOVES_BYTES, name_of_call, name_of_error
 from biotrail.converters.calls.reason_rules import WAIT_REASON_NAMES, WaitReason
@@ -30,14 +30,13 @@ from biotrail.converters.events.tables import (
 from biotrail.converters.events.tasks import TaskNames
 from biotrail.converters.lifecycles.call_arguments import What, argument_of_calls
 from biotrail.converters.lifecycles.operations import transferred
+from biotrail.converters.lifecycles.purposes import JOURNAL_THREADS, by_threads
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.errors import ConversionError
 
 _STATES = {0: "R", 1: "S", 2: "D", 4: "T", 8: "t"}
 _KILLABLE, _IDLE, _FREEZABLE = 0x102, 0x402, 0x2000
 """TASK_* of include/linux/sched.h; a wait that may be frozen (TASK_FREEZABLE) is as it is."""
-JOURNAL = "jbd2/"
-"""Beginning of the names of the threads that commit journals (kjournald2)."""
 _CONTEXTS = ("task", "softirq", "interrupt")
 
 
@@ -154,7 +153,7 @@ class SlowCall:
         return {
             wait.waker_tid
             for wait in self.waits
-            if wait.waker_tid and (wait.waker_comm or "").startswith(JOURNAL)
+            if wait.waker_tid and (wait.waker_comm or "").startswith(JOURNAL_THREADS)
         }
 
     def reasons(self, cause: str) -> dict[str, int]:
@@ -262,15 +261,9 @@ MOST_FILES = 8
 
 
 @dataclass(frozen=True)
-class WantedCalls:
+class WantedCalls(Wanted):
     """Which calls to keep."""
 
-    top: int = 20
-    """How many at most."""
-    over: int = 0
-    """Only calls that took at least this long, ns."""
-    failed: bool = False
-    """Only calls that returned an error."""
     every: bool = False
     """Also calls that neither queued a bio nor waited for I/O."""
 
@@ -396,8 +389,7 @@ class SlowestCalls:
         Which of these threads woke the call is known only once its waits have ended (`finish`).
         """
         bios, end = window.bios, log_end(trace)
-        journal = [str(comm).startswith(JOURNAL) for comm in window.tasks.comm]
-        named = np.append(np.array(journal, dtype=np.bool_), False)[bios.task]
+        named = by_threads(JOURNAL_THREADS, bios.task, window.tasks)
         of_journal = np.flatnonzero(named & (bios.queue != NEVER))
         if not len(of_journal):
             return

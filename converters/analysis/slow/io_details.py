@@ -9,7 +9,7 @@ import numpy as np
 from biotrail.converters.analysis.choosing.choosing import operations
 from biotrail.converters.calls.reason_rules import WAIT_REASON_NAMES, WaitReason
 from biotrail.converters.events.context import Context
-from biotrail.converters.events.path_tables import HeldSince
+from biotrail.converters.events.path_tables import NO_BPS, NO_IOPS, HeldSince
 from biotrail.converters.events.tables import (
     I64,
     NEVER,
@@ -25,7 +25,6 @@ from biotrail.converters.events.tables import (
 from biotrail.converters.lifecycles.windows import HANGS_NS, sure_complete, under_way
 from biotrail.recorder.schema.records import NO_SECTOR, NO_TAG
 
-_NO_BPS, _NO_IOPS = (1 << 64) - 1, (1 << 32) - 1
 _SINCE = {HeldSince.REMAP: "remap", HeldSince.WAIT: "wait"}
 _BEFORE_REQUEST = (
     *(WaitReason.REQUEST, WaitReason.QUEUE, WaitReason.WRITE_LIMIT),
@@ -69,8 +68,8 @@ def held_back(context: Context, window: Lifecycles, number: int) -> HeldBack | N
     bps, iops = int(one.bps[0]), int(one.iops[0])
     return HeldBack(
         cgroup=context.cgroups.get(limit, f"id {limit}") if limit else None,
-        bps=None if bps == _NO_BPS else bps,
-        iops=None if iops == _NO_IOPS else iops,
+        bps=None if bps == NO_BPS else bps,
+        iops=None if iops == NO_IOPS else iops,
         limits=int(one.limits[0]),
         ns=None if ns == NEVER else ns,
         by=_SINCE.get(HeldSince(int(one.since[0]))),

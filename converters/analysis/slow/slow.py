@@ -33,7 +33,6 @@ from biotrail.converters.events.tables import (
     Bios,
     Bool,
     Lifecycles,
-    Tasks,
     known_id,
 )
 from biotrail.converters.events.tasks import TaskNames
@@ -195,14 +194,14 @@ class SlowIO:
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which of the chosen I/Os to keep."""
+    """Which of the chosen I/Os, or calls, to keep."""
 
     top: int = 20
     """How many at most; 0: none, matching I/Os are only counted."""
     over: int = 0
-    """Only I/Os that took at least this long, ns."""
+    """Only those that took at least this long, ns."""
     failed: bool = False
-    """Only I/Os that ended with an error."""
+    """Only those that ended with an error."""
 
 
 @dataclass
@@ -232,15 +231,18 @@ class Slowest:
         equals those with the least numbers are kept. result: what the window was made from, with
         the events.
         """
+        self.add(result, window, self.choice.mask(window.bios, window.tasks))
+
+    def add(self, result: Result, window: Lifecycles, chosen: Bool) -> None:
+        """Do as `watch` with the window's bios that the mask marks, instead of the choice's."""
         bios = window.bios
         self._end = log_end(self.trace)
         self.devices.update(np.unique(bios.dev).tolist())
-        chosen = self.choice.mask(bios, window.tasks)
         if self.whole_families:
-            chosen &= bios.parent == NEVER
+            chosen = chosen & (bios.parent == NEVER)
         tried = chosen & failed_nowait(self._context, bios)
         self.counts.tries += int(tried.sum())
-        chosen &= ~tried
+        chosen = chosen & ~tried
         waited, known = _waits(bios, self._end)
         self.counts.ios += int(chosen.sum())
         self.counts.under_way += int((chosen & under_way(bios)).sum())
@@ -421,19 +423,6 @@ MOST_EACH = 24
 _OP_BITS = 16
 
 
-class _Rows(Choice):
-    """A choice whose mask is set from outside, for each window anew."""
-
-    def __init__(self, context: Context) -> None:
-        super().__init__(context)
-        self.rows: Bool = np.zeros(0, dtype=np.bool_)
-        """Mask of the next window's bios."""
-
-    def mask(self, bios: Bios, tasks: Tasks) -> Bool:
-        """Return a copy of `rows`, whatever the bios are."""
-        return self.rows.copy()
-
-
 class SlowestEach:
     """Finds the slowest I/Os of a choice, and of each device and operation.
 
@@ -451,23 +440,20 @@ class SlowestEach:
         Of each the OF_EACH slowest chosen bios are kept, also those too fast or not failed for
         `wanted`.
         """
-        self.all.watch(result, window)
         bios = window.bios
         chosen = self.all.choice.mask(bios, window.tasks)
+        self.all.add(result, window, chosen)
         codes, names = operations(self.all.trace.context, bios.opf, bios.bytes)
         pairs = bios.dev.astype(np.int64) << _OP_BITS | codes
         for pair in np.unique(pairs[chosen]).tolist():
             name = (pair >> _OP_BITS, names[pair & ((1 << _OP_BITS) - 1)])
             if name not in self._each and len(self._each) == MOST_EACH:
                 continue
-            one = self._each.setdefault(name, self._new())
-            if isinstance(one.choice, _Rows):
-                one.choice.rows = chosen & (pairs == pair)
-            one.watch(result, window)
-
-    def _new(self) -> Slowest:
-        trace = self.all.trace
-        return Slowest(trace, _Rows(trace.context), Wanted(OF_EACH), whole_families=False)
+            if name not in self._each:
+                self._each[name] = Slowest(
+                    self.all.trace, self.all.choice, Wanted(OF_EACH), whole_families=False
+                )
+            self._each[name].add(result, window, chosen & (pairs == pair))
 
     def finish(self) -> tuple[Slowest, int]:
         """Return (slowest, whole), after the last window; to be called once.

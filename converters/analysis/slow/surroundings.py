@@ -156,7 +156,7 @@ class Before:
 
 FOREVER = np.iinfo(np.int64).max
 MOST_TASKS = 8
-"""Thread names kept in a Group besides OTHERS."""
+"""Thread names kept in a BioCounts besides OTHERS."""
 MOST_FLUSHES = 64
 """Flushes listed for each I/O."""
 UNKNOWN_TASK = "(unknown)"
@@ -171,7 +171,7 @@ class Share:
 
 
 @dataclass
-class Group:
+class BioCounts:
     """A set of bios, counted by operation and by submitting thread."""
 
     ios: int = 0
@@ -182,12 +182,12 @@ class Group:
 
 
 @dataclass
-class Moment:
+class QueueState:
     """The other I/Os that a device had in flight at one time."""
 
-    waiting: Group = field(default_factory=Group)
+    waiting: BioCounts = field(default_factory=BioCounts)
     """Bios that were queued but not yet issued to the driver."""
-    in_device: Group = field(default_factory=Group)
+    in_device: BioCounts = field(default_factory=BioCounts)
     """Bios that were issued to the driver and not complete (D to C)."""
     requests_allocated: int = 0
     """Requests allocated and not complete, whether waiting or issued."""
@@ -208,21 +208,21 @@ class Flush:
 class Surroundings:
     """The other bios and the flush requests on an I/O's device while the I/O was under way."""
 
-    when_queued: Moment = field(default_factory=Moment)
+    when_queued: QueueState = field(default_factory=QueueState)
     """The device at the I/O's Q."""
-    when_issued: Moment | None = None
+    when_issued: QueueState | None = None
     """The device at the I/O's D. None: the I/O was not issued (a flush without data, a bio-based
     device), or its D was not recorded."""
-    ahead: Group = field(default_factory=Group)
+    ahead: BioCounts = field(default_factory=BioCounts)
     """Bios waiting when the I/O was queued, and issued before it."""
-    overtook_it: Group = field(default_factory=Group)
+    overtook_it: BioCounts = field(default_factory=BioCounts)
     """Bios queued after the I/O, and issued before it."""
-    it_overtook: Group = field(default_factory=Group)
+    it_overtook: BioCounts = field(default_factory=BioCounts)
     """Bios queued before the I/O and waiting then, and issued after it, or never."""
-    completed_meanwhile: Group = field(default_factory=Group)
+    completed_meanwhile: BioCounts = field(default_factory=BioCounts)
     """Bios completed while the I/O was in the device; if it was not issued, while it was under
     way."""
-    of_these_issued_later: Group = field(default_factory=Group)
+    of_these_issued_later: BioCounts = field(default_factory=BioCounts)
     """Bios of `completed_meanwhile` issued after the I/O; if it was not issued, queued after it."""
     flushes: list[Flush] = field(default_factory=list)
     """Flush requests in the device while the I/O was under way, in the order of D."""
@@ -352,7 +352,7 @@ class Neighbourhood:
 def _target(io: IO, mates: frozenset[int]) -> _Target:
     queue = io.queue_ns or 0
     issue = NEVER if io.issue_ns is None else queue + io.issue_ns
-    found = Surroundings(when_issued=None if issue == NEVER else Moment())
+    found = Surroundings(when_issued=None if issue == NEVER else QueueState())
     end = queue + io.waited_ns
     return _Target(io, queue, issue, end, found, Before(queue, end, mates))
 
@@ -368,7 +368,7 @@ def _add_flushes(target: _Target, flushes: Requests) -> None:
         found.flushes.append(Flush(issue - target.queue, done))
 
 
-def _moments(target: _Target) -> list[tuple[Moment, int]]:
+def _moments(target: _Target) -> list[tuple[QueueState, int]]:
     """Return each moment of the target's surroundings with its time (ns): at Q, and at D if any."""
     found = [(target.found.when_queued, target.queue)]
     if target.found.when_issued is not None:
@@ -376,7 +376,7 @@ def _moments(target: _Target) -> list[tuple[Moment, int]]:
     return found
 
 
-def _groups(found: Surroundings) -> list[Group]:
+def _groups(found: Surroundings) -> list[BioCounts]:
     """Return all groups of bios of the surroundings; not copied."""
     moments = [m for m in (found.when_queued, found.when_issued) if m is not None]
     return [
@@ -453,7 +453,7 @@ class _Others:
         self._add(found.completed_meanwhile, meanwhile)
         self._add(found.of_these_issued_later, meanwhile & (order > since))
 
-    def _add(self, group: Group, rows: Bool) -> None:
+    def _add(self, group: BioCounts, rows: Bool) -> None:
         """Add the bios of the mask `rows` (n,) to the group's sums, operations and thread names."""
         if not rows.any():
             return
@@ -473,7 +473,7 @@ class _Others:
 OTHERS = "others"
 
 
-def _shorten(group: Group, most: int) -> None:
+def _shorten(group: BioCounts, most: int) -> None:
     """Keep the `most` thread names with most I/Os in `group.tasks`; add up the rest as OTHERS."""
     rest = group.tasks.pop(OTHERS, 0)
     ranked = sorted(group.tasks.items(), key=lambda item: (-item[1], item[0]))

@@ -22,8 +22,8 @@ LINE = 17
 MOST_LINE = 170
 """Characters of a line above the frames, at most."""
 
-Told = Mapping[Weight, Callable[[int], str]]
-"""Weight → function that formats a number of that weight; only these weights are told."""
+Formats = Mapping[Weight, Callable[[int], str]]
+"""Weight → function that formats a number of that weight; only these are shown."""
 
 
 class _Place(NamedTuple):
@@ -34,7 +34,7 @@ class _Place(NamedTuple):
     wide: float
 
 
-def svg(flame: Flame, by: Weight, title: str, notes: Sequence[str], told: Told) -> str:
+def svg(flame: Flame, by: Weight, title: str, notes: Sequence[str], formats: Formats) -> str:
     """Return the text of the SVG file of a flame graph.
 
     Frames are as wide as their weight `by`, the outermost at the bottom; a line says how many are
@@ -55,7 +55,7 @@ def svg(flame: Flame, by: Weight, title: str, notes: Sequence[str], told: Told) 
             f"<title>{_text(title)}</title>",
             f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>',
             *(_line(at, text) for at, text in enumerate(lines)),
-            *(_frame(place, bottom, flame.nodes[0], told) for place in places),
+            *(_frame(place, bottom, flame.nodes[0], formats) for place in places),
             "</svg>\n",
         ]
     )
@@ -83,13 +83,13 @@ def _line(at: int, text: str) -> str:
     return f'<text x="{MARGIN}" y="{y}" {kind}>{_text(_short(text, MOST_LINE))}</text>'
 
 
-def _frame(place: _Place, bottom: int, whole: Node, told: Told) -> str:
+def _frame(place: _Place, bottom: int, whole: Node, formats: Formats) -> str:
     """Return the SVG element of a frame: a rectangle, its name as far as it fits, and a tooltip."""
     node, x, wide = place
     y = bottom - ROW * (node.depth + 1)
     weights = ", ".join(
-        f"{told[by](node.weight(by))} ({100 * node.weight(by) / max(whole.weight(by), 1):.1f} %)"
-        for by in told
+        f"{formats[by](node.weight(by))} ({100 * node.weight(by) / max(whole.weight(by), 1):.1f} %)"
+        for by in formats
     )
     room = int((wide - 4) / CHARACTER)
     label = ""

@@ -206,7 +206,7 @@ def test_slots_widen_and_hold_the_same() -> None:
 
     def content(recording: Recording) -> Any:
         place = recording.slots.places()[0]
-        bios = recording.slots.bios(place)
+        bios = recording.slots.bios[place]
         return {s: (g["ios"], g.latency.sum, g.latency.buckets()) for s, g in sorted(bios.items())}
 
     # THEN there are as many slots as there shall be, and each has the same

@@ -16,23 +16,23 @@ from hypothesis import strategies as st
 from biotrail.converters.analysis.choosing.choosing import Choice
 from biotrail.converters.analysis.distributions import depth, samples, sketch
 from biotrail.converters.analysis.distributions.depth import Depth, Span
-from biotrail.converters.analysis.distributions.distribution import (
+from biotrail.converters.analysis.distributions.histograms import (
     MOST_COLUMNS,
     Columns,
-    Distribution,
     HeatMap,
     Histogram,
+    Histograms,
     Measure,
     Question,
     Scale,
 )
 from biotrail.converters.analysis.distributions.sketch import (
     RELATIVE_ERROR,
+    Distribution,
     add_grouped,
     bucket_begin,
     buckets_of,
 )
-from biotrail.converters.analysis.distributions.sketch import Distribution as SketchDistribution
 from biotrail.converters.analysis.figures import SHARES
 from biotrail.converters.analysis.report import tails
 from biotrail.converters.analysis.report.report import make_report
@@ -191,7 +191,7 @@ def test_windows_do_not_matter(measure: Measure, seed: int) -> None:
     counted = []
     for size in (log.window_events, 1 << 20):
         trace = Trace(log_of(log))
-        found = Distribution(trace.context, Choice(trace.context), Question(measure))
+        found = Histograms(trace.context, Choice(trace.context), Question(measure))
         for window in trace.lifecycles(size):
             found.add(window)
         counted.append(
@@ -232,7 +232,7 @@ def test_depth_is_what_every_pair_says() -> None:
         found: dict[int, int] = {}
         tables = tables_of(events)
         question = Question(Measure.DEPTH, scale=Scale(1))
-        distribution = Distribution(tables.context, Choice(tables.context), question)
+        distribution = Histograms(tables.context, Choice(tables.context), question)
         for window in join(tables.windows, tables.context, tables.account).windows:
             distribution.add(window)
         for group in distribution.groups.values():
@@ -357,8 +357,8 @@ value = st.one_of(
 values = st.lists(value, min_size=1, max_size=400)
 
 
-def counted(numbers: list[int]) -> SketchDistribution:
-    made = SketchDistribution()
+def counted(numbers: list[int]) -> Distribution:
+    made = Distribution()
     made.add(np.array(numbers, dtype=np.int64))
     return made
 
@@ -369,7 +369,7 @@ def exact(numbers: list[int], share: float) -> int:
     return int(ranks[max(math.ceil(share * len(ranks) - 1e-9), 1) - 1])
 
 
-def state(of: SketchDistribution) -> tuple[object, ...]:
+def state(of: Distribution) -> tuple[object, ...]:
     return of.count, of.sum, of.min, of.max, of.buckets()
 
 
@@ -400,10 +400,10 @@ def test_parts_add_up_in_any_order(parts: list[list[int]], random: object) -> No
     whole = [number for part in parts for number in part]
     random.shuffle(whole)  # type: ignore[attr-defined]
     # WHEN the parts are counted one by one, and merged
-    merged = SketchDistribution()
+    merged = Distribution()
     for part in parts:
         merged.merge(counted(part))
-    one_by_one = SketchDistribution()
+    one_by_one = Distribution()
     for part in parts:
         one_by_one.add(np.array(part, dtype=np.int64))
     # THEN both are what counting all at once gives
@@ -414,7 +414,7 @@ def test_parts_add_up_in_any_order(parts: list[list[int]], random: object) -> No
 @given(st.lists(st.tuples(st.integers(0, 4), value), max_size=300))
 def test_groups_are_counted_as_if_each_were_alone(rows: list[tuple[int, int]]) -> None:
     # GIVEN values of five groups WHEN all are counted at once
-    into = [SketchDistribution() for _ in range(5)]
+    into = [Distribution() for _ in range(5)]
     codes = np.array([code for code, _ in rows], dtype=np.int64)
     add_grouped(codes, np.array([v for _, v in rows], dtype=np.int64), into)
     # THEN each has its own
@@ -450,7 +450,7 @@ def test_a_million_latencies_stay_small_and_near(shape: str) -> None:
         usual = 20_000 * (1 + rng.pareto(1.1, 1_000_000))
     numbers = np.minimum(usual, 2**45).astype(np.int64)
     # WHEN they are counted, window after window
-    made = SketchDistribution()
+    made = Distribution()
     for part in np.array_split(numbers, 20):
         made.add(part)
     # THEN the percentiles are near
@@ -462,7 +462,7 @@ def test_a_million_latencies_stay_small_and_near(shape: str) -> None:
 
 
 def test_nothing_is_zeros_and_less_than_nothing_is_nothing() -> None:
-    made = SketchDistribution()
+    made = Distribution()
     made.add(np.zeros(0, dtype=np.int64))
     assert (made.mean, made.percentiles(SHARES), made.buckets()) == (0.0, [0] * 4, [])
     made.add(np.array([-5, 5]))
@@ -500,7 +500,7 @@ def test_a_report_is_the_same_uncompiled(monkeypatch, log, interval) -> None:
 
 def plainly(value: object) -> object:
     """A report as plain values, distributions and arrays too."""
-    if isinstance(value, SketchDistribution):
+    if isinstance(value, Distribution):
         rows = [part.tolist() for part in value.rows()]
         return (value.count, value.sum, value.min, value.max, rows)
     if isinstance(value, np.ndarray):
@@ -544,12 +544,12 @@ def test_grouped_values_are_those_of_sorting(rows, negative, compiled) -> None:
     # GIVEN values of five groups
     codes, values = np.array(rows, np.int64).reshape(-1, 2).T.copy()
     values = np.minimum(values, 1 << 50)
-    wanted = [SketchDistribution() for _ in range(5)]
+    wanted = [Distribution() for _ in range(5)]
     for code, value in zip(codes.tolist(), values.tolist(), strict=True):
         if negative or value >= 0:
             wanted[code].add(np.array([value]))
     # WHEN all are counted at once
-    made = [SketchDistribution() for _ in range(5)]
+    made = [Distribution() for _ in range(5)]
     before, sketch.loops = sketch.loops, sketch.loops if compiled else LOOPS
     try:
         add_grouped(codes, values, made, negative=negative)

@@ -19,8 +19,7 @@ from biotrail.converters.analysis.choosing.choosing import Choice
 from biotrail.converters.analysis.choosing.select import Selection
 from biotrail.converters.analysis.distributions import depth as depths
 from biotrail.converters.analysis.distributions.groups import OTHERS, Group, Groups, Series
-from biotrail.converters.analysis.distributions.keys import ByCpu, name_of
-from biotrail.converters.analysis.distributions.samples import Samples
+from biotrail.converters.analysis.distributions.keys import by_cpu, name_of
 from biotrail.converters.analysis.figures import as_json
 from biotrail.converters.analysis.fleet.part import read_part
 from biotrail.converters.analysis.report.csv import lines
@@ -287,10 +286,6 @@ def test_fsyncs_that_share_a_flush(tmp_path: Path) -> None:
     assert (stage.stage, stage.share, stage.time.count) == ("flush", 1.0, 3)
 
 
-def test_the_same_log_gives_the_same_report() -> None:
-    assert as_json(both(SAMPLE)[1]) == as_json(both(SAMPLE)[1])
-
-
 def test_groups_past_the_bound_are_added_up() -> None:
     # GIVEN more groups than are kept apart WHEN I/O of each is added
     groups = Groups(most=3)
@@ -301,36 +296,23 @@ def test_groups_past_the_bound_are_added_up() -> None:
     # THEN the first ones have theirs, and one more has that of all others
     found = {code: group["ios"] for code, group in groups.by_code.items()}
     assert found == {4: 1, 9: 2, 2: 1, OTHERS: 3}
-    assert name_of(ByCpu(None), OTHERS) == {"others": 1}  # type: ignore[arg-type]
+    assert name_of(by_cpu(), OTHERS) == {"others": 1}
 
 
 def test_io_told_after_its_interval_was_closed_is_counted() -> None:
-    # GIVEN a series whose first interval has been closed
-    series = Series(0, SECOND, lambda code, group: (code, group["ios"]))
-    series.add(np.array([7]), sample(SECOND // 2), SECOND)
-    series.add(np.array([7]), sample(20 * SECOND), 30 * SECOND)
-    # WHEN more I/O of it is told THEN it is counted as left out, and the series stays as it was
-    series.add(np.array([7, 7]), sample(SECOND // 3, 29 * SECOND), 31 * SECOND)
+    # GIVEN a series of numbers whose first interval has been closed
+    series = Series[int, tuple[int, int]](0, SECOND, lambda code, number: (code, number))
+    for now, ended in (
+        (SECOND, [SECOND // 2]),
+        (30 * SECOND, [20 * SECOND]),
+        # WHEN more I/O of it comes THEN it is counted as left out, and the series stays as it was
+        (31 * SECOND, [SECOND // 3, 29 * SECOND]),
+    ):
+        codes = np.full(len(ended), 7)
+        series.add(codes, np.array(ended), now, lambda _, place, __: np.bincount(place).tolist())
     series.finish()
     assert series.left_out == 1
     assert series.closed == {0: [(7, 1)], 20: [(7, 1)], 29: [(7, 1)]}
-
-
-def sample(*ends: int) -> Samples:
-    """I/O without stages that ended at these ns."""
-    zeros = np.zeros(len(ends), dtype=np.int64)
-    return Samples(
-        place=zeros,
-        counters={"ios": np.ones(len(ends), dtype=np.int64)},
-        size=zeros,
-        status=zeros,
-        latency=zeros,
-        doubtful=zeros - 1,
-        end=np.array(ends, dtype=np.int64),
-        stage_owner=np.zeros(0, dtype=np.int64),
-        stage=np.zeros(0, dtype=np.uint8),
-        stage_ns=np.zeros(0, dtype=np.int64),
-    )
 
 
 @settings(
@@ -464,10 +446,10 @@ def log(tmp_path: Path, op: int) -> Path:
 
 
 @pytest.mark.parametrize(("op", "word"), OPERATIONS)
-def test_what_moves_no_data_is_no_data(tmp_path: Path, op: int, word: str) -> None:
+def test_what_moves_no_data_is_no_data(tmp_path: Path, cli: Cli, op: int, word: str) -> None:
     # GIVEN a log with a write, and an operation on a range WHEN it is reported on
-    trace = Trace(log(tmp_path, op))
-    report = make_report(trace, by="process")
+    path = log(tmp_path, op)
+    report = make_report(Trace(path), by="process")
     # THEN every sum has the write as data, and the range by itself
     key = f"{word}_bytes"
     told = as_json(report)
@@ -482,28 +464,18 @@ def test_what_moves_no_data_is_no_data(tmp_path: Path, op: int, word: str) -> No
     # THEN nor was it data that was in flight beside the write
     [tail] = [one for one in report.tails if one.operation == "write"] or [None]
     assert tail is None or (tail.beside, tail.beside_others) == (0, 0)
-
-
-@pytest.mark.parametrize(("op", "word"), OPERATIONS)
-def test_tables_and_head_say_what_it_was(tmp_path: Path, cli: Cli, op: int, word: str) -> None:
-    # GIVEN such a log WHEN its report is printed
-    text = cli("report", str(log(tmp_path, op)), "--by", "process").out
-    # THEN the head, and a column of each table, have the range
+    # THEN the text's head, and a column of each table, have the range
+    text = cli("report", path, "--by", "process").out
     assert f"2 bios, 1.0 MiB, 8.0 MiB {word}" in text
     [head, row] = [
         x for x in text.split("By process")[1].splitlines() if "I/O/s" in x or x.startswith("rm")
     ][:2]
-    assert word in head
-    assert "8.0 MiB" in row
-
-
-def test_call_stacks_do_not_weigh_ranges(tmp_path: Path) -> None:
-    # GIVEN such a log WHEN its callers are added up
-    trace = Trace(log(tmp_path, DISCARD))
+    assert word in head and "8.0 MiB" in row
+    # THEN bytes of callers are those of the write
+    trace = Trace(path)
     table = StackTable(trace.context)
     for window in trace.lifecycles():
         table.add(window)
-    # THEN bytes are those of the write
     assert sum(one.bytes for one in table.callers()) == MIB
 
 
@@ -562,7 +534,7 @@ def reported(path: Path, window: int = 1 << 20, devices: tuple[str, ...] = (), *
     return as_json(make_report(trace, windows, **how))
 
 
-def test_a_write_to_a_mirror_is_one_write(mirror: Path) -> None:
+def test_a_write_to_a_mirror_is_one_write(cli: Cli, mirror: Path) -> None:
     # GIVEN a write that became four more bios WHEN it is reported on
     one = reported(mirror, by="process")
     size = one["total"]["bytes"]
@@ -574,6 +546,12 @@ def test_a_write_to_a_mirror_is_one_write(mirror: Path) -> None:
     # AND each device has its own, of which certainty is counted, too
     assert [d["total"]["ios"] for d in one["devices"]] == [1] * 5
     assert sum(one["certainty"].values()) == 5
+    # AND read event by event the figures are the same
+    assert reported(mirror, window=1, by="process") == one
+    # AND the text says what is not in its head
+    out = " ".join(cli("report", mirror).out.split())
+    assert " 1 bio, " in out
+    assert "4 further bios" in out and "I/O counts once, as it was submitted" in out
 
 
 @pytest.mark.parametrize("by", ["device", None])
@@ -586,11 +564,6 @@ def test_groups_of_devices_have_each_devices_own(mirror: Path, by: str | None) -
     # AND groups of anything else over time have it once
     once = reported(mirror, by="op", interval=10**9)
     assert [g["ios"] for i in once["intervals"] for g in i["groups"]] == [1]
-
-
-def test_windows_change_nothing(mirror: Path) -> None:
-    # GIVEN the same WHEN it is read at once and event by event THEN the figures are the same
-    assert reported(mirror) == reported(mirror, window=1)
 
 
 def test_a_lower_device_alone_has_its_bios(mirror: Path) -> None:
@@ -636,13 +609,6 @@ def test_a_fleet_has_it_once(mirror: Path, by: str, groups: list[int]) -> None:
     assert sum(both.bios["ios"] for both in part.whole.operations.values()) == 1
     found = [sum(b.bios["ios"] for b in s.operations.values()) for s in part.groups.values()]
     assert found == groups
-
-
-def test_the_text_says_so(cli: Cli, mirror: Path) -> None:
-    # GIVEN the same WHEN it is printed THEN the head says what is not in it
-    out = " ".join(cli("report", mirror).out.split())
-    assert " 1 bio, " in out
-    assert "4 further bios" in out and "I/O counts once, as it was submitted" in out
 
 
 # How many I/Os were in flight where it is not known of each when it ended.

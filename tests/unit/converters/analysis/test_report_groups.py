@@ -324,26 +324,19 @@ def test_cgroups_are_shown_with_names(cli: Cli, cgroups_log: Path) -> None:
     }.items():
         path = CGROUPS[cgroup].replace("\\", "\\\\")
         assert any(row.split()[0].lstrip("…") in path and name in row for row in rows), (name, text)
-
-
-def test_tables_by_container_say_what_has_no_name(cli: Cli, cgroups_log: Path) -> None:
-    # WHEN groups are shown as text
+    # AND cgroups of no container are "(none)", those without a path "(unknown)"
     text = cli("report", "--by", "container", cgroups_log).out
-    # THEN cgroups of no container are "(none)", those without a path "(unknown)"
     by = text[text.index("By container") : text.index("Where the time goes, by")]
     firsts = [line.split()[0] for line in by.splitlines()[2:] if line.strip()]
     assert {"web", "nginx", "vm", B[:12], "(none)", "(unknown)"} <= set(firsts)
-
-
-def test_json_and_csv_keep_the_path(cli: Cli, cgroups_log: Path) -> None:
-    # WHEN the cgroups are read / THEN they have path, id and what they are
+    # AND JSON and CSV have path, id and what they are
     told = json.loads(cli("report", "--json", cgroups_log).out)
     web = next(one for one in told["cgroups"] if one["cgroup_id"] == 7)
     assert web["cgroup"] == CGROUPS[7]
     assert (web["container"], web["pod"], web["namespace"]) == ("nginx", "web-0", "shop")
     lines = csv.DictReader(io.StringIO(cli("report", "--csv", cgroups_log).out))
-    rows = [row for row in lines if row["section"] == "cgroups" and row["cgroup_id"] == "7"]
-    assert {(row["cgroup"], row["container"], row["pod_uid"]) for row in rows} == {
+    found = [row for row in lines if row["section"] == "cgroups" and row["cgroup_id"] == "7"]
+    assert {(row["cgroup"], row["container"], row["pod_uid"]) for row in found} == {
         (CGROUPS[7], "nginx", UID)
     }
 
@@ -468,13 +461,6 @@ def titles_log(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     return named_logs.write(path, [1, 1, 1], {1: "/"}, titles=TITLES, late=request.param)
 
 
-def test_text_shows_the_title(cli: Cli, titles_log: Path) -> None:
-    # WHEN processes are reported / THEN their title stands for the name, in the sentences, too
-    for options in ((), ("--by", "process")):
-        assert TITLE in cli("report", *options, titles_log).out
-    assert f"all time is of {TITLE} (pid 42)" in cli("report", titles_log).out
-
-
 def test_machines_have_name_and_title(cli: Cli, titles_log: Path, tmp_path: Path) -> None:
     # WHEN read by programs / THEN the thread's name stays what it was, beside the title
     told = json.loads(cli("report", "--json", "--by", "process", titles_log).out)
@@ -483,6 +469,10 @@ def test_machines_have_name_and_title(cli: Cli, titles_log: Path, tmp_path: Path
     rows = csv.DictReader(io.StringIO(cli("report", "--csv", titles_log).out))
     found = {(row["process"], row["title"]) for row in rows if row["section"] == "processes"}
     assert found == {("reader", TITLE)}
+    # AND text shows the title for the name, in the sentences, too
+    for options in ((), ("--by", "process")):
+        assert TITLE in cli("report", *options, titles_log).out
+    assert f"all time is of {TITLE} (pid 42)" in cli("report", titles_log).out
     # AND in the page, in which it is no markup
     cli("report", "--html", tmp_path / "x.html", titles_log)
     page = (tmp_path / "x.html").read_text()
@@ -765,6 +755,21 @@ def test_each_driver_has_its_steps(cli: Cli, tmp_path: Path) -> None:
     text = cli("report", path).out
     assert "Steps of the driver: vda (2 failed dispatches, 1 time-out)" in " ".join(text.split())
     assert "setup to D" in text
+    # AND an archive
+    assert cli("archive", path, "-o", tmp_path / "x.parquet").status == 0
+    assert drivers(cli, tmp_path / "x.parquet") == found
+    # AND the CSV, where each step is a line, and the setup one without a share
+    rows = list(csv.DictReader(io.StringIO(cli("report", "--csv", path).out)))
+    mine = [row for row in rows if row["section"] == "drivers"]
+    assert [(row["of"], row["stage"], row["sum_ns"]) for row in mine[:4]] == [
+        ("nvme", "setup to D", "5"),
+        ("nvme", "D to answer", "700"),
+        ("nvme", "answer to driver done", "200"),
+        ("nvme", "driver done to C", "100"),
+    ]
+    assert mine[0]["share"] == ""
+    assert {row["failed"] for row in mine if row["of"] == "scsi"} == {"2"}
+    assert len(mine) == 10
 
 
 def test_what_has_no_steps_is_counted(cli: Cli, tmp_path: Path) -> None:
@@ -790,23 +795,6 @@ def test_without_steps_there_is_no_table(cli: Cli, tmp_path: Path) -> None:
     assert "Steps of the driver" not in cli("report", path).out
 
 
-def test_csv_has_a_line_for_each_step(cli: Cli, tmp_path: Path) -> None:
-    # GIVEN the same requests WHEN the report is written as CSV
-    path = sample().write(tmp_path / "x.biotrail")
-    rows = list(csv.DictReader(io.StringIO(cli("report", "--csv", path).out)))
-    mine = [row for row in rows if row["section"] == "drivers"]
-    # THEN each step is a line, and the setup one without a share
-    assert [(row["of"], row["stage"], row["sum_ns"]) for row in mine[:4]] == [
-        ("nvme", "setup to D", "5"),
-        ("nvme", "D to answer", "700"),
-        ("nvme", "answer to driver done", "200"),
-        ("nvme", "driver done to C", "100"),
-    ]
-    assert mine[0]["share"] == ""
-    assert {row["failed"] for row in mine if row["of"] == "scsi"} == {"2"}
-    assert len(mine) == 10
-
-
 def test_the_table_of_requests_has_them(cli: Cli, tmp_path: Path) -> None:
     # GIVEN the same requests WHEN they are exported
     path = sample().write(tmp_path / "x.biotrail")
@@ -825,13 +813,6 @@ def test_the_table_of_requests_has_them(cli: Cli, tmp_path: Path) -> None:
     assert [row.get("driver_errors") for row in rows] == [None, 2, None, None]
     assert [row.get("driver_timeouts") for row in rows] == [None, 1, None, None]
     assert [(row.get("sq_head"), row.get("sq_tail")) for row in rows[:2]] == [(4, 7), (None, None)]
-
-
-def test_an_archive_says_the_same(cli: Cli, tmp_path: Path) -> None:
-    # GIVEN the same log as an archive WHEN both are reported THEN they say the same
-    path, archive = sample().write(tmp_path / "x.biotrail"), tmp_path / "x.parquet"
-    assert cli("archive", path, "-o", archive).status == 0
-    assert drivers(cli, archive) == drivers(cli, path)
 
 
 def test_a_driver_that_a_later_version_knows_is_left_out(cli: Cli, tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from biotrail.converters.analysis.report import calls as calls_of_log
 from biotrail.converters.analysis.report.calls import CallsByGroup
 from biotrail.converters.analysis.report.report import Reporter
 from biotrail.converters.pipeline import Trace
@@ -31,7 +30,7 @@ from tests.support.path_logs import (
 from tests.support.stack_logs import START
 
 
-def report(cli: Cli, log: Path, *options: str) -> dict[str, Any]:
+def report_of(cli: Cli, log: Path, *options: str) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(cli("report", "--json", *options, log).out)
     return found
 
@@ -57,7 +56,7 @@ def database(tmp_path: Path) -> Path:
 
 def test_calls_by_name(cli: Cli, database: Path) -> None:
     # GIVEN a log with timed calls  WHEN its report is asked for
-    calls = report(cli, database)["calls"]
+    calls = report_of(cli, database)["calls"]
     # THEN those with I/O come first, and each has its count, errors, bytes and time
     names = ("call", "io", "count", "failed", "errors", "bytes", "bios")
     assert [tuple(call[name] for name in names) for call in calls] == [
@@ -106,7 +105,7 @@ def test_calls_that_were_timed_for_a_while(cli: Cli, tmp_path: Path) -> None:
     note = {"until": START + 700_100, "percent": 7.5, "budget": 5.0}
     path = log.write(tmp_path / "x.biotrail", notes={"call_timing": note})
     # WHEN it is reported  THEN it says until when
-    assert report(cli, path)["calls_until_ns"] == START + 700_100
+    assert report_of(cli, path)["calls_until_ns"] == START + 700_100
     assert "timed in the first 700 µs only (--call-budget)" in cli("report", path).out
 
 
@@ -116,7 +115,7 @@ def test_a_log_without_the_path_has_no_calls(cli: Cli, tmp_path: Path) -> None:
     log.bio(100, 200, call=None)
     path = log.write(tmp_path / "x.biotrail", path=None)
     # THEN there is no call, no completion, and grouping by calls says what to do
-    found = report(cli, path)
+    found = report_of(cli, path)
     assert found["calls"] == []
     assert [device["completions"] for device in found["devices"]] == [[]]
     assert "Calls" not in cli("report", path).out
@@ -135,7 +134,7 @@ def test_by_call(cli: Cli, tmp_path: Path) -> None:
     log.bio(4, 90, call=None)
     path = log.write(tmp_path / "x.biotrail", (), ("call",))
     # WHEN its I/O is grouped by call
-    found = report(cli, path, "--by", "call")
+    found = report_of(cli, path, "--by", "call")
     # THEN each name is a group, and there is no table of calls, as they were not timed
     groups = [(group["call"], group["ios"]) for group in found["groups"]]
     assert groups[0] == ("pread64", 2)
@@ -202,14 +201,14 @@ def test_calls_by_group_can_be_reported_again(
     for window in trace.lifecycles():
         calls.add(window)
     one = min(code for code, _ in calls._figures)
-    monkeypatch.setattr(calls_of_log, "canonical", lambda _key, _code: one)
+    monkeypatch.setattr(calls._key, "canonical", lambda _code: one)
     # WHEN they are reported twice  THEN the figures are the same
     assert calls.reports() == calls.reports()
 
 
 def test_calls_by_group_as_text_json_and_csv(cli: Cli, two_groups: Path) -> None:
     # GIVEN the same  WHEN it is reported by process
-    found = report(cli, two_groups, "--by", "process")
+    found = report_of(cli, two_groups, "--by", "process")
     # THEN JSON has each group with its calls' figures, as `calls` has them
     first = found["call_groups"][0]
     assert (first["process"], first["pid"], first["call"]) == ("cp", 43, "fsync")
@@ -225,8 +224,8 @@ def test_calls_by_group_as_text_json_and_csv(cli: Cli, two_groups: Path) -> None
     rows = [(x["process"], x["call"], x["ios"]) for x in lines if x["section"] == "call groups"]
     assert rows[0] == ("cp", "fsync", "1")
     # AND without --by, or by what calls have not, there is none
-    assert report(cli, two_groups)["call_groups"] == []
-    assert report(cli, two_groups, "--by", "device")["call_groups"] == []
+    assert report_of(cli, two_groups)["call_groups"] == []
+    assert report_of(cli, two_groups, "--by", "device")["call_groups"] == []
 
 
 def test_by_writer(cli: Cli, tmp_path: Path) -> None:
@@ -239,7 +238,7 @@ def test_by_writer(cli: Cli, tmp_path: Path) -> None:
     path = log.write(tmp_path / "x.biotrail", notes={"cgroups": {"77": "/shop/db"}})
 
     def groups(word: str) -> list[tuple[Any, ...]]:
-        found = report(cli, path, "--by", word)["groups"]
+        found = report_of(cli, path, "--by", word)["groups"]
         return sorted((g["ios"], g["process"] or g["writer"], g["pid"]) for g in found)
 
     # WHEN it is grouped by writer  THEN each is charged, the rest to nobody
@@ -247,7 +246,7 @@ def test_by_writer(cli: Cli, tmp_path: Path) -> None:
     # AND to the cgroup in which it was
     found = [
         (g["process"], g["cgroup"], g["cgroup_id"])
-        for g in report(cli, path, "--by", "writer")["groups"]
+        for g in report_of(cli, path, "--by", "writer")["groups"]
     ]
     assert ("db", "/shop/db", 77) in found
     assert ("cp", None, 0) in found
@@ -269,7 +268,7 @@ def test_ways_of_completion(cli: Cli, tmp_path: Path) -> None:
     log.request(10_000, 10_500)
     path = log.write(tmp_path / "x.biotrail")
     # WHEN the log is reported
-    [device] = report(cli, path)["devices"]
+    [device] = report_of(cli, path)["devices"]
     # THEN each way has its steps, from issue to completion
     found = {
         one["way"]: (
@@ -372,11 +371,6 @@ def sample() -> PathLog:
     return log
 
 
-def reported(cli: Cli, log: Path, *options: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(cli("report", "--json", *options, log).out)
-    return found
-
-
 def test_waits_outside_of_timed_calls_have_names_of_their_own(cli: Cli, tmp_path: Path) -> None:
     # GIVEN a timed read and one that is not, with a wait each, and two page faults, of which one
     # waits for a known file; the wait of a reaping thread has no I/O in flight
@@ -391,7 +385,7 @@ def test_waits_outside_of_timed_calls_have_names_of_their_own(cli: Cli, tmp_path
     log.waits_alone(4000, 4100, 4110, number=IO_URING_ENTER, state=1 | STATE_IO_WAIT)
     # WHEN what they waited for is read
     made = log.write(tmp_path / "log", (), WITH_REASONS, NOTES, files={})
-    found = {one["call"]: one for one in reported(cli, made)["waits"]}
+    found = {one["call"]: one for one in report_of(cli, made)["waits"]}
     # THEN each has its row, and that of page faults how much is for files that are not known
     assert {name: (one["sum_ns"], one["no_file_ns"]) for name, one in found.items()} == {
         "page fault": (500, 400),
@@ -410,7 +404,7 @@ def test_waits_outside_of_timed_calls_have_names_of_their_own(cli: Cli, tmp_path
 @pytest.mark.parametrize("cuts", [(), (250, 1300, 1450, 1600)])
 def test_waits_are_by_call_and_reason(cli: Cli, tmp_path: Path, cuts: tuple[int, ...]) -> None:
     # GIVEN calls that wait, their waits in the same part of the log or in one before
-    report = reported(cli, sample().write(tmp_path / "log", cuts, WITH_REASONS, NOTES))
+    report = report_of(cli, sample().write(tmp_path / "log", cuts, WITH_REASONS, NOTES))
     # WHEN what they waited for is read
     found = {(w["call"], w["reason"]): w for w in report["waits"]}
     # THEN each name and reason has its waits, but for the call that has not returned
@@ -431,7 +425,8 @@ def test_waits_are_by_call_and_reason(cli: Cli, tmp_path: Path, cuts: tuple[int,
 
 def test_commits_are_by_journal_with_phases_and_waits(cli: Cli, tmp_path: Path) -> None:
     # GIVEN two commits and the waits for them  WHEN they are reported
-    report = reported(cli, sample().write(tmp_path / "log", (), WITH_REASONS, NOTES))
+    log = sample().write(tmp_path / "log", (), WITH_REASONS, NOTES)
+    report = report_of(cli, log)
     (journal,) = report["commits"]
     # THEN there is how many, how long, who waited, and the phases, which add up
     assert (journal["commits"], journal["waits"]) == (2, 2)
@@ -439,16 +434,10 @@ def test_commits_are_by_journal_with_phases_and_waits(cli: Cli, tmp_path: Path) 
     phases = {one["phase"]: one["sum_ns"] for one in journal["phases"]}
     assert phases == {"starting": 20, "locking": 20, "flushing": 20, "logging": 310 + 410}
     assert sum(one["share"] for one in journal["phases"]) == pytest.approx(1, abs=1e-5)
-
-
-def test_text_and_csv_have_them(cli: Cli, tmp_path: Path) -> None:
-    # GIVEN the same log  WHEN it is reported in words and as CSV
-    log = sample().write(tmp_path / "log", (), WITH_REASONS, NOTES)
+    # AND text and CSV have the waits and the commits
     text, table = cli("report", log).out, cli("report", "--csv", log).out
-    # THEN both have the waits and the commits
-    assert "What calls waited for" in text
-    assert "journal commit" in text
-    assert "Commits of journals (jbd2)" in text
+    for words in ("What calls waited for", "journal commit", "Commits of journals (jbd2)"):
+        assert words in text
     lines = [line.split(",") for line in table.splitlines()]
     assert {line[1].strip('"') for line in lines} >= {"waits", "commits"}
 
@@ -457,7 +446,7 @@ def test_a_log_without_the_part_has_neither(cli: Cli, tmp_path: Path) -> None:
     # GIVEN calls and waits of a log without the part  WHEN it is reported
     log = sample().write(tmp_path / "log", (), ("time", "wait"), NOTES)
     # THEN there is no table of reasons
-    assert reported(cli, log)["waits"] == []
+    assert report_of(cli, log)["waits"] == []
     assert "What calls waited for" not in cli("report", log).out
 
 
@@ -514,7 +503,8 @@ def told(cli: Cli, *arguments: str | Path) -> Any:
 
 def test_a_report_counts_tries_beside_the_ios(cli: Cli, log: Path) -> None:
     # GIVEN a log with a try WHEN it is reported on
-    total = told(cli, "report", "--json", log)["total"]
+    report = told(cli, "report", "--json", log)
+    total = report["total"]
     # THEN the try is none of the I/Os, has no bytes, no latency, no stage, and is no failure
     assert (total["ios"], total["bytes"], total["done_bytes"]) == (3, 144 * 512, 128 * 512)
     assert (total["tries"], total["tried_bytes"]) == (1, 128 * 512)
@@ -523,6 +513,7 @@ def test_a_report_counts_tries_beside_the_ios(cli: Cli, log: Path) -> None:
     assert total["nowait"] == 1
     stages = {stage["stage"]: stage["count"] for stage in total["stages"]}
     assert stages["failed"] == 2
+    assert sum(report["certainty"].values()) == total["ios"]
     # AND the text says how many there were, and of what
     text = cli("report", log).out
     assert "1 failed NOWAIT attempt (AGAIN), of 64.0 KiB: beside the bios" in text
@@ -535,12 +526,6 @@ def test_a_report_counts_tries_beside_the_ios(cli: Cli, log: Path) -> None:
         and row["operation"] == "write"
     ]
     assert (writes["ios"], writes["tries"], writes["tried_bytes"]) == ("2", "1", "65536")
-
-
-def test_certainties_are_those_of_ios(cli: Cli, log: Path) -> None:
-    # GIVEN a log with a try WHEN it is reported on THEN certainties add up to the I/Os
-    report = told(cli, "report", "--json", log)
-    assert sum(report["certainty"].values()) == report["total"]["ios"]
 
 
 def test_histograms_leave_tries_out(cli: Cli, log: Path) -> None:

@@ -37,7 +37,6 @@ from tests.scenarios.tools import devices_with, events_of
 from tests.simulation.delivery import log_of as simulated_log
 from tests.simulation.loads import history
 from tests.simulation.model import Bio, History
-from tests.simulation.recorded import ns
 from tests.simulation.truth import Truth
 from tests.support import captures
 from tests.support.cli_runner import Cli, Done
@@ -73,6 +72,16 @@ def test_what_was_in_the_way_of_a_read_is_named(cli: Cli, flood: Path) -> None:
     assert (longest["stage"], longest["ns"]) == ("I2D", 877_000)
     assert longest["share"] == pytest.approx(877 / 980)
     assert sum(span["ns"] for span in slow["io"]["stages"]) == slow["io"]["latency_ns"] == 980_000
+    # AND all its events, and no other
+    told = [(e["letter"], e["offset_ns"] // 1000, e["cpu"], e["comm"]) for e in slow["events"]]
+    assert told == [
+        ("Q", 0, 1, "reader"),
+        ("G", 1, 1, None),
+        ("s", 2, 1, None),
+        ("I", 3, 1, None),
+        ("D", 880, 1, None),
+        ("C", 980, 0, None),
+    ]
     # AND what was ahead of it, past it, and beside it
     around = slow["surroundings"]
     assert tasks(around["when_queued"]["waiting"]) == (1, 65536, {"writer": 1})
@@ -97,21 +106,6 @@ def test_what_was_in_the_way_of_a_read_is_named(cli: Cli, flood: Path) -> None:
         assert one["waited_ns"] == one["issue_ns"] - one["queue_ns"]
         assert one["end_ns"] is None or one["in_device_ns"] == one["end_ns"] - one["issue_ns"]
         assert (one["ios"], one["bytes"], one["operation"]) == (1, 65536, "write")
-
-
-def test_every_event_has_its_offset_cpu_and_task(cli: Cli, flood: Path) -> None:
-    # GIVEN a read / WHEN it is asked for
-    [slow] = ios(cli("slow", "--op", "read", "--json", flood))
-    # THEN all its events are there, and no other
-    told = [(e["letter"], e["offset_ns"] // 1000, e["cpu"], e["comm"]) for e in slow["events"]]
-    assert told == [
-        ("Q", 0, 1, "reader"),
-        ("G", 1, 1, None),
-        ("s", 2, 1, None),
-        ("I", 3, 1, None),
-        ("D", 880, 1, None),
-        ("C", 980, 0, None),
-    ]
 
 
 def test_the_slowest_come_first_and_top_bounds_them(cli: Cli, flood: Path) -> None:
@@ -515,25 +509,21 @@ def written(path: Path, follow: FollowFacts | None = FOLLOW) -> Path:
     return log.write(path)
 
 
-def found(done: Done) -> list[dict[str, Any]]:
-    assert done.status == 0, done.err
-    ios: list[dict[str, Any]] = json.loads(done.out)["ios"]
-    return ios
-
-
 def test_each_io_has_the_tree_of_its_own_request(cli: Cli, tmp_path: Path) -> None:
     # GIVEN slow I/Os, of which one was not followed  WHEN they are shown with functions
     log = written(tmp_path / "log")
-    ios = found(cli("slow", "--functions", "--json", log))
+    told = ios(cli("slow", "--functions", "--json", log))
     # THEN each one has its request's lives, and the functions of these with their times
-    assert [[one["life"] for one in io["followed"]] for io in ios] == [[], [2], [3]]
-    assert ios[0]["functions"] == []
-    (life,) = ios[1]["functions"]
-    assert life["request"] == ios[1]["requests"][0]["number"] == ios[1]["followed"][0]["number"]
+    assert [[one["life"] for one in io["followed"]] for io in told] == [[], [2], [3]]
+    assert told[0]["functions"] == []
+    (life,) = told[1]["functions"]
+    assert life["request"] == told[1]["requests"][0]["number"] == told[1]["followed"][0]["number"]
     nodes = [(n["name"], n["end_ns"] - n["begin_ns"]) for c in life["contexts"] for n in c["nodes"]]
     assert nodes == [("blk_mq_start_request", 15), ("blk_mq_end_request", 20)]
     # AND without the option there are only the lives' numbers
-    assert all("functions" not in io for io in found(cli("slow", "--json", log)))
+    assert all("functions" not in io for io in ios(cli("slow", "--json", log)))
+    # AND `info` says how many of the lives are requests
+    assert "2 of 3 lives joined with a recorded request" in cli("info", log).out
 
 
 def test_the_page_of_an_io_shows_them(cli: Cli, tmp_path: Path) -> None:
@@ -565,12 +555,6 @@ def test_a_log_without_followed_io_is_refused(
     # THEN one message says so
     assert done.status == 1
     assert message in done.err
-
-
-def test_info_says_how_many_lives_are_known(cli: Cli, tmp_path: Path) -> None:
-    # GIVEN the same, of whose three lives two are requests  WHEN info is asked  THEN it says so
-    text = cli("info", written(tmp_path / "log")).out
-    assert "2 of 3 lives joined with a recorded request" in text
 
 
 # Generated histories: the events and the surroundings of I/Os are what truly happened.
@@ -698,11 +682,6 @@ def gathered(log: History, ios: list[IO], window_events: int) -> list[object]:
             break
     near.finish()
     return [near.of(io) for io in ios]
-
-
-def test_times_of_the_truth_are_the_logs() -> None:
-    # GIVEN the simulation's zero / THEN it is the log's
-    assert ns(0) == 1_000_000_000_000
 
 
 # What a device had before an I/O: the list is bounded, and right for any number of neighbours.

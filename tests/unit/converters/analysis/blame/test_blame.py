@@ -18,7 +18,7 @@ from biotrail.converters.analysis.blame.bases import Bases
 from biotrail.converters.analysis.blame.blame import BlameOptions, First
 from biotrail.converters.analysis.blame.experiment import SKIP_NS, Periods, Trial, suspect_of
 from biotrail.converters.analysis.blame.online import Online, Row, Waits
-from biotrail.converters.analysis.blame.tree import OTHERS, Kind, Part
+from biotrail.converters.analysis.blame.tree import OTHERS, Kind
 from biotrail.converters.analysis.choosing.choosing import Choice
 from biotrail.converters.analysis.distributions.keys import RECORDER
 from biotrail.converters.analysis.live.totals import MOST_PAIRS, MOST_VICTIMS, BlameTotals
@@ -441,17 +441,6 @@ def test_long_requests_stand_beside_nothing_and_are_counted(tmp_path: Path) -> N
     assert whole.rows["backup"].wait_ns == 2 * S - MS
 
 
-def test_devices_on_the_cpus_cannot_be_told(tmp_path: Path) -> None:
-    # GIVEN a reader beside a writer on a loop device
-    ios = [Io("app", t * MS, t * MS, t * MS + 500 * US, device=RAM) for t in range(100)]
-    ios += [Io("backup", t * MS, t * MS, t * MS + 300 * US, "W", 64, RAM) for t in range(50)]
-    path = blame_logs.write(tmp_path / "a.biotrail", ios)
-    # WHEN it is blamed in one pass / THEN nobody is named, and that is said
-    app = next(one for one in waits(path).victims() if one.name == "app")
-    assert app.small_ns == app.wait_ns
-    assert not any(part.kind == Kind.OTHER for part in app.parts)
-
-
 def test_names_are_bounded() -> None:
     # GIVEN many stretches, each with victims of its own
     whole = Waits()
@@ -464,15 +453,6 @@ def test_names_are_bounded() -> None:
     assert len(whole.rows["app"].behind) == online.MOST_NAMES + 1
     assert sum(row.wait_ns for row in whole.rows.values()) == 2 * 3 * online.MOST_NAMES * 15
     assert whole.victims()[-1].name == OTHERS
-
-
-def test_a_negative_sum_is_the_devices() -> None:
-    # GIVEN a culprit beside whom I/O was faster
-    row = Row(1, 100, 0, 30, 0, 0)
-    row.behind["fast"] = -10
-    # WHEN it is told / THEN no part is negative, and they add up
-    [one] = Waits({"app": row}).victims()
-    assert one.parts == [Part(Kind.SERVICE, None, 100), Part(Kind.DEVICE, None, 20)]
 
 
 # Sums of blame that never go down: what is below zero is carried forward, nothing is lost.

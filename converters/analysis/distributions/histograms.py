@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Distributions of latency, size or queue depth, by device and operation, in one pass."""
+"""Histograms of latency, size or queue depth, by device and operation, in one pass."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ from biotrail.converters.analysis.choosing.choosing import (
     failed_nowait,
     operations,
 )
-from biotrail.converters.analysis.distributions.sketch import Distribution as Values
+from biotrail.converters.analysis.distributions.sketch import Distribution
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.distinct import distinct, names_of
 from biotrail.converters.events.tables import (
@@ -178,7 +178,7 @@ OTHER_VALUES = "(others)"
 
 @dataclass(frozen=True)
 class Question:
-    """Which values a Distribution counts, and how."""
+    """Which values Histograms count, and how."""
 
     measure: Measure = Measure.LATENCY
     stage: str = Q2C
@@ -192,28 +192,28 @@ class Question:
 
 
 @dataclass
-class Group:
+class GroupHistogram:
     """The values of one device and operation."""
 
     histogram: Histogram
     heat: HeatMap
     """Empty unless Question.over_time."""
-    values: Values = field(default_factory=Values)
+    values: Distribution = field(default_factory=Distribution)
     """The same values in finer buckets, for percentiles; in ns, bytes or I/Os, not in units."""
     bytes: int = 0
     """Sum of the sizes of the counted bios."""
-    doubtful: Values = field(default_factory=Values)
+    doubtful: Distribution = field(default_factory=Distribution)
     """Values (ns) in doubt (`Bios.doubtful`), which are nowhere else."""
 
 
 @dataclass
-class Distribution:
+class Histograms:
     """Histograms of one question's values; `add` takes `Trace.lifecycles`' windows in order."""
 
     context: Context
     choice: Choice
     question: Question
-    groups: dict[tuple[int, str], Group] = field(default_factory=dict)
+    groups: dict[tuple[int, str], GroupHistogram] = field(default_factory=dict)
     """(dev_t, operation) → values; of pairs: (pair, value of --by as text, "" without)."""
     left_out: int = 0
     """Chosen bios whose value is not known, because Q or C (for depth: Q) is not in the log."""
@@ -344,16 +344,18 @@ class Distribution:
             if columns is not None:
                 group.heat.add(values[rows_of], columns[rows_of])
 
-    def _by_group(self, bios: Bios) -> Iterator[tuple[Group, Bool]]:
+    def _by_group(self, bios: Bios) -> Iterator[tuple[GroupHistogram, Bool]]:
         """Yield the group of each device and operation of bios (n,), and the mask of its bios."""
         codes, names = operations(self.context, bios.opf, bios.bytes)
         for device in names_of(bios.dev).tolist():
             for code in names_of(codes[bios.dev == device]).tolist():
                 yield self._group(device, names[code]), (bios.dev == device) & (codes == code)
 
-    def _group(self, device: int, operation: str) -> Group:
+    def _group(self, device: int, operation: str) -> GroupHistogram:
         scale = self.question.scale
-        return self.groups.setdefault((device, operation), Group(Histogram(scale), HeatMap(scale)))
+        return self.groups.setdefault(
+            (device, operation), GroupHistogram(Histogram(scale), HeatMap(scale))
+        )
 
     def _columns(self, times: I64) -> I64:
         """Return the heat map column of each time (ns), widening the columns as needed."""
