@@ -36,6 +36,8 @@ _PATH = re.compile(
     r"(?<![\w./~-])(?:benchmarks|bpf|converters|docs|recorder|scripts|share|tests"
     r"|biotrail/(?:cli|text|bpf|recorder|converters))/[\w./*-]*"
 )
+_NAME_IN_FILE = re.compile(r"`(?P<file>[\w./-]+\.(?:py|h))` \(`(?P<name>\w+)`")
+"""A file, and in parentheses a name that stands in it."""
 _MODULES_OF = re.compile(r"^\| module of `(?P<folder>[\w/]+)` \|")
 """The head of a table whose first column has modules, by their names below a folder."""
 
@@ -132,6 +134,13 @@ def test_links_lead_somewhere(page: Path) -> None:
         target = page.parent / link["file"] if link["file"] else page
         assert target.exists(), link[0]
         assert link["place"] is None or link["place"] in places(target), link[0]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_names_are_in_the_files_that_a_page_gives_for_them(page: Path) -> None:
+    # GIVEN a page WHEN it gives a file and a name in it THEN the file has it
+    for given in _NAME_IN_FILE.finditer(page.read_text(encoding="utf-8")):
+        assert re.search(rf"\b{given['name']}\b", (ROOT / given["file"]).read_text()), given[0]
 
 
 @pytest.mark.parametrize("page", PAGES[3:], ids=lambda page: page.name)
