@@ -30,6 +30,7 @@ from benchmarks.cost_loads import LOADS, SkippedError, running
 from benchmarks.cost_tools import Biotrail
 from benchmarks.record_cost import describe
 from biotrail.recorder.accounting.meter import Meter
+from biotrail.recorder.host.memory import keep_freed_memory
 from biotrail.recorder.log import LogReader, LogWriter, Segment
 from biotrail.recorder.log.chunks import CLOCK_KEYS
 from biotrail.recorder.log.columns import record_starts
@@ -42,7 +43,6 @@ from biotrail.recorder.schema.errors import TraceError
 from biotrail.recorder.schema.records import Kind
 from biotrail.recorder.session.intake import CHUNK_BYTES
 from biotrail.recorder.session.running import TARGET_FILL
-from biotrail.recorder.session.session import keep_freed_memory
 
 RING_BYTES = 16 << 20
 POLL_BYTES = int(RING_BYTES * TARGET_FILL)

@@ -25,6 +25,7 @@ from biotrail.cli.options.ending import (
     PIPE_STATUS,
     USAGE_STATUS,
 )
+from biotrail.recorder.host.memory import keep_freed_memory
 from biotrail.recorder.schema.errors import (
     DeclarationError,
     ProbeError,
@@ -107,6 +108,7 @@ class LazyGroup(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the subcommand and return its result, or PIPE_STATUS if stdout's reader has gone."""
+        keep_freed_memory()
         try:
             result = super().invoke(ctx)
             sys.stdout.flush()

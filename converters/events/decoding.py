@@ -8,7 +8,13 @@ from typing import Any
 import numpy as np
 
 from biotrail.converters.events import decoding_loops as loops
-from biotrail.converters.events.events import RAW_WORDS, Events, fields_of, kind_table
+from biotrail.converters.events.events import (
+    RAW_WORDS,
+    Events,
+    UngatheredEvents,
+    fields_of,
+    kind_table,
+)
 from biotrail.converters.events.tables import I64, U16
 from biotrail.recorder.log import Chunk
 from biotrail.recorder.schema.records import BLOCK_BYTES, RECORDS, TIMESTAMP_BITS, Kind
@@ -66,8 +72,8 @@ class Decoder:
         segments = [s for s in chunk.segments if len(s.data) >= 8]
         if not segments:
             return Decoded(Events.empty(), {}, partial_bytes)
-        joined = b"".join([s.data[: len(s.data) // 8 * 8] for s in segments])
-        words: I64 = np.frombuffer(joined + bytes(8 * RAW_WORDS), "<i8")
+        whole = [s.data[: len(s.data) // 8 * 8] for s in segments]
+        words: I64 = np.frombuffer(b"".join([*whole, bytes(8 * RAW_WORDS)]), "<i8")
         found, times = np.empty((2, len(words)), np.int64)
         cpus = np.empty(len(words), np.uint16)
         unknown, known = np.zeros(256, np.int64), _KNOWN.view(np.uint8)
@@ -93,7 +99,7 @@ class Decoder:
         count = bounds[-1]
         found, times, cpus = found[:count], _since_zero(times[:count]), cpus[:count]
         order = _order(times, np.array(bounds, np.int64))
-        events = _gather(words, found, order, cpus, times)
+        events = _sorted(words, found, order, cpus, times)
         self._blank(events)
         kinds = np.flatnonzero(unknown)
         by_kind = dict(zip(kinds.tolist(), unknown[kinds].tolist(), strict=True))
@@ -145,14 +151,9 @@ def _order(times: I64, bounds: I64) -> I64:
     return order
 
 
-def _gather(words: I64, found: I64, order: I64, cpus: U16, times: I64) -> Events:
+def _sorted(words: I64, found: I64, order: I64, cpus: U16, times: I64) -> Events:
     """Return the records that begin at the words `found` as Events, in `order`; `number` is 0."""
-    raw = np.empty((RAW_WORDS, len(order)), np.int64)
-    cpu, ts = np.empty(len(order), np.uint16), np.empty(len(order), np.int64)
-    loops.gather(words, found, order, cpus, times, raw, cpu, ts)
-    kind = raw.view(np.uint8)[0, 7::8]
-    # Events.rq and RQ_MERGE read these words, which lie past the record: what was copied there
-    # belongs to the next record. Interval association fills them in.
-    raw[5, kind == Kind.G] = 0
-    raw[6, kind == Kind.RQ_MERGE] = 0
-    return Events(ts, cpu, np.zeros(len(order), np.int64), raw.view(np.uint64).T)
+    at, ts = np.empty((2, len(order)), np.int64)
+    cpu = np.empty(len(order), np.uint16)
+    loops.sort(found, order, cpus, times, at, cpu, ts)
+    return UngatheredEvents(ts, cpu, np.zeros(len(order), np.int64), words, at)

@@ -10,6 +10,8 @@ _HALF = cython.declare(cython.longlong, 0x80000000000000)
 _WHOLE = cython.declare(cython.longlong, 0x100000000000000)
 _BLOCK_WORDS = cython.declare(cython.longlong, 512)
 _PAD = cython.declare(cython.longlong, 255)
+_G = cython.declare(cython.longlong, 2)
+_RQ_MERGE = cython.declare(cython.longlong, 11)
 _LAST = cython.declare(cython.longlong, 0x7FFFFFFFFFFFFFFF)
 
 
@@ -122,31 +124,50 @@ def merge(
         starts[best] = row
 
 
-def gather(
-    words: cython.const[cython.longlong][::1],
+def sort(
     found: cython.const[cython.longlong][::1],
     order: cython.const[cython.longlong][::1],
     cpus: cython.const[cython.ushort][::1],
     times: cython.const[cython.longlong][::1],
-    raw: cython.longlong[:, ::1],
+    found_out: cython.longlong[::1],
     cpu_out: cython.ushort[::1],
     time_out: cython.longlong[::1],
 ) -> cython.void:
-    """Copy records into columns: row i is the record `order[i]`, with eight words.
+    """Bring what is known of each record into `order`."""
+    i: cython.longlong
+    row: cython.longlong
+    for i in range(order.shape[0]):
+        row = order[i]
+        found_out[i] = found[row]
+        cpu_out[i] = cpus[row]
+        time_out[i] = times[row]
 
-    words: with seven more behind the last record. cpus, times: by record, before the order.
+
+def gather(
+    words: cython.const[cython.longlong][::1],
+    found: cython.const[cython.longlong][::1],
+    raw: cython.longlong[:, ::1],
+    first: cython.longlong,
+) -> cython.void:
+    """Copy the records at the words `found` into columns, eight words each, from row `first` on.
+
+    words: with seven more behind the last record.
     """
+    record: cython.longlong
     i: cython.longlong
     at: cython.longlong
-    for i in range(order.shape[0]):
-        at = found[order[i]]
-        cpu_out[i] = cpus[order[i]]
-        time_out[i] = times[order[i]]
+    kind: cython.longlong
+    for record in range(found.shape[0]):
+        at = found[record]
+        i = first + record
+        kind = (words[at] >> 56) & 0xFF
         raw[0, i] = words[at]
         raw[1, i] = words[at + 1]
         raw[2, i] = words[at + 2]
         raw[3, i] = words[at + 3]
         raw[4, i] = words[at + 4]
-        raw[5, i] = words[at + 5]
-        raw[6, i] = words[at + 6]
+        # Events.rq and RQ_MERGE read these words, which lie past the record: what is there belongs
+        # to the next record. Interval association fills them in.
+        raw[5, i] = 0 if kind == _G else words[at + 5]
+        raw[6, i] = 0 if kind == _RQ_MERGE else words[at + 6]
         raw[7, i] = words[at + 7]

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from biotrail.converters.events import decoding_loops as loops
 from biotrail.converters.events.array_steps import disordered
 from biotrail.converters.events.path_column import PathColumn
 from biotrail.converters.events.tables import (
@@ -253,12 +254,20 @@ class Events:
             np.concatenate([p.ts for p in parts]),
             np.concatenate([p.cpu for p in parts]),
             np.concatenate([p.number for p in parts]),
-            np.concatenate([p.raw.T for p in parts], axis=1).T,
+            np.empty((RAW_WORDS, sum(map(len, parts))), np.uint64).T,
         )
+        at = 0
+        for part in parts:
+            part._copy_words(joined.raw.T, at)
+            at += len(part)
         joined._join_named(parts)
         for first, last in disordered([p.ts for p in parts]):
             joined._sort(slice(first, last))
         return joined
+
+    def _copy_words(self, words: U64, first: int) -> None:
+        """Copy the records into `words`, (8, n), from row `first` on."""
+        words[:, first : first + len(self)] = self.raw.T
 
     def _sort(self, rows: slice) -> None:
         """Sort a stretch of rows by time, in place; rows of one time keep their order.
@@ -273,6 +282,41 @@ class Events:
         for named in (self.stack, self.file, None if self.path is None else self.path.at):
             if named is not None:
                 named[rows] = named[rows][order]
+
+
+class UngatheredEvents(Events):
+    """Events of a chunk whose records are still where the chunk has them.
+
+    `raw` is made when it is asked for. Most are not asked: they are copied once, into the window
+    that they are joined to.
+    """
+
+    def __init__(self, ts: I64, cpu: U16, number: I64, words: I64, at: I64) -> None:
+        """words: of the chunk, with seven more behind the last record; at: the records' first."""
+        self.ts, self.cpu, self.number = ts, cpu, number
+        self._words, self._at = words, at
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "raw":
+            raise AttributeError(name)
+        words = np.empty((RAW_WORDS, len(self)), np.uint64)
+        self._copy_words(words, 0)
+        self.raw = words.T
+        return self.raw
+
+    def take(self, rows: EventRows | Bool | slice) -> Events:
+        """As of `Events`; nothing is gathered."""
+        if "raw" in vars(self):
+            return super().take(rows)
+        return UngatheredEvents(
+            self.ts[rows], self.cpu[rows], self.number[rows], self._words, self._at[rows]
+        )
+
+    def _copy_words(self, words: U64, first: int) -> None:
+        if "raw" in vars(self):
+            super()._copy_words(words, first)
+        else:
+            loops.gather(self._words, self._at, words.view(np.int64), first)
 
 
 def _joined(

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs one recording from start to stop: from probes by rings to the log."""
 
-import ctypes
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 
+from biotrail.recorder.host.memory import keep_freed_memory
 from biotrail.recorder.probes.backend import Probes
 from biotrail.recorder.schema.errors import TraceError
 from biotrail.recorder.session.finishing import finish
@@ -48,22 +48,3 @@ def record(
         except (OSError, TraceError) as error:  # the log shall get its END frame all the same
             running.fail(error)
         return finish(running)
-
-
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
-_LARGEST_BLOCK = 32 << 20  # what glibc accepts
-_KEPT = 256 << 20
-
-
-def keep_freed_memory() -> None:
-    """Set glibc's malloc to keep freed memory; do nothing with another C library.
-
-    Copies of the rings are megabytes long. By default each is a mapping of its own, and the page
-    faults of a fresh mapping cost five times what the copy itself does. With a single arena the
-    poll loop reuses what the writer thread freed.
-    """
-    with suppress(OSError, AttributeError):
-        mallopt = ctypes.CDLL(None).mallopt
-        mallopt(_M_MMAP_THRESHOLD, _LARGEST_BLOCK)
-        mallopt(_M_TRIM_THRESHOLD, _KEPT)
-        mallopt(_M_ARENA_MAX, 1)

@@ -231,6 +231,26 @@ def test_windows_join_in_time_and_earlier_parts_first() -> None:
     assert len(Events.join([])) == 0
 
 
+def test_windows_join_parts_of_chunks_whether_or_not_their_columns_were_asked() -> None:
+    # GIVEN chunks with a G and an m, which are shorter than the words that are read of them
+    kinds = (Kind.Q, Kind.G, Kind.RQ_MERGE, Kind.D, Kind.C)
+    rows = [record(kind, 10 * i, dev=i) for i, kind in enumerate(kinds)]
+    segment = Segment(3, 0, 0, ring(rows))
+    unasked, asked = decode(segment).events, decode(segment).events
+    assert asked.kind.tolist() == list(kinds)
+    # WHEN parts of them are joined: all of one, and the rows before and after a time of the other
+    for part in (unasked, asked):
+        before, after = part.split(2)
+        joined = Events.join([asked, before, after.take(np.array([0, 2]))])
+        # THEN each record is there once, as it is in its chunk
+        order = [0, 0, 1, 1, 2, 2, 3, 4, 4]
+        assert joined.raw.tolist() == asked.raw[order].tolist()
+        assert joined.ts.tolist() == asked.ts[order].tolist()
+        assert joined.cpu.tolist() == [3] * 9
+    # … and words past a G's and m's record are 0
+    assert asked.raw[1, 5] == asked.raw[2, 6] == 0
+
+
 def test_columns_of_a_capture_are_what_its_lines_say() -> None:
     # GIVEN a scenario's events / WHEN encoded and decoded
     given = events_of("0 Q R 8+8 bio=1\n5 D R 8+8 bio=1 rq=2\n9 C R 8+8 bio=1 rq=2 err=10")

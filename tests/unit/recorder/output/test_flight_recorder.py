@@ -16,6 +16,7 @@ from click.testing import CliRunner
 from biotrail.cli import info
 from biotrail.cli.options.record_keeping import amount, limit, together, trigger
 from biotrail.recorder.filters.triggers import Hit, Pressure, Triggers
+from biotrail.recorder.host.memory import keep_freed_memory
 from biotrail.recorder.log import LogReader, LogWriter, Segment
 from biotrail.recorder.log.packing import _compressor
 from biotrail.recorder.log.writer import _JOINED
@@ -27,7 +28,7 @@ from biotrail.recorder.output.writer import WriterThread
 from biotrail.recorder.schema.errors import OutputError
 from biotrail.recorder.schema.records import Kind
 from biotrail.recorder.session.dumps import Flight
-from biotrail.recorder.session.session import Status, keep_freed_memory, record
+from biotrail.recorder.session.session import Status, record
 from tests.support.chunks_by_hand import CLOCK, HEADER, PromptWriter, clock, queue, task, times
 from tests.support.cli_runner import Cli
 from tests.support.fake_probes import FakeProbes, options
