@@ -32,7 +32,7 @@ def finish(running: Running) -> Summary:
     stopped = clocks.reading()  # programs are detached one by one: later events have gaps
     try:
         _take_rest(running)
-    except (OSError, TraceError) as error:
+    except (OSError, TraceError, MemoryError) as error:
         running.fail(error)
     ended = writer.finish(_last_job(running, stopped), lambda: _stuck(writer, stop))
     running.pass_on()
@@ -47,7 +47,8 @@ def finish(running: Running) -> Summary:
 def _take_rest(running: Running) -> None:
     """Detach the programs; copy out their last records, losses and triggers.
 
-    Raises OSError or TraceError, and skips the steps behind; what was copied by then stays.
+    Raises OSError, TraceError or MemoryError, and skips the steps behind; what was copied by then
+    stays.
     """
     if running.opened.guard is not None:
         running.opened.guard.close()
