@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem
@@ -34,7 +34,12 @@ from biotrail.recorder.schema.errors import (
 )
 from biotrail.text.printing import relay, say, say_all
 
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
 _BLAS_THREADS = "OPENBLAS_NUM_THREADS"
+
+_LESS_MEMORY = "free some, raise the limit (ulimit -v), or use a part of the log (--from, --to, -d)"
 
 _COMMANDS = {
     "record": "Record block I/O to a log.",
@@ -162,7 +167,48 @@ def main(arguments: list[str] | None = None) -> None:
     Exit status: 0 success, 1 failure, 2 wrong usage, 130 interrupted, 141 the reader of the
     output has gone; `record -- COMMAND` exits with the command's own status.
     """
+    _open_closed_streams()
+    _name_stdout()
     sys.exit(_run(arguments))
+
+
+def _open_closed_streams() -> None:
+    """Open the standard streams that the caller closed (`>&-`), for which Python has None.
+
+    Else a log would be given the number 2, and what libbpf prints there would be written into it.
+    Reading standard input and writing standard output still fail; messages go nowhere.
+    """
+    for number, (name, flags) in enumerate(
+        (("stdin", os.O_WRONLY), ("stdout", os.O_RDONLY), ("stderr", os.O_WRONLY))
+    ):
+        if getattr(sys, name) is None:
+            null = os.open(os.devnull, flags)  # the lowest number that is free: this stream's
+            os.set_inheritable(null, True)
+            mode = "r" if number == 0 else "w"
+            setattr(sys, name, os.fdopen(null, mode, encoding="utf-8", closefd=False))
+
+
+class _StandardOutput(io.FileIO):
+    """Standard output, whose errors say that they are its own."""
+
+    def write(self, data: "ReadableBuffer", /) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            error.filename = "standard output"
+            raise
+
+
+def _name_stdout() -> None:
+    """Have errors of writing to standard output name it, unless another stream stands for it."""
+    given = sys.stdout
+    if type(given) is io.TextIOWrapper and given.fileno() == 1:
+        sys.stdout = io.TextIOWrapper(
+            io.BufferedWriter(_StandardOutput(1, "w", closefd=False)),
+            encoding=given.encoding,
+            errors=given.errors,
+            line_buffering=given.line_buffering,
+        )
 
 
 def _run(arguments: list[str] | None) -> int:
@@ -183,6 +229,9 @@ def _run(arguments: list[str] | None) -> int:
         # A probe's error ends with the lines of the kernel's verifier or of the compiler.
         lines = str(error).split("\n") if isinstance(error, ProbeError) else [str(error)]
         return _failed(*lines)
+    except MemoryError as error:
+        reason = f": {error}" if str(error) else ""
+        return _failed(f"there was not enough memory{reason}; {_LESS_MEMORY}")
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         return _failed(f"{where}{error.strerror or error}")
@@ -196,6 +245,10 @@ def _wrong_usage(error: click.ClickException) -> None:
 
 
 def _failed(message: str, *further: str, status: int = ERROR_STATUS) -> int:
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _silence_stdout()
     say(f"biotrail: error: {message}", err=True)
     say_all(further, err=True)
     return status

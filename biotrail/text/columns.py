@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tables for people: as wide as the terminal, with the least important columns left out first."""
 
+import errno
 import os
 import shutil
 from collections.abc import Iterable, Sequence
@@ -36,6 +37,10 @@ class Screen(Console):
     def render_str(self, text: str, **how: Any) -> Text:
         """Return the line, escaped. A Text, as `block` and `table` return, is escaped already."""
         return super().render_str(shown(text), **how)
+
+    def on_broken_pipe(self) -> None:
+        """Raise it on: rich would exit with status 1, and so unlike what prints without it."""
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
 
 def block(lines: Iterable[str]) -> Text:

@@ -242,7 +242,7 @@ class LogWriter:
 
         Waits where the stream is a full pipe. Raises OutputError where the stream fails, and the
         same again in every later call, which writes nothing. A call that fails leaves `size` as it
-        was, even if a part was written.
+        was; what it wrote is cut off a file again.
         """
         if self._failure is not None:
             raise self._failure
@@ -276,13 +276,16 @@ class LogWriter:
         if error.errno == errno.EPIPE:
             advice = "the reader of the pipe has closed it: see to its error and record again"
         elif error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            advice = "make room, or record to another file system (-o), or stream with -o -"
+            advice = "make room, or record to another file system (-o)"
         else:
             advice = "check the device that it is on, or record to another place (-o)"
+        kept = (
+            f"{self.chunks} chunks ({self.size} bytes) before it are kept and read back as an "
+            "interrupted log; "
+        )
         text = (
             f"{self._name}: cannot be written at offset {self.size}: {error.strerror or error}; "
-            f"{self.chunks} chunks ({self.size} bytes) before it are kept and read back as an "
-            f"interrupted log; {advice}"
+            f"{kept if self.size else ''}{advice}"
         )
         reader_closed = error.errno == errno.EPIPE
         self._failure = ReaderGoneError(text) if reader_closed else OutputError(text)

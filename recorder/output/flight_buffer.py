@@ -27,15 +27,15 @@ from biotrail.recorder.schema.payloads import Clock, End, Header, Note
 class _Kept(NamedTuple):
     """The records of one write_chunk call.
 
-    chunks: compressed. size: their bytes in memory. names: what later files repeat of them. events:
-    estimated number. last_ns: time of the newest record (CLOCK_MONOTONIC), or of the call if there
-    is none.
+    chunks: compressed. size: their bytes in memory. names: what later files repeat of them. meter:
+    their events. last_ns: time of the newest record (CLOCK_MONOTONIC), or of the call if there is
+    none.
     """
 
     chunks: Sequence[Packed]
     size: int
     names: list[NameRecords]
-    events: float
+    meter: Meter
     last_ns: int
 
 
@@ -53,7 +53,9 @@ class _Dump(NamedTuple):
     end: dict[str, Any]
     facts: dict[str, Any]
     events: int
-    """Number of events in `chunks`, estimated."""
+    """Number of events in `chunks`."""
+    exact: bool
+    """Whether it was counted; else it is estimated."""
 
 
 class FlightBuffer(SeriesSink):
@@ -99,7 +101,7 @@ class FlightBuffer(SeriesSink):
         meter.add(segments)
         last = max((chunk.last_ns for chunk in chunks), default=clock["monotonic"])
         named = repeatable([chunk.names for chunk in chunks], segments)
-        self._kept.append(_Kept(chunks, size, named, meter.events, last))
+        self._kept.append(_Kept(chunks, size, named, meter, last))
         self.size += size
         self._clock = clock
         while len(self._kept) > 1 and self._too_large():
@@ -206,7 +208,8 @@ class FlightBuffer(SeriesSink):
             list(self._losses),
             end,
             kept,
-            round(sum(kept.events for kept in self._kept)),
+            round(sum(kept.meter.events for kept in self._kept)),
+            all(kept.meter.exact for kept in self._kept),
         )
 
     def _begin_of(self, chunks: list[Packed]) -> Clock:
@@ -252,17 +255,27 @@ class FlightBuffer(SeriesSink):
 
 
 def _period(dump: _Dump) -> str:
-    events = "event" if dump.events == 1 else "events"
-    count = f"{dump.events:,} {events}" if dump.events else "no event in them"
-    return f"the last {dump.facts['seconds']:.1f} s, {count}"
+    """Return what a dump covers, e.g. `the last 5.0 s, about 1,204 events`."""
+    return f"{_last(dump)}, {_events(dump) if dump.events else 'no event in them'}"
+
+
+def _last(dump: _Dump) -> str:
+    return f"the last {dump.facts['seconds']:.1f} s"
+
+
+def _events(dump: _Dump) -> str:
+    about = "" if dump.exact else "about "
+    return f"{about}{dump.events:,} event{'' if dump.events == 1 else 's'}"
 
 
 def _missing(dump: _Dump, log: LogWriter | None) -> str:
     """Say how many events are not in the file, by the share of the records' bytes that is."""
     total = sum(chunk.records for chunk in dump.chunks)
     written = 0 if log is None else log.raw_bytes - sum(len(s.data) for s in dump.opening.names)
-    left = round(dump.events * (1 - max(0, written) / total)) if total else 0
-    return f"about {left:,} of its {dump.events:,} events ({_period(dump)}) are not in it"
+    if written <= 0:
+        return f"none of its {_events(dump)} ({_last(dump)}) is in it"
+    left = round(dump.events * (1 - written / total)) if total else 0
+    return f"about {left:,} of its {_events(dump)} ({_last(dump)}) are not in it"
 
 
 def _write_all(log: LogWriter, dump: _Dump) -> None:

@@ -32,7 +32,7 @@ def finish(running: Running) -> Summary:
     stopped = clocks.reading()  # programs are detached one by one: later events have gaps
     try:
         _drain_rest(running)
-    except (OSError, TraceError) as error:
+    except (OSError, TraceError, MemoryError) as error:
         running.fail(error)
     ended = writer.finish(_last_job(running, stopped), lambda: _stuck(writer, stop))
     running.report_messages()
@@ -45,7 +45,11 @@ def finish(running: Running) -> Summary:
 
 
 def _drain_rest(running: Running) -> None:
-    """Detach the programs; copy out their last records, losses and triggers."""
+    """Detach the programs; copy out their last records, losses and triggers.
+
+    Raises OSError, TraceError or MemoryError, and skips the steps behind; what was copied by then
+    stays.
+    """
     if running.opened.guard is not None:
         running.opened.guard.close()
         note_periods(running.opened.guard, running.writer)

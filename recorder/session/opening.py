@@ -14,6 +14,7 @@ import zstandard
 from biotrail.recorder.filters.filters import with_below
 from biotrail.recorder.host import clocks, devices, host, memory_limit
 from biotrail.recorder.host.device_paths import with_paths
+from biotrail.recorder.host.memory_limit import Room
 from biotrail.recorder.host.own_io import own_file_marker
 from biotrail.recorder.notes.cgroups import CgroupLook
 from biotrail.recorder.notes.files import FileWatch
@@ -29,6 +30,7 @@ from biotrail.recorder.pausing.guard import Guard
 from biotrail.recorder.probes.backend import ProbeConfig, Probes, make_probes
 from biotrail.recorder.probes.kernel.run_stats import RIGHT as STATS_RIGHT
 from biotrail.recorder.probes.kernel.run_stats import StatsChild
+from biotrail.recorder.probes.maps.fitting import RECORDER_BYTES
 from biotrail.recorder.probes.maps.stack_maps import Stacks
 from biotrail.recorder.probes.programs import EVENT_SETS
 from biotrail.recorder.rights import capabilities
@@ -65,6 +67,8 @@ def versions(created_by: str) -> dict[str, str]:
 _STDOUT = 1
 KEEP_BYTES = 1 << 30
 """Most bytes of chunks in a flight recorder's memory where the option limits only seconds."""
+LEAST_KEPT = 1 << 20
+"""Bytes that it keeps however little memory there is."""
 
 
 Place = NewFile | BinaryIO | HeldDirectory
@@ -103,13 +107,36 @@ def _directory_of(path: str, stack: ExitStack) -> HeldDirectory:
     return place
 
 
+def buffer_limit(limit: Limit, room: Room | None) -> tuple[Limit, str | None]:
+    """Return `limit` with a limit of bytes that `room` has, and a message if it was to be more.
+
+    Half of what recording leaves: chunks that a dump still writes, or that show what hangs, stay
+    beside the newest. Who takes more than a cgroup's limit is killed, and all that is kept is lost.
+    """
+    most = limit.bytes
+    if most is None:  # else memory would grow with the load
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        most = min(KEEP_BYTES, total // 8)
+    fits = most if room is None else max((room.bytes - RECORDER_BYTES) // 2, LEAST_KEPT)
+    if room is None or fits >= most:
+        return Limit(most, limit.seconds), None
+    return Limit(fits, limit.seconds), (
+        f"the flight recorder keeps {fits >> 20} MiB at most instead of {most >> 20}: "
+        f"{max(0, room.bytes) >> 20} MiB {room.limit}; raise the memory limit of this service or "
+        "login, or keep less"
+    )
+
+
 def open_sink(
     options: RecordOptions,
     place: Place,
     header: Header,
     probes: Probes,
+    messages: list[str],
 ) -> Sink:
     """Return the recording's sink, as the options have it; `place`: what `reserve` returned.
+
+    `messages` gets what the user is to know of it. The probes' maps have their memory by now.
 
     The header is written to the log's first file, except by a FlightBuffer, which makes no file
     before its first dump. The probes get to know every file before it is written to (`own_file`).
@@ -127,10 +154,9 @@ def open_sink(
         on_file=on_file,
         directory=place,
     )
-    if (limit := options.keep) is not None:
-        if limit.bytes is None:  # else memory would grow with the load
-            total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-            limit = Limit(min(KEEP_BYTES, total // 8), limit.seconds)
+    if options.keep is not None:
+        limit, smaller = buffer_limit(options.keep, memory_limit.room())
+        messages += [smaller] if smaller else []
         return FlightBuffer(series, header, limit, programs, options.level)
     limit = options.rotate or Limit()
     return RotatingLog(series, header, limit, programs, options.level, options.sync)
@@ -273,7 +299,7 @@ def open_recording(
     header = _header(options, probes, clock, listed, named, files, missing, lacking)
     if options.output is None:
         _start_command(child, undo)
-    sink = open_sink(options, place, header, probes)
+    sink = open_sink(options, place, header, probes, messages)
     stack.callback(sink.release)
     undo.callback(sink.discard)
     if options.output is not None:

@@ -21,7 +21,7 @@ from biotrail.recorder.output.writer import WriterThread
 from biotrail.recorder.pausing.guard import Guard
 from biotrail.recorder.probes.rings.ring import rings_note
 from biotrail.recorder.rights.priority import RealtimeBoost
-from biotrail.recorder.schema.errors import ProbeError, TraceError
+from biotrail.recorder.schema.errors import OutputError, ProbeError, TraceError
 from biotrail.recorder.schema.payloads import CallTimingNote
 from biotrail.recorder.session.cost_watch import (
     ADVICE,
@@ -48,6 +48,11 @@ load of five million events a second fills one of 16 MiB in 60 ms, and on a busy
 takes a while."""
 TARGET_FILL = 0.1
 """Share of the fullest ring that may be in use on waking: a burst ten times the last fits."""
+
+_NO_MEMORY = (
+    "there was not enough memory to go on recording: what was recorded before is in the log; "
+    "free some, or record less (-d, a smaller --buffer-size or --keep)"
+)
 
 
 class Pace:
@@ -361,8 +366,10 @@ class Running:
         self.writer.submit(self.writer.note("call_timing", lambda: dict(note)))
         self.progress.report(note["until"], end_message(note))
 
-    def fail(self, error: OSError | TraceError) -> None:
+    def fail(self, error: OSError | TraceError | MemoryError) -> None:
         """Keep the error why recording cannot go on (the first stays), and request the stop."""
+        if isinstance(error, MemoryError):
+            error = OutputError(_NO_MEMORY)
         self.failure = self.failure or error
         self.stop.request("recorder failed")
 

@@ -45,6 +45,6 @@ def record(
             undo.pop_all()
         try:
             running.loop()
-        except (OSError, TraceError) as error:  # the log shall get its END frame all the same
+        except (OSError, TraceError, MemoryError) as error:  # the log shall get its END frame
             running.fail(error)
         return finish(running)

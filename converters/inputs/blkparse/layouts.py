@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from biotrail.converters.inputs.beginning import is_text
 from biotrail.recorder.schema.errors import LogFormatError
 
 _RWBS = rb"F?[DWRN][FASMB]*"
@@ -21,12 +22,20 @@ _DEFAULT = re.compile(
     rb"^ *\d+,\d+ +\d+ +\d+ +\d+\.\d{9} +\d+ +(?:\S+,\S+ +)?(?:" + _ACTION + rb"|m) +" + _RWBS,
     re.MULTILINE,
 )
-_SAME_FOR_ALL = re.compile(
-    rb"^ *\d+,\d+ +\d+ +\d+ +\d+\.\d{9} +\d+ +(?:"
-    rb"[PUTX]{1,2} +\w+ +\d+ \+|A +\w+ +\d+ \+ \d+ +[^< ]|[CR] +\w+ +\d+ \+ \d+ +\[(?!-?\d+\]))",
+_OWN_FORM = re.compile(
+    rb"^ *\d+,\d+ +\d+ +\d+ +\d+\.\d{9} +\d+ +(?P<action>[PUTXACR])T? +(?P<rest>.*)",
     re.MULTILINE,
 )
-"""A line with the default format's head, behind which the user had all actions print the same."""
+"""A line with the default format's head, of an action that has a form of its own behind it."""
+_SAME_FOR_ALL = {
+    action: re.compile(rb"\w+ +\d+ \+" + rest)
+    for action, rest in {
+        **dict.fromkeys((b"P", b"U", b"T", b"X"), rb""),
+        b"A": rb" \d+ +[^< ]",
+        **dict.fromkeys((b"C", b"R"), rb" \d+ +\[(?!-?\d+\])"),
+    }.items()
+}
+"""What stands there where the user had all actions print the same."""
 _MESSAGE = re.compile(rb" *\d+,\d+ +\d+ +\d+ +\d+\.\d{9} +\d+ +(?:\S+,\S+ +)?m +N ")
 _SEPARATOR = rb"[\s,;|]+"
 _TOKEN = re.compile(rb"\[[^\n]*\]|\d+,\d+(?=\s)|[^\s,;|]+")
@@ -54,7 +63,7 @@ _ADVICE = (
 
 def is_blkparse(first: bytes) -> bool:
     """Return whether text begins as blkparse's does, in its default format or one of `-f`."""
-    if b"\0" in first:
+    if b"\0" in first and not is_text(first):
         return False
     if _DEFAULT.search(first):
         return True
@@ -76,13 +85,22 @@ def layout_of(block: bytes, name: str) -> "Layout | None":
 
     Raises LogFormatError: its columns do not tell what is needed, or not which is which.
     """
-    if _DEFAULT.search(block) and not _SAME_FOR_ALL.search(block):
+    if _DEFAULT.search(block) and not _has_one_form(block):
         return None
     rows = [_TOKEN.findall(line) for line in block.splitlines()[:_TRIED_LINES]]
     rows = [row for row in rows if _is_record(row)]
     if not rows:
         raise LogFormatError(f"{name}: has no lines of blkparse: {_ADVICE}")
     return Layout(_columns(rows, name))
+
+
+def _has_one_form(block: bytes) -> bool:
+    """Return whether most lines of an action have the form of all; a few may be damaged."""
+    counts: Counter[tuple[bytes, bool]] = Counter()
+    for line in _OWN_FORM.finditer(block):
+        form = _SAME_FOR_ALL[line["action"]]
+        counts[line["action"], form.match(line["rest"]) is not None] += 1
+    return any(counts[action, True] > counts[action, False] for action in _SAME_FOR_ALL)
 
 
 @dataclass

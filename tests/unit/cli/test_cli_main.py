@@ -83,11 +83,20 @@ def test_an_error_is_one_sentence_on_standard_error(cli: Cli, tmp_path: Path) ->
             assert str(tmp_path / name) in done.err
 
 
+FREE_SOME = "free some, raise the limit (ulimit -v), or use a part of the log (--from, --to, -d)"
+
+
 @pytest.mark.parametrize(
     ("error", "status", "said"),
     [
         (LogFormatError("bad"), 1, "biotrail: error: bad\n"),
         (OSError(5, "Input/output error", "/x"), 1, "biotrail: error: /x: Input/output error\n"),
+        (MemoryError(), 1, f"biotrail: error: there was not enough memory; {FREE_SOME}\n"),
+        (
+            MemoryError("8 GiB"),
+            1,
+            f"biotrail: error: there was not enough memory: 8 GiB; {FREE_SOME}\n",
+        ),
         (KeyboardInterrupt(), 130, ""),
         (click.exceptions.Abort(), 130, ""),
     ],
@@ -105,11 +114,14 @@ def test_what_ends_a_command(
     assert (done.status, done.err) == (status, said)
 
 
-def test_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
-    # GIVEN a command that prints more than a pipe holds
-    sample = ROOT / "biotrail" / "data" / "demo.biotrail"
+SAMPLE = ROOT / "biotrail" / "data" / "demo.biotrail"
+
+
+@pytest.mark.parametrize("command", ["dump", "report"])
+def test_a_closed_pipe_is_no_error(command: str) -> None:
+    # GIVEN a command that prints more than the first read takes, or a pipe that takes nothing
     process = subprocess.Popen(
-        [sys.executable, "-m", "biotrail.cli.main", "dump", str(sample)],
+        [sys.executable, "-m", "biotrail.cli.main", command, str(SAMPLE)],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -117,11 +129,44 @@ def test_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
     assert process.stdout is not None
     assert process.stderr is not None
     # WHEN its reader goes away
-    process.stdout.readline()
+    if command == "dump":
+        process.stdout.readline()
     process.stdout.close()
     # THEN it ends without a word
     assert process.stderr.read() == b""
     assert process.wait() == 141
+
+
+@pytest.mark.parametrize(
+    ("command", "status", "said"),
+    [
+        ("dump {log} >&-", 1, "biotrail: error: standard output: Bad file descriptor\n"),
+        ("dump {log} >/dev/full", 1, "biotrail: error: standard output: No space left on device\n"),
+        ("report {log} >&-", 1, "biotrail: error: standard output: Bad file descriptor\n"),
+        ("report - <&-", 1, "biotrail: error: Bad file descriptor\n"),
+        ("convert -o - {log} >&-", 1, " bytes: Bad file descriptor"),
+        ("export --what requests -o {out} {log} <&- >&- 2>&-", 0, ""),
+    ],
+)
+def test_a_standard_stream_that_is_closed_or_full(
+    tmp_path: Path, command: str, status: int, said: str
+) -> None:
+    # GIVEN a shell that closes streams, or sends them to a full disk
+    words = command.format(log=shlex.quote(str(SAMPLE)), out=tmp_path / "x.csv")
+    # WHEN a command is run there
+    done = subprocess.run(
+        ["sh", "-c", f"exec {shlex.quote(sys.executable)} -m biotrail.cli.main {words}"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    # THEN it says in one line what failed, or does what needs no such stream
+    assert done.returncode == status
+    assert said in done.stderr
+    assert done.stderr.count("\n") == (1 if said else 0)
+    assert (tmp_path / "x.csv").exists() == (status == 0)
 
 
 def test_quantities_as_people_read_them() -> None:

@@ -4,6 +4,7 @@
 import ctypes
 import io
 import os
+import re
 import signal
 import time
 from pathlib import Path
@@ -122,6 +123,17 @@ def test_memory_is_limited_by_size_and_dumps_by_number(tmp_path: Path) -> None:
     assert (numbers, len(os.listdir(tmp_path / "two"))) == ([3, 4], 2)
 
 
+def test_a_dump_tells_of_an_estimated_number_that_it_is_one(tmp_path: Path) -> None:
+    # GIVEN chunks of which one is too large for its events to be counted
+    log = kept(tmp_path, Limit(seconds=30))
+    fill(log, range(1, 3))
+    many = b"".join(queue(3 * SECOND + number) for number in range(56)).ljust(4096, b"\0")
+    log.write_chunk([Segment(0, 0, 0, many * 9)], clock(4 * SECOND))
+    # WHEN it is dumped THEN the number is said to be about right
+    _, said = dump(log, 4)
+    assert re.search(r": the last 4\.0 s, about [\d,]+ events \(", said)
+
+
 def test_a_dump_that_fails_is_told_and_the_next_one_works(tmp_path: Path) -> None:
     # GIVEN a directory that vanished after recording began
     directory = tmp_path / "gone"
@@ -133,7 +145,9 @@ def test_a_dump_that_fails_is_told_and_the_next_one_works(tmp_path: Path) -> Non
     log.dump({"reason": "first"})
     while log.busy:
         time.sleep(0.001)
-    assert log.messages.get().startswith("a dump failed")
+    said = log.messages.get()
+    assert said.startswith("a dump failed")
+    assert said.endswith("; none of its 2 events (the last 2.0 s) is in it")
     directory.mkdir()
     log.close(end())
     # THEN the second has all

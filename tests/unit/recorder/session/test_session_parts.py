@@ -18,8 +18,10 @@ from biotrail.recorder.accounting.loss import LossCounters
 from biotrail.recorder.accounting.meter import Meter
 from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.host import cgroups
+from biotrail.recorder.host.memory_limit import Room
 from biotrail.recorder.log import LogReader, LogWriter, Segment, columns
 from biotrail.recorder.log.packing import Packed, Packer
+from biotrail.recorder.output.sinks import Limit
 from biotrail.recorder.output.writer import Packing, WriterThread
 from biotrail.recorder.probes.backend import Capabilities
 from biotrail.recorder.probes.maps.path_maps import PathChoice
@@ -396,6 +398,31 @@ def test_devices_are_asked_before_anything_is_recorded(
     assert probes.calls.index("devices") < probes.calls.index("attach")
     assert probes.calls.count("devices") == 1
     assert opened.header["devices"]
+
+
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("asked", "left", "keeps", "said"),
+    [
+        (Limit(bytes=512 * MIB), None, 512, None),
+        (Limit(bytes=512 * MIB, seconds=30), 2048, 512, None),
+        (Limit(bytes=512 * MIB, seconds=30), 232, 100, "keeps 100 MiB at most instead of 512: 232"),
+        (Limit(bytes=512 * MIB), 20, 1, "keeps 1 MiB at most instead of 512: 20 MiB are left"),
+        (Limit(seconds=30), 64, 16, "keeps 16 MiB at most instead of "),
+    ],
+)
+def test_a_flight_recorder_keeps_what_the_memory_limit_has_room_for(
+    asked: Limit, left: int | None, keeps: int, said: str | None
+) -> None:
+    # GIVEN what is to be kept, and what is left of memory beside the rings
+    room = None if left is None else Room(left * MIB, "are left below the limit of /x, 300 MiB")
+    # WHEN the buffer's limit is chosen
+    limit, message = opening.buffer_limit(asked, room)
+    # THEN it and as much again fit beside the recorder, and less than was asked for is said
+    assert (limit.bytes, limit.seconds) == (keeps * MIB, asked.seconds)
+    assert message is None if said is None else said in str(message)
 
 
 # What a log says of the path beside the block layer, and a recording's messages about it.

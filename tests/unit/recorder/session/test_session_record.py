@@ -430,19 +430,28 @@ def test_a_fault_of_the_writer_is_no_success(
 
 
 @pytest.mark.parametrize("keep", [None, Limit(seconds=60)])
-def test_a_fault_of_the_recorder_still_ends_the_log(tmp_path: Path, keep: Limit | None) -> None:
-    # GIVEN probes that fail after a while
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (ProbeError("the rings cannot be read"), "the rings cannot be read"),
+        (MemoryError(), "there was not enough memory"),
+    ],
+)
+def test_a_fault_of_the_recorder_still_ends_the_log(
+    tmp_path: Path, keep: Limit | None, fault: Exception, said: str
+) -> None:
+    # GIVEN probes that fail after a while, or have no memory for what they read
     probes = FakeProbes()
 
     def fall_over() -> None:
         if probes.given == 5:
-            raise ProbeError("the rings cannot be read")
+            raise fault
 
     probes.at_drain = fall_over
     # WHEN it is recorded, to a log or to memory
     result = record(options(tmp_path / "x", duration=60, keep=keep), probes=probes)
     # THEN the error is told, and what was recorded before is in a log with an end
-    assert str(result.error) == "the rings cannot be read"
+    assert str(result.error).startswith(said)
     assert result.events == 5
     (path,) = result.files or [str(tmp_path / "x")]
     reader = LogReader(path)

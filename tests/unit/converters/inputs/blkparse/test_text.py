@@ -17,6 +17,7 @@ from biotrail.cli import convert, dump, report
 from biotrail.converters.events.context import Context
 from biotrail.converters.inputs import lines as lines_module
 from biotrail.converters.inputs import text_file
+from biotrail.converters.inputs.blkparse.source import BlkparseSource
 from biotrail.converters.inputs.log import Source
 from biotrail.converters.inputs.opening import open_source
 from biotrail.converters.pipeline import Trace
@@ -312,6 +313,25 @@ def test_damaged_lines_are_told() -> None:
     assert "3 lines of records that are not understood, the first in line 6" in problems
     assert "line 10 has no end" in problems
     assert any("1 lines are no records, the first in line 9: 'hello'" in r for r in source.remarks)
+
+
+@pytest.mark.parametrize("name", ["completion", "zeros"])
+def test_a_damaged_line_does_not_hide_what_text_it_is(name: str, tmp_path: Path) -> None:
+    # GIVEN a text in which a completion lost its error number, or another line got zeros
+    lines = [line for number in range(1, 100, 5) for line in io_lines(number, 100 * number)]
+    if name == "completion":
+        lines[4] = lines[4].replace("[0]", "[\ufffd")
+    data = text(*lines)
+    if name == "zeros":
+        data = data.replace(b"    42  Q   R 600", bytes(6) + b"  Q   R 600")
+    path = tmp_path / "trace.txt"
+    path.write_bytes(data)
+    # WHEN it is opened by its path, and as a stream
+    for given in (path, io.BytesIO(data)):
+        source = open_source(given)
+        # THEN all other lines are read
+        assert isinstance(source, BlkparseSource)
+        assert len(events_of(source)) == len(lines) - 1
 
 
 def test_text_without_block_events_is_refused() -> None:
