@@ -19,10 +19,10 @@ import numpy as np
 
 from biotrail.recorder.accounting.loss import LossCounters
 from biotrail.recorder.accounting.meter import Meter
-from biotrail.recorder.host.memory import keep_freed_memory
 from biotrail.recorder.log import LogWriter, Segment
 from biotrail.recorder.probes.rings.barriers import NoBarrier
 from biotrail.recorder.probes.rings.ring import Rings, RingSizes
+from biotrail.recorder.schema.allocator import keep_freed_memory
 from biotrail.recorder.schema.records import BLOCK_BYTES, BY_KIND, TIMESTAMP_BITS, Kind
 from biotrail.recorder.session.running import NAP
 

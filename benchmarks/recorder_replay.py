@@ -30,7 +30,6 @@ from benchmarks.cost_loads import LOADS, SkippedError, running
 from benchmarks.cost_tools import Biotrail
 from benchmarks.record_cost import describe
 from biotrail.recorder.accounting.meter import Meter
-from biotrail.recorder.host.memory import keep_freed_memory
 from biotrail.recorder.log import LogReader, LogWriter, Segment
 from biotrail.recorder.log.chunks import CLOCK_KEYS
 from biotrail.recorder.log.columns import record_starts
@@ -39,6 +38,7 @@ from biotrail.recorder.log.packing import Packer
 from biotrail.recorder.output.writer import WriterThread
 from biotrail.recorder.probes.rings.barriers import NoBarrier
 from biotrail.recorder.probes.rings.ring import LEVELS, Rings, RingSizes
+from biotrail.recorder.schema.allocator import keep_freed_memory
 from biotrail.recorder.schema.errors import TraceError
 from biotrail.recorder.schema.records import Kind
 from biotrail.recorder.session.intake import CHUNK_BYTES

@@ -52,10 +52,10 @@ static __always_inline int on_queue(void *ctx, struct bio *bio)
 		r->page = bt_bio_page(bio, bio->bi_opf);
 		r->flags = bt_is_own(bio, w.tgid, r) ? BT_Q_FLAG_OWN : 0;
 		r->cgroup = cgroup;
+		bt_file(&w, bio, r); /* first, as the verifier goes through it for each state before it */
 		bt_write_held(&w, bio);
 		bt_behalf(&w, bio, tid);
 		bt_stack(&w, ctx, bio);
-		bt_file(&w, bio, r);
 		bt_call(&w, bio, r, tid);
 		bt_dirtied(&w, bio, r);
 		bt_submission(&w, bio, tid);

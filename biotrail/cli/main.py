@@ -25,7 +25,7 @@ from biotrail.cli.options.ending import (
     PIPE_STATUS,
     USAGE_STATUS,
 )
-from biotrail.recorder.host.memory import keep_freed_memory
+from biotrail.recorder.schema.allocator import keep_freed_memory
 from biotrail.recorder.schema.errors import (
     DeclarationError,
     ProbeError,
@@ -202,12 +202,16 @@ class _StandardOutput(io.FileIO):
 def _name_stdout() -> None:
     """Have errors of writing to standard output name it, unless another stream stands for it."""
     given = sys.stdout
-    if type(given) is io.TextIOWrapper and given.fileno() == 1:
+    try:
+        is_file = type(given) is io.TextIOWrapper and given.fileno() == 1
+    except io.UnsupportedOperation:  # text in memory
+        is_file = False
+    if is_file:
         sys.stdout = io.TextIOWrapper(
             io.BufferedWriter(_StandardOutput(1, "w", closefd=False)),
             encoding=given.encoding,
             errors=given.errors,
-            line_buffering=given.line_buffering,
+            line_buffering=bool(given.line_buffering),
         )
 
 

@@ -212,6 +212,7 @@ class CoreProbes(MappedProbes):
         chosen = {choice.program for choice in self._choices}
         for program in all_programs():
             bpf.set_autoload(program, program in chosen)
+        bpf.verify_by_states("bt_queue")
         self._triggers = TriggerMaps(bpf, self.config.triggers)
         self._stacks = StackMaps(bpf, self.config.stacks, "fs" in self.path.parts)
         self._own_files = OwnFiles(bpf)

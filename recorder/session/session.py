@@ -4,8 +4,8 @@
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from biotrail.recorder.host.memory import keep_freed_memory
 from biotrail.recorder.probes.backend import Probes
+from biotrail.recorder.schema.allocator import keep_freed_memory
 from biotrail.recorder.schema.errors import TraceError
 from biotrail.recorder.session.finishing import finish
 from biotrail.recorder.session.opening import open_recording

@@ -22,6 +22,7 @@ _DEBUG = 2
 """LIBBPF_DEBUG."""
 _MAX_ERRNO = 4095
 """The largest errno in an ERR_PTR (include/linux/err.h)."""
+_BPF_F_TEST_STATE_FREQ = 8
 _KEPT_MESSAGES = 400
 """Lines of libbpf's output that are kept, the newest; of these _QUOTED_MESSAGES are quoted."""
 _QUOTED_MESSAGES = 12
@@ -36,6 +37,7 @@ _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "bpf_object__find_map_by_name": (c_void_p, (c_void_p, c_char_p)),
     "bpf_object__find_program_by_name": (c_void_p, (c_void_p, c_char_p)),
     "bpf_program__set_autoload": (c_int, (c_void_p, ctypes.c_bool)),
+    "bpf_program__set_flags": (c_int, (c_void_p, ctypes.c_uint32)),
     "bpf_program__fd": (c_int, (c_void_p,)),
     "bpf_program__attach": (c_void_p, (c_void_p,)),
     "bpf_program__insns": (c_void_p, (c_void_p,)),
@@ -278,6 +280,18 @@ class BpfObject:
         """Set whether load() loads `program`."""
         self._lib.call(
             f"program {program}", "bpf_program__set_autoload", self._program(program), wanted
+        )
+
+    def verify_by_states(self, program: str) -> None:
+        """Have the verifier compare states at each jump, so that it goes through less of `program`.
+
+        For programs that are too large for old kernels' verifiers otherwise.
+        """
+        self._lib.call(
+            f"program {program}",
+            "bpf_program__set_flags",
+            self._program(program),
+            _BPF_F_TEST_STATE_FREQ,
         )
 
     def set_map_size(self, name: str, value_size: int, max_entries: int) -> None:

@@ -17,7 +17,6 @@ from click.testing import CliRunner
 from biotrail.cli import info
 from biotrail.cli.options.record_keeping import amount, limit, together, trigger
 from biotrail.recorder.filters.triggers import Hit, Pressure, Triggers
-from biotrail.recorder.host.memory import keep_freed_memory
 from biotrail.recorder.log import LogReader, LogWriter, Segment
 from biotrail.recorder.log.packing import _compressor
 from biotrail.recorder.log.writer import _JOINED
@@ -26,6 +25,7 @@ from biotrail.recorder.output.flight_buffer import FlightBuffer
 from biotrail.recorder.output.series import Series
 from biotrail.recorder.output.sinks import Limit
 from biotrail.recorder.output.writer import WriterThread
+from biotrail.recorder.schema.allocator import keep_freed_memory
 from biotrail.recorder.schema.errors import OutputError
 from biotrail.recorder.schema.records import Kind
 from biotrail.recorder.session.dumps import Flight

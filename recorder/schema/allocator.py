@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""This process's own memory."""
+"""The C library's allocator of this process."""
 
 import ctypes
 from contextlib import suppress
