@@ -63,7 +63,7 @@ _NUMBERS = {
 """Numbers of the system calls bpf and perf_event_open by machine."""
 
 OBJ_GET_INFO_BY_FD = 15
-_NO_COMMAND = -1
+_NO_COMMAND = 0x7FFF  # -1 has BPF_COMMON_ATTRS (7.0), with which more arguments are read
 _PERF_TYPE_TRACEPOINT = 2
 _PERF_FLAG_FD_CLOEXEC = 8
 _DISABLED = 1
@@ -83,7 +83,7 @@ class PerfEventAttr(ctypes.Structure):
 
 
 class InfoByFd(ctypes.Structure):
-    """The member `info` of `union bpf_attr`, for BPFOBJ_GET_INFO_BY_FD."""
+    """The member `info` of `union bpf_attr`, for BPF_OBJ_GET_INFO_BY_FD."""
 
     _fields_ = (("fd", c_uint32), ("length", c_uint32), ("info", c_uint64))
 
