@@ -212,7 +212,8 @@ class CoreProbes(MappedProbes):
         chosen = {choice.program for choice in self._choices}
         for program in all_programs():
             bpf.set_autoload(program, program in chosen)
-        bpf.verify_by_states("bt_queue")
+            if program.startswith("bt_queue"):
+                bpf.verify_by_states(program)
         self._triggers = TriggerMaps(bpf, self.config.triggers)
         self._stacks = StackMaps(bpf, self.config.stacks, "fs" in self.path.parts)
         self._own_files = OwnFiles(bpf)
