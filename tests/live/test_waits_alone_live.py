@@ -114,7 +114,9 @@ def test_waits_go_on_beside_very_many_calls(tmp_path: Path, file: Path) -> None:
     # AND they are for I/O, with what they were for
     waits = found.waits.take(np.isin(found.waits.entry, alone.entry))
     assert (waits.cause != WaitCause.OTHERWISE).all()
-    assert (waits.reason > 0).all()
+    walked = waits.stack >= 0  # else the CPU had taken its share of stacks for others
+    assert walked.any()
+    assert (waits.reason[walked] > 0).all()
 
 
 # Waits in state D that no I/O ends, of real calls: RCU for a cgroup, vfork.
