@@ -22,8 +22,8 @@
 const volatile struct bt_path path SEC(".rodata.path") = {};
 
 /*
- * Incremented by user space when calls begin or cease to be timed: slots of before are then void,
- * as their calls ended unseen. Even: calls are not timed.
+ * Incremented by user space when calls cease to be timed: slots of before are then void, as their
+ * calls ended unseen. Even: calls are not timed.
  */
 volatile __u64 bt_timing SEC(".data.timing") = 1;
 

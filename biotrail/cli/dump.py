@@ -12,12 +12,13 @@ import numpy as np
 from biotrail.cli.options.cuts import Cut, opened, record_options
 from biotrail.cli.options.opening import log_argument
 from biotrail.converters.analysis.choosing.choosing import device_named
-from biotrail.converters.events.context import Context, dev_numbers
+from biotrail.converters.events.context import Context
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.tables import NO_CPU, SECTOR_BYTES, Bool, known_id
 from biotrail.converters.pipeline import Trace
 from biotrail.converters.sites.pair_names import PairNames
 from biotrail.converters.sites.tables import Following
+from biotrail.recorder.schema.device_numbers import dev_text
 from biotrail.recorder.schema.errors import ConversionError
 from biotrail.recorder.schema.records import (
     BY_KIND,
@@ -296,7 +297,7 @@ def _text(row: Row) -> str:
     cpu = "?" if row["cpu"] is None else row["cpu"]
     parts = [f"{row['seconds']:14.9f} {cpu:>3} {row['kind']}"]
     if "dev" in row:
-        parts.append(f"{dev_numbers(row['dev']):>7} {row['device']}")
+        parts.append(f"{dev_text(row['dev']):>7} {row['device']}")
     if "op" in row:
         parts.append(row["op"] + (f" {row['op_flags']}" if row["op_flags"] else ""))
     if "site_name" in row:
@@ -323,7 +324,7 @@ def _text(row: Row) -> str:
 
 def _pair(name: str, value: Any) -> str:
     if name in _DEVICES:
-        return f"{name}={dev_numbers(value)}"
+        return f"{name}={dev_text(value)}"
     if name == "bios":
         return f"bios={','.join(value)}"
     return f"{name}={value}"

@@ -30,7 +30,7 @@ from biotrail.converters.events.tables import (
     Tasks,
     WaitCause,
 )
-from biotrail.converters.events.tasks import TaskNames
+from biotrail.converters.events.tasks import TaskNames, by_threads
 from biotrail.recorder.schema.syscalls import REAPING_CALLS, numbers
 
 if TYPE_CHECKING:
@@ -233,9 +233,7 @@ class CallDivider:
         place, known = rows_of(paths.number, bios.number)
         chosen = np.zeros(len(bios), dtype=np.bool_)
         chosen[known] = np.isin(paths.call[place[known]], self._submitting)
-        uring = np.array([str(comm).startswith(_URING_THREADS) for comm in tasks.comm], np.bool_)
-        if uring.any():
-            chosen |= (bios.task >= 0) & uring[np.maximum(bios.task, 0)]
+        chosen |= by_threads(_URING_THREADS, bios.task, tasks)
         rows = np.flatnonzero(chosen & (bios.task >= 0) & (bios.queue != NEVER))
         complete = bios.complete[rows]
         end = np.where(complete == NEVER, FAR, complete)
@@ -261,12 +259,14 @@ class CallDivider:
         np.maximum.at(others_end, key_closed[rows], closed.end[rows])
         kept = keys.newest() & (keys.entry > NEVER)
         kept[key_call] = False
-        _, thread = np.unique(keys.tid, return_inverse=True)
-        ran = np.full(len(keys.tid), NEVER, dtype=np.int64)
-        for key, time in ((key_closed, closed.queue), (key_still, queued), (key_wait, run)):
-            np.maximum.at(ran, thread[key], time)
-        newest = ran.max(initial=NEVER)
-        kept |= (keys.entry < NEVER) & (end > np.maximum(ran[thread], newest - _REMEMBERED_NS))
+        untimed = keys.entry < NEVER
+        if untimed.any():
+            _, thread = np.unique(keys.tid, return_inverse=True)
+            ran = np.full(len(keys.tid), NEVER, dtype=np.int64)
+            for key, time in ((key_closed, closed.queue), (key_still, queued), (key_wait, run)):
+                np.maximum.at(ran, thread[key], time)
+            newest = ran.max(initial=NEVER)
+            kept |= untimed & (end > np.maximum(ran[thread], newest - _REMEMBERED_NS))
         columns = (keys.tid, keys.entry, own_io, other_io, end, others_end)
         self._unreturned = _Unreturned(*(column[kept] for column in columns))
 

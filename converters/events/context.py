@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from biotrail.converters.events.files import FileNames
 from biotrail.converters.events.tables import OP_MASK
 from biotrail.recorder.schema.cgroup_names import CgroupNames
+from biotrail.recorder.schema.device_numbers import dev_text
 from biotrail.recorder.schema.kernel_names import FLAGS, OPS
 from biotrail.recorder.schema.payloads import Header
 from biotrail.recorder.schema.records import BLK_STATUS
@@ -52,11 +53,6 @@ def called(process: str, title: str | None) -> str:
 
 
 PASSTHROUGH_OPS = frozenset({"drv_in", "drv_out", "scsi_in", "scsi_out"})
-
-
-def dev_numbers(dev: int) -> str:
-    """Return `major:minor` of a kernel dev_t (major << 20 | minor)."""
-    return f"{dev >> 20}:{dev & 0xFFFFF}"
 
 
 def _header_map(source: Mapping[str, Any], key: str, default: dict[str, int]) -> dict[str, int]:
@@ -241,13 +237,13 @@ class Context:
         """
         entry = self._devices.get(int(dev))
         if entry is None:
-            return dev_numbers(int(dev)) if dev else "unknown device"
-        return str(entry.get("dm_name") or entry.get("name") or dev_numbers(int(dev)))
+            return dev_text(int(dev)) if dev else "unknown device"
+        return str(entry.get("dm_name") or entry.get("name") or dev_text(int(dev)))
 
     def device_label(self, dev: int) -> str:
         """Return `nvme0n1 (259:0)`; `device_name` alone for a device that is not listed."""
         name = self.device_name(dev)
-        return name if int(dev) not in self._devices else f"{name} ({dev_numbers(int(dev))})"
+        return name if int(dev) not in self._devices else f"{name} ({dev_text(int(dev))})"
 
     def is_partition_of(self, part: int, disk: int) -> bool:
         """Return whether `part` is listed as a partition of `disk` (both dev_t)."""

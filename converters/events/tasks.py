@@ -6,7 +6,7 @@ import numpy as np
 from biotrail.converters.events.array_steps import take_or
 from biotrail.converters.events.distinct import distinct_values
 from biotrail.converters.events.events import Events
-from biotrail.converters.events.tables import I32, I64, U32, Tasks
+from biotrail.converters.events.tables import I32, I64, U32, Bool, Tasks
 from biotrail.recorder.schema.records import Kind
 
 
@@ -92,3 +92,9 @@ def _packed(tid: I64, ts: I64, since: I64) -> I64:
     times = np.unique(since)
     rank = np.searchsorted(times, ts, side="right")
     return tid * (len(times) + 1) + rank
+
+
+def by_threads(beginning: str, task: I32, tasks: Tasks) -> Bool:
+    """Mark the rows (n,) whose thread's name begins so. task: row in `tasks`; -1: not known."""
+    named = np.array([str(comm).startswith(beginning) for comm in tasks.comm], np.bool_)
+    return np.append(named, False)[task]

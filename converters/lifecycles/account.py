@@ -71,11 +71,6 @@ class FollowedCounts:
     """Of these, lives that overlap a later request with the address too: the first one was taken,
     as the death between them is not recorded."""
 
-    @property
-    def not_found(self) -> int:
-        """Lives without a request, or bio, in the log: filters left it out, or records are lost."""
-        return self.lives - self.joined
-
 
 @dataclass
 class LightCounts:

@@ -6,7 +6,7 @@ start to its end. Requests without bios (the flush machinery's, passthrough) hav
 other logs.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy as np
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.tables import (
+    I32,
     I64,
     NEVER,
     OP_MASK,
@@ -21,6 +22,7 @@ from biotrail.converters.events.tables import (
     Bios,
     Bool,
     Certainty,
+    EventRows,
     RequestKind,
     Requests,
     Stage,
@@ -31,20 +33,18 @@ from biotrail.converters.lifecycles.operations import request_kinds
 from biotrail.converters.lifecycles.path import rows_of_path
 from biotrail.converters.lifecycles.result import Histories, Owners, Result
 from biotrail.converters.lifecycles.standing import standing_bios, standing_edges
-from biotrail.recorder.schema.records import LIGHT_MANY, NO_TAG, Kind
-
-if TYPE_CHECKING:
-    from biotrail.converters.lifecycles.account import Account
-from dataclasses import fields
-
-from biotrail.converters.events.tables import I32, EventRows
 from biotrail.recorder.schema.records import (
     LIGHT_COARSE,
     LIGHT_GOES_ON,
+    LIGHT_MANY,
     LIGHT_NONE,
     LIGHT_UNIT,
+    NO_TAG,
+    Kind,
 )
 
+if TYPE_CHECKING:
+    from biotrail.converters.lifecycles.account import Account
 # Requests of a light log: the completions of each, gathered, and the times that they carry.
 
 

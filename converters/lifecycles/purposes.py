@@ -6,7 +6,8 @@ from enum import IntEnum
 import numpy as np
 
 from biotrail.converters.events.context import Context
-from biotrail.converters.events.tables import I32, U8, Bios, Bool, PageKind, Tasks
+from biotrail.converters.events.tables import U8, Bios, Bool, PageKind, Tasks
+from biotrail.converters.events.tasks import by_threads
 
 
 class Purpose(IntEnum):
@@ -75,12 +76,6 @@ def purposes(bios: Bios, tasks: Tasks, context: Context) -> U8:
     found[has("SWAP") | swapped] = Purpose.SWAP
     found[(bios.bytes == 0) | ~np.isin(op, [n for n in numbers if n >= 0])] = Purpose.NONE
     return found
-
-
-def by_threads(beginning: str, task: I32, tasks: Tasks) -> Bool:
-    """Mark the rows (n,) whose thread's name begins so. task: row in `tasks`; -1: not known."""
-    named = np.array([str(comm).startswith(beginning) for comm in tasks.comm], np.bool_)
-    return np.append(named, False)[task]
 
 
 def _devices(context: Context, *, mounted: bool) -> list[int]:

@@ -586,31 +586,24 @@ def step_by_range(m: Machine) -> None:
 
 def read_bio(m: Machine) -> None:
     """Read the record of a bio: Q, G, M, F, X, A or c."""
-    word: uint64
     m.bio = m.w1[m.row]
-    m.sector = m.w2[m.row]
-    word = m.w3[m.row]
-    m.size = word & LOW_32
-    m.opf = word >> 32
-    word = m.w4[m.row]
-    m.high = word >> 32
-    m.end = m.sector + cython.cast(uint64, m.size >> 9)
-    to_device(m, word & LOW_32)
+    read_range(m, m.w2[m.row], m.w3[m.row], m.w4[m.row])
 
 
 def read_request(m: Machine) -> None:
     """Read the record of a request: s, I, R, m, D, C, E or a."""
-    word: uint64
     m.address = m.w1[m.row]
     m.bio = m.w2[m.row]
-    m.sector = m.w3[m.row]
-    word = m.w4[m.row]
-    m.size = word & LOW_32
-    m.opf = word >> 32
-    word = m.w5[m.row]
-    m.high = word >> 32
-    m.end = m.sector + cython.cast(uint64, m.size >> 9)
-    to_device(m, word & LOW_32)
+    read_range(m, m.w3[m.row], m.w4[m.row], m.w5[m.row])
+
+
+def read_range(m: Machine, sector: uint64, size_and_opf: uint64, dev_and_more: uint64) -> None:
+    m.sector = sector
+    m.size = size_and_opf & LOW_32
+    m.opf = size_and_opf >> 32
+    m.high = dev_and_more >> 32
+    m.end = sector + cython.cast(uint64, m.size >> 9)
+    to_device(m, dev_and_more & LOW_32)
 
 
 def to_device(m: Machine, dev: uint64) -> None:

@@ -4,7 +4,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from biotrail.converters.events.context import Context, dev_numbers
+from biotrail.converters.events.context import Context
+from biotrail.recorder.schema.device_numbers import dev_text
 from biotrail.recorder.schema.site_values import value_text
 
 _EVENTS = {
@@ -99,7 +100,7 @@ class PairNames:
         return value_text(value, form, self._device, lambda at: symbols.get(str(at)))
 
     def _device(self, dev: int) -> str:
-        return self._context.device_name(dev) or dev_numbers(dev)
+        return self._context.device_name(dev) or dev_text(dev)
 
     def unpaired(self, pair: int) -> dict[str, int]:
         """Return the counts of events that became no pair, those above 0, by END's names.

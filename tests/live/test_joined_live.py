@@ -122,7 +122,7 @@ def test_each_followed_request_is_its_own(
     # THEN every life is joined with a request, whatever the windows
     found = told(log, 700)
     assert len(found.hits) >= 4000
-    assert (found.counts.lives, found.counts.not_found) == (len(found.hits), 0)
+    assert found.counts.lives == found.counts.joined == len(found.hits)
     # AND goes on with a later one only where no program was run for its end
     issues = {
         life: sum(site == "block_rq_issue" for *_, site in hits)
@@ -206,7 +206,7 @@ def test_followed_bios_and_slow_ones_alone(
             assert joined is not None
             lives |= dict(zip(joined.life.tolist(), joined.number.tolist(), strict=True))
     assert lives
-    assert trace.account.followed.not_found == 0
+    assert trace.account.followed.lives == trace.account.followed.joined
     assert all(sectors[number] == details[life] for life, number in lives.items())
 
 

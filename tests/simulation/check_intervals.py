@@ -6,7 +6,7 @@ other half: whatever is given without a mark is as it happened.
 """
 
 from biotrail.converters.events.tables import Certainty
-from tests.simulation.check import Checker, Row, Tables, structure
+from tests.simulation.check import Checker, Row, Tables
 from tests.simulation.model import Bio, History, Request
 from tests.simulation.recorded import ns
 
@@ -66,8 +66,3 @@ class IntervalChecker(Checker):
             given.add((id(rq), edge["sector"], edge["bytes"]))
         if given != wanted:
             self._say(row, bio, f"edges are {self.edges.get(row['number'])}")
-
-
-def interval_problems(history: History, tables: Tables) -> list[str]:
-    """Everything that is wrong though it is not marked."""
-    return structure(history, tables) + IntervalChecker(history, tables).check()

@@ -25,7 +25,8 @@ from biotrail.converters.events.context import Context
 from biotrail.converters.events.distinct import distinct, distinct_values
 from biotrail.converters.events.path_tables import Calls, Commits, HeldBios, Waits, no_commits
 from biotrail.converters.events.tables import FAR, I64, NEVER, Bool, Lifecycles, Tasks, WaitCause
-from biotrail.converters.lifecycles.purposes import JOURNAL_THREADS, by_threads
+from biotrail.converters.events.tasks import by_threads
+from biotrail.converters.lifecycles.purposes import JOURNAL_THREADS
 
 MOST_OPEN = 200_000
 """Calls whose bios are remembered until they return."""

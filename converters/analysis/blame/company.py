@@ -31,7 +31,8 @@ from biotrail.converters.events.tables import (
     Requests,
     Table,
 )
-from biotrail.converters.lifecycles.purposes import JOURNAL_THREADS, by_threads
+from biotrail.converters.events.tasks import by_threads
+from biotrail.converters.lifecycles.purposes import JOURNAL_THREADS
 from biotrail.recorder.schema.syscalls import numbers
 
 LONG_NS = 1_000_000_000

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from biotrail.converters.events.context import Context, dev_numbers
+from biotrail.converters.events.context import Context
 from biotrail.converters.events.site_tables import Pairs
 from biotrail.converters.events.tables import (
     I64,
@@ -26,6 +26,7 @@ from biotrail.converters.lifecycles.operations import asks_flush, operations
 from biotrail.converters.lifecycles.result import Result
 from biotrail.converters.lifecycles.windows import first_seen, last_seen, sure_complete
 from biotrail.recorder.schema.cgroup_names import NO_NAMED, NamedCgroups
+from biotrail.recorder.schema.device_numbers import dev_text
 from biotrail.recorder.schema.errors import ConversionError
 from biotrail.recorder.schema.records import BLK_STATUS
 
@@ -43,7 +44,7 @@ def device_named(context: Context, name: str) -> int | None:
     """
     short = name.removeprefix("/dev/").removeprefix("mapper/")
     for dev, entry in context.devices.items():
-        if short in (entry.get("name"), entry.get("dm_name"), dev_numbers(dev)):
+        if short in (entry.get("name"), entry.get("dm_name"), dev_text(dev)):
             return dev
     return _numbered(short)
 

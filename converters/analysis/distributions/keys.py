@@ -16,7 +16,7 @@ from biotrail.converters.calls.behalf import doers
 from biotrail.converters.calls.keys import rows_dirtied, rows_of
 from biotrail.converters.calls.names import name_of_call
 from biotrail.converters.events.array_steps import take_or
-from biotrail.converters.events.context import Context, dev_numbers
+from biotrail.converters.events.context import Context
 from biotrail.converters.events.distinct import distinct_values
 from biotrail.converters.events.files import OTHER_DEV, File
 from biotrail.converters.events.path_column import NO_CALL
@@ -34,6 +34,7 @@ from biotrail.converters.events.tables import (
 from biotrail.converters.lifecycles.operations import CLEARED, FLUSH
 from biotrail.converters.lifecycles.purposes import PURPOSE_NAMES, Purpose, purposes
 from biotrail.recorder.schema.cgroup_names import CgroupName
+from biotrail.recorder.schema.device_numbers import dev_text
 from biotrail.recorder.schema.errors import ConversionError
 
 Value = TypeVar("Value", bound=Hashable)
@@ -523,7 +524,7 @@ class ByInode(Key):
         label = {"label": file.label} if file.label else {}
         if (seen := file.in_container) is not None:
             label["container_file"] = seen
-        return {**fields, "file_dev": dev_numbers(file.dev), "inode": inode, **device, **label}
+        return {**fields, "file_dev": dev_text(file.dev), "inode": inode, **device, **label}
 
 
 class ByPath(ByInode):
@@ -698,7 +699,7 @@ def by_device(context: Context) -> ByNumber:
     """Return the key of the device; codes are dev_t."""
     return ByNumber(
         lambda _, samples: samples.place >> OP_BITS,
-        lambda dev: {"device": context.device_name(dev), "dev": dev_numbers(dev)},
+        lambda dev: {"device": context.device_name(dev), "dev": dev_text(dev)},
     )
 
 

@@ -33,8 +33,9 @@ from biotrail.converters.events.tables import (
     Table,
     WaitCause,
 )
+from biotrail.converters.events.tasks import by_threads
 from biotrail.converters.lifecycles.operations import transferred
-from biotrail.converters.lifecycles.purposes import JOURNAL_THREADS, by_threads
+from biotrail.converters.lifecycles.purposes import JOURNAL_THREADS
 from biotrail.recorder.schema.syscalls import KERNEL_THREAD, REAPING_CALLS, numbers, shown_name
 
 # Whose I/O devices had while a process's calls waited, for I/O or for who does it.

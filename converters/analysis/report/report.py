@@ -75,12 +75,13 @@ from biotrail.converters.analysis.report.tree import (
     StackedReport,
     Throttled,
 )
-from biotrail.converters.events.context import Context, dev_numbers
+from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import STAGE_NAMES, Certainty, Lifecycles, Stage
 from biotrail.converters.lifecycles.recorder_time import recorder_ns
 from biotrail.converters.lifecycles.windows import queued_below
 from biotrail.converters.pipeline import Trace
 from biotrail.converters.sites.pair_names import pairs_in
+from biotrail.recorder.schema.device_numbers import dev_text
 from biotrail.recorder.schema.records import BY_KIND, Kind
 
 if TYPE_CHECKING:
@@ -639,7 +640,7 @@ def device_report(
     device_name = context.device_name(dev)
     return DeviceReport(
         device=device_name,
-        dev=dev_numbers(dev),
+        dev=dev_text(dev),
         kind=str(entry.get("kind", "")),
         stacked_on=[context.device_name(below) for below in context.lower_devices(dev)],
         total=operation_report(

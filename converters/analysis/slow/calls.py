@@ -27,10 +27,10 @@ from biotrail.converters.events.tables import (
     Tasks,
     WaitCause,
 )
-from biotrail.converters.events.tasks import TaskNames
+from biotrail.converters.events.tasks import TaskNames, by_threads
 from biotrail.converters.lifecycles.call_arguments import What, argument_of_calls
 from biotrail.converters.lifecycles.operations import transferred
-from biotrail.converters.lifecycles.purposes import JOURNAL_THREADS, by_threads
+from biotrail.converters.lifecycles.purposes import JOURNAL_THREADS
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.errors import ConversionError
 

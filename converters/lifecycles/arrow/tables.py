@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from biotrail.converters.events.context import Context, dev_numbers
+from biotrail.converters.events.context import Context
 from biotrail.converters.events.drivers import DRIVERS
 from biotrail.converters.events.path_column import NO_CALL
 from biotrail.converters.events.path_tables import BioPaths, Calls, DriverSteps, Waits
@@ -42,6 +42,7 @@ from biotrail.converters.lifecycles.call_arguments import argument
 from biotrail.converters.lifecycles.operations import operations
 from biotrail.converters.lifecycles.purposes import PURPOSE_NAMES, Purpose, purposes
 from biotrail.recorder.schema import cgroup_names
+from biotrail.recorder.schema.device_numbers import dev_text
 from biotrail.recorder.schema.records import FIRST_UNKNOWN_TID, NO_SECTOR, NO_TAG
 from biotrail.recorder.schema.syscalls import shown_name
 
@@ -280,7 +281,7 @@ def _common(table: Bios | Requests, stages: Stages, context: Context, begin: I64
     latency = np.maximum(table.complete - begin, 0)
     return {
         "device": named(table.dev, context.device_name),
-        "dev": named(table.dev, dev_numbers),
+        "dev": named(table.dev, dev_text),
         "op": dictionary(*operations(context, table.opf, table.bytes)),
         "flags": named(table.opf, context.flag_names),
         "sector": pa.array(table.sector, mask=table.sector == NO_SECTOR),

@@ -12,12 +12,13 @@ from pathlib import Path
 
 import numpy as np
 
-from biotrail.converters.events.context import Context, dev_numbers
+from biotrail.converters.events.context import Context
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.tables import I64
 from biotrail.converters.events.tasks import TaskNames
 from biotrail.converters.inputs.blktrace.format import CATEGORY_SHIFT, Category, Note
 from biotrail.converters.outputs.blktrace.encode import Encoded, Encoder, note, pack
+from biotrail.recorder.schema.device_numbers import dev_text
 from biotrail.recorder.schema.errors import OutputError
 from biotrail.recorder.schema.strings import shown
 
@@ -100,7 +101,7 @@ class _Output:
         by its numbers, `8_0`; in a name `/` becomes `_`, and what cannot be printed is escaped.
         """
         entry = self._context.devices.get(dev, {})
-        name = shown(str(entry.get("name") or dev_numbers(dev).replace(":", "_"))).replace("/", "_")
+        name = shown(str(entry.get("name") or dev_text(dev).replace(":", "_"))).replace("/", "_")
         if self._prefix.is_dir():
             return self._prefix / name
         return self._prefix.with_name(f"{self._prefix.name}.{name}")

@@ -3,7 +3,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from biotrail.converters.events.context import Context, dev_numbers
+from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import NEVER
 from biotrail.converters.outputs.otf2.archive import Archive
 from biotrail.converters.outputs.otf2.attributes import (
@@ -23,6 +23,7 @@ from biotrail.converters.outputs.otf2.handles import (
     Handles,
     Location,
 )
+from biotrail.recorder.schema.device_numbers import dev_text
 from biotrail.recorder.schema.strings import shown
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ class _Definitions:
         where there are none.
         """
         entry = self._context.devices.get(dev, {})
-        facts = {"dev": dev_numbers(dev)}
+        facts = {"dev": dev_text(dev)}
         facts |= {key: str(entry[key]) for key in _FACTS if key in entry}
         below = [self._context.device_name(lower) for lower in self._context.lower_devices(dev)]
         return facts | ({"stacked_on": ", ".join(below)} if below else {})

@@ -27,6 +27,8 @@ from biotrail.converters.events.tables import (
     Table,
     WaitCause,
 )
+from biotrail.converters.events.tasks import by_threads
+from biotrail.converters.lifecycles.purposes import JOURNAL_THREADS
 from biotrail.converters.outputs.perfetto.columns import Flows, Slices, up_to
 from biotrail.converters.outputs.perfetto.names import MARKS, Interned
 
@@ -38,8 +40,6 @@ _UNKNOWN = -1
 """Context of a completion: not recorded."""
 _MOST_JOURNAL = 1 << 12
 """Bios of journals' threads that are kept at most until a commit ends; the newest."""
-_JOURNAL = "jbd2/"
-"""Beginning of the names of the threads that commit journals (kjournald2)."""
 WAITERS = 16
 """Waits, at most, to which arrows lead from a commit that ended them."""
 
@@ -190,14 +190,14 @@ class FlowMaker:
 
     def _note_journal(self, window: Lifecycles, bios: Slices, shows: Bool) -> tuple[I64, I64]:
         """Keep the bios of journals' threads with arrows; return (slice, number) of each."""
-        table, tasks = window.bios, window.tasks
-        named = np.array([str(comm).startswith(_JOURNAL) for comm in tasks.comm], dtype=np.bool_)
-        if not named.any():
+        table = window.bios
+        theirs = by_threads(JOURNAL_THREADS, table.task, window.tasks)
+        if not theirs.any():
             none = np.zeros(0, dtype=np.int64)
             return none, none
         drawn = _drawn(bios, len(table))
-        rows = np.flatnonzero((shows | self._every) & (drawn >= 0) & (table.task >= 0))
-        rows = rows[named[table.task[rows]] & (table.complete[rows] != NEVER)]
+        ended = table.complete != NEVER
+        rows = np.flatnonzero(theirs & ended & (shows | self._every) & (drawn >= 0))
         few = table.take(rows)
         more = _Journal(few.number, few.tid.astype(np.int64), few.queue, few.complete)
         both = _Journal.concatenate([self._journal, more])

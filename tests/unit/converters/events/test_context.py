@@ -4,11 +4,12 @@
 import numpy as np
 import pytest
 
-from biotrail.converters.events.context import Context, dev_numbers
+from biotrail.converters.events.context import Context
 from biotrail.converters.events.decoding import Decoder
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.tasks import TaskNames
 from biotrail.recorder.log import Segment
+from biotrail.recorder.schema.device_numbers import dev_text
 from biotrail.recorder.schema.records import Kind
 from tests.support import captures
 from tests.support.record_rings import NOW, chunk, record, ring
@@ -117,7 +118,7 @@ def test_a_header_without_anything() -> None:
     assert context.op_name(1) == "write"
     assert context.flag_names(1 << 17) == "FUA"
     assert (context.host, context.log_id, context.clocks) == ("unknown host", "0" * 32, [])
-    assert dev_numbers(LOOP1) == "7:1"
+    assert dev_text(LOOP1) == "7:1"
 
 
 # Names of threads over time: renamed, reused, late and missing.

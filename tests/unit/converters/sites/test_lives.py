@@ -222,7 +222,7 @@ def test_lives_without_a_request_are_counted(tmp_path: Path, window: int) -> Non
     # WHEN the log is read  THEN only the third one is known
     found = read(log, tmp_path / "log", window)
     assert found.starts == {3: 5_001}
-    assert (found.counts.lives, found.counts.not_found) == (3, 2)
+    assert (found.counts.lives, found.counts.joined) == (3, 1)
 
 
 @pytest.mark.parametrize("window", [3, 250_000])

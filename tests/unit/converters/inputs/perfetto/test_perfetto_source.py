@@ -374,8 +374,6 @@ def test_a_damaged_packet_is_said() -> None:
 # Perfetto's traces whose packets are not where they belong: what is lost by it is told.
 
 WHERE = {"dev": makedev(7, 2), "nr_sector": 8, "rwbs": "R"}
-BUNDLE = b"\x0a"
-"""Tag of TracePacket.ftrace_events."""
 
 
 def reads(first: int, count: int) -> list[Any]:
