@@ -69,6 +69,12 @@ def shares(figures: dict[str, Any]) -> dict[str, float]:
     return {one["cause"]: one["share"] for one in figures["causes"]}
 
 
+def cpu_waited(figures: dict[str, Any]) -> float:
+    """ns ready to run without a CPU, a call."""
+    waited = (one["wait_ns"] for one in figures["causes"] if one["cause"] == "CPU")
+    return sum(waited) / float(figures["count"])
+
+
 def sentence(figures: dict[str, Any], log: Path) -> str:
     """The sentence, if it is about these calls; else an empty text."""
     first = verdict(log)["waits"]
@@ -104,11 +110,13 @@ def test_busy_cpus(tmp_path: Path, disk: Disk) -> None:
     # THEN they waited for a CPU, and it is said who ran instead
     assert shares(fsync)["CPU"] >= 0.25
     assert fsync["ran"] == "spinner" or fsync["ran_share"] < 0.9
-    # GIVEN the same fsyncs, of a thread that runs before all others / THEN a CPU is no cause
+    # GIVEN the same fsyncs, of a thread that runs before all others
     quiet = tmp_path / "quiet"
     first = "    os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(50))\n"
     disk.record(quiet, disk.program(beside("[]", first + SYNCS)), "--path")
-    assert all(shares(one).get("CPU", 0) < 0.25 for one in waits_of(quiet).values())
+    # THEN they waited for a CPU as long as a wake-up takes, and the journal's thread for its own
+    most = cpu_waited(fsync) / 4
+    assert all(cpu_waited(one) < most for one in waits_of(quiet).values())
 
 
 @pytest.mark.parametrize("limited", [True, False])
