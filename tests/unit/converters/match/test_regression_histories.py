@@ -300,6 +300,82 @@ def test_two_clones_of_one_place_are_not_both_of_the_bio_that_is_known() -> None
     assert t.bios.parent.tolist() == [NEVER] * 3
 
 
+def test_a_split_without_its_record_shows_in_the_issues_alone() -> None:
+    # GIVEN a recording without s and G, and a read that was split, of which the X was lost
+    events = events_of(
+        """
+        0  Q R 40+100 bio=1
+        3  D R 40+64 bio=2 rq=1 chain=2
+        4  D R 104+36 bio=1 rq=2 chain=1
+        50 C R 40+64 bio=2 rq=1
+        90 C R 104+36 bio=1 rq=2
+        """
+    )
+    # WHEN the log is read
+    t = tables_of(events)
+    # THEN both pieces are of the one bio
+    assert t.bios.number.tolist() == [0]
+    assert (t.bios.fragments.tolist(), t.bios.requests.tolist()) == ([2], [2])
+    assert t.bios.certainty.tolist() == [Certainty.INTERVAL]
+    assert [(ns - BASE_NS) // 1000 for ns in t.bios.complete] == [90]
+    assert sorted(zip(t.edges.sector.tolist(), t.edges.bytes.tolist(), strict=True)) == [
+        (40, 64 * 512),
+        (104, 36 * 512),
+    ]
+
+
+def test_a_bio_issued_in_part_alone_is_not_complete() -> None:
+    # GIVEN the same, but nothing of the first piece
+    events = events_of(
+        """
+        0  Q R 40+100 bio=1
+        4  D R 104+36 bio=1 rq=2 chain=1
+        90 C R 104+36 bio=1 rq=2
+        """
+    )
+    # WHEN the log is read
+    t = tables_of(events)
+    # THEN when it ended is not known
+    assert t.bios.complete.tolist() == [NEVER]
+    assert t.bios.certainty.tolist() == [Certainty.INCOMPLETE]
+    assert t.edges.bytes.tolist() == [36 * 512]
+
+
+def test_what_is_left_after_a_requeue_is_no_split() -> None:
+    # GIVEN a read of which a part was completed, in records that were lost, and the rest requeued
+    events = events_of(
+        """
+        0  Q R 40+100 bio=1
+        3  R R 104+36 bio=1 rq=2
+        4  D R 104+36 bio=1 rq=2 chain=1
+        90 C R 104+36 bio=1 rq=2
+        """
+    )
+    # WHEN the log is read
+    t = tables_of(events)
+    # THEN it ended with the rest
+    assert [(ns - BASE_NS) // 1000 for ns in t.bios.complete] == [90]
+    assert t.edges.sector.tolist() == [40]
+
+
+def test_a_request_that_failed_with_bios_that_are_not_known_is_marked() -> None:
+    # GIVEN a request that fails before its issue, after a merge that does not name it, so that one
+    # of its bios is not known
+    events = events_of(
+        """
+        0  QGs R 0+8 bio=1 rq=1
+        5  QM R 8+8 bio=2
+        9  I R 0+16 bio=1 rq=1
+        50 C R 0+16 bio=1 rq=1 err=10
+        """
+    )
+    # WHEN the log is read
+    t = tables_of(events)
+    # THEN it is marked
+    assert t.requests.bios.tolist() == [1]
+    assert t.requests.certainty.tolist() == [Certainty.LOST]
+
+
 # Counterexamples that generated histories found, of addresses that live again; shrunk, named.
 
 
