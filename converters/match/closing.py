@@ -677,9 +677,7 @@ def request_end(m: Machine, r: Request) -> None:
     if sized.number < 0:
         sized = cython.address(r.insert)
     r.total = sized.size if sized.number >= 0 else NEVER
-    length = r.total
-    if sized.number < 0:
-        length = issued.size if issued.number >= 0 else 0
+    length = r.total if sized.number >= 0 else r.done
     r.sequence = length > 0 and (
         (r.flags & m.preflush) != 0
         or ((r.flags & m.fua) != 0 and issued.number >= 0 and not issued.opf & m.fua)

@@ -234,8 +234,10 @@ def bio_over(m: Machine, b: Bio) -> int64:
         # Its flags are not known: blk-flush.c may still end it by a C of no bytes.
         if r.again < 0 and r.complete.size > 0 and (b.born.opf & 0xFF) == m.write:
             return OPEN
-    if flags == 0 or r.again >= 0 or r.complete.number < 0 or r.begun <= 0:
+    if flags == 0 or r.again >= 0 or r.complete.number < 0 or r.begun == 0:
         return OVER
+    if r.begun < 0 and m.by_range:
+        return OVER  # nothing has its address again, which would end it
     if r.complete.size == 0 or (r.status != 0 and r.issue.number < 0):
         return OVER
     if flags & m.preflush:

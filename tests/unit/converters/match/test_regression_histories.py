@@ -358,6 +358,26 @@ def test_what_is_left_after_a_requeue_is_no_split() -> None:
     assert t.edges.sector.tolist() == [40]
 
 
+@pytest.mark.parametrize(("queued", "completed"), [("WFS", "WS"), ("FWFS", "WFS")])
+@pytest.mark.parametrize("window", [1 << 20, 1])
+def test_a_flush_behind_data_whose_issue_was_lost_ends_it(queued, completed, window) -> None:
+    # GIVEN a recording without s and G, and a write that a flush sequence ends, its issue lost; the
+    # flush takes longer than late events
+    events = events_of(
+        f"""
+        0  Q {queued} 40+8 bio=1
+        60 C {completed} 40+8 bio=1 rq=1
+        90060 C {completed} 40+0 bio=1 rq=1
+        """
+        + "".join(f"{ms}000 Q R 800+8 bio=9\n" for ms in range(1, 90))
+    )
+    # WHEN the log is read in windows of any size
+    t = tables_of(sorted(events, key=lambda e: e["ns"]), window_events=window, chunks=90)
+    # THEN the write ended with its last completion
+    assert t.bios.complete.tolist()[0] == BASE_NS + 90_060_000
+    assert t.requests.number.tolist() == [1]
+
+
 def test_a_request_that_failed_with_bios_that_are_not_known_is_marked() -> None:
     # GIVEN a request that fails before its issue, after a merge that does not name it, so that one
     # of its bios is not known
