@@ -48,7 +48,7 @@ from biotrail.converters.match.numbers import (
     R,
     X,
 )
-from biotrail.converters.match.requests import never_queued, request_here
+from biotrail.converters.match.requests import is_alone, never_queued, request_here
 from biotrail.converters.match.state import Machine
 
 
@@ -76,6 +76,8 @@ def bio_here(m: Machine, address: uint64, role: int64, request: Request, slot: i
         if m.by_range:
             attach(m, cython.cast(Life, b), cython.cast(Life, old))
         if role == G or role == START or role == M or role == F:
+            ask_for_split(m, b)
+        elif role == D and slot == 0 and is_alone(m):
             ask_for_split(m, b)
         elif role == A and not old:
             note_clone(m)

@@ -69,11 +69,6 @@ def close_family(m: Machine) -> None:
                 decide_split(m, b)
     if merges or m.cut_chains:
         decide_chains(m)
-    if merges:
-        for at in range(m.requests_of):
-            r = m.family_requests[at]
-            if r.merged.number >= 0 and not r.absorbed_by:
-                r.device.unresolved = True
     if clones:
         decide_uppers(m)
     for at in range(m.bios_of - 1, -1, -1):
@@ -248,6 +243,7 @@ def find_facts(b: Bio) -> None:
     best: At = cython.address(b.queue)
     piece: At = cython.address(b.joined)
     unsent: bint
+    issued: At = issued_alone(b)
     if best.number < 0:
         best = cython.address(b.front)
     if best.number < 0:
@@ -260,6 +256,8 @@ def find_facts(b: Bio) -> None:
         best = cython.address(b.start)
     if best.number < 0:
         best = cython.address(b.ended)
+    if best.number < 0 and issued:
+        best = issued
     b.bytes = best.size if best.number >= 0 else NEVER
     if best.number < 0:
         best = cython.address(b.born)
@@ -269,7 +267,10 @@ def find_facts(b: Bio) -> None:
     if piece.number < 0:
         piece = cython.address(b.start)
     unsent = piece.number < 0
-    if unsent and b.remap.number > max(b.queue.number, b.front.number):
+    if unsent and issued:
+        piece = issued
+        unsent = False
+    elif unsent and b.remap.number > max(b.queue.number, b.front.number):
         piece = cython.address(b.remap)
     if piece.number < 0:
         piece = cython.address(b.front)
@@ -284,6 +285,19 @@ def find_facts(b: Bio) -> None:
         b.shift = cython.cast(uint64, b.fronts_size >> 9)
     b.piece_begin = (b.piece.sector & LOW_63) + b.shift
     b.asks = NEVER
+
+
+def issued_alone(b: Bio) -> At:
+    """Return the first D of a bio that was all of its request, whose range is its own; else NULL.
+
+    NULL also if something came before that D: a part that was completed is left out of it.
+    """
+    r: Request = b.request
+    if not r or not r.first_alone or r.first_head != b.address or r.others > 0:
+        return NULL
+    if r.issue.number != b.issue or 0 <= r.requeue < b.issue or 0 <= r.first_complete < b.issue:
+        return NULL
+    return cython.address(r.issue) if r.issue.size > 0 else NULL
 
 
 def is_piece(b: Bio) -> bint:
@@ -321,6 +335,8 @@ def decide_split(m: Machine, b: Bio) -> None:
             continue
         if m.on["splits/not-sent-by-front"] and sent_by_front(m, c, b):
             continue
+        if b.born.kind == D and m.on["splits/sent-the-rest"] and not sent_behind(c, b):
+            continue
         found = c
         count += 1
     if count == 1:
@@ -339,6 +355,13 @@ def sent_by_front(m: Machine, c: Bio, b: Bio) -> bint:
         if front.root == c and front != c and front.parent and overlap(front, b):
             return True
     return False
+
+
+def sent_behind(c: Bio, b: Bio) -> bint:
+    """Return whether a bio sent sectors behind another's piece to a request itself."""
+    if not is_piece(c):
+        return False
+    return c.piece_begin >= b.piece_begin + cython.cast(uint64, b.piece_bytes >> 9)
 
 
 def decide_chains(m: Machine) -> None:
@@ -654,9 +677,7 @@ def request_end(m: Machine, r: Request) -> None:
     if sized.number < 0:
         sized = cython.address(r.insert)
     r.total = sized.size if sized.number >= 0 else NEVER
-    length = r.total
-    if sized.number < 0:
-        length = issued.size if issued.number >= 0 else 0
+    length = r.total if sized.number >= 0 else r.done
     r.sequence = length > 0 and (
         (r.flags & m.preflush) != 0
         or ((r.flags & m.fua) != 0 and issued.number >= 0 and not issued.opf & m.fua)

@@ -149,7 +149,7 @@ def over_before(m: Machine, first: Life, before: int64) -> int64:
             state = bio_over(m, cython.cast(Bio, life))
         else:
             state = request_over(cython.cast(Request, life))
-            if state == OPEN and unanswered(cython.cast(Request, life)):
+            if state == OPEN and unanswered(cython.cast(Request, life), before):
                 state = OVER
         if state == OPEN:
             return OPEN
@@ -171,8 +171,19 @@ def request_over(r: Request) -> int64:
     return OPEN
 
 
-def unanswered(r: Request) -> bint:
-    """Return whether the addresses of all bios of a request were reused: its C was lost.
+def ended_before(r: Request, ts: int64) -> bint:
+    """Return whether a request had ended before a time (ns), as far as its own family tells."""
+    if r.merged.number >= 0:
+        return r.merged.ts < ts
+    if r.complete.number >= 0:
+        return r.complete.ts < ts and request_over(r) == OVER
+    return unanswered(r, ts)
+
+
+def unanswered(r: Request, before: int64) -> bint:
+    """Return whether the addresses of all bios of a request were reused before a time (ns).
+
+    Then its C was lost.
 
     A piece's address may be reused long before that of the bio it was split from.
     """
@@ -187,11 +198,11 @@ def unanswered(r: Request) -> bint:
         if life.is_bio:
             b = cython.cast(Bio, life)
             if b.request == r:
-                if b.again < 0:
+                if b.again < 0 or b.again_ts >= before:
                     return False
                 upper = b.parent
                 while upper and upper.last_ended.number < 0:
-                    if upper.again < 0:
+                    if upper.again < 0 or upper.again_ts >= before:
                         return False
                     upper = upper.parent
                 found = True
@@ -223,8 +234,10 @@ def bio_over(m: Machine, b: Bio) -> int64:
         # Its flags are not known: blk-flush.c may still end it by a C of no bytes.
         if r.again < 0 and r.complete.size > 0 and (b.born.opf & 0xFF) == m.write:
             return OPEN
-    if flags == 0 or r.again >= 0 or r.complete.number < 0 or r.begun <= 0:
+    if flags == 0 or r.again >= 0 or r.complete.number < 0 or r.begun == 0:
         return OVER
+    if r.begun < 0 and m.by_range:
+        return OVER  # nothing has its address again, which would end it
     if r.complete.size == 0 or (r.status != 0 and r.issue.number < 0):
         return OVER
     if flags & m.preflush:
@@ -329,7 +342,6 @@ def save_family(m: Machine) -> None:
     for at in range(m.requests_of):
         r = m.family_requests[at]
         requests[at] = r[0]
-        r.device.was_unresolved = r.device.unresolved
         r.device.was_merged_last = r.device.merged_last
 
 
@@ -346,7 +358,6 @@ def restore_family(m: Machine) -> None:
     for at in range(m.requests_of):
         r = m.family_requests[at]
         r[0] = requests[at]
-        r.device.unresolved = r.device.was_unresolved
         r.device.merged_last = r.device.was_merged_last
 
 

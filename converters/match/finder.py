@@ -240,6 +240,7 @@ def find_remapped(m: Machine) -> None:
         put_in(m, f, WAITING)
         if m.on["finder/sent-on-without-queue"]:
             find_above(m, f, device_of(m, from_dev), from_sector)
+    f.from_dev = from_dev
     f.from_part = m.w6[m.row] >> 32
     f.queued = False
     send(m, f)
@@ -252,8 +253,11 @@ def goes_on(m: Machine, f: Flight, from_dev: uint64, from_sector: uint64) -> bin
         return False
     if f.from_part == from_dev:
         return True
-    # By its disk: the device of both is that, and it is the same range there.
+    # By its disk: the device of both is that, and it is the same range there. What comes from the
+    # device above once more is another clone.
     if f.from_part != f.device.dev or f.device != m.device or f.op != m.op:
+        return False
+    if f.from_dev == from_dev:
         return False
     return f.end - f.sector == m.to_sector - m.from_sector and m.on["finder/clone-of-disk"]
 
@@ -359,6 +363,7 @@ def sent_on(m: Machine, f: Flight, upper: Flight) -> Flight:
     upper.device = m.device
     upper.sector = f.sector
     upper.end = f.end
+    upper.from_dev = f.from_dev
     upper.from_part = f.from_part
     inherit(upper, f.doubt, f.exchange)
     return upper

@@ -59,8 +59,6 @@ class Device:
     """Number of its first request; NEVER: the log says that it makes requests; FOREVER: none."""
     merged_last: int64
     """Last m of a request of which it is not known who absorbed it."""
-    unresolved: bint
-    """There is one of which not even ranges tell."""
     first_bio: "Bio"
     last_bio: "Bio"
     first_request: "Request"
@@ -69,8 +67,7 @@ class Device:
     """Clones of its bios, on devices below."""
     next: "Device"
     was_merged_last: int64
-    """The same before a family was closed that goes on; `was_unresolved` likewise."""
-    was_unresolved: bint
+    """The same before a family was closed that goes on."""
     counts: int64_32
     """Of its events, by kind, since they were last asked for."""
     bios: int64
@@ -338,7 +335,9 @@ class Request(Life):
     """Bios of its last D that the recording's filters left out."""
     first_head: uint64
     first_cut: bint
-    """Of its first D, the head, and whether the chain was cut; then the bios behind the head."""
+    first_alone: bint
+    """Of its first D: the head; whether the chain was cut; whether the head is its only bio. Then
+    the bios behind the head."""
     first_chain: "Named"
     last_named: "Named"
     first_step: "Step"
@@ -506,8 +505,9 @@ class Flight(Range):
     younger: "Flight"
     flush_before: int64
     """Of one without data: the newest flush request issued before it that may end it no more."""
+    from_dev: uint32
     from_part: uint32
-    """Of a bio that an A sent: to which partition or disk."""
+    """Of a bio that an A sent: from which device; to which partition or disk."""
     issue_ts: int64
     """A request's last D."""
     passed: bint

@@ -7,6 +7,7 @@ from biotrail.converters.match.bios import bio_here
 from biotrail.converters.match.ctypes_of import NULL, bint, int64, size_of, uint64
 from biotrail.converters.match.doubt import add_ending
 from biotrail.converters.match.families import (
+    ended_before,
     join_list,
     link,
     look_at,
@@ -49,15 +50,17 @@ from biotrail.converters.match.state import Machine
 
 
 def request_here(m: Machine) -> Request:
-    """Return the request that the event is of; NULL of a comment (E, d) on an unknown one."""
+    """Return the request that the event is of; NULL of an E on an unknown one."""
     kind: int64 = m.kind
     place: Place = request_place(m, m.address)
     r: Request = cython.cast(Request, place.life)
     if r and r.joins and (kind == I or kind == D or kind == RQ_MERGE):
         r = divided(m, r, place)
-    if not r:
-        if kind == E or kind == DONE:
+    if kind == E:
+        r = commented_on(m, place)
+        if not r:
             return NULL
+    elif not r:
         r = request_begins(m, place)
     elif begins_request(m, r):
         superseded(m, cython.cast(Life, r))
@@ -68,6 +71,18 @@ def request_here(m: Machine) -> Request:
     mention(m, cython.cast(Life, r))
     if kind != M and kind != F:
         forget_joins(r)
+    return r
+
+
+def commented_on(m: Machine, place: Place) -> Request:
+    """Return the request that an E or d is about; NULL: none that is known.
+
+    They come with its end or soon behind it: what ended longer ago than late events come may be
+    closed, or may not, which shall make no difference.
+    """
+    r: Request = cython.cast(Request, place.life)
+    if r and ended_before(r, m.ts - m.settle_ns):
+        return NULL
     return r
 
 
@@ -201,6 +216,7 @@ def on_issue(m: Machine) -> None:
     if r.issue.number < 0:
         note(m, cython.address(r.issue), D)
         r.first_cut = cut
+        r.first_alone = is_alone(m)
         r.first_head = m.bio
         r.sched_tag = (m.high >> 16) & 0xFFFF
         r.hctx = word & 0xFFFF
@@ -222,6 +238,12 @@ def on_issue(m: Machine) -> None:
     if cut:
         m.cut_chains = True
         offer_chain(m, r)
+
+
+def is_alone(m: Machine) -> bint:
+    """Return whether the D at hand has one bio, whose range is its own then."""
+    word: uint64 = m.w6[m.row]
+    return (word >> 32) & 0xFFFF == 1 and (word >> 56) & 1 == 0 and not m.by_range
 
 
 def on_chain(m: Machine) -> None:
@@ -362,7 +384,7 @@ def on_complete(m: Machine) -> None:
 
 def on_done(m: Machine) -> None:
     """d: a request is no longer accounted; it says nothing else."""
-    r: Request = cython.cast(Request, request_place(m, m.w1[m.row]).life)
+    r: Request = commented_on(m, request_place(m, m.w1[m.row]))
     if r:
         r.told.number = m.number
         r.told.ts = m.ts

@@ -615,7 +615,7 @@ def write_request(m: Machine, r: Request) -> None:
                     if m.on["certainty of requests/completed-without-issue"]:
                         certainty = LOST
         if r.issue.number < 0 and r.complete.number >= 0 and r.bios > 0 and known_bytes < r.done:
-            if may_have_more(m, r) and m.on["certainty of requests/failed-with-unknown-bios"]:
+            if m.on["certainty of requests/failed-with-unknown-bios"]:
                 certainty = LOST
         if unissued(m, r) >= 0 and m.on["certainty of requests/issue-implied"]:
             certainty = LOST
@@ -680,23 +680,6 @@ def request_doubtful(m: Machine, r: Request, start: int64, certainty: int64) -> 
     if e:
         return is_doubtful(first_of(e), last_of(e), start, True, certainty)
     return is_doubtful(r.complete.ts, r.complete.ts, start, False, certainty)
-
-
-def may_have_more(m: Machine, r: Request) -> bint:
-    """Return whether merges of the device leave open which bios a failed request had."""
-    at: int64
-    life: Life = cython.cast(Life, r.device.first_request)
-    other: Request
-    for at in range(m.requests_of):
-        if m.family_requests[at].absorbed_by == r:
-            return True
-    while life:
-        other = cython.cast(Request, life)
-        if other.merged.number >= 0 and not other.absorbed_by and not other.taker:
-            if other.merged.number < r.complete.number:
-                return True
-        life = life.later
-    return r.device.unresolved
 
 
 # --- Stages: gapless intervals between the times of their rows

@@ -538,6 +538,13 @@ TABLES: dict[str, tuple[Rule, ...]] = {
             "likewise",
             "seed 104325",
         ),
+        Rule(
+            "sent-the-rest",
+            "of a piece that begins with `D`: it sent sectors behind it to a request itself",
+            "what bio_split leaves is the bio's own; a piece without an `X`, `s`, `M` or `F` may "
+            "as well be a bio whose `Q` was not recorded",
+            "case",
+        ),
     ),
     "upper bios": (
         Rule(
@@ -684,9 +691,9 @@ TABLES: dict[str, tuple[Rule, ...]] = {
         ),
         Rule(
             "failed-with-unknown-bios",
-            "it failed without an issue, with more bytes than its known bios, where a merge "
-            "did not name its request",
-            "bios joined it by merges (attempt_merge), and some of them are not known",
+            "it failed without an issue, with more bytes than its known bios",
+            "bios joined it by merges (bio_attempt_back_merge, attempt_merge), which no chain "
+            "of an issue names",
             "seed 81991",
             gives=Certainty.LOST,
         ),

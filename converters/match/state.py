@@ -145,6 +145,7 @@ class Machine:
     block_count: int64
     first_due: Life
     last_due: Life
+    settle_ns: int64  # how long late events may come
     cut_chains: bint
     # The log's facts.
     on: cython.uchar[128]
@@ -329,6 +330,7 @@ class Machine:
         row: int64
         count: int64 = raw.shape[1]
         first: int64
+        self.settle_ns = settle_ns
         if count == 0:
             return named
         first = events.number[0]

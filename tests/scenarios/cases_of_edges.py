@@ -53,7 +53,7 @@ BEGINS_IN_FLIGHT = Scenario(
     60  C R 8+8 bio=2 rq=2
     """,
     """
-    b1 vda read 8+0 Q? D@10 C@60 | D2C 50 | r1 | incomplete
+    b1 vda read 8+8 Q? D@10 C@60 | D2C 50 | r1 | incomplete
     b2 vda read 0+0 Q? C@50 | - | r2 | incomplete
     r1 vda read 8+8 s@10 D0 C50 | G2D 0, D2C 50 | b1 | incomplete
     r2 vda read 0+8 s@50 C0 | unknown 0 | b2 | incomplete

@@ -113,7 +113,7 @@ SAME_BIO_START_LOST = Scenario(
     """,
     """
     b1 vda read 0+8 Q@0 G1 D3 | Q2G 1, G2D 2 | r1 | lost
-    b2 vda read 64+0 Q? D@53 C@90 | D2C 37 | r2 | incomplete
+    b2 vda read 64+8 Q? D@53 C@90 | D2C 37 | r2 | incomplete
     r1 vda read 0+8 s@2 D1 | G2D 1 | b1 | lost
     r2 vda read 64+8 s@53 D0 C37 | G2D 0, D2C 37 | b2 | incomplete
     """,
@@ -255,7 +255,7 @@ ISSUE_SORTS_AFTER_COMPLETION = Scenario(
     """,
     """
     b1 vda read 0+8 Q@0 G1 C90 | Q2G 1, unknown 89 | r1 | lost
-    b2 vda read 0+0 Q? D@228 | - | r2 | incomplete
+    b2 vda read 0+8 Q? D@228 | - | r2 | incomplete
     r1 vda read 0+8 s@2 C88 | unknown 88 | b1 | lost
     r2 vda read 0+8 s@228 D0 | G2D 0 | b2 | incomplete
     """,

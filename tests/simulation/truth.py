@@ -21,8 +21,8 @@ class BioTruth:
     columns: dict[str, int]
     finals: list[dict[str, int]]
     """Columns that belong to the piece that ends last: one entry per piece that does."""
-    stages: list[list[tuple[str, int, int]]]
-    """Per entry of `finals`."""
+    stages: list[list[list[tuple[str, int, int]]]]
+    """Per entry of `finals`, what they may be."""
     statuses: set[int]
     edges: set[tuple[Request, int, int]]
     interval: bool = False
@@ -74,8 +74,11 @@ class Truth(Recorded):
         return BioTruth(
             columns,
             entries or [dict.fromkeys(("getrq", "merge", "insert", "issue", "request"), NEVER)],
-            [self._stages(bio, p, e, end) for p, e in zip(finals, entries, strict=True)]
-            or [self._single_stage(bio, ns(queue.ts), end)],
+            [
+                [self._stages(bio, p, e, end, i) for i in self._inserted(p, e["merge"])]
+                for p, e in zip(finals, entries, strict=True)
+            ]
+            or [[self._single_stage(bio, ns(queue.ts), end)]],
             statuses,
             {(p.request, p.piece_sector, p.piece) for p in pieces if p.request},
             any(not self.told(p) or self._unplaced(p) for p in pieces),
@@ -154,18 +157,20 @@ class Truth(Recorded):
             "request": number,
         }
 
-    def _inserted(self, rq: Request, merge: int) -> int:
-        """When a request that a bio joined at `merge` was last inserted, as the log tells it.
+    def _inserted(self, piece: Bio, merge: int) -> list[int]:
+        """When the request that a bio joined at `merge` was last inserted, as the log may tell it.
 
-        Where the end of a part of it was not recorded since, it seems to be another one.
+        Where the end of a part of it was not recorded since, it may seem to be another one.
         """
-        before = [r for r in rq.records if r.letter in "IC" and ns(r.ts) < merge]
+        other = False
+        records = piece.requests[0].records
+        before = [r for r in records if r.letter in "IC" and ns(r.ts) < merge]
         for r in sorted(before, key=lambda r: r.order, reverse=True):
             if r.letter == "C" and r not in self.recorded:
-                return NEVER
+                other = True
             if r.letter == "I" and r in self.recorded:
-                return ns(r.ts)
-        return NEVER
+                return [ns(r.ts), NEVER] if other else [ns(r.ts)]
+        return [NEVER]
 
     def _single_stage(self, bio: Bio, queue: int, end: Rec | None) -> list[tuple[str, int, int]]:
         if end is None:
@@ -175,7 +180,7 @@ class Truth(Recorded):
         return [("failed" if failed else "bio-based", queue, ns(end.ts))]
 
     def _stages(
-        self, bio: Bio, piece: Bio, at: dict[str, int], end: Rec | None
+        self, bio: Bio, piece: Bio, at: dict[str, int], end: Rec | None, inserted: int
     ) -> list[tuple[str, int, int]]:
         queue = self._at(self.first(bio, "Q"))
         if end is None:
@@ -196,7 +201,6 @@ class Truth(Recorded):
         if at["issue"] == NEVER:
             marks.append((before or "failed", ns(end.ts)))
             return _gapless(queue, marks)
-        inserted = self._inserted(piece.requests[0], at["merge"])
         scheduled = at["insert"] != NEVER or (merged and NEVER != inserted < at["merge"])
         waiting = "I2D" if scheduled else before or ("M2D" if merged else "G2D")
         if not begin or joined == NEVER:

@@ -48,6 +48,7 @@ LOOP = "0 Q 7:1 R 0+8 bio=1 page=1\n1 s 7:1 R 0+8 bio=1 rq=1\n"
 TEXTS = {
     "splits/longer": "0 Q R 0+8 bio=1\n1 G R 0+8 bio=2",
     "splits/same-operation": "0 Q R 0+16 bio=1\n1 G W 0+8 bio=2",
+    "splits/sent-the-rest": "0 Q R 0+16 bio=1\n1 D R 0+8 bio=2 rq=1 chain=2",
     "chains/same-operation": """
         0 s R 8+8 bio=1 rq=1
         1 QF W 0+8 bio=2

@@ -300,6 +300,102 @@ def test_two_clones_of_one_place_are_not_both_of_the_bio_that_is_known() -> None
     assert t.bios.parent.tolist() == [NEVER] * 3
 
 
+def test_a_split_without_its_record_shows_in_the_issues_alone() -> None:
+    # GIVEN a recording without s and G, and a read that was split, of which the X was lost
+    events = events_of(
+        """
+        0  Q R 40+100 bio=1
+        3  D R 40+64 bio=2 rq=1 chain=2
+        4  D R 104+36 bio=1 rq=2 chain=1
+        50 C R 40+64 bio=2 rq=1
+        90 C R 104+36 bio=1 rq=2
+        """
+    )
+    # WHEN the log is read
+    t = tables_of(events)
+    # THEN both pieces are of the one bio
+    assert t.bios.number.tolist() == [0]
+    assert (t.bios.fragments.tolist(), t.bios.requests.tolist()) == ([2], [2])
+    assert t.bios.certainty.tolist() == [Certainty.INTERVAL]
+    assert [(ns - BASE_NS) // 1000 for ns in t.bios.complete] == [90]
+    assert sorted(zip(t.edges.sector.tolist(), t.edges.bytes.tolist(), strict=True)) == [
+        (40, 64 * 512),
+        (104, 36 * 512),
+    ]
+
+
+def test_a_bio_issued_in_part_alone_is_not_complete() -> None:
+    # GIVEN the same, but nothing of the first piece
+    events = events_of(
+        """
+        0  Q R 40+100 bio=1
+        4  D R 104+36 bio=1 rq=2 chain=1
+        90 C R 104+36 bio=1 rq=2
+        """
+    )
+    # WHEN the log is read
+    t = tables_of(events)
+    # THEN when it ended is not known
+    assert t.bios.complete.tolist() == [NEVER]
+    assert t.bios.certainty.tolist() == [Certainty.INCOMPLETE]
+    assert t.edges.bytes.tolist() == [36 * 512]
+
+
+def test_what_is_left_after_a_requeue_is_no_split() -> None:
+    # GIVEN a read of which a part was completed, in records that were lost, and the rest requeued
+    events = events_of(
+        """
+        0  Q R 40+100 bio=1
+        3  R R 104+36 bio=1 rq=2
+        4  D R 104+36 bio=1 rq=2 chain=1
+        90 C R 104+36 bio=1 rq=2
+        """
+    )
+    # WHEN the log is read
+    t = tables_of(events)
+    # THEN it ended with the rest
+    assert [(ns - BASE_NS) // 1000 for ns in t.bios.complete] == [90]
+    assert t.edges.sector.tolist() == [40]
+
+
+@pytest.mark.parametrize(("queued", "completed"), [("WFS", "WS"), ("FWFS", "WFS")])
+@pytest.mark.parametrize("window", [1 << 20, 1])
+def test_a_flush_behind_data_whose_issue_was_lost_ends_it(queued, completed, window) -> None:
+    # GIVEN a recording without s and G, and a write that a flush sequence ends, its issue lost; the
+    # flush takes longer than late events
+    events = events_of(
+        f"""
+        0  Q {queued} 40+8 bio=1
+        60 C {completed} 40+8 bio=1 rq=1
+        90060 C {completed} 40+0 bio=1 rq=1
+        """
+        + "".join(f"{ms}000 Q R 800+8 bio=9\n" for ms in range(1, 90))
+    )
+    # WHEN the log is read in windows of any size
+    t = tables_of(sorted(events, key=lambda e: e["ns"]), window_events=window, chunks=90)
+    # THEN the write ended with its last completion
+    assert t.bios.complete.tolist()[0] == BASE_NS + 90_060_000
+    assert t.requests.number.tolist() == [1]
+
+
+def test_a_request_that_failed_with_bios_that_are_not_known_is_marked() -> None:
+    # GIVEN a request that fails before its issue, after a merge that does not name it, so that one
+    # of its bios is not known
+    events = events_of(
+        """
+        0  QGs R 0+8 bio=1 rq=1
+        5  QM R 8+8 bio=2
+        9  I R 0+16 bio=1 rq=1
+        50 C R 0+16 bio=1 rq=1 err=10
+        """
+    )
+    # WHEN the log is read
+    t = tables_of(events)
+    # THEN it is marked
+    assert t.requests.bios.tolist() == [1]
+    assert t.requests.certainty.tolist() == [Certainty.LOST]
+
+
 # Counterexamples that generated histories found, of addresses that live again; shrunk, named.
 
 

@@ -46,6 +46,28 @@ def test_intervals_the_front_of_a_request_ends_first() -> None:
     assert found == [(0, 70, Certainty.INTERVAL), (5, 50, Certainty.INTERVAL)]
 
 
+def test_intervals_two_clones_of_one_place_are_two_bios() -> None:
+    # GIVEN a thread that sends two fsyncs of one mapped device below, one right behind the other,
+    # and a third one when a flush has begun for these
+    found = _by_intervals(
+        """
+        0  A 254:0 FWS 0+0 bio=1 from=252:0+0
+        1  A 254:0 FWS 0+0 bio=2 from=252:0+0
+        2  Q 254:0 FWS 0+0 bio=2
+        3  Q 254:0 FWS 0+0 bio=1
+        4  G 254:0 FWS 0+0 bio=2
+        5  G 254:0 FWS 0+0 bio=1
+        20 A 254:0 FWS 0+0 bio=3 from=252:0+0
+        21 Q 254:0 FWS 0+0 bio=3
+        22 G 254:0 FWS 0+0 bio=3
+        """
+    )
+    # THEN which of the three has which request is in doubt for all: the first has had no Q
+    queued = [certainty for queue, _, certainty in found if queue >= 0]
+    assert len(queued) == 3
+    assert all(certainty >= Certainty.AMBIGUOUS for certainty in queued)
+
+
 def test_intervals_a_flush_first_ends_with_the_empty_completion() -> None:
     # GIVEN a journal commit on a device that does FUA itself
     found = _by_intervals(

@@ -17,6 +17,7 @@ from biotrail.converters.analysis.choosing.choosing import Choice
 from biotrail.converters.analysis.slow.slow import Slowest, Wanted
 from biotrail.converters.events import decoding
 from biotrail.converters.events.tables import Table
+from biotrail.converters.lifecycles.account import Reason
 from biotrail.converters.match import tables
 from biotrail.converters.pipeline import HOLD_NS, Trace
 from biotrail.recorder.log import LogReader, columns
@@ -124,6 +125,35 @@ def test_histories_made_by_hand_have_the_same_tables(short_holds, case) -> None:
     # WHEN its log is read in windows of two sizes  THEN the tables are the same
     whole = windows_of(log_of(made), 1 << 20, "identity")
     assert differences(whole, windows_of(log_of(made), made.window_events, "identity")) == []
+
+
+@pytest.mark.parametrize("window", [1, 5, 100, 10_000, 1_000_000])
+def test_a_comment_long_after_an_end_is_on_another_request(tmp_path, short_holds, window) -> None:
+    # GIVEN a request that fails, its E and d; 30 ms later an E and a d at its address, of a request
+    # whose own events were lost, and other I/O all the time
+    text = """
+        0 QGsD R 0+8 bio=1 rq=1
+        90 C R 0+8 bio=1 rq=1 err=10
+        91 E R 0+8 bio=1 rq=1 err=10
+        92 d R 0+8 rq=1
+        30000 E R 64+8 bio=2 rq=1 err=10
+        30001 d R 64+8 rq=1
+        """
+    for turn in range(1, 40):
+        text += f"{turn * 1000} QGsD W 800+8 bio=9 rq=9\n{turn * 1000 + 500} C W 800+8 bio=9 rq=9\n"
+    path = tmp_path / "log"
+    captures.write_log(path, sorted(events_of(text), key=lambda e: e["ns"]), chunks=40)
+    # WHEN its log is read in windows of any size
+    trace, windows = windows_of(path, window)
+    # THEN the first two are the request's, the other two are on one that is not in the log
+    told = {key: n for key, n in trace.account.events.items() if key[0] in "Ed"}
+    assert told == {
+        ("E", Reason.USED): 1,
+        ("d", Reason.USED): 1,
+        ("E", Reason.AFTER_END): 1,
+        ("d", Reason.AFTER_END): 1,
+    }
+    assert differences(windows_of(path, 1 << 20), (trace, windows)) == []
 
 
 def test_the_slowest_are_the_same() -> None:
