@@ -323,7 +323,7 @@ def _name(stream: BinaryIO) -> str:
     return name if isinstance(name, str) else "the output"
 
 
-def _is_file(stream: BinaryIO) -> bool:
+def _is_file(stream: BinaryIO | io.RawIOBase) -> bool:
     """Return whether the stream is a regular file; False where it has no descriptor."""
     try:
         return stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
