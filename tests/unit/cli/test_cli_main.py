@@ -60,6 +60,10 @@ def test_every_command_has_help_with_an_example(cli: Cli, name: str) -> None:
         ["dump", "--kind", "@", "x.biotrail"],
         ["convert", "-"],
         ["convert", "x.biotrail", "-o", "x.txt"],
+        ["convert", "x.biotrail", "-o", ""],
+        ["record", "-o", ""],
+        ["report", ""],
+        ["report", "--html", "", "x.biotrail"],
         ["convert", "x.biotrail", "-o", "-", "--format", "otf2"],
     ],
 )
