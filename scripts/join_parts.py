@@ -33,10 +33,20 @@ from typing import Any
 
 import cython
 import numpy as np
-from cython.cimports.libc.stdlib import abort, calloc, free, realloc
+from cython.cimports.libc.stdlib import calloc, free, realloc
 from cython.cimports.libc.string import memcpy, memset
 """
-_TYPES = """ctypedef long long int64
+_TYPES = '''cdef extern from *:
+    """
+    #include <setjmp.h>
+    static _Thread_local jmp_buf task_begun;
+    #define begin_task() setjmp(task_begun)
+    #define give_task_up() longjmp(task_begun, 1)
+    """
+    int begin_task()
+    void give_task_up()
+
+ctypedef long long int64
 ctypedef unsigned long long uint64
 ctypedef unsigned int uint32
 ctypedef int int32
@@ -45,7 +55,7 @@ ctypedef unsigned char uint8
 ctypedef unsigned long long* words
 ctypedef long long[7] int64_7
 ctypedef long long[32] int64_32
-"""
+'''
 _C_FUNCTION = "@cython.cfunc\n@cython.exceptval(check=False)\n"
 
 

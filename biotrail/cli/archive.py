@@ -26,7 +26,7 @@ class ArchiveOptions:
         "-o",
         "--output",
         metavar="OUT",
-        type=click.Path(),
+        type=values.FileName(),
         help="FILE.parquet, or a directory for a dataset. Default: LOG with the ending .parquet.",
     )
     tables: str | None = option(
@@ -95,7 +95,7 @@ class ArchiveOptions:
 
 
 @click.command()
-@click.argument("logs", metavar="LOG...", nargs=-1, type=click.Path())
+@click.argument("logs", metavar="LOG...", nargs=-1, type=values.FileName())
 @gathered(ArchiveOptions, "asked")
 def command(logs: tuple[str, ...], asked: ArchiveOptions) -> int:
     """Convert LOGs to Parquet: small, and readable by DuckDB, Polars, pandas, Spark and others.

@@ -14,7 +14,7 @@ from typing import Any
 
 from dask import config
 from dask.distributed import Client, Future, LocalCluster, as_completed, wait
-from distributed import KilledWorker
+from distributed import KilledWorker, Worker, WorkerPlugin
 from distributed.comm import CommClosedError
 
 from biotrail import __version__
@@ -32,6 +32,7 @@ from biotrail.converters.inputs.opening import open_source
 from biotrail.converters.inputs.parquet.locations import SUFFIX
 from biotrail.converters.inputs.series import run_of, series_of
 from biotrail.converters.pipeline import Trace
+from biotrail.recorder.schema.allocator import keep_freed_memory
 from biotrail.recorder.schema.errors import ConversionError, TraceError
 from biotrail.recorder.schema.file_kinds import no_regular_file
 from biotrail.text.report.verdict import SHOWN, as_dicts, verdict
@@ -188,9 +189,17 @@ def client_of(scheduler: str | None, workers: int) -> Iterator[Client]:
                 ) as cluster,
                 Client(cluster) as client,
             ):
+                client.register_plugin(_KeepMemory())
                 yield client
         except (CommClosedError, TimeoutError) as error:
             raise ConversionError(f"{where}: {_LOST}") from error
+
+
+class _KeepMemory(WorkerPlugin):  # type: ignore[misc]  # Dask has no types
+    """Has each worker, those started again too, keep freed memory as a command's process does."""
+
+    def setup(self, worker: Worker) -> None:
+        keep_freed_memory()
 
 
 @contextmanager

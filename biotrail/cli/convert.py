@@ -29,7 +29,7 @@ from biotrail.converters.outputs.perfetto.names import Colour, Detail
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.output import output
 from biotrail.recorder.schema.errors import ConversionError
-from biotrail.text import tallies, units
+from biotrail.text import tallies, units, values
 from biotrail.text.printing import say_all
 from biotrail.text.progress import progress
 
@@ -213,7 +213,7 @@ class ConvertOptions:
         "-o",
         "--output",
         metavar="OUT",
-        type=click.Path(),
+        type=values.FileName(),
         help="The output. Default: LOG with the ending of the format.",
     )
     """Path of the output; None: made from the log's; `-`: standard output."""
@@ -226,7 +226,7 @@ class ConvertOptions:
     beside: str | None = option(
         "--with",
         metavar="TRACE",
-        type=click.Path(),
+        type=values.FileName(),
         help="Write LOG's tracks into a copy of this Perfetto trace, which Perfetto's recorder or "
         "another program made on the same boot; .gz and .zst as well.",
     )

@@ -22,7 +22,7 @@ from biotrail.recorder.output.folders import others_may_replace
 from biotrail.recorder.output.output import make_directory
 from biotrail.recorder.schema.errors import ProbeError, TraceError
 from biotrail.recorder.session.session import RecordOptions, Summary, record
-from biotrail.text import tallies, units
+from biotrail.text import tallies, units, values
 from biotrail.text.columns import console
 from biotrail.text.printing import say
 from biotrail.text.report.report import operations, processes
@@ -39,7 +39,7 @@ _SPACE = "Is there space? Run it from a directory on another file system"
     default="demo-output",
     show_default=True,
     metavar="DIR",
-    type=click.Path(),
+    type=values.FileName(),
     help="Directory for demo.biotrail and demo.pftrace; older ones are replaced.",
 )
 def command(directory: str) -> None:

@@ -56,12 +56,12 @@ class TwoSides(WithBlame):
 
 
 @click.command(cls=TwoSides)
-@click.argument("logs", metavar="A... [--] B...", nargs=-1, type=click.Path())
+@click.argument("logs", metavar="A... [--] B...", nargs=-1, type=values.FileName())
 @choice_options
 @click.option(
     "--equal",
     multiple=True,
-    type=click.Path(),
+    type=values.FileName(),
     metavar="LOG",
     help="A run of one load in one state, which shows how much runs differ: give three or more.",
 )
@@ -74,7 +74,7 @@ class TwoSides(WithBlame):
 @click.option(
     "--output",
     "-o",
-    type=click.Path(),
+    type=values.FileName(),
     default="diff-runs",
     show_default=True,
     metavar="DIR",

@@ -19,7 +19,7 @@ from biotrail.converters.sites.pair_names import PairNames, pairs_in
 from biotrail.converters.sites.tables import follows
 from biotrail.recorder.output import output
 from biotrail.recorder.schema.strings import guarded
-from biotrail.text import tallies, units
+from biotrail.text import tallies, units, values
 from biotrail.text.printing import cells, guard_option, say_all
 from biotrail.text.progress import size_of, working
 
@@ -85,7 +85,7 @@ _PARTS = {
     "--output",
     "target",
     metavar="OUT",
-    type=click.Path(),
+    type=values.FileName(),
     default="-",
     help="The output. Default: -, standard output.",
 )

@@ -149,7 +149,7 @@ class FleetOptions:
     )
     hosts: str | None = option(
         "--hosts",
-        type=click.Path(),
+        type=values.FileName(),
         metavar="TABLE.csv",
         help="Table with a column host, and others (rack, role, …) to group by.",
     )
@@ -175,7 +175,7 @@ class FleetOptions:
         "-o",
         "--html",
         metavar="OUT",
-        type=click.Path(),
+        type=values.FileName(),
         help="Write the report as an HTML page, which needs no network.",
     )
     force: bool = option(
@@ -206,7 +206,7 @@ class FleetOptions:
 
 
 @command.command(cls=WithBlame)
-@click.argument("places", metavar="WHERE...", nargs=-1, required=True, type=click.Path())
+@click.argument("places", metavar="WHERE...", nargs=-1, required=True, type=values.FileName())
 @gathered(FleetOptions, "fleet")
 def report(places: tuple[str, ...], fleet: FleetOptions) -> None:
     """Show where the I/O time of a fleet goes, and which hosts differ from the others.

@@ -53,7 +53,7 @@ class FollowCommandOptions:
         "-o",
         "--output",
         metavar="FILE",
-        type=click.Path(),
+        type=values.FileName(),
         help="Keep the log, for biotrail tree, slow, convert and others. Default: the merged tree "
         "is printed at the end, and no log is kept.",
     )

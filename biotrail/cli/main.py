@@ -9,6 +9,7 @@ import gc
 import importlib
 import io
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -40,6 +41,11 @@ if TYPE_CHECKING:
 _BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 
 _LESS_MEMORY = "free some, raise the limit (ulimit -v), or use a part of the log (--from, --to, -d)"
+
+_UNMAPPED = re.compile(
+    r"failed to map segment from shared object$|cannot map zero-fill|Cannot allocate memory", re.M
+)
+"""What the dynamic linker says without memory; where a mount forbids it, a reason follows."""
 
 _COMMANDS = {
     "record": "Record block I/O to a log.",
@@ -234,12 +240,26 @@ def _run(arguments: list[str] | None) -> int:
         lines = str(error).split("\n") if isinstance(error, ProbeError) else [str(error)]
         return _failed(*lines)
     except MemoryError as error:
-        reason = f": {error}" if str(error) else ""
-        return _failed(f"there was not enough memory{reason}; {_LESS_MEMORY}")
+        return _without_memory(str(error))
+    except ImportError as error:
+        if not _UNMAPPED.search(str(error)):
+            raise
+        return _without_memory("a library could not be loaded")
+    except RuntimeError as error:
+        if str(error) != "can't start new thread":
+            raise
+        return _failed(
+            "no thread could be started: there is not enough memory (ulimit -v), or a limit of "
+            "threads is reached (ulimit -u, a cgroup's pids.max); raise it"
+        )
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         return _failed(f"{where}{error.strerror or error}")
     return status if isinstance(status, int) else 0
+
+
+def _without_memory(reason: str) -> int:
+    return _failed(f"there was not enough memory{f': {reason}' if reason else ''}; {_LESS_MEMORY}")
 
 
 def _wrong_usage(error: click.ClickException) -> None:

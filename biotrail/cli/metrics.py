@@ -22,7 +22,7 @@ from biotrail.recorder.host import devices
 from biotrail.recorder.probes import light
 from biotrail.recorder.probes.backend import BACKENDS
 from biotrail.recorder.schema.errors import OutputError, ProbeError
-from biotrail.text import units
+from biotrail.text import units, values
 
 _NOT_PASSED_ON = frozenset({"listen", "by", "blame", "target"})
 """Options that the recorder process does not get."""
@@ -68,7 +68,7 @@ class MetricsOptions:
         "-o",
         "--output",
         metavar="FILE",
-        type=click.Path(),
+        type=values.FileName(),
         help="With --keep: where its logs go; their names get a time and a number.",
     )
     filters: Filters = added(filter_options)

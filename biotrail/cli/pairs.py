@@ -107,7 +107,7 @@ class PairArguments:
     output: str | None = option(
         "-o",
         "--output",
-        type=click.Path(),
+        type=values.FileName(),
         metavar="FILE",
         help="Record every pair to this log as well; - writes it to standard output.",
     )

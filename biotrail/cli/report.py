@@ -30,7 +30,7 @@ from biotrail.converters.analysis.distributions.keys import KEYS
 from biotrail.converters.analysis.report.report import make_report
 from biotrail.converters.analysis.report.tree import FORMAT, Report
 from biotrail.recorder.output import output
-from biotrail.text import tallies
+from biotrail.text import tallies, values
 from biotrail.text.printing import cells, guard_option, say, say_json
 from biotrail.text.progress import progress
 from biotrail.text.report.cells import arranged, shortened
@@ -71,7 +71,7 @@ class ReportOptions:
     page: str | None = option(
         "--html",
         metavar="OUT",
-        type=click.Path(),
+        type=values.FileName(),
         help="Write the report as an HTML page with charts, which needs no network.",
     )
     force: bool = option(

@@ -35,7 +35,7 @@ from biotrail.converters.analysis.slow.slow import Wanted
 from biotrail.converters.pipeline import Trace
 from biotrail.converters.sites.pair_names import pairs_alone
 from biotrail.recorder.output import output
-from biotrail.text import units
+from biotrail.text import units, values
 from biotrail.text.columns import console
 from biotrail.text.printing import say, say_json
 from biotrail.text.rows import Order, limit_option, sort_option
@@ -97,7 +97,7 @@ class SlowOptions:
         "-o",
         "--output",
         metavar="OUT",
-        type=click.Path(),
+        type=values.FileName(),
         help="Also write the I/Os as a Perfetto trace.",
     )
     margin: float = option(

@@ -17,7 +17,7 @@ from biotrail.converters.events.tables import Lifecycles
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.output import output
 from biotrail.recorder.schema.errors import ConversionError
-from biotrail.text import units
+from biotrail.text import units, values
 from biotrail.text.printing import say, say_all, say_json
 from biotrail.text.rows import Order, first, limit_option, sort_option
 from biotrail.text.stacks import as_dict, notes, ranked, text_lines
@@ -47,7 +47,7 @@ class StacksOptions:
     flame: str | None = option(
         "--flame",
         metavar="OUT",
-        type=click.Path(),
+        type=values.FileName(),
         help="Write a flame graph: OUT.svg, or OUT.html, which can be searched and zoomed.",
     )
     force: bool = option(

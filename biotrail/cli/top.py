@@ -31,7 +31,7 @@ from biotrail.converters.inputs.backlog import QUIET_NS, LiveSource
 from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.output import output
 from biotrail.recorder.probes.backend import BACKENDS
-from biotrail.text import units
+from biotrail.text import units, values
 from biotrail.text.printing import relay, say_json
 from biotrail.text.report.verdict import as_dicts, verdict
 from biotrail.text.rows import Order, limit_option, sort_option
@@ -186,7 +186,7 @@ class TopOptions:
         "-o",
         "--output",
         metavar="FILE",
-        type=click.Path(),
+        type=values.FileName(),
         help="Keep the log in FILE. Default: no log is kept.",
     )
     force: bool = added(force_option)

@@ -247,7 +247,10 @@ class TreeOptions:
         help="Print a line per stack with its own time in ns, for flame graphs.",
     )
     flame: str | None = option(
-        "--flame", metavar="OUT.svg", type=click.Path(), help="Write a flame graph, an SVG picture."
+        "--flame",
+        metavar="OUT.svg",
+        type=values.FileName(),
+        help="Write a flame graph, an SVG picture.",
     )
     as_json: bool = option("--json", is_flag=True, help="Print one JSON object.")
     force: bool = option(

@@ -38,7 +38,7 @@ _TRACE_STARTS = (b"\x0a", b"\x1f\x8b")
 
 
 @click.command()
-@click.argument("source", metavar="LOG|TRACE", type=click.Path())
+@click.argument("source", metavar="LOG|TRACE", type=values.FileName())
 @cut_options
 @reading_options(labels=True)
 @click.option("--no-open", is_flag=True, help="Print the address and open no browser.")

@@ -52,6 +52,21 @@ class Name(_StrType):
         return str(value)
 
 
+class FileName(click.Path):
+    """Option type: a file or directory, which need not exist; an empty name is a usage error."""
+
+    def convert(
+        self,
+        value: "str | os.PathLike[str]",
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> "str | bytes | os.PathLike[str]":
+        """Return the name."""
+        if not os.fspath(value):
+            self.fail("must not be empty", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 def as_read(name: str) -> str:
     """Return a Name as one that is read from a log looks, where U+FFFD is in place of other bytes.
 

@@ -148,4 +148,4 @@ class PathColumn:
 
 def unknown(count: int) -> NDArray[np.void]:
     """Return rows of PATH of which nothing is known."""
-    return np.frombuffer(bytearray(NO_PATH.tobytes()) * count, PATH)
+    return np.frombuffer(NO_PATH.tobytes(), PATH).repeat(count)

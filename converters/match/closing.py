@@ -12,7 +12,7 @@ from biotrail.converters.match.families import flown, waits_since
 from biotrail.converters.match.flights import doubt_of
 from biotrail.converters.match.generations import stands_on
 from biotrail.converters.match.lives import At, Bio, Life, Link, Named, Offer, Request, Step
-from biotrail.converters.match.memory import allocate, end_of
+from biotrail.converters.match.memory import allocate, device_of, end_of
 from biotrail.converters.match.numbers import (
     AMBIGUOUS,
     DEEPEST,
@@ -653,7 +653,7 @@ def decide_page(m: Machine, b: Bio) -> None:
         return
     if ((c.best.opf ^ b.best.opf) & 0xFF) != 0 and m.on["loops/same-operation"]:
         return
-    if stands_on(m, c.best.dev, b.best.dev) or not m.on["loops/directly-below"]:
+    if stands_on(device_of(m, c.best.dev), b.best.dev) or not m.on["loops/directly-below"]:
         b.upper = c
 
 

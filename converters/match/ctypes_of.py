@@ -22,13 +22,16 @@ flight_4 = Any
 """Four pointers to flights."""
 
 NULL: Any = None
-abort: Any = None
 calloc: Any = None
 free: Any = None
 memcpy: Any = None
 memset: Any = None
 realloc: Any = None
 """Of C's library."""
+begin_task: Any = None
+"""setjmp: 0; once more, not 0, when `give_task_up` was called."""
+give_task_up: Any = None
+"""longjmp to where this thread last called `begin_task`."""
 
 
 def struct(cls: type[T]) -> type[T]:

@@ -7,16 +7,13 @@ from biotrail.converters.match.closing import close_family
 from biotrail.converters.match.ctypes_of import (
     NULL,
     bint,
-    free,
     int64,
-    realloc,
     size_of,
     uint32,
     uint64,
 )
 from biotrail.converters.match.doubt import is_pending
 from biotrail.converters.match.flights import bios_over, pieces_in, unindex
-from biotrail.converters.match.generations import is_partition
 from biotrail.converters.match.lives import Bio, Device, Entry, Life, Link, Offer, Request
 from biotrail.converters.match.memory import (
     allocate,
@@ -27,6 +24,7 @@ from biotrail.converters.match.memory import (
     linked,
     note,
     page_entry,
+    resized,
 )
 from biotrail.converters.match.numbers import (
     FOREVER,
@@ -332,8 +330,7 @@ def save_family(m: Machine) -> None:
     size: int64 = m.bios_of * size_of(Bio) + m.requests_of * size_of(Request)
     if size > m.saved_room:
         m.saved_room = 2 * size
-        free(m.saved)
-        m.saved = allocate(1, m.saved_room)
+        m.saved = resized(m.saved, m.saved_room)
     bios: Bio = cython.cast(Bio, m.saved)
     requests: Request = cython.cast(Request, cython.address(bios[m.bios_of]))
     for at in range(m.bios_of):
@@ -370,11 +367,11 @@ def add_to_family(m: Machine, life: Life) -> None:
         m.family_room = max(64, 2 * m.family_room)
         m.family_bios = cython.cast(
             cython.pointer(Bio),
-            realloc(m.family_bios, m.family_room * cython.sizeof(cython.p_void)),
+            resized(m.family_bios, m.family_room * cython.sizeof(cython.p_void)),
         )
         m.family_requests = cython.cast(
             cython.pointer(Request),
-            realloc(m.family_requests, m.family_room * cython.sizeof(cython.p_void)),
+            resized(m.family_requests, m.family_room * cython.sizeof(cython.p_void)),
         )
     if life.is_bio:
         m.family_bios[m.bios_of] = cython.cast(Bio, life)
@@ -518,9 +515,11 @@ def ask_for_upper(m: Machine, b: Bio) -> None:
     from_dev: uint64 = m.w6[m.row] & LOW_32
     part: uint64 = m.w6[m.row] >> 32
     stop: uint64 = from_sector + cython.cast(uint64, m.size >> 9)
-    if from_dev == part or is_partition(m, from_dev, m.dev):
+    if from_dev == part:
         return
     upper: Device = device_of(m, from_dev)
+    if upper.disk == m.dev:
+        return
     if upper.parity and from_sector == 0 and m.size <= 4096:
         return
     b.is_clone = True
@@ -611,7 +610,7 @@ def find_page(m: Machine, b: Bio) -> None:
     if entry.bio:
         b.above = entry.bio
         link_bios(b, b.above)
-    if m.device.has_below:
+    if m.device.lower_count:
         if entry.bio:
             entry.bio.in_pages = False
         entry.bio = b

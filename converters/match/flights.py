@@ -608,6 +608,7 @@ def free_device(d: Device) -> None:
     leave_tree(d.waiting)
     leave_tree(d.held)
     leave_tree(d.issued)
+    free(d.lower)
     free(d)
 
 

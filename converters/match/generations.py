@@ -8,7 +8,7 @@ the event, and on what the event before at the address said (`told`), that `m.on
 import cython
 
 from biotrail.converters.match.ctypes_of import bint, int64, uint32, uint64
-from biotrail.converters.match.lives import At, Bio, Entry, Place, Request
+from biotrail.converters.match.lives import At, Bio, Device, Entry, Place, Request
 from biotrail.converters.match.memory import clone_entry, device_of, end_of, place_of
 from biotrail.converters.match.numbers import (
     BIO_COMPLETE,
@@ -329,23 +329,16 @@ def queued_below(m: Machine, b: Bio) -> bint:
 
 def leads_to(m: Machine, upper: uint64, sector: uint64) -> bint:
     """Return whether what was queued at a sector of `upper` can be what the Q at hand queues."""
-    start: object = m.context.partition_start(upper, m.dev)
-    if start is not None:
-        return sector + cython.cast(uint64, start) == m.sector
-    return stands_on(m, upper, m.dev)
+    part: Device = device_of(m, upper)
+    if part.disk == m.dev and part.start >= 0:
+        return sector + cython.cast(uint64, part.start) == m.sector
+    return stands_on(part, m.dev)
 
 
-def stands_on(m: Machine, dev: uint64, disk: uint64) -> bint:
+def stands_on(device: Device, disk: uint64) -> bint:
     """Return whether a device stands on a disk directly."""
-    found: object = m.below.get(dev)
-    if found is None:
-        found = {m.context.disk_of(lower) for lower in m.context.lower_devices(dev)}
-        m.below[dev] = found
-    return disk in cython.cast(set, found)
-
-
-def is_partition(m: Machine, dev: uint64, disk: uint64) -> bint:
-    found: object = m.parts.get((dev, disk))
-    if found is None:
-        found = m.parts[dev, disk] = bool(m.context.is_partition_of(dev, disk))
-    return found
+    at: int64
+    for at in range(device.lower_count):
+        if device.lower[at] == disk:
+            return True
+    return False

@@ -17,6 +17,7 @@ from biotrail.converters.match.ctypes_of import (
     uint16,
     uint32,
     uint64,
+    words,
 )
 
 
@@ -51,8 +52,13 @@ class Device:
     """A disk. Bios and requests that are not closed stand in lists, in the order they began."""
 
     dev: uint32
-    has_below: bint
-    """Devices stand below it, as the log says."""
+    lower: words
+    """Disks directly below it, as the log says."""
+    lower_count: int64
+    disk: int64
+    """Of a partition: its disk (dev_t); NEVER: it is none, or not listed."""
+    start: int64
+    """Of a partition: its first sector; NEVER: not known."""
     parity: bint
     """An md array with parity: raid4, 5, 6."""
     requests_since: int64

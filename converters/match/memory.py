@@ -5,16 +5,17 @@ import cython
 
 from biotrail.converters.match.ctypes_of import (
     NULL,
-    abort,
     bint,
     calloc,
     free,
+    give_task_up,
     int64,
     memset,
     realloc,
     size_of,
     uint8,
     uint64,
+    words,
 )
 from biotrail.converters.match.doubt import free_endings
 from biotrail.converters.match.flights import forget_flight
@@ -45,10 +46,17 @@ SPREAD_TWO = 0x42B2AE3D27D4EB4F
 
 
 def allocate(count: int64, size: int64) -> cython.p_void:
-    """Return zeroed memory; without any left the process ends."""
+    """Return zeroed memory."""
     found: cython.p_void = calloc(count, size)
     if not found:
-        abort()
+        give_task_up()
+    return found
+
+
+def resized(old: cython.p_void, size: int64) -> cython.p_void:
+    found: cython.p_void = realloc(old, size)
+    if not found:
+        give_task_up()
     return found
 
 
@@ -57,10 +65,8 @@ def add_block(m: Machine, count: int64, size: int64) -> cython.p_void:
     if m.block_count & 1023 == 0:
         m.blocks = cython.cast(
             cython.pointer(cython.p_void),
-            realloc(m.blocks, (m.block_count + 1024) * cython.sizeof(cython.p_void)),
+            resized(m.blocks, (m.block_count + 1024) * cython.sizeof(cython.p_void)),
         )
-        if not m.blocks:
-            abort()
     m.blocks[m.block_count] = allocate(count, size)
     m.block_count += 1
     return m.blocks[m.block_count - 1]
@@ -234,10 +240,7 @@ def grown(array: cython.p_void, count: int64, room: cython.pointer(int64)) -> cy
     if count < room[0]:
         return array
     room[0] = max(64, 2 * room[0])
-    array = realloc(array, room[0] * cython.sizeof(cython.ulonglong))
-    if not array:
-        abort()
-    return array
+    return resized(array, room[0] * cython.sizeof(cython.ulonglong))
 
 
 def add_member(m: Machine, identity: uint64) -> None:
@@ -446,9 +449,20 @@ def add_device(m: Machine, dev: uint64) -> Device:
     device.dev = dev
     device.requests_since = FOREVER
     device.merged_last = NEVER
+    device.disk = NEVER
     device.next = m.first_device
     m.first_device = device
     return device
+
+
+def make_device(m: Machine, dev: uint64, lower: int64) -> None:
+    """Have a device, with room for the disks below it."""
+    device: Device = device_of(m, dev)
+    if lower > device.lower_count:
+        device.lower = cython.cast(
+            words, resized(device.lower, lower * cython.sizeof(cython.ulonglong))
+        )
+    device.lower_count = lower
 
 
 def device_of(m: Machine, dev: uint64) -> Device:

@@ -6,10 +6,8 @@ import cython
 from biotrail.converters.match.closing import holds, is_piece, request_before_merge
 from biotrail.converters.match.ctypes_of import (
     NULL,
-    abort,
     bint,
     int64,
-    realloc,
     uint8,
     uint16,
     uint32,
@@ -27,7 +25,7 @@ from biotrail.converters.match.lives import (
     Request,
     Step,
 )
-from biotrail.converters.match.memory import device_of, time_of
+from biotrail.converters.match.memory import device_of, resized, time_of
 from biotrail.converters.match.numbers import (
     ABSENT,
     AMBIGUOUS,
@@ -94,9 +92,7 @@ def grow_table(m: Machine, table: int64) -> None:
     at: int64
     m.room[table] = max(4096, 2 * m.room[table])
     for at in range(table * MOST_COLUMNS, table * MOST_COLUMNS + m.columns[table]):
-        m.column[at] = realloc(m.column[at], m.room[table] * m.width[at])
-        if not m.column[at]:
-            abort()
+        m.column[at] = resized(m.column[at], m.room[table] * m.width[at])
 
 
 def put64(m: Machine, column: int64, row: int64, value: int64) -> None:

@@ -17,6 +17,7 @@ from biotrail.converters.match.bios import (
 )
 from biotrail.converters.match.ctypes_of import (
     NULL,
+    begin_task,
     bint,
     free,
     int32,
@@ -49,6 +50,7 @@ from biotrail.converters.match.lives import (
 from biotrail.converters.match.memory import (
     add_loss,
     device_of,
+    make_device,
     make_entries,
     make_places,
 )
@@ -92,6 +94,14 @@ from biotrail.converters.match.requests import (
 
 BATCH = 1024
 """Events between two looks at what is over."""
+TAKE = 0
+SETTLE = 1
+CLOSE = 2
+SHOW_OPEN = 3
+LOSE = 4
+MAKE_DEVICE = 5
+MAKE_TABLES = 6
+"""Tasks: of the machine's methods, what asks for memory."""
 
 
 @cython.cclass
@@ -149,9 +159,6 @@ class Machine:
     cut_chains: bint
     # The log's facts.
     on: cython.uchar[128]
-    context: object
-    below: dict
-    parts: dict
     zone_append: int64
     discard: int64
     write: int64
@@ -230,6 +237,7 @@ class Machine:
     round: int64  # of showing what is open
     saved: cython.p_void  # the family as it was
     saved_room: int64
+    ran_out: bint  # of memory: a task was given up halfway, and nothing more can be asked
 
     def __cinit__(self, facts: Any) -> None:
         """facts: what the log's header says, by name; see `tables.facts_of`."""
@@ -237,9 +245,6 @@ class Machine:
         mask: bytes = facts["mask"]
         for at in range(len(mask)):
             self.on[at] = mask[at]
-        self.context = facts["context"]
-        self.below = {}
-        self.parts = {}
         self.zone_append = facts["zone_append"]
         self.discard = facts["discard"]
         self.write = facts["write"]
@@ -256,8 +261,7 @@ class Machine:
         self.bios_end_by_c = facts["bios_end_by_c"]
         self.records_bios = facts["records_bios"]
         self.lost_at = NEVER
-        make_places(self)
-        make_entries(self)
+        attempt(self, MAKE_TABLES, 0, 0)
         self.device = NULL
         self.dtypes = facts["dtypes"]
         table: int64
@@ -267,14 +271,15 @@ class Machine:
                 self.width[table * MOST_COLUMNS + at] = np.dtype(dtype).itemsize
 
     def __dealloc__(self) -> None:
-        """Give all memory back."""
+        """Give all memory back; of a task that was given up, only what stands in no list."""
         at: int64
         device: Device
-        while self.first_device:
+        while self.first_device and not self.ran_out:
             device = self.first_device
             self.first_device = device.next
             free_device(device)
-        free_tags(self)
+        if not self.ran_out:
+            free_tags(self)
         free(self.senders)
         free(self.members)
         free(self.given_up)
@@ -295,18 +300,22 @@ class Machine:
         free(self.saved)
 
     def know(self, devices: Any) -> None:
-        """Take in what is known of devices: (below, parity, makes requests, one queue) by dev_t.
+        """Take in what is known of devices, by dev_t.
 
-        Whether devices stand below it; whether it is an md array with parity; whether it makes
-        requests; whether it has one hardware queue.
+        (disks directly below it; a partition's disk and first sector, NEVER if there is none;
+        whether it is an md array with parity; whether it makes requests; whether it has one
+        hardware queue).
         """
         device: Device
-        self.below.clear()
-        self.parts.clear()
-        for dev, (has_below, parity, makes_requests, one_queue) in devices.items():
+        at: int64
+        for dev, (lower, disk, start, parity, makes_requests, one_queue) in devices.items():
+            attempt(self, MAKE_DEVICE, dev, len(lower))
             device = device_of(self, dev)
-            device.has_below = has_below
-            self.has_stacks = self.has_stacks or has_below
+            for at in range(device.lower_count):
+                device.lower[at] = lower[at]
+            device.disk = disk
+            device.start = start
+            self.has_stacks = self.has_stacks or device.lower_count > 0
             device.parity = parity
             device.one_queue = one_queue
             if makes_requests:
@@ -327,13 +336,11 @@ class Machine:
         cpu: cython.ushort[::1] = np.ascontiguousarray(events.cpu)
         stack: cython.longlong[::1]
         file: cython.int[::1]
-        row: int64
         count: int64 = raw.shape[1]
-        first: int64
         self.settle_ns = settle_ns
         if count == 0:
             return named
-        first = events.number[0]
+        self.number = events.number[0]
         self.used = cython.address(used[0])
         self.w0 = cython.address(raw[0, 0])
         self.w1 = cython.address(raw[1, 0])
@@ -352,20 +359,14 @@ class Machine:
         if events.file is not None:
             file = np.ascontiguousarray(events.file)
             self.files = cython.address(file[0])
-        for row in range(count):
-            self.row = row
-            self.number = first + row
-            step(self)
-            if row % BATCH == BATCH - 1:  # what is over leaves the caches' lines to others
-                settle(self, self.ts - settle_ns, False)
+        attempt(self, TAKE, count, settle_ns)
         self.used = NULL
         return named
 
     def lose(self, ends: Any) -> None:
         """Take in until when records were lost (ns), of losses not told before."""
-        ts: int64
         for ts in ends:
-            add_loss(self, ts)
+            attempt(self, LOSE, ts, 0)
 
     @property
     def pairing(self) -> tuple[int, int, int, list[int]]:
@@ -382,15 +383,15 @@ class Machine:
 
     def settle(self, before: int64) -> None:
         """Write the rows of families that were over before a time (ns)."""
-        settle(self, before, True)
+        attempt(self, SETTLE, before, 0)
 
     def close(self) -> None:
         """Write the rows of all that is left: the log is over."""
-        close_rest(self)
+        attempt(self, CLOSE, 0, 0)
 
     def show_open(self) -> None:
         """Write rows of bios and requests that are not closed, as far as they are known."""
-        show_open(self)
+        attempt(self, SHOW_OPEN, 0, 0)
 
     def open_since(self, of_bios: bint) -> int:
         """Return when the first bio, or request, began that is not closed (ns); -1: none is."""
@@ -449,6 +450,32 @@ class Machine:
 
 
 @cython.cfunc
+@cython.exceptval(-1)
+def attempt(m: Machine, task: int64, one: int64, other: int64) -> cython.int:
+    """Do a task; raise MemoryError if there is not enough memory for it."""
+    # What is between has no objects of Python's, so nothing is lost when it is left at once.
+    if m.ran_out or begin_task():
+        m.ran_out = True
+        raise MemoryError
+    if task == TAKE:
+        take_rows(m, one, other)
+    elif task == SETTLE:
+        settle(m, one, True)
+    elif task == CLOSE:
+        close_rest(m)
+    elif task == SHOW_OPEN:
+        show_open(m)
+    elif task == LOSE:
+        add_loss(m, one)
+    elif task == MAKE_DEVICE:
+        make_device(m, one, other)
+    else:
+        make_places(m)
+        make_entries(m)
+    return 0
+
+
+@cython.cfunc
 def ascending(column: cython.p_void, count: int64) -> object:
     """Return the order that sorts a column of int64; None: it is sorted."""
     number: cython.pointer(int64) = cython.cast(cython.pointer(int64), column)
@@ -500,6 +527,18 @@ def gather(out: object, column: cython.p_void, width: int64, order: object, coun
 
 
 # --- The event at hand, and the handler of its kind
+
+
+def take_rows(m: Machine, count: int64, settle_ns: int64) -> None:
+    """Take in a window's events, of which the first one's number is at hand."""
+    first: int64 = m.number
+    row: int64
+    for row in range(count):
+        m.row = row
+        m.number = first + row
+        step(m)
+        if row % BATCH == BATCH - 1:  # what is over leaves the caches' lines to others
+            settle(m, m.ts - settle_ns, False)
 
 
 def step(m: Machine) -> None:

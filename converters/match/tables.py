@@ -210,7 +210,6 @@ def facts_of(context: Context, *, by_intervals: bool, tells_events: bool) -> dic
     return {
         "mask": rules.mask(),
         "dtypes": [tuple(columns.values()) for columns in TABLES],
-        "context": context,
         "zone_append": context.op_number("zone_append"),
         "discard": context.op_number("discard"),
         "write": context.op_number("write"),
@@ -229,11 +228,13 @@ def facts_of(context: Context, *, by_intervals: bool, tells_events: bool) -> dic
     }
 
 
-def device_facts(context: Context) -> dict[int, tuple[bool, bool, bool, bool]]:
+def device_facts(context: Context) -> dict[int, tuple[list[int], int, int, bool, bool, bool]]:
     """Return what `Machine.know` takes, of all devices that the log has named so far."""
     return {
         dev: (
-            bool(context.lower_devices(dev)),
+            [context.disk_of(lower) for lower in context.lower_devices(dev)],
+            entry["disk"] if entry.get("disk", dev) != dev else NEVER,
+            NEVER if entry.get("start") is None else entry["start"],
             (entry.get("md") or {}).get("level") in _PARITY_LEVELS,
             entry.get("kind") == "loop" or "nr_hw_queues" in entry.get("queue", {}),
             entry.get("queue", {}).get("nr_hw_queues") == 1,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes a log, front to back, to a file or a pipe, without seeking."""
+"""Writes a log, front to back, to a file or a pipe; what fails halfway is cut off a file again."""
 
 import errno
 import io
@@ -8,6 +8,7 @@ import select
 import stat
 import zlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, BinaryIO
 
 from biotrail.recorder.log import frames, names
@@ -233,12 +234,11 @@ class LogWriter:
         if len(stored) < _JOINED:
             self._write(b"".join((head, stored)))
         else:
-            self._write(head)
-            self._write(stored)
+            self._write(head, stored)
         self._sequence += 1
 
-    def _write(self, data: bytes | memoryview) -> None:
-        """Write all of `data` to the stream, flush it, and add the length of `data` to `size`.
+    def _write(self, *parts: bytes | memoryview) -> None:
+        """Write all `parts` to the stream, flush it, and add their length to `size`.
 
         Waits where the stream is a full pipe. Raises OutputError where the stream fails, and the
         same again in every later call, which writes nothing. A call that fails leaves `size` as it
@@ -246,14 +246,27 @@ class LogWriter:
         """
         if self._failure is not None:
             raise self._failure
+        written = 0
         try:
-            view = memoryview(data)
-            while view:
-                view = view[self._some(view) :]
+            for part in parts:
+                view = memoryview(part)
+                while view:
+                    done = self._some(view)
+                    view = view[done:]
+                    written += done
             self._stream.flush()
         except OSError as error:
+            self._cut_off(written)
             raise self._failed(error) from error
-        self.size += len(data)
+        self.size += written
+
+    def _cut_off(self, written: int) -> None:
+        """Take the last bytes off a file again, unless another writer's came behind them."""
+        if written and _is_file(self._stream):
+            with suppress(OSError):  # the reader leaves them out, too
+                end = self._stream.seek(0, os.SEEK_CUR)
+                if end == self._stream.seek(0, os.SEEK_END):
+                    self._stream.truncate(end - written)
 
     def _some(self, view: memoryview) -> int:
         """Write a part of `view`; return its length: 0 after waiting for room in a full pipe."""
@@ -280,8 +293,8 @@ class LogWriter:
         else:
             advice = "check the device that it is on, or record to another place (-o)"
         kept = (
-            f"{self.chunks} chunks ({self.size} bytes) before it are kept and read back as an "
-            "interrupted log; "
+            f"{self.chunks} chunk{'' if self.chunks == 1 else 's'} ({self.size} bytes) before it "
+            "are kept and read back as an interrupted log; "
         )
         text = (
             f"{self._name}: cannot be written at offset {self.size}: {error.strerror or error}; "
@@ -310,7 +323,7 @@ def _name(stream: BinaryIO) -> str:
     return name if isinstance(name, str) else "the output"
 
 
-def _is_file(stream: BinaryIO) -> bool:
+def _is_file(stream: BinaryIO | io.RawIOBase) -> bool:
     """Return whether the stream is a regular file; False where it has no descriptor."""
     try:
         return stat.S_ISREG(os.fstat(stream.fileno()).st_mode)

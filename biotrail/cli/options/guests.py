@@ -34,7 +34,7 @@ class GuestOf:
         usual=(),
         multiple=True,
         metavar="MAP",
-        type=click.Path(),
+        type=values.FileName(),
         help="With --guest-of: where the disk's image is on the host, the output of qemu-img map "
         "--output=json IMAGE or filefrag -v IMAGE (docs/guests.md). Can be given twice.",
     )

@@ -17,6 +17,7 @@ from biotrail.converters.inputs.log import Source
 from biotrail.converters.inputs.opening import open_source
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.errors import ConversionError
+from biotrail.text import values
 
 
 def read_labels(path: str) -> Labels:
@@ -44,7 +45,7 @@ def read_labels(path: str) -> Labels:
     return Labels(pairs)
 
 
-log_argument: Callable[[Any], Any] = click.argument("log", metavar="LOG", type=click.Path())
+log_argument: Callable[[Any], Any] = click.argument("log", metavar="LOG", type=values.FileName())
 """The argument LOG. Its type click.Path lets shells complete file names."""
 
 
@@ -79,7 +80,7 @@ class Reading:
     labels: Labels | None = option(
         "--labels",
         usual=None,
-        type=click.Path(),
+        type=values.FileName(),
         callback=lambda _context, _option, path: None if path is None else read_labels(path),
         metavar="FILE",
         help="Names of files for people: CSV with a pattern of paths and a label in each line, "

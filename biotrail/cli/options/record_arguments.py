@@ -172,7 +172,7 @@ class RecordArguments:
         "-o",
         "--output",
         metavar="FILE",
-        type=click.Path(),
+        type=values.FileName(),
         help="The log; - writes it to standard output. Default: biotrail-HOST-DATE-TIME.biotrail "
         "in the current directory.",
     )

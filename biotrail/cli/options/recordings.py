@@ -15,7 +15,7 @@ from biotrail.converters.inputs.log import Source
 from biotrail.converters.inputs.opening import open_source
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.errors import ConversionError, LogFormatError
-from biotrail.text import units
+from biotrail.text import units, values
 from biotrail.text.printing import say
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 LOG_ENDINGS = (".biotrail", ".parquet", ".pftrace", ".perfetto-trace")
 
 logs_argument: Callable[[Any], Any] = click.argument(
-    "logs", metavar="LOG...", nargs=-1, required=True, type=click.Path()
+    "logs", metavar="LOG...", nargs=-1, required=True, type=values.FileName()
 )
 
 

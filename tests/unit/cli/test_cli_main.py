@@ -60,6 +60,10 @@ def test_every_command_has_help_with_an_example(cli: Cli, name: str) -> None:
         ["dump", "--kind", "@", "x.biotrail"],
         ["convert", "-"],
         ["convert", "x.biotrail", "-o", "x.txt"],
+        ["convert", "x.biotrail", "-o", ""],
+        ["record", "-o", ""],
+        ["report", ""],
+        ["report", "--html", "", "x.biotrail"],
         ["convert", "x.biotrail", "-o", "-", "--format", "otf2"],
     ],
 )
@@ -96,6 +100,18 @@ FREE_SOME = "free some, raise the limit (ulimit -v), or use a part of the log (-
             MemoryError("8 GiB"),
             1,
             f"biotrail: error: there was not enough memory: 8 GiB; {FREE_SOME}\n",
+        ),
+        (
+            ImportError("libarrow.so: failed to map segment from shared object"),
+            1,
+            f"biotrail: error: there was not enough memory: a library could not be loaded; "
+            f"{FREE_SOME}\n",
+        ),
+        (
+            RuntimeError("can't start new thread"),
+            1,
+            "biotrail: error: no thread could be started: there is not enough memory (ulimit -v), "
+            "or a limit of threads is reached (ulimit -u, a cgroup's pids.max); raise it\n",
         ),
         (KeyboardInterrupt(), 130, ""),
         (click.exceptions.Abort(), 130, ""),

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A fleet's report: which archives are found, what workers add up, and docs/fleet.md's queries."""
 
+import ctypes
 import io
 import json
 import os
@@ -278,6 +279,35 @@ def here(files: list[str], asked: ReadOptions) -> Part:
 
 def shown(part: Part) -> str:
     return json.dumps(as_dict(make_report(part, "host", 0.95)))
+
+
+class Mallinfo(ctypes.Structure):
+    """What mallinfo2 of glibc returns; hblkhd: bytes of blocks that are mappings of their own."""
+
+    _fields_ = (
+        ("before", ctypes.c_size_t * 4),
+        ("hblkhd", ctypes.c_size_t),
+        ("behind", ctypes.c_size_t * 5),
+    )
+
+
+def mapped_for_a_column() -> int:
+    """Bytes that are mapped for a column of 2 MiB alone."""
+    mallinfo = ctypes.CDLL(None).mallinfo2
+    mallinfo.restype = Mallinfo
+    before = mallinfo().hblkhd
+    column = ctypes.create_string_buffer(2 << 20)
+    mapped = mallinfo().hblkhd - before
+    del column
+    return int(mapped)
+
+
+def test_workers_keep_freed_memory() -> None:
+    # GIVEN a worker of this machine's cluster  WHEN it asks for a window's column
+    with client_of(None, 1) as client:
+        mapped = client.run(mapped_for_a_column)
+    # THEN the column is where others were, not in a mapping of its own
+    assert list(mapped.values()) == [0]
 
 
 def test_a_worker_killed_midway_changes_nothing(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import os
 import struct
 import threading
 from pathlib import Path
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 import pytest
@@ -550,6 +551,45 @@ def test_a_failing_stream_says_what_is_kept(code: int, words: str) -> None:
     reader, chunks = read(bytes(stream.data))
     assert len(chunks) == 2
     assert reader.interrupted
+
+
+class SmallDisk(io.FileIO):
+    """A file on a disk with room for so many bytes."""
+
+    room = 0
+
+    def write(self, data: Any, /) -> int:
+        part = memoryview(data)[: max(self.room - self.tell(), 0)]
+        if not part:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return super().write(part)
+
+
+@pytest.mark.parametrize("noise", [0, 1 << 20])
+@pytest.mark.parametrize("before", [b"", b"another log's bytes"])
+def test_a_file_ends_with_its_last_whole_frame(tmp_path: Path, noise: int, before: bytes) -> None:
+    # GIVEN a log, also behind what was in the file, of two chunks and a note
+    path = tmp_path / "a.biotrail"
+    path.write_bytes(before)
+    with SmallDisk(path, "ab") as stream:
+        stream.room = 1 << 30
+        writer = LogWriter(cast(BinaryIO, stream), HEADER)
+        for number in range(2):
+            writer.write_chunk(chunk_segments(number), clock(START + (number + 1) * PERIOD))
+        writer.write_note("small", {})
+        # WHEN the disk becomes full in the middle of a frame, small or large
+        stream.room = stream.tell() + 100
+        with pytest.raises(OutputError):
+            writer.write_note("large", {"noise": os.urandom(noise + 1000).hex()})
+        whole = writer.size
+    # THEN the part of it is not in the file
+    data = path.read_bytes()
+    assert data[: len(before)] == before
+    assert len(data) == len(before) + whole
+    reader, chunks = read(data[len(before) :])
+    assert len(chunks) == 2
+    assert reader.interrupted
+    assert not any("no whole frame" in problem for problem in reader.problems)
 
 
 def test_a_failed_writer_stays_failed() -> None:
