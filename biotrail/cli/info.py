@@ -7,7 +7,14 @@ from typing import Any
 import click
 
 from biotrail.cli.options.opening import Reading, reading_options
-from biotrail.cli.options.recordings import InputRecording, logs_argument, of_each, recordings
+from biotrail.cli.options.recordings import (
+    InputRecording,
+    as_one_object,
+    headed,
+    logs_argument,
+    of_each,
+    recordings,
+)
 from biotrail.converters.pipeline import Trace
 from biotrail.converters.sites.pair_names import PairNames, unpaired_text
 from biotrail.converters.sites.tables import Following, follows
@@ -40,14 +47,12 @@ def command(logs: tuple[str, ...], reading: Reading, as_json: bool) -> None:
     biotrail info disk-*.biotrail
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
     with recordings(logs, reading) as found:
-        several = len(found) > 1
-        traces = of_each(found, _read)
+        traces = of_each(found, lambda one: (one.name, _read(one)))
     if as_json:
-        each = [one.marked(facts(trace)) if several else facts(trace) for one, trace in traces]
-        say_json({"recordings": each} if several else each[0], indent=2)
+        say_json(as_one_object([(one, facts(of)) for one, (_, of) in traces]), indent=2)
         return
-    for number, (one, trace) in enumerate(traces):
-        say_all([*([""] if number else []), *one.head(), *lines(one.name, trace)])
+    for name, trace in headed(traces):
+        say_all(lines(name, trace))
 
 
 def _read(one: InputRecording) -> Trace:

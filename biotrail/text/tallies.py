@@ -224,13 +224,20 @@ def failed_nowait_text(count: int) -> str:
     return f"{units.plural(count, 'failed NOWAIT attempt')} (AGAIN)"
 
 
+def losses_as_dict(trace: Trace) -> dict[str, Any]:
+    """Return what was lost, by kind, and what is damaged, for JSON."""
+    lost = {kind_name(kind): n for kind, n in lost_by_kind(trace).items()}
+    return {"lost": lost, "problems": trace.reader.problems}
+
+
 def as_dict(trace: Trace) -> dict[str, Any]:
     """Return losses, problems and certainties for JSON."""
+    losses = losses_as_dict(trace)
     return {
-        "lost": {kind_name(kind): n for kind, n in lost_by_kind(trace).items()},
+        "lost": losses["lost"],
         "interrupted": trace.reader.interrupted,
         "stacks_refused": dict(trace.stacks.refused),
-        "problems": trace.reader.problems,
+        "problems": losses["problems"],
         "remarks": trace.reader.remarks,
         "damaged": trace.damaged,
         "account": trace.account.as_dict(),

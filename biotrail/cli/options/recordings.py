@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The recordings that a command was given: rotated files are one; several have labels."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ from biotrail.converters.inputs.opening import open_source
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.errors import ConversionError, LogFormatError
 from biotrail.text import units
-from biotrail.text.printing import say
+from biotrail.text.printing import say, say_all
 
 if TYPE_CHECKING:
     from biotrail.cli.options.cuts import Cut, Opened
@@ -148,13 +148,14 @@ class InputRecording:
         """Label and name: `db1: a.biotrail`."""
         return f"{self.label}: {self.name}"
 
-    def head(self) -> list[str]:
-        """Return the heading above the recording's part of the output; empty if it has no label."""
-        return [f"{self.title} ──".ljust(_HEAD, "─")] if self.label else []
+    @property
+    def file_name(self) -> str:
+        """The name without directories, for titles."""
+        return "standard input" if self.paths == ["-"] else Path(self.name).name
 
-    def marked(self, facts: dict[str, Any]) -> dict[str, Any]:
-        """Return `facts` for JSON with the recording's label and paths added."""
-        return {"recording": self.label, "logs": self.paths, **facts}
+    def about(self, lines: Iterable[str]) -> list[str]:
+        """Return lines on the recording, behind its label if it has one."""
+        return [f"{self.label}: {line}" if self.label else line for line in lines]
 
     def opened(self, cut: "Cut") -> "Opened":
         """Open the chosen part of the trace. Raises ConversionError if it is not in the log."""
@@ -237,6 +238,32 @@ def of_each(
     for one, why in refused:
         say(f"biotrail: {one.title}: left out: {why}", err=True)
     return answers
+
+
+def headed(answers: Sequence[tuple[InputRecording, Answer]]) -> Iterator[Answer]:
+    """Yield each recording's answer, for its part of the output; print the part's heading before.
+
+    A recording without a label has none.
+    """
+    for number, (one, answer) in enumerate(answers):
+        heading = [f"{one.title} ──".ljust(_HEAD, "─")] if one.label else []
+        say_all([*([""] if number else []), *heading])
+        yield answer
+
+
+def as_one_object(answers: Sequence[tuple[InputRecording, dict[str, Any]]], **about: Any) -> Any:
+    """Return the facts of each recording for JSON, behind `about`.
+
+    If the command was given several, as the list `recordings`, even if only one has an answer.
+    """
+    if not answers[0][0].label:
+        return {**about, **answers[0][1]}
+    return {**about, "recordings": [marked(one, facts) for one, facts in answers]}
+
+
+def marked(one: InputRecording, facts: dict[str, Any]) -> dict[str, Any]:
+    """Return facts on a recording for JSON, behind its label and paths."""
+    return {"recording": one.label, "logs": one.paths, **facts}
 
 
 @dataclass

@@ -177,12 +177,8 @@ def _facts(found: Findings, wanted: dict[str, Any], rows: dict[str, Any]) -> dic
         "wanted": wanted,
         "counts": asdict(found.slowest.counts),
         **rows,
-        **_missing(found.trace),
+        **tallies.losses_as_dict(found.trace),
     }
-
-
-def _missing(trace: Trace) -> dict[str, Any]:
-    return {k: v for k, v in tallies.as_dict(trace).items() if k in ("lost", "problems")}
 
 
 def find_calls(opened: Opened, wanted: WantedCalls) -> Findings:
@@ -272,5 +268,5 @@ def pairs_as_dict(found: Sequence[tuple[str, PairFindings]], top: int) -> dict[s
         "format": FORMAT,
         "pairs": sum(slow.count for _, (_, slow) in found),
         "slowest": rows[:top],
-        "missing": [_missing(trace) for _, (trace, _) in found],
+        "missing": [tallies.losses_as_dict(trace) for _, (trace, _) in found],
     }
