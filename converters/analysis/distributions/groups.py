@@ -19,7 +19,6 @@ from biotrail.converters.analysis.distributions.sketch import (
 from biotrail.converters.events.distinct import distinct, distinct_values
 from biotrail.converters.events.tables import I64, OP_MASK, Bool, Stage
 from biotrail.converters.lifecycles.operations import CLEARED
-from biotrail.recorder.schema.errors import ConversionError
 
 MOST_GROUPS = 4096
 """Groups of one kind that are kept apart; I/O of later groups is added to one group, OTHERS."""
@@ -111,23 +110,15 @@ def gather(place: I64, samples: Samples, count: int) -> list[Group]:
     failed = np.flatnonzero(samples.status)
     for row, status in zip(place[failed].tolist(), samples.status[failed].tolist(), strict=True):
         groups[row].statuses[status] += 1
-    _add_stages(place, samples, groups)
-    return groups
-
-
-def _add_stages(place: I64, samples: Samples, groups: list[Group]) -> None:
-    """Count each single stage's time (ns) as a value in its group's `stages`."""
-    if not len(samples.stage):
-        return
     codes = samples.stage.astype(np.int64)
-    if len(groups) > 1:
+    if count > 1:
         codes += place[samples.stage_owner] * _STAGES
-    seen = np.flatnonzero(np.bincount(codes))
     into = {
         code: groups[code // _STAGES].stages.setdefault(code % _STAGES, Distribution())
-        for code in seen.tolist()
+        for code in np.flatnonzero(np.bincount(codes)).tolist()
     }
     add_grouped(codes, samples.stage_ns, into)
+    return groups
 
 
 class Groups:
@@ -180,15 +171,6 @@ def add_to_all(samples: Samples, ways: Sequence[tuple[Groups, I64]]) -> None:
 MOST_INTERVALS = 100_000
 LINGER_NS = 10_000_000_000
 """ns after an interval's end at which the interval is closed."""
-
-
-def check_interval(span: int, interval: int) -> None:
-    """Raise ConversionError if a log of `span` ns has MOST_INTERVALS intervals or more; 0: none."""
-    if interval and span // interval >= MOST_INTERVALS:
-        raise ConversionError(
-            f"the log has more than {MOST_INTERVALS:,} intervals of {interval / 1e9:g} s: "
-            f"give --interval {span // MOST_INTERVALS // 10**9 + 1}s or longer"
-        )
 
 
 Figures = TypeVar("Figures")

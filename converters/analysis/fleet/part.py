@@ -160,15 +160,15 @@ def device_sums(reporter: Reporter, context: Context, *, once: bool = False) -> 
     """
     found: dict[int, Sums] = {}
     bios, requests = reporter.groups
-    bios = reporter.submitted if once else bios
+    bios = reporter.bios.by_code if once else bios
     for code in sorted({*bios, *requests}):
         dev = -1 if code == OTHERS else code >> OP_BITS
         name = REST if code == OTHERS else operation(context, code)
         both = Both(bios.get(code, Group()), requests.get(code, Group()))
         found.setdefault(dev, Sums()).operations.setdefault(name, Both()).merge(both)
-    for dev in {*found, *reporter.devices} - {-1}:
-        sums = found.setdefault(dev, Sums())
-        sums.add_device(reporter.devices.get(dev), reporter.flushes.get(dev))
+    devices, flushes = reporter.devices.by_dev, reporter.flushes.by_dev
+    for dev in {*found, *devices} - {-1}:
+        found.setdefault(dev, Sums()).add_device(devices.get(dev), flushes.get(dev))
     return found
 
 

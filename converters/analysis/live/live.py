@@ -181,7 +181,7 @@ class Recent:
         bios, requests = groups
         devices = []
         for dev in sorted({place >> OP_BITS for place in (*bios, *requests) if place >= 0}):
-            operations = operation_reports(dev, bios, requests, {}, span, context)
+            operations = operation_reports(bios, requests, span, context, dev)
             nothing = Device(Depth(0), Depth(0))
             one = device_report(dev, nothing, None, [], [], operations, {}, span, context)
             devices.append(replace(one, queue=depths.get(one.device, one.queue)))
