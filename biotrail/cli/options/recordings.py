@@ -251,7 +251,9 @@ def headed(answers: Sequence[tuple[InputRecording, Answer]]) -> Iterator[Answer]
         yield answer
 
 
-def as_one_object(answers: Sequence[tuple[InputRecording, dict[str, Any]]], **about: Any) -> Any:
+def as_one_object(
+    answers: Sequence[tuple[InputRecording, dict[str, Any]]], **about: Any
+) -> dict[str, Any]:
     """Return the facts of each recording for JSON, behind `about`.
 
     If the command was given several, as the list `recordings`, even if only one has an answer.

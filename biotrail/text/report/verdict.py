@@ -26,7 +26,6 @@ from biotrail.text.report.verdict_waits import (
     WORDS,
     Found,
     ios_text,
-    operation_name,
     percent,
     recorder_share,
     time_by_part,
@@ -140,7 +139,7 @@ def _held(report: Report) -> Found | None:
         each.bios.ios
         for device in report.devices
         for each in device.operations
-        if device.device == one.device and operation_name(each) == one.operation
+        if device.device == one.device and each.operation == one.operation
     )
     waited = sum(wait.time.sum for wait in report.waits)
     ns = sum(wait.time.sum for wait in report.waits if wait.reason == CGROUP_LIMIT)
@@ -241,7 +240,7 @@ def _main_part(report: Report) -> Found | None:
     if ns < MAIN_SHARE * total_ns:
         return None
     device, one = max(upper_operations(report), key=lambda pair: time_by_part([pair[1]])[part])
-    mine, name = time_by_part([one])[part], operation_name(one)
+    mine, name = time_by_part([one])[part], one.operation
     text = (
         f"{percent(ns / total_ns)} of the time of I/O is {WORDS[part]}, {percent(mine / ns)} of "
         f"that for {where_text(device, name)}{_whose_latency(one)}"
@@ -280,25 +279,19 @@ def _recorder(report: Report, part: str) -> float:
     return share if share >= RECORDER_SHARE else 0.0
 
 
-def _whose_latency(one: OperationReport) -> str:
-    latency = one.bios.latency
-    if not latency.count:
-        return ""
-    mean = units.duration(latency.mean)
-    return f", whose latency is {mean} on average{_doubtful_words(one)}"
-
-
 def _mean(values: Summary) -> float | None:
     return round(values.mean, 3) if values.count else None
 
 
-def _doubtful_words(one: OperationReport) -> str:
-    """Return how many latencies a mean leaves out, as they are in doubt; empty: none."""
-    every = one.bios.with_doubtful
-    if every is None:
+def _whose_latency(one: OperationReport) -> str:
+    """Return the mean latency, and how many it leaves out as they are in doubt; empty: none."""
+    if not one.bios.latency.count:
         return ""
+    text = f", whose latency is {units.duration(one.bios.latency.mean)} on average"
+    if (every := one.bios.with_doubtful) is None:
+        return text
     count, mean = units.count(one.bios.counters["doubtful"]), units.duration(every.mean)
-    return f" (without {count} in doubt; {mean} with)"
+    return f"{text} (without {count} in doubt; {mean} with)"
 
 
 def _doubtful_figures(one: OperationReport) -> dict[str, Any]:
@@ -368,7 +361,7 @@ def _failed(report: Report) -> Found | None:
     count, errors = one.bios.counters["failed"], one.bios.errors
     of = one.bios.ios
     statuses = ", ".join(f"{status} {units.count(n)}" for status, n in errors.items())
-    name = operation_name(one)
+    name = one.operation
     text = f"{units.count(count)} of {units.count(of)} {where_text(device, name)} failed"
     figures = {"device": device, "operation": name, "count": count, "of": of}
     next_ = "biotrail slow --failed, and dmesg"
@@ -404,7 +397,7 @@ def _doubtful(report: Report) -> Found | None:
     if not found:
         return None
     _, device, one, every = max(found, key=lambda each: each[0])
-    count, of, name = one.bios.counters["doubtful"], every.count, operation_name(one)
+    count, of, name = one.bios.counters["doubtful"], every.count, one.operation
     about = f"of {where_text(device, name)}"
     text = tallies.doubtful_text(count, of, about, (every.mean, every.p99))
     figures = {"device": device, "operation": name, **_counted(count, of), **_doubtful_figures(one)}
@@ -518,7 +511,7 @@ def _split(report: Report) -> Found | None:
     if not found:
         return None
     count, device, one = max(found, key=lambda each: each[0])
-    of, name = one.bios.ios, operation_name(one)
+    of, name = one.bios.ios, one.operation
     text = f"{percent(count / of)} of {where_text(device, name)} were split"
     figures = {"device": device, "operation": name, **_counted(count, of)}
     return text, f"max_sectors_kb; {READING}, Splits", figures

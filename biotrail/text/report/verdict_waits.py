@@ -85,11 +85,6 @@ def ios_text(name: str) -> str:
     return _PLURALS.get(name, f"{name} I/Os")
 
 
-def operation_name(one: OperationReport) -> str:
-    """Return the operation's name."""
-    return str(one.bios.name["operation"])
-
-
 def where_text(device: str, name: str) -> str:
     """Return which I/O a sentence is about: `writes on sda`."""
     return f"{ios_text(name)} on {device}"

@@ -281,7 +281,7 @@ def _other(io: IO, begin: int) -> str:
     if io.queue_ns is not None:
         since = f"{(io.queue_ns - begin) / 1000:+,.3f} µs  "
     stages = ", ".join(
-        f"{s.stage} {units.duration(s.ns)} ({percent(s.share)})" for s in io.stages if s.ns
+        f"{s.stage} {units.duration(s.ns)} ({units.percent(s.share)})" for s in io.stages if s.ns
     )
     marks = unusual_text(io)
     return (
@@ -305,7 +305,9 @@ def stage_lines(context: Context, slow: SlowIO) -> Iterator[str]:
         return
     for span in io.stages:
         bar = "#" * round(BAR * span.share) or "." * bool(span.ns)
-        line = f"{span.stage:<10} {units.duration(span.ns):>9} {percent(span.share):>7}  {bar}"
+        line = (
+            f"{span.stage:<10} {units.duration(span.ns):>9} {units.percent(span.share):>7}  {bar}"
+        )
         if span is io.longest:
             meaning = shown(f"  {_meaning(context, span, slow)}")
             yield Styled(styled(f"  > {line}", fg="red") + meaning)
@@ -395,11 +397,6 @@ def held_text(held: HeldBack) -> str:
         return f"held by {limit} before it was queued, length not known"
     text = f"held by {limit} for {units.duration(held.ns)} before it was queued"
     return text if held.tid is None else f"{text}, for {held.comm or '?'} ({held.tid})"
-
-
-def percent(share: float) -> str:
-    """Return a share as a percentage."""
-    return f"{100 * share:.1f} %"
 
 
 MOST = 1_000
@@ -518,7 +515,7 @@ def all_shown_by(shown: int) -> str:
 def _brief(place: int, slow: SlowIO, above: str) -> str:
     io = slow.io
     longest = io.longest
-    stage = f"{longest.stage} {percent(longest.share)}" if longest else "stages unknown"
+    stage = f"{longest.stage} {units.percent(longest.share)}" if longest else "stages unknown"
     marks = unusual_text(io)
     line = f"#{place:<4} {took_text(io):>9}  {stage:<18} {above}{io_text(io)}, {thread_text(io)}"
     return f"{line}; {marks}" if marks else line
