@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from biotrail.cli.options.cuts import Cut, Opened, choice_options, read_lines
+from biotrail.cli.options.cuts import Cut, Opened, choice_options, cut_of, read_lines
 from biotrail.cli.options.opening import Reading, reading_options
 from biotrail.cli.options.recordings import (
     InputRecording,
@@ -158,7 +158,7 @@ def _question(
 def _read(
     one: InputRecording, cut: Cut, asked: Callable[[Opened], tuple[Question, str]]
 ) -> tuple[Trace, Histograms, str]:
-    source = one.opened(cut)
+    source = cut_of(one.again, cut)
     question, name = asked(source)
     found = distribution(source.trace, question, cut.choice(source.trace.context))
     return source.trace, found, name

@@ -11,7 +11,7 @@ import click
 
 from biotrail.cli.options import report_scope
 from biotrail.cli.options.blaming import WithBlame, blame_option
-from biotrail.cli.options.cuts import Cut, Opened, cut_options
+from biotrail.cli.options.cuts import Cut, Opened, cut_of, cut_options
 from biotrail.cli.options.gathering import added, gathered, option
 from biotrail.cli.options.guests import GuestOf, guest_options, joined_guest
 from biotrail.cli.options.opening import Reading, reading_options
@@ -207,7 +207,7 @@ class RecordingReport:
 
 
 def _read(one: InputRecording, asked: ReportOptions) -> tuple[Opened, Report]:
-    source = one.opened(asked.cut)
+    source = cut_of(one.again, asked.cut)
     blaming = None
     if asked.blame is not None:
         from biotrail.cli.options.blame_reading import Blaming
@@ -312,7 +312,7 @@ def _print_all(
     for place in lined:
         for one in reported:
             if one.given.label == place.label:
-                place.update_clocks(one.source.trace)
+                place.clocks.compare(one.source.trace.context.clocks)
     for line in timeline_lines(lined):
         screen.print(line)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from biotrail.cli.options.cuts import Cut, choice_options, limiting, nanoseconds, read_lines
+from biotrail.cli.options.cuts import Cut, choice_options, cut_of, limiting, nanoseconds, read_lines
 from biotrail.cli.options.ending import terminated_as_interrupted
 from biotrail.cli.options.gathering import added, gathered, option
 from biotrail.cli.options.guests import GuestOf, NameSide, guest_options, sides_of
@@ -227,7 +227,7 @@ _IOS = _Kind(
 )
 _CALLS = _Kind(
     "calls",
-    lambda one, asked: find_calls(one.opened(asked.cut), asked.wanted_calls),
+    lambda one, asked: find_calls(cut_of(one.again, asked.cut), asked.wanted_calls),
     lambda slow: -slow.call.duration_ns,
     gather_calls,
     calls_as_dict,
@@ -267,7 +267,9 @@ def _pairs(given: Sequence[InputRecording], asked: SlowOptions) -> Callable[[], 
     if asked.calls or asked.functions or asked.failed or asked.target is not None:
         raise click.UsageError("pairs of events have no --calls, --functions, --failed, or -o")
     over = nanoseconds(asked.over or 0)
-    findings = of_each(given, lambda one: find_pairs(one.opened(asked.cut), asked.most, over))
+    findings = of_each(
+        given, lambda one: find_pairs(cut_of(one.again, asked.cut), asked.most, over)
+    )
     found = [(one.label, of_one) for one, of_one in findings]
 
     def show() -> None:

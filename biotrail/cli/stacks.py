@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import click
 
-from biotrail.cli.options.cuts import Cut, Opened, cut_options
+from biotrail.cli.options.cuts import Cut, Opened, cut_of, cut_options
 from biotrail.cli.options.ending import terminated_as_interrupted
 from biotrail.cli.options.gathering import added, gathered, option
 from biotrail.cli.options.opening import Reading, reading_options
@@ -143,7 +143,7 @@ def command(logs: tuple[str, ...], asked: StacksOptions) -> None:
 
 
 def _read(one: InputRecording, cut: Cut, percentiles: bool) -> tuple[Opened, StackTable]:
-    source = one.opened(cut)
+    source = cut_of(one.again, cut)
     return source, gather(source.trace, source.chosen, percentiles)
 
 

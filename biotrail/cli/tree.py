@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from biotrail.cli.options.cuts import Cut, Opened, nanoseconds, time_options
+from biotrail.cli.options.cuts import Cut, Opened, cut_of, nanoseconds, time_options
 from biotrail.cli.options.ending import terminated_as_interrupted
 from biotrail.cli.options.gathering import added, gathered, option
 from biotrail.cli.options.recordings import (
@@ -330,7 +330,9 @@ def command(logs: tuple[str, ...], asked: TreeOptions) -> None:
     with terminated_as_interrupted(), recordings(logs, twice=asked.cut.needs_file()) as given:
         if len(given) > 1 and asked.flame is not None:
             raise click.UsageError("--flame draws one recording: give them one by one")
-        found = of_each(given, lambda one: find(one.opened(asked.cut), asked.chosen, asked.trees))
+        found = of_each(
+            given, lambda one: find(cut_of(one.again, asked.cut), asked.chosen, asked.trees)
+        )
     if asked.as_json:
         say_json(as_one_object([(one, _facts(each, asked)) for one, each in found]))
     elif asked.flame is not None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from biotrail.cli.options.gathering import Command, Decorator, with_options
-from biotrail.cli.options.opening import USUAL, Reading, open_again, open_trace, readable_twice
+from biotrail.cli.options.opening import USUAL, Reading, open_again, open_log, readable_twice
 from biotrail.cli.options.task_options import named_options
 from biotrail.converters.analysis.choosing.choosing import (
     ANY,
@@ -87,11 +87,6 @@ class Times:
     end: Moment | None = None
     around: Moment | None = None
     window: int = 0
-
-    @property
-    def all(self) -> bool:
-        """Whether it is the whole log."""
-        return self == Times()
 
     @property
     def by_end(self) -> bool:
@@ -225,7 +220,7 @@ class Cut:
 
         Raises ConversionError if that time is outside of the log.
         """
-        if not self.times.all:
+        if self.times != ALWAYS:
             trace.restrict(self.times.span(trace))
         return trace
 
@@ -305,7 +300,7 @@ def opened(log: str, cut: Cut, reading: Reading = USUAL) -> Iterator[Opened]:
     Standard input is copied to a temporary file if it must be read twice. Raises TraceError.
     """
     if not cut.needs_file():
-        yield cut_of(lambda: open_trace(log, reading), cut)
+        yield cut_of(lambda: reading.trace(open_log(log)), cut)
         return
     with readable_twice(log) as source:
         yield cut_of(lambda: open_again(source, reading), cut)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from biotrail.cli.options.opening import USUAL, Reading, open_again, open_trace, readable_twice
+from biotrail.cli.options.opening import USUAL, Reading, open_again, open_log, readable_twice
 from biotrail.converters.inputs.beginning import is_url
 from biotrail.converters.inputs.log import Source
 from biotrail.converters.inputs.opening import open_source
@@ -19,7 +19,6 @@ from biotrail.text import units
 from biotrail.text.printing import say, say_all
 
 if TYPE_CHECKING:
-    from biotrail.cli.options.cuts import Cut, Opened
     from biotrail.converters.clocks.alignment import Alignment, Clocks
     from biotrail.converters.clocks.corridor import Line
 
@@ -51,7 +50,7 @@ def open_recordings(logs: Sequence[str], reading: Reading = USUAL) -> list[Recor
     """
     logs = meant(logs)
     if len(logs) == 1:
-        return [Recording([logs[0]], open_trace(logs[0], reading))]
+        return [Recording([logs[0]], reading.trace(open_log(logs[0])))]
     if "-" in logs:
         raise click.UsageError("- is one log from a pipe: save it to a file to read it with others")
     from biotrail.converters.inputs.series import run_of
@@ -157,12 +156,6 @@ class InputRecording:
         """Return lines on the recording, behind its label if it has one."""
         return [f"{self.label}: {line}" if self.label else line for line in lines]
 
-    def opened(self, cut: "Cut") -> "Opened":
-        """Open the chosen part of the trace. Raises ConversionError if it is not in the log."""
-        from biotrail.cli.options.cuts import cut_of
-
-        return cut_of(self.again, cut)
-
 
 @contextmanager
 def recordings(
@@ -178,7 +171,7 @@ def recordings(
         with readable_twice(logs[0]) as source:
             yield [InputRecording("", list(logs), lambda: open_again(source, reading))]
     elif len(logs) == 1:
-        yield [InputRecording("", list(logs), lambda: open_trace(logs[0], reading))]
+        yield [InputRecording("", list(logs), lambda: reading.trace(open_log(logs[0])))]
     else:
         found = open_recordings(logs, reading)
         labels = labels_of(found) if len(found) > 1 else [""]
@@ -277,10 +270,6 @@ class AlignedRecording:
     alignment: "Alignment"
     reference: bool
     """Whether the common timeline is that of this recording."""
-
-    def update_clocks(self, trace: Trace) -> None:
-        """Hold `clocks` against all clock readings of the trace, once it was read to its end."""
-        self.clocks.compare(trace.context.clocks)
 
 
 def align_recordings(

@@ -21,13 +21,13 @@ from biotrail.text.report.cells import RECORDER_SHARE, process_words
 from biotrail.text.report.verdict_waits import (
     CPU_NEXT,
     NEXT,
+    PART_OF,
     READING,
     STAGES,
     WORDS,
     Found,
     ios_text,
     percent,
-    recorder_share,
     time_by_part,
     upper_devices,
     upper_operations,
@@ -275,7 +275,10 @@ def _ready(report: Report, part: str, ns: int) -> float:
 
 def _recorder(report: Report, part: str) -> float:
     """Return the recorder's own programs' share of a part; 0 if less than RECORDER_SHARE."""
-    share = recorder_share((one for _, one in upper_operations(report)), part)
+    operations = (one.bios for _, one in upper_operations(report))
+    stages = [one for bios in operations for one in bios.stages if one.stage in STAGES[part]]
+    own = sum(one.recorder_share * one.time.sum for one in stages)
+    share = own / max(sum(one.time.sum for one in stages), 1)
     return share if share >= RECORDER_SHARE else 0.0
 
 
@@ -439,10 +442,9 @@ def _tail(report: Report) -> Found | None:
         enough = tail.count >= TAIL_LEAST and tail.of >= TAIL_OF
         if tail.device not in upper or not enough or tail.ns < TAIL_SHARE * tail.of_ns:
             continue
-        of = {stage: part for part, stages in STAGES.items() for stage in stages}
         parts: Counter[str] = Counter()
         for stage, ns in tail.stages.items():
-            parts[of[stage]] += ns
+            parts[PART_OF[stage]] += ns
         [(part, ns)] = parts.most_common(1) or [("unknown", 0)]
         in_part = ns / max(sum(parts.values()), 1)
         text = (

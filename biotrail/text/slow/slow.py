@@ -414,11 +414,6 @@ class Detail(StrEnum):
     ALL = "all"
 
 
-def lines(trace: Trace, slowest: Slowest, wanted: Wanted, detail: Detail) -> Iterator[str]:
-    """Yield what is shown of one recording's slow I/Os."""
-    return lines_of_all([("", trace, slowest)], wanted, detail)
-
-
 Found = tuple[str, Trace, Slowest]
 """A recording's label, empty if it is the only one; its trace; its slow I/Os."""
 

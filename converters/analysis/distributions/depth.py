@@ -296,16 +296,16 @@ def _moments(rows: _Rows) -> tuple[Moments, Moments, Moments, Moments, Seen]:
     )
 
 
+@dataclass
 class Flow:
     """Steps of bios (Q to C) or of requests (D to C), window after window."""
 
-    def __init__(self) -> None:
-        self._held: list[tuple[Moments | Seen, ...]] = []
-        self._until = NEVER
-        self._begun = np.zeros(0, dtype=np.int64)
-        self._ended = self._begun
-        """Numbers of open I/Os whose beginning (and completion, though they were open for records
-        that may follow) was reported, as too much was held back for them."""
+    _held: list[tuple[Moments | Seen, ...]] = field(default_factory=list)
+    _until: int = NEVER
+    _begun: I64 = field(default_factory=lambda: np.zeros(0, np.int64))
+    _ended: I64 = field(default_factory=lambda: np.zeros(0, np.int64))
+    """Numbers of open I/Os whose beginning (and completion, though they were open for records
+    that may follow) was reported, as too much was held back for them."""
 
     def steps(
         self,

@@ -121,19 +121,19 @@ def gather(place: I64, samples: Samples, count: int) -> list[Group]:
     return groups
 
 
+@dataclass
 class Groups:
     """Groups by code, at most `most` of them besides OTHERS, so that memory is bounded."""
 
-    def __init__(self, most: int = MOST_GROUPS, *, by_operation: bool = False) -> None:
-        """by_operation: whether groups are divided by operation, too."""
-        self.by_code: dict[int, Group] = {}
-        """Code → group; OTHERS (-1) once there were more codes than `most`."""
-        self._most = most
-        self.by_operation = by_operation
+    most: int = MOST_GROUPS
+    by_operation: bool = False
+    """Whether groups are divided by operation, too."""
+    by_code: dict[int, Group] = field(default_factory=dict)
+    """Code → group; OTHERS (-1) once there were more codes than `most`."""
 
     def merge(self, code: int, part: Group) -> None:
         """Add `part` to the group of `code`, or of OTHERS where there are `most` others."""
-        if code not in self.by_code and len(self.by_code) >= self._most:
+        if code not in self.by_code and len(self.by_code) >= self.most:
             code = OTHERS
         self.by_code.setdefault(code, Group()).merge(part)
 

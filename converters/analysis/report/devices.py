@@ -51,14 +51,14 @@ class Below:
     """ns from the child's C to the parent's C."""
 
 
+@dataclass
 class Stacked:
     """Times of children by pair of devices and operation, window after window."""
 
-    def __init__(self) -> None:
-        self.by_pair: dict[tuple[int, int, int], Below] = {}
-        """(upper dev_t, lower dev_t, the parent's operation as in Samples.place) → times."""
-        self.unmatched = 0
-        """Children whose parent did not end in the same window; they are in no pair."""
+    by_pair: dict[tuple[int, int, int], Below] = field(default_factory=dict)
+    """(upper dev_t, lower dev_t, the parent's operation as in Samples.place) → times."""
+    unmatched: int = 0
+    """Children whose parent did not end in the same window; they are in no pair."""
 
     def add(self, window: Lifecycles, context: Context) -> None:
         """Add the times of the window's children: bios that work for a bio of an upper device.
