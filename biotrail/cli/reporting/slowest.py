@@ -10,7 +10,7 @@ from typing import Any, cast
 from biotrail.cli.options.cuts import Opened
 from biotrail.converters.analysis.choosing.choosing import Choice
 from biotrail.converters.analysis.choosing.select import around, excerpt
-from biotrail.converters.analysis.slow.calls import SlowestCalls, WantedCalls, check_timed
+from biotrail.converters.analysis.slow.calls import SlowestCalls, WantedCalls
 from biotrail.converters.analysis.slow.slow import Slowest
 from biotrail.converters.analysis.slow.slow import Wanted as WantedIOs
 from biotrail.converters.analysis.slow.slowest_pairs import SlowestPairs
@@ -184,7 +184,10 @@ def find_calls(opened: Opened, wanted: WantedCalls) -> Findings:
 
     Raises ConversionError if the log has neither timed calls nor waits, or not a chosen device.
     """
-    check_timed(opened.trace.context)
+    if not opened.trace.context.path_parts & {"time", "wait"}:
+        raise ConversionError(
+            "this log does not say how long calls took: record again with biotrail record --path"
+        )
     slowest = SlowestCalls(wanted)
     for window in opened.chosen(opened.trace.lifecycles()):
         slowest.add(window, opened.trace.context)

@@ -18,7 +18,7 @@ from biotrail.converters.pipeline import Trace
 from biotrail.text import tallies, units
 from biotrail.text.printing import Styled, styled
 from biotrail.text.report.path import PARTS
-from biotrail.text.slow.slow import BAR, Detail, all_shown_by, other_lines, took_text
+from biotrail.text.slow.slow import BAR, Detail, all_shown_by, missing_lines, other_lines, took_text
 
 SHOWN_REASONS = 3
 """Most reasons of the waits of a part that the sentence names."""
@@ -63,14 +63,9 @@ def lines_of_all(
             continue
         yield ""
         yield from _one(trace, place, slow, detail == Detail.ALL, above)
-    missing = [
-        f"{label}: {line}" if label else line
-        for label, trace, _ in found
-        for line in (*_untimed(trace), *tallies.loss_lines(trace))
-    ]
-    if missing:
-        yield ""
-        yield from (styled(f"missing: {line}", fg="yellow") for line in missing)
+    yield from missing_lines(
+        (label, (*_untimed(trace), *tallies.loss_lines(trace))) for label, trace, _ in found
+    )
 
 
 def _untimed(trace: Trace) -> Iterator[str]:

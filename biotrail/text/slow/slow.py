@@ -2,7 +2,7 @@
 """Show slow I/Os as text for people. Styles are click's, which drops them without a terminal."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 
 from biotrail.converters.analysis.guests.disk_requests import Side
@@ -441,14 +441,15 @@ def lines_of_all(
         yield from _one(trace, place, slow, detail == Detail.ALL, above)
         if (trees := lives[label]) is not None:
             yield from function_lines(trace, trees, slow, detail == Detail.ALL)
-    missing = [
-        f"{label}: {line}" if label else line
-        for label, trace, _ in found
-        for line in tallies.loss_lines(trace)
-    ]
-    if missing:
+    yield from missing_lines((label, tallies.loss_lines(trace)) for label, trace, _ in found)
+
+
+def missing_lines(each: Iterable[tuple[str, Iterable[str]]]) -> Iterator[str]:
+    """Yield what is missing, below a blank line. each: label and lines of every recording."""
+    lines = [f"{label}: {line}" if label else line for label, own in each for line in own]
+    if lines:
         yield ""
-        yield from (styled(f"missing: {line}", fg="yellow") for line in missing)
+        yield from (styled(f"missing: {line}", fg="yellow") for line in lines)
 
 
 def _summary(each: Sequence[Slowest], wanted: Wanted) -> Iterator[str]:
