@@ -10,7 +10,13 @@ from biotrail.cli.options import report_scope
 from biotrail.cli.options.blame_reading import Blaming
 from biotrail.cli.options.cuts import Cut, choice_options, read_lines
 from biotrail.cli.options.opening import Reading, reading_options
-from biotrail.cli.options.recordings import logs_argument, of_each, recordings
+from biotrail.cli.options.recordings import (
+    as_one_object,
+    headed,
+    logs_argument,
+    of_each,
+    recordings,
+)
 from biotrail.converters.analysis.blame.blame import BlameOptions
 from biotrail.converters.analysis.blame.parties import DIMENSIONS, OWNER
 from biotrail.converters.analysis.blame.tree import Blamed
@@ -93,26 +99,21 @@ def command(
         tuple(map(values.as_read, culprits)),
     )
     with recordings(logs, reading, twice=True) as given:
-        several = len(given) > 1
         found = of_each(given, lambda one: Blaming(one.again, cut, options).finish())
     if as_json:
-        each = [one.marked(_facts(*blamed, cut)) for one, blamed in found]
-        whole = {"format": FORMAT, "recordings": each}
-        alone = {"format": FORMAT, **_facts(*found[0][1], cut)}
-        say_json(whole if several else alone, indent=2)
+        each = [(one, _facts(*blamed, cut)) for one, blamed in found]
+        say_json(as_one_object(each, format=FORMAT), indent=2)
         return
-    for number, (one, (trace, blamed)) in enumerate(found):
-        say_all([*([""] if number else []), *one.head()])
+    for trace, blamed in headed(found):
         _print(trace, blamed, cut, limit)
 
 
 def _facts(trace: Trace, blamed: Blamed, cut: Cut) -> dict[str, Any]:
-    counts = tallies.as_dict(trace)
     return {
         "log_id": trace.context.log_id,
         **report_scope.facts(trace, cut),
         **as_json(blamed),
-        **{key: value for key, value in counts.items() if key in ("lost", "problems")},
+        **tallies.losses_as_dict(trace),
     }
 
 

@@ -11,7 +11,7 @@ import click
 
 from biotrail.cli.options.blame_reading import Blaming
 from biotrail.cli.options.blaming import WithBlame, blame_option
-from biotrail.cli.options.cuts import Cut, choice_options
+from biotrail.cli.options.cuts import Cut, choice_options, cut_of
 from biotrail.cli.options.opening import Reading, reading_options
 from biotrail.cli.options.recordings import InputRecording, of_each, open_recordings, recordings
 from biotrail.converters.analysis.blame.blame import Course
@@ -303,7 +303,7 @@ def _read(side: tuple[str, ...], cut: Cut, reading: Reading, blame: str | None) 
 
 def _read_one(one: InputRecording, cut: Cut, blame: str | None) -> Recording:
     """Read a recording to its end; print what was chosen of it and what it lacks to stderr."""
-    source = one.opened(cut)
+    source = cut_of(one.again, cut)
     trace = source.trace
     blaming = None if blame is None else Blaming.by(one.again, cut, blame)
     with progress(trace, f"reading {os.path.basename(one.paths[0])}") as windows:

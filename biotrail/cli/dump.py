@@ -2,7 +2,7 @@
 """`biotrail dump`: records one by one, as text or as JSON lines."""
 
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from itertools import islice
 from typing import Any
 
@@ -198,9 +198,17 @@ def _window_rows(trace: Trace, events: Events, start_ns: int) -> list[Row]:
         if kind == Kind.Q:
             columns["own"] = (records["flags"] & Q_FLAG_OWN != 0).tolist()
         if kind == Kind.HIT:
-            _name_hits(columns, Following(trace.context.header))
+            following = Following(trace.context.header)
+            columns["site_name"] = [following.site(site).name for site in columns["site"]]
+            columns["role_name"] = [_ROLE_NAMES.get(r, f"role {r}") for r in columns["role"]]
+            for name, bit in (("born", HIT_BORN), ("ended", HIT_ENDED), ("cut", HIT_CUT)):
+                columns[name] = (records["flags"] & bit != 0).tolist()
         if kind == Kind.PAIR:
-            _name_pairs(columns, PairNames(trace.context))
+            names = PairNames(trace.context)
+            pairs, key0, key1, by = (columns[name] for name in ("pair", "key0", "key1", "by"))
+            columns["pair_name"] = [names.name(pair) for pair in pairs]
+            columns["key"] = [names.key(*key) for key in zip(pairs, key0, key1, strict=True)]
+            columns["by_text"] = [names.by(*value) for value in zip(pairs, by, strict=True)]
         if "tid" in columns:
             columns["comm"] = columns.get("comm") or _comms(trace, records["tid"], events.ts[at])
             for name in {"tid", "tgid"} & columns.keys():
@@ -248,45 +256,6 @@ def _columns(context: Context, records: np.ndarray[Any, np.dtype[np.void]]) -> d
 _ROLE_NAMES = {Role.ENTRY: "entry", Role.RETURN: "return", Role.EVENT: "tracepoint"}
 
 
-def _name_hits(columns: dict[str, list[Any]], following: Following) -> None:
-    """Add to the columns of HIT records names of sites and roles, and their flags.
-
-    `site_name`, `role_name`; `born`, `ended`, `cut`: whether the flag is set.
-    """
-    columns["site_name"] = [following.site(number).name for number in columns["site"]]
-    columns["role_name"] = [_ROLE_NAMES.get(role, f"role {role}") for role in columns["role"]]
-    for name, bit in (("born", HIT_BORN), ("ended", HIT_ENDED), ("cut", HIT_CUT)):
-        columns[name] = [bool(flags & bit) for flags in columns["flags"]]
-
-
-def _name_pairs(columns: dict[str, list[Any]], names: PairNames) -> None:
-    """Add to the columns of PAIR records `pair_name`, `key` and `by_text`."""
-    numbers = columns["pair"]
-    columns["pair_name"] = [names.name(number) for number in numbers]
-    keys = zip(numbers, columns["key0"], columns["key1"], strict=True)
-    columns["key"] = [names.key(*key) for key in keys]
-    by = zip(numbers, columns["by"], strict=True)
-    columns["by_text"] = [names.by(*value) for value in by]
-
-
-def _hidden_of_pair(row: Mapping[str, Any]) -> set[str]:
-    """Return the fields of a pair that its line leaves out, as it has their texts.
-
-    row: with the columns of `_name_pairs`.
-    """
-    return {"pair", "key0", "key1", "by"} | (set() if row["by_text"] else {"by_text"})
-
-
-def _hidden_of_hit(row: Mapping[str, Any]) -> set[str]:
-    """Return the fields of a hit that its line leaves out, as it has their names or they say none.
-
-    row: with the columns of `_name_hits`.
-    """
-    hidden = {"site", "role", "flags"}
-    hidden |= set() if row["role"] == Role.RETURN else {"value"}
-    return hidden | ({"stack"} if row["stack"] < 0 else set())
-
-
 def _comms(trace: Trace, tid: Any, ts: Any) -> list[str | None]:
     """Return the name that each thread `tid` had at time `ts` (ns); None if it is not known."""
     names = trace.tasks.table().comm
@@ -310,9 +279,10 @@ def _text(row: Row) -> str:
     # The only bit of a Q's `flags` is printed as the word `own`.
     named = {"flags"} if "own" in row else set()
     if "site_name" in row:
-        named = _hidden_of_hit(row)
+        named = {"site", "role", "flags", *([] if row["role"] == Role.RETURN else ["value"])}
+        named |= {"stack"} if row["stack"] < 0 else set()
     elif "pair_name" in row:
-        named = _hidden_of_pair(row)
+        named = {"pair", "key0", "key1", "by", *([] if row["by_text"] else ["by_text"])}
     others = {k: v for k, v in row.items() if k not in named and k not in _SHOWN_APART}
     parts += [_pair(k, v) for k, v in others.items() if v is not None]
     parts += [word for word in ("own", "born", "ended", "cut") if row.get(word) is True]

@@ -8,9 +8,16 @@ from typing import Any
 
 import click
 
-from biotrail.cli.options.cuts import Cut, Opened, choice_options, read_lines
+from biotrail.cli.options.cuts import Cut, Opened, choice_options, cut_of, read_lines
 from biotrail.cli.options.opening import Reading, reading_options
-from biotrail.cli.options.recordings import InputRecording, logs_argument, of_each, recordings
+from biotrail.cli.options.recordings import (
+    InputRecording,
+    as_one_object,
+    headed,
+    logs_argument,
+    of_each,
+    recordings,
+)
 from biotrail.converters.analysis.choosing.choosing import Choice
 from biotrail.converters.analysis.distributions.histograms import (
     Q2C,
@@ -122,17 +129,13 @@ def command(
 
     asked = partial(_question, measure, stage or Q2C, unit, linear, heatmap)
     with recordings(logs, reading, twice=cut.needs_file()) as found:
-        several = len(found) > 1
         drawings = of_each(found, lambda one: _read(one, cut, asked))
     if as_json:
         each = [(one, as_dict(*drawn, order, limit or 0)) for one, drawn in drawings]
-        whole = {"format": FORMAT, "recordings": [one.marked(facts) for one, facts in each]}
-        say_json(whole if several else each[0][1], indent=2)
+        say_json(as_one_object(each, format=FORMAT), indent=2)
         return
-    for number, (one, (trace, drawn, name)) in enumerate(drawings):
-        blank = [""] if number else []
-        lines = [*hist_text.lines(trace, drawn, name, order, limit or 0), *read_lines(trace)]
-        say_all([*blank, *one.head(), *lines])
+    for trace, drawn, name in headed(drawings):
+        say_all([*hist_text.lines(trace, drawn, name, order, limit or 0), *read_lines(trace)])
 
 
 def _question(
@@ -155,7 +158,7 @@ def _question(
 def _read(
     one: InputRecording, cut: Cut, asked: Callable[[Opened], tuple[Question, str]]
 ) -> tuple[Trace, Histograms, str]:
-    source = one.opened(cut)
+    source = cut_of(one.again, cut)
     question, name = asked(source)
     found = distribution(source.trace, question, cut.choice(source.trace.context))
     return source.trace, found, name
@@ -247,7 +250,7 @@ def as_dict(
             if over_time and columns is not None
             else {}
         ),
-        **{k: v for k, v in tallies.as_dict(trace).items() if k in ("lost", "problems")},
+        **tallies.losses_as_dict(trace),
     }
 
 

@@ -1,13 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """`biotrail info`: what a log holds, what is missing from it, and how much is certain."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 
 from biotrail.cli.options.opening import Reading, reading_options
-from biotrail.cli.options.recordings import InputRecording, logs_argument, of_each, recordings
+from biotrail.cli.options.recordings import (
+    InputRecording,
+    as_one_object,
+    headed,
+    logs_argument,
+    of_each,
+    recordings,
+)
 from biotrail.converters.pipeline import Trace
 from biotrail.converters.sites.pair_names import PairNames, unpaired_text
 from biotrail.converters.sites.tables import Following, follows
@@ -40,14 +47,12 @@ def command(logs: tuple[str, ...], reading: Reading, as_json: bool) -> None:
     biotrail info disk-*.biotrail
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
     with recordings(logs, reading) as found:
-        several = len(found) > 1
-        traces = of_each(found, _read)
+        traces = of_each(found, lambda one: (one.name, _read(one)))
     if as_json:
-        each = [one.marked(facts(trace)) if several else facts(trace) for one, trace in traces]
-        say_json({"recordings": each} if several else each[0], indent=2)
+        say_json(as_one_object([(one, facts(of)) for one, (_, of) in traces]), indent=2)
         return
-    for number, (one, trace) in enumerate(traces):
-        say_all([*([""] if number else []), *one.head(), *lines(one.name, trace)])
+    for name, trace in headed(traces):
+        say_all(lines(name, trace))
 
 
 def _read(one: InputRecording) -> Trace:
@@ -96,9 +101,7 @@ def lines(log: str, trace: Trace) -> list[str]:
     return [
         *_origin_lines(log, trace),
         "",
-        *_kind_lines(trace),
-        "",
-        *_device_lines(trace),
+        *_event_lines(trace),
         "",
         *_listed("missing", tallies.loss_lines(trace), "nothing"),
         "",
@@ -137,7 +140,9 @@ def _origin_lines(log: str, trace: Trace) -> list[str]:
         found.append(_field("time", f"{when} ({span})"))
     if timing := _timing_text(trace):
         found.append(_field("calls", timing))
-    return [*found, *_rights_lines(header), *_cost_lines(trace)]
+    lacks = header.get("rights", {}).get("lacking", [])
+    rights = [f"{lack['what']}, needs {lack['needs']}" for lack in lacks]
+    return [*found, *_listed("rights", rights), *_cost_lines(trace)]
 
 
 def _timing_text(trace: Trace) -> str:
@@ -153,9 +158,11 @@ def _timing_text(trace: Trace) -> str:
         return ""
     end = trace.reader.end or {}
     since = int(context.header.get("clocks", {}).get("monotonic", 0))
-    until, note = _timed_until(trace, end), context.call_timing
-    if note and int(note["until"]) <= since:
-        ended = trace.context.wall_clock(int(note["until"]))
+    note = context.call_timing
+    stopped = end.get("stopped", {}).get("monotonic", trace.account.last_ns)
+    until = int(note["until"] if note else stopped)
+    if note and until <= since:
+        ended = trace.context.wall_clock(until)
         return f"not timed in this file: timing ended at {ended}, as {_why_ended(note)}"
     text = (
         f"timed from {context.wall_clock(since)} to {context.wall_clock(until)} "
@@ -164,13 +171,6 @@ def _timing_text(trace: Trace) -> str:
     if note:
         return f"{text}, then no longer: {_why_ended(note)}"
     return text + _timing_cost(end)
-
-
-def _timed_until(trace: Trace, end: Mapping[str, Any]) -> int:
-    """Return when timing ended, ns of CLOCK_MONOTONIC: at the latest with the log."""
-    if trace.context.call_timing:
-        return int(trace.context.call_timing["until"])
-    return int(end.get("stopped", {}).get("monotonic", trace.account.last_ns))
 
 
 def _why_ended(note: Mapping[str, Any]) -> str:
@@ -203,7 +203,7 @@ def _pair_lines(trace: Trace) -> list[str]:
             f"{units.count(count)} {unpaired_text(name)}"
             for name, count in names.unpaired(number).items()
         ]
-    return _listed("pairs", found, "") if found else []
+    return _listed("pairs", found)
 
 
 def _followed_lines(trace: Trace) -> list[str]:
@@ -218,7 +218,7 @@ def _followed_lines(trace: Trace) -> list[str]:
         found.append(f"{units.count(counts.joined)} of {lives} joined with a recorded {kind}")
     if counts.several:
         found.append(f"{units.count(counts.several)} of them go on with a later {kind}")
-    return _listed("followed", found, "") if found else []
+    return _listed("followed", found)
 
 
 def _part_lines(trace: Trace) -> list[str]:
@@ -309,12 +309,6 @@ def _absent(header: Mapping[str, Any]) -> str:
     return f"{fields}; of the flags, all but {flags}"
 
 
-def _rights_lines(header: Mapping[str, Any]) -> list[str]:
-    lacks = header.get("rights", {}).get("lacking", [])
-    found = [f"{lack['what']}, needs {lack['needs']}" for lack in lacks]
-    return _listed("rights", found, "") if found else []
-
-
 def _cost_lines(trace: Trace) -> list[str]:
     end = trace.reader.end
     if not end or "recorder" not in end:
@@ -346,28 +340,28 @@ def _program_lines(end: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def _kind_lines(trace: Trace) -> list[str]:
-    counts = trace.account.by_letter()
-    rows = [
-        f"  {r.letter}  {r.name:<16}{units.count(counts[r.letter]):>14}"
-        for r in RECORDS
-        if r.letter in counts
+def _event_lines(trace: Trace) -> list[str]:
+    counts, table = trace.account.by_letter(), device_kinds(trace)
+    found = [
+        _field("events", units.count(trace.account.total)),
+        *(
+            f"  {r.letter}  {r.name:<16}{units.count(counts[r.letter]):>14}"
+            for r in RECORDS
+            if r.letter in counts
+        ),
+        "",
+        "devices" if table else _field("devices", "none"),
     ]
-    return [_field("events", units.count(trace.account.total)), *rows]
-
-
-def _device_lines(trace: Trace) -> list[str]:
-    table = device_kinds(trace)
-    found = ["devices" if table else _field("devices", "none")]
     for dev, kinds in table.items():
-        counts = "  ".join(f"{letter} {units.count(n)}" for letter, n in kinds.items())
-        found.append(f"  {trace.context.device_label(dev):<20}  {counts}")
+        each = "  ".join(f"{letter} {units.count(n)}" for letter, n in kinds.items())
+        found.append(f"  {trace.context.device_label(dev):<20}  {each}")
     return found
 
 
-def _listed(name: str, items: Iterable[str], none: str) -> list[str]:
-    found = list(items)
-    return [_field(name, found[0] if found else none), *(_field("", text) for text in found[1:])]
+def _listed(name: str, items: Sequence[str], none: str = "") -> list[str]:
+    """Return the items below each other behind a name; without any `none`, or nothing at all."""
+    found = items or ([none] if none else [])
+    return [_field("" if place else name, text) for place, text in enumerate(found)]
 
 
 def _account_lines(trace: Trace) -> list[str]:

@@ -11,7 +11,7 @@ import click
 
 from biotrail.cli.options import report_scope
 from biotrail.cli.options.blaming import WithBlame, blame_option
-from biotrail.cli.options.cuts import Cut, Opened, cut_options
+from biotrail.cli.options.cuts import Cut, Opened, cut_of, cut_options
 from biotrail.cli.options.gathering import added, gathered, option
 from biotrail.cli.options.guests import GuestOf, guest_options, joined_guest
 from biotrail.cli.options.opening import Reading, reading_options
@@ -19,6 +19,7 @@ from biotrail.cli.options.recordings import (
     AlignedRecording,
     InputRecording,
     align_recordings,
+    as_one_object,
     logs_argument,
     names_beside,
     of_each,
@@ -84,13 +85,8 @@ class ReportOptions:
         blame_option("Also show who waited for whom (docs/blame.md): victims and culprits")
     )
 
-    @property
-    def interval_ns(self) -> int:
-        """Length of each interval in ns; 0: no time series."""
-        return round((self.interval or 0) * 1e9)
-
     def check(self) -> None:
-        """Raise click.UsageError if options contradict each other, or --html the choice."""
+        """Raise click.UsageError if options contradict each other."""
         if self.as_json and self.as_csv:
             raise click.UsageError("--json and --csv: give one of them")
         if self.as_csv and self.blame is not None:
@@ -100,14 +96,8 @@ class ReportOptions:
                 "--blame tells of all I/O, however it went: leave out --slower-than, --slowest, "
                 "--failed"
             )
-        if self.page is not None:
-            self._check_page()
-
-    def _check_page(self) -> None:
-        """Raise click.UsageError for options that --html cannot have, or a choice by outcome.
-
-        Outcomes are how long an I/O took and whether it failed (`cut.wanted`).
-        """
+        if self.page is None:
+            return
         if (
             self.by
             or self.interval is not None
@@ -171,30 +161,33 @@ def command(logs: tuple[str, ...], asked: ReportOptions) -> None:
         )
         for one, (source, report) in answers
     ]
+    of_guest = _figures(joined)
     if asked.as_json:
         made = _as_dict(reported, lined, asked.limit)
-        if joined is not None:
-            made["guest"] = _figures(joined).as_dict()
+        if of_guest is not None:
+            made["guest"] = of_guest.as_dict()
         say_json(made, indent=2)
     elif asked.as_csv:
-        _write_csv(reported, asked, [] if joined is None else _figures(joined).lines())
+        _write_csv(reported, asked, [] if of_guest is None else of_guest.lines())
     else:
         _print_all(reported, lined, asked.limit, asked.order)
-        if joined is not None:
-            _print_guest(joined)
+        if of_guest is not None:
+            _print_guest(of_guest)
 
 
-def _figures(joined: "Guest") -> "Figures":
+def _figures(joined: "Guest | None") -> "Figures | None":
+    if joined is None:
+        return None
     from biotrail.converters.analysis.guests.figures import figures
 
     return figures(joined)
 
 
-def _print_guest(joined: "Guest") -> None:
+def _print_guest(found: "Figures") -> None:
     from biotrail.text.columns import console
     from biotrail.text.guests import guest_lines, stage_table
 
-    screen, found = console(), _figures(joined)
+    screen = console()
     screen.print()
     screen.print(stage_table(found, screen.width))
     screen.print()
@@ -214,17 +207,18 @@ class RecordingReport:
 
 
 def _read(one: InputRecording, asked: ReportOptions) -> tuple[Opened, Report]:
-    source = one.opened(asked.cut)
-    with progress(source.trace, f"reading {one.label}".rstrip()) as windows:
-        if asked.blame is None:
-            chosen = source.chosen(windows)
-            return source, make_report(source.trace, chosen, asked.interval_ns, asked.by)
+    source = cut_of(one.again, asked.cut)
+    blaming = None
+    if asked.blame is not None:
         from biotrail.cli.options.blame_reading import Blaming
 
         blaming = Blaming.by(one.again, asked.cut, asked.blame)
-        chosen = source.chosen(blaming.watch(source.trace, windows))
-        report = make_report(source.trace, chosen, asked.interval_ns, asked.by)
-    report.blamed = blaming.finish()[1]
+    with progress(source.trace, f"reading {one.label}".rstrip()) as windows:
+        every = windows if blaming is None else blaming.watch(source.trace, windows)
+        interval_ns = round((asked.interval or 0) * 1e9)
+        report = make_report(source.trace, source.chosen(every), interval_ns, asked.by)
+    if blaming is not None:
+        report.blamed = blaming.finish()[1]
     return source, report
 
 
@@ -251,34 +245,20 @@ def _write_csv(
 def _as_dict(
     reported: Sequence[RecordingReport], lined: Sequence[AlignedRecording], limit: int | None
 ) -> dict[str, Any]:
-    if not reported[0].given.label:
-        return _one_as_dict(reported[0], limit)
-    by_label = {one.label: one for one in lined}
-    found = []
-    for one in reported:
-        place = by_label.get(one.given.label)
-        found.append(
-            {
-                "recording": one.given.label,
-                "logs": one.given.paths,
-                "timeline": None if place is None else _timeline(place, one.report),
-                **_one_as_dict(one, limit),
-            }
-        )
-    return {"format": FORMAT, "recordings": found}
-
-
-def _timeline(place: AlignedRecording, report: Report) -> dict[str, int]:
-    alignment = place.alignment
-    return {"begin_ns": alignment.time(report.begin_ns), "within_ns": alignment.uncertainty}
-
-
-def _one_as_dict(one: RecordingReport, limit: int | None) -> dict[str, Any]:
     from biotrail.converters.analysis.figures import as_json
 
-    report, more = shortened(one.report, limit)
-    facts = {**as_json(report), **one.scope, "verdict": as_dicts(verdict(one.report))}
-    return {**facts, **({"left_out": more} if more else {})}
+    alignments = {one.label: one.alignment for one in lined}
+    each = []
+    for one in reported:
+        report, more = shortened(one.report, limit)
+        facts: dict[str, Any] = {}
+        if one.given.label:
+            begin, how = report.begin_ns, alignments.get(one.given.label)
+            line = how and {"begin_ns": how.time(begin), "within_ns": how.uncertainty}
+            facts["timeline"] = line
+        facts |= {**as_json(report), **one.scope, "verdict": as_dicts(verdict(one.report))}
+        each.append((one.given, facts | ({"left_out": more} if more else {})))
+    return as_one_object(each, format=FORMAT)
 
 
 def _write_pages(logs: tuple[str, ...], asked: ReportOptions) -> None:
@@ -300,7 +280,7 @@ def _write_pages(logs: tuple[str, ...], asked: ReportOptions) -> None:
         joined = joined_guest(asked.guest, found, asked.reading)
 
         def write(one: InputRecording) -> Path:
-            of_guest = None if joined is None or one is not found[0] else _figures(joined)
+            of_guest = _figures(joined) if one is found[0] else None
             return page_file.write(one, asked.cut, targets[one.label], force, of_guest)
 
         for _, path in of_each(found, write):
@@ -332,7 +312,7 @@ def _print_all(
     for place in lined:
         for one in reported:
             if one.given.label == place.label:
-                place.update_clocks(one.source.trace)
+                place.clocks.compare(one.source.trace.context.clocks)
     for line in timeline_lines(lined):
         screen.print(line)
 

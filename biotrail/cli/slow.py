@@ -9,12 +9,18 @@ from typing import Any
 
 import click
 
-from biotrail.cli.options.cuts import Cut, choice_options, limiting, nanoseconds, read_lines
+from biotrail.cli.options.cuts import Cut, choice_options, cut_of, limiting, nanoseconds, read_lines
 from biotrail.cli.options.ending import terminated_as_interrupted
 from biotrail.cli.options.gathering import added, gathered, option
 from biotrail.cli.options.guests import GuestOf, NameSide, guest_options, sides_of
 from biotrail.cli.options.opening import Reading, reading_options
-from biotrail.cli.options.recordings import InputRecording, logs_argument, of_each, recordings
+from biotrail.cli.options.recordings import (
+    InputRecording,
+    logs_argument,
+    marked,
+    of_each,
+    recordings,
+)
 from biotrail.cli.reporting.slowest import (
     FORMAT,
     Findings,
@@ -37,7 +43,7 @@ from biotrail.converters.sites.pair_names import pairs_alone
 from biotrail.recorder.output import output
 from biotrail.text import units, values
 from biotrail.text.columns import console
-from biotrail.text.printing import say, say_json
+from biotrail.text.printing import say, say_all, say_json
 from biotrail.text.rows import Order, limit_option, sort_option
 from biotrail.text.slow import calls as slow_calls_text
 from biotrail.text.slow import slow as slow_text
@@ -221,7 +227,7 @@ _IOS = _Kind(
 )
 _CALLS = _Kind(
     "calls",
-    lambda one, asked: find_calls(one.opened(asked.cut), asked.wanted_calls),
+    lambda one, asked: find_calls(cut_of(one.again, asked.cut), asked.wanted_calls),
     lambda slow: -slow.call.duration_ns,
     gather_calls,
     calls_as_dict,
@@ -261,7 +267,9 @@ def _pairs(given: Sequence[InputRecording], asked: SlowOptions) -> Callable[[], 
     if asked.calls or asked.functions or asked.failed or asked.target is not None:
         raise click.UsageError("pairs of events have no --calls, --functions, --failed, or -o")
     over = nanoseconds(asked.over or 0)
-    findings = of_each(given, lambda one: find_pairs(one.opened(asked.cut), asked.most, over))
+    findings = of_each(
+        given, lambda one: find_pairs(cut_of(one.again, asked.cut), asked.most, over)
+    )
     found = [(one.label, of_one) for one, of_one in findings]
 
     def show() -> None:
@@ -297,7 +305,7 @@ def _print_json(
             made["wanted"] = facts.pop("wanted")
             made[kind.key] += [{"recording": one.label, **row} for row in facts.pop(kind.key)]
             del facts["format"]
-            made["recordings"].append(one.marked(facts))
+            made["recordings"].append(marked(one, facts))
     else:
         made = kind.as_dict(findings[0][1])
     own = kind.key.removesuffix("s")
@@ -316,5 +324,4 @@ def _print_text(
     for line in kind.lines(rows, findings[0][1].wanted, asked.detail, by_size):
         say(line)
     for one, found in findings:
-        for line in read_lines(found.trace):
-            say(f"{one.label}: {line}" if one.label else line)
+        say_all(one.about(read_lines(found.trace)))

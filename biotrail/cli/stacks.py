@@ -1,17 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """`biotrail stacks`: which call stacks and tasks queued the I/O of a log."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import click
 
-from biotrail.cli.options.cuts import Cut, Opened, cut_options
+from biotrail.cli.options.cuts import Cut, Opened, cut_of, cut_options
 from biotrail.cli.options.ending import terminated_as_interrupted
 from biotrail.cli.options.gathering import added, gathered, option
 from biotrail.cli.options.opening import Reading, reading_options
-from biotrail.cli.options.recordings import InputRecording, logs_argument, of_each, recordings
+from biotrail.cli.options.recordings import (
+    InputRecording,
+    as_one_object,
+    headed,
+    logs_argument,
+    of_each,
+    recordings,
+)
 from biotrail.converters.analysis.stacks.stacks import StackTable, Weight, folded, grouped
 from biotrail.converters.events.tables import Lifecycles
 from biotrail.converters.pipeline import Trace
@@ -111,74 +117,45 @@ def command(logs: tuple[str, ...], asked: StacksOptions) -> None:
     asked.check()
     twice = asked.cut.needs_file()
     with terminated_as_interrupted(), recordings(logs, asked.reading, twice=twice) as given:
-        several = len(given) > 1
         percentiles = asked.order == Order.P99
         tables = of_each(given, lambda one: _read(one, asked.cut, percentiles=percentiles))
     if asked.as_json:
-        _print_json(tables, asked, several=several)
+        how = asked.weight, asked.limit or 0, asked.order
+        each = [
+            (one, as_dict(source.trace, table, *how, offsets=asked.offsets))
+            for one, (source, table) in tables
+        ]
+        say_json(as_one_object(each))
     elif asked.flame is not None:
         traces = [(one, source.trace, table) for one, (source, table) in tables]
         _write_flame(asked.flame, traces, asked.weight, asked.force)
+    elif asked.as_folded:
+        for one, (source, table) in tables:
+            _print_folded(one, source.trace, table, asked)
     else:
-        _print_all(tables, asked)
-
-
-def _print_json(
-    tables: Sequence[tuple[InputRecording, tuple[Opened, StackTable]]],
-    asked: StacksOptions,
-    *,
-    several: bool,
-) -> None:
-    """Print the stacks of all recordings as one JSON object.
-
-    several: whether the command was given more than one recording, even if only one of them has
-    stacks: the object has `recordings` then, else it is the one recording's.
-    """
-    how = asked.weight, asked.limit or 0, asked.order
-    each = [
-        (one, as_dict(source.trace, table, *how, offsets=asked.offsets))
-        for one, (source, table) in tables
-    ]
-    whole = {"recordings": [one.marked(facts) for one, facts in each]}
-    say_json(whole if several else each[0][1])
-
-
-def _print_all(
-    tables: Sequence[tuple[InputRecording, tuple[Opened, StackTable]]], asked: StacksOptions
-) -> None:
-    most = MOST_STACKS if asked.limit is None else asked.limit
-    for number, (one, (source, table)) in enumerate(tables):
-        if asked.as_folded:
-            _print_folded(one, source.trace, table, asked.weight, asked.limit or 0, asked.order)
-            continue
-        blank = [""] if number else []
-        shown = text_lines(
-            source.trace, table, asked.weight, most, asked.order, offsets=asked.offsets
-        )
-        say_all([*blank, *one.head(), *shown, *source.lines()])
+        most = MOST_STACKS if asked.limit is None else asked.limit
+        offsets = asked.offsets
+        for source, table in headed(tables):
+            say_all(
+                text_lines(source.trace, table, asked.weight, most, asked.order, offsets=offsets)
+            )
+            say_all(source.lines())
 
 
 def _read(one: InputRecording, cut: Cut, percentiles: bool) -> tuple[Opened, StackTable]:
-    source = one.opened(cut)
+    source = cut_of(one.again, cut)
     return source, gather(source.trace, source.chosen, percentiles)
 
 
 def _print_folded(
-    one: InputRecording,
-    trace: Trace,
-    table: StackTable,
-    by: Weight,
-    limit: int,
-    order: Order | None,
+    one: InputRecording, trace: Trace, table: StackTable, asked: StacksOptions
 ) -> None:
-    stacks = trace.stacks.all()
-    groups, _ = first(ranked(grouped(table.callers(), stacks, by), order), limit)
+    stacks, by = trace.stacks.all(), asked.weight
+    groups, _ = first(ranked(grouped(table.callers(), stacks, by), asked.order), asked.limit or 0)
     above = f"{one.label.replace(';', ':')};" if one.label else ""
     for line in folded([group.sums for group in groups], stacks, by):
         say(above + line)
-    about = f"{one.label}: " if one.label else ""
-    for line in notes(trace, table, stacks):
-        say(f"biotrail: {about}{line}", err=True)
+    say_all((f"biotrail: {line}" for line in one.about(notes(trace, table, stacks))), err=True)
 
 
 def _check_flame(target: str, force: bool) -> None:
@@ -197,12 +174,12 @@ def _write_flame(
 
     name = units.plural(len(tables), "recording")
     if len(tables) == 1:
-        name = Path(tables[0][0].name).name if tables[0][0].paths != ["-"] else "standard input"
+        name = tables[0][0].file_name
     recorded = [Recorded(one.label, t.callers(), trace.stacks.all()) for one, trace, t in tables]
     lines = [
-        f"{one.label}: {line}" if one.label else line
+        line
         for one, trace, table in tables
-        for line in notes(trace, table, trace.stacks.all())
+        for line in one.about(notes(trace, table, trace.stacks.all()))
     ]
     with terminated_as_interrupted():
         path = flame_graph.write(target, name, recorded, by, lines, force)

@@ -4,7 +4,7 @@
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Protocol
+from functools import partial
 
 import click
 
@@ -35,15 +35,8 @@ from biotrail.text import units, values
 from biotrail.text.printing import relay, say_json
 from biotrail.text.report.verdict import as_dicts, verdict
 from biotrail.text.rows import Order, limit_option, sort_option
-from biotrail.text.top.screen import screen
+from biotrail.text.top.screen import Show, screen
 from biotrail.text.top.top import Cost, arranged, shortened
-
-
-class Shown(Protocol):
-    """A display of snapshots: the screen, or lines of JSON."""
-
-    def show(self, snapshot: Snapshot, cost: Cost) -> None:
-        """Show a snapshot."""
 
 
 class Watch:
@@ -53,7 +46,7 @@ class Watch:
         self,
         source: LiveSource,
         recorder: Recorder,
-        shown: Shown,
+        show: Show,
         interval: int,
         count: int | None,
         *,
@@ -67,7 +60,7 @@ class Watch:
         count: number of snapshots; None: as many as there are until the recording ends.
         include_ambiguous: as for LiveTrace. blame, every_call: as for Live.
         """
-        self._source, self._recorder, self._shown = source, recorder, shown
+        self._source, self._recorder, self._show_snapshot = source, recorder, show
         self._trace = LiveTrace(source, include_ambiguous=include_ambiguous)
         self._live = Live(self._trace.context, interval, blame, every_call)
         self._meter = _Meter(recorder)
@@ -106,7 +99,7 @@ class Watch:
 
     def _show(self, last: bool = False) -> None:
         snapshot = self._live.snapshot(self._source, last)
-        self._shown.show(snapshot, self._meter.cost(self._end))
+        self._show_snapshot(snapshot, self._meter.cost(self._end))
 
 
 class _Meter:
@@ -131,24 +124,18 @@ class _Meter:
         return Cost(max(recorder, 0.0) / passed, own / passed, behind)
 
 
-class Lines:
-    """Prints each snapshot as a line of JSON. limit: rows per table, 0: all; order: of the rows."""
-
-    def __init__(self, limit: int = 0, order: Order | None = None) -> None:
-        self._limit, self._order = limit, order
-
-    def show(self, snapshot: Snapshot, cost: Cost) -> None:
-        """Print the snapshot."""
-        if self._order is not None:
-            snapshot = arranged(snapshot, self._order)
-        facts = as_json(shortened(snapshot, self._limit))
-        facts["verdict"] = as_dicts(verdict(snapshot.report))
-        facts["cost"] = {
-            "recorder_cpu_share": round(cost.recorder, 6),
-            "top_cpu_share": round(cost.top, 6),
-            "behind_ns": cost.behind_ns,
-        }
-        say_json(facts)
+def _say(limit: int, order: Order | None, snapshot: Snapshot, cost: Cost) -> None:
+    """Print a snapshot as a line of JSON. limit: rows per table, 0: all; order: of the rows."""
+    if order is not None:
+        snapshot = arranged(snapshot, order)
+    facts = as_json(shortened(snapshot, limit))
+    facts["verdict"] = as_dicts(verdict(snapshot.report))
+    facts["cost"] = {
+        "recorder_cpu_share": round(cost.recorder, 6),
+        "top_cpu_share": round(cost.top, 6),
+        "behind_ns": cost.behind_ns,
+    }
+    say_json(facts)
 
 
 LEAST_INTERVAL = 1.0
@@ -281,14 +268,14 @@ def _show(source: LiveSource, recorder: Recorder, tee: Tee, asked: TopOptions) -
     (`tee.drain`). Takes the whole screen, if there is one and not `asked.as_json`; restores it.
     """
     with ExitStack() as drawing:
-        shown: Shown = Lines(asked.limit or 0, asked.order)
+        show: Show = partial(_say, asked.limit or 0, asked.order)
         if not asked.as_json:
-            shown = drawing.enter_context(screen(recorder.stop, asked.limit, asked.order))
+            show = drawing.enter_context(screen(recorder.stop, asked.limit, asked.order))
         interval = round(asked.interval * 1e9)
         Watch(
             source,
             recorder,
-            shown,
+            show,
             interval,
             asked.count,
             include_ambiguous=asked.include_ambiguous,

@@ -9,10 +9,17 @@ from typing import Any
 
 import click
 
-from biotrail.cli.options.cuts import Cut, Opened, nanoseconds, time_options
+from biotrail.cli.options.cuts import Cut, Opened, cut_of, nanoseconds, time_options
 from biotrail.cli.options.ending import terminated_as_interrupted
 from biotrail.cli.options.gathering import added, gathered, option
-from biotrail.cli.options.recordings import InputRecording, logs_argument, of_each, recordings
+from biotrail.cli.options.recordings import (
+    InputRecording,
+    as_one_object,
+    headed,
+    logs_argument,
+    of_each,
+    recordings,
+)
 from biotrail.converters.analysis.choosing.choosing import matches
 from biotrail.converters.analysis.lives.functions import Functions
 from biotrail.converters.analysis.lives.merged import Merged
@@ -324,27 +331,25 @@ def command(logs: tuple[str, ...], asked: TreeOptions) -> None:
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
     asked.check()
     with terminated_as_interrupted(), recordings(logs, twice=asked.cut.needs_file()) as given:
-        several = len(given) > 1
-        if several and asked.flame is not None:
+        if len(given) > 1 and asked.flame is not None:
             raise click.UsageError("--flame draws one recording: give them one by one")
-        found = of_each(given, lambda one: find(one.opened(asked.cut), asked.chosen, asked.trees))
+        found = of_each(
+            given, lambda one: find(cut_of(one.again, asked.cut), asked.chosen, asked.trees)
+        )
     if asked.as_json:
-        made = [one.marked(_facts(each, asked)) for one, each in found] if several else []
-        say_json({"recordings": made} if several else _facts(found[0][1], asked))
+        say_json(as_one_object([(one, _facts(each, asked)) for one, each in found]))
     elif asked.flame is not None:
         _write_flame(asked.flame, *found[0], asked)
+    elif asked.as_folded:
+        for one, each in found:
+            say_all(folded(each.functions, each.following.type, one.label))
+            say_all((f"biotrail: {line}" for line in one.about(_notes(each, asked))), err=True)
     else:
         _print_all(found, asked)
 
 
 def _print_all(found: Sequence[tuple[InputRecording, Found]], asked: TreeOptions) -> None:
-    for number, (one, each) in enumerate(found):
-        if asked.as_folded:
-            say_all(folded(each.functions, each.following.type, one.label))
-            about = f"{one.label}: " if one.label else ""
-            say_all((f"biotrail: {about}{line}" for line in _notes(each, asked)), err=True)
-            continue
-        say_all([*([""] if number else []), *one.head()])
+    for each in headed(found):
         screen = console()
         if asked.functions:
             limit = MOST_FUNCTIONS if asked.limit is None else asked.limit
@@ -391,8 +396,7 @@ def _facts(found: Found, asked: TreeOptions) -> dict[str, Any]:
 
 
 def _write_flame(target: str, one: InputRecording, found: Found, asked: TreeOptions) -> None:
-    name = Path(one.name).name if one.paths != ["-"] else "standard input"
     notes = _notes(found, asked)
-    path = write_flame(target, found, name, notes, asked.force)
+    path = write_flame(target, found, one.file_name, notes, asked.force)
     say(f"wrote {path} ({units.size(path.stat().st_size)}): open it in a browser")
     say_all((f"biotrail: {line}" for line in notes), err=True)

@@ -38,7 +38,13 @@ def parts(found: Experiment, width: int, limit: int) -> Iterator[RenderableType]
             Column("blamed"),
         ]
         rows = [
-            [one.name, *_states(one), share(one.truth), *_beside(one.blamed)] for one in victims
+            [
+                one.name,
+                *_states(one),
+                share(one.truth),
+                _beside(one.blamed),
+            ]
+            for one in victims
         ]
         yield with_more(table(title, heads, rows, width), more, "victim")
     if found.calls:
@@ -58,7 +64,11 @@ def parts(found: Experiment, width: int, limit: int) -> Iterator[RenderableType]
         rows = [
             [
                 *(one.name, one.call, *_states(one), share(one.truth)),
-                *(_per_cent(one.cpu.share), share(one.waits), *_beside(one.blamed)),
+                *(
+                    units.percent(one.cpu.share, 0),
+                    share(one.waits),
+                    _beside(one.blamed),
+                ),
             ]
             for one in calls
         ]
@@ -78,17 +88,13 @@ def _states(one: Truth | CallTruth) -> list[str]:
 def share(one: Share) -> str:
     """Return a share with its interval."""
     if one.between is None:
-        return f"{_per_cent(one.share)} (?)"
+        return f"{units.percent(one.share, 0)} (?)"
     low, high = (f"{100 * end:.0f}" for end in one.between)
-    return f"{_per_cent(one.share)} ({low} to {high})"
+    return f"{units.percent(one.share, 0)} ({low} to {high})"
 
 
-def _per_cent(value: float) -> str:
-    return f"{100 * value:.0f} %"
-
-
-def _beside(blamed: float | None) -> list[str]:
-    return [_NONE if blamed is None else _per_cent(blamed)]
+def _beside(blamed: float | None) -> str:
+    return _NONE if blamed is None else units.percent(blamed, 0)
 
 
 def _sentences(found: Experiment, title: str) -> list[str]:
@@ -100,7 +106,7 @@ def _sentences(found: Experiment, title: str) -> list[str]:
         if between is None or between[0] <= 0 <= between[1]:
             continue
         mean, now = units.duration(one.standing.mean_ns), units.duration(one.running.mean_ns)
-        does = f"makes {one.name} wait: {_per_cent(one.truth.share)} of its time"
+        does = f"makes {one.name} wait: {units.percent(one.truth.share, 0)} of its time"
         if one.truth.share < 0:
             does = f"makes {one.name}'s I/O faster"
         lines.append(f"* {found.label} {does}. Without it the mean was {mean} instead of {now}.")

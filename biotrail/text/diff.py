@@ -291,7 +291,7 @@ def _value(value: float | None, unit: str) -> str:
     if unit == "ns":
         return units.duration(value)
     if unit == "share":
-        return f"{100 * value:.1f} %"
+        return units.percent(value)
     if unit == "bytes":
         return units.size(value)
     if unit == "bytes/s":

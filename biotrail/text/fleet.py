@@ -87,7 +87,7 @@ def head(report: FleetReport) -> list[str]:
 def _operations(report: FleetReport, width: int) -> RenderableType:
     rows = [
         [
-            str(one.bios.name["operation"]),
+            one.operation,
             *work(one.bios),
             *times(one.bios.latency),
             *tail(one.bios),
@@ -99,11 +99,7 @@ def _operations(report: FleetReport, width: int) -> RenderableType:
 
 
 def _stages(total: FleetGroup, width: int) -> RenderableType:
-    rows = [
-        row
-        for one in total.operations
-        for row in stage_rows(one.bios, [str(one.bios.name["operation"])])
-    ]
+    rows = [row for one in total.operations for row in stage_rows(one.bios, [one.operation])]
     columns = [
         Column("operation", left=True),
         Column("stage", left=True),

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from biotrail.converters.lifecycles.account import Account, LightCounts, Pairing
+from biotrail.converters.lifecycles.account import Account, Pairing
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.records import BY_KIND, Kind
 from biotrail.text import units
@@ -70,8 +70,17 @@ def loss_lines(trace: Trace) -> list[str]:
         lines.append("interrupted: the log has no end; up to a second before it may be missing")
     lines += [f"damaged: {problem}" for problem in trace.reader.problems]
     lines += [f"note: {remark}" for remark in trace.reader.remarks]
-    lines += light_lines(trace.account.light)
     account = trace.account
+    if no_start := account.light.without_start:
+        lines.append(
+            f"the kernel took no start time of {units.plural(no_start, 'request')}, as its "
+            "statistics are off (queue/iostats 0): no latency"
+        )
+    if no_issue := account.light.without_issue:
+        lines.append(
+            f"the kernel took no issue time of {units.plural(no_issue, 'request')}, as nothing "
+            "uses its statistics (queue/wbt_lat_usec 0): D2C is not known, latencies are"
+        )
     if account.late:
         late = units.plural(account.late, "event")
         lines.append(f"{late} came too late: the window of their time was complete already")
@@ -92,22 +101,6 @@ def loss_lines(trace: Trace) -> list[str]:
             "times stand (docs/recording.md, Missing completions)"
         )
     return lines
-
-
-def light_lines(counts: LightCounts) -> list[str]:
-    """Return which times the kernel did not take of a light log's requests, and why."""
-    found = []
-    if counts.without_start:
-        found.append(
-            f"the kernel took no start time of {units.plural(counts.without_start, 'request')}, "
-            "as its statistics are off (queue/iostats 0): no latency"
-        )
-    if counts.without_issue:
-        found.append(
-            f"the kernel took no issue time of {units.plural(counts.without_issue, 'request')}, as "
-            "nothing uses its statistics (queue/wbt_lat_usec 0): D2C is not known, latencies are"
-        )
-    return found
 
 
 def _why_not_recorded(trace: Trace, lost: int) -> str:
@@ -224,13 +217,20 @@ def failed_nowait_text(count: int) -> str:
     return f"{units.plural(count, 'failed NOWAIT attempt')} (AGAIN)"
 
 
+def losses_as_dict(trace: Trace) -> dict[str, Any]:
+    """Return what was lost, by kind, and what is damaged, for JSON."""
+    lost = {kind_name(kind): n for kind, n in lost_by_kind(trace).items()}
+    return {"lost": lost, "problems": trace.reader.problems}
+
+
 def as_dict(trace: Trace) -> dict[str, Any]:
     """Return losses, problems and certainties for JSON."""
+    losses = losses_as_dict(trace)
     return {
-        "lost": {kind_name(kind): n for kind, n in lost_by_kind(trace).items()},
+        "lost": losses["lost"],
         "interrupted": trace.reader.interrupted,
         "stacks_refused": dict(trace.stacks.refused),
-        "problems": trace.reader.problems,
+        "problems": losses["problems"],
         "remarks": trace.reader.remarks,
         "damaged": trace.damaged,
         "account": trace.account.as_dict(),

@@ -139,6 +139,11 @@ def count(number: int) -> str:
     return f"{number:,}"
 
 
+def percent(share: float, digits: int = 1) -> str:
+    """Return a share as text: `12.5 %`."""
+    return f"{100 * share:.{digits}f} %"
+
+
 def since(nanoseconds: int) -> str:
     """Return a time after the beginning as `duration` does, the beginning itself as `0 s`."""
     return duration(nanoseconds) if nanoseconds else "0 s"

@@ -207,7 +207,9 @@ def _answers(data: bytes) -> None:
         for distribution in counted:
             distribution.add(window)
     look_around(Findings(trace, Wanted(5), found), Trace(io.BytesIO(data)), None, 0, False)
-    "\n".join(slow_text.lines(trace, found, Wanted(5), slow_text.Detail.USUAL)).encode()
+    "\n".join(
+        slow_text.lines_of_all([("", trace, found)], Wanted(5), slow_text.Detail.USUAL)
+    ).encode()
     for distribution in counted:
         "\n".join(hist_text.lines(trace, distribution, "usecs")).encode()
 

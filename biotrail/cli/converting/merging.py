@@ -188,13 +188,6 @@ def _facts(log: Aligned) -> dict[str, str | int]:
     return {"aligned_by": how, "aligned_within_ns": alignment.uncertainty}
 
 
-def _timeline_lines(logs: Sequence[Aligned]) -> list[str]:
-    besides = [log.beside for log in logs if log.beside is not None]
-    if not besides:
-        return alignment_lines([(log.label, log.clocks, log.alignment) for log in logs])
-    return max(besides, key=lambda beside: beside.joined.within).lines()
-
-
 def report_lines(logs: Sequence[Aligned], result: Result) -> list[str]:
     """Return lines that say what was written, how certain each log is and how logs are aligned."""
     where = "standard output" if result.path is None else str(result.path)
@@ -206,7 +199,10 @@ def report_lines(logs: Sequence[Aligned], result: Result) -> list[str]:
         found += [f"  {line}" for line in tallies.certainty_lines(trace)]
         found += [f"  {line}" for line in tallies.own_lines(trace)]
         found += [f"  {line}" for line in tallies.loss_lines(trace)] or ["  nothing is missing"]
-    found += _timeline_lines(logs)
+    if besides := [log.beside for log in logs if log.beside is not None]:
+        found += max(besides, key=lambda beside: beside.joined.within).lines()
+    else:
+        found += alignment_lines([(log.label, log.clocks, log.alignment) for log in logs])
     if result.warning:
         found.append(result.warning)
     if result.path is not None:

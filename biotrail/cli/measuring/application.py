@@ -61,7 +61,8 @@ _MESSAGES = {
 """Message → its fields: number, name and type; a star: repeated."""
 
 
-def _described() -> descriptor_pb2.FileDescriptorProto:
+def _classes() -> dict[str, Any]:
+    """Return the class of each message, in a pool of its own: the process' may have the package."""
     file = descriptor_pb2.FileDescriptorProto(
         name="biotrail/metrics.proto", package=PACKAGE, dependency=[_TIMESTAMP.file.name]
     )
@@ -69,28 +70,18 @@ def _described() -> descriptor_pb2.FileDescriptorProto:
         message = file.message_type.add(name=name)
         for text in fields:
             number, field_name, kind = text.split()
-            _add_field(message, int(number), field_name, kind)
-    return file
-
-
-def _add_field(message: descriptor_pb2.DescriptorProto, number: int, name: str, kind: str) -> None:
-    """Add a field to a message's description. kind: a type as in _MESSAGES."""
-    field = message.field.add(name=name, number=number)
-    field.label = field.LABEL_REPEATED if kind.endswith("*") else field.LABEL_OPTIONAL
-    kind = kind.removesuffix("*")
-    if kind in _MESSAGES or kind == _TIMESTAMP.name:
-        field.type = field.TYPE_MESSAGE
-        package = PACKAGE if kind in _MESSAGES else _TIMESTAMP.file.package
-        field.type_name = f".{package}.{kind}"
-    else:
-        field.type = descriptor_pb2.FieldDescriptorProto.Type.Value(f"TYPE_{kind.upper()}")
-
-
-def _classes() -> dict[str, Any]:
-    """Return the class of each message, in a pool of its own: the process' may have the package."""
+            field = message.field.add(name=field_name, number=int(number))
+            field.label = field.LABEL_REPEATED if kind.endswith("*") else field.LABEL_OPTIONAL
+            kind = kind.removesuffix("*")
+            if kind in _MESSAGES or kind == _TIMESTAMP.name:
+                field.type = field.TYPE_MESSAGE
+                package = PACKAGE if kind in _MESSAGES else _TIMESTAMP.file.package
+                field.type_name = f".{package}.{kind}"
+            else:
+                field.type = descriptor_pb2.FieldDescriptorProto.Type.Value(f"TYPE_{kind.upper()}")
     pool = descriptor_pool.DescriptorPool()
     pool.AddSerializedFile(_TIMESTAMP.file.serialized_pb)
-    pool.AddSerializedFile(_described().SerializeToString())
+    pool.AddSerializedFile(file.SerializeToString())
     return {
         name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{PACKAGE}.{name}"))
         for name in _MESSAGES
@@ -222,7 +213,8 @@ def application(registry: CollectorRegistry) -> Application:
             return Response(HTTPStatus.OK, [("Content-Type", CONTENT_TYPE)], body)
         kind, body = _in_text(registry, query, accept)
         fields = [("Content-Type", kind)]
-        if _takes_gzip(request.value("accept-encoding")):
+        coding = (word.partition(";")[0] for word in request.value("accept-encoding").split(","))
+        if any(word.strip().lower() == "gzip" for word in coding):
             body = gzip.compress(body)
             fields.append(("Content-Encoding", "gzip"))
         return Response(HTTPStatus.OK, fields, body)
@@ -250,12 +242,6 @@ class _Chosen(Collector):
             family.samples = [one for one in family.samples if one.name in self._names]
             if family.samples:
                 yield family
-
-
-def _takes_gzip(accept_encoding: str) -> bool:
-    return any(
-        part.partition(";")[0].strip().lower() == "gzip" for part in accept_encoding.split(",")
-    )
 
 
 def wants_protobuf(accept: str) -> bool:

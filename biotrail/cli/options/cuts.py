@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from biotrail.cli.options.gathering import Command, Decorator, with_options
-from biotrail.cli.options.opening import USUAL, Reading, open_again, open_trace, readable_twice
+from biotrail.cli.options.opening import USUAL, Reading, open_again, open_log, readable_twice
 from biotrail.cli.options.task_options import named_options
 from biotrail.converters.analysis.choosing.choosing import (
     ANY,
     Choice,
     Finder,
-    Outcome,
     OutcomeFilter,
     Who,
 )
@@ -64,26 +63,17 @@ def parse_moment(text: str) -> Moment:
     Raises click.UsageError for anything that is no time.
     """
     try:
-        return _moment(text)
+        if match := _BEFORE_END.fullmatch(text):
+            return Moment(text, before_end=nanoseconds(units.seconds(match[1])))
+        if _TIME.fullmatch(text.strip()):
+            hour, rest = text.strip().split(":", 1)
+            return Moment(text, daytime=time.fromisoformat(f"{hour:0>2}:{rest}"))
+        if "-" in text or "T" in text:
+            found = datetime.fromisoformat(text.strip())
+            return Moment(text, wall=found if found.tzinfo else found.replace(tzinfo=UTC))
+        return Moment(text, offset=nanoseconds(units.seconds(text)))
     except (ValueError, click.UsageError):
         raise click.BadParameter(f"{text!r} is no time: write {_EXAMPLES}") from None
-
-
-def _moment(text: str) -> Moment:
-    if match := _BEFORE_END.fullmatch(text):
-        return Moment(text, before_end=_ns(match[1]))
-    if _TIME.fullmatch(text.strip()):
-        clock_time = text.strip().zfill(5) if text.strip().count(":") == 1 else text.strip()
-        hour, rest = clock_time.split(":", 1)
-        return Moment(text, daytime=time.fromisoformat(f"{hour:0>2}:{rest}"))
-    if "-" in text or "T" in text:
-        found = datetime.fromisoformat(text.strip())
-        return Moment(text, wall=found if found.tzinfo else found.replace(tzinfo=UTC))
-    return Moment(text, offset=_ns(text))
-
-
-def _ns(text: str) -> int:
-    return nanoseconds(units.seconds(text))
 
 
 @dataclass(frozen=True)
@@ -97,11 +87,6 @@ class Times:
     end: Moment | None = None
     around: Moment | None = None
     window: int = 0
-
-    @property
-    def all(self) -> bool:
-        """Whether it is the whole log."""
-        return self == Times()
 
     @property
     def by_end(self) -> bool:
@@ -235,7 +220,7 @@ class Cut:
 
         Raises ConversionError if that time is outside of the log.
         """
-        if not self.times.all:
+        if self.times != ALWAYS:
             trace.restrict(self.times.span(trace))
         return trace
 
@@ -273,15 +258,9 @@ class Opened:
 
         Their counts are complete once all windows have been read.
         """
-        return [*read_lines(self.trace), *self._chosen_lines()]
-
-    def _chosen_lines(self) -> list[str]:
-        """Return a line with how many bios were chosen; empty if I/Os are chosen by time alone.
-
-        It also says how many were left out because their thread or process is not known.
-        """
+        found = read_lines(self.trace)
         if self.selection is None:
-            return []
+            return found
         counts = self.selection.counts
         chosen = f"{units.count(counts.chosen)} of {units.plural(counts.bios, 'bio')}"
         pairs = f"{units.count(counts.chosen_pairs)} of {units.plural(counts.pairs, 'pair')}"
@@ -290,7 +269,7 @@ class Opened:
         if counts.unknown:
             what = "what their cgroup is" if self.cut.who.named else "who queued them"
             text += f"; {units.count(counts.unknown)} left out as {what} is not known"
-        return [text]
+        return [*found, text]
 
 
 def _seconds(span: Span, start: int) -> str:
@@ -321,7 +300,7 @@ def opened(log: str, cut: Cut, reading: Reading = USUAL) -> Iterator[Opened]:
     Standard input is copied to a temporary file if it must be read twice. Raises TraceError.
     """
     if not cut.needs_file():
-        yield cut_of(lambda: open_trace(log, reading), cut)
+        yield cut_of(lambda: reading.trace(open_log(log)), cut)
         return
     with readable_twice(log) as source:
         yield cut_of(lambda: open_again(source, reading), cut)
@@ -337,7 +316,12 @@ def cut_of(open_new: Callable[[], Trace], cut: Cut) -> Opened:
     limited = limiting(open_new, cut)
     outcome = ANY
     if cut.wanted != ANYHOW:
-        outcome = _find(cut, limited())
+        first = limited()
+        finder = Finder(cut.choice(first.context), cut.wanted)
+        with progress(first, "choosing", finder.watch) as windows:
+            for _ in windows:
+                pass
+        outcome = finder.found()
     trace = limited()
     if not cut.chooses:
         return Opened(trace, None, cut)
@@ -366,14 +350,6 @@ def limiting(open_new: Callable[[], Trace], cut: Cut) -> Callable[[], Trace]:
         return trace
 
     return limited
-
-
-def _find(cut: Cut, trace: Trace) -> Outcome:
-    finder = Finder(cut.choice(trace.context), cut.wanted)
-    with progress(trace, "choosing", finder.watch) as windows:
-        for _ in windows:
-            pass
-    return finder.found()
 
 
 OPERATIONS = sorted({name.lower() for name in OPS})
@@ -483,66 +459,53 @@ _OUTCOMES: tuple[Decorator, ...] = (
 )
 
 
-def cut_options(command: Command) -> Command:
-    """Add all options that choose a part of a log; pass them to the command as `cut`: a Cut."""
-    return _with(command, (*_TIMES, _DEVICE, *_IOS, _FILE, *_OUTCOMES))
-
-
-def choice_options(command: Command) -> Command:
-    """Add the options of `cut_options` but those of outcomes.
-
-    Commands that use it have their own --slower-than, --slowest and --failed.
-    """
-    return _with(command, (*_TIMES, _DEVICE, *_IOS, _FILE))
-
-
-def record_options(command: Command) -> Command:
-    """Add the options of times and devices, as `cut_options` does: all that records have."""
-    return _with(command, (*_TIMES, _DEVICE))
-
-
-def time_options(command: Command) -> Command:
-    """Add the options of times, as `cut_options` does."""
-    return _with(command, _TIMES)
-
-
-def _with(command: Command, options: tuple[Decorator, ...]) -> Command:
-    """Add the options, whose values (`cut_…`) become the command's argument `cut`: a Cut.
+def _options(*options: Decorator) -> Decorator:
+    """Return a decorator that adds options; the command gets their values as `cut`: a Cut.
 
     Values that contradict each other raise click.UsageError when the command is called.
     """
 
-    @functools.wraps(command)
-    def called(*arguments: Any, **given: Any) -> Any:
-        ours = {name: given.pop(name) for name in list(given) if name.startswith("cut_")}
-        return command(*arguments, cut=_cut(ours), **given)
+    def decorate(command: Command) -> Command:
+        @functools.wraps(command)
+        def called(*arguments: Any, **given: Any) -> Any:
+            ours = {name: given.pop(name) for name in list(given) if name.startswith("cut_")}
+            return command(*arguments, cut=_cut(ours), **given)
 
-    return with_options(*options)(called)
+        return with_options(*options)(called)
+
+    return decorate
+
+
+cut_options = _options(*_TIMES, _DEVICE, *_IOS, _FILE, *_OUTCOMES)
+choice_options = _options(*_TIMES, _DEVICE, *_IOS, _FILE)
+"""For commands that have their own --slower-than, --slowest and --failed."""
+record_options = _options(*_TIMES, _DEVICE)
+"""All that records have."""
+time_options = _options(*_TIMES)
 
 
 def _cut(given: dict[str, Any]) -> Cut:
+    devices, comms, cgroups, *named, files = (
+        tuple(map(values.as_read, given.get(f"cut_{name}", ())))
+        for name in ("devices", "comms", "cgroups", "unit", "container", "pod", "files")
+    )
     return Cut(
         _times(given["cut_from"], given["cut_to"], given["cut_around"], given["cut_window"]),
-        _read(given, "cut_devices"),
+        devices,
         tuple(given.get("cut_ops", ())),
         Who(
             frozenset(given.get("cut_pids", ())),
-            frozenset(_read(given, "cut_comms")),
-            frozenset(_read(given, "cut_cgroups")),
-            NamedCgroups(*(_read(given, f"cut_{one}") for one in ("unit", "container", "pod"))),
+            frozenset(comms),
+            frozenset(cgroups),
+            NamedCgroups(*named),
         ),
         OutcomeFilter(
             nanoseconds(given.get("cut_slower") or 0),
             given.get("cut_slowest") or 0,
             bool(given.get("cut_failed")),
         ),
-        _read(given, "cut_files"),
+        files,
     )
-
-
-def _read(given: dict[str, Any], name: str) -> tuple[str, ...]:
-    """Return the names of an option as names that are read look; none: the command lacks it."""
-    return tuple(map(values.as_read, given.get(name, ())))
 
 
 def _times(

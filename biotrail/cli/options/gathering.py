@@ -19,7 +19,8 @@ def option(*words: str, usual: Any = MISSING, **attributes: Any) -> Any:
     words, attributes: of click.option; the option's value has the field's name. usual: the
     field's value where the dataclass is made without the command line.
     """
-    return _field(lambda name: click.option(*words, name, **attributes), usual)
+    decorator_of = lambda name: click.option(*words, name, **attributes)  # noqa: E731
+    return field(default=usual, metadata={_OPTION: decorator_of})
 
 
 def added(decorator: Decorator, usual: Any = MISSING) -> Any:
@@ -27,11 +28,7 @@ def added(decorator: Decorator, usual: Any = MISSING) -> Any:
 
     The decorator passes the value to the command by the field's name. usual: as for `option`.
     """
-    return _field(lambda _name: decorator, usual)
-
-
-def _field(decorator_of: Callable[[str], Decorator], usual: Any) -> Any:
-    return field(default=usual, metadata={_OPTION: decorator_of})
+    return field(default=usual, metadata={_OPTION: lambda _name: decorator})
 
 
 def gathered(kind: type[Any], name: str, *, without: Collection[str] = ()) -> Decorator:

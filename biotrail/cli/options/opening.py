@@ -115,16 +115,11 @@ def reading_options(*, own_io: bool = False, labels: bool = False) -> Decorator:
     return gathered(Reading, "reading", without=[one for one, is_in in wanted.items() if not is_in])
 
 
-def open_trace(log: str, reading: Reading = USUAL) -> Trace:
-    """Open a log, an archive, another tool's recording, or standard input for `-`, as a trace.
+def open_log(log: str) -> Source:
+    """Open a log, an archive, another tool's recording, or standard input for `-`.
 
     Raises LogFormatError; click.UsageError for `-` on a terminal.
     """
-    return reading.trace(open_log(log))
-
-
-def open_log(log: str) -> Source:
-    """Open the source of events of a log, as `open_trace` does, with the same errors."""
     return open_source(log if log != "-" else _standard_input())
 
 
@@ -158,6 +153,6 @@ def open_again(source: str | BinaryIO, reading: Reading) -> Trace:
     Raises LogFormatError.
     """
     if isinstance(source, str):
-        return open_trace(source, reading)
+        return reading.trace(open_log(source))
     source.seek(0)
     return reading.trace(source)

@@ -3,7 +3,6 @@
 
 import functools
 import os
-from collections.abc import Iterable
 from dataclasses import replace
 from itertools import chain
 from typing import Any
@@ -35,10 +34,6 @@ def sector_ranges(value: str) -> tuple[tuple[int, int], ...]:
             )
         found.append((first, last))
     return tuple(found)
-
-
-def _paths(values: Iterable[str]) -> tuple[str, ...]:
-    return tuple(map(os.path.abspath, values))
 
 
 _TASK_HELP = TaskHelp(
@@ -132,8 +127,8 @@ def filter_options(command: Command) -> Command:
             raise click.BadParameter("names no flag", param_hint="--flags")
         filters = replace(
             filters,
-            files=_paths(given.pop("only_files")),
-            dirs=_paths(given.pop("only_dirs")),
+            files=tuple(map(os.path.abspath, given.pop("only_files"))),
+            dirs=tuple(map(os.path.abspath, given.pop("only_dirs"))),
             ops=words_of(given.pop("op")),
             flags=flags,
             min_bytes=given.pop("min_size"),

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The recordings that a command was given: rotated files are one; several have labels."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,17 +9,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from biotrail.cli.options.opening import USUAL, Reading, open_again, open_trace, readable_twice
+from biotrail.cli.options.opening import USUAL, Reading, open_again, open_log, readable_twice
 from biotrail.converters.inputs.beginning import is_url
 from biotrail.converters.inputs.log import Source
 from biotrail.converters.inputs.opening import open_source
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.errors import ConversionError, LogFormatError
 from biotrail.text import units, values
-from biotrail.text.printing import say
+from biotrail.text.printing import say, say_all
 
 if TYPE_CHECKING:
-    from biotrail.cli.options.cuts import Cut, Opened
     from biotrail.converters.clocks.alignment import Alignment, Clocks
     from biotrail.converters.clocks.corridor import Line
 
@@ -51,7 +50,7 @@ def open_recordings(logs: Sequence[str], reading: Reading = USUAL) -> list[Recor
     """
     logs = meant(logs)
     if len(logs) == 1:
-        return [Recording([logs[0]], open_trace(logs[0], reading))]
+        return [Recording([logs[0]], reading.trace(open_log(logs[0])))]
     if "-" in logs:
         raise click.UsageError("- is one log from a pipe: save it to a file to read it with others")
     from biotrail.converters.inputs.series import run_of
@@ -148,19 +147,14 @@ class InputRecording:
         """Label and name: `db1: a.biotrail`."""
         return f"{self.label}: {self.name}"
 
-    def head(self) -> list[str]:
-        """Return the heading above the recording's part of the output; empty if it has no label."""
-        return [f"{self.title} ──".ljust(_HEAD, "─")] if self.label else []
+    @property
+    def file_name(self) -> str:
+        """The name without directories, for titles."""
+        return "standard input" if self.paths == ["-"] else Path(self.name).name
 
-    def marked(self, facts: dict[str, Any]) -> dict[str, Any]:
-        """Return `facts` for JSON with the recording's label and paths added."""
-        return {"recording": self.label, "logs": self.paths, **facts}
-
-    def opened(self, cut: "Cut") -> "Opened":
-        """Open the chosen part of the trace. Raises ConversionError if it is not in the log."""
-        from biotrail.cli.options.cuts import cut_of
-
-        return cut_of(self.again, cut)
+    def about(self, lines: Iterable[str]) -> list[str]:
+        """Return lines on the recording, behind its label if it has one."""
+        return [f"{self.label}: {line}" if self.label else line for line in lines]
 
 
 @contextmanager
@@ -177,7 +171,7 @@ def recordings(
         with readable_twice(logs[0]) as source:
             yield [InputRecording("", list(logs), lambda: open_again(source, reading))]
     elif len(logs) == 1:
-        yield [InputRecording("", list(logs), lambda: open_trace(logs[0], reading))]
+        yield [InputRecording("", list(logs), lambda: reading.trace(open_log(logs[0])))]
     else:
         found = open_recordings(logs, reading)
         labels = labels_of(found) if len(found) > 1 else [""]
@@ -239,6 +233,34 @@ def of_each(
     return answers
 
 
+def headed(answers: Sequence[tuple[InputRecording, Answer]]) -> Iterator[Answer]:
+    """Yield each recording's answer, for its part of the output; print the part's heading before.
+
+    A recording without a label has none.
+    """
+    for number, (one, answer) in enumerate(answers):
+        heading = [f"{one.title} ──".ljust(_HEAD, "─")] if one.label else []
+        say_all([*([""] if number else []), *heading])
+        yield answer
+
+
+def as_one_object(
+    answers: Sequence[tuple[InputRecording, dict[str, Any]]], **about: Any
+) -> dict[str, Any]:
+    """Return the facts of each recording for JSON, behind `about`.
+
+    If the command was given several, as the list `recordings`, even if only one has an answer.
+    """
+    if not answers[0][0].label:
+        return {**about, **answers[0][1]}
+    return {**about, "recordings": [marked(one, facts) for one, facts in answers]}
+
+
+def marked(one: InputRecording, facts: dict[str, Any]) -> dict[str, Any]:
+    """Return facts on a recording for JSON, behind its label and paths."""
+    return {"recording": one.label, "logs": one.paths, **facts}
+
+
 @dataclass
 class AlignedRecording:
     """One of several recordings, with its position on the common timeline."""
@@ -248,10 +270,6 @@ class AlignedRecording:
     alignment: "Alignment"
     reference: bool
     """Whether the common timeline is that of this recording."""
-
-    def update_clocks(self, trace: Trace) -> None:
-        """Hold `clocks` against all clock readings of the trace, once it was read to its end."""
-        self.clocks.compare(trace.context.clocks)
 
 
 def align_recordings(

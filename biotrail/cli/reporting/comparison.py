@@ -44,7 +44,7 @@ def parts(
     """
     yield _recordings(reports, lined, width)
     rows = [
-        ([label, device.device, str(one.bios.name["operation"])], one.bios)
+        ([label, device.device, one.operation], one.bios)
         for label, report in reports
         for device in report.devices
         for one in device.operations

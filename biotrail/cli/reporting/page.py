@@ -48,8 +48,7 @@ def write(
         data = collect(one.again, cut)
         if of_guest is not None:
             data["report"]["guest"] = _guest(of_guest)
-        name = "standard input" if one.paths == ["-"] else Path(one.name).name
-        data["log_name"] = f"{one.label}: {name}" if one.label else name
+        [data["log_name"]] = one.about([one.file_name])
         title = f"{data['log_name']}: biotrail report"
         with output.replacing(target, force=force) as stream:
             stream.write(page(title, data).encode("utf-8", "replace"))

@@ -10,7 +10,7 @@ from typing import Any, cast
 from biotrail.cli.options.cuts import Opened
 from biotrail.converters.analysis.choosing.choosing import Choice
 from biotrail.converters.analysis.choosing.select import around, excerpt
-from biotrail.converters.analysis.slow.calls import SlowestCalls, WantedCalls, check_timed
+from biotrail.converters.analysis.slow.calls import SlowestCalls, WantedCalls
 from biotrail.converters.analysis.slow.slow import Slowest
 from biotrail.converters.analysis.slow.slow import Wanted as WantedIOs
 from biotrail.converters.analysis.slow.slowest_pairs import SlowestPairs
@@ -89,15 +89,9 @@ def look_around(
     """
     mates = {slow.io.number: frozenset(mate.number for mate in slow.mates) for slow in found.found}
     near = Neighbourhood(second.context, [slow.io for slow in found.found], mates)
+    spans = [(slow.begin_ns, slow.begin_ns + slow.io.waited_ns) for slow in found.found]
     windows = second.lifecycles() if given is None else given
-    path = None
-    if target is not None and found.found:
-        spans = [(slow.begin_ns, slow.begin_ns + slow.io.waited_ns) for slow in found.found]
-        path = write_around(second, near.add, spans, target, margin, force)
-    else:
-        for window in windows:
-            if near.add(window):
-                break
+    path = _read_again(windows, second, near.add, spans, target, margin, force)
     near.finish()
     for slow in found.found:
         slow.surroundings = near.of(slow.io)
@@ -123,31 +117,35 @@ def read_functions(found: Findings, third: Trace) -> None:
             found.slowest.lives[one.life.number] = one.life
 
 
-def write_around(
+def _read_again(
+    windows: Iterator[Lifecycles],
     second: Trace,
-    add: Callable[[Lifecycles], object],
+    add: Callable[[Lifecycles], bool],
     spans: Sequence[tuple[int, int]],
-    target: str,
+    target: str | None,
     margin: int,
     force: bool,
-) -> Path:
-    """Write the Perfetto trace `target` of the time around some spans; return its path.
+) -> Path | None:
+    """Pass windows to `add`, until it returns that no later one is needed.
 
-    second: the trace, opened again; read to its end, every window also passed to `add`. spans:
-    (begin, end) in ns. margin: ns before and after each. force: replace the file. Raises
-    TraceError.
+    If `target` is given and there are spans, pass all, and write the Perfetto trace `target` of the
+    time around the spans; return its path. windows: of the trace `second`. spans: (begin, end) in
+    ns. margin: ns before and after each. force: replace the file. Raises TraceError.
     """
+    if target is None or not spans:
+        any(map(add, windows))
+        return None
     from biotrail.converters.outputs.perfetto import convert as perfetto
 
     def passing() -> Iterator[Lifecycles]:
-        for window in second.lifecycles():
+        for window in windows:
             add(window)
             yield window
 
-    windows = passing()
+    passed = passing()
     with output.replacing(target, force=force) as stream:
-        perfetto.convert(excerpt(windows, around(spans, margin)), second.context, stream)
-    for _ in windows:
+        perfetto.convert(excerpt(passed, around(spans, margin)), second.context, stream)
+    for _ in passed:
         pass
     return Path(target)
 
@@ -177,12 +175,8 @@ def _facts(found: Findings, wanted: dict[str, Any], rows: dict[str, Any]) -> dic
         "wanted": wanted,
         "counts": asdict(found.slowest.counts),
         **rows,
-        **_missing(found.trace),
+        **tallies.losses_as_dict(found.trace),
     }
-
-
-def _missing(trace: Trace) -> dict[str, Any]:
-    return {k: v for k, v in tallies.as_dict(trace).items() if k in ("lost", "problems")}
 
 
 def find_calls(opened: Opened, wanted: WantedCalls) -> Findings:
@@ -190,7 +184,10 @@ def find_calls(opened: Opened, wanted: WantedCalls) -> Findings:
 
     Raises ConversionError if the log has neither timed calls nor waits, or not a chosen device.
     """
-    check_timed(opened.trace.context)
+    if not opened.trace.context.path_parts & {"time", "wait"}:
+        raise ConversionError(
+            "this log does not say how long calls took: record again with biotrail record --path"
+        )
     slowest = SlowestCalls(wanted)
     for window in opened.chosen(opened.trace.lifecycles()):
         slowest.add(window, opened.trace.context)
@@ -206,17 +203,13 @@ def gather_calls(
     Perfetto trace of the time within `margin` (ns) of each call, and return its path; else None.
     """
 
-    def add(window: Lifecycles) -> None:
+    def add(window: Lifecycles) -> bool:
         found.slowest.gather(window, second)
+        return False
 
-    written = None
-    if target is None or not found.found:
-        for window in second.lifecycles():
-            add(window)
-    else:
-        calls = [slow.call for slow in found.found]
-        spans = [(call.entry_ns, call.entry_ns + call.duration_ns) for call in calls]
-        written = write_around(second, add, spans, target, margin, force)
+    calls = [slow.call for slow in found.found]
+    spans = [(call.entry_ns, call.entry_ns + call.duration_ns) for call in calls]
+    written = _read_again(second.lifecycles(), second, add, spans, target, margin, force)
     found.slowest.finish()
     return written
 
@@ -272,5 +265,5 @@ def pairs_as_dict(found: Sequence[tuple[str, PairFindings]], top: int) -> dict[s
         "format": FORMAT,
         "pairs": sum(slow.count for _, (_, slow) in found),
         "slowest": rows[:top],
-        "missing": [_missing(trace) for _, (trace, _) in found],
+        "missing": [tallies.losses_as_dict(trace) for _, (trace, _) in found],
     }

@@ -8,7 +8,7 @@ from typing import Any
 from rich.table import Table
 
 from biotrail.converters.analysis.figures import Summary
-from biotrail.converters.analysis.report.tree import CallReport, DeviceReport, GroupReport, Report
+from biotrail.converters.analysis.report.tree import CallReport, GroupReport, Report
 from biotrail.converters.events.context import called
 from biotrail.converters.lifecycles.operations import CLEARED
 from biotrail.text import tallies, units
@@ -49,16 +49,13 @@ def arranged(report: Report, order: Order | None) -> Report:
     """
     if order is None:
         return report
-    devices = [_sorted_device(device, order) for device in report.devices]
-    devices.sort(key=lambda device: -weight(device.total.bios, order))
+    devices = [
+        replace(one, operations=sorted(one.operations, key=lambda each: -weight(each.bios, order)))
+        for one in sorted(report.devices, key=lambda one: -weight(one.total.bios, order))
+    ]
     lists: dict[str, Any] = {name: in_order(getattr(report, name), order) for name in LISTS}
     intervals = [replace(one, groups=in_order(one.groups, order)) for one in report.intervals]
     return replace(report, devices=devices, intervals=intervals, **lists)
-
-
-def _sorted_device(device: DeviceReport, order: Order) -> DeviceReport:
-    operations = sorted(device.operations, key=lambda one: -weight(one.bios, order))
-    return replace(device, operations=operations)
 
 
 def shortened(report: Report, limit: int | None) -> tuple[Report, dict[str, int]]:
@@ -194,7 +191,7 @@ def total(group: GroupReport) -> list[str]:
     """Return the cells of TOTAL."""
     if not group.latency.count:
         return [NONE] * len(TOTAL)
-    return [units.duration(group.latency.sum), f"{100 * (group.time_share or 0):.1f} %"]
+    return [units.duration(group.latency.sum), units.percent(group.time_share or 0)]
 
 
 def operation_rows(group: GroupReport, fields: int) -> list[list[str]]:
@@ -218,7 +215,7 @@ def operation_rows(group: GroupReport, fields: int) -> list[list[str]]:
                 *[f"  {one.operation}", *([""] * (fields - 1))],
                 *[units.count(one.ios), "", *moved, ""],
                 units.size(one.bytes / one.ios) if one.bytes else NONE,
-                *[units.duration(one.latency.sum), f"({100 * share:.1f} %)"],
+                *[units.duration(one.latency.sum), f"({units.percent(share)})"],
                 *times(one.latency),
                 *ranges,
                 *([NONE] * (len(TAIL) - len(ranges))),
@@ -239,15 +236,11 @@ def tail(group: GroupReport) -> list[str]:
     ranges = [units.size(n) if (n := group.counters[name]) else NONE for name in RANGES]
     queued = group.counters["by_workers"]
     counts = [units.count(n) if n else NONE for n in (queued, tries)]
-    return [*ranges, failed or NONE, *counts, _doubtful(group)]
-
-
-def _doubtful(group: GroupReport) -> str:
-    every = group.with_doubtful
-    if every is None:
-        return NONE
-    count = units.count(group.counters["doubtful"])
-    return f"{count} ({units.duration(every.mean)}, {units.duration(every.p99)})"
+    doubtful = NONE
+    if (every := group.with_doubtful) is not None:
+        doubtful = units.count(group.counters["doubtful"])
+        doubtful += f" ({units.duration(every.mean)}, {units.duration(every.p99)})"
+    return [*ranges, failed or NONE, *counts, doubtful]
 
 
 def with_tail(
@@ -266,7 +259,7 @@ def with_tail(
 def stage_rows(group: GroupReport, name: list[str]) -> list[list[str]]:
     """Return a row per stage: `name`, stage, count, share and TIMES."""
     return [
-        [*name, s.stage, units.count(s.time.count), f"{100 * s.share:.1f} %", *times(s.time)]
+        [*name, s.stage, units.count(s.time.count), units.percent(s.share), *times(s.time)]
         for s in group.stages
     ]
 
@@ -283,7 +276,7 @@ def recorder_lines(groups: Sequence[GroupReport]) -> list[str]:
             if one.recorder_ns is not None and one.recorder_share >= RECORDER_SHARE:
                 each[one.stage] = one.recorder_ns
                 if operation := group.name.get("operation"):
-                    share = f"{operation} {100 * one.recorder_share:.0f} %"
+                    share = f"{operation} {units.percent(one.recorder_share, 0)}"
                     shares.setdefault(one.stage, []).append(share)
     if not each:
         return []

@@ -5,11 +5,9 @@ from collections.abc import Callable, Sequence
 
 from rich.console import RenderableType
 
-from biotrail.converters.analysis.figures import Summary
 from biotrail.converters.analysis.report.tree import (
     DepthReport,
     DeviceReport,
-    OperationReport,
     StackedReport,
 )
 from biotrail.text import units
@@ -19,7 +17,20 @@ from biotrail.text.report.cells import NONE, TIMES, mean_size, recorder_lines, s
 
 def stages(device: DeviceReport, width: int) -> RenderableType:
     """Return the table of a device's stages, by operation."""
-    rows = [row for one in device.operations for row in _stage_rows(one)]
+    rows = []
+    for one in device.operations:
+        rows += stage_rows(one.bios, [one.operation])
+        rows += [
+            [
+                one.operation,
+                "D2C of requests",
+                units.count(stage.time.count),
+                "",
+                *times(stage.time),
+            ]
+            for stage in one.requests.stages
+            if stage.stage == "D2C"
+        ]
     columns = [
         Column("operation", left=True),
         Column("stage", left=True),
@@ -38,16 +49,6 @@ def stages(device: DeviceReport, width: int) -> RenderableType:
     return with_lines(made, [*lines, *recorder_lines([one.bios for one in device.operations])])
 
 
-def _stage_rows(one: OperationReport) -> list[list[str]]:
-    name = str(one.bios.name["operation"])
-    rows = stage_rows(one.bios, [name])
-    for stage in one.requests.stages:
-        if stage.stage == "D2C":
-            count = units.count(stage.time.count)
-            rows.append([name, "D2C of requests", count, "", *times(stage.time)])
-    return rows
-
-
 def queues(devices: Sequence[DeviceReport], width: int) -> RenderableType:
     """Return the table of bios and requests in flight, by device.
 
@@ -60,14 +61,9 @@ def queues(devices: Sequence[DeviceReport], width: int) -> RenderableType:
         rows.append(
             [
                 device.device,
-                *_bounds(queue, lambda one: f"{one.mean:.2f}"),
-                *_bounds(queue, lambda one: units.count(one.max)),
-                *_bounds(queue, lambda one: _met(one.at_start)),
-                *_bounds(issued, lambda one: f"{one.mean:.2f}"),
-                *_bounds(issued, lambda one: units.count(one.max)),
-                *_bounds(issued, lambda one: _met(one.at_start)),
-                *_bounds(queue, _active),
-                *_bounds(queue, lambda one: units.duration(one.idle_ns)),
+                *(_bounds(of, text) for of in (queue, issued) for text in _IN_FLIGHT),
+                _bounds(queue, _active),
+                _bounds(queue, lambda one: units.duration(one.idle_ns)),
             ]
         )
         if queue.unended or issued.unended:
@@ -100,16 +96,19 @@ def _active(one: DepthReport) -> str:
     return f"{100 * one.active_ns / span:.1f} %" if span else NONE
 
 
-def _bounds(one: DepthReport, text: Callable[[DepthReport], str]) -> list[str]:
-    """Return one cell: a figure, or its bounds where these read differently."""
+_IN_FLIGHT: tuple[Callable[[DepthReport], str], ...] = (
+    lambda one: f"{one.mean:.2f}",
+    lambda one: units.count(one.max),
+    lambda one: f"{one.at_start.mean:.1f}" if one.at_start.count else NONE,
+)
+"""Mean, maximum, and how many others a beginning I/O met on average, as text."""
+
+
+def _bounds(one: DepthReport, text: Callable[[DepthReport], str]) -> str:
+    """Return a figure, or its bounds where these read differently."""
     low = text(one)
     high = low if one.high is None else text(one.high)
-    return [low if low == high else f"{low}-{high}"]
-
-
-def _met(at_start: Summary) -> str:
-    """Return how many others a beginning I/O met, on average."""
-    return f"{at_start.mean:.1f}" if at_start.count else NONE
+    return low if low == high else f"{low}-{high}"
 
 
 _EVENTS = (

@@ -114,7 +114,7 @@ def _share(one: CallReport, part: str) -> float:
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %" if share else _NONE
+    return units.percent(share) if share else _NONE
 
 
 def completions(device: DeviceReport, width: int) -> RenderableType:

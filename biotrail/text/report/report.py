@@ -179,7 +179,7 @@ def operations(
     every = [
         [
             device.device,
-            str(one.bios.name["operation"]),
+            one.operation,
             *work(one.bios),
             *times(one.bios.latency),
             *tail(one.bios),

@@ -21,14 +21,13 @@ from biotrail.text.report.cells import RECORDER_SHARE, process_words
 from biotrail.text.report.verdict_waits import (
     CPU_NEXT,
     NEXT,
+    PART_OF,
     READING,
     STAGES,
     WORDS,
     Found,
     ios_text,
-    operation_name,
     percent,
-    recorder_share,
     time_by_part,
     upper_devices,
     upper_operations,
@@ -140,7 +139,7 @@ def _held(report: Report) -> Found | None:
         each.bios.ios
         for device in report.devices
         for each in device.operations
-        if device.device == one.device and operation_name(each) == one.operation
+        if device.device == one.device and each.operation == one.operation
     )
     waited = sum(wait.time.sum for wait in report.waits)
     ns = sum(wait.time.sum for wait in report.waits if wait.reason == CGROUP_LIMIT)
@@ -241,7 +240,7 @@ def _main_part(report: Report) -> Found | None:
     if ns < MAIN_SHARE * total_ns:
         return None
     device, one = max(upper_operations(report), key=lambda pair: time_by_part([pair[1]])[part])
-    mine, name = time_by_part([one])[part], operation_name(one)
+    mine, name = time_by_part([one])[part], one.operation
     text = (
         f"{percent(ns / total_ns)} of the time of I/O is {WORDS[part]}, {percent(mine / ns)} of "
         f"that for {where_text(device, name)}{_whose_latency(one)}"
@@ -276,29 +275,26 @@ def _ready(report: Report, part: str, ns: int) -> float:
 
 def _recorder(report: Report, part: str) -> float:
     """Return the recorder's own programs' share of a part; 0 if less than RECORDER_SHARE."""
-    share = recorder_share((one for _, one in upper_operations(report)), part)
+    operations = (one.bios for _, one in upper_operations(report))
+    stages = [one for bios in operations for one in bios.stages if one.stage in STAGES[part]]
+    own = sum(one.recorder_share * one.time.sum for one in stages)
+    share = own / max(sum(one.time.sum for one in stages), 1)
     return share if share >= RECORDER_SHARE else 0.0
-
-
-def _whose_latency(one: OperationReport) -> str:
-    latency = one.bios.latency
-    if not latency.count:
-        return ""
-    mean = units.duration(latency.mean)
-    return f", whose latency is {mean} on average{_doubtful_words(one)}"
 
 
 def _mean(values: Summary) -> float | None:
     return round(values.mean, 3) if values.count else None
 
 
-def _doubtful_words(one: OperationReport) -> str:
-    """Return how many latencies a mean leaves out, as they are in doubt; empty: none."""
-    every = one.bios.with_doubtful
-    if every is None:
+def _whose_latency(one: OperationReport) -> str:
+    """Return the mean latency, and how many it leaves out as they are in doubt; empty: none."""
+    if not one.bios.latency.count:
         return ""
+    text = f", whose latency is {units.duration(one.bios.latency.mean)} on average"
+    if (every := one.bios.with_doubtful) is None:
+        return text
     count, mean = units.count(one.bios.counters["doubtful"]), units.duration(every.mean)
-    return f" (without {count} in doubt; {mean} with)"
+    return f"{text} (without {count} in doubt; {mean} with)"
 
 
 def _doubtful_figures(one: OperationReport) -> dict[str, Any]:
@@ -368,7 +364,7 @@ def _failed(report: Report) -> Found | None:
     count, errors = one.bios.counters["failed"], one.bios.errors
     of = one.bios.ios
     statuses = ", ".join(f"{status} {units.count(n)}" for status, n in errors.items())
-    name = operation_name(one)
+    name = one.operation
     text = f"{units.count(count)} of {units.count(of)} {where_text(device, name)} failed"
     figures = {"device": device, "operation": name, "count": count, "of": of}
     next_ = "biotrail slow --failed, and dmesg"
@@ -404,7 +400,7 @@ def _doubtful(report: Report) -> Found | None:
     if not found:
         return None
     _, device, one, every = max(found, key=lambda each: each[0])
-    count, of, name = one.bios.counters["doubtful"], every.count, operation_name(one)
+    count, of, name = one.bios.counters["doubtful"], every.count, one.operation
     about = f"of {where_text(device, name)}"
     text = tallies.doubtful_text(count, of, about, (every.mean, every.p99))
     figures = {"device": device, "operation": name, **_counted(count, of), **_doubtful_figures(one)}
@@ -446,10 +442,9 @@ def _tail(report: Report) -> Found | None:
         enough = tail.count >= TAIL_LEAST and tail.of >= TAIL_OF
         if tail.device not in upper or not enough or tail.ns < TAIL_SHARE * tail.of_ns:
             continue
-        of = {stage: part for part, stages in STAGES.items() for stage in stages}
         parts: Counter[str] = Counter()
         for stage, ns in tail.stages.items():
-            parts[of[stage]] += ns
+            parts[PART_OF[stage]] += ns
         [(part, ns)] = parts.most_common(1) or [("unknown", 0)]
         in_part = ns / max(sum(parts.values()), 1)
         text = (
@@ -518,7 +513,7 @@ def _split(report: Report) -> Found | None:
     if not found:
         return None
     count, device, one = max(found, key=lambda each: each[0])
-    of, name = one.bios.ios, operation_name(one)
+    of, name = one.bios.ios, one.operation
     text = f"{percent(count / of)} of {where_text(device, name)} were split"
     figures = {"device": device, "operation": name, **_counted(count, of)}
     return text, f"max_sectors_kb; {READING}, Splits", figures

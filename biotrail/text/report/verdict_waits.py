@@ -42,6 +42,7 @@ STAGES = {
     "unknown": ("unknown",),
 }
 """Stages that are one part of an I/O's way, by the part's name."""
+PART_OF = {stage: part for part, stages in STAGES.items() for stage in stages}
 WORDS = {
     "D2C": "in the device (D2C)",
     "bio-based": "in the driver of a device without requests (bio-based)",
@@ -85,11 +86,6 @@ def ios_text(name: str) -> str:
     return _PLURALS.get(name, f"{name} I/Os")
 
 
-def operation_name(one: OperationReport) -> str:
-    """Return the operation's name."""
-    return str(one.bios.name["operation"])
-
-
 def where_text(device: str, name: str) -> str:
     """Return which I/O a sentence is about: `writes on sda`."""
     return f"{ios_text(name)} on {device}"
@@ -109,19 +105,11 @@ def upper_devices(report: Report) -> list[DeviceReport]:
 
 def time_by_part(ones: Iterable[OperationReport]) -> Counter[str]:
     """Return the time of the operations' bios by part, ns."""
-    of = {stage: part for part, stages in STAGES.items() for stage in stages}
     found: Counter[str] = Counter()
     for one in ones:
         for stage in one.bios.stages:
-            found[of[stage.stage]] += stage.time.sum
+            found[PART_OF[stage.stage]] += stage.time.sum
     return found
-
-
-def recorder_share(ones: Iterable[OperationReport], part: str) -> float:
-    """Return the share of a part's time that the recorder's own programs had; 0: not known."""
-    stages = [one for each in ones for one in each.bios.stages if one.stage in STAGES[part]]
-    whole = sum(one.time.sum for one in stages)
-    return sum(one.recorder_share * one.time.sum for one in stages) / whole if whole else 0.0
 
 
 def upper_operations(report: Report) -> list[tuple[str, OperationReport]]:

@@ -18,7 +18,7 @@ from biotrail.converters.pipeline import Trace
 from biotrail.text import tallies, units
 from biotrail.text.printing import Styled, styled
 from biotrail.text.report.path import PARTS
-from biotrail.text.slow.slow import BAR, Detail, all_shown_by, other_lines, percent, took_text
+from biotrail.text.slow.slow import BAR, Detail, all_shown_by, missing_lines, other_lines, took_text
 
 SHOWN_REASONS = 3
 """Most reasons of the waits of a part that the sentence names."""
@@ -63,14 +63,9 @@ def lines_of_all(
             continue
         yield ""
         yield from _one(trace, place, slow, detail == Detail.ALL, above)
-    missing = [
-        f"{label}: {line}" if label else line
-        for label, trace, _ in found
-        for line in (*_untimed(trace), *tallies.loss_lines(trace))
-    ]
-    if missing:
-        yield ""
-        yield from (styled(f"missing: {line}", fg="yellow") for line in missing)
+    yield from missing_lines(
+        (label, (*_untimed(trace), *tallies.loss_lines(trace))) for label, trace, _ in found
+    )
 
 
 def _untimed(trace: Trace) -> Iterator[str]:
@@ -121,7 +116,7 @@ def _among(each: Sequence[SlowestCalls]) -> str:
 
 
 def _brief(place: int, call: CallFacts, above: str) -> str:
-    part = f"{PARTS[call.longest]} {percent(call.share(call.longest))}"
+    part = f"{PARTS[call.longest]} {units.percent(call.share(call.longest))}"
     given = _given(call)
     line = f"#{place:<4} {units.duration(call.duration_ns):>9}  {part:<18} {above}{_who(call)}"
     return ", ".join([line, *([given] if given else []), _result(call)])
@@ -221,7 +216,7 @@ def _part_lines(call: CallFacts) -> Iterator[str]:
             continue
         share = call.share(part)
         bar = "#" * round(BAR * share) or "."
-        line = f"{PARTS[part]:<11} {units.duration(ns):>9} {percent(share):>7}  {bar}"
+        line = f"{PARTS[part]:<11} {units.duration(ns):>9} {units.percent(share):>7}  {bar}"
         if part == call.longest and part in MEANINGS:
             yield Styled(styled(f"  > {line}", fg="red") + f"  {MEANINGS[part]}")
         else:

@@ -2,7 +2,7 @@
 """Show slow I/Os as text for people. Styles are click's, which drops them without a terminal."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 
 from biotrail.converters.analysis.guests.disk_requests import Side
@@ -281,7 +281,7 @@ def _other(io: IO, begin: int) -> str:
     if io.queue_ns is not None:
         since = f"{(io.queue_ns - begin) / 1000:+,.3f} µs  "
     stages = ", ".join(
-        f"{s.stage} {units.duration(s.ns)} ({percent(s.share)})" for s in io.stages if s.ns
+        f"{s.stage} {units.duration(s.ns)} ({units.percent(s.share)})" for s in io.stages if s.ns
     )
     marks = unusual_text(io)
     return (
@@ -305,7 +305,9 @@ def stage_lines(context: Context, slow: SlowIO) -> Iterator[str]:
         return
     for span in io.stages:
         bar = "#" * round(BAR * span.share) or "." * bool(span.ns)
-        line = f"{span.stage:<10} {units.duration(span.ns):>9} {percent(span.share):>7}  {bar}"
+        line = (
+            f"{span.stage:<10} {units.duration(span.ns):>9} {units.percent(span.share):>7}  {bar}"
+        )
         if span is io.longest:
             meaning = shown(f"  {_meaning(context, span, slow)}")
             yield Styled(styled(f"  > {line}", fg="red") + meaning)
@@ -397,11 +399,6 @@ def held_text(held: HeldBack) -> str:
     return text if held.tid is None else f"{text}, for {held.comm or '?'} ({held.tid})"
 
 
-def percent(share: float) -> str:
-    """Return a share as a percentage."""
-    return f"{100 * share:.1f} %"
-
-
 MOST = 1_000
 """Most I/Os that are shown, as each one is kept with all its events."""
 SHOWN_LIVES = 2
@@ -415,11 +412,6 @@ class Detail(StrEnum):
     LINE = "line"
     USUAL = "usual"
     ALL = "all"
-
-
-def lines(trace: Trace, slowest: Slowest, wanted: Wanted, detail: Detail) -> Iterator[str]:
-    """Yield what is shown of one recording's slow I/Os."""
-    return lines_of_all([("", trace, slowest)], wanted, detail)
 
 
 Found = tuple[str, Trace, Slowest]
@@ -449,14 +441,15 @@ def lines_of_all(
         yield from _one(trace, place, slow, detail == Detail.ALL, above)
         if (trees := lives[label]) is not None:
             yield from function_lines(trace, trees, slow, detail == Detail.ALL)
-    missing = [
-        f"{label}: {line}" if label else line
-        for label, trace, _ in found
-        for line in tallies.loss_lines(trace)
-    ]
-    if missing:
+    yield from missing_lines((label, tallies.loss_lines(trace)) for label, trace, _ in found)
+
+
+def missing_lines(each: Iterable[tuple[str, Iterable[str]]]) -> Iterator[str]:
+    """Yield what is missing, below a blank line. each: label and lines of every recording."""
+    lines = [f"{label}: {line}" if label else line for label, own in each for line in own]
+    if lines:
         yield ""
-        yield from (styled(f"missing: {line}", fg="yellow") for line in missing)
+        yield from (styled(f"missing: {line}", fg="yellow") for line in lines)
 
 
 def _summary(each: Sequence[Slowest], wanted: Wanted) -> Iterator[str]:
@@ -518,7 +511,7 @@ def all_shown_by(shown: int) -> str:
 def _brief(place: int, slow: SlowIO, above: str) -> str:
     io = slow.io
     longest = io.longest
-    stage = f"{longest.stage} {percent(longest.share)}" if longest else "stages unknown"
+    stage = f"{longest.stage} {units.percent(longest.share)}" if longest else "stages unknown"
     marks = unusual_text(io)
     line = f"#{place:<4} {took_text(io):>9}  {stage:<18} {above}{io_text(io)}, {thread_text(io)}"
     return f"{line}; {marks}" if marks else line

@@ -11,7 +11,7 @@ import tty
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
 
 from biotrail.converters.analysis.live.tree import Snapshot
@@ -24,53 +24,42 @@ _LOOK_SECONDS = 0.2
 """Seconds between two checks of whether to stop waiting for keys."""
 
 
-class Plain:
-    """Prints each snapshot as text below the one before."""
-
-    def __init__(self, to: Console, limit: int | None, order: Order | None) -> None:
-        self._console = to
-        self._how = limit, order
-
-    def show(self, snapshot: Snapshot, cost: Cost) -> None:
-        """Print a snapshot. cost: CPU time of recorder and top."""
-        for part in parts(snapshot, cost, self._console.width, None, *self._how):
-            self._console.print(part)
-        self._console.print()
-        sys.stdout.flush()
-
-
-class Whole:
-    """Shows the newest snapshot on the whole screen."""
-
-    def __init__(self, live: Live, limit: int | None, order: Order | None) -> None:
-        self._live = live
-        self._how = limit, order
-
-    def show(self, snapshot: Snapshot, cost: Cost) -> None:
-        """Draw a snapshot, as large as the terminal is now."""
-        size = shutil.get_terminal_size()
-        self._live.console.size = (size.columns, size.lines)
-        drawn = parts(snapshot, cost, size.columns, size.lines, *self._how)
-        self._live.update(Group(*drawn), refresh=True)
+Show = Callable[[Snapshot, Cost], None]
+"""Shows a snapshot, with the CPU time of recorder and top."""
 
 
 @contextmanager
 def screen(
     stop: Callable[[], None], limit: int | None = None, order: Order | None = None
-) -> Iterator[Plain | Whole]:
-    """Yield a terminal's whole screen, restored at the end of the block; Plain without a terminal.
+) -> Iterator[Show]:
+    """Yield what draws a snapshot on a terminal's whole screen, as large as the terminal is then.
 
-    stop: called when q is pressed. limit, order: see `biotrail.text.top.top.parts`.
+    The screen is restored at the end of the block. Without a terminal snapshots are printed as
+    text, one below the other. stop: called when q is pressed. limit, order: see
+    `biotrail.text.top.top.parts`.
     """
-    if not sys.stdout.isatty():
-        yield Plain(console(), limit, order)
-        return
     to = console()
+
+    def print_below(snapshot: Snapshot, cost: Cost) -> None:
+        for part in parts(snapshot, cost, to.width, None, limit, order):
+            to.print(part)
+        to.print()
+        sys.stdout.flush()
+
+    def draw(snapshot: Snapshot, cost: Cost) -> None:
+        size = shutil.get_terminal_size()
+        to.size = (size.columns, size.lines)
+        drawn = parts(snapshot, cost, size.columns, size.lines, limit, order)
+        live.update(Group(*drawn), refresh=True)
+
+    if not sys.stdout.isatty():
+        yield print_below
+        return
     with (
         _keys(stop),
         Live("recording …", console=to, screen=True, auto_refresh=False) as live,
     ):
-        yield Whole(live, limit, order)
+        yield draw
 
 
 @contextmanager

@@ -244,7 +244,7 @@ def _head(snapshot: Snapshot, cost: Cost) -> list[str]:
         f"biotrail top: {units.duration(now.end_ns - now.begin_ns)}: {total.ios_per_s:,.0f} I/O/s, "
         f"{units.size(total.bytes_per_s)}/s{ranges_text(total.counters)}, "
         f"{units.count(total.counters['failed'])} failed; "
-        f"recorder {100 * cost.recorder:.1f} %, top {100 * cost.top:.1f} % of a core; "
+        f"recorder {units.percent(cost.recorder)}, top {units.percent(cost.top)} of a core; "
         f"lost {units.plural(snapshot.lost_records, 'event')}"
     ]
     if snapshot.skipped_ns:
@@ -328,7 +328,7 @@ def _stages(snapshot: Snapshot) -> Table:
         newest = {s.stage: s.time for s in now[name].bios.stages} if name in now else {}
         stages = sorted(one.bios.stages, key=lambda s: -s.share)
         for stage in stages:
-            share = f"{100 * stage.share:.0f} %"
+            share = units.percent(stage.share, 0)
             found = times(newest.get(stage.stage), stage.time)
             rows.append([*_cells(one), stage.stage, share, *found])
     columns = [
@@ -412,7 +412,7 @@ def calls(snapshot: Snapshot) -> Table:
 
 def _longest(one: CallReport) -> str:
     longest = max(one.parts, key=lambda part: part.share, default=None)
-    return "-" if longest is None else f"{PARTS[longest.stage]} {100 * longest.share:.0f} %"
+    return "-" if longest is None else f"{PARTS[longest.stage]} {units.percent(longest.share, 0)}"
 
 
 def slowest_calls(snapshot: Snapshot) -> Table:

@@ -208,8 +208,8 @@ class Company:
         self._ios: list[Ios] = []
         self._served: list[Served] = [] if long is None else [long]
         self._pieces: list[Pieces] = []
-        self._floor = NEVER
-        """ns before which requests were forgotten."""
+        self.floor = NEVER
+        """Requests that ended before this time (ns) may have been forgotten; NEVER: none was."""
         self._named = NEVER
         """ns up to which flush requests have their parties."""
 
@@ -391,15 +391,10 @@ class Company:
         rest = np.flatnonzero(kept)
         if len(rest) > MOST_KEPT:
             oldest = np.partition(served.end[rest], -MOST_KEPT)[-MOST_KEPT]
-            self._floor = max(self._floor, int(oldest))
+            self.floor = max(self.floor, int(oldest))
             rest = rest[served.end[rest] >= oldest]
         self._served = [served.take(rest)]
         self._pieces = [pieces.take(rows_of(np.sort(later.number, kind="stable"), pieces.bio)[1])]
-
-    @property
-    def floor(self) -> int:
-        """Requests that ended before this time (ns) may have been forgotten; NEVER: none was."""
-        return self._floor
 
 
 def _name_flushes(served: Served, ios: Ios, since: int, until: int) -> None:

@@ -67,16 +67,13 @@ def excerpt(
     first, last = times[0][0], times[-1][1]
     for window in windows:
         part = _restricted(window, begins, ends)
-        empty = not (len(part.bios) or len(part.requests) or _goes_on(part))
+        tables = (part.bios, part.requests, part.open_bios, part.open_requests)
+        empty = not any(map(len, tables))
         if empty and (window.end < first or window.begin > last):
             if window.begin > last:
                 return
             continue
         yield replace(part, begin=max(part.begin, min(first - LEAD_NS, part.end)))
-
-
-def _goes_on(window: Lifecycles) -> bool:
-    return bool(len(window.open_bios) or len(window.open_requests))
 
 
 def _restricted(window: Lifecycles, begins: I64, ends: I64) -> Lifecycles:

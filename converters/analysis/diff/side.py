@@ -21,7 +21,7 @@ from biotrail.converters.analysis.distributions.groups import Group
 from biotrail.converters.analysis.distributions.keys import OP_BITS
 from biotrail.converters.analysis.distributions.sketch import Distribution
 from biotrail.converters.analysis.distributions.slots import Recording, Slots
-from biotrail.converters.events.tables import I64, Stage
+from biotrail.converters.events.tables import I64, OP_MASK, Stage
 from biotrail.converters.lifecycles.recorder_time import recorder_ns
 
 
@@ -84,7 +84,7 @@ class Pool(Recording):
 
     def operation_name(self, place: int) -> str:
         """Return the name of the operation of a place of `slots`."""
-        return self.operations[place & ((1 << OP_BITS) - 1)]
+        return self.operations[place & OP_MASK]
 
     def slot_times(self) -> I64:
         """Return the length of each slot, ns; not a copy."""

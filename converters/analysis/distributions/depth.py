@@ -7,7 +7,6 @@ still open, and the result does not depend on how windows cut the log. `in_windo
 views, which cannot wait.
 """
 
-import itertools
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
@@ -118,12 +117,12 @@ class Depth:
         that ends when another begins is not in flight any more. Depths below 0 (an end whose
         beginning is not known) count as 0, but are kept as they are.
         """
-        edges = self._edges(begin, end)
-        latest = max(int(up[-1]) if len(up) else begin, int(down[-1]) if len(down) else begin)
-        if self.interval and latest >= end:
-            self._update_sorted(begin, end, up, down)
-            return
-        edges = edges[edges > max(begin, self.origin)]
+        edges = np.zeros(0, np.int64)  # where intervals begin, after `begin`
+        if self.interval:
+            latest = max([begin, *up[-1:].tolist(), *down[-1:].tolist()])
+            first = max(begin - self.origin, 0) // self.interval + 1
+            first_ns = self.origin + first * self.interval
+            edges = np.arange(first_ns, max(end, latest + 1), self.interval)
         sums = np.zeros((len(edges) + 1, 4), np.int64)
         sums[:, 3] = -1
         met = np.empty(len(up), np.int64)
@@ -133,28 +132,8 @@ class Depth:
         time_ns, depth_ns, busy_ns = sums[:, :3].sum(axis=0).tolist()
         self.whole.add(time_ns, depth_ns, busy_ns, int(sums[:, 3].max()))
         if self.interval:
-            first = max(begin - self.origin, 0) // self.interval
-            for place, row in enumerate(sums.tolist(), first):
+            for place, row in enumerate(sums.tolist(), first - 1):
                 self.spans.setdefault(place, Span()).add(*row)
-
-    def _update_sorted(self, begin: int, end: int, up: I64, down: I64) -> None:
-        """Do as `update`, by sorting all times."""
-        edges = self._edges(begin, end)
-        at = np.concatenate([[begin], down, up, edges])
-        step = np.concatenate(
-            [[0], np.full(len(down), -1), np.ones(len(up)), np.zeros(len(edges))]
-        ).astype(np.int64)
-        # The sort is stable: an I/O that ends when another one begins is not in flight any more.
-        order = np.argsort(at, kind="stable")
-        at, step = np.maximum(at[order], begin), step[order]
-        level = self._level + np.cumsum(step)
-        self.met.add(level[step > 0] - 1)
-        self._level = int(level[-1])
-        level = np.maximum(level, 0)
-        lasts = np.diff(at, append=max(end, int(at[-1])))
-        self.whole.add(*_sums(level, lasts))
-        if self.interval:
-            self._add_spans(at, level, lasts)
 
     def merge(self, other: "Depth") -> None:
         """Add another device's figures, but spans of intervals.
@@ -179,34 +158,6 @@ class Depth:
         for place, span in spans.items():
             whole = self.spans.setdefault(place // 2, Span())
             whole.add(span.time_ns, span.depth_ns, span.busy_ns, span.most)
-
-    def _edges(self, begin: int, end: int) -> I64:
-        """Return where intervals begin from `begin` on and before `end`: ns, int64 (k,), ascending.
-
-        Empty without intervals. As steps of 0 these cut the time, so that every stretch of constant
-        depth lies in one interval.
-        """
-        if not self.interval:
-            return np.zeros(0, dtype=np.int64)
-        first = -(-(begin - self.origin) // self.interval)
-        return np.arange(self.origin + first * self.interval, end, self.interval)
-
-    def _add_spans(self, at: I64, level: I64, lasts: I64) -> None:
-        place = np.maximum(at - self.origin, 0) // self.interval
-        first = np.flatnonzero(np.diff(place, prepend=place[0] - 1))
-        bounds = [*first.tolist(), len(at)]
-        for begin, end in itertools.pairwise(bounds):
-            span = self.spans.setdefault(int(place[begin]), Span())
-            span.add(*_sums(level[begin:end], lasts[begin:end]))
-
-
-def _sums(level: I64, lasts: I64) -> tuple[int, int, int, int]:
-    return (
-        int(lasts.sum()),
-        int((level * lasts).sum()),
-        int(lasts[level > 0].sum()),
-        int(level.max()),
-    )
 
 
 @dataclass
@@ -345,16 +296,16 @@ def _moments(rows: _Rows) -> tuple[Moments, Moments, Moments, Moments, Seen]:
     )
 
 
+@dataclass
 class Flow:
     """Steps of bios (Q to C) or of requests (D to C), window after window."""
 
-    def __init__(self) -> None:
-        self._held: list[tuple[Moments | Seen, ...]] = []
-        self._until = NEVER
-        self._begun = np.zeros(0, dtype=np.int64)
-        self._ended = self._begun
-        """Numbers of open I/Os whose beginning (and completion, though they were open for records
-        that may follow) was reported, as too much was held back for them."""
+    _held: list[tuple[Moments | Seen, ...]] = field(default_factory=list)
+    _until: int = NEVER
+    _begun: I64 = field(default_factory=lambda: np.zeros(0, np.int64))
+    _ended: I64 = field(default_factory=lambda: np.zeros(0, np.int64))
+    """Numbers of open I/Os whose beginning (and completion, though they were open for records
+    that may follow) was reported, as too much was held back for them."""
 
     def steps(
         self,

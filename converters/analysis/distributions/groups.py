@@ -19,7 +19,6 @@ from biotrail.converters.analysis.distributions.sketch import (
 from biotrail.converters.events.distinct import distinct, distinct_values
 from biotrail.converters.events.tables import I64, OP_MASK, Bool, Stage
 from biotrail.converters.lifecycles.operations import CLEARED
-from biotrail.recorder.schema.errors import ConversionError
 
 MOST_GROUPS = 4096
 """Groups of one kind that are kept apart; I/O of later groups is added to one group, OTHERS."""
@@ -111,38 +110,30 @@ def gather(place: I64, samples: Samples, count: int) -> list[Group]:
     failed = np.flatnonzero(samples.status)
     for row, status in zip(place[failed].tolist(), samples.status[failed].tolist(), strict=True):
         groups[row].statuses[status] += 1
-    _add_stages(place, samples, groups)
+    codes = samples.stage.astype(np.int64)
+    if count > 1:
+        codes += place[samples.stage_owner] * _STAGES
+    into = {
+        code: groups[code // _STAGES].stages.setdefault(code % _STAGES, Distribution())
+        for code in np.flatnonzero(np.bincount(codes)).tolist()
+    }
+    add_grouped(codes, samples.stage_ns, into)
     return groups
 
 
-def _add_stages(place: I64, samples: Samples, groups: list[Group]) -> None:
-    """Count each single stage's time (ns) as a value in its group's `stages`."""
-    if not len(samples.stage):
-        return
-    codes = samples.stage.astype(np.int64)
-    if len(groups) > 1:
-        codes += place[samples.stage_owner] * _STAGES
-    seen = np.flatnonzero(np.bincount(codes))
-    into = {
-        code: groups[code // _STAGES].stages.setdefault(code % _STAGES, Distribution())
-        for code in seen.tolist()
-    }
-    add_grouped(codes, samples.stage_ns, into)
-
-
+@dataclass
 class Groups:
     """Groups by code, at most `most` of them besides OTHERS, so that memory is bounded."""
 
-    def __init__(self, most: int = MOST_GROUPS, *, by_operation: bool = False) -> None:
-        """by_operation: whether groups are divided by operation, too."""
-        self.by_code: dict[int, Group] = {}
-        """Code → group; OTHERS (-1) once there were more codes than `most`."""
-        self._most = most
-        self.by_operation = by_operation
+    most: int = MOST_GROUPS
+    by_operation: bool = False
+    """Whether groups are divided by operation, too."""
+    by_code: dict[int, Group] = field(default_factory=dict)
+    """Code → group; OTHERS (-1) once there were more codes than `most`."""
 
     def merge(self, code: int, part: Group) -> None:
         """Add `part` to the group of `code`, or of OTHERS where there are `most` others."""
-        if code not in self.by_code and len(self.by_code) >= self._most:
+        if code not in self.by_code and len(self.by_code) >= self.most:
             code = OTHERS
         self.by_code.setdefault(code, Group()).merge(part)
 
@@ -180,15 +171,6 @@ def add_to_all(samples: Samples, ways: Sequence[tuple[Groups, I64]]) -> None:
 MOST_INTERVALS = 100_000
 LINGER_NS = 10_000_000_000
 """ns after an interval's end at which the interval is closed."""
-
-
-def check_interval(span: int, interval: int) -> None:
-    """Raise ConversionError if a log of `span` ns has MOST_INTERVALS intervals or more; 0: none."""
-    if interval and span // interval >= MOST_INTERVALS:
-        raise ConversionError(
-            f"the log has more than {MOST_INTERVALS:,} intervals of {interval / 1e9:g} s: "
-            f"give --interval {span // MOST_INTERVALS // 10**9 + 1}s or longer"
-        )
 
 
 Figures = TypeVar("Figures")

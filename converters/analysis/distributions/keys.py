@@ -664,11 +664,6 @@ def directory(path: str) -> str:
     return f"{parent}/" if parent.endswith(":") else parent
 
 
-def operation(context: Context, place: int) -> str:
-    """Return the name of the operation of a place (as in Samples.place)."""
-    return context.op_name(place & ((1 << OP_BITS) - 1))
-
-
 class ByNumber(Key):
     """Key: a number that each bio has, which tells its name."""
 
@@ -691,7 +686,7 @@ def by_place(context: Context) -> ByNumber:
     device, op = by_device(context), by_operation(context)
     return ByNumber(
         lambda _, samples: samples.place,
-        lambda place: {**device.name(place >> OP_BITS), **op.name(place & ((1 << OP_BITS) - 1))},
+        lambda place: {**device.name(place >> OP_BITS), **op.name(place & OP_MASK)},
     )
 
 
@@ -706,7 +701,7 @@ def by_device(context: Context) -> ByNumber:
 def by_operation(context: Context) -> ByNumber:
     """Return the key of the operation, all devices together; codes are operations' numbers."""
     return ByNumber(
-        lambda _, samples: samples.place & ((1 << OP_BITS) - 1),
+        lambda _, samples: samples.place & OP_MASK,
         lambda op: {"operation": context.op_name(op)},
     )
 

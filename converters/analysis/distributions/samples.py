@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A window's bios and requests as flat samples: counters, sizes, latencies, and stage times."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -155,6 +155,9 @@ def _samples(
 ) -> Samples:
     """Return a sample for each row of the table.
 
+    Lengths of operations of CLEARED are apart from data, in their own counter and `ranges`.
+    Latencies in doubt are apart, too; failed attempts count in `tries` and `tried_bytes` alone.
+
     rows: counters in which bios and requests differ; gets the others. start: ns from which latency
     counts. begin: `end` of rows without a completion.
     """
@@ -169,82 +172,45 @@ def _samples(
     for certainty in Certainty:
         if certain[certainty]:
             rows[certainty.name.lower()] = table.certainty == certainty
+    op, length = operations_of(table, context), table.bytes.astype(np.int64)
+    size, ranges = length, None
+    for number in np.flatnonzero(np.bincount(op)).tolist():
+        if (name := CLEARED.get(context.op_name(number))) is not None:
+            mine = op == number
+            rows[name] = np.where(mine, length, 0)
+            for moved in ("bytes", "done_bytes"):
+                rows[moved] = np.where(mine, 0, rows[moved])
+            ranges = np.where(mine, length, NOT_COUNTED if ranges is None else ranges)
+            size = np.where(mine, NOT_COUNTED, size)
+    status = table.status.astype(np.int64)
     latency = np.where(ended, np.maximum(table.complete - start, 0), NEVER)
-    samples = Samples(
-        place=table.dev.astype(np.int64) << 8 | operations_of(table, context),
-        counters=rows,
-        size=table.bytes.astype(np.int64),
-        status=table.status.astype(np.int64),
-        latency=latency,
-        doubtful=np.full(len(table), NEVER, np.int64),
-        end=np.where(table.complete != NEVER, table.complete, begin),
-        stage_owner=_owners(table.number, stages.owner),
-        stage=stages.stage,
-        stage_ns=stages.end - stages.start,
-    )
-    samples = _with_ranges(samples, context)
-    doubtful = table.doubtful & ended
+    doubtful, tried = table.doubtful & ended, failed_nowait(context, table)
+    in_doubt = np.full(len(table), NEVER, np.int64)
+    owner, stage = _owners(table.number, stages.owner), stages.stage
+    stage_ns = stages.end - stages.start
     if doubtful.any():
-        samples = _with_doubtful(samples, doubtful)
-    tried = failed_nowait(context, table)
-    return _with_tries(samples, tried) if tried.any() else samples
-
-
-def _with_ranges(samples: Samples, context: Context) -> Samples:
-    """Return the samples with the lengths of operations of CLEARED apart from data.
-
-    They are in the counter of their operation and in `ranges`, not in bytes, done_bytes and size.
-    """
-    op = samples.place & OP_MASK
-    present = np.flatnonzero(np.bincount(op)) if len(op) else op
-    counters, ranges, size = dict(samples.counters), samples.ranges, samples.size
-    for number in present.tolist():
-        name = CLEARED.get(context.op_name(number))
-        if name is None:
-            continue
-        mine = op == number
-        counters[name] = np.where(mine, samples.size, 0)
-        for moved in ("bytes", "done_bytes"):
-            counters[moved] = np.where(mine, 0, counters[moved])
-        ranges = np.where(mine, samples.size, NOT_COUNTED if ranges is None else ranges)
-        size = np.where(mine, NOT_COUNTED, size)
-    return replace(samples, counters=counters, ranges=ranges, size=size)
-
-
-def _with_doubtful(samples: Samples, doubtful: Bool) -> Samples:
-    """Return the samples with the latencies of the mask's rows (n,) apart, and without stages."""
-    kept = ~doubtful[samples.stage_owner]
-    return replace(
-        samples,
-        counters={**samples.counters, "doubtful": doubtful},
-        latency=np.where(doubtful, NEVER, samples.latency),
-        doubtful=np.where(doubtful, samples.latency, NEVER),
-        stage_owner=samples.stage_owner[kept],
-        stage=samples.stage[kept],
-        stage_ns=samples.stage_ns[kept],
-    )
-
-
-def _with_tries(samples: Samples, tried: Bool) -> Samples:
-    """Return the samples with these rows counted only in `tries` and `tried_bytes`."""
-    counters = {name: np.where(tried, 0, column) for name, column in samples.counters.items()}
-    counters["tries"] = tried
-    length = samples.size
-    if samples.ranges is not None:
-        length = np.maximum(length, samples.ranges)
-    counters["tried_bytes"] = np.where(tried, length, 0)
-    kept = ~tried[samples.stage_owner]
-    return replace(
-        samples,
-        counters=counters,
-        size=np.where(tried, NOT_COUNTED, samples.size),
-        status=np.where(tried, 0, samples.status),
-        latency=np.where(tried, NEVER, samples.latency),
-        doubtful=np.where(tried, NEVER, samples.doubtful),
-        stage_owner=samples.stage_owner[kept],
-        stage=samples.stage[kept],
-        stage_ns=samples.stage_ns[kept],
-        ranges=None if samples.ranges is None else np.where(tried, NOT_COUNTED, samples.ranges),
+        rows["doubtful"] = doubtful
+        in_doubt = np.where(doubtful & ~tried, latency, NEVER)
+    if tried.any():
+        rows.update({name: np.where(tried, 0, column) for name, column in rows.items()})
+        rows["tries"], rows["tried_bytes"] = tried, np.where(tried, length, 0)
+        size, status = np.where(tried, NOT_COUNTED, size), np.where(tried, 0, status)
+        ranges = None if ranges is None else np.where(tried, NOT_COUNTED, ranges)
+    if (apart := doubtful | tried).any():
+        latency, kept = np.where(apart, NEVER, latency), ~apart[owner]
+        owner, stage, stage_ns = owner[kept], stage[kept], stage_ns[kept]
+    return Samples(
+        place=table.dev.astype(np.int64) << 8 | op,
+        counters=rows,
+        size=size,
+        status=status,
+        latency=latency,
+        doubtful=in_doubt,
+        end=np.where(table.complete != NEVER, table.complete, begin),
+        stage_owner=owner,
+        stage=stage,
+        stage_ns=stage_ns,
+        ranges=ranges,
     )
 
 

@@ -57,20 +57,6 @@ def bucket_begin(bucket: int) -> int:
     return -((-(PER_OCTAVE + part) << octave) >> SUB_BITS)
 
 
-def by_group(codes: I64) -> tuple[I64, I64]:
-    """Return (order, first): the rows sorted stably by code, and where each code's run begins.
-
-    codes: at least 0.
-    """
-    small = len(codes) and int(codes.max()) < _U16
-    keys = codes.astype(np.uint16) if small else codes  # numpy sorts 16-bit integers by radix
-    order = np.argsort(keys, kind="stable")
-    ordered = codes[order]
-    edges = np.flatnonzero(ordered[1:] != ordered[:-1]) + 1
-    first = np.concatenate([np.zeros(min(len(codes), 1), np.int64), edges])
-    return order, first
-
-
 class Distribution:
     """Counts of values in log-linear buckets; values are whole numbers of at least 0.
 
@@ -256,7 +242,10 @@ def _add_sorted(codes: I64, values: I64, into: Targets) -> None:
     """Do as `add_grouped`, by sorting the values by code."""
     if not len(values):
         return
-    order, first = by_group(codes)
+    small = int(codes.max()) < _U16  # numpy sorts 16-bit integers by radix
+    order = np.argsort(codes.astype(np.uint16) if small else codes, kind="stable")
+    ordered = codes[order]
+    first = np.flatnonzero(np.diff(ordered, prepend=ordered[0] - 1))
     values = np.maximum(values[order], 0)
     bucket = buckets_of(values)
     ends = np.append(first[1:], len(values))

@@ -20,7 +20,7 @@ from biotrail.converters.analysis.distributions.call_figures import (
 )
 from biotrail.converters.analysis.distributions.depth import Depth, Flow
 from biotrail.converters.analysis.distributions.groups import Group, gather
-from biotrail.converters.analysis.distributions.keys import OP_BITS, operation
+from biotrail.converters.analysis.distributions.keys import OP_BITS
 from biotrail.converters.analysis.distributions.samples import Samples, of_bios, of_requests
 from biotrail.converters.analysis.distributions.sketch import BySlot, Distribution, add_grouped
 from biotrail.converters.analysis.figures import begin_text, extent
@@ -307,7 +307,7 @@ class Recording:
 
     def operation_name(self, place: int) -> str:
         """Return the name of the operation of a place of `slots`."""
-        return operation(self.trace.context, place)
+        return self.trace.context.op_name(place)
 
     def slot_times(self) -> I64:
         """Return the length of each slot, ns."""

@@ -13,7 +13,7 @@ from biotrail.converters.analysis.diff.figures import PERCENTILES, Estimate, Res
 from biotrail.converters.analysis.diff.side import options_of
 from biotrail.converters.analysis.distributions.depth import Depth
 from biotrail.converters.analysis.distributions.groups import MOST_GROUPS, OTHERS, Group
-from biotrail.converters.analysis.distributions.keys import IDENTITIES, OP_BITS, operation
+from biotrail.converters.analysis.distributions.keys import IDENTITIES, OP_BITS
 from biotrail.converters.analysis.distributions.sketch import BySlot, Distribution, Mergeable
 from biotrail.converters.analysis.distributions.slots import Slots
 from biotrail.converters.analysis.figures import begin_text, extent
@@ -55,7 +55,7 @@ class HostTimes:
         """
         values = Times()
         for place in slots.places():
-            name = operation(context, place)
+            name = context.op_name(place)
             for slot, group in slots.bios.get(place, {}).items():
                 for stage, found in (("Q2C", group.latency), ("D2C", group.stages.get(Stage.D2C))):
                     if found is not None and found.count:
@@ -160,15 +160,15 @@ def device_sums(reporter: Reporter, context: Context, *, once: bool = False) -> 
     """
     found: dict[int, Sums] = {}
     bios, requests = reporter.groups
-    bios = reporter.submitted if once else bios
+    bios = reporter.bios.by_code if once else bios
     for code in sorted({*bios, *requests}):
         dev = -1 if code == OTHERS else code >> OP_BITS
-        name = REST if code == OTHERS else operation(context, code)
+        name = REST if code == OTHERS else context.op_name(code)
         both = Both(bios.get(code, Group()), requests.get(code, Group()))
         found.setdefault(dev, Sums()).operations.setdefault(name, Both()).merge(both)
-    for dev in {*found, *reporter.devices} - {-1}:
-        sums = found.setdefault(dev, Sums())
-        sums.add_device(reporter.devices.get(dev), reporter.flushes.get(dev))
+    devices, flushes = reporter.devices.by_dev, reporter.flushes.by_dev
+    for dev in {*found, *devices} - {-1}:
+        found.setdefault(dev, Sums()).add_device(devices.get(dev), flushes.get(dev))
     return found
 
 

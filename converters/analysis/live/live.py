@@ -30,7 +30,7 @@ from biotrail.converters.analysis.distributions.groups import (
     add_to_all,
     merged_by_code,
 )
-from biotrail.converters.analysis.distributions.keys import OP_BITS, ByProcess, operation
+from biotrail.converters.analysis.distributions.keys import OP_BITS, ByProcess
 from biotrail.converters.analysis.distributions.samples import Samples, of_bios, of_requests
 from biotrail.converters.analysis.distributions.sketch import Distribution
 from biotrail.converters.analysis.figures import Summary
@@ -181,7 +181,7 @@ class Recent:
         bios, requests = groups
         devices = []
         for dev in sorted({place >> OP_BITS for place in (*bios, *requests) if place >= 0}):
-            operations = operation_reports(dev, bios, requests, {}, span, context)
+            operations = operation_reports(bios, requests, span, context, dev)
             nothing = Device(Depth(0), Depth(0))
             one = device_report(dev, nothing, None, [], [], operations, {}, span, context)
             devices.append(replace(one, queue=depths.get(one.device, one.queue)))
@@ -437,7 +437,7 @@ class Live:
             return {"others": 1}
         return {
             "device": self._context.device_name(place >> OP_BITS),
-            "operation": operation(self._context, place),
+            "operation": self._context.op_name(place),
         }
 
     def _process_reports(self, part: _Part, span: int) -> list[GroupReport]:
@@ -475,7 +475,7 @@ class Live:
         name = self._processes.name(int(codes[row]))
         return Slow(
             device=self._context.device_name(place >> OP_BITS),
-            operation=operation(self._context, place),
+            operation=self._context.op_name(place),
             process=None if name["process"] is None else str(name["process"]),
             pid=None if name["pid"] is None else int(name["pid"]),
             sector=int(window.bios.sector[row]),

@@ -9,7 +9,7 @@ import numpy as np
 from biotrail.converters.analysis.blame import tree
 from biotrail.converters.analysis.blame.online import Online, Waits
 from biotrail.converters.analysis.distributions.groups import OTHERS, Group, Groups, add_to_all
-from biotrail.converters.analysis.distributions.keys import OP_BITS, operation
+from biotrail.converters.analysis.distributions.keys import OP_BITS
 from biotrail.converters.analysis.distributions.samples import of_bios
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import I64, Lifecycles
@@ -82,7 +82,7 @@ class Totals:
             place, number = code & (1 << _PLACE_BITS) - 1, code >> _PLACE_BITS
             own = () if self._by is None else labels[number] if number < MOST else None
             device = self._context.device_name(place >> OP_BITS)
-            found.append(Total(device, operation(self._context, place), group, own))
+            found.append(Total(device, self._context.op_name(place), group, own))
         return found
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from biotrail.converters.analysis import figures
 from biotrail.converters.analysis.distributions.groups import OTHERS
-from biotrail.converters.analysis.distributions.keys import OP_BITS, operation
+from biotrail.converters.analysis.distributions.keys import OP_BITS
 from biotrail.converters.analysis.distributions.sketch import Distribution
 from biotrail.converters.analysis.figures import Summary
 from biotrail.converters.analysis.fleet.tree import FleetReport, as_dict
@@ -200,7 +200,7 @@ def _series(report: Report, timeline: Timeline, context: Context) -> list[dict[s
             continue
         place = coded - LOWER if lower else coded
         device = context.device_name(place >> OP_BITS)
-        op = operation(context, place)
+        op = context.op_name(place)
         for name in (*(() if lower else ((None, op),)), (device, None), (device, op)):
             names.setdefault(name, []).append(course)
     order = {device.device: rank for rank, device in enumerate(report.devices, 1)}

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Figures of each device: queue depths, active time, access patterns, lower devices, purposes."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -51,14 +51,14 @@ class Below:
     """ns from the child's C to the parent's C."""
 
 
+@dataclass
 class Stacked:
     """Times of children by pair of devices and operation, window after window."""
 
-    def __init__(self) -> None:
-        self.by_pair: dict[tuple[int, int, int], Below] = {}
-        """(upper dev_t, lower dev_t, the parent's operation as in Samples.place) → times."""
-        self.unmatched = 0
-        """Children whose parent did not end in the same window; they are in no pair."""
+    by_pair: dict[tuple[int, int, int], Below] = field(default_factory=dict)
+    """(upper dev_t, lower dev_t, the parent's operation as in Samples.place) → times."""
+    unmatched: int = 0
+    """Children whose parent did not end in the same window; they are in no pair."""
 
     def add(self, window: Lifecycles, context: Context) -> None:
         """Add the times of the window's children: bios that work for a bio of an upper device.
@@ -300,7 +300,7 @@ class Flushes:
     """Flush requests of all devices, window after window; call `finish` after the last window."""
 
     def __init__(self) -> None:
-        self.by_dev: dict[int, Flush] = {}
+        self.by_dev: dict[int, Flush] = defaultdict(Flush)
         """dev_t → flushes; of devices with a flush request or a wait."""
         none = np.zeros(0, dtype=np.int64)
         self._recent = _Recent(np.zeros(0, dtype=np.uint32), none, none, none)
@@ -322,9 +322,6 @@ class Flushes:
         """Count the flush requests of the last LINGER_NS; to be called after the last window."""
         self._retire(self._recent, np.ones(len(self._recent.dev), dtype=np.bool_))
 
-    def _device(self, dev: int) -> Flush:
-        return self.by_dev.setdefault(dev, Flush())
-
     def _ended(self, window: Lifecycles) -> _Recent:
         """Return the window's flush requests that have D and C; add their times to the devices."""
         requests = window.requests
@@ -332,45 +329,33 @@ class Flushes:
         rows = np.flatnonzero(chosen & (requests.complete != NEVER))
         dev, issue, complete = requests.dev[rows], requests.issue[rows], requests.complete[rows]
         for one in names_of(dev).tolist():
-            mine, doubtful = self._device(one), requests.doubtful[rows][dev == one]
+            mine, doubtful = self.by_dev[one], requests.doubtful[rows][dev == one]
             mine.times.add((complete - issue)[dev == one][~doubtful])
             mine.doubtful += int(doubtful.sum())
         return _Recent(dev, issue, complete, np.zeros(len(rows), dtype=np.int64))
 
     def _match(self, window: Lifecycles, waits: I64, known: _Recent) -> None:
-        """Match the window's waits with flush requests, and count the waits in `by_dev`."""
+        """Count the window's waits in `by_dev`, and in `known` those of each flush request."""
         stages = window.bio_stages
         bio_row = np.searchsorted(window.bios.number, stages.owner[waits])
         dev, start, end = window.bios.dev[bio_row], stages.start[waits], stages.end[waits]
         for one in names_of(dev).tolist():
             ours, theirs = dev == one, np.flatnonzero(known.dev == one)
             theirs = theirs[np.argsort(known.complete[theirs], kind="stable")]
-            request_row = _last_within(start[ours], end[ours], known, theirs)
-            device = self._device(one)
-            device.waits += len(request_row)
-            device.unmatched += int((request_row < 0).sum())
-            np.add.at(known.bios, request_row[request_row >= 0], 1)
+            at = np.searchsorted(known.complete[theirs], end[ours], side="right") - 1
+            begun, last = start[ours][at >= 0], theirs[at[at >= 0]]
+            matched = last[known.issue[last] >= begun]
+            self.by_dev[one].waits += len(at)
+            self.by_dev[one].unmatched += len(at) - len(matched)
+            np.add.at(known.bios, matched, 1)
 
     def _retire(self, known: _Recent, old: Bool) -> None:
         """Count the flush requests of the mask `old` in `by_dev`; keep the others as `_recent`."""
         for dev, bios in zip(known.dev[old].tolist(), known.bios[old].tolist(), strict=True):
-            device = self._device(dev)
+            device = self.by_dev[dev]
             device.requests += 1
             device.shared[bios] += 1
         self._recent = known.take(~old)
-
-
-def _last_within(start: I64, end: I64, known: _Recent, order: I64) -> I64:
-    """Return, per wait (w,), the row in `known` of the last flush request within it; -1: none.
-
-    order: rows of `known` to choose from, ascending by completion.
-    """
-    if not len(order):
-        return np.full(len(start), -1, dtype=np.int64)
-    at = np.searchsorted(known.complete[order], end, side="right") - 1
-    row = order[np.maximum(at, 0)]
-    within: Bool = (at >= 0) & (known.issue[row] >= start)
-    return np.where(within, row, -1)
 
 
 @dataclass

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The figures of a report that only logs of `record --path` have: calls, waits, interrupts."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from biotrail.converters.analysis.distributions.keys import OP_BITS, ProcessNames, operation
+from biotrail.converters.analysis.distributions.keys import OP_BITS, ProcessNames
 from biotrail.converters.analysis.distributions.samples import Samples
 from biotrail.converters.analysis.distributions.sketch import Distribution, sum_by
 from biotrail.converters.analysis.figures import Summary, stage_times
@@ -109,12 +109,12 @@ class _Divided:
         return divided
 
 
+@dataclass
 class Completions:
     """Ways of completion of all devices' requests, window after window."""
 
-    def __init__(self) -> None:
-        self._ways: dict[tuple[int, int], _Divided] = {}
-        """(dev_t, index of WAYS) → requests."""
+    _ways: dict[tuple[int, int], _Divided] = field(default_factory=lambda: defaultdict(_Divided))
+    """(dev_t, index of WAYS) → requests."""
 
     def add(self, window: Lifecycles) -> None:
         """Add the window's requests whose completion has an INTERRUPT record."""
@@ -135,7 +135,7 @@ class Completions:
         for code, columns in between.items():
             for dev in names_of(requests.dev[way == code]).tolist():
                 rows = np.flatnonzero((way == code) & (requests.dev == dev))
-                found = self._ways.setdefault((dev, code), _Divided())
+                found = self._ways[dev, code]
                 found.add(STEPS_BY_WAY[code], requests.take(rows), [of[rows] for of in columns])
 
     def reports(self, dev: int) -> list[CompletionReport]:
@@ -148,12 +148,12 @@ class Completions:
         return found
 
 
+@dataclass
 class Drivers:
     """What drivers did with the requests of all devices, window after window."""
 
-    def __init__(self) -> None:
-        self._work: dict[tuple[int, str], _Divided] = {}
-        """(dev_t, driver) → requests."""
+    _work: dict[tuple[int, str], _Divided] = field(default_factory=lambda: defaultdict(_Divided))
+    """(dev_t, driver) → requests."""
 
     def add(self, window: Lifecycles) -> None:
         """Add the window's requests whose completion has a DRIVER record of a driver of STEPS."""
@@ -166,7 +166,7 @@ class Drivers:
             mine = steps.driver == number
             for dev in names_of(requests.dev[mine]).tolist() if driver in STEPS else ():
                 rows = mine & (requests.dev == dev)
-                work = self._work.setdefault((dev, driver), _Divided())
+                work = self._work[dev, driver]
                 asked, done = requests.take(rows), steps.take(rows)
                 between = [getattr(done, name) for name in _BETWEEN[driver]]
                 divided = work.add(STEPS[driver], asked, between)
@@ -265,7 +265,7 @@ class Ready:
         found = [
             ReadyTime(
                 context.device_name(place >> OP_BITS),
-                operation(context, place),
+                context.op_name(place),
                 STAGE_NAMES[Stage(stage)],
                 ns,
             )

@@ -12,12 +12,12 @@ import numpy as np
 from biotrail.converters.analysis.distributions.depth import Depth, Span
 from biotrail.converters.analysis.distributions.groups import (
     LEFT_OUT,
+    MOST_INTERVALS,
     OTHERS,
     Group,
     Groups,
     Series,
     add_to_all,
-    check_interval,
     gather,
     merged,
     merged_by_code,
@@ -34,7 +34,6 @@ from biotrail.converters.analysis.distributions.keys import (
     by_place,
     check_recorded,
     name_of,
-    operation,
 )
 from biotrail.converters.analysis.distributions.samples import COUNTERS, of_bios, of_requests
 from biotrail.converters.analysis.figures import (
@@ -76,12 +75,13 @@ from biotrail.converters.analysis.report.tree import (
     Throttled,
 )
 from biotrail.converters.events.context import Context
-from biotrail.converters.events.tables import STAGE_NAMES, Certainty, Lifecycles, Stage
+from biotrail.converters.events.tables import OP_MASK, STAGE_NAMES, Certainty, Lifecycles, Stage
 from biotrail.converters.lifecycles.recorder_time import recorder_ns
 from biotrail.converters.lifecycles.windows import queued_below
 from biotrail.converters.pipeline import Trace
 from biotrail.converters.sites.pair_names import pairs_in
 from biotrail.recorder.schema.device_numbers import dev_text
+from biotrail.recorder.schema.errors import ConversionError
 from biotrail.recorder.schema.records import BY_KIND, Kind
 
 if TYPE_CHECKING:
@@ -110,9 +110,10 @@ class Reporter:
         self._context = context
         self._interval = interval
         self._by = by
-        self._bios, self._requests = Groups(), Groups()
+        self.bios, self.requests = Groups(), Groups()
+        """By place (Samples.place, or OTHERS)."""
         self._lower = Groups()
-        """Bios that stacked devices queued for others, which `_bios` and lists leave out."""
+        """Bios that stacked devices queued for others, which `bios` and lists leave out."""
         self._keys: dict[str, Key] = {
             "processes": ByProcess(context),
             "cgroups": ByCgroup(context),
@@ -125,8 +126,8 @@ class Reporter:
             name: Groups(by_operation=True) for name in (*self._keys, *(["by"] if by else []))
         }
         self._timeline = timeline
-        self._devices = timeline.devices if timeline else Devices(interval)
-        self._flushes = Flushes()
+        self.devices = timeline.devices if timeline else Devices(interval)
+        self.flushes = Flushes()
         self._stacked = Stacked()
         self._purposes = Purposes()
         self._tails = Tails()
@@ -148,23 +149,8 @@ class Reporter:
 
         Not copies, where no stacked device queued bios.
         """
-        bios = merged_by_code(self._bios.by_code, self._lower.by_code)
-        return bios, self._requests.by_code
-
-    @property
-    def submitted(self) -> dict[int, Group]:
-        """Place → group of the bios that no stacked device queued for another. Not copies."""
-        return self._bios.by_code
-
-    @property
-    def devices(self) -> dict[int, Device]:
-        """dev_t → depths and patterns of the devices with I/O. Not a copy."""
-        return self._devices.by_dev
-
-    @property
-    def flushes(self) -> dict[int, Flush]:
-        """dev_t → flushes of the devices with any; complete after `finish`. Not a copy."""
-        return self._flushes.by_dev
+        bios = merged_by_code(self.bios.by_code, self._lower.by_code)
+        return bios, self.requests.by_code
 
     def add(self, window: Lifecycles) -> None:
         """Add the log's next window to all figures, and to `timeline`.
@@ -176,10 +162,15 @@ class Reporter:
             return
         if self.begin < 0:
             self.begin = window.begin
-        check_interval(window.end - self.begin, self._interval)
+        span = window.end - self.begin
+        if self._interval and span // self._interval >= MOST_INTERVALS:
+            raise ConversionError(
+                f"the log has more than {MOST_INTERVALS:,} intervals of {self._interval / 1e9:g} "
+                f"s: give --interval {span // MOST_INTERVALS // 10**9 + 1}s or longer"
+            )
         bios = of_bios(window.bios, window.bio_stages, self._context)
         lower = queued_below(window)
-        ways = [(self._bios, bios.place)]
+        ways = [(self.bios, bios.place)]
         ways += [(self._groups[name], key.codes(window, bios)) for name, key in self._keys.items()]
         chosen = self._chosen.codes(window, bios) if self._by or self._interval else bios.place
         each = [(self._groups["by"], chosen)] if self._by else []
@@ -190,11 +181,11 @@ class Reporter:
             ways.append((self._lower, np.where(lower, bios.place, LEFT_OUT)))
         add_to_all(bios, [*ways, *each])
         requests = of_requests(window.requests, window.request_stages, self._context)
-        add_to_all(requests, [(self._requests, requests.place)])
+        add_to_all(requests, [(self.requests, requests.place)])
         if self._timeline is not None:
             self._timeline.add(window, bios, lower)
-        self._devices.add(window, self._context)
-        self._flushes.add(window)
+        self.devices.add(window, self._context)
+        self.flushes.add(window)
         self._stacked.add(window, self._context)
         self._purposes.add(window, bios, self._context)
         self._tails.add(window, bios, self._context)
@@ -235,12 +226,12 @@ class Reporter:
 
     def finish(self, trace: Trace) -> Report:
         """Return the report of all windows, once. trace: of these, read to its end."""
-        self._flushes.finish()
+        self.flushes.finish()
         context = self._context
         begin, end = extent(trace)
         span = end - begin
         bios, requests = self.groups
-        submitted = self.submitted
+        submitted = self.bios.by_code
         total = operation_report({}, submitted.values(), requests.values(), span, context)
         every, lower = merged(bios.values()), merged(self._lower.by_code.values())
         lists = {name: self._reports(name, span) for name in self._groups}
@@ -259,7 +250,7 @@ class Reporter:
             begin=begin_text(trace),
             time_of="events" if of_events(trace) else "recording",
             total=total,
-            operations=operations_of_all(submitted, requests, span, context),
+            operations=operation_reports(submitted, requests, span, context),
             lower_bios=lower["ios"],
             lower_bytes=lower["bytes"],
             devices=devices,
@@ -314,15 +305,15 @@ class Reporter:
             events.setdefault(dev, {})[letter] = count
         bios, requests = self.groups
         places = {*bios, *requests} - {OTHERS}
-        devices = {place >> OP_BITS for place in places} | set(self._devices.by_dev)
+        devices = {place >> OP_BITS for place in places} | set(self.devices.by_dev)
         found = [
             device_report(
                 dev,
-                self._devices.get(dev),
-                self._flushes.by_dev.get(dev),
+                self.devices.get(dev),
+                self.flushes.by_dev.get(dev),
                 *(([], []) if self._path is None else self._path.of_device(dev)),
                 operation_reports(
-                    dev, bios, requests, self._devices.get(dev).operations, span, self._context
+                    bios, requests, span, self._context, dev, self.devices.get(dev).operations
                 ),
                 events.get(dev, {}),
                 span,
@@ -338,7 +329,7 @@ class Reporter:
             return []
         self._series.finish()
         depths: dict[int, list[IntervalDepth]] = {}
-        for dev, device in sorted(self._devices.by_dev.items()):
+        for dev, device in sorted(self.devices.by_dev.items()):
             name = self._context.device_name(dev)
             queue, issued = device.queue, device.issued
             for place in {**queue.spans, **issued.spans}:
@@ -570,53 +561,33 @@ def operation_report(
 
 
 def operation_reports(
-    dev: int,
     bios: Places,
     requests: Places,
-    depths: Mapping[int, tuple[Depth, Depth]],
     span_ns: int,
     context: Context,
+    dev: int | None = None,
+    depths: Mapping[int, tuple[Depth, Depth]] | None = None,
 ) -> list[OperationReport]:
-    """Return the report of each operation of a device, those with most bios (or requests) first.
+    """Return the report of each operation, those with most bios (or requests) first.
 
+    dev: of this device; None: of all, without I/O of OTHERS, whose operation is not known.
     depths: operation → (bios, requests) in flight; those that are not there get no depths.
     """
-    places = {p for p in (*bios, *requests) if p >> OP_BITS == dev}
-    found = [
-        operation_report(
-            {"device": context.device_name(dev), "operation": operation(context, place)},
-            [bios[place]] if place in bios else [],
-            [requests[place]] if place in requests else [],
-            span_ns,
-            context,
+    on = {} if dev is None else {"device": context.device_name(dev)}
+    places: dict[int, list[int]] = {}
+    for place in sorted({*bios, *requests}):
+        if place >= 0 and dev in (None, place >> OP_BITS):
+            places.setdefault(place & OP_MASK, []).append(place)
+    found = []
+    for op, same in sorted(places.items()):
+        queued, issued = (
+            [groups[place] for place in same if place in groups] for groups in (bios, requests)
         )
-        for place in sorted(places)
-    ]
-    for place, one in zip(sorted(places), found, strict=True):
-        queue, issued = depths.get(place & ((1 << OP_BITS) - 1), (None, None))
-        if queue is not None and issued is not None:
-            one.queue, one.issued = depth_report(queue), depth_report(issued)
-    return sorted(found, key=lambda o: -max(o.bios.ios, o.requests.ios))
-
-
-def operations_of_all(
-    bios: Places, requests: Places, span_ns: int, context: Context
-) -> list[OperationReport]:
-    """Return the report of each operation of all devices, most bios (or requests) first.
-
-    Without I/O of OTHERS, whose operation is not known.
-    """
-    mask = (1 << OP_BITS) - 1
-    found = [
-        operation_report(
-            {"operation": operation(context, op)},
-            [group for place, group in bios.items() if place >= 0 and place & mask == op],
-            [group for place, group in requests.items() if place >= 0 and place & mask == op],
-            span_ns,
-            context,
-        )
-        for op in sorted({place & mask for place in (*bios, *requests) if place >= 0})
-    ]
+        name = {**on, "operation": context.op_name(op)}
+        one = operation_report(name, queued, issued, span_ns, context)
+        if depths and op in depths:
+            one.queue, one.issued = map(depth_report, depths[op])
+        found.append(one)
     return sorted(found, key=lambda o: -max(o.bios.ios, o.requests.ios))
 
 

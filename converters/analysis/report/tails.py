@@ -11,7 +11,7 @@ import numpy as np
 
 from biotrail.converters.analysis.distributions import sum_loops as loops
 from biotrail.converters.analysis.distributions.groups import Group
-from biotrail.converters.analysis.distributions.keys import OP_BITS, operation
+from biotrail.converters.analysis.distributions.keys import OP_BITS
 from biotrail.converters.analysis.distributions.samples import Samples, operations_of
 from biotrail.converters.analysis.distributions.sketch import Distribution
 from biotrail.converters.events.context import Context
@@ -29,6 +29,7 @@ NOT_KNOWN = -1
 _FAR = np.iinfo(np.int64).max
 
 
+@dataclass
 class BytesInFlight:
     """Bytes in flight at each bio's Q, summed in the window of the Q, returned in that of the end.
 
@@ -37,11 +38,10 @@ class BytesInFlight:
     count as in flight until the window that gives them up.
     """
 
-    def __init__(self) -> None:
-        self._number = np.zeros(0, dtype=np.int64)
-        """(n,): numbers of the bios under way at the last window's end, ascending."""
-        self._found = np.zeros(0, dtype=np.int64)
-        """(n,): bytes beside each of them, or NOT_KNOWN."""
+    _number: I64 = field(default_factory=lambda: np.zeros(0, np.int64))
+    """(n,): numbers of the bios under way at the last window's end, ascending."""
+    _found: I64 = field(default_factory=lambda: np.zeros(0, np.int64))
+    """(n,): bytes beside each of them, or NOT_KNOWN."""
 
     def add(self, window: Lifecycles, context: Context) -> I64:
         """Add the log's next window; return the bytes beside each of its `bios`: int64 (n,).
@@ -179,34 +179,31 @@ class Tails:
 
         bios: place → group of all the log's bios, from which the medians are taken.
         """
-        found = [
-            _tail(place, octaves, bios[place].latency, context)
-            for place, octaves in sorted(self.by_place.items())
-            if place in bios and bios[place].latency.count
-        ]
-        return sorted((tail for tail in found if tail.count), key=lambda tail: -tail.ns)
+        found = []
+        for place, one in sorted(self.by_place.items()):
+            latency = bios[place].latency if place in bios else Distribution()
+            [median] = latency.percentiles((0.5,))
+            first = min(max(TIMES * median - 1, 0).bit_length(), OCTAVES)
+            if not latency.count or not (count := int(one.count[first:].sum())):
+                continue
+            stages = one.stages[first:].sum(axis=0)
+            named = {STAGE_NAMES[Stage(n)]: int(ns) for n, ns in enumerate(stages.tolist()) if ns}
+            tail = Tail(
+                device=context.device_name(place >> OP_BITS),
+                operation=context.op_name(place),
+                median_ns=median,
+                from_ns=1 << first,
+                count=count,
+                of=int(one.count.sum()),
+                ns=int(one.ns[first:].sum()),
+                of_ns=int(one.ns.sum()),
+                stages=dict(sorted(named.items(), key=lambda item: -item[1])),
+                beside=_mean(one.beside[first:], one.queued[first:]),
+                beside_others=_mean(one.beside[:first], one.queued[:first]),
+            )
+            found.append(tail)
+        return sorted(found, key=lambda tail: -tail.ns)
 
 
 def _mean(sums: I64, counts: I64) -> float:
     return float(sums.sum() / counts.sum()) if counts.any() else 0.0
-
-
-def _tail(place: int, octaves: _Octaves, latency: Distribution, context: Context) -> Tail:
-    """Return the slow I/Os of one device and operation; `count` is 0 if none was slow."""
-    [median] = latency.percentiles((0.5,))
-    first = min(max(TIMES * median - 1, 0).bit_length(), OCTAVES)
-    stages = octaves.stages[first:].sum(axis=0)
-    named = {STAGE_NAMES[Stage(n)]: int(ns) for n, ns in enumerate(stages.tolist()) if ns}
-    return Tail(
-        device=context.device_name(place >> OP_BITS),
-        operation=operation(context, place),
-        median_ns=median,
-        from_ns=1 << first,
-        count=int(octaves.count[first:].sum()),
-        of=int(octaves.count.sum()),
-        ns=int(octaves.ns[first:].sum()),
-        of_ns=int(octaves.ns.sum()),
-        stages=dict(sorted(named.items(), key=lambda item: -item[1])),
-        beside=_mean(octaves.beside[first:], octaves.queued[first:]),
-        beside_others=_mean(octaves.beside[:first], octaves.queued[:first]),
-    )

@@ -81,12 +81,22 @@ class Timeline:
         self._last = max(self._last, last)
         if not len(bios):
             return
-        row = self._rows_of(np.where(lower, bios.place + LOWER, bios.place))
+        names, of = np.unique(np.where(lower, bios.place + LOWER, bios.place), return_inverse=True)
+        for place in names.tolist():
+            if len(self._rows) <= MOST_PLACES:
+                self._rows.setdefault(place, len(self._rows))
+        row = np.array([self._rows.get(one, 0) for one in names.tolist()], np.int64)[of]
         column = np.maximum(bios.end - self.origin, 0) // self.interval
         np.add.at(self._ios, (row, column), bios.counters["ios"])
         np.add.at(self._bytes, (row, column), bios.counters["bytes"])
         ended = bios.latency >= 0
-        self._add_latency(row[ended], column[ended], bios.latency[ended])
+        row, column, latency = row[ended], column[ended], bios.latency[ended]
+        np.add.at(self._ns, (row, column), latency)
+        np.minimum.at(self._min, (row, column), latency)
+        np.maximum.at(self._max, (row, column), latency)
+        self._waiting.append(row << _ROW | column << _COLUMN | buckets_of(latency))
+        if sum(map(len, self._waiting)) > _MOST_WAITING:
+            self._fold()
 
     @property
     def columns(self) -> int:
@@ -118,24 +128,6 @@ class Timeline:
                 total, least, most, int(bucket[0]), counts
             )
         return found
-
-    def _rows_of(self, place: I64) -> I64:
-        names, which = np.unique(place, return_inverse=True)
-        rows = np.array([self._row(one) for one in names.tolist()], dtype=np.int64)
-        return np.asarray(rows[which])
-
-    def _row(self, place: int) -> int:
-        full = len(self._rows) > MOST_PLACES and place not in self._rows
-        return 0 if full else self._rows.setdefault(place, len(self._rows))
-
-    def _add_latency(self, row: I64, column: I64, latency: I64) -> None:
-        """Add latencies to the sums, minima and maxima of their rows and columns."""
-        np.add.at(self._ns, (row, column), latency)
-        np.minimum.at(self._min, (row, column), latency)
-        np.maximum.at(self._max, (row, column), latency)
-        self._waiting.append(row << _ROW | column << _COLUMN | buckets_of(latency))
-        if sum(map(len, self._waiting)) > _MOST_WAITING:
-            self._fold()
 
     def _fold(self) -> None:
         """Count the waiting latencies in `_keys` and `_counts`, and empty `_waiting`."""

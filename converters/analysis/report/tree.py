@@ -435,6 +435,11 @@ class OperationReport:
     issued: Annotated[DepthReport | None, Shown("depth.issued", optional=True)] = None
     """Requests from D to C; None as `queue`."""
 
+    @property
+    def operation(self) -> str:
+        """The operation's name; not of a total."""
+        return str(self.bios.name["operation"])
+
 
 @dataclass
 class DeviceReport:

@@ -32,7 +32,6 @@ from biotrail.converters.lifecycles.call_arguments import What, argument_of_call
 from biotrail.converters.lifecycles.operations import transferred
 from biotrail.converters.lifecycles.purposes import JOURNAL_THREADS
 from biotrail.converters.pipeline import Trace
-from biotrail.recorder.schema.errors import ConversionError
 
 _STATES = {0: "R", 1: "S", 2: "D", 4: "T", 8: "t"}
 _KILLABLE, _IDLE, _FREEZABLE = 0x102, 0x402, 0x2000
@@ -143,18 +142,6 @@ class SlowCall:
     order of their Q; of more than MOST_BIOS the slowest."""
     journal_left_out: int = 0
     """Such bios beyond these; also those of other journals' threads, if there are so many."""
-
-    @property
-    def journal_threads(self) -> set[int]:
-        """Ids of the journals' threads (jbd2/DEVICE) that ended a wait in `waits`.
-
-        Waits that were left out do not count.
-        """
-        return {
-            wait.waker_tid
-            for wait in self.waits
-            if wait.waker_tid and (wait.waker_comm or "").startswith(JOURNAL_THREADS)
-        }
 
     def reasons(self, cause: str) -> dict[str, int]:
         """Return reason → ns blocked of the waits of a cause, the longest first; {}: not known."""
@@ -344,7 +331,11 @@ class SlowestCalls:
     def finish(self) -> None:
         """Drop bios of journals' threads that woke no thread of their call; after `gather`."""
         for slow in self.found:
-            threads = slow.journal_threads
+            threads = {
+                wait.waker_tid
+                for wait in slow.waits
+                if wait.waker_tid and (wait.waker_comm or "").startswith(JOURNAL_THREADS)
+            }
             slow.journal_left_out = slow.journal_left_out if threads else 0
             slow.journal = [io for io in slow.journal if io.tid in threads]
 
@@ -430,11 +421,3 @@ def _slowest(
     found.sort(key=lambda io: (-io.waited_ns, io.number))
     kept = sorted(found[:MOST_BIOS], key=lambda io: (io.queue_ns or 0, io.number))
     return kept, len(rows) - len(longest) + len(found[MOST_BIOS:])
-
-
-def check_timed(context: Context) -> None:
-    """Raise ConversionError if the log has neither timed calls nor waits."""
-    if not context.path_parts & {"time", "wait"}:
-        raise ConversionError(
-            "this log does not say how long calls took: record again with biotrail record --path"
-        )

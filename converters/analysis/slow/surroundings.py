@@ -89,7 +89,7 @@ class Before:
         end: ns when each ended, or the largest int64 while it is in flight. rows: mask of the bios
         to add. operations, codes: bio i is an `operations[codes[i]]`.
         """
-        bio_row = np.flatnonzero(rows & ~self._mates_of(bios))
+        bio_row = np.flatnonzero(rows & ~np.isin(bios.number, sorted(self.mates)))
         if not len(bio_row):
             return
         issue = bios.issue[bio_row]
@@ -116,15 +116,6 @@ class Before:
         self.left_out += int(ios[longest[MOST_BEFORE:]].sum())
         self.left_out += sum(neighbour.ios for _, neighbour in self._kept[MOST_BEFORE:])
         del self._kept[MOST_BEFORE:]
-
-    def _mates_of(self, bios: Bios) -> Bool:
-        """Mark the bios whose numbers are in `mates`: bool (n,). bios: ascending by number."""
-        mask = np.zeros(len(bios), dtype=np.bool_)
-        mates = np.array(sorted(self.mates), dtype=np.int64)
-        row = np.searchsorted(bios.number, mates)
-        row, mates = row[row < len(bios)], mates[row < len(bios)]
-        mask[row[bios.number[row] == mates]] = True
-        return mask
 
     def _neighbour(self, bios: Bios, row: int, operation: str, tasks: Tasks) -> Neighbour:
         """Return a bio as a neighbour on its own; `end_ns` is never the log's end."""
@@ -236,17 +227,82 @@ class Surroundings:
     """Further such bios, with less time beside the I/O."""
 
 
-@dataclass
 class _Target:
     """An I/O whose surroundings are gathered. Times are ns of CLOCK_MONOTONIC."""
 
-    io: IO
-    queue: int
-    issue: int
-    """NEVER: not issued, or D not recorded."""
-    end: int
-    found: Surroundings
-    before: Before
+    def __init__(self, io: IO, mates: frozenset[int]) -> None:
+        self.io = io
+        self.queue = io.queue_ns or 0
+        self.issue = NEVER if io.issue_ns is None else self.queue + io.issue_ns
+        """NEVER: not issued, or D not recorded."""
+        self.end = self.queue + io.waited_ns
+        self.found = Surroundings(when_issued=None if self.issue == NEVER else QueueState())
+        self.before = Before(self.queue, self.end, mates)
+
+    def groups(self) -> list[BioCounts]:
+        """Return all groups of bios of the surroundings; not copied."""
+        found = self.found
+        moments = [m for m in (found.when_queued, found.when_issued) if m is not None]
+        return [
+            *(group for m in moments for group in (m.waiting, m.in_device)),
+            found.ahead,
+            found.overtook_it,
+            found.it_overtook,
+            found.completed_meanwhile,
+            found.of_these_issued_later,
+        ]
+
+    def add_bios(self, bios: Bios, end: I64, codes: I64, names: list[str], tasks: Tasks) -> None:
+        """Add bios of the device, of one window, to the groups and to `before`.
+
+        end: (n,): ns when each ended, as of _ends. codes, names: bio i is a `names[codes[i]]`.
+        """
+        found = self.found
+
+        def add(group: BioCounts, rows: Bool) -> None:
+            at = np.flatnonzero(rows)
+            group.ios += len(at)
+            for code, number in Counter(codes[at].tolist()).items():
+                share = group.operations.setdefault(names[code], Share())
+                length = int(bios.bytes[at[codes[at] == code]].sum(dtype=np.int64))
+                share.ios += number
+                share.bytes += length
+                group.bytes += 0 if names[code] in CLEARED else length
+            for task, number in Counter(bios.task[at].tolist()).items():
+                comm = str(tasks.comm[task]) if task >= 0 else UNKNOWN_TASK
+                group.tasks[comm] = group.tasks.get(comm, 0) + number
+
+        other = (bios.number != self.io.number) & (bios.queue != NEVER)
+        issued = bios.issue != NEVER
+        earlier, later = other & (bios.queue <= self.queue), other & (bios.queue > self.queue)
+        waiting = earlier & (~issued | (bios.issue > self.queue)) & (end > self.queue)
+        in_device = other & issued & (bios.issue <= self.queue) & (end > self.queue)
+        add(found.when_queued.waiting, waiting)
+        add(found.when_queued.in_device, in_device)
+        since, order = self.queue, bios.queue
+        if found.when_issued is not None:
+            at = since = self.issue
+            order = bios.issue
+            before = issued & (bios.issue < at)
+            add(found.ahead, waiting & before)
+            add(found.overtook_it, later & before)
+            add(found.it_overtook, waiting & (~issued | (bios.issue > at)))
+            still = other & (bios.queue < at) & (~issued | (bios.issue > at)) & (end > at)
+            add(found.when_issued.waiting, still)
+            add(found.when_issued.in_device, other & before & (end > at))
+            first = other & before & (end > self.queue)
+        else:
+            # A flush without data waits for issued bios; a bio-based device issues none.
+            began = np.where(issued, bios.issue, bios.queue)
+            first = earlier | (issued & other)
+            first &= (began < self.end) & (end > self.queue)
+        self.before.add(bios, end, first, names, codes, tasks)
+        meanwhile = other & (end > since) & (end < self.end)
+        add(found.completed_meanwhile, meanwhile)
+        add(found.of_these_issued_later, meanwhile & (order > since))
+        for group in self.groups():
+            if len(group.tasks) > 4 * MOST_TASKS:
+                _shorten(group, 2 * MOST_TASKS)
 
 
 class Neighbourhood:
@@ -266,7 +322,7 @@ class Neighbourhood:
         """
         self._context = context
         self._targets = [
-            _target(io, (mates or {}).get(io.number, frozenset()))
+            _Target(io, (mates or {}).get(io.number, frozenset()))
             for io in ios
             if io.queue_ns is not None
         ]
@@ -302,16 +358,11 @@ class Neighbourhood:
         for dev in {t.io.dev for t in self._targets}:
             rows = np.flatnonzero(table.dev == np.uint32(dev))
             ours = table.take(rows)
-            others = _Others(ours, _ends(ours), codes[rows], names, window.tasks)
-            for target in (t for t in self._targets if t.io.dev == dev):
-                others.add_to(target)
-        self._bound_tasks()
-
-    def _bound_tasks(self) -> None:
-        for target in self._targets:
-            for group in _groups(target.found):
-                if len(group.tasks) > 4 * MOST_TASKS:
-                    _shorten(group, 2 * MOST_TASKS)
+            end = _ends(ours)
+            first, last = int(ours.queue.min(initial=FOREVER)), int(end.max(initial=NEVER))
+            for target in self._targets:
+                if target.io.dev == dev and target.queue <= last and first <= target.end:
+                    target.add_bios(ours, end, codes[rows], names, window.tasks)
 
     def _requests(self, table: Requests) -> None:
         """Add requests to the surroundings of the I/Os on the same device: moments and flushes.
@@ -330,14 +381,24 @@ class Neighbourhood:
             if last < target.queue or first > target.end:
                 continue
             here = table.dev == np.uint32(target.io.dev)
-            for moment, at in _moments(target):
+            found = target.found
+            moments = [(found.when_queued, target.queue)]
+            if found.when_issued is not None:
+                moments.append((found.when_issued, target.issue))
+            for moment, at in moments:
                 alive = here & (table.start != NEVER) & (table.start < at) & (end > at)
                 moment.requests_allocated += int(alive.sum())
                 issued = here & (table.issue != NEVER) & (table.issue < at) & (end > at)
                 moment.requests_in_device += int(issued.sum())
             flush = here & (table.kind == RequestKind.FLUSH) & (table.issue != NEVER)
             flush &= (table.issue < target.end) & (end > target.queue)
-            _add_flushes(target, table.take(flush))
+            times = table.issue[flush].tolist(), table.complete[flush].tolist()
+            for issue, complete in zip(*times, strict=True):
+                if len(found.flushes) == MOST_FLUSHES:
+                    found.flushes_left_out += 1
+                    continue
+                done = None if complete == NEVER else complete - target.queue
+                found.flushes.append(Flush(issue - target.queue, done))
 
     def finish(self) -> None:
         """Complete the surroundings after the last window; to be called once."""
@@ -345,48 +406,8 @@ class Neighbourhood:
             target.found.flushes.sort(key=lambda flush: flush.issue_ns)
             target.found.before = target.before.neighbours()
             target.found.before_left_out = target.before.left_out
-            for group in _groups(target.found):
+            for group in target.groups():
                 _shorten(group, MOST_TASKS)
-
-
-def _target(io: IO, mates: frozenset[int]) -> _Target:
-    queue = io.queue_ns or 0
-    issue = NEVER if io.issue_ns is None else queue + io.issue_ns
-    found = Surroundings(when_issued=None if issue == NEVER else QueueState())
-    end = queue + io.waited_ns
-    return _Target(io, queue, issue, end, found, Before(queue, end, mates))
-
-
-def _add_flushes(target: _Target, flushes: Requests) -> None:
-    """Append flush requests to the target's list, with times since its I/O's Q."""
-    found = target.found
-    for issue, complete in zip(flushes.issue.tolist(), flushes.complete.tolist(), strict=True):
-        if len(found.flushes) == MOST_FLUSHES:
-            found.flushes_left_out += 1
-            continue
-        done = None if complete == NEVER else complete - target.queue
-        found.flushes.append(Flush(issue - target.queue, done))
-
-
-def _moments(target: _Target) -> list[tuple[QueueState, int]]:
-    """Return each moment of the target's surroundings with its time (ns): at Q, and at D if any."""
-    found = [(target.found.when_queued, target.queue)]
-    if target.found.when_issued is not None:
-        found.append((target.found.when_issued, target.issue))
-    return found
-
-
-def _groups(found: Surroundings) -> list[BioCounts]:
-    """Return all groups of bios of the surroundings; not copied."""
-    moments = [m for m in (found.when_queued, found.when_issued) if m is not None]
-    return [
-        *(group for m in moments for group in (m.waiting, m.in_device)),
-        found.ahead,
-        found.overtook_it,
-        found.it_overtook,
-        found.completed_meanwhile,
-        found.of_these_issued_later,
-    ]
 
 
 def _ends(bios: Bios) -> I64:
@@ -401,73 +422,6 @@ def _ends(bios: Bios) -> I64:
     complete = sure_complete(bios)
     end = np.where(complete != NEVER, complete, np.where(over, heard, FOREVER))
     return np.asarray(end, dtype=np.int64)
-
-
-@dataclass
-class _Others:
-    """The bios of one device in one window, (n,)."""
-
-    bios: Bios
-    end: I64
-    """(n,): ns when each bio ended, as of _ends."""
-    codes: I64
-    """(n,): index of each bio's operation in `names`."""
-    names: list[str]
-    tasks: Tasks
-
-    def __post_init__(self) -> None:
-        self._first = int(self.bios.queue.min(initial=FOREVER))
-        self._last = int(self.end.max(initial=NEVER))
-
-    def add_to(self, target: _Target) -> None:
-        """Add the bios to the groups of the target's surroundings, and to its `before`."""
-        bios, end, found = self.bios, self.end, target.found
-        if self._last < target.queue or self._first > target.end:
-            return
-        other = (bios.number != target.io.number) & (bios.queue != NEVER)
-        issued = bios.issue != NEVER
-        earlier, later = other & (bios.queue <= target.queue), other & (bios.queue > target.queue)
-        waiting = earlier & (~issued | (bios.issue > target.queue)) & (end > target.queue)
-        in_device = other & issued & (bios.issue <= target.queue) & (end > target.queue)
-        self._add(found.when_queued.waiting, waiting)
-        self._add(found.when_queued.in_device, in_device)
-        since, order = target.queue, bios.queue
-        if found.when_issued is not None:
-            at = since = target.issue
-            order = bios.issue
-            before = issued & (bios.issue < at)
-            self._add(found.ahead, waiting & before)
-            self._add(found.overtook_it, later & before)
-            self._add(found.it_overtook, waiting & (~issued | (bios.issue > at)))
-            still = other & (bios.queue < at) & (~issued | (bios.issue > at)) & (end > at)
-            self._add(found.when_issued.waiting, still)
-            self._add(found.when_issued.in_device, other & before & (end > at))
-            first = other & before & (end > target.queue)
-        else:
-            # A flush without data waits for issued bios; a bio-based device issues none.
-            began = np.where(issued, bios.issue, bios.queue)
-            first = earlier | (issued & other)
-            first &= (began < target.end) & (end > target.queue)
-        target.before.add(bios, end, first, self.names, self.codes, self.tasks)
-        meanwhile = other & (end > since) & (end < target.end)
-        self._add(found.completed_meanwhile, meanwhile)
-        self._add(found.of_these_issued_later, meanwhile & (order > since))
-
-    def _add(self, group: BioCounts, rows: Bool) -> None:
-        """Add the bios of the mask `rows` (n,) to the group's sums, operations and thread names."""
-        if not rows.any():
-            return
-        at = np.flatnonzero(rows)
-        group.ios += len(at)
-        for code, number in Counter(self.codes[at].tolist()).items():
-            share = group.operations.setdefault(self.names[code], Share())
-            length = int(self.bios.bytes[at[self.codes[at] == code]].sum(dtype=np.int64))
-            share.ios += number
-            share.bytes += length
-            group.bytes += 0 if self.names[code] in CLEARED else length
-        for task, number in Counter(self.bios.task[at].tolist()).items():
-            comm = str(self.tasks.comm[task]) if task >= 0 else UNKNOWN_TASK
-            group.tasks[comm] = group.tasks.get(comm, 0) + number
 
 
 OTHERS = "others"

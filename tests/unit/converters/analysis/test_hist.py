@@ -559,6 +559,28 @@ def test_grouped_values_are_those_of_sorting(rows, negative, compiled) -> None:
     assert plainly(made) == plainly(wanted)
 
 
+def follow_sorted(one: Depth, begin: int, end: int, up: Any, down: Any) -> None:
+    """Does as Depth.update, by sorting all times and the intervals' edges."""
+    edges = np.arange(one.origin, end, one.interval) if one.interval else np.zeros(0, np.int64)
+    edges = edges[edges >= begin]
+    at = np.concatenate([[begin], down, up, edges])
+    steps = [[0], np.full(len(down), -1), np.ones(len(up)), np.zeros(len(edges))]
+    # The sort is stable: an I/O that ends when another one begins is not in flight any more.
+    order = np.argsort(at, kind="stable")
+    at, step = at[order], np.concatenate(steps).astype(np.int64)[order]
+    level = one._level + np.cumsum(step)
+    one.met.add(level[step > 0] - 1)
+    one._level, level = int(level[-1]), np.maximum(level, 0)
+    lasts = np.diff(at, append=max(end, int(at[-1])))
+    place = (at - one.origin) // max(one.interval, 1)
+    spans = [(one.whole, at >= begin)]
+    if one.interval:
+        spans += [(one.spans.setdefault(n, Span()), place == n) for n in np.unique(place).tolist()]
+    for span, mine in spans:
+        depth_ns, busy = (level * lasts)[mine].sum(), lasts[mine & (level > 0)].sum()
+        span.add(int(lasts[mine].sum()), int(depth_ns), int(busy), int(level[mine].max()))
+
+
 @MANY
 @given(
     st.lists(st.lists(st.tuples(st.integers(0, 40), st.booleans()), max_size=12), max_size=4),
@@ -569,7 +591,7 @@ def test_depths_are_those_of_sorting(windows, interval: int, origin: int) -> Non
     # GIVEN windows of 40 ns with beginnings and ends of I/Os, after the origin
     made: list[Depth] = []
     for update, loops in (
-        (Depth._update_sorted, depth.loops),
+        (follow_sorted, depth.loops),
         (Depth.update, depth.loops),
         (Depth.update, LOOPS),
     ):

@@ -263,7 +263,7 @@ def test_waits_without_any_flush_request_have_no_row() -> None:
         reporter.add(restricted(window, kept[0], data, kept[1], open_))
     # WHEN it is reported on THEN no device has flushes, whoever waited for them
     assert reporter is not None
-    assert sum(flush.waits for flush in reporter.flushes.values())
+    assert sum(flush.waits for flush in reporter.flushes.by_dev.values())
     assert not [d for d in reporter.finish(trace).devices if d.flushes]
 
 
@@ -366,16 +366,16 @@ def test_groups_past_the_bound_are_no_device() -> None:
     # GIVEN a report that keeps one pair of device and operation apart
     trace = Trace(SAMPLE)
     reporter = Reporter(trace.context)
-    reporter._bios, reporter._requests = Groups(1), Groups(1)
+    reporter.bios, reporter.requests = Groups(1), Groups(1)
     for window in trace.lifecycles():
         reporter.add(window)
     # WHEN it is made
     report = reporter.finish(trace)
     # THEN the I/O of all others is in the total, and of no device
-    assert OTHERS in reporter._bios.by_code
+    assert OTHERS in reporter.bios.by_code
     known = {entry["name"] for entry in trace.context.devices.values()}
     assert {device.device for device in report.devices} <= known
-    whole = sum(group["ios"] for group in reporter._bios.by_code.values())
+    whole = sum(group["ios"] for group in reporter.bios.by_code.values())
     assert report.total.bios.ios == whole
 
 
