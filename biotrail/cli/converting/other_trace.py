@@ -20,7 +20,7 @@ from biotrail.converters.inputs.perfetto.packets import plain
 from biotrail.converters.inputs.perfetto.source import PerfettoSource
 from biotrail.converters.inputs.perfetto.survey import Survey, survey
 from biotrail.converters.inputs.unpacking import Allowance
-from biotrail.converters.outputs.perfetto.metadata import Facts
+from biotrail.converters.outputs.perfetto.packets import Facts
 from biotrail.converters.outputs.perfetto.place import Ids, Place
 from biotrail.converters.outputs.perfetto.summary import PerfettoSummary
 from biotrail.converters.pipeline import Trace

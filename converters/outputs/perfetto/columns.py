@@ -7,41 +7,43 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from biotrail.converters.events.tables import I64, U16, U64, Bool
+from biotrail.converters.calls.keys import rows_of
+from biotrail.converters.events.tables import (
+    I64,
+    NEVER,
+    U16,
+    U64,
+    Bios,
+    Bool,
+    Requests,
+    Stage,
+    Stages,
+)
+from biotrail.converters.lifecycles.windows import first_seen, last_seen
 from biotrail.converters.outputs.perfetto import loops
-from biotrail.converters.outputs.perfetto.names import ARGUMENT_IIDS
+from biotrail.converters.outputs.perfetto.names import ARGUMENT_IIDS, STAGE_IIDS, stage_argument
 
 Unsigned = NDArray[np.unsignedinteger[Any]]
 """An array of any unsigned dtype."""
-_UINT, _INT, _BOOL, _STRING = 0x18, 0x20, 0x10, 0x88
+_UINT, _INT, _BOOL, STRING = 0x18, 0x20, 0x10, 0x88
+FOREVER = np.iinfo(np.int64).max
+"""The end of a slice whose end is not known yet."""
+_STAGE_NAMES = np.array([STAGE_IIDS[stage] for stage in Stage], dtype=np.uint16)
+"""Interned name of each stage."""
 
 
 @dataclass
 class Column:
-    """One argument of every slice, or of the slices in `where`."""
+    """One argument of every slice, or of the slices at `at`."""
 
     iid: int
     """Interned id of the argument's name."""
     tag: int
     """First byte of the tag of the value's field in DebugAnnotation."""
     values: Unsigned
-    """Per slice (n,): its value, or the id of an interned string."""
-    where: Bool | None
-    """Slices that have the argument; None: all."""
-    interned: bool = False
-    """Whether the values are ids of interned strings."""
-    at: I64 | None = None
-    """Indices of the only slices that have the argument, ascending; `values` are theirs, `where` is
-    None. None: `values` and `where` are of all slices."""
-
-    def present(self) -> tuple[I64 | slice, Unsigned]:
-        """Return (indices of the slices that have the argument, or all of them, their values)."""
-        if self.at is not None:
-            return self.at, self.values
-        if self.where is None:
-            return slice(None), self.values
-        here = np.flatnonzero(self.where)
-        return here, self.values[here]
+    """Per slice that has it: its value, or with tag STRING the id of an interned string."""
+    at: I64 | None
+    """Indices of the slices that have the argument, ascending; None: all have it."""
 
 
 @dataclass
@@ -59,6 +61,17 @@ class StageColumns:
     """Per stage: id of its flow, 0: it has none; None: no stage has one."""
 
 
+def stages_in_turn(names: NDArray[Any], begun: I64, ended: I64, where: Bool) -> StageColumns:
+    """Return the stages of slices that have k of them at most, in order of time.
+
+    names: (k,). begun, ended: ns, (n, k). where: (n, k), those that there are; of these, those of
+    no length are left out.
+    """
+    shown = where & (ended > begun)
+    name = np.broadcast_to(names.astype(np.uint16), shown.shape)[shown]
+    return StageColumns(shown.sum(axis=1), name, begun[shown], ended[shown])
+
+
 @dataclass
 class Flows:
     """Ids of the flows that slices have, ordered by slice."""
@@ -74,16 +87,18 @@ class Slices:
     """A window's slices of one category. Shape (n,) each; times in ns."""
 
     category: str
-    number: I64
-    """The bio's, request's or loss window's number."""
     group: I64
-    """What the lane belongs to: the disk's dev_t; 0 for loss windows."""
+    """What the lane belongs to: the disk's dev_t, a thread, a process, …; 0 for loss windows."""
     start: I64
     end: I64
     """FOREVER: open to the trace's end."""
     name: U64
     """Id of the interned event name."""
-    family: U64 | None
+    number: I64
+    """The bio's or request's number; of other slices the index."""
+    rows: I64
+    """Index of each slice's row in the table that the slices were made from."""
+    family: U64 | None = None
     """Correlation ids; None: no slice has one."""
     in_family: Bool | None = None
     """Which slices have a correlation id; None: all of them."""
@@ -93,14 +108,20 @@ class Slices:
     stages: StageColumns | None = None
     flows: Flows | None = None
     """None: no slice has a flow."""
-    rows: I64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    """Index of each slice's row in the table that the slices were made from."""
+
+    @classmethod
+    def of_rows(
+        cls, category: str, group: NDArray[Any], start: I64, end: I64, name: NDArray[Any]
+    ) -> "Slices":
+        """Return slices of which none is in flight, one for each row of a table."""
+        rows, names = np.arange(len(start)), name.astype(np.uint64)
+        return cls(category, group.astype(np.int64), start, end, names, rows, rows)
 
     @classmethod
     def none(cls, category: str) -> "Slices":
         """Return no slices of the category."""
         none = np.zeros(0, dtype=np.int64)
-        return cls(category, none, none, none, none, none.astype(np.uint64), None)
+        return cls.of_rows(category, none, none, none, none)
 
     def __len__(self) -> int:
         return len(self.number)
@@ -112,25 +133,28 @@ class Slices:
         Only values outside of `where` may be negative. Nothing is appended if no slice has the
         argument.
         """
-        if where is not None:
-            values = np.where(where, values, values.dtype.type(0))
-        if values.dtype.kind == "i":
-            values = values.astype(np.uint64)
         self._add(name, _UINT, values, where)
 
     def sint(self, name: str, values: NDArray[Any], where: Bool) -> None:
         """Append a signed argument that the slices in `where` have. values: per slice (n,)."""
-        given = np.where(where, values, 0).astype(np.int64)
-        self._add(name, _INT, given.view(np.uint64), where)
+        self._add(name, _INT, values.astype(np.int64), where)
 
     def true(self, name: str, where: Bool) -> None:
         """Append an argument that is `true` for slices in `where` and absent for the others."""
-        self._add(name, _BOOL, np.ones(len(where), dtype=np.uint8), where)
+        self._add(name, _BOOL, where, where)
 
-    def text(self, name: str, ids: U64) -> None:
-        """Append an interned string argument; a slice with id 0 has none."""
-        where = ids > 0
-        self._add(name, _STRING, ids, None if where.all() else where, interned=True)
+    def text(self, name: str, ids: U64, where: Bool | None = None) -> None:
+        """Append an interned string argument; a slice with id 0, or not in `where`, has none."""
+        shown = ids > 0 if where is None else where & (ids > 0)
+        self._add(name, STRING, ids, None if shown.all() else shown)
+
+    def _add(self, name: str, tag: int, values: NDArray[Any], where: Bool | None) -> None:
+        if where is not None and not where.any():
+            return
+        at = None if where is None or where.all() else np.flatnonzero(where)
+        values = values if at is None else values[at]
+        given = values if values.dtype.kind == "u" else values.astype(np.uint64)
+        self.columns.append(Column(ARGUMENT_IIDS[name], tag, given, at))
 
     def mark(self, row: I64, at: I64, flow: U64, name: int) -> None:
         """Put marks among the stages: slices of no length, from which an arrow of `flow` leads on.
@@ -141,13 +165,14 @@ class Slices:
         """
         if not len(row):
             return
-        stages = self.stages or _no_stages(len(self))
+        stages = self.stages or StageColumns(
+            np.zeros(len(self), dtype=np.int64), *(np.zeros(0, t) for t in (np.uint16, "i8", "i8"))
+        )
         at = np.clip(at, self.start[row], self.end[row])
         place = np.empty(len(row), dtype=np.int64)
         first = firsts(stages.count)
-        row = np.ascontiguousarray(row)
-        start, end = np.ascontiguousarray(stages.start), np.ascontiguousarray(stages.end)
-        loops.place_marks(row, first, stages.count, start, end, at, place)
+        given = row, first, stages.count, stages.start, stages.end
+        loops.place_marks(*[*map(np.ascontiguousarray, given), at, place])
         order = np.lexsort((at, row))
         at, place = at[order], place[order]
         of_stages = np.zeros(len(stages.name), np.uint64) if stages.flow is None else stages.flow
@@ -161,16 +186,8 @@ class Slices:
 
     def part(self, at: I64) -> "Slices":
         """Return the slices at `at`, without arguments, stages, flows and call stacks."""
-        return Slices(
-            self.category,
-            number=self.number[at],
-            group=self.group[at],
-            start=self.start[at],
-            end=self.end[at],
-            name=self.name[at],
-            family=None,
-            rows=self.rows[at],
-        )
+        group, start, end, name = self.group[at], self.start[at], self.end[at], self.name[at]
+        return Slices(self.category, group, start, end, name, self.number[at], self.rows[at])
 
     def adopt(self, part: "Slices", at: I64) -> None:
         """Take over the arguments of `part`, whose slices are those at `at` (ascending) of these.
@@ -182,23 +199,8 @@ class Slices:
             count[at] = part.stages.count
             self.stages = replace(part.stages, count=count)
         for column in part.columns:
-            here, values = column.present()
-            self.columns.append(
-                Column(column.iid, column.tag, values, None, column.interned, at[here])
-            )
-
-    def _add(
-        self, name: str, tag: int, values: Unsigned, where: Bool | None, interned: bool = False
-    ) -> None:
-        iid = ARGUMENT_IIDS[name]
-        if where is None or where.any():
-            self.columns.append(Column(iid, tag, values, where, interned))
-
-
-def _no_stages(count: int) -> StageColumns:
-    none = np.zeros(0, dtype=np.int64)
-    zeros = np.zeros(count, dtype=np.int64)
-    return StageColumns(zeros, none.astype(np.uint16), none, none)
+            here = at if column.at is None else at[column.at]
+            self.columns.append(replace(column, at=here))
 
 
 def firsts(count: I64) -> I64:
@@ -206,13 +208,87 @@ def firsts(count: I64) -> I64:
     return np.cumsum(count) - count
 
 
-def up_to(key: I64, time: I64, asked: I64, at: I64) -> tuple[I64, I64]:
-    """Return per question how many rows of its key are not after its time, and the place behind.
+@dataclass
+class Seen:
+    """When a bio or request was first and last seen. Per row of its table; ns, NEVER: no time."""
 
-    key, time: (n,). asked, at: (m,), key and time of each question. The place is an index into the
-    rows in the order of (key, time): the last row that is not after is the one before it.
+    first: I64
+    last: I64
+    lost: Bool
+    """Its end was not recorded, or (a bio) neither its Q nor its end."""
+    over: Bool
+    """It is known to have ended although no completion was recorded: it is lost, or was merged."""
+
+
+def seen_of(table: Bios | Requests, stages: Stages | None = None) -> Seen:
+    """Return when each row of `table` was first and last seen, by its own times and its stages'.
+
+    table: rows (n,). stages: of these rows. A cut at which the row was in flight counts as one of
+    its times. Both are NEVER for a row without any time. A row is `lost`, and `over`, if its end
+    was not recorded (`Bios.gone`), or if it is a bio without a completion and with neither Q nor a
+    cut (the begin of the chosen part of the log): then nothing says that it is still in flight. A
+    request merged into another is `over`, and not `lost`.
     """
-    times, rank = np.unique(np.concatenate([time, at]), return_inverse=True)
-    rows = np.sort(key * len(times) + rank[: len(key)])
-    place = np.searchsorted(rows, asked * len(times) + rank[len(key) :], side="right")
-    return place - np.searchsorted(rows, asked * len(times), side="left"), place
+    first, last = first_seen(table), np.maximum(last_seen(table), table.cut)
+    if stages is not None and len(stages.owner):
+        first = np.where(first == NEVER, FOREVER, first)
+        loops.widen(_rows_of(table.number, stages.owner), stages.start, stages.end, first, last)
+        first = np.where(first == FOREVER, NEVER, first)
+    lost = table.gone != NEVER
+    if isinstance(table, Bios):
+        lost |= (table.queue < 0) & (table.cut < 0) & (table.complete < 0)
+        return Seen(first, last, lost, lost)
+    absorbed = table.absorbed_by >= 0
+    return Seen(first, last, lost & ~absorbed, lost | absorbed)
+
+
+def _rows_of(number: I64, owner: I64) -> I64:
+    """Return per owner (n,) its row in `number` (distinct), -1: it has none."""
+    rows = np.empty(len(owner), dtype=np.int64)
+    if loops.rows_of(np.ascontiguousarray(number), np.ascontiguousarray(owner), rows) >= 0:
+        return rows
+    order = np.argsort(number, kind="stable")
+    row, known = rows_of(number[order], owner)
+    return np.where(known, order[row], -1)
+
+
+def add_stages(slices: Slices, stages: Stages) -> None:
+    """Set `slices.stages` to the stages that take time, clipped to their slices.
+
+    stages: of the bios or requests of the slices; those of others are ignored. Without slices or
+    stages nothing is done.
+    """
+    if not len(slices) or not len(stages.owner):
+        return
+    rows = _rows_of(slices.number, stages.owner)
+    if (rows[1:] < rows[:-1]).any():
+        order = np.argsort(rows, kind="stable")
+        rows, stages = rows[order], stages.take(order)
+    count = np.zeros(len(slices), dtype=np.int64)
+    name = np.empty(len(rows), dtype=np.uint16)
+    start, end = np.empty((2, len(rows)), dtype=np.int64)
+    kinds = _STAGE_NAMES[stages.stage]
+    given = [rows, stages.start, stages.end, kinds, slices.start, slices.end]
+    kept = loops.lay(*[*map(np.ascontiguousarray, given), count, name, start, end])
+    slices.stages = StageColumns(count, name[:kept], start[:kept], end[:kept])
+
+
+def add_stage_times(slices: Slices, stages: Stages, told: Bool) -> None:
+    """Add a `…_ns` argument per kind of stage: the total of a slice's stages, clipped to it.
+
+    stages: as for `add_stages`. told: (n,) the slices that get such arguments, where they have such
+    a stage, also if that took no time.
+    """
+    if not len(slices) or not len(stages.owner):
+        return
+    rows = _rows_of(slices.number, stages.owner)
+    table, rows = stages.take(rows >= 0), rows[rows >= 0]
+    start = np.maximum(table.start, slices.start[rows])
+    end = np.minimum(np.maximum(table.end, start), slices.end[rows])
+    for kind in np.flatnonzero(np.bincount(table.stage)).tolist():
+        here = table.stage == kind
+        total = np.zeros(len(slices), dtype=np.int64)
+        present = np.zeros(len(slices), dtype=np.bool_)
+        np.add.at(total, rows[here], (end - start)[here])
+        present[rows[here]] = True
+        slices.uint(stage_argument(Stage(kind)), total, present & told)

@@ -19,39 +19,50 @@ from biotrail.converters.events.stacks import StackNames
 from biotrail.converters.events.tables import I64, NEVER, Lifecycles, LossWindows, Tasks
 from biotrail.converters.inputs.perfetto.clocks import BOOTTIME
 from biotrail.converters.lifecycles.result import FIRST_UNRECORDED
+from biotrail.converters.lifecycles.windows import restricted
 from biotrail.converters.outputs.perfetto.calls import CallMaker
 from biotrail.converters.outputs.perfetto.callstacks import CallStacks
 from biotrail.converters.outputs.perfetto.clocks import OWN_CLOCK, ClockBook
-from biotrail.converters.outputs.perfetto.columns import Slices
-from biotrail.converters.outputs.perfetto.commits import CommitMaker
+from biotrail.converters.outputs.perfetto.columns import FOREVER, Slices
 from biotrail.converters.outputs.perfetto.counters import CounterWriter
 from biotrail.converters.outputs.perfetto.flights import Flights
 from biotrail.converters.outputs.perfetto.flows import FlowMaker
 from biotrail.converters.outputs.perfetto.ftrace import BlockedReasons, block_io
-from biotrail.converters.outputs.perfetto.interrupts import InterruptMaker
 from biotrail.converters.outputs.perfetto.joined import mark_crossing, mark_lives
-from biotrail.converters.outputs.perfetto.lanes import FOREVER
 from biotrail.converters.outputs.perfetto.lives import LifeWriter
-from biotrail.converters.outputs.perfetto.metadata import (
+from biotrail.converters.outputs.perfetto.names import (
+    BIO,
+    REQUEST,
+    SLOW_CALL,
+    SLOWEST,
+    STANDARD,
+    Detail,
+    Drawing,
+    Options,
+)
+from biotrail.converters.outputs.perfetto.packets import (
     Facts,
+    PacketFile,
     attributes,
     instant,
     recording_facts,
     system_info,
 )
-from biotrail.converters.outputs.perfetto.names import (
-    STAGE_IIDS,
-    STANDARD,
-    Detail,
-    Interned,
-    Options,
-)
-from biotrail.converters.outputs.perfetto.packets import PacketFile
 from biotrail.converters.outputs.perfetto.pairs import PairMaker
+from biotrail.converters.outputs.perfetto.path_slices import (
+    InterruptMaker,
+    SubmissionMaker,
+    commit_slices,
+)
 from biotrail.converters.outputs.perfetto.place import Place
-from biotrail.converters.outputs.perfetto.slices import drawn_with, slice_maker
-from biotrail.converters.outputs.perfetto.slowest import Blame, SlowCalls, Slowest, counters
-from biotrail.converters.outputs.perfetto.submissions import SubmissionMaker
+from biotrail.converters.outputs.perfetto.slices import BlockMaker
+from biotrail.converters.outputs.perfetto.slowest import (
+    Blame,
+    SlowCalls,
+    Slowest,
+    counters,
+    slow_packets,
+)
 from biotrail.converters.outputs.perfetto.summary import LARGE, PerfettoSummary, View
 from biotrail.converters.outputs.perfetto.tracks import Identity, Streams
 from biotrail.converters.outputs.perfetto.tree import Tree
@@ -127,49 +138,36 @@ class _Converter:
         blame: Blame | None = None,
     ) -> None:
         """Lives are gathered by `lives`, the same for all parts of a trace; None: a new one."""
-        detail, colour = options.detail, options.colour
-        self._to_end, self._detail = to_end, detail
+        self._to_end, self._detail = to_end, options.detail
         self.context, self._facts = context, facts
         self.summary = PerfettoSummary()
         self._place = place = place or Place.alone(context)
-        identity = Identity(place.key, place.trace, place.sequences, place.beside)
-        self._file = PacketFile(out, identity.sequence(0), self.summary)
+        self._drawing = drawing = Drawing(context, options, place)
+        self._identity = Identity(place.key, place.trace, place.sequences, place.beside)
+        self._file = PacketFile(out, self._identity.sequence(0), self.summary)
         self._clocks = ClockBook(place.aligned, place.clock)
         self._timed = bool(context.clocks) and not place.aligned
-        # Stage names have the first ids.
-        names, strings = Interned(len(STAGE_IIDS) + 1), Interned()
         self._stacks = CallStacks(stacks)
-        self._maker = slice_maker(detail, context, names, strings, self._stacks, place, colour)
-        self._streams = Streams(
-            identity, self._clocks, names, strings, self._stacks, arrows=detail.requests
-        )
-        self._tree = Tree(identity, context, place)
-        parts = self._file, self._streams, self._tree, self.summary
+        self._blocks = BlockMaker(drawing, self._stacks)
+        self._streams = Streams(self._identity, self._clocks, drawing, self._stacks)
+        self._tree = tree = Tree(self._identity, context, place)
+        parts = self._file, self._streams, tree, self.summary
         self._slices = SliceWriter(*parts)
-        full = detail.requests
-        self._flows = FlowMaker(identity.flow(), names, every=options.every_arrow) if full else None
+        self._flows: FlowMaker | None = None
+        if options.detail.requests:
+            first = self._identity.flow()
+            self._flows = FlowMaker(first, drawing.names, every=options.every_arrow)
         self._flights = Flights(context)
-        self._slow_calls = SlowCalls(context, names, self._flights)
-        self._calls = CallMaker(
-            context,
-            names,
-            strings,
-            self._tree.threads,
-            self._flows,
-            detail,
-            options.every_call,
-            self._slow_calls,
-        )
-        self._commits = CommitMaker(names, self._flows)
-        self._submissions = SubmissionMaker(names, strings, self._tree.processes, detail)
-        self._pairs = PairMaker(context, names, strings, self._tree.pairs)
-        self._interrupts = InterruptMaker(names, detail == Detail.FULL)
+        self._slow_calls = SlowCalls(drawing, self._flights)
+        self._calls = CallMaker(drawing, tree.threads, self._flows, self._slow_calls)
+        self._submissions = SubmissionMaker(drawing, tree.processes)
+        self._pairs = PairMaker(drawing, tree.pairs)
+        self._interrupts = InterruptMaker(drawing)
         self._with_path = False
         """Whether a window had what was recorded beside the block layer."""
-        self._identity = identity
-        self._lives = LifeWriter(context, identity, self._tree, lives)
-        self._counters = CounterWriter(context, *parts, fine=full, names=names)
-        self._slowest = Slowest(context, names, self._flights)
+        self._lives = LifeWriter(context, self._identity, tree, lives)
+        self._counters = CounterWriter(drawing, *parts)
+        self._slowest = Slowest(drawing, self._flights)
         self._blame = blame
         self._ftrace = options.ftrace
         self._reasons = BlockedReasons(context.wait_stacks) if place.reasons else None
@@ -189,22 +187,23 @@ class _Converter:
         Bios and requests in flight at its end get a lane now and their slice in a later window;
         with flows, so do some calls.
         """
-        window = drawn_with(self._detail, window)
+        if not self._detail.requests:
+            every = np.ones(len(window.bios), np.bool_), np.ones(len(window.open_bios), np.bool_)
+            none = (np.zeros(len(t), np.bool_) for t in (window.requests, window.open_requests))
+            window = restricted(window, every[0], next(none), every[1], next(none))
         self._stacks.refresh()
-        self._maker.note_stacked(window)
-        self._maker.path = window.path
-        if window.path is not None:
+        maker, names, path = self._blocks, self._drawing.names, window.path
+        maker.note_stacked(window)
+        if path is not None:
             note_processes(self._tree.process_names, window.tasks, self.context)
-        bios = self._maker.bios(window.bios, window.bio_stages, window.tasks)
-        requests = self._maker.requests(window.requests, window.request_stages)
-        open_bios = self._maker.in_flight(window.open_bios)
-        open_requests = self._maker.in_flight(window.open_requests)
-        losses = self._maker.losses(window.loss, self.summary.loss_windows)
+        bios, requests = maker.bios(window), maker.requests(window)
+        open_bios = maker.in_flight(BIO, window.open_bios)
+        open_requests = maker.in_flight(REQUEST, window.open_requests)
+        losses = maker.losses(window.loss)
         self._flights.add(window)
         slowest, shown = self._slowest.add(bios, window)
         if self._flows is not None:
             self._flows.add(window, bios, requests, slowest, shown)
-            names = self._maker.names
             if window.sites is not None and window.sites.joined is not None:
                 joined = window.sites.joined
                 mark_lives(window, joined, self._lives.kind, bios, requests, self._identity, names)
@@ -213,20 +212,24 @@ class _Converter:
         beside = self._beside(window)
         self._start(window, (bios, requests, open_bios, open_requests, losses, *beside))
         self._write_clock_readings()
-        self._write_ftrace(window, requests)
+        if self._ftrace:
+            events = block_io(requests, window.requests, self._clocks.to_boottime)
+            self._file.packets(events)
+        if self._reasons is not None and path is not None:
+            self._file.packets(self._reasons.packets(path.waits, self._clocks.to_boottime))
         self._write_lives(self._lives.packets(window))
         self._slices.write(bios, open_bios)
         self._slices.write(requests, open_requests)
         self._write_beside(beside)
         self._counters.update(window, bios, open_bios, requests, self._begin or 0, self._end)
         self._end = max(self._end, self._counters.last)
-        self._write_losses(window.loss, losses)
+        self._counters.add_losses(window.loss)
+        self.summary.loss_windows += len(losses)
+        self._write_beside([losses])
         self._count(window, bios, requests)
         self._last_window = _only_open(window)
-        if len(self._maker.strings) > _MOST_STRINGS:
-            fresh = self._streams.forget_strings()
-            self._maker.strings = self._calls.strings = self._submissions.strings = fresh
-            self._pairs.strings = fresh
+        if len(self._drawing.strings) > _MOST_STRINGS:
+            self._streams.forget_strings()
 
     @property
     def held_bytes(self) -> int:
@@ -235,14 +238,14 @@ class _Converter:
     def _beside(self, window: Lifecycles) -> list[Slices]:
         """Return the window's slices of categories of which none is in flight."""
         beside: list[Slices] = []
-        self._with_path |= window.path is not None
+        path, tasks = window.path, window.tasks
+        self._with_path |= path is not None
         if self._with_path:
-            submitted = None if self._detail == Detail.BIOS else window.path
-            beside = [
-                self._calls.calls(window.path, window.tasks),
-                self._commits.commits(window.path),
-                self._submissions.submissions(submitted, window.tasks),
-            ]
+            beside.append(self._calls.calls(path, tasks))
+        if path is not None:
+            beside.append(commit_slices(path.commits, self._drawing, self._flows))
+            if self._detail != Detail.BIOS:
+                beside.append(self._submissions.submissions(path.submissions, tasks))
         if window.sites is not None:
             pairs = self._pairs.pairs(window.sites.pairs)
             self._note_longest(pairs.start, pairs.end)
@@ -273,7 +276,7 @@ class _Converter:
                 self.write_window(_of_open(last))
             rest = []
             if self._with_path:
-                rest = [self._calls.rest(last.tasks), self._interrupts.rest()]
+                rest = [self._calls.calls(None, last.tasks, rest=True), self._interrupts.rest()]
             self._start(last, rest)
             self._write_beside(rest)
         if until == FOREVER:
@@ -289,9 +292,10 @@ class _Converter:
         if self._blame is not None:
             self._blame.finish()
             self._file.packets([*counters(self._blame, self._tree, begin, self._end)])
-        flow = self._flows.to_slowest if self._flows is not None else _no_flow
-        self._file.packets(self._slowest.packets(self._tree, self._place.host, flow, self._blame))
-        self._file.packets(self._slow_calls.packets(self._tree, self._place.host))
+        flow = None if self._flows is None else self._flows.to_slowest
+        ios, host = self._slowest.chosen(), self._place.host
+        self._file.packets(slow_packets(self._tree, SLOWEST, ios, host, flow, self._blame))
+        self._file.packets(slow_packets(self._tree, SLOW_CALL, self._slow_calls.kept, host))
         self.summary.lanes = self._slices.lanes
         self.summary.devices = len(self._tree.devices())
         self.summary.sequences = 1 + len(self._streams)
@@ -309,10 +313,10 @@ class _Converter:
         packet, where readers look for it. Where there is none of these either, nothing is written
         and `summary.view` stays None. Raises OutputError where writing fails.
         """
-        slowest = self._slowest.slowest()
         begin, end = self._longest
-        if slowest is not None:
-            begin, end = slowest.start, slowest.start + slowest.latency
+        slowest = self._slowest.kept[:1]
+        for one in slowest:
+            begin, end = one.start, one.end
         if begin == end:
             return
         last, at = (self._clocks.at(time)[-1][1] for time in (self._end, begin))
@@ -320,7 +324,7 @@ class _Converter:
             end - begin,
             max(at - (end - begin), self._shown_from),
             min(at + 2 * (end - begin), last),
-            "" if slowest is None else self.context.device_label(slowest.io.dev),
+            "".join(self.context.device_label(one.dev) for one in slowest),
         )
         self._file.packets([attributes({"view": str(self.summary.view)}, self._place.number)])
 
@@ -363,13 +367,6 @@ class _Converter:
             snapshots = self._clocks.new_snapshots(self.context.clocks)
             self._file.packets([TracePacket(clock_snapshot=snapshot) for snapshot in snapshots])
 
-    def _write_ftrace(self, window: Lifecycles, requests: Slices) -> None:
-        if self._ftrace:
-            offset = self._clocks.to_boottime
-            self._file.packets(block_io(requests, window.requests, offset))
-        if self._reasons is not None and window.path is not None:
-            self._file.packets(self._reasons.packets(window.path.waits, self._clocks.to_boottime))
-
     def _count(self, window: Lifecycles, bios: Slices, requests: Slices) -> None:
         """Add a window's bios and requests to the counts of `summary`."""
         total = self.summary
@@ -398,11 +395,6 @@ class _Converter:
             found = int(start[at]), int(end[at])
             self._longest = max(self._longest, found, key=lambda span: span[1] - span[0])
 
-    def _write_losses(self, table: LossWindows, losses: Slices) -> None:
-        self._counters.add_losses(table)
-        self.summary.loss_windows += len(losses)
-        self._write_beside([losses])
-
 
 def note_processes(names: dict[int, str], tasks: Tasks, context: Context) -> None:
     """Add the processes of a window's threads to `names`, by id, with what people call them.
@@ -417,10 +409,6 @@ def note_processes(names: dict[int, str], tasks: Tasks, context: Context) -> Non
             title = context.titles.title(pid, str(tasks.comm[row]))
             if title:
                 names[pid] = title
-
-
-def _no_flow(_: int) -> int:
-    return 0
 
 
 def _beyond(slices: Slices) -> int:

@@ -29,15 +29,14 @@ from biotrail.converters.outputs.counters import (
     Samples,
     Throughput,
 )
-from biotrail.converters.outputs.perfetto.columns import Slices
-from biotrail.converters.outputs.perfetto.lanes import FOREVER
+from biotrail.converters.outputs.perfetto.columns import FOREVER, Slices
 from biotrail.converters.outputs.perfetto.names import (
     DEVICE_FLUSH,
     FLUSH,
     IN_DEVICE,
     QUEUED,
     STATE,
-    Interned,
+    Drawing,
 )
 from biotrail.converters.outputs.perfetto.packets import PacketFile, begin_packet, end_packet
 from biotrail.converters.outputs.perfetto.summary import PerfettoSummary
@@ -311,39 +310,31 @@ _MOST_HELD = 1 << 20
 class CounterWriter:
     """Writes the counters of one log, window by window, then the samples that were held back.
 
-    fine: whether few changes within a short time are a sample each (`Gauges.fine`). Adds to
-    `summary.samples`.
+    Adds to `summary.samples`.
     """
 
     def __init__(
         self,
-        context: Context,
+        drawing: Drawing,
         file: PacketFile,
         streams: Streams,
         tree: Tree,
         summary: PerfettoSummary,
-        *,
-        fine: bool,
-        names: Interned,
     ) -> None:
-        """Begin without counters; nothing is written.
-
-        file, streams, tree, summary: those of the whole trace. fine: as of the class. names: of
-        slices.
-        """
-        self._context = context
+        """Begin without counters; file, streams, tree, summary: those of the whole trace."""
+        self._context = drawing.context
         self._file = file
         self._streams = streams
         self._tree = tree
         self._summary = summary
-        self._fine = fine
+        self._fine = drawing.options.detail.requests
         self._gauges: dict[int, Gauges] = {}
         """Per dev_t: its counters."""
         self._stream_of: dict[tuple[str, int], int] = {}
         """(name of a counter, dev_t) → index in Streams; from the counter's first sample on."""
         self._states: dict[int, States] = {}
         """Per dev_t, where `fine`."""
-        self._flushes = [names.id(name) for name in (FLUSH, DEVICE_FLUSH)]
+        self._flushes = [drawing.names.id(name) for name in (FLUSH, DEVICE_FLUSH)]
         self._lost = LossTotal()
         self.last = 0
         """ns: the latest sample written; 0 before the first."""

@@ -29,7 +29,7 @@ from biotrail.converters.events.tables import (
 )
 from biotrail.converters.events.tasks import by_threads
 from biotrail.converters.lifecycles.purposes import JOURNAL_THREADS
-from biotrail.converters.outputs.perfetto.columns import Flows, Slices, up_to
+from biotrail.converters.outputs.perfetto.columns import Flows, Slices
 from biotrail.converters.outputs.perfetto.names import MARKS, Interned
 
 _SOON = 100_000
@@ -255,9 +255,9 @@ class FlowMaker:
         keys = Keys.among((waits.tid, waits.entry), (known.tid, known.entry))
         asked, key = keys.of
         order = np.lexsort((known.complete, key))
-        before, _ = up_to(key, known.complete, asked, waits.out)
-        done, place = up_to(key, known.complete, asked, waits.woken)
-        queued, _ = up_to(key, known.queue, asked, waits.out)
+        before, _ = _up_to(key, known.complete, asked, waits.out)
+        done, place = _up_to(key, known.complete, asked, waits.woken)
+        queued, _ = _up_to(key, known.queue, asked, waits.out)
         last = order[np.maximum(place - 1, 0)]
         context = known.context[last]
         certain = (waits.cause == WaitCause.OWN_IO) & (waits.run > waits.woken)
@@ -410,3 +410,15 @@ def _find(number: I64, wanted: I64) -> tuple[I64, Bool]:
     order = np.argsort(number, kind="stable")
     row, known = rows_of(number[order], wanted)
     return order[row], known & (wanted != NEVER)
+
+
+def _up_to(key: I64, time: I64, asked: I64, at: I64) -> tuple[I64, I64]:
+    """Return per question how many rows of its key are not after its time, and the place behind.
+
+    key, time: (n,). asked, at: (m,), key and time of each question. The place is an index into the
+    rows in the order of (key, time): the last row that is not after is the one before it.
+    """
+    times, rank = np.unique(np.concatenate([time, at]), return_inverse=True)
+    rows = np.sort(key * len(times) + rank[: len(key)])
+    place = np.searchsorted(rows, asked * len(times) + rank[len(key) :], side="right")
+    return place - np.searchsorted(rows, asked * len(times), side="left"), place

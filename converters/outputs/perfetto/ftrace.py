@@ -14,8 +14,7 @@ from biotrail.converters.calls.reason_rules import WAIT_REASON_NAMES, WaitReason
 from biotrail.converters.events.path_tables import Waits
 from biotrail.converters.events.tables import I64, Requests
 from biotrail.converters.outputs.perfetto import loops
-from biotrail.converters.outputs.perfetto.columns import Slices
-from biotrail.converters.outputs.perfetto.lanes import FOREVER
+from biotrail.converters.outputs.perfetto.columns import FOREVER, Slices
 from biotrail.recorder.schema.records import NO_SECTOR
 from biotrail.recorder.schema.strings import characters
 

@@ -13,13 +13,12 @@ import numpy as np
 
 from biotrail.converters.events.tables import I64, Bool
 from biotrail.converters.outputs.perfetto import loops
+from biotrail.converters.outputs.perfetto.columns import FOREVER
 
 _FEW_LANES = 512
 """Up to so many lanes, a look at each is faster than a tree."""
 _FEWEST_LEAVES = 1024
 """Of the tree: a power of two."""
-FOREVER = np.iinfo(np.int64).max
-"""The end of a slice whose end is not known yet."""
 
 
 def _empty() -> I64:

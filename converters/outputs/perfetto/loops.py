@@ -44,11 +44,13 @@ def widen(
     first: cython.longlong[::1],
     last: cython.longlong[::1],
 ) -> cython.void:
-    """Lower `first` and raise `last` of each stage's row to its start and end (ns)."""
+    """Lower `first` and raise `last` of each stage's row (-1: none) to its start and end (ns)."""
     j: cython.longlong
     row: cython.longlong
     for j in range(rows.shape[0]):
         row = rows[j]
+        if row < 0:
+            continue
         first[row] = min(first[row], start[j])
         last[row] = max(last[row], end[j])
 

@@ -6,15 +6,17 @@ sees as NULL: `without` says which value that is.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from biotrail.converters.events.context import Context
 from biotrail.converters.events.distinct import distinct_values
 from biotrail.converters.events.tables import STAGE_NAMES, Stage
+from biotrail.converters.outputs.perfetto.place import Place
 from biotrail.recorder.schema.records import BY_KIND, Kind
 
 # Texts of slices' arguments that no kernel names: kinds of records, I/O priorities, sizes.
@@ -249,7 +251,7 @@ MARKS = ("queues bio", "to request", "to lower bio", "to slowest", "commit done"
 TO_LIFE, OF_LIFE, TO_HOST = "to life", "of life", "to host"
 """Names of the slices of category ARROW, by what leads from them; to "commit done" arrows lead."""
 
-HARD_IRQ, RAISED, SOFTIRQ = "hard irq", "raised", "softirq"
+INTERRUPT_PARTS = ("hard irq", "raised", "softirq")
 """Names of the slices in an interrupt: until the BLOCK softirq was raised, until it was entered,
 and from there to the last completion."""
 
@@ -356,32 +358,54 @@ class Interned:
     def __init__(self, first: int = 1) -> None:
         self._first = first
         self._ids: dict[str, int] = {}
-        self.texts: list[str] = []
 
     def __len__(self) -> int:
-        return len(self.texts)
+        return len(self._ids)
 
     def id(self, text: str) -> int:
         """Return the text's id, a new one at its first use, the next after the last."""
-        iid = self._ids.get(text)
-        if iid is None:
-            iid = self._ids[text] = self._first + len(self.texts)
-            self.texts.append(text)
-        return iid
+        return self._ids.setdefault(text, self._first + len(self._ids))
 
     def ids(self, values: NDArray[Any], text: Callable[[int], str | None]) -> NDArray[np.uint64]:
         """Return the id of each value's text (n,), 0 for an empty one; `text` is asked once each.
 
-        values: integers (n,). New texts get ids in the order of the values.
+        values: integers (n,), seen as int64. New texts get ids in the order of the values.
         """
         found, _, of = distinct_values(values)
         texts = [text(one) for one in found.tolist()]
         return np.array([self.id(one) if one else 0 for one in texts], np.uint64)[of]
 
+    def of_bytes(self, texts: NDArray[np.bytes_]) -> NDArray[np.uint64]:
+        """Return the id of each text (n,), of which UTF-8 is decoded."""
+        found, of = np.unique(texts, return_inverse=True)
+        ids = [self.id(text.decode("utf-8", "replace")) for text in found.tolist()]
+        return np.array(ids, dtype=np.uint64)[of.reshape(-1)]
+
+    def texts(self) -> list[str]:
+        """Return all texts, in the order of their ids."""
+        return list(self._ids)
+
     def text(self, iid: int) -> str:
         """Return the text of an id."""
-        return self.texts[iid - self._first]
+        return self.texts()[iid - self._first]
 
     def items(self) -> list[tuple[int, str]]:
         """Return all (id, text) pairs."""
-        return [(self._first + i, text) for i, text in enumerate(self.texts)]
+        return [(iid, text) for text, iid in self._ids.items()]
+
+    def clear(self) -> None:
+        """Forget all texts: they are numbered anew."""
+        self._ids.clear()
+
+
+@dataclass
+class Drawing:
+    """What all slices of a log share while it is drawn."""
+
+    context: Context
+    options: Options
+    place: Place
+    names: Interned = field(default_factory=lambda: Interned(len(STAGE_IIDS) + 1))
+    """Event names, behind those of stages."""
+    strings: Interned = field(default_factory=Interned)
+    """Values of text arguments."""

@@ -13,8 +13,8 @@ import numpy as np
 
 from biotrail.converters.events.tables import I64, Bool
 from biotrail.converters.outputs.perfetto.columns import Slices
+from biotrail.converters.outputs.perfetto.names import Detail
 
-AddArguments = Callable[[Slices, I64], None]
 DETAILED = 500
 """I/Os of each device and operation that have all arguments."""
 
@@ -41,18 +41,23 @@ class Ranking:
         return self.choose_of(key, slices.end - slices.start)
 
     def add_arguments(
-        self, slices: Slices, failed: Bool, of_all: AddArguments, of_failed: AddArguments
+        self, detail: Detail, slices: Slices, failed: Bool, add: Callable[[Slices, I64, bool], None]
     ) -> None:
-        """Add all arguments to the slowest so far, and those of failures to others that `failed`.
+        """Add the arguments that `detail` gives to slices of calls or submissions.
 
-        of_all, of_failed: add them to the slices at the given indices.
+        FULL: all; STANDARD: all to the slowest so far, and those of failures to others that
+        `failed`; else none. add: adds them to slices, those at the given indices; whether all.
         """
-        chosen = self.choose(slices, failed, together=True)
-        others = np.setdiff1d(np.flatnonzero(failed), chosen)
-        for at, add in ((chosen, of_all), (others, of_failed)):
-            part = slices.part(at)
-            add(part, at)
-            slices.adopt(part, at)
+        if detail == Detail.FULL:
+            add(slices, np.arange(len(slices)), True)
+        elif detail == Detail.STANDARD:
+            chosen = self.choose(slices, failed, together=True)
+            others = np.setdiff1d(np.flatnonzero(failed), chosen)
+            for at, every in ((chosen, True), (others, False)):
+                if len(at):
+                    part = slices.part(at)
+                    add(part, at, every)
+                    slices.adopt(part, at)
 
     def choose_of(self, key: I64, latency: I64) -> I64:
         """Return the indices of the slowest so far of each key, as `choose` does.

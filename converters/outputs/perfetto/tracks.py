@@ -32,7 +32,7 @@ from biotrail.converters.outputs.perfetto.names import (
     STAGE,
     STAGE_IIDS,
     STAGE_TITLES,
-    Interned,
+    Drawing,
 )
 from biotrail.converters.outputs.perfetto.packets import framed
 from biotrail.converters.outputs.perfetto.place import Ids
@@ -146,11 +146,8 @@ class Streams:
 
     identity: Identity
     clocks: ClockBook
-    names: Interned
-    strings: Interned
+    drawing: Drawing
     callstacks: CallStacks
-    arrows: bool = False
-    """Whether slices may have marks of category ARROW."""
     sequence: U64 = field(default_factory=lambda: np.zeros(0, dtype=np.uint64))
     """Per stream: its packet sequence id. Arrays may be longer than there are streams."""
     last: I64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
@@ -197,12 +194,11 @@ class Streams:
     def __len__(self) -> int:
         return len(self._streams)
 
-    def forget_strings(self) -> Interned:
-        """Begin a new `strings` table and return it; every stream redefines its strings."""
-        self.strings = Interned()
+    def forget_strings(self) -> None:
+        """Empty the table of strings; every stream redefines those that it uses."""
+        self.drawing.strings.clear()
         self._defined[:] = False
         self._current += 1
-        return self.strings
 
     def use(self, category: str, arguments: Iterable[int], stages: Iterable[int]) -> None:
         """Note arguments and stages (interned ids) of the next slices; others are not interned."""
@@ -224,7 +220,7 @@ class Streams:
         nothing is needed.
         """
         # Every sequence has to repeat names and clocks when any of them changes.
-        counts = (len(self.names), self.clocks.offset_changes, len(self._used))
+        counts = (len(self.drawing.names), self.clocks.offset_changes, len(self._used))
         if counts != self._counts:
             self._counts, self._current = counts, self._current + 1
         packets: list[TracePacket] = []
@@ -260,11 +256,11 @@ class Streams:
         stages = [stage for stage, iid in STAGE_IIDS.items() if (STAGE, iid) in self._used]
         if stages or category in (CALL, COMMIT, INTERRUPT):
             data.event_categories.add(iid=CATEGORY_IIDS[STAGE], name=STAGE)
-        if self.arrows:
+        if self.drawing.options.detail.requests:  # slices may have marks
             data.event_categories.add(iid=CATEGORY_IIDS[ARROW], name=ARROW)
         for stage in stages:
             data.event_names.add(iid=STAGE_IIDS[stage], name=STAGE_TITLES[stage])
-        for iid, name in self.names.items():
+        for iid, name in self.drawing.names.items():
             data.event_names.add(iid=iid, name=name)
         for argument in ARGUMENTS[category]:
             iid = ARGUMENT_IIDS[argument.name]
@@ -283,7 +279,7 @@ class Streams:
 
     def _define(self, strings: Iterable[tuple[I64, U64]]) -> bytes:
         """Return, encoded, packets that define strings at a stream's first use of them."""
-        wanted = np.zeros((len(self._streams), len(self.strings) + 1), dtype=np.bool_)
+        wanted = np.zeros((len(self._streams), len(self.drawing.strings) + 1), dtype=np.bool_)
         for stream, ids in strings:
             wanted[stream, ids.astype(np.int64)] = True
         wanted[:, 0] = False
@@ -293,14 +289,14 @@ class Streams:
         known = self._defined[: len(wanted), : wanted.shape[1]]
         new = wanted & ~known
         known |= wanted
-        packets = []
+        packets, texts = [], self.drawing.strings.texts()
         for index in np.flatnonzero(new.any(axis=1)).tolist():
             packet = TracePacket(
                 trusted_packet_sequence_id=int(self.sequence[index]), sequence_flags=_NEEDED
             )
             for iid in np.flatnonzero(new[index]).tolist():
                 packet.interned_data.debug_annotation_string_values.add(
-                    iid=iid, str=self.strings.text(iid).encode()
+                    iid=iid, str=texts[iid - 1].encode()
                 )
             packets.append(packet)
         return framed(packets)

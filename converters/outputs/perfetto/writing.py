@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from biotrail.converters.events.distinct import names_of
 from biotrail.converters.events.tables import I64, U64
 from biotrail.converters.outputs.perfetto import loops
-from biotrail.converters.outputs.perfetto.columns import Slices, firsts
-from biotrail.converters.outputs.perfetto.lanes import FOREVER, LanePool
+from biotrail.converters.outputs.perfetto.columns import FOREVER, STRING, Slices, firsts
+from biotrail.converters.outputs.perfetto.lanes import LanePool
 from biotrail.converters.outputs.perfetto.names import ARROW, CATEGORY_IIDS, STAGE
 from biotrail.converters.outputs.perfetto.packets import PacketFile
 from biotrail.converters.outputs.perfetto.summary import PerfettoSummary
@@ -102,18 +102,17 @@ def _arguments_of(slices: Slices) -> tuple[I64, I64, U64]:
     """
     n = len(slices)
     every = np.arange(n)
-    columns = [(column, *column.present()) for column in slices.columns]
     counts = np.zeros(n, dtype=np.int64)
-    for _, here, _ in columns:
-        counts[here] += 1
+    for column in slices.columns:
+        counts[slice(None) if column.at is None else column.at] += 1
     ends = np.cumsum(counts)
     total = int(ends[-1]) if n else 0
     arguments, values = np.empty(total, np.int64), np.empty(total, np.uint64)
     cursor = ends - counts
-    for column, here, given in columns:
+    for column in slices.columns:
         argument = column.iid | column.tag << 8
-        rows = every if isinstance(here, slice) else here
-        numbers = np.ascontiguousarray(given, np.uint64)
+        rows = every if column.at is None else column.at
+        numbers = np.ascontiguousarray(column.values, np.uint64)
         loops.place_arguments(rows, numbers, argument, cursor, arguments, values)
     return ends, arguments, values
 
@@ -230,8 +229,9 @@ class SliceWriter:
     def _write_slices(self, slices: Slices, stream: I64) -> None:
         """Write slices, each on its `stream` (n,), and the interned data that must precede them."""
         uses = [
-            (stream[here], values)
-            for here, values in (c.present() for c in slices.columns if c.interned)
+            (stream if column.at is None else stream[column.at], column.values)
+            for column in slices.columns
+            if column.tag == STRING
         ]
         used = np.flatnonzero(np.bincount(stream))
         stages = (

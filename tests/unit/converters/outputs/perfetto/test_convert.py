@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 
 from biotrail.converters.events.tables import NEVER, Certainty, Stage
 from biotrail.converters.outputs.perfetto import lanes
+from biotrail.converters.outputs.perfetto.columns import FOREVER
 from biotrail.converters.outputs.perfetto.convert import convert
-from biotrail.converters.outputs.perfetto.lanes import FOREVER, LanePool
+from biotrail.converters.outputs.perfetto.lanes import LanePool
 from biotrail.converters.outputs.perfetto.names import (
     ARGUMENTS,
     BIO,

@@ -11,10 +11,9 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace as TraceMess
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket
 
 from biotrail.converters.events.tables import Stages
-from biotrail.converters.outputs.perfetto import columns, lanes, times, writing
-from biotrail.converters.outputs.perfetto.columns import Flows, Slices, StageColumns
+from biotrail.converters.outputs.perfetto import columns, lanes, writing
+from biotrail.converters.outputs.perfetto.columns import FOREVER, Flows, Slices, StageColumns
 from biotrail.converters.outputs.perfetto.convert import convert
-from biotrail.converters.outputs.perfetto.lanes import FOREVER
 from biotrail.converters.outputs.perfetto.names import ARGUMENTS, BIO, Detail, Options
 from biotrail.converters.outputs.perfetto.packets import varint
 from biotrail.converters.pipeline import Trace
@@ -31,7 +30,6 @@ COMPILED, UNCOMPILED = (
 
 def use(monkeypatch, loops):
     monkeypatch.setattr(writing, "loops", loops)
-    monkeypatch.setattr(times, "loops", loops)
     monkeypatch.setattr(columns, "loops", loops)
     monkeypatch.setattr(lanes, "loops", loops)
 
@@ -64,11 +62,12 @@ def made_up(rng, n):
     whole = start + 2_000 + rng.integers(0, 1 << 20, n)
     slices = Slices(
         BIO,
-        np.arange(n),
         np.zeros(n, np.int64),
         start,
         np.where(rng.random(n) < 0.1, FOREVER, whole),
         large(rng, n, 20) + np.uint64(1),
+        np.arange(n),
+        np.arange(n),
         large(rng, n),
         rng.random(n) < 0.5,
         large(rng, n, 20) * (rng.random(n) < 0.5).astype(np.uint64),
@@ -80,7 +79,7 @@ def made_up(rng, n):
     slices.true(names[2], rng.random(n) < 0.3)
     slices.sint(names[6], large(rng, n).view(np.int64), rng.random(n) < 0.3)
     at = np.flatnonzero(rng.random(n) < 0.3)
-    part = Slices(BIO, at, at, start[at], start[at], slices.name[at], None)
+    part = slices.part(at)
     part.uint(names[3], np.arange(len(at)) + 2**32)
     part.text(names[4], large(rng, len(at), 30))
     part.true(names[5], rng.random(len(at)) < 0.5)
@@ -154,9 +153,9 @@ def wanted(slices, sequences):
     for row in range(len(slices)):
         arguments = {}
         for column in slices.columns:
-            rows = np.arange(len(slices))[column.present()[0]].tolist()
+            rows = range(len(slices)) if column.at is None else column.at.tolist()
             if row in rows:
-                value = column.present()[1][rows.index(row)]
+                value = column.values[rows.index(row)]
                 value = value.view(np.int64) if column.tag == 0x20 else value
                 arguments[column.iid] = bool(value) if column.tag == 0x10 else int(value)
         stages, at, parts = [], int(slices.start[row]), slices.stages
@@ -197,7 +196,7 @@ def test_several_slices_on_a_lane_follow_each_other(monkeypatch):
     n = 40
     start = np.arange(n) * 100
     names = np.ones(n, np.uint64)
-    slices = Slices(BIO, np.arange(n), start * 0, start, start + 90, names, None)
+    slices = Slices.of_rows(BIO, start * 0, start, start + 90, names)
     stream, sequences = np.arange(n) % 2, np.array([5000, 20_000], np.uint64)
     # WHEN they are encoded both ways
     data, last = encoded(monkeypatch, COMPILED, slices, stream, sequences)
@@ -235,20 +234,16 @@ def test_stages_find_their_slices(monkeypatch, loops, shape):
     )
     start = rng.integers(0, 500, 80)
     names = np.ones(80, np.uint64)
-    slices = Slices(BIO, number, number, start, start + 3_000, names, None)
+    slices = Slices(BIO, number, start, start + 3_000, names, number, number)
     # WHEN each looks for its slice
     use(monkeypatch, loops)
-    times.add_stages(slices, stages, arguments=False)
+    columns.add_stages(slices, stages)
     found = slices.stages
-    rows = times._ascending_rows(number, owner)
-    # THEN it has it if the slice is there; if they are not in order, the other way is taken
-    if "mixed" in shape:
-        assert rows is None
-        return
+    # THEN each slice has those that last, in their order
     places = {one: row for row, one in enumerate(number.tolist())}
-    assert rows.tolist() == [places.get(one, -1) for one in owner.tolist()]
-    # AND the slices have the same stages
-    kept = np.flatnonzero(rows >= 0)
+    rows = np.array([places.get(one, -1) for one in owner.tolist()])
+    kept = np.argsort(rows, kind="stable")
+    kept = kept[rows[kept] >= 0]
     at = rows[kept]
     begin = np.maximum(stages.start[kept], slices.start[at])
     end = np.minimum(np.maximum(stages.end[kept], begin), slices.end[at])

@@ -13,10 +13,9 @@ from biotrail.converters.analysis.blame import timeline
 from biotrail.converters.analysis.blame.timeline import Timeline, _spread
 from biotrail.converters.events.tables import Certainty, Stage
 from biotrail.converters.outputs.perfetto import flights as flights_module
-from biotrail.converters.outputs.perfetto.columns import Slices
+from biotrail.converters.outputs.perfetto.columns import FOREVER, Slices
 from biotrail.converters.outputs.perfetto.convert import convert
 from biotrail.converters.outputs.perfetto.flights import Flights
-from biotrail.converters.outputs.perfetto.lanes import FOREVER
 from biotrail.converters.outputs.perfetto.names import (
     ARGUMENTS,
     REQUEST,
@@ -423,7 +422,7 @@ def slices(latency, group=0, name=1):
     end = np.where(whole == FOREVER, FOREVER, start + np.where(whole == FOREVER, 0, whole))
     names = np.broadcast_to(np.asarray(name, dtype=np.uint64), n)
     groups = np.broadcast_to(np.asarray(group, dtype=np.int64), n)
-    return Slices("bio", start // 10, groups, start, end, names, None)
+    return Slices("bio", groups, start, end, names, start // 10, start // 10)
 
 
 def fine(n):
