@@ -213,11 +213,10 @@ def test_a_last_dump_on_a_full_disk_is_told_once(
     assert ".part" not in said
 
 
-@pytest.mark.parametrize("uid", ["99999999999", "-1", "nobody"])
-def test_nonsense_from_sudo_is_passed_over(tmp_path: Path, uid: str) -> None:
+def test_nonsense_from_sudo_is_passed_over(tmp_path: Path) -> None:
     # GIVEN a SUDO_UID that is no user's WHEN something is recorded
     log = tmp_path / "x.biotrail"
-    env = environment(SUDO_UID=uid, SUDO_GID="1")
+    env = environment(SUDO_UID="nobody", SUDO_GID="1")
     done = biotrail("record", "-o", log, "--", "true", env=env)
     # THEN there is a whole log, and no traceback
     assert "Traceback" not in done.stderr
