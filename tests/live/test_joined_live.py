@@ -2,8 +2,6 @@
 """`biotrail record --follow` on this kernel: each followed life is joined with its own I/O."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,8 +19,8 @@ from biotrail.recorder.schema.records import Kind
 from tests.support.cli_runner import Cli
 from tests.support.devices import LoopDevice, fio_arguments
 from tests.support.kernel_completions import KernelCompletions
-from tests.support.paths import ROOT
 from tests.support.perfetto_check import read
+from tests.support.record_command import biotrail
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
 
@@ -30,17 +28,9 @@ LOAD = {"rw": "randrw", "bs": "4k", "size": "16m", "ioengine": "libaio", "iodept
 """16 requests at a time use the addresses of few requests again and again."""
 
 
-def record(*arguments: str | Path, status: int = 0) -> str:
+def record(*arguments: str | Path) -> str:
     """Run `biotrail record` to its end; return what it said."""
-    done = subprocess.run(
-        [sys.executable, "-m", "biotrail.cli.main", "record", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        cwd=ROOT,
-    )
-    assert done.returncode == status, done.stderr
-    return done.stderr
+    return biotrail("record", *arguments).stderr
 
 
 def recorded(log: Path, device: LoopDevice, follow: str, **load: Any) -> str:

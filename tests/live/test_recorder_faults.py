@@ -7,8 +7,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import pytest
 
 from biotrail.recorder.log import LogReader
 from tests.support import devices
+from tests.support.file_systems import small_disk
 from tests.support.record_command import SECONDS, biotrail, environment, read, recorder, stop
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
@@ -38,16 +38,6 @@ def wait_for_logs(directory: Path, number: int) -> list[Path]:
 def next_line(process: subprocess.Popen[str]) -> str:
     assert process.stderr is not None
     return process.stderr.readline()
-
-
-@contextmanager
-def small_disk(where: Path, size: str) -> Iterator[Path]:
-    where.mkdir()
-    devices.run("mount", "-t", "tmpfs", "-o", f"size={size}", "none", where)
-    try:
-        yield where
-    finally:
-        devices.unmount(where)
 
 
 def test_a_dump_of_an_idle_device_is_empty_and_says_its_period(

@@ -3,7 +3,6 @@
 
 import json
 import re
-import subprocess
 from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
@@ -13,7 +12,6 @@ import pytest
 
 from tests.support import captures, file_logs
 from tests.support.chromium import (
-    BIOTRAIL,
     SAMPLE,
     Figures,
     at,
@@ -23,6 +21,7 @@ from tests.support.chromium import (
 )
 from tests.support.path_logs import MS, PathLog
 from tests.support.paths import ROOT
+from tests.support.record_command import biotrail
 from tests.support.stack_logs import DEV, START
 
 pytestmark = pytest.mark.xdist_group("the sample's page")
@@ -45,8 +44,8 @@ def visited(page: Path) -> Callable[[str], Figures]:
 
 @pytest.fixture(scope="module")
 def report() -> dict[str, Any]:
-    command = [*BIOTRAIL, "report", "--blame", "--json", SAMPLE]
-    return json.loads(subprocess.run(command, check=True, capture_output=True, cwd=ROOT).stdout)
+    told: dict[str, Any] = json.loads(biotrail("report", "--blame", "--json", SAMPLE).stdout)
+    return told
 
 
 def test_the_numbers_shown_are_those_of_the_json(

@@ -13,7 +13,6 @@ import json
 import os
 import random
 import select
-import shutil
 import signal
 import socket
 import ssl
@@ -28,6 +27,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.browser import browser as driven_browser
+from tests.support.chromium import chromium
 from tests.support.paths import SAMPLE
 
 UI = "https://ui.perfetto.dev"
@@ -118,13 +118,6 @@ def ui(tmp_path):
     yield stand_in
     stand_in.server.shutdown()
     stand_in.server.server_close()
-
-
-def chromium() -> str:
-    found = shutil.which("chromium") or shutil.which("chromium-browser")
-    if found is None:
-        pytest.skip("chromium is not installed")
-    return found
 
 
 @contextmanager
