@@ -44,19 +44,6 @@ def test_a_task_is_chosen_by_the_bytes_of_its_name(loop_device: LoopDevice, tmp_
     assert f'"ios": {READS}' in biotrail("report", "--json", "--comm", NAME, log).stdout
 
 
-def test_numbers_that_no_field_holds_record_nothing(
-    loop_device: LoopDevice, tmp_path: Path
-) -> None:
-    # GIVEN numbers beyond what the programs' fields hold
-    log = tmp_path / "e.biotrail"
-    for every in ("every=4294967296", "every=18446744073709551616", "slower=1" + "0" * 20 + "s"):
-        # WHEN they are asked for THEN that is wrong usage, and there is no log
-        asked = ("--follow", f"request,{every}", "--duration", "1s")
-        done = biotrail("record", "-d", loop_device.path, *asked, "-o", log, status=2)
-        assert "--follow" in done.stderr and "Traceback" not in done.stderr
-        assert not log.exists()
-
-
 def test_pairs_and_follow_take_names_of_any_bytes() -> None:
     # GIVEN a name that is no UTF-8 WHEN live commands choose by it THEN they run
     for words in (

@@ -17,6 +17,7 @@ from biotrail.recorder.log import LogReader
 from biotrail.recorder.probes.rings.ring import RingSizes
 from biotrail.recorder.schema.records import Kind
 from tests.support import devices
+from tests.support.file_systems import small_disk
 from tests.support.record_command import (
     BIOTRAIL,
     SECONDS,
@@ -218,16 +219,6 @@ def test_a_cpu_that_goes_and_comes_back_loses_nothing(
     # THEN every read is there
     assert status == 0, said
     assert np.sum(read(log).comms == "fio") == total
-
-
-@contextmanager
-def small_disk(where: Path, size: str) -> Iterator[Path]:
-    where.mkdir()
-    devices.run("mount", "-t", "tmpfs", "-o", f"size={size}", "none", where)
-    try:
-        yield where
-    finally:
-        devices.unmount(where)
 
 
 def test_a_rotation_on_a_full_disk_stops_and_keeps_what_is_there(

@@ -2,6 +2,7 @@
 """--file and --dir: the bios of the files meant, all of them and whole, and no others."""
 
 import os
+import signal
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -17,7 +18,7 @@ from biotrail.text.record.left_out import read_left_out
 from tests.support import devices, file_systems
 from tests.support.file_systems import bytes_by_file
 from tests.support.kernel_completions import done_again
-from tests.support.record_command import biotrail, read
+from tests.support.record_command import biotrail, read, recorder, stop
 
 pytestmark = [pytest.mark.usefixtures("needs_bpf"), pytest.mark.xdist_group("file_systems")]
 
@@ -62,12 +63,8 @@ def disk(
         yield at, device
 
 
-def recorded(log: Path, device: str, at: Path, *options: object) -> Path:
-    """Record the load with these options of `record`."""
-    arguments = ["-d", device, "-o", log, *map(str, options)]
-    command = [sys.executable, "-c", LOAD.format(files=FILES), str(at)]
-    biotrail("record", *arguments, "--", *command)
-    return log
+def load(at: Path) -> None:
+    devices.run(sys.executable, "-c", LOAD.format(files=FILES), at)
 
 
 def twice(*names: str, at: Path) -> dict[tuple[str, str], int]:
@@ -79,48 +76,53 @@ def left_out(log: Path) -> dict[str, int]:
     return dict(read_left_out(LogReader(log).end).bios)
 
 
+FILTERS = {
+    "one file": (("--file", "wanted/direct"),),
+    "files and a directory": (
+        ("--dir", "wanted/deep"),
+        ("--file", "top"),
+        ("--file", "other/direct"),
+    ),
+    "a directory whose name others begin with": (("--dir", "wanted"),),
+    "the mount point": (("--dir", "."),),
+}
+MEANT = {
+    "one file": ("wanted/direct",),
+    "files and a directory": ("wanted/deep/er/cached", "top", "other/direct"),
+    "a directory whose name others begin with": ("wanted/direct", "wanted/deep/er/cached"),
+}
+"""By filter: the files whose bytes its log has."""
+
+
 @done_again
-def test_one_file_whole_and_nothing_else(tmp_path: Path, disk: Any) -> None:
-    # GIVEN files that are written and read WHEN one is recorded
+def test_each_filter_has_its_files_whole_and_nothing_else(tmp_path: Path, disk: Any) -> None:
+    # GIVEN files that are written and read WHEN that is recorded by four filters at once
     at, device = disk
-    wanted = ("--file", at / "wanted/direct")
-    log = recorded(tmp_path / "x.biotrail", device.path, at, *wanted, "--files")
-    # THEN the log has its bytes, and no other bio
-    assert +bytes_by_file(log) == twice("wanted/direct", at=at)
+    logs = {name: tmp_path / f"{number}.biotrail" for number, name in enumerate(FILTERS)}
+    with ExitStack() as stack:
+        recording = []
+        for name, wanted in FILTERS.items():
+            words = [word for option, path in wanted for word in (option, str(at / path))]
+            words += ["--files"] if name in MEANT else ["--op", "read,write"]
+            recording.append(
+                stack.enter_context(recorder("-d", device.path, "-o", logs[name], *words))
+            )
+        load(at)
+        assert [stop(one, signal.SIGINT)[0] for one in recording] == [0] * len(recording)
+    # THEN each log has the bytes of its files, through the page cache and directly, however deep,
+    # and no other bio
+    for name, files in MEANT.items():
+        assert +bytes_by_file(logs[name]) == twice(*files, at=at), name
     # AND what was left out is counted: other files, and what is of no file that is known
-    assert left_out(log)["file"] > 0
-    assert set(left_out(log)) <= {"file", "no_file", "own", "device", "no_bio"}
+    one = logs["one file"]
+    assert left_out(one)["file"] > 0
+    assert set(left_out(one)) <= {"file", "no_file", "own", "device", "no_bio"}
     # AND lifecycles are whole
-    bios = read(log).bios
-    assert np.all(bios.complete != NEVER)
+    assert np.all(read(one).bios.complete != NEVER)
     # AND the log says by what it was chosen
-    assert f"--file {at}/wanted/direct" in biotrail("info", log).stdout
-
-
-def test_several_files_and_a_directory_are_one_filter(tmp_path: Path, disk: Any) -> None:
-    # GIVEN the load WHEN a directory and two files outside it are recorded
-    at, device = disk
-    wanted = ("--dir", at / "wanted/deep", "--file", at / "top", "--file", at / "other/direct")
-    log = recorded(tmp_path / "x.biotrail", device.path, at, *wanted, "--files")
-    # THEN each of these is there, through the page cache and directly
-    names = ("wanted/deep/er/cached", "top", "other/direct")
-    assert +bytes_by_file(log) == twice(*names, at=at)
-
-
-def test_a_directory_with_all_below_it(tmp_path: Path, disk: Any) -> None:
-    # GIVEN the load WHEN a directory is recorded whose name others begin with
-    at, device = disk
-    log = recorded(tmp_path / "x.biotrail", device.path, at, "--dir", at / "wanted", "--files")
-    # THEN its files and those below are there, however deep
-    assert +bytes_by_file(log) == twice("wanted/direct", "wanted/deep/er/cached", at=at)
-
-
-def test_a_file_system_by_its_mount_point_and_without_names(tmp_path: Path, disk: Any) -> None:
-    # GIVEN the load WHEN all below the mount point is recorded, and no names are
-    at, device = disk
-    log = recorded(tmp_path / "x.biotrail", device.path, at, "--dir", at, "--op", "read,write")
-    # THEN there are the bytes of all files, and no metadata
-    whole = read(log)
+    assert f"--file {at}/wanted/direct" in biotrail("info", one).stdout
+    # AND without names there are the bytes of all files, and no metadata
+    whole = read(logs["the mount point"])
     assert int(whole.bios.bytes.sum()) == 2 * sum(FILES.values())
     assert not {"f", "N"} & set(whole.account.by_letter())
 
@@ -143,7 +145,10 @@ def test_a_directory_stands_for_what_is_mounted_below_it(
         stack.callback(devices.run, "umount", "--lazy", inside)
         # WHEN the directory above is recorded
         log = tmp_path / "x.biotrail"
-        recorded(log, device.path, at, "--dir", tmp_path / "above", "--files")
+        options = ("-d", device.path, "-o", log, "--dir", tmp_path / "above", "--files")
+        with recorder(*options) as recording:
+            load(at)
+            assert stop(recording, signal.SIGINT)[0] == 0
     # THEN the part that is mounted there is, by whatever path it was opened
     assert +bytes_by_file(log) == twice("wanted/direct", "wanted/deep/er/cached", at=at)
 

@@ -89,14 +89,16 @@ def named(found: Counter[tuple[str, str]], at: Path) -> dict[tuple[str, str], in
     }
 
 
-@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_file_has_its_bytes(mount: Any, tmp_path: Path, kind: str, way: str) -> None:
-    # GIVEN two files of known sizes, which are written and then read, cold
+def test_each_file_has_its_bytes(mount: Any, tmp_path: Path, kind: str) -> None:
+    # GIVEN two files of known sizes for each way of I/O, which are written and then read, cold
     at, paths = mount(kind)
-    sizes = {"one": 2 * MIB, "two": 3 * MIB}
-    script = "".join(job(at / n, rw="randwrite", size=s, **WAYS[way]) for n, s in sizes.items())
-    script += "".join(job(at / n, rw="randread", size=s, **WAYS[way]) for n, s in sizes.items())
+    sizes = {f"{n}-{way}": size for way in WAYS for n, size in (("one", 2 * MIB), ("two", 3 * MIB))}
+    script = "".join(
+        job(at / name, rw=rw, size=size, **WAYS[name.partition("-")[2]])
+        for rw in ("randwrite", "randread")
+        for name, size in sizes.items()
+    )
     # WHEN that is recorded
     log = tmp_path / "x.biotrail"
     record(log, paths, script)

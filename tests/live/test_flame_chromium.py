@@ -2,13 +2,12 @@
 """A flame graph's page in a real browser: no error, no network; weights, search, zoom, paper."""
 
 import json
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.support.chromium import BIOTRAIL, Figures, visit
-from tests.support.paths import ROOT
+from tests.support.chromium import Figures, visit
+from tests.support.record_command import biotrail
 from tests.support.stack_logs import READ, START, bio, task, write
 
 NASTY = "</script><img src=x onerror=alert(1)>"
@@ -63,8 +62,7 @@ def page(tmp_path: Path) -> Path:
         records += bio(number, 1_000_000, 5, 3)
     records += bio(3, 9_000_000, 9, 3, bytes=65536)
     log, out = write(tmp_path / "x.biotrail", records, NOTES), tmp_path / "out.html"
-    command = [*BIOTRAIL, "stacks", log, "--flame", out]
-    subprocess.run(command, check=True, capture_output=True, cwd=ROOT)
+    biotrail("stacks", log, "--flame", out)
     return out
 
 

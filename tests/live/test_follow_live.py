@@ -20,7 +20,7 @@ from biotrail.recorder.log import LogReader
 from tests.support.cli_runner import Cli
 from tests.support.devices import LoopDevice
 from tests.support.paths import ROOT
-from tests.support.record_command import wait_until
+from tests.support.record_command import biotrail, wait_until
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
 
@@ -30,15 +30,7 @@ BLOCK = 4096
 
 def follow(*arguments: str | Path, status: int = 0) -> subprocess.CompletedProcess[str]:
     """Run the command to its end."""
-    done = subprocess.run(
-        [sys.executable, "-m", "biotrail.cli.main", "follow", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        cwd=ROOT,
-    )
-    assert done.returncode == status, done.stderr
-    return done
+    return biotrail("follow", *arguments, status=status)
 
 
 def reads(path: str | Path, count: int = READS) -> list[str]:

@@ -2,8 +2,6 @@
 """`biotrail record --follow` on this kernel: each followed life is joined with its own I/O."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,8 +19,8 @@ from biotrail.recorder.schema.records import Kind
 from tests.support.cli_runner import Cli
 from tests.support.devices import LoopDevice, fio_arguments
 from tests.support.kernel_completions import KernelCompletions
-from tests.support.paths import ROOT
 from tests.support.perfetto_check import read
+from tests.support.record_command import biotrail
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
 
@@ -30,17 +28,9 @@ LOAD = {"rw": "randrw", "bs": "4k", "size": "16m", "ioengine": "libaio", "iodept
 """16 requests at a time use the addresses of few requests again and again."""
 
 
-def record(*arguments: str | Path, status: int = 0) -> str:
+def record(*arguments: str | Path) -> str:
     """Run `biotrail record` to its end; return what it said."""
-    done = subprocess.run(
-        [sys.executable, "-m", "biotrail.cli.main", "record", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        cwd=ROOT,
-    )
-    assert done.returncode == status, done.stderr
-    return done.stderr
+    return biotrail("record", *arguments).stderr
 
 
 def recorded(log: Path, device: LoopDevice, follow: str, **load: Any) -> str:
@@ -152,7 +142,7 @@ def test_each_followed_request_is_its_own(
         assert reader.losses == []
 
 
-def test_only_some_are_followed_and_slow_shows_them(
+def test_only_some_are_followed_and_slow_and_traces_show_them(
     cli: Cli, loop_device: LoopDevice, tmp_path: Path
 ) -> None:
     # GIVEN a recording that follows each 5th request
@@ -181,6 +171,18 @@ def test_only_some_are_followed_and_slow_shows_them(
     # AND the text says how many are
     text = cli("slow", "--functions", "-n", "3", log).out
     assert "functions: of " in text
+    # WHEN the log is converted
+    out = tmp_path / "log.pftrace"
+    assert cli("convert", "--flows", "-o", out, log).status == 0
+    trace = read(out.read_bytes())
+    arrows = [(one, other) for one, other in trace.arrows() if other.category == "followed"]
+    followed = [one for one in trace.slices("request") if "life" in one.args]
+    # THEN each followed request's slice has an arrow to its life, which names it
+    assert len(followed) == 512 // 5
+    for one in followed:
+        (life,) = [other for begin, other in arrows if begin is one]
+        assert life.args["life"] == one.args["life"]
+        assert life.args["request"] == one.args["number"]
 
 
 def test_followed_bios_and_slow_ones_alone(
@@ -210,24 +212,6 @@ def test_followed_bios_and_slow_ones_alone(
     assert all(sectors[number] == details[life] for life, number in lives.items())
 
 
-def test_a_trace_leads_from_requests_to_lives(
-    cli: Cli, loop_device: LoopDevice, tmp_path: Path
-) -> None:
-    # GIVEN a recording that follows requests  WHEN converted
-    log, out = tmp_path / "log", tmp_path / "log.pftrace"
-    recorded(log, loop_device, "request,every=7,max=4096,way=typed", size="1m")
-    assert cli("convert", "--flows", "-o", out, log).status == 0
-    trace = read(out.read_bytes())
-    arrows = [(one, other) for one, other in trace.arrows() if other.category == "followed"]
-    followed = [one for one in trace.slices("request") if "life" in one.args]
-    # THEN each followed request's slice has an arrow to its life, which names it
-    assert len(followed) == 256 // 7
-    for one in followed:
-        (life,) = [other for begin, other in arrows if begin is one]
-        assert life.args["life"] == one.args["life"]
-        assert life.args["request"] == one.args["number"]
-
-
 def test_filters_by_operation_are_the_events_alone(loop_device: LoopDevice, tmp_path: Path) -> None:
     # GIVEN a filter that the programs that follow do not have
     log = tmp_path / "log"
@@ -235,21 +219,6 @@ def test_filters_by_operation_are_the_events_alone(loop_device: LoopDevice, tmp_
     # WHEN requests are followed beside the filtered events THEN the recording begins
     record("--follow", "request", *filters, "-d", loop_device.path, "-o", log, "--duration", "0.2s")
     assert LogReader(log).end is not None
-
-
-@pytest.mark.parametrize(
-    ("follow", "message"),
-    [
-        ("folio", "is no I/O of the block layer: give request or bio"),
-        ("request,each=3", "there is no setting 'each=3': choose of every="),
-        ("request,every=0", "every=0: give a whole number from 1 to 4294967295"),
-        ("request,way=best", "there is no way 'best'"),
-        ("request,max=5000", "max=5000: give a whole number from 1 to 4096"),
-    ],
-)
-def test_what_cannot_be_followed_is_a_usage_error(follow: str, message: str) -> None:
-    # GIVEN wrong values  THEN one message says what there is
-    assert message in record("--follow", follow, "--duration", "1s", status=2)
 
 
 def test_a_recording_without_follow_is_as_before(

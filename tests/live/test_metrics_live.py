@@ -6,6 +6,8 @@ import shutil
 import signal
 import socket
 from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -150,12 +152,8 @@ def test_flushes_errors_and_ends_of_sequences_are_counted_once(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("features", [(), ("native-histograms",)], ids=["classic", "native"])
 def test_prometheus_answers_every_query_of_the_dashboard(
-    loop_device: LoopDevice,
-    fio: Fio,
-    tmp_path: Path,
-    features: tuple[str, ...],
+    loop_device: LoopDevice, fio: Fio, tmp_path: Path
 ) -> None:
     if shutil.which("prometheus") is None:
         pytest.skip("prometheus is not installed")
@@ -163,35 +161,42 @@ def test_prometheus_answers_every_query_of_the_dashboard(
     target = tmp_path / "kept.biotrail"
     flight = ("--keep", "5s", "--trigger", "slow=1us", "--after", "0.5s", "--every", "3s")
     arguments = ("-d", loop_device.path, *flight, "-o", target)
-    with serving(*arguments) as metrics:
+    place = f'device="{loop_device.name}", operation="read"'
+    total = f"biotrail_ios_total{{{place}}}"
+    with serving(*arguments) as metrics, ExitStack() as stack:
+        # GIVEN two Prometheus that have scraped the figures of a first I/O, with classic histograms
+        # and native ones
         host = metrics.url.removeprefix("http://").removesuffix("/metrics")
-        with prometheus(tmp_path, host, DOCS / "rules.yml", free_port(), *features) as server:
-            # GIVEN a Prometheus that has scraped the figures of a first I/O, with classic
-            # histograms or native ones
-            read_block(loop_device)
-            place = f'device="{loop_device.name}", operation="read"'
-            wait_until(lambda: bool(server.query(f"biotrail_ios_total{{{place}}}")), "scraped")
-            first = metrics.value("biotrail_ios_total", operation="read")
-            # WHEN fio reads at a limited rate
-            options = {"rw": "randread", "bs": "4k", "ioengine": "psync", "rate_iops": 500}
-            report = fio(loop_device.path, time_based=True, runtime=12, **options)
-            done = ios_of(report)["read"]
+        servers = []
+        for features in ((), ("native-histograms",)):
+            where = tmp_path / f"prometheus-{len(servers)}"
+            where.mkdir()
+            one = prometheus(where, host, DOCS / "rules.yml", free_port(), *features)
+            servers.append(stack.enter_context(one))
+        read_block(loop_device)
+        for server in servers:
+            wait_until(partial(server.query, total), "scraped")
+        first = metrics.value("biotrail_ios_total", operation="read")
+        # WHEN fio reads at a limited rate
+        options = {"rw": "randread", "bs": "4k", "ioengine": "psync", "rate_iops": 500}
+        report = fio(loop_device.path, time_based=True, runtime=12, **options)
+        done = ios_of(report)["read"]
+        for native, server in enumerate(servers):
             # THEN the counter that Prometheus has grows by what fio did (a reading serves 0.5 s),
             # but for completions that no program was run for
-            total = f"biotrail_ios_total{{{place}}}"
-            wait_until(lambda: server.number(total) - first >= 0.99 * done, "scraped")
+            wait_until(partial(grown, server, total, first + 0.99 * done), "scraped")
             assert server.number(total) - first <= done
             # AND it grew at fio's rate
             slope = server.slope(total, "60s")
             assert slope == pytest.approx(report["jobs"][0]["read"]["iops"], rel=0.1)
             # AND its histogram is that of the other format, stored in the wanted kind
-            assert bool(server.query(f"{LATENCY}_bucket")) is not bool(features)
-            if features:
+            assert bool(server.query(f"{LATENCY}_bucket")) is not bool(native)
+            if native:
                 assert_stored(server, metrics, place)
             # AND every query of the dashboard has an answer
             assert empty(server) == EMPTY_WITH_SUMS
             # AND all rules were evaluated without an error, and the quantile is in D2C's bucket
-            wait_until(lambda: all(r["health"] == "ok" for r in server.rules()), "evaluated")
+            wait_until(partial(evaluated, server), "evaluated")
             assert_recorded(server, metrics, place)
         # AND an exemplar names an I/O in a log that is there
         wait_until(lambda: bool(marks(metrics)), "a log is named")
@@ -199,6 +204,14 @@ def test_prometheus_answers_every_query_of_the_dashboard(
         assert "slow" in biotrail("info", log).stdout
         status, said = stop(metrics.process, signal.SIGTERM)
         assert status == 0, said
+
+
+def grown(server: Prometheus, query: str, least: float) -> bool:
+    return server.number(query) >= least
+
+
+def evaluated(server: Prometheus) -> bool:
+    return all(rule["health"] == "ok" for rule in server.rules())
 
 
 EMPTY_WITH_SUMS = {"Behind", "Waiting behind others"}

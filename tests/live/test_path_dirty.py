@@ -54,12 +54,13 @@ def purposes_of(found: RecordedPath) -> np.ndarray:
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
-def test_write_back_is_charged_to_who_wrote(
+def test_each_bio_has_its_writer_and_its_purpose(
     tmp_path: Path, make_disk: Callable[[str], Disk], system: str
 ) -> None:
     # GIVEN two programs that write a file each through the page cache, and a third that has all
-    # written back, by kernel threads
+    # written back, by kernel threads, makes files, syncs, and reads a large one from its beginning
     disk, log = make_disk(system), tmp_path / "log"
+    disk.prepare("large", 8 * MIB)
     program = disk.program("""
 def write(text):
     if os.fork() == 0:
@@ -74,12 +75,21 @@ for _ in range(3):
     write("writer-b")
     assert os.wait()[1] == os.wait()[1] == 0
     subprocess.run(["sync", "-f", here], check=True)
+name("the-load")
+for number in range(64):
+    fd = os.open(f"{here}/small-{number}", os.O_RDWR | os.O_CREAT)
+    os.write(fd, os.urandom(8192))
+    os.fsync(fd)
+fd = os.open(f"{here}/large", os.O_RDONLY)
+while os.read(fd, 65536):
+    pass
+subprocess.run(["sync", "-f", here], check=True)
 """)
     disk.record(log, program, "--path=all", "--files")
     # WHEN the files' bios are read
     found = recorded_path(log)
-    names = files_of(found)
-    writes = operations(found.bios) == WRITE
+    kinds, names, op = purposes_of(found), files_of(found), operations(found.bios)
+    writes = op == WRITE
     total = charged = 0
     for name in ("writer-a", "writer-b"):
         chosen = writes & (names == name)
@@ -91,12 +101,32 @@ for _ in range(3):
         total += int(chosen.sum())
         charged += int(known.sum())
         # AND all are said to be data of the page cache
-        assert set(purposes_of(found)[chosen].tolist()) == {Purpose.DATA}
+        assert set(kinds[chosen].tolist()) == {Purpose.DATA}
         assert (found.bios.page[chosen] == PageKind.FILE).all()
     # AND most are charged, though others' threads queued them; the rest is not known
     written = int(found.bios.bytes[writes & np.isin(names, ["writer-a", "writer-b"])].sum())
     assert written >= 3 * 2 * 4 * MIB
     assert charged >= 0.99 * total
+    # AND reads of the file are readahead, but for the first at most, by the reader in its call
+    large = (names == "large") & (op == READ)
+    assert int(found.bios.bytes[large].sum()) == 8 * MIB
+    assert set(kinds[large].tolist()) <= {Purpose.DATA, Purpose.READAHEAD}
+    assert (kinds[large] == Purpose.READAHEAD).sum() >= 1
+    assert set(found.bio_comms[large].tolist()) == {"the-load"}
+    _, paths = found.with_paths(large & (kinds == Purpose.READAHEAD))
+    assert set(paths.call.tolist()) == {number_of("read")}
+    # AND what was written to the files is data
+    small = np.array([name.startswith("small-") for name in names.tolist()]) & (op == WRITE)
+    assert int(found.bios.bytes[small].sum()) >= 64 * 8192
+    assert set(kinds[small].tolist()) == {Purpose.DATA}
+    # AND the rest that was written is metadata, and the journal where the file system has one
+    rest = (op == WRITE) & (names == "") & (found.bios.bytes > 0)
+    expected = {"ext4": {Purpose.JOURNAL}, "xfs": {Purpose.JOURNAL}, "btrfs": {Purpose.METADATA}}
+    seen = set(kinds[rest].tolist())
+    assert expected[system] <= seen <= {Purpose.JOURNAL, Purpose.METADATA}
+    journal = rest & (kinds == Purpose.JOURNAL)
+    assert (int(journal.sum()) >= 64) == (system != "btrfs")
+    assert not (kinds == Purpose.SWAP).any()
 
 
 def test_a_writer_whose_place_was_taken_is_not_known(
@@ -124,51 +154,6 @@ subprocess.run(["sync", "-f", here], check=True)
         charged.append(set(paths.dirty_comm[paths.dirtied != NEVER].tolist()))
     # THEN the first one's are not charged to the last, who has its place, but to nobody
     assert charged == [set(), *({f"writer-{number}".encode()} for number in range(1, 5))]
-
-
-@pytest.mark.parametrize("system", SYSTEMS)
-def test_each_bio_has_its_purpose(
-    tmp_path: Path, make_disk: Callable[[str], Disk], system: str
-) -> None:
-    # GIVEN a program that makes files, syncs, and reads a large one from its beginning
-    disk, log = make_disk(system), tmp_path / "log"
-    disk.prepare("large", 8 * MIB)
-    program = disk.program("""
-name("the-load")
-for number in range(64):
-    fd = os.open(f"{here}/small-{number}", os.O_RDWR | os.O_CREAT)
-    os.write(fd, os.urandom(8192))
-    os.fsync(fd)
-fd = os.open(f"{here}/large", os.O_RDONLY)
-while os.read(fd, 65536):
-    pass
-subprocess.run(["sync", "-f", here], check=True)
-""")
-    disk.record(log, program, "--path=all", "--files")
-    # WHEN bios are told apart by purpose
-    found = recorded_path(log)
-    kinds, names = purposes_of(found), files_of(found)
-    op = operations(found.bios)
-    # THEN reads of the file are readahead, but for the first at most, by the reader in its call
-    large = (names == "large") & (op == READ)
-    assert int(found.bios.bytes[large].sum()) == 8 * MIB
-    assert set(kinds[large].tolist()) <= {Purpose.DATA, Purpose.READAHEAD}
-    assert (kinds[large] == Purpose.READAHEAD).sum() >= 1
-    assert set(found.bio_comms[large].tolist()) == {"the-load"}
-    _, paths = found.with_paths(large & (kinds == Purpose.READAHEAD))
-    assert set(paths.call.tolist()) == {number_of("read")}
-    # AND what was written to the files is data
-    small = np.array([name.startswith("small-") for name in names.tolist()]) & (op == WRITE)
-    assert int(found.bios.bytes[small].sum()) >= 64 * 8192
-    assert set(kinds[small].tolist()) == {Purpose.DATA}
-    # AND the rest that was written is metadata, and the journal where the file system has one
-    rest = (op == WRITE) & (names == "") & (found.bios.bytes > 0)
-    expected = {"ext4": {Purpose.JOURNAL}, "xfs": {Purpose.JOURNAL}, "btrfs": {Purpose.METADATA}}
-    seen = set(kinds[rest].tolist())
-    assert expected[system] <= seen <= {Purpose.JOURNAL, Purpose.METADATA}
-    journal = rest & (kinds == Purpose.JOURNAL)
-    assert (int(journal.sum()) >= 64) == (system != "btrfs")
-    assert not (kinds == Purpose.SWAP).any()
 
 
 def test_the_cgroup_is_that_of_the_writer(tmp_path: Path, make_disk: Callable[[str], Disk]) -> None:

@@ -9,7 +9,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,10 @@ def listed(suspect: int | str) -> dict[str, Any]:
     return {}
 
 
+def not_listed(suspect: int) -> bool:
+    return not listed(suspect)
+
+
 def guard_of(suspect: int) -> int:
     """The process that has the suspect stand now."""
     return int(listed(suspect)["guard"])
@@ -150,21 +155,26 @@ def test_a_freezer_of_version_1_that_holds_exactly_these(tmp_path: Path) -> None
         assert "holds other processes, too" in said
 
 
-@pytest.mark.parametrize("round_", range(5))
-def test_it_goes_on_when_the_recorder_is_killed(round_: int, tmp_path: Path) -> None:
-    # GIVEN a recorder that stops a process again and again
-    with worker() as suspect:
-        options = ("--pause", f"{suspect.pid}=100x500ms", "-o", tmp_path / "x")
-        with recorder(*options) as process:
-            # WHEN it is killed at whatever moment
-            time.sleep(random.Random(round_).uniform(0, 1.5))
+def test_it_goes_on_when_the_recorder_is_killed(tmp_path: Path) -> None:
+    # GIVEN recorders that stop a process each again and again
+    draw = random.Random(0)
+    with ExitStack() as stack:
+        suspects = [stack.enter_context(worker()) for _ in range(5)]
+        recording = []
+        for number, suspect in enumerate(suspects):
+            options = ("--pause", f"{suspect.pid}=100x500ms", "-o", tmp_path / f"{number}")
+            recording.append(stack.enter_context(recorder(*options)))
+        for process in recording:
+            # WHEN each is killed at whatever moment
+            time.sleep(draw.uniform(0, 0.5))
             process.kill()
             process.wait(SECONDS)
-        # THEN the process goes on, and is stopped no more
-        goes_on(suspect.pid)
-        wait_until(lambda: not listed(suspect.pid), "it is still listed")
+        # THEN the processes go on, and are stopped no more
+        for suspect in suspects:
+            goes_on(suspect.pid)
+            wait_until(partial(not_listed, suspect.pid), "it is still listed")
         time.sleep(0.8)
-        assert not stands(suspect.pid)
+        assert not any(stands(suspect.pid) for suspect in suspects)
 
 
 def test_it_goes_on_when_the_recorders_cgroup_is_killed(tmp_path: Path) -> None:

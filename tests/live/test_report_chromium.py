@@ -3,7 +3,8 @@
 
 import json
 import re
-import subprocess
+from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,8 @@ import pytest
 
 from tests.support import captures, file_logs
 from tests.support.chromium import (
-    BIOTRAIL,
     SAMPLE,
+    Figures,
     at,
     check,
     make,
@@ -20,6 +21,7 @@ from tests.support.chromium import (
 )
 from tests.support.path_logs import MS, PathLog
 from tests.support.paths import ROOT
+from tests.support.record_command import biotrail
 from tests.support.stack_logs import DEV, START
 
 pytestmark = pytest.mark.xdist_group("the sample's page")
@@ -35,14 +37,22 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
+def visited(page: Path) -> Callable[[str], Figures]:
+    """What a browser makes of the sample's page, by what is chosen in its address."""
+    return cache(partial(visit, page))
+
+
+@pytest.fixture(scope="module")
 def report() -> dict[str, Any]:
-    command = [*BIOTRAIL, "report", "--blame", "--json", SAMPLE]
-    return json.loads(subprocess.run(command, check=True, capture_output=True, cwd=ROOT).stdout)
+    told: dict[str, Any] = json.loads(biotrail("report", "--blame", "--json", SAMPLE).stdout)
+    return told
 
 
-def test_the_numbers_shown_are_those_of_the_json(page: Path, report: dict[str, Any]) -> None:
+def test_the_numbers_shown_are_those_of_the_json(
+    visited: Callable[[str], Figures], report: dict[str, Any]
+) -> None:
     # GIVEN the page of the sample log WHEN a browser opens it without any network
-    found = visit(page)
+    found = visited("")
     # THEN its figures are the report's, of every list
     check(found, report)
     shown = {path.split(".")[0] for path, *_ in found.figures}
@@ -59,6 +69,12 @@ def test_the_numbers_shown_are_those_of_the_json(page: Path, report: dict[str, A
     assert len(found.figures) > LEAST_FIGURES
     # AND charts are drawn, one of them on a canvas
     assert found.tags.count("svg") >= 8 and found.tags.count("canvas") >= 1
+    # AND it says that the log was recorded with a filter, and what its figures say
+    assert "recorded with filters: -d loop1" in found.text
+    assert report["verdict"][0]["sentence"] in found.text
+    # AND of a log without the path there is no card of calls
+    assert DIVISION not in found.labels
+    assert not [p for p, *_ in found.figures if p.startswith("calls.") or ".completions." in p]
 
 
 @pytest.mark.parametrize(
@@ -70,10 +86,10 @@ def test_the_numbers_shown_are_those_of_the_json(page: Path, report: dict[str, A
     ],
 )
 def test_what_is_chosen_is_shown(
-    page: Path, report: dict[str, Any], choice: str, path: str
+    visited: Callable[[str], Figures], report: dict[str, Any], choice: str, path: str
 ) -> None:
     # GIVEN a device, an operation or both in the page's address WHEN it is opened
-    found = visit(page, choice)
+    found = visited(choice)
     # THEN the summary is of these
     check(found, report)
     [ios] = [value for one, value, *_ in found.figures[:1] if one == f"{path}.ios"]
@@ -81,9 +97,11 @@ def test_what_is_chosen_is_shown(
     assert found.root["data-theme"] == ("dark" if "dark" in choice else "light")
 
 
-def test_an_operation_shows_what_was_in_flight_of_it(page: Path) -> None:
+def test_an_operation_shows_what_was_in_flight_of_it(
+    visited: Callable[[str], Figures],
+) -> None:
     # GIVEN a device and an operation in the page's address WHEN it is opened
-    found = visit(page, "device=loop1&operation=read")
+    found = visited("device=loop1&operation=read")
     # THEN its summary has the operation's depth and active time, not the whole device's
     mine, device = "devices.0.operations.1.depth.queue", "devices.0.depth.queue"
     summary = [path for path, *_ in found.figures[:30]]
@@ -92,16 +110,8 @@ def test_an_operation_shows_what_was_in_flight_of_it(page: Path) -> None:
         assert f"{device}.{name}" not in summary
     assert at(found.data, f"{mine}.active_ns") < at(found.data, f"{device}.active_ns")
     # AND of an operation of all devices there is none
-    every = [path for path, *_ in visit(page, "operation=read").figures]
+    every = [path for path, *_ in visited("operation=write").figures]
     assert not [path for path in every if path.startswith("operations.") and "depth" in path]
-
-
-def test_the_page_begins_with_its_sentences(page: Path, report: dict[str, Any]) -> None:
-    # GIVEN the page of the sample log, which was recorded with a filter WHEN it is opened
-    text = visit(page).text
-    # THEN it says so, and what its figures say
-    assert "recorded with filters: -d loop1" in text
-    assert report["verdict"][0]["sentence"] in text
 
 
 def test_rates_of_the_last_column_are_by_its_actual_length(page: Path, tmp_path: Path) -> None:
@@ -137,9 +147,7 @@ def test_names_run_nothing(tmp_path: Path) -> None:
     assert name in found.text
 
 
-@pytest.mark.parametrize(
-    "name", ["fsync-virtio", "bio-based-zram", "partial-completion-error-loop"]
-)
+@pytest.mark.parametrize("name", ["bio-based-zram", "partial-completion-error-loop"])
 def test_small_logs_have_pages_too(tmp_path: Path, name: str) -> None:
     # GIVEN a few I/Os, or none WHEN the page is opened THEN there is no error
     log = captures.write_log(tmp_path / "a.biotrail", captures.load(name))
@@ -251,13 +259,6 @@ def test_calls_and_completions_are_shown(tmp_path: Path) -> None:
     device = found.data["report"]["devices"][1]["device"]
     steps = [p for p, *_ in visit(opened, f"device={device}").figures if ".completions." in p]
     assert {path.split(".")[1] for path in steps} == {"1"}
-
-
-def test_a_log_without_calls_has_no_such_card(page: Path) -> None:
-    # GIVEN the sample's page, which has no path WHEN it is opened THEN there is no card of calls
-    found = visit(page)
-    assert DIVISION not in found.labels
-    assert not [p for p, *_ in found.figures if p.startswith("calls.") or ".completions." in p]
 
 
 def test_what_calls_waited_for_is_shown(tmp_path: Path) -> None:

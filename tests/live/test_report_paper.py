@@ -4,13 +4,12 @@
 import re
 import shutil
 import subprocess
-import tempfile
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from tests.support.chromium import PATIENCE, SAMPLE, chromium, make, visit
+from tests.support.chromium import SAMPLE, browse, make, visit
 
 pytestmark = pytest.mark.xdist_group("the page on paper")
 
@@ -41,17 +40,8 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def printed(page: Path, pdf: Path, choice: str = "") -> None:
     """What a browser with a wide window prints."""
-    with tempfile.TemporaryDirectory(prefix="bt-", ignore_cleanup_errors=True) as own:
-        subprocess.run(
-            [chromium(), "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run",
-             "--disable-background-networking", "--disable-component-update", "--disable-sync",
-             "--disable-dev-shm-usage", "--host-resolver-rules=MAP * ~NOTFOUND",
-             f"--user-data-dir={own}/profile", f"--window-size={WINDOW},900",
-             "--virtual-time-budget=20000", "--no-pdf-header-footer",
-             f"--print-to-pdf={pdf}", f"{page.as_uri()}#{choice}"],
-            capture_output=True, timeout=PATIENCE, check=True,
-            env={"TMPDIR": own, "HOME": own, "PATH": "/usr/local/bin:/usr/bin:/bin"},
-        )  # fmt: skip
+    paper = (f"--window-size={WINDOW},900", "--no-pdf-header-footer", f"--print-to-pdf={pdf}")
+    browse(page, choice, *paper)
 
 
 def words(pdf: Path) -> tuple[float, list[tuple[float, float, float, str]]]:

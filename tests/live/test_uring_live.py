@@ -129,6 +129,18 @@ def test_a_hundred_in_flight_are_kept_apart(raw: Place) -> None:
     seen = found.account["read"]["lat_ns"]
     assert (rows.completed - rows.submitted).mean() <= seen["mean"]
     assert (rows.completed - rows.submitted).max() <= seen["max"]
+    # AND each one's offset is the place of its bio
+    windows = list(Trace(found.log).lifecycles())
+    sector = np.concatenate([window.bios.sector for window in windows]).astype(np.int64)
+    number = np.concatenate([window.bios.number for window in windows])
+    order = np.argsort(number)
+    place = order[np.searchsorted(number, rows.number, sorter=order)]
+    assert (sector[place] * 512 == rows.offset).all()
+    # AND report and table have fio's I/Os
+    text = " ".join(biotrail("report", found.log).stdout.split())
+    lines = biotrail("export", "--what", "submissions", "--format", "csv", "-o", "-", found.log)
+    assert "io_uring and aio, from submission to completion" in text
+    assert len(lines.stdout.splitlines()) == found.account["read"]["total_ios"] + 1
 
 
 def most_in_flight(rows: Submissions) -> int:
@@ -136,18 +148,6 @@ def most_in_flight(rows: Submissions) -> int:
     times = np.concatenate([rows.submitted, rows.completed])
     steps = np.repeat([1, -1], len(rows))
     return int(np.cumsum(steps[np.lexsort((steps, times))]).max())
-
-
-def test_offsets_are_those_of_the_bios(raw: Place) -> None:
-    # GIVEN direct reads of a device WHEN each submission is held against its bio
-    found = raw.record(ioengine="io_uring", iodepth=16)
-    windows = list(Trace(found.log).lifecycles())
-    sector = np.concatenate([window.bios.sector for window in windows]).astype(np.int64)
-    number = np.concatenate([window.bios.number for window in windows])
-    order = np.argsort(number)
-    # THEN the offset is the bio's place
-    place = order[np.searchsorted(number, found.rows.number, sorter=order)]
-    assert (sector[place] * 512 == found.rows.offset).all()
 
 
 @pytest.mark.parametrize(
@@ -252,13 +252,3 @@ def test_iocbs_of_aio_on_a_device(raw: Place) -> None:
     assert len(rows) == found.account["read"]["total_ios"] == 16
     assert (rows.bytes == 2 << 20).all()
     assert (rows.completed == NEVER).all()
-
-
-def test_the_report_and_the_table_agree_with_fio(raw: Place) -> None:
-    # GIVEN direct reads by io_uring WHEN report and table are made of the log
-    found = raw.record(ioengine="io_uring", iodepth=32)
-    text = " ".join(biotrail("report", found.log).stdout.split())
-    lines = biotrail("export", "--what", "submissions", "--format", "csv", "-o", "-", found.log)
-    # THEN both have fio's I/Os
-    assert "io_uring and aio, from submission to completion" in text
-    assert len(lines.stdout.splitlines()) == found.account["read"]["total_ios"] + 1

@@ -13,7 +13,6 @@ import json
 import os
 import random
 import select
-import shutil
 import signal
 import socket
 import ssl
@@ -28,6 +27,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.browser import browser as driven_browser
+from tests.support.chromium import chromium
 from tests.support.paths import SAMPLE
 
 UI = "https://ui.perfetto.dev"
@@ -120,13 +120,6 @@ def ui(tmp_path):
     stand_in.server.server_close()
 
 
-def chromium() -> str:
-    found = shutil.which("chromium") or shutil.which("chromium-browser")
-    if found is None:
-        pytest.skip("chromium is not installed")
-    return found
-
-
 @contextmanager
 def browser(address: str, port: int, profile: Path):
     """Headless Chromium on an address; the names below lead here, all others nowhere."""
@@ -189,36 +182,28 @@ def viewing(source: Path, ui: str = "web"):
         process.stderr.close()
 
 
-def test_the_ui_fetches_the_trace_across_origins(ui, trace, tmp_path):
+def test_the_ui_fetches_the_trace_and_a_page_of_another_origin_is_refused(ui, trace, tmp_path):
     # GIVEN a trace that `biotrail view` serves, for the real origin of the UI
     with viewing(trace) as (process, address):
         assert address.startswith(f"{UI}/#!/?url=http://127.0.0.1:9001/")
-        # WHEN a page of that origin fetches it in a browser
-        report = visit(ui, address, tmp_path / "profile")
-        # THEN it gets the file as it is, and the command ends
+        # WHEN a page of another origin that knows even the path fetches it in a browser
+        evil = address.replace(UI, "https://evil.example")
+        report = visit(ui, evil, tmp_path / "profile")
+        # THEN the browser gets nothing
+        assert report["origin"] == "https://evil.example"
+        assert "bytes" not in report
+        assert "TypeError" in report["error"]
+        # AND it ended nothing: a page of the UI's origin gets the file as it is
+        assert process.poll() is None
+        report = visit(ui, address, tmp_path / "profile2")
         assert report == {
             "origin": UI,
             "bytes": trace.stat().st_size,
             "sha256": hashlib.sha256(trace.read_bytes()).hexdigest(),
         }
+        # AND the command ends
         assert process.wait(PATIENCE) == 0
         assert "the UI has the trace" in process.stdout.read()
-
-
-def test_a_page_of_another_origin_is_refused(ui, trace, tmp_path):
-    # GIVEN the same, and a page of another origin that knows even the path
-    with viewing(trace) as (process, address):
-        evil = address.replace(UI, "https://evil.example")
-        # WHEN it fetches the trace / THEN the browser gets nothing
-        report = visit(ui, evil, tmp_path / "profile")
-        assert report["origin"] == "https://evil.example"
-        assert "bytes" not in report
-        assert "TypeError" in report["error"]
-        # AND it ended nothing: the UI still gets it
-        assert process.poll() is None
-        report = visit(ui, address, tmp_path / "profile2")
-        assert report["bytes"] == trace.stat().st_size
-        assert process.wait(PATIENCE) == 0
         assert "refused a request: origin https://evil.example" in process.stderr.read()
 
 

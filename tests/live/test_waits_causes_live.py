@@ -347,7 +347,7 @@ def test_a_deep_reader_under_each_scheduler(
     if scheduler not in place.read_text():
         pytest.skip(f"no scheduler {scheduler} here")
     place.write_text(scheduler)
-    program = LOAD + beside(children(DEEP) if deep else "[]", SHALLOW, 3)
+    program = LOAD + beside(children(DEEP) if deep else "[]", SHALLOW, 3 if deep else 1.5)
     command = [sys.executable, "-c", program, device.path]
     options = ("--path", "--call-budget=0", "-d", device.path, "-o", log)
     biotrail("record", *options, "--", *command)

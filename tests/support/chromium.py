@@ -5,7 +5,6 @@ import html.parser
 import json
 import shutil
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,9 @@ import pytest
 
 from biotrail.text import units
 from tests.support.paths import ROOT
+from tests.support.record_command import biotrail
 
 SAMPLE = ROOT / "biotrail" / "data" / "demo.biotrail"
-BIOTRAIL = (sys.executable, "-m", "biotrail.cli.main")
 PATIENCE = 120
 SHOWN = {"ns": units.duration, "bytes": units.size, "count": lambda x: units.count(round(x))}
 
@@ -71,18 +70,23 @@ def chromium() -> str:
     return found
 
 
-def visit(page: Path, choice: str = "") -> Figures:
-    """The page as the browser made it; fails for anything in the console."""
+def browse(page: Path, choice: str, *more: str) -> subprocess.CompletedProcess[str]:
+    """Run a browser without any network on a page until its scripts are done."""
     with tempfile.TemporaryDirectory(prefix="bt-", ignore_cleanup_errors=True) as own:
-        done = subprocess.run(
+        return subprocess.run(
             [chromium(), "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run",
              "--disable-background-networking", "--disable-component-update", "--disable-sync",
              "--disable-dev-shm-usage", "--host-resolver-rules=MAP * ~NOTFOUND",
-             f"--user-data-dir={own}/profile", "--enable-logging=stderr", "--window-size=1280,900",
-             "--virtual-time-budget=20000", "--dump-dom", f"{page.as_uri()}#{choice}"],
+             f"--user-data-dir={own}/profile", "--virtual-time-budget=20000", *more,
+             f"{page.as_uri()}#{choice}"],
             capture_output=True, text=True, timeout=PATIENCE, check=True,
             env={"TMPDIR": own, "HOME": own, "PATH": "/usr/local/bin:/usr/bin:/bin"},
         )  # fmt: skip
+
+
+def visit(page: Path, choice: str = "") -> Figures:
+    """The page as the browser made it; fails for anything in the console."""
+    done = browse(page, choice, "--enable-logging=stderr", "--window-size=1280,900", "--dump-dom")
     assert [line for line in done.stderr.splitlines() if "CONSOLE" in line] == []
     found = Figures(done.stdout)
     assert found.root.get("data-ready") == "yes"
@@ -91,8 +95,7 @@ def visit(page: Path, choice: str = "") -> Figures:
 
 
 def make(log: Path, page: Path) -> Path:
-    command = [*BIOTRAIL, "report", "--html", page, log]
-    subprocess.run(command, check=True, capture_output=True, cwd=ROOT)
+    biotrail("report", "--html", page, log)
     return page
 
 

@@ -48,6 +48,17 @@ def mounted(
         devices.run("umount", "--lazy", mount)  # a failed test holds files open
 
 
+@contextmanager
+def small_disk(where: Path, size: str) -> Iterator[Path]:
+    """A file system in memory, of that size, on a new directory."""
+    where.mkdir()
+    devices.run("mount", "-t", "tmpfs", "-o", f"size={size}", "none", where)
+    try:
+        yield where
+    finally:
+        devices.unmount(where)
+
+
 def remount(path: str, mount: Path) -> None:
     """Have what is read next read from the disk, metadata too."""
     devices.unmount(mount)

@@ -257,7 +257,7 @@ def test_standard_input_is_read_through(log: Path, tmp_path: Path) -> None:
         assert out[0].read_bytes() == out[1].read_bytes(), options
 
 
-def test_files_for_blkparse_can_be_cut_by_time_alone(cli: Cli, log: Path, tmp_path: Path) -> None:
+def test_files_for_blkparse_and_otf2_can_be_cut(cli: Cli, log: Path, tmp_path: Path) -> None:
     # GIVEN a log / WHEN blktrace's files are made of a part
     out = tmp_path / "x.blktrace"
     done = cli("convert", "--from", "10s", "--to", "11s", log, "-o", out)
@@ -269,9 +269,6 @@ def test_files_for_blkparse_can_be_cut_by_time_alone(cli: Cli, log: Path, tmp_pa
     # AND I/Os cannot be chosen among records
     done = cli("convert", "--slowest", "5", log, "-o", tmp_path / "y.blktrace")
     assert (done.status, "hold records" in done.err) == (2, True)
-
-
-def test_otf2_takes_cuts(cli: Cli, log: Path, tmp_path: Path) -> None:
     # GIVEN a log / WHEN a part becomes an archive THEN the archive is made
     pytest.importorskip("_otf2", reason="needs the otf2 package")
     done = cli("convert", "--from", "10s", "--to", "12s", log, "-o", tmp_path / "x.otf2")

@@ -225,14 +225,11 @@ def test_a_mistyped_subcommand_gets_the_nearest_one(cli: Cli, typed: str, said: 
     assert said in done.err
 
 
-def test_one_form_at_a_time(cli: Cli) -> None:
+def test_forms_and_help_name_one_option_each(cli: Cli) -> None:
     # GIVEN two forms of a report  WHEN both are asked for  THEN it is wrong usage
     done = cli("report", "--json", "--csv", SAMPLE)
     assert (done.status, done.out) == (2, "")
     assert "--json and --csv: give one of them" in done.err
-
-
-def test_help_of_slow_names_the_option_of_its_trace(cli: Cli) -> None:
     # GIVEN the help of slow  WHEN it says how much of the surroundings is in the trace
     told = " ".join(cli("slow", "--help").out.split())
     # THEN it names the option that chooses it, which is not that of cuts

@@ -381,7 +381,7 @@ def _run(command: object, *arguments: str) -> Result:
     return CliRunner().invoke(command, arguments, catch_exceptions=False)  # type: ignore[arg-type]
 
 
-def test_a_set_is_found_by_its_device(folder: Path) -> None:
+def test_a_set_is_found_read_and_printed_as_blkparse_does(folder: Path) -> None:
     # GIVEN loop1.blktrace.0 and .1 in the working directory
     # WHEN the device's name is given
     done = _run(convert.command, "loop1")
@@ -389,15 +389,20 @@ def test_a_set_is_found_by_its_device(folder: Path) -> None:
     assert done.exit_code == 0
     assert (folder / "loop1.pftrace").stat().st_size > 0
     assert "interval" in done.output
-
-
-def test_info_says_how_certain_it_is(folder: Path) -> None:
     # GIVEN records without kernel pointers
     # WHEN their account is asked for
     account = json.loads(_run(info.command, "--json", "loop1").output)["account"]
     # THEN nothing is called exact
     assert account["edges"]["exact"] == 0
     assert account["edges"]["interval"] > 0
+    # GIVEN a set whose lines blkparse printed
+    expected = (DATA / "loop1.txt").read_text().splitlines()
+    # WHEN it is dumped in that form
+    lines = _run(dump.command, "--format", "blkparse", "--limit", "20", "loop1").stdout
+    # THEN they are the same
+    assert [line.rstrip() for line in lines.splitlines()] == [
+        line.rstrip() for line in expected[:20]
+    ]
 
 
 def test_a_log_becomes_what_blkparse_reads(tmp_path: Path) -> None:
@@ -432,17 +437,6 @@ def test_a_directory_with_other_things_is_not_replaced(tmp_path: Path) -> None:
         _run(convert.command, str(log), "-o", str(out), "--force")
     # THEN what was there is there
     assert (out / "mine.txt").read_text() == "keep"
-
-
-def test_dump_prints_blkparses_lines(folder: Path) -> None:
-    # GIVEN a set whose lines blkparse printed
-    expected = (DATA / "loop1.txt").read_text().splitlines()
-    # WHEN it is dumped in that form
-    lines = _run(dump.command, "--format", "blkparse", "--limit", "20", "loop1").stdout
-    # THEN they are the same
-    assert [line.rstrip() for line in lines.splitlines()] == [
-        line.rstrip() for line in expected[:20]
-    ]
 
 
 @pytest.mark.parametrize("how", ["identity", "intervals"])
@@ -527,9 +521,7 @@ def test_commands_read_a_pipe_as_they_read_a_file(
     )
 
 
-def test_what_is_no_log_is_named_by_its_first_bytes(
-    cli: Cli, piped: Callable[[bytes], Path]
-) -> None:
+def test_what_cannot_be_read_from_a_pipe_is_named(cli: Cli, piped: Callable[[bytes], Path]) -> None:
     # GIVEN a pipe with something else WHEN it is read
     pipe = piped(b"nothing that is known" * 10)
     done = cli("info", pipe)
@@ -537,11 +529,6 @@ def test_what_is_no_log_is_named_by_its_first_bytes(
     assert done.status == 1
     assert str(pipe) in done.err
     assert "b'nothing " in done.err
-
-
-def test_an_archive_is_refused_for_it_is_read_from_its_end(
-    cli: Cli, piped: Callable[[bytes], Path]
-) -> None:
     # GIVEN a pipe with what begins as Parquet does WHEN it is read
     done = cli("report", piped(b"PAR1" + bytes(100)))
     # THEN the reason is said

@@ -240,7 +240,7 @@ def told(cli: Cli, *arguments: str | Path) -> Any:
     return json.loads(cli(*arguments).out)
 
 
-def test_an_empty_log_begins_when_its_recording_did(cli: Cli, tmp_path: Path) -> None:
+def test_an_empty_log_begins_when_its_recording_did_or_says_so(cli: Cli, tmp_path: Path) -> None:
     # GIVEN a log without events, whose header says when recording began
     path = write(tmp_path / "empty.biotrail", "")
     clock = captures.clock()
@@ -252,9 +252,6 @@ def test_an_empty_log_begins_when_its_recording_did(cli: Cli, tmp_path: Path) ->
     assert time["begin"][:16] in cli("report", path).out
     # AND so it is where it is compared
     assert told(cli, "diff", "--json", path, path)["a"]["begin"] == time["begin"]
-
-
-def test_an_empty_log_of_an_unknown_time_says_so(cli: Cli, tmp_path: Path) -> None:
     # GIVEN a log without events, whose header has no clocks
     path = write(tmp_path / "empty.biotrail", "", clocks={})
     # WHEN it is reported on THEN no time is made up
@@ -335,14 +332,11 @@ def test_what_a_filter_left_out_is_counted() -> None:
     assert line == "recorded with filters: -d vda"
 
 
-def test_an_unfiltered_log_says_nothing(cli: Cli, tmp_path: Path) -> None:
+def test_what_was_chosen_is_said_at_the_top_and_nothing_else(cli: Cli, tmp_path: Path) -> None:
     # GIVEN a log of all devices WHEN it is reported on THEN there are no filters
     path = write(tmp_path / "log.biotrail")
     assert told(cli, "report", "--json", path)["filters"] is None
     assert "filters" not in cli("report", path).out
-
-
-def test_what_was_chosen_is_said_at_the_top(cli: Cli, tmp_path: Path) -> None:
     # GIVEN a log WHEN a part of it is reported on
     path = write(tmp_path / "log.biotrail")
     head = cli("report", "--op", "read", "--from", "0s", path).out.splitlines()[:3]

@@ -133,6 +133,27 @@ def test_a_full_range_of_sequences_is_passed_over(cli, log, tmp_path):
     assert min(_ids(ours)[0]) >= 1 << 14
 
 
+def test_their_clock_may_be_monotonic(cli, log, tmp_path):
+    # GIVEN a trace whose primary clock is MONOTONIC
+    # WHEN the log is converted with it
+    # THEN ours names the same clock, and its times are of it
+    _, ours = _both(cli, log, of_machine(DB1, SPAN, primary=MONOTONIC), tmp_path)
+    packets = _packets(ours)
+    snapshots = [p.clock_snapshot for p in packets if p.HasField("clock_snapshot")]
+    assert {s.primary_trace_clock for s in snapshots} == {MONOTONIC}
+    assert {c.clock_id for s in snapshots for c in s.clocks if c.clock_id < 64} == {MONOTONIC}
+
+
+def test_ours_say_nothing_of_the_whole_trace(cli, log, tmp_path):
+    # GIVEN a trace with a uuid of its own
+    # WHEN a log is converted with it
+    # THEN our packets hold tracks, events, clocks and attributes alone
+    theirs = of_machine(DB1, SPAN)
+    theirs.add().trace_uuid.msb = 7
+    _, ours = _both(cli, log, theirs, tmp_path)
+    assert {packet.WhichOneof("data") for packet in _packets(ours)} - {None} <= OURS
+
+
 def test_ours_comes_first_where_theirs_was_read_while_it_recorded(cli, log, tmp_path):
     # GIVEN a trace whose buffers were read while it recorded, which importers sort piece by piece
     # WHEN the log is converted with it
@@ -145,17 +166,6 @@ def test_ours_comes_first_where_theirs_was_read_while_it_recorded(cli, log, tmp_
     data = both.read_bytes()
     assert data.endswith(theirs.bytes())
     assert len(read(data[: -len(theirs.bytes())]).slices("bio")) == len(BIOS)
-
-
-def test_their_clock_may_be_monotonic(cli, log, tmp_path):
-    # GIVEN a trace whose primary clock is MONOTONIC
-    # WHEN the log is converted with it
-    # THEN ours names the same clock, and its times are of it
-    _, ours = _both(cli, log, of_machine(DB1, SPAN, primary=MONOTONIC), tmp_path)
-    packets = _packets(ours)
-    snapshots = [p.clock_snapshot for p in packets if p.HasField("clock_snapshot")]
-    assert {s.primary_trace_clock for s in snapshots} == {MONOTONIC}
-    assert {c.clock_id for s in snapshots for c in s.clocks if c.clock_id < 64} == {MONOTONIC}
 
 
 def test_calls_are_on_their_threads_tracks(cli, tmp_path):
@@ -261,13 +271,22 @@ def test_usage(cli, log, tmp_path, more):
     assert cli("convert", log, "--with", "-", "-o", tmp_path / "x.pftrace").status == 2
 
 
-def test_a_missing_trace(cli, log, tmp_path):
+def test_a_log_without_its_trace_is_a_message(cli, log, tmp_path):
     # GIVEN a path at which there is nothing
     # WHEN a log is converted with it
     # THEN the message names it
     done = cli("convert", log, "--with", tmp_path / "none", "-o", tmp_path / "x.pftrace")
     assert done.status == 1
     assert f"{tmp_path / 'none'}: cannot be read: No such file" in done.err
+    # GIVEN a trace of another writer, without a clock snapshot, of the log's BOOTTIME
+    # WHEN the log is converted with it
+    # THEN it is, with a note that the boot was not checked
+    theirs = SystemTrace()
+    for at in BIOS:
+        theirs.add(0, timestamp=DB1.boottime(at)).track_event.track_uuid = 5
+    said, ours = _both(cli, log, theirs, tmp_path)
+    assert _bounds(ours) == ON_BOOTTIME
+    assert "no readings of the wall clock" in said
 
 
 # `convert --with`, where the other trace is of several machines, clocks or writers.
@@ -316,16 +335,6 @@ def test_a_log_can_be_written_into_a_trace_again_and_again(cli, tmp_path):
     ):
         found = [kind(part) for part in parts]
         assert len(set.union(*found)) == sum(len(each) for each in found) > 0
-
-
-def test_ours_say_nothing_of_the_whole_trace(cli, log, tmp_path):
-    # GIVEN a trace with a uuid of its own
-    # WHEN a log is converted with it
-    # THEN our packets hold tracks, events, clocks and attributes alone
-    theirs = of_machine(DB1, SPAN)
-    theirs.add().trace_uuid.msb = 7
-    _, ours = _both(cli, log, theirs, tmp_path)
-    assert {packet.WhichOneof("data") for packet in _packets(ours)} - {None} <= OURS
 
 
 def test_the_first_primary_clock_that_is_named_counts(cli, tmp_path):
@@ -378,18 +387,6 @@ def test_times_on_a_clock_of_their_own_are_said_not_to_be_compared(cli, log, tmp
     said, ours = _both(cli, log, _events(64, by_default), tmp_path)
     assert _bounds(ours) == ON_BOOTTIME
     assert f"note: {len(BIOS)} packets of it have times on clocks of its own: not compared" in said
-
-
-def test_a_trace_without_snapshots_is_taken_by_its_times(cli, log, tmp_path):
-    # GIVEN a trace of another writer, without a clock snapshot, of the log's BOOTTIME
-    # WHEN the log is converted with it
-    # THEN it is, with a note that the boot was not checked
-    theirs = SystemTrace()
-    for at in BIOS:
-        theirs.add(0, timestamp=DB1.boottime(at)).track_event.track_uuid = 5
-    said, ours = _both(cli, log, theirs, tmp_path)
-    assert _bounds(ours) == ON_BOOTTIME
-    assert "no readings of the wall clock" in said
 
 
 @pytest.mark.parametrize("clock", [0, MONOTONIC, 64])

@@ -227,7 +227,7 @@ def test_a_latency_in_doubt_makes_nothing_slow(
     assert told["total"]["ended"] == chosen
 
 
-def test_metrics_count_it_beside_the_histograms() -> None:
+def test_metrics_stacks_and_printed_lines_do_not_weigh_it() -> None:
     # GIVEN the log WHEN the model's figures are served of it
     trace, read = windows()
     totals = Totals(trace.context)
@@ -238,9 +238,6 @@ def test_metrics_count_it_beside_the_histograms() -> None:
     write = served["write"]
     assert (sum(write.latency.counts), write.latency.sum_ns, write.doubtful) == (1, KNOWN, 1)
     assert served["read"].doubtful == 0
-
-
-def test_call_stacks_do_not_weigh_it() -> None:
     # GIVEN the log's I/O by call stack WHEN it is added up
     trace, read = windows()
     table = StackTable(trace.context)
@@ -249,9 +246,6 @@ def test_call_stacks_do_not_weigh_it() -> None:
     # THEN the thread has its bios, without a latency
     [of] = [one for one in table.callers() if one.comm == "a"]
     assert (of.bios, of.ended, of.doubtful, of.latency_ns) == (2, 0, 1, 0)
-
-
-def test_a_printed_line_has_no_latency_in_doubt() -> None:
     # GIVEN the log WHEN its I/Os are printed as they end
     trace, read = windows()
     lines = [x for w in read for x in Text(trace.context, trace.start).ios(w, w.bios)]

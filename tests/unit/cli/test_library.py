@@ -66,14 +66,11 @@ def test_calls_and_waits_say_what_the_report_says(cli: Cli) -> None:
     assert keys >= set(zip(*(own[name].to_pylist() for name in ("tid", "entry_ns")), strict=True))
 
 
-def test_a_recording_without_the_path_has_no_calls() -> None:
+def test_windows_and_stages_hold_what_the_tables_hold() -> None:
     # GIVEN the sample  WHEN its calls are asked for  THEN the tables are empty, columns and all
     recording = biotrail.open(SAMPLE)
     assert (len(recording.calls), len(recording.waits)) == (0, 0)
     assert "own_io_ns" in recording.calls.column_names
-
-
-def test_a_bios_stages_add_up_to_its_latency() -> None:
     # GIVEN the bios that ended
     bios = biotrail.open(SAMPLE).bios
     bios = bios.filter(pc.is_valid(bios["latency_ns"]))
@@ -82,6 +79,16 @@ def test_a_bios_stages_add_up_to_its_latency() -> None:
     stages = [pc.fill_null(bios[name], 0).to_numpy() for name in meant]
     # THEN that is the latency, to the nanosecond
     assert np.array_equal(sum(stages), bios["latency_ns"].to_numpy())
+    # GIVEN a recording
+    t = biotrail.open(SAMPLE)
+    # WHEN it is read in pieces
+    bios, requests = zip(*t.windows(), strict=True)
+    # THEN together they are the tables
+    assert sum(map(len, bios)) == len(t.bios)
+    assert sum(map(len, requests)) == len(t.requests)
+    assert {n for part in bios for n in part["number"].to_pylist()} == set(
+        t.bios["number"].to_pylist()
+    )
 
 
 def test_an_archive_gives_the_same_tables(cli: Cli, tmp_path: Path) -> None:
@@ -94,19 +101,6 @@ def test_an_archive_gives_the_same_tables(cli: Cli, tmp_path: Path) -> None:
     assert log.requests.equals(archive.requests)
     assert log.events.equals(archive.events)
     assert log.missing == archive.missing != []
-
-
-def test_windows_hold_what_the_tables_hold() -> None:
-    # GIVEN a recording
-    t = biotrail.open(SAMPLE)
-    # WHEN it is read in pieces
-    bios, requests = zip(*t.windows(), strict=True)
-    # THEN together they are the tables
-    assert sum(map(len, bios)) == len(t.bios)
-    assert sum(map(len, requests)) == len(t.requests)
-    assert {n for part in bios for n in part["number"].to_pylist()} == set(
-        t.bios["number"].to_pylist()
-    )
 
 
 def test_events_are_in_order_and_bios_are_numbered_by_theirs() -> None:
@@ -135,7 +129,7 @@ def test_a_stream_can_be_read_once() -> None:
         _ = t.events
 
 
-def test_a_missing_file_is_a_file_not_found_error(tmp_path: Path) -> None:
+def test_what_is_no_recording_is_refused(tmp_path: Path) -> None:
     # GIVEN a name without a file  WHEN it is opened
     path = tmp_path / "none.biotrail"
     with pytest.raises(FileNotFoundError) as told:
@@ -144,9 +138,6 @@ def test_a_missing_file_is_a_file_not_found_error(tmp_path: Path) -> None:
     assert isinstance(told.value, LogFormatError)
     assert (told.value.errno, told.value.filename) == (errno.ENOENT, str(path))
     assert str(told.value).startswith(f"{path}: cannot be opened: No such file or directory; ")
-
-
-def test_what_is_no_recording_is_refused(tmp_path: Path) -> None:
     # GIVEN something else
     path = tmp_path / "x"
     path.write_text("hello")

@@ -73,7 +73,7 @@ def test_traces_and_tables_are_made(cli: Cli, log: Path, tmp_path: Path) -> None
     assert opened.events["since_issue"].to_pylist() == [2 * MS] * 20
 
 
-def test_a_part_has_what_completes_in_it(cli: Cli, log: Path) -> None:
+def test_a_part_and_other_commands_of_a_light_log(cli: Cli, log: Path) -> None:
     # GIVEN requests that complete each millisecond from the third on, on a log of 22 ms
     # WHEN 10 ms of it are asked for, by the time since the log's begin
     told = json.loads(cli("report", "--json", "--from", "10ms", "--to", "20ms", log).out)
@@ -81,9 +81,6 @@ def test_a_part_has_what_completes_in_it(cli: Cli, log: Path) -> None:
     (device,) = told["devices"]
     assert device["total"]["ios"] == 10
     assert device["total"]["ended"] == 7, "of three the start is outside"
-
-
-def test_commands_by_their_own(cli: Cli, log: Path) -> None:
     # GIVEN a light log THEN commands that show I/Os one by one, or compare logs, have them
     assert cli("diff", log, log).status == 0
     assert "the slowest 1 of 20 I/Os" in cli("slow", "-n", "1", log).out

@@ -281,11 +281,16 @@ def test_every_output_has_labels(cli: Cli, log: Path) -> None:
     assert {bio.args["file"] for bio in read(trace.read_bytes()).slices("bio")} == shown
 
 
-def test_files_are_chosen_by_label(cli: Cli, log: Path) -> None:
+def test_a_labels_files_are_chosen_and_its_text_escaped(cli: Cli, log: Path) -> None:
     # WHEN I/O of a label is asked for / THEN it is that of its files
     labels = ("--labels", log.parent / "labels.csv")
     found = json.loads(cli("slow", "--json", "--file", "accounts", *labels, log).out)
     assert [one["io"]["file"] for one in found["ios"]] == ["/srv/base/16384/16397 (accounts)"]
+    # GIVEN a label that would move the terminal / WHEN shown / THEN it is text
+    (log.parent / "labels.csv").write_text("wal,\x1b[2J\n")
+    out = cli("report", "--by", "file", "--labels", log.parent / "labels.csv", log).out
+    assert r"\x1b[2J" in out
+    assert "\x1b" not in out
 
 
 @pytest.mark.parametrize(
@@ -307,14 +312,6 @@ def test_bad_labels_are_refused(cli: Cli, log: Path, text: bytes | None, message
     assert done.status == 1
     assert message in done.err
     assert len(done.err.splitlines()) == 1
-
-
-def test_labels_are_escaped(cli: Cli, log: Path) -> None:
-    # GIVEN a label that would move the terminal / WHEN shown / THEN it is text
-    (log.parent / "labels.csv").write_text("wal,\x1b[2J\n")
-    out = cli("report", "--by", "file", "--labels", log.parent / "labels.csv", log).out
-    assert r"\x1b[2J" in out
-    assert "\x1b" not in out
 
 
 # What the words and options of `biotrail pairs` mean.
@@ -340,19 +337,19 @@ def test_two_tracepoints_are_a_pair_by_their_key() -> None:
     assert (variant.by, variant.device, variant.where) == (("dev",), ("dev",), ("bytes > 0",))
 
 
-def test_declared_pairs_are_named_with_commas() -> None:
+def test_pairs_are_named_changed_and_suggested() -> None:
     # GIVEN two declared names WHEN they are named THEN both are, as they are declared
     found = NOTHING.pairs(("softirq,block",), KNOWN)
     assert found == [KNOWN.pairs["softirq"], KNOWN.pairs["block"]]
-
-
-def test_options_change_a_declared_pair() -> None:
     # GIVEN --by and --where WHEN a pair is named THEN each of its variants has them
     (found,) = replace(NOTHING, by="@cpu", where=("vec == 3",)).pairs(("softirq",), KNOWN)
     assert all(one.by == ("@cpu",) for one in found.variants)
     assert all(one.where[-1] == "vec == 3" for one in found.variants)
     # AND names of the declared --by are not those of the other field
     assert found.names == {}
+    # GIVEN a misspelt name WHEN it is named THEN the message has what is near
+    with pytest.raises(SiteError, match="did you mean softirq"):
+        NOTHING.pairs(("sofirq",), KNOWN)
 
 
 @pytest.mark.parametrize(
@@ -369,12 +366,6 @@ def test_wrong_use_is_said(asked: PairArguments, words: tuple[str, ...], said: s
     # GIVEN words that name no pair WHEN they are read THEN the usage error says what is missing
     with pytest.raises(click.UsageError, match=said):
         asked.pairs(words, KNOWN)
-
-
-def test_an_undeclared_name_has_near_ones() -> None:
-    # GIVEN a misspelt name WHEN it is named THEN the message has what is near
-    with pytest.raises(SiteError, match="did you mean softirq"):
-        NOTHING.pairs(("sofirq",), KNOWN)
 
 
 @pytest.mark.parametrize(
@@ -433,7 +424,7 @@ def written(data: bytes, *sizes: int) -> list[bytes]:
     return parts
 
 
-def test_all_bytes_arrive_in_their_order() -> None:
+def test_bytes_arrive_in_order_whatever_becomes_of_them() -> None:
     # GIVEN small, large and empty writes WHEN a thread passes them on
     out = io.BytesIO()
     with in_thread(out) as stream:
@@ -443,9 +434,6 @@ def test_all_bytes_arrive_in_their_order() -> None:
     # THEN all is there, the stream is open, and the thread is gone
     assert out.getvalue() == DATA
     assert "compress" not in [thread.name for thread in threading.enumerate()]
-
-
-def test_what_is_written_may_change_afterwards() -> None:
     # GIVEN a buffer that is used again WHEN it is written each time
     out, buffer = io.BytesIO(), bytearray(1000)
     with in_thread(out) as stream:
@@ -505,14 +493,11 @@ def test_an_error_of_the_thread_is_raised_where_the_bytes_come_from(room: int) -
     assert "compress" not in [thread.name for thread in threading.enumerate()]
 
 
-def test_an_error_at_the_very_end_is_raised_too() -> None:
+def test_errors_end_the_thread_and_are_raised() -> None:
     # GIVEN a few bytes, which are passed on when the block ends, and no room for them
     with pytest.raises(OSError, match="No space left"), in_thread(_Full(1)) as stream:  # type: ignore[arg-type]
         # WHEN they are written THEN the end of the block raises
         stream.write(b"abc")
-
-
-def test_an_error_of_the_writer_ends_the_thread_and_stays_the_error() -> None:
     # GIVEN a stream without room WHEN the one who writes fails
     with pytest.raises(KeyError), in_thread(_Full(0)) as stream:  # type: ignore[arg-type]
         stream.write(DATA)

@@ -121,11 +121,31 @@ def test_queue_and_device_add_up_to_the_latency(
     assert sorted(found) == pytest.approx(expected, abs=0.0011)
 
 
-def test_an_error_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors_losses_and_names_have_their_place_in_a_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     # GIVEN a log of I/O that failed WHEN it is printed THEN the line says how
     path = tmp_path / "a.biotrail"
     captures.write_log(path, captures.load("partial-completion-error-loop"))
     assert any(line.endswith("[IOERR]") for line in follow(path, capsys))
+    # GIVEN a log in which records were lost
+    path = tmp_path / "a.biotrail"
+    base = captures.BASE_NS
+    loss = {"start": base, "end": base + 9_000_000, "cpu": 0, "level": 0, "kind": 3, "count": 7}
+    captures.write_log(path, captures.load("fsync-virtio"), losses=[loss])
+    # WHEN it is printed THEN a line says how many, and when
+    lines = follow(path, capsys)
+    assert [line for line in lines if line.startswith("# lost 7 events, from 0.000000 to 0.009")]
+    # GIVEN a task that calls itself by escapes and a line feed
+    path = tmp_path / "a.biotrail"
+    events = captures.load("fsync-virtio")
+    captures.write_log(
+        path, [dict(e, comm="\x1b[2J\nx\u202e") if "comm" in e else e for e in events]
+    )
+    # WHEN it is printed THEN it is shown, and makes no line
+    lines = follow(path, capsys)
+    assert all(line.isprintable() for line in lines)
+    assert any("\\x1b[2J\\nx\\u202e" in line for line in lines)
 
 
 @pytest.mark.parametrize("as_json", [False, True])
@@ -163,37 +183,14 @@ def test_who_cannot_keep_up_says_what_is_skipped(
     assert "could not keep up" in said.err
 
 
-def test_lost_records_are_told_in_their_place(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    # GIVEN a log in which records were lost
-    path = tmp_path / "a.biotrail"
-    base = captures.BASE_NS
-    loss = {"start": base, "end": base + 9_000_000, "cpu": 0, "level": 0, "kind": 3, "count": 7}
-    captures.write_log(path, captures.load("fsync-virtio"), losses=[loss])
-    # WHEN it is printed THEN a line says how many, and when
-    lines = follow(path, capsys)
-    assert [line for line in lines if line.startswith("# lost 7 events, from 0.000000 to 0.009")]
-
-
-def test_a_name_makes_no_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    # GIVEN a task that calls itself by escapes and a line feed
-    path = tmp_path / "a.biotrail"
-    events = captures.load("fsync-virtio")
-    captures.write_log(
-        path, [dict(e, comm="\x1b[2J\nx\u202e") if "comm" in e else e for e in events]
-    )
-    # WHEN it is printed THEN it is shown, and makes no line
-    lines = follow(path, capsys)
-    assert all(line.isprintable() for line in lines)
-    assert any("\\x1b[2J\\nx\\u202e" in line for line in lines)
-
-
-def test_operations_are_the_kernels_letters() -> None:
+def test_columns_are_letters_and_files_only_where_recorded() -> None:
     # GIVEN operations and flags THEN they are written as blk_fill_rwbs does
     context = Context(captures.header())
     for letters in ("R", "W", "WS", "FWFS", "D", "RA", "RM", "WSM"):
         assert rwbs(context, captures.opf_of(letters)) == letters
+    context = Context(captures.header())
+    assert list(Text(context, 0).head()) == [HEAD]
+    assert list(Text(Context(captures.header(files={})), 0).head()) == [HEAD + " FILE"]
 
 
 def test_a_reader_that_is_gone_is_found_without_any_io(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -265,9 +262,3 @@ def test_the_recorder_gets_the_options_as_they_were_given(monkeypatch: pytest.Mo
         ]
     )
     assert found["command"] == ("cmd", "--json", "-d", "x")
-
-
-def test_text_without_files_has_no_column_for_them() -> None:
-    context = Context(captures.header())
-    assert list(Text(context, 0).head()) == [HEAD]
-    assert list(Text(Context(captures.header(files={})), 0).head()) == [HEAD + " FILE"]

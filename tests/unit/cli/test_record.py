@@ -52,13 +52,13 @@ def test_arguments_become_options(cli: Cli, recorder: Recorder) -> None:
     assert (options.output, options.force, options.duration) == ("x.biotrail", True, 300)
     assert (options.events, options.ring_bytes) == ("all", 8 << 20)
     assert (options.sync, options.level, options.command) == (True, 3, ("ls", "-l"))
-
-
-def test_a_command_needs_no_dashes(cli: Cli, recorder: Recorder) -> None:
     # GIVEN a command after the options WHEN it has options of its own THEN they are its own
     cli("record", "-q", "make", "-j8", "--output", "x")
     assert recorder.options is not None
     assert recorder.options.command == ("make", "-j8", "--output", "x")
+    # GIVEN a command that failed WHEN the recording ends THEN so does biotrail
+    recorder.result = summary(reason="command ended", command_status=7)
+    assert cli("record", "--", "false").status == 7
 
 
 def test_a_log_without_a_name_gets_one(cli: Cli, recorder: Recorder) -> None:
@@ -91,12 +91,6 @@ def test_quiet_is_quiet_but_not_about_losses(cli: Cli, recorder: Recorder) -> No
     assert "LOST 8 events: Q (queue) 7, C (complete) 1; 1 of them because" in said
     assert "--buffer-size" in said
     assert "2 events not seen: D 2" in said
-
-
-def test_the_commands_status_is_passed_on(cli: Cli, recorder: Recorder) -> None:
-    # GIVEN a command that failed WHEN the recording ends THEN so does biotrail
-    recorder.result = summary(reason="command ended", command_status=7)
-    assert cli("record", "--", "false").status == 7
 
 
 def test_a_failed_output_is_an_error_after_the_summary(cli: Cli, recorder: Recorder) -> None:
@@ -133,12 +127,9 @@ def test_the_live_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.M
 # The option `record --follow`: its settings, and what it refuses.
 
 
-def test_a_type_alone_follows_all() -> None:
+def test_settings_of_follow_choose() -> None:
     # GIVEN a type  THEN all are followed, as many as devices have in flight, in the best way
     assert follow_options("request") == FollowOptions("request", 1, 1000, 0, 0, "auto", 2000)
-
-
-def test_settings_choose() -> None:
     # GIVEN all settings  THEN each is taken
     given = follow_options("bio,every=10,max=50,lives=7,slower=5ms,way=typed,max-functions=30")
     assert given == FollowOptions("bio", 10, 50, 7, 5_000_000, "typed", 30)

@@ -189,15 +189,12 @@ def test_each_request_has_its_status(request_: bytes, status: int) -> None:
         assert answers(server)
 
 
-def test_of_head_there_is_no_body() -> None:
+def test_requests_are_read_and_answered_in_order() -> None:
     # GIVEN a server WHEN asked for the head THEN it tells the size and sends nothing
     with serving() as server:
         head, body = asked(server, WHOLE.replace(b"GET", b"HEAD")).split(b"\r\n\r\n")
         assert b"Content-Length: 3" in head
         assert body == b""
-
-
-def test_fields_are_read_in_order() -> None:
     # GIVEN fields of one name, in any case
     request = parse(b"GET /a?b HTTP/1.1\r\nAccept: a \r\nHOST:h\r\naccept:\tb")
     # WHEN they are asked for THEN all are there
@@ -274,14 +271,6 @@ def test_whoever_else_asks_is_refused_and_ends_nothing(tmp_path, how, method):
         assert ask(server)[1] == TRACE
 
 
-def test_two_origins_at_once_are_none(tmp_path):
-    # GIVEN a request with two Origin headers / WHEN it arrives / THEN it is refused
-    with serving_trace(tmp_path) as server, connected_to_trace(server) as raw:
-        head = f"GET {server.path} HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n"
-        raw.sendall(f"{head}Origin: {UI}\r\nOrigin: {UI}\r\n\r\n".encode())
-        assert raw.recv(100).startswith(b"HTTP/1.1 403")
-
-
 def test_head_tells_the_size_and_ends_nothing(tmp_path):
     # GIVEN a trace that is served / WHEN the UI asks for its headers / THEN it gets those only
     with serving_trace(tmp_path) as server:
@@ -324,19 +313,21 @@ def test_a_fetch_that_breaks_off_ends_nothing(tmp_path):
         assert server.fetched.wait(20)
 
 
-def test_only_the_loopback_interface_listens(tmp_path):
+def test_only_the_loopback_interface_listens_at_paths_that_nobody_guesses(tmp_path):
     # GIVEN a trace that is served / WHEN its socket is looked at / THEN it is on 127.0.0.1
     with serving_trace(tmp_path) as server:
         assert server._listener.getsockname()[0] == "127.0.0.1"
         assert server.url.startswith(f"http://127.0.0.1:{server.port}/")
-
-
-def test_paths_cannot_be_guessed(tmp_path):
     # GIVEN two servers / WHEN their paths are compared / THEN each has a long token of its own
     with serving_trace(tmp_path) as one, serving_trace(tmp_path) as two:
         tokens = {one.path.split("/")[1], two.path.split("/")[1]}
         assert len(tokens) == 2
         assert all(len(token) >= 32 for token in tokens)
+    # GIVEN a request with two Origin headers / WHEN it arrives / THEN it is refused
+    with serving_trace(tmp_path) as server, connected_to_trace(server) as raw:
+        head = f"GET {server.path} HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n"
+        raw.sendall(f"{head}Origin: {UI}\r\nOrigin: {UI}\r\n\r\n".encode())
+        assert raw.recv(100).startswith(b"HTTP/1.1 403")
 
 
 def test_a_port_that_is_taken_is_an_error_with_a_remedy(tmp_path):

@@ -145,7 +145,7 @@ def test_files_that_are_missing_are_said(cli: Cli, files: list[Path]) -> None:
     assert (done.status, "not given: left out" in " ".join(done.out.split())) == (0, True)
 
 
-def test_a_report_tells_hosts_apart(cli: Cli, hosts: tuple[Path, Path]) -> None:
+def test_report_csv_and_histograms_tell_hosts_apart(cli: Cli, hosts: tuple[Path, Path]) -> None:
     # GIVEN logs of two hosts whose device has one name
     alone = [asked(cli, "report", "--json", log) for log in hosts]
     # WHEN they are reported on together
@@ -160,6 +160,23 @@ def test_a_report_tells_hosts_apart(cli: Cli, hosts: tuple[Path, Path]) -> None:
     apart = begins[1]["begin_ns"] - begins[0]["begin_ns"]
     assert abs(apart - SECOND) <= begins[1]["within_ns"] + 100
     assert begins[0]["within_ns"] == 0
+    # GIVEN two hosts  WHEN they are reported on as CSV, and one alone
+    both = list(csv.DictReader(io.StringIO(cli("report", "--csv", *hosts).out)))
+    alone = list(csv.DictReader(io.StringIO(cli("report", "--csv", hosts[1]).out)))
+    # THEN the lines of each are those of it alone, with its host
+    assert {row["recording"] for row in both} == {"db1", "db2"}
+    mine = [row for row in both if row["recording"] == "db2"]
+    assert [{k: v for k, v in row.items() if k != "recording"} for row in mine] == alone
+    assert "recording" not in alone[0]
+    # GIVEN two hosts  WHEN other commands read them together, and each alone
+    for command in ("hist", "info"):
+        told = asked(cli, command, "--json", *hosts)["recordings"]
+        said = cli(command, *hosts).out
+        for one, log in zip(told, hosts, strict=True):
+            own = asked(cli, command, "--json", log)
+            # THEN each is told as it is alone, below its name
+            assert {key: one[key] for key in own} == own, command
+            assert f"{one['recording']}: {log} ──" in said
 
 
 def test_a_reports_text_puts_hosts_beside_each_other(
@@ -180,17 +197,6 @@ def test_a_reports_text_puts_hosts_beside_each_other(
     # AND two recordings of one boot are told apart by their files
     again = cli("report", hosts[0], *files).out
     assert "db1: a" in again and f"db1: {files[0].stem[:2]}" in again
-
-
-def test_csv_has_a_column_for_the_recording(cli: Cli, hosts: tuple[Path, Path]) -> None:
-    # GIVEN two hosts  WHEN they are reported on as CSV, and one alone
-    both = list(csv.DictReader(io.StringIO(cli("report", "--csv", *hosts).out)))
-    alone = list(csv.DictReader(io.StringIO(cli("report", "--csv", hosts[1]).out)))
-    # THEN the lines of each are those of it alone, with its host
-    assert {row["recording"] for row in both} == {"db1", "db2"}
-    mine = [row for row in both if row["recording"] == "db2"]
-    assert [{k: v for k, v in row.items() if k != "recording"} for row in mine] == alone
-    assert "recording" not in alone[0]
 
 
 def test_a_page_for_each_recording(cli: Cli, hosts: tuple[Path, Path], tmp_path: Path) -> None:
@@ -215,18 +221,6 @@ def test_pages_of_like_names_do_not_replace_each_other() -> None:
         "d/all-db-1-2.html",
         "d/all.html",
     ]
-
-
-def test_histograms_and_facts_of_each(cli: Cli, hosts: tuple[Path, Path]) -> None:
-    # GIVEN two hosts  WHEN other commands read them together, and each alone
-    for command in ("hist", "info"):
-        told = asked(cli, command, "--json", *hosts)["recordings"]
-        said = cli(command, *hosts).out
-        for one, log in zip(told, hosts, strict=True):
-            own = asked(cli, command, "--json", log)
-            # THEN each is told as it is alone, below its name
-            assert {key: one[key] for key in own} == own, command
-            assert f"{one['recording']}: {log} ──" in said
 
 
 def test_stacks_of_each(cli: Cli, tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ from tests.support.site_logs import SiteLog
 TIMES = 3
 
 
-def test_an_enlarged_log_has_the_same_lifecycles_so_many_times(tmp_path: Path) -> None:
+def test_an_enlarged_log_has_the_same_ios_and_calls_so_many_times(tmp_path: Path) -> None:
     # GIVEN a recorded log WHEN it is repeated
     long = tmp_path / "long.biotrail"
     enlarge(SAMPLE, TIMES, long)
@@ -66,6 +66,13 @@ def test_an_enlarged_log_has_the_same_lifecycles_so_many_times(tmp_path: Path) -
         spans = reader.chunk_spans or []
     assert spans == sorted(spans)
     assert long.exists() and not list(tmp_path.glob("*.part"))
+    # GIVEN a log recorded with the path WHEN it is repeated
+    recorded, long = path_sample.write(tmp_path / "path"), tmp_path / "long.biotrail"
+    enlarge(recorded, TIMES, long)
+    # THEN each call and wait comes so many times, as long as it was, with its cause
+    once, often = path_of(recorded), path_of(long)
+    assert len(once) > 10
+    assert {what: TIMES * count for what, count in once.items()} == often
 
 
 def counted(log: Path) -> Counter[tuple[Any, ...]]:
@@ -85,16 +92,6 @@ def counted(log: Path) -> Counter[tuple[Any, ...]]:
         for each in zip(stages.stage.tolist(), durations, strict=True):
             found["stage", *each] += 1
     return found
-
-
-def test_an_enlarged_log_has_the_same_calls_and_waits_so_many_times(tmp_path: Path) -> None:
-    # GIVEN a log recorded with the path WHEN it is repeated
-    recorded, long = path_sample.write(tmp_path / "path"), tmp_path / "long.biotrail"
-    enlarge(recorded, TIMES, long)
-    # THEN each call and wait comes so many times, as long as it was, with its cause
-    once, often = path_of(recorded), path_of(long)
-    assert len(once) > 10
-    assert {what: TIMES * count for what, count in once.items()} == often
 
 
 def path_of(log: Path) -> Counter[tuple[Any, ...]]:
@@ -273,7 +270,7 @@ def test_a_slice_is_held_against_its_neighbours_and_rows_are_medians():
     assert "skipped: not installed" in line(Row("ram", "tool", "not installed"))
 
 
-def test_tools_say_what_they_wrote_and_lost():
+def test_recordings_of_peers_are_counted():
     said = (
         "biotrail: about 7,216,412 events in 10 s (duration), log 22 MiB, 3.2 bytes per event\n"
         "biotrail: LOST 1,250 events: Q 1,000, C 250; use a larger --buffer-size\n"
@@ -283,9 +280,6 @@ def test_tools_say_what_they_wrote_and_lost():
     assert parse_lines(5, "Lost 12 events\nLost 3 events\n", 80) == Account(5, 15, 80)
     text = "entries: 4\noverrun: 30\ncommit overrun: 2\ndropped events: 5\nread events: 9\n"
     assert parse_ring_stats(text) == 35
-
-
-def test_perf_data_is_counted_record_by_record():
     # GIVEN a header whose data begins at 104: two samples, one LOST, one LOST_SAMPLES
     sample = struct.pack("<IHHQ", 9, 0, 16, 0)
     lost = struct.pack("<IHHQQ", 2, 0, 24, 1, 7)
@@ -297,8 +291,6 @@ def test_perf_data_is_counted_record_by_record():
     with pytest.raises(ValueError, match="perf"):
         count_perf_data(b"something else")
 
-
-def test_blk_traces_are_counted_without_their_messages():
     def record(action: int, more: int = 0) -> bytes:
         return BLK_TRACE.pack(BLK_MAGIC | 7, 1, 2, 3, 4, action, 0, 0, 0, 0, more) + bytes(more)
 

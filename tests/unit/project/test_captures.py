@@ -105,13 +105,21 @@ def test_a_requeued_request_keeps_only_the_rest_of_its_bio() -> None:
     assert issued == [65536, 57344]
 
 
-def test_a_log_without_identities_has_no_pointers() -> None:
+def test_scenarios_without_pointers_and_wrong_ones() -> None:
     # GIVEN merged bios / WHEN encoded without pointers
     rows = all_rows("plugged-merge-loop", drop_pointers=True)
     # THEN no record holds an address and D has no chain
     names = ("bio", "rq", "parent", "nr_bios")
     assert not any(row[n].any() for _, row in rows for n in names if n in (row.dtype.names or ()))
     assert not [kind for kind, _ in rows if kind is Kind.CHAIN]
+    # GIVEN a string the kernel does not print / WHEN decoded / THEN it is an error
+    with pytest.raises(ValueError, match="XYZ"):
+        captures.opf_of("XYZ")
+    # GIVEN a request of three bios of which nothing was said before
+    text = "0.000012 cpu0 D 254:0 W 0+24 bio=1 rq=a bios=3 tag=0/0 pid=7\n"
+    # WHEN encoded / THEN the error tells how to say it
+    with pytest.raises(ValueError, match="chain="):
+        captures.records(captures.parse(text))
 
 
 @pytest.mark.parametrize(
@@ -132,17 +140,6 @@ def test_rwbs_becomes_opf(rwbs: str, op: str, flags: tuple[str, ...]) -> None:
     # GIVEN an rwbs string / WHEN decoded / THEN operation and flags are those of 6.18
     bits = sum(1 << captures.FLAG_BITS[name] for name in flags)
     assert captures.opf_of(rwbs) == captures.OPS[op] | bits
-
-
-def test_an_unknown_rwbs_and_a_chain_without_its_merges_are_refused() -> None:
-    # GIVEN a string the kernel does not print / WHEN decoded / THEN it is an error
-    with pytest.raises(ValueError, match="XYZ"):
-        captures.opf_of("XYZ")
-    # GIVEN a request of three bios of which nothing was said before
-    text = "0.000012 cpu0 D 254:0 W 0+24 bio=1 rq=a bios=3 tag=0/0 pid=7\n"
-    # WHEN encoded / THEN the error tells how to say it
-    with pytest.raises(ValueError, match="chain="):
-        captures.records(captures.parse(text))
 
 
 def test_a_scenario_may_say_what_a_capture_does_not() -> None:

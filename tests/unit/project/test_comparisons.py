@@ -97,14 +97,11 @@ def test_spans_by_fields_of_events() -> None:
     assert (2, 0x1000, 1) in spans(faults, "io_fault_entry", "io_fault_exit", keys)
 
 
-def test_each_time_serves_once() -> None:
+def test_spans_and_second_recorders_serve_once() -> None:
     # GIVEN three times, two of them near each other WHEN the other recording has one of these
     # THEN one of the two is alone
     assert unmatched([100, 110, 500], [105, 495], reach=10) == [110]
     assert unmatched([], [1], reach=10) == []
-
-
-def test_a_second_recorder_has_each_event_before_the_next() -> None:
     # GIVEN events of a first recorder, in rounded µs WHEN a second has them late, but in their
     # order THEN all is well, also where it lacks some
     first = [100_000, 200_000, 300_000]

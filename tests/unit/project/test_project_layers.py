@@ -47,14 +47,11 @@ def test_the_floors_name_every_room(top: str, floors: str) -> None:
     assert rooms(top) == layered(floors)
 
 
-def test_the_floors_of_what_is_printed_name_every_room() -> None:
+def test_the_floors_and_outputs_name_every_room() -> None:
     # GIVEN the packages of what is printed  THEN the contract has a floor for each
     packages = {path.parent.name for path in (ROOT / "biotrail" / "text").glob("*/__init__.py")}
     expected = {f"biotrail.text.{name}" for name in packages}
     assert expected == layered("The floors of what is printed")
-
-
-def test_every_output_is_held_apart_from_the_others() -> None:
     # GIVEN the packages of outputs  THEN the contract of independence names each
     contract = next(c for c in CONTRACTS if c["name"] == "Outputs do not know each other")
     packages = {p.parent.name for p in (ROOT / "converters" / "outputs").glob("*/__init__.py")}

@@ -286,7 +286,7 @@ def test_functions_by_offset(
     assert find(0x1150) == ("", 0x150 + OFFSET)
 
 
-def test_a_file_is_believed_by_its_build_id_alone(tmp_path: Path, empty: Path) -> None:
+def test_a_file_is_believed_by_its_build_id_and_closed(tmp_path: Path, empty: Path) -> None:
     # GIVEN a program that was replaced by another after it was seen
     path = tmp_path / "program"
     path.write_bytes(elf())
@@ -297,6 +297,17 @@ def test_a_file_is_believed_by_its_build_id_alone(tmp_path: Path, empty: Path) -
     # THEN it is not found, and its build id is what is told
     where = f"build id {BUILD_ID.hex()}"
     assert symbols.find(BUILD_ID, 0x204, called=False) == ("", where, 0x204)
+    # GIVEN many programs that are looked at and not needed
+    paths = [tmp_path / str(number) for number in range(50)]
+    for number, path in enumerate(paths):
+        path.write_bytes(elf(bytes([number]) * 20) if number % 2 else b"no program")
+    before = len(os.listdir("/proc/self/fd"))
+    # WHEN one of them is needed
+    symbols = UserSymbols(known=map(str, paths), proc=empty, commands=[])
+    symbols.look_for([bytes([1]) * 20])
+    # THEN only that one stays open
+    assert len(os.listdir("/proc/self/fd")) == before + 1
+    assert symbols.find(bytes([1]) * 20, 0x204, called=False).name == "main"
 
 
 def test_commands_are_found_though_they_have_ended(tmp_path: Path, empty: Path) -> None:
@@ -374,17 +385,3 @@ def test_damaged_files_have_no_symbols(tmp_path: Path, empty: Path) -> None:
                     program.address(0x204)
                 finally:
                     program.close()
-
-
-def test_files_are_closed(tmp_path: Path, empty: Path) -> None:
-    # GIVEN many programs that are looked at and not needed
-    paths = [tmp_path / str(number) for number in range(50)]
-    for number, path in enumerate(paths):
-        path.write_bytes(elf(bytes([number]) * 20) if number % 2 else b"no program")
-    before = len(os.listdir("/proc/self/fd"))
-    # WHEN one of them is needed
-    symbols = UserSymbols(known=map(str, paths), proc=empty, commands=[])
-    symbols.look_for([bytes([1]) * 20])
-    # THEN only that one stays open
-    assert len(os.listdir("/proc/self/fd")) == before + 1
-    assert symbols.find(bytes([1]) * 20, 0x204, called=False).name == "main"

@@ -71,14 +71,11 @@ def said(report: Report) -> dict[str, Sentence]:
     return {one.rule: one for one in verdict.verdict(report)}
 
 
-def test_no_io(tmp_path: Path) -> None:
+def test_no_io_and_requests_alone(tmp_path: Path) -> None:
     # GIVEN a log of no I/O WHEN it is judged THEN that alone is said
     assert list(said(report_of(tmp_path, []))) == ["no-io"]
     # AND of one with I/O it is not
     assert "no-io" not in said(report_of(tmp_path, [io(1, 0)]))
-
-
-def test_requests_alone(tmp_path: Path) -> None:
     # GIVEN a recording of perf with completions alone, which stand for no bio
     made = Perf(names=("block_rq_complete",))
     path = tmp_path / "perf.data"
@@ -172,27 +169,13 @@ def test_a_merged_write_waits_in_the_plug_or_in_the_scheduler(
     assert one.figures["stages"] == stages
 
 
-def test_time_that_is_spread(tmp_path: Path) -> None:
-    # GIVEN reads of 40 µs each for a request, to the issue, and 20 in the device
-    report = report_of(tmp_path, [io(1, 0, request=40, issue=40, device=20)])
-    # WHEN they are judged THEN no part is said to be the main one
-    found = said(report)
-    assert "main-part" not in found
-    assert found["spread"].figures["shares"] == [0.4, 0.4]
-    # AND the other way round
-    assert "spread" not in said(report_of(tmp_path, [io(1, 0)]))
-
-
-def test_failures(tmp_path: Path) -> None:
+def test_failures_flushes_and_missing_latencies(tmp_path: Path) -> None:
     # GIVEN a write that fails, and one that does not
     bad = [(0, "Q W 0+8 bio=1 pid=1 comm=a"), (9, "c W 0+8 bio=1 err=10")]
     found = said(report_of(tmp_path, [bad, io(2, 100, op="W")]))
     # WHEN they are judged THEN what failed is said
     assert found["failed"].text == "1 of 2 writes on vda failed (IOERR 1)"
     assert "failed" not in said(report_of(tmp_path, [io(2, 100, op="W")]))
-
-
-def test_flushes(tmp_path: Path) -> None:
     # GIVEN three fsyncs, of which two share a flush
     path = tmp_path / "log.biotrail"
     captures.write_log(path, events_of(cases.SHARED_FLUSHES.given))
@@ -201,6 +184,15 @@ def test_flushes(tmp_path: Path) -> None:
     assert (one.figures["count"], one.figures["bios_per_request"]) == (2, 1.5)
     assert "2 requests of" in one.text and "1.5 waiting bios for each" in one.text
     assert "flushes" not in said(report_of(tmp_path, [io(1, 0)]))
+    # GIVEN two bios of which one has no end
+    ios = [io(1, 0), io(2, 500)[:4]]
+    found = said(report_of(tmp_path, ios))
+    # WHEN they are judged THEN that is said, and of whole ones it is not
+    assert (found["without-latency"].figures["count"], found["without-latency"].figures["of"]) == (
+        1,
+        2,
+    )
+    assert "without-latency" not in said(report_of(tmp_path, [io(1, 0)]))
 
 
 def tail_ios(slow: int) -> list[list[tuple[int, str]]]:
@@ -241,19 +233,7 @@ def test_windows_do_not_matter_for_tails(tmp_path: Path, window: int) -> None:
     assert report.tails == make_report(whole).tails
 
 
-def test_bios_without_a_latency(tmp_path: Path) -> None:
-    # GIVEN two bios of which one has no end
-    ios = [io(1, 0), io(2, 500)[:4]]
-    found = said(report_of(tmp_path, ios))
-    # WHEN they are judged THEN that is said, and of whole ones it is not
-    assert (found["without-latency"].figures["count"], found["without-latency"].figures["of"]) == (
-        1,
-        2,
-    )
-    assert "without-latency" not in said(report_of(tmp_path, [io(1, 0)]))
-
-
-def test_latencies_in_doubt(tmp_path: Path) -> None:
+def test_idle_devices_and_doubtful_latencies(tmp_path: Path) -> None:
     # GIVEN two writes at one place, of which only one's completion was recorded, and another one
     report = make_report(Trace(str(DATA / "ftrace" / "not-told-lost.txt")))
     # WHEN they are judged THEN it is said how many are in doubt, and what the mean would be with
@@ -263,6 +243,20 @@ def test_latencies_in_doubt(tmp_path: Path) -> None:
     assert "1 of 2 latencies of writes on 8:0 is in doubt" in one.text
     # AND of I/O without any doubt nothing is said
     assert "in-doubt" not in said(report_of(tmp_path, [io(1, 0)]))
+    # GIVEN two reads of 100 µs, 900 apart, and two that follow each other
+    idle = said(report_of(tmp_path, [io(1, 0, device=98), io(2, 1000, device=98)]))
+    # WHEN they are judged THEN the first device is said to be mostly idle, the other is not
+    assert idle["mostly-idle"].figures["share"] == pytest.approx(200 / 1100, abs=1e-3)
+    assert "vda had I/O in flight for 18 % of the time" in idle["mostly-idle"].text
+    assert "mostly-idle" not in said(report_of(tmp_path, [io(1, 0), io(2, 101)]))
+    # GIVEN reads of 40 µs each for a request, to the issue, and 20 in the device
+    report = report_of(tmp_path, [io(1, 0, request=40, issue=40, device=20)])
+    # WHEN they are judged THEN no part is said to be the main one
+    found = said(report)
+    assert "main-part" not in found
+    assert found["spread"].figures["shares"] == [0.4, 0.4]
+    # AND the other way round
+    assert "spread" not in said(report_of(tmp_path, [io(1, 0)]))
 
 
 def with_counters(report: Report, **counters: int) -> Report:
@@ -303,15 +297,6 @@ def test_splits(tmp_path: Path, split: int, there: bool) -> None:
     assert ("split" in said(report)) == there
 
 
-def test_a_device_that_is_mostly_idle(tmp_path: Path) -> None:
-    # GIVEN two reads of 100 µs, 900 apart, and two that follow each other
-    idle = said(report_of(tmp_path, [io(1, 0, device=98), io(2, 1000, device=98)]))
-    # WHEN they are judged THEN the first device is said to be mostly idle, the other is not
-    assert idle["mostly-idle"].figures["share"] == pytest.approx(200 / 1100, abs=1e-3)
-    assert "vda had I/O in flight for 18 % of the time" in idle["mostly-idle"].text
-    assert "mostly-idle" not in said(report_of(tmp_path, [io(1, 0), io(2, 101)]))
-
-
 LOG = 1 << FLAGS["META"] | 1 << FLAGS["SYNC"] | 1 << FLAGS["IDLE"]
 
 
@@ -344,14 +329,11 @@ def test_a_sentence_says_what_most_io_is_for(
             assert said in told["purpose"].text
 
 
-def test_every_rule_is_tried() -> None:
+def test_every_rule_is_tried_and_documented() -> None:
     # GIVEN the rules WHEN this directory's tests are read THEN each has one that names it
     here = Path(__file__).parent.glob("test_verdict*.py")
     text = "".join(one.read_text(encoding="utf-8") for one in here)
     assert not [rule for rule in RULES if f'"{rule}"' not in text]
-
-
-def test_every_rule_is_documented() -> None:
     # GIVEN the rules WHEN docs/report.md is read THEN each has its row
     text = (ROOT / "docs" / "report.md").read_text(encoding="utf-8")
     assert not [rule for rule in RULES if f"| `{rule}` |" not in text]
@@ -633,7 +615,7 @@ def test_causes_by_the_reason_of_a_wait(tmp_path: Path, stack: int, cause: str, 
             assert words in found["waits"].text
 
 
-def test_a_lock_and_who_had_it(tmp_path: Path) -> None:
+def test_locks_commits_and_lesser_waits(tmp_path: Path) -> None:
     # GIVEN a call that waits for a lock, which another one lets go of
     log = made()
     call(log, 80, stack=4, waker=OTHER)
@@ -642,9 +624,6 @@ def test_a_lock_and_who_had_it(tmp_path: Path) -> None:
     # THEN it is named
     assert "80 % for a lock that backup (pid 43) had" in first.text
     assert (first.figures["holder"], first.figures["holder_pid"]) == ("backup", 43)
-
-
-def test_what_commits_carried(tmp_path: Path) -> None:
     # GIVEN a call that waits for a commit, whose thread writes another one's data
     log = made()
     log.task(900, b"jbd2/vda-8")
@@ -657,9 +636,6 @@ def test_what_commits_carried(tmp_path: Path) -> None:
     assert "beside writes of backup on vda" in first.text
     assert "commits wrote 8.0 KiB of its data" in first.text
     assert first.figures["carried_bytes"] == 8192
-
-
-def test_who_waited_less_is_in_the_figures(tmp_path: Path) -> None:
     # GIVEN two programs that wait, one longer than the other
     log = made()
     call(log, 80)

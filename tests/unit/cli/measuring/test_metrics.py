@@ -203,7 +203,7 @@ def test_figures_become_samples_in_base_units() -> None:
     assert value(found, f"{name}_sum", device="sda") == pytest.approx(0.0050025)
 
 
-def test_a_party_of_the_name_other_is_added_to_others() -> None:
+def test_hostile_names_and_the_name_other_are_served() -> None:
     # GIVEN sums in which a program is called as the label of what is not kept apart
     totals = BlameTotals(Trace(SAMPLE).context, "process")
     totals.waited.update({"other": 2, OTHERS: 3})
@@ -211,9 +211,6 @@ def test_a_party_of_the_name_other_is_added_to_others() -> None:
     # WHEN labels are made THEN nothing is lost
     found = blamed(totals)
     assert (found.waited, found.behind) == ({"other": 5}, {("other", "app"): 5})
-
-
-def test_a_hostile_name_can_be_served() -> None:
     # GIVEN a cgroup whose path is no UTF-8, with a line feed in it
     totals = BlameTotals(Trace(SAMPLE).context, "cgroup")
     totals.waited["/a\udc80\nb"] = 2
@@ -255,7 +252,7 @@ def kernel_bucket(ns: int) -> int:
     return (octave - MEASURE_OCTAVE) * 2 + sum(behind)
 
 
-def test_kernel_and_logs_divide_times_alike() -> None:
+def test_kernel_model_and_logs_divide_times_alike() -> None:
     # GIVEN times at, before and behind each bound, and far from all
     around = [bound + by for bound in BOUNDS_NS for by in (-1, 0, 1)]
     powers = [1 << octave for octave in range(63)]
@@ -265,9 +262,6 @@ def test_kernel_and_logs_divide_times_alike() -> None:
         # AND a bucket's times are at most its end, and longer than the end before
         ends = [0.0, *map(float, LES)]
         assert ends[bucket_of(ns)] < ns / 1e9 <= ends[bucket_of(ns) + 1] or not ns
-
-
-def test_the_model_divides_times_as_the_kernel_does_but_near_bounds() -> None:
     # GIVEN times that are as far from each bound as a distribution's error
     times_ns = [int(bound * (1 + by)) for bound in BOUNDS_NS for by in (-0.008, 0.008)]
     for ns in (0, 1, *times_ns, 1 << 62):
@@ -275,9 +269,6 @@ def test_the_model_divides_times_as_the_kernel_does_but_near_bounds() -> None:
         distribution = Distribution()
         distribution.add(np.array([ns]))
         assert times(distribution).counts.index(1) == kernel_bucket(ns), ns
-
-
-def test_figures_of_one_name_are_added_up() -> None:
     # GIVEN a device that took another's name WHEN figures are gathered THEN they are one
     added = by_name([READ, READ])
     assert [(one.ios, one.latency.sum_ns) for one in added] == [(6, 2 * READ.latency.sum_ns)]
@@ -401,20 +392,17 @@ def test_native_and_classic_buckets_have_the_same_counts() -> None:
     assert histogram.sample_sum == sum(times) / 1e9
 
 
-def test_a_histogram_without_times_is_native_nevertheless() -> None:
-    # GIVEN no times WHEN served THEN the zero bucket's threshold shows that it is a native one
-    histogram = served()
-    assert (histogram.sample_count, native(histogram)) == (0, {})
-    assert histogram.zero_threshold > 0
-
-
-def test_exemplars_stand_in_both_kinds_of_buckets() -> None:
+def test_buckets_exemplars_and_formats() -> None:
     # GIVEN an exemplar of a time WHEN it is served THEN it has its labels, value and time
     histogram = served(5_000_000, exemplar=Exemplar({"log": "a"}, 0.005, 12.25))
     (marked,) = [one for one in histogram.bucket if one.HasField("exemplar")]
     for one in (marked.exemplar, *histogram.exemplars):
         assert [(label.name, label.value) for label in one.label] == [("log", "a")]
         assert (one.value, one.timestamp.ToNanoseconds()) == (0.005, 12_250_000_000)
+    # GIVEN no times WHEN served THEN the zero bucket's threshold shows that it is a native one
+    histogram = served()
+    assert (histogram.sample_count, native(histogram)) == (0, {})
+    assert histogram.zero_threshold > 0
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def table_of(path: Path) -> tuple[StackTable, Trace]:
     return table, trace
 
 
-def test_bios_point_to_their_stacks(tmp_path: Path) -> None:
+def test_bios_point_to_their_stacks_and_add_up(tmp_path: Path) -> None:
     # GIVEN a log with stacks  WHEN it is associated
     trace = Trace(sample(tmp_path / "x.biotrail"))
     bios = Bios.concatenate([w.bios for w in trace.lifecycles()])
@@ -79,9 +79,6 @@ def test_bios_point_to_their_stacks(tmp_path: Path) -> None:
     # AND every record is accounted for
     assert trace.account.events["S", Reason.STACK] == 4
     assert trace.account.unknown == {}
-
-
-def test_bios_and_bytes_add_up(tmp_path: Path) -> None:
     # GIVEN the same log  WHEN it is added up
     table, _ = table_of(sample(tmp_path / "x.biotrail"))
     first, *others = heaviest(table.callers(), Weight.COUNT)
@@ -128,7 +125,7 @@ def test_a_stack_is_found_behind_records_of_other_cpus(tmp_path: Path) -> None:
     ]
 
 
-def test_what_has_no_stack_is_said(tmp_path: Path, cli: Cli) -> None:
+def test_what_has_no_stack_or_was_refused_is_counted(tmp_path: Path, cli: Cli) -> None:
     # GIVEN a bio without a stack record, one whose stack is not in the notes, one without a Q
     records = [
         queued(START, 1),
@@ -143,6 +140,18 @@ def test_what_has_no_stack_is_said(tmp_path: Path, cli: Cli) -> None:
     assert "1 bio without a stack: its record is not in the log" in done.out
     assert "1 bio: kernel stack not in the log" in done.out
     assert "1 bio left out" in done.out
+    # GIVEN a log in which one bio's stack found no place
+    path = sample(tmp_path / "x.biotrail")
+    # WHEN it is looked at, also in small windows
+    trace = Trace(path)
+    for _ in trace.lifecycles(window_events=2):
+        pass
+    # THEN it is counted once, and said by all who say what is missing
+    said = "1 bio without a whole call stack: kernel stack's place taken by another (EEXIST)"
+    assert trace.stacks.refused.total() == 1
+    assert cli("stacks", path).out.count("EEXIST") == 2  # at the stack, and at the end
+    for command in ("info", "stacks"):
+        assert said in cli(command, path).out
 
 
 def test_folded_stacks() -> None:
@@ -230,21 +239,6 @@ def test_stacks_are_sorted_and_limited(tmp_path: Path, cli: Cli) -> None:
     assert len(cli("stacks", path, "--folded", "-n", "1").out.splitlines()) == 1
 
 
-def test_what_the_kernel_refused_is_counted(tmp_path: Path, cli: Cli) -> None:
-    # GIVEN a log in which one bio's stack found no place
-    path = sample(tmp_path / "x.biotrail")
-    # WHEN it is looked at, also in small windows
-    trace = Trace(path)
-    for _ in trace.lifecycles(window_events=2):
-        pass
-    # THEN it is counted once, and said by all who say what is missing
-    said = "1 bio without a whole call stack: kernel stack's place taken by another (EEXIST)"
-    assert trace.stacks.refused.total() == 1
-    assert cli("stacks", path).out.count("EEXIST") == 2  # at the stack, and at the end
-    for command in ("info", "stacks"):
-        assert said in cli(command, path).out
-
-
 def test_wrong_usage_and_logs_without_stacks(tmp_path: Path, cli: Cli) -> None:
     # GIVEN a log with stacks, and one that was made without
     path = write(tmp_path / "x.biotrail", bio(0, 10, 5), NOTES)
@@ -322,7 +316,9 @@ def two_places(path: Path) -> Path:
     return write(path, [*records, *bio(2, 500_000, 5, 3), *bio(3, 1_500, 9, 3)], notes)
 
 
-def test_stacks_that_read_the_same_are_one_group(tmp_path: Path, cli: Cli) -> None:
+def test_stacks_that_read_the_same_are_one_group_unless_offsets_are_asked_for(
+    tmp_path: Path, cli: Cli
+) -> None:
     # GIVEN bios whose stacks differ in places within the same functions
     path = two_places(tmp_path / "x.biotrail")
     # WHEN they are shown THEN one group has all of them, as a folded line has
@@ -334,9 +330,6 @@ def test_stacks_that_read_the_same_are_one_group(tmp_path: Path, cli: Cli) -> No
     assert [line.rsplit(" ", 1)[1] for line in folded_lines] == ["3", "1"]
     # AND --limit counts groups
     assert "1 more stack with 1 bio" in cli("stacks", path, "--limit", "1").out
-
-
-def test_the_json_leaves_open_what_differs_in_a_group(tmp_path: Path, cli: Cli) -> None:
     # GIVEN the same bios WHEN they are asked for as JSON
     made = json.loads(cli("stacks", two_places(tmp_path / "x.biotrail"), "--json").out)
     group, other = made["stacks"]
@@ -345,9 +338,6 @@ def test_the_json_leaves_open_what_differs_in_a_group(tmp_path: Path, cli: Cli) 
     assert group["kernel"][1] == {"name": "ext4_mpage_readpages", "where": "ext4", "offset": None}
     assert [frame["offset"] for frame in group["user"]] == [None, None]
     assert other["kernel"][0]["offset"] == 9
-
-
-def test_offsets_keep_places_apart(tmp_path: Path, cli: Cli) -> None:
     # GIVEN the same bios WHEN they are shown with offsets
     path = two_places(tmp_path / "x.biotrail")
     text = cli("stacks", path, "--offsets").out

@@ -158,7 +158,7 @@ def test_a_slower_device_is_told() -> None:
     assert figure(diff, "mean", "Q2G").a == pytest.approx(4000)
 
 
-def test_failures_are_told_where_there_were_none() -> None:
+def test_failures_and_percentiles_of_few_are_told() -> None:
     # GIVEN a recording without failures, and one with one in ten
     a = load(1)
     b = load(2, lose=10)
@@ -167,6 +167,11 @@ def test_failures_are_told_where_there_were_none() -> None:
     # THEN there is a difference, though no factor
     assert found.differs and found.a == 0 and found.b == pytest.approx(0.1)
     assert found.relative is None and found.relative_low is None
+    # GIVEN recordings of 1,500 I/Os WHEN compared THEN p99.9, which one or two decide, is open
+    diff = diff_of(load(1), load(2))
+    assert figure(diff, "p99_9", "D2C").differs is None
+    assert figure(diff, "p99_9", "D2C").why == "too few I/Os"
+    assert figure(diff, "p99", "D2C").differs is not None
 
 
 def test_a_short_recording_has_no_intervals(cli: Cli) -> None:
@@ -179,14 +184,6 @@ def test_a_short_recording_has_no_intervals(cli: Cli) -> None:
     found = json.loads(cli("diff", "--json", a, b).out)
     assert found["compared"] == found["differing"] == 0 and found["b"]["blocks"] == 0
     assert {f["differs"] for o in found["devices"][0]["operations"] for f in o["figures"]} == {None}
-
-
-def test_percentiles_that_few_ios_decide_have_none() -> None:
-    # GIVEN recordings of 1,500 I/Os WHEN compared THEN p99.9, which one or two decide, is open
-    diff = diff_of(load(1), load(2))
-    assert figure(diff, "p99_9", "D2C").differs is None
-    assert figure(diff, "p99_9", "D2C").why == "too few I/Os"
-    assert figure(diff, "p99", "D2C").differs is not None
 
 
 def test_the_same_every_time(cli: Cli) -> None:
@@ -352,14 +349,11 @@ def test_what_grew_because_of_whom(tmp_path: Path, cli: Cli) -> None:
     assert ") of waiting behind backup." in text
 
 
-def test_nothing_grew_between_equal_logs(tmp_path: Path, cli: Cli) -> None:
+def test_nothing_grows_between_equal_logs_or_unasked(tmp_path: Path, cli: Cli) -> None:
     # GIVEN two logs of one load WHEN they are compared THEN nobody made anything grow
     found = compared(cli, log(tmp_path, "a", beside=2), log(tmp_path, "b", beside=2))
     assert found["blame"] and found["blame_by"] == "process"
     assert not any(one["differs"] for app in found["blame"] for one in app["figures"])
-
-
-def test_nobody_is_compared_without_the_option(tmp_path: Path, cli: Cli) -> None:
     # GIVEN two logs WHEN they are compared without blame THEN there is none
     done = cli("diff", "--json", log(tmp_path, "a", beside=0), log(tmp_path, "b", beside=4))
     found = json.loads(done.out)
@@ -661,7 +655,7 @@ def test_hosts_are_compared_each_with_itself() -> None:
     assert not judged(others)[0].changed
 
 
-def test_too_few_runs_are_none() -> None:
+def test_equal_runs_calibrate_and_buckets_are_no_change() -> None:
     # GIVEN two runs a side, as different as may be  WHEN judged
     runs = [Run(side, "db1", None, dict.fromkeys(NAMES, 1e5 * (1 + side))) for side in (A, A, B, B)]
     [first, *_] = judged(runs)
@@ -669,9 +663,6 @@ def test_too_few_runs_are_none() -> None:
     assert first.changed is first.differs is first.p is None and first.why == TOO_FEW_RUNS
     assert first.relative == pytest.approx(1)
     assert not Design.of(runs).enough
-
-
-def test_equal_runs_calibrate_one_run_a_side() -> None:
     # GIVEN a run a side that differ by 10 %, and four of one load that differ by 1 % and by 20 %
     for spread, changed in ((0.01, True), (0.2, False)):
         equal = [1e5 * math.exp(spread * at) for at in (-1, -0.5, 0.5, 1)]
@@ -681,6 +672,18 @@ def test_equal_runs_calibrate_one_run_a_side() -> None:
         assert Design.of(runs).enough
         [first, *_] = judged(runs)
         assert first.changed is changed and first.a == pytest.approx(1e5)
+    # GIVEN medians that lie in one bucket in all runs of a side, in the next one in the other's
+    figure = Figure("bios", "Q2C", "p50", "ns", 1.0, 1.0)
+    runs = [Run(s, "db1", None, {"p": v}) for s, v in ((A, 1024.0), (B, 1032.0)) for _ in range(3)]
+    # WHEN judged  THEN that is as near as values can be
+    Design.of(runs).judge(figure, ("p", "p"), 0.95)
+    mark([figure], 0.95)
+    assert figure.changed is False
+    # GIVEN runs in turn, and such that were not  WHEN looked at  THEN only these are told
+    turns = [Run(s, "db1", str(at)) for at, s in enumerate((A, B, B, A, A, B))]
+    after = [Run(s, "db1", str(at)) for at, s in enumerate((A, A, A, B, B, B))]
+    assert not Design.of(turns).one_after_other
+    assert Design.of(after).one_after_other
 
 
 @pytest.mark.parametrize(
@@ -704,24 +707,6 @@ def test_figures_that_do_not_vary_or_are_0(
     ]
     [first, *_] = judged(runs)
     assert first.changed is changed
-
-
-def test_a_bucket_is_no_change() -> None:
-    # GIVEN medians that lie in one bucket in all runs of a side, in the next one in the other's
-    figure = Figure("bios", "Q2C", "p50", "ns", 1.0, 1.0)
-    runs = [Run(s, "db1", None, {"p": v}) for s, v in ((A, 1024.0), (B, 1032.0)) for _ in range(3)]
-    # WHEN judged  THEN that is as near as values can be
-    Design.of(runs).judge(figure, ("p", "p"), 0.95)
-    mark([figure], 0.95)
-    assert figure.changed is False
-
-
-def test_runs_one_after_the_other_are_told() -> None:
-    # GIVEN runs in turn, and such that were not  WHEN looked at  THEN only these are told
-    turns = [Run(s, "db1", str(at)) for at, s in enumerate((A, B, B, A, A, B))]
-    after = [Run(s, "db1", str(at)) for at, s in enumerate((A, A, A, B, B, B))]
-    assert not Design.of(turns).one_after_other
-    assert Design.of(after).one_after_other
 
 
 def run_log(path: Path, seed: int, factor: float, **header: Any) -> Path:

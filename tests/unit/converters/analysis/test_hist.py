@@ -60,16 +60,13 @@ def ints(*values: int) -> Any:
     return np.array(values, dtype=np.int64)
 
 
-def test_log2_buckets_are_bccs() -> None:
+def test_buckets_are_bccs_and_linear_ones_end() -> None:
     # GIVEN values at the edges of buckets / WHEN they are counted
     scale = Scale()
     slots = scale.slots(ints(0, 1, 2, 3, 4, 7, 8, 1023, 1024, 2**40))
     # THEN 0 and 1 are together, and each power of two begins a bucket
     assert slots.tolist() == [0, 0, 1, 1, 2, 2, 3, 9, 10, 40]
     assert [scale.bounds(s) for s in (0, 1, 2, 10)] == [(0, 1), (2, 3), (4, 7), (1024, 2047)]
-
-
-def test_linear_buckets_have_an_end() -> None:
     # GIVEN buckets of ten / WHEN a value is beyond all of them / THEN it is in the last
     scale = Scale(10)
     assert scale.slots(ints(0, 9, 10, 10_229, 10_230, 10**9)).tolist() == [
@@ -242,13 +239,16 @@ def test_depth_is_what_every_pair_says() -> None:
         assert {d: c for d, c in found.items() if c} == expected, path.stem
 
 
-def test_sizes_and_choices(cli: Cli) -> None:
+def test_sizes_choices_and_unknown_devices(cli: Cli) -> None:
     # GIVEN the sample / WHEN sizes are asked for, of one operation
     found = asked(cli("hist", "--size", "--op", "read", "-d", "loop1", "--json", SAMPLE))
     # THEN only that is counted
     assert [(h["device"], h["operation"]) for h in found["histograms"]] == [("loop1", "read")]
     assert found["unit"] == "Kbytes"
     assert {b["from"] for b in found["histograms"][0]["buckets"]} == {0, 4, 128}
+    # GIVEN a device that the log does not have / WHEN it is asked for / THEN that is said
+    done = cli("hist", "-d", "9:9", SAMPLE)
+    assert (done.status, "no device 9:9" in done.err) == (1, True)
 
 
 def test_a_heat_map_has_all_that_its_histogram_has(cli: Cli) -> None:
@@ -324,12 +324,6 @@ def test_every_whole_step_is_taken(cli: Cli, step: str) -> None:
     done = asked(cli("hist", "--linear", step, "--json", SAMPLE))
     buckets = [bucket for one in done["histograms"] for bucket in one["buckets"]]
     assert {b["to"] - b["from"] for b in buckets if b["to"] is not None} == {width - 1}
-
-
-def test_an_unknown_device_is_an_error(cli: Cli) -> None:
-    # GIVEN a device that the log does not have / WHEN it is asked for / THEN that is said
-    done = cli("hist", "-d", "9:9", SAMPLE)
-    assert (done.status, "no device 9:9" in done.err) == (1, True)
 
 
 @pytest.mark.parametrize("name", ["loop1", "vda", "zram1"])

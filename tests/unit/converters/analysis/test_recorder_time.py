@@ -76,7 +76,7 @@ def test_the_report_tells_it_beside_the_stage(cli: Cli, tmp_path: Path) -> None:
     assert {row["recorder_ns"] for row in rows if row["stage"] == "Q2C"} == {""}
 
 
-def test_the_first_sentence_tells_it(cli: Cli, tmp_path: Path) -> None:
+def test_the_first_sentence_tells_it_where_it_is_known(cli: Cli, tmp_path: Path) -> None:
     # GIVEN reads whose time is mostly Q2G, and that mostly the program at Q
     a = log(tmp_path / "a.biotrail", served=1.0, queued=40.0, programs={"Q": (100, 3_200_000)})
     # WHEN they are reported THEN the sentence that blames Q2G says so
@@ -84,9 +84,6 @@ def test_the_first_sentence_tells_it(cli: Cli, tmp_path: Path) -> None:
     [main] = [one for one in found if one["rule"] == "main-part"]
     assert "; about 80 % of that part is the recorder's own programs" in main["sentence"]
     assert main["figures"]["recorder_share"] == pytest.approx(0.8, rel=0.02)
-
-
-def test_nothing_is_told_that_is_not_known(cli: Cli, tmp_path: Path) -> None:
     # GIVEN too few timed runs, or none WHEN reported THEN nothing is said
     for at, programs in enumerate(({"Q": (29, 29 * 3600)}, {"Q": (0, 0)}, {})):
         a = log(tmp_path / f"{at}.biotrail", programs=programs)

@@ -250,9 +250,6 @@ def test_flushes_and_who_shared_them() -> None:
     waits = np.isin(tables.bio_stages.stage, [Stage.FLUSH, Stage.PRE_FLUSH, Stage.POST_FLUSH])
     assert flushes.waits == int(waits.sum())
     assert sum(bios * n for bios, n in flushes.shared.items()) == flushes.waits - flushes.unmatched
-
-
-def test_waits_without_any_flush_request_have_no_row() -> None:
     # GIVEN the sample log without its flush requests, as a filter by process leaves it
     reporter = None
     trace = Trace(SAMPLE)
@@ -771,7 +768,7 @@ def test_figures_are_of_the_recorded_time(tmp_path: Path, window_events: int) ->
     assert "mostly-idle" in {one.rule for one in verdict.verdict(report)}
 
 
-def test_a_cut_is_of_the_cuts_time(tmp_path: Path) -> None:
+def test_the_time_of_a_report_is_that_of_its_recording_or_cut(tmp_path: Path) -> None:
     # GIVEN the recording from 1.5 to 3.5 s
     trace = two_reads(tmp_path)
     trace.restrict(Span(START + 3 * SECOND // 2, START + 7 * SECOND // 2))
@@ -779,25 +776,16 @@ def test_a_cut_is_of_the_cuts_time(tmp_path: Path) -> None:
     report = reported_log(trace)
     assert (report.span_ns, report.total.bios.ios_per_s) == (2 * SECOND, 0.5)
     assert report.devices[0].queue.idle_ns == 2 * SECOND - TOOK
-
-
-def test_an_interrupted_recording_ends_with_its_last_chunk(tmp_path: Path) -> None:
     # GIVEN a log without an end of the recording WHEN it is reported on
     report = reported_log(two_reads(tmp_path, stopped=None))
     # THEN its time is up to the last chunk's clock, which here is that of the last event
     assert (report.begin_ns, report.end_ns) == (START, START + 2 * SECOND + TOOK + 1)
-
-
-def test_a_recording_that_does_not_say_is_from_event_to_event(tmp_path: Path) -> None:
     # GIVEN the same events, recorded by another tool WHEN they are reported on
     report = reported_log(two_reads(tmp_path, backend="perf"))
     # THEN their time is that of the events, and this is said
     assert report.time_of == "events"
     assert (report.begin_ns - START, report.span_ns) == (SECOND, SECOND + TOOK)
     assert as_json(report)["time"]["of"] == "events"
-
-
-def test_an_idle_recording_has_its_time(tmp_path: Path) -> None:
     # GIVEN a recording of a second without any event WHEN it is reported on
     trace = Trace(captures.write_log(tmp_path / "idle.biotrail", [], stopped=SECOND))
     report = reported_log(trace, SECOND)

@@ -568,7 +568,7 @@ def reported(path: Path, by: str, window: int = 1 << 20, **how: Any) -> Any:
     return as_json(make_report(trace, trace.lifecycles(window), by=by, **how))
 
 
-def test_a_process_is_one_row(tmp_path: Path) -> None:
+def test_a_process_or_each_of_its_threads_is_one_row(tmp_path: Path) -> None:
     # GIVEN a process whose threads have names of their own, and whose leader did nothing
     log = pool(tmp_path / "log")
     # WHEN it is grouped by process, at once or event by event
@@ -577,15 +577,22 @@ def test_a_process_is_one_row(tmp_path: Path) -> None:
         # THEN it has its leader's name and the sum, in the list, over time and of writers
         for groups in (one["groups"], one["processes"], one["intervals"][0]["groups"]):
             assert [(g["process"], g["pid"], g["ios"]) for g in groups] == [("python3", LEADER, 4)]
-
-
-def test_each_thread_has_a_row_by_thread(tmp_path: Path) -> None:
     # GIVEN the same WHEN it is grouped by thread
     groups = reported(pool(tmp_path / "log"), "thread")["groups"]
     # THEN each thread is a row, with its process
     assert sorted((g["thread"], g["tid"], g["process"], g["pid"], g["ios"]) for g in groups) == [
         (f"pool-{number}", LEADER + 1 + number, "python3", LEADER, 1) for number in range(4)
     ]
+    # GIVEN a shell that did I/O, became another program, and did more
+    made = PathLog()
+    made.task(LEADER, b"sh")
+    made.bio(1000, 1500, opf=WRITE_OPF, tid=LEADER)
+    made.task(LEADER, b"dd", at=2000)
+    made.bio(3000, 3500, opf=WRITE_OPF, tid=LEADER)
+    # WHEN it is grouped over time THEN it has one name
+    one = reported(made.write(tmp_path / "log"), "process", 1, interval=1000)
+    assert [(g["process"], g["ios"]) for g in one["groups"]] == [("dd", 2)]
+    assert {g["process"] for i in one["intervals"] for g in i["groups"]} == {"dd"}
 
 
 @pytest.mark.parametrize(
@@ -599,19 +606,6 @@ def test_threads_stand_for_a_leader_that_is_not_known(
     groups = reported(pool(tmp_path / "log", leader=None, threads=threads), "process")["groups"]
     # THEN it is one process all the same
     assert [(g["process"], g["pid"], g["ios"]) for g in groups] == [(name, LEADER, threads)]
-
-
-def test_after_exec_the_last_name_counts(tmp_path: Path) -> None:
-    # GIVEN a shell that did I/O, became another program, and did more
-    made = PathLog()
-    made.task(LEADER, b"sh")
-    made.bio(1000, 1500, opf=WRITE_OPF, tid=LEADER)
-    made.task(LEADER, b"dd", at=2000)
-    made.bio(3000, 3500, opf=WRITE_OPF, tid=LEADER)
-    # WHEN it is grouped over time THEN it has one name
-    one = reported(made.write(tmp_path / "log"), "process", 1, interval=1000)
-    assert [(g["process"], g["ios"]) for g in one["groups"]] == [("dd", 2)]
-    assert {g["process"] for i in one["intervals"] for g in i["groups"]} == {"dd"}
 
 
 def test_the_first_sentence_and_top_name_the_process(
@@ -649,7 +643,7 @@ def groups_by(cli: Cli, *arguments: str | Path) -> list[dict[str, Any]]:
     return found
 
 
-def test_a_path_is_one_group_however_many_inodes_had_it(cli: Cli, journals: Path) -> None:
+def test_files_are_groups_by_path_inode_and_directory(cli: Cli, journals: Path) -> None:
     # GIVEN a journal that is made again many times WHEN its log is reported by file
     found = groups_by(cli, "--by", "file", journals)
     # THEN it is one group, which says how many inodes it was
@@ -664,18 +658,12 @@ def test_a_path_is_one_group_however_many_inodes_had_it(cli: Cli, journals: Path
     # AND so it is in the list of files, and in the text
     assert json.loads(cli("report", "--json", journals).out)["files"] == found
     assert f"/srv/db/base-journal ({AGAIN} inodes)" in cli("report", journals).out
-
-
-def test_inodes_are_kept_apart_on_request(cli: Cli, journals: Path) -> None:
     # GIVEN the same log WHEN it is reported by inode
     found = groups_by(cli, "--by", "inode", journals)
     # THEN each journal is a group of its own
     journal = [g for g in found if g["file"] == "/srv/db/base-journal"]
     assert sorted(g["inode"] for g in journal) == list(range(101, 101 + AGAIN))
     assert len(found) == AGAIN + 4
-
-
-def test_files_of_a_directory_are_one_group(cli: Cli, journals: Path) -> None:
     # GIVEN the same log WHEN it is reported by directory
     found = groups_by(cli, "--by", "dir", journals)
     # THEN each directory has what its own files have
@@ -772,7 +760,7 @@ def test_each_driver_has_its_steps(cli: Cli, tmp_path: Path) -> None:
     assert len(mine) == 10
 
 
-def test_what_has_no_steps_is_counted(cli: Cli, tmp_path: Path) -> None:
+def test_what_has_no_steps_is_counted_or_left_out(cli: Cli, tmp_path: Path) -> None:
     # GIVEN a request that was issued twice, one without an answer, one that began before its issue
     log = PathLog()
     request(log, 1000, 2000, {"driver": SCSI, "begun": 900, "answered": 50}, tries=2)
@@ -784,15 +772,20 @@ def test_what_has_no_steps_is_counted(cli: Cli, tmp_path: Path) -> None:
     one = drivers(cli, log.write(tmp_path / "x.biotrail"))["scsi"]
     assert (one["requests"], one["undivided"]) == (4, 3)
     assert [step["count"] for step in one["steps"]] == [1, 1, 1]
-
-
-def test_without_steps_there_is_no_table(cli: Cli, tmp_path: Path) -> None:
     # GIVEN requests without steps WHEN they are reported THEN nothing is said of drivers
     log = PathLog()
     request(log, 1000, 2000)
     path = log.write(tmp_path / "x.biotrail")
     assert drivers(cli, path) == {}
     assert "Steps of the driver" not in cli("report", path).out
+    # GIVEN a request of a driver with a number that no name is known for
+    log = PathLog()
+    request(log, 1000, 2000, {"driver": LOOP + NVME, "begun": 900, "answered": 50})
+    path = log.write(tmp_path / "x.biotrail")
+    # WHEN it is reported and exported THEN it has no steps, and no name
+    assert drivers(cli, path) == {}
+    row = json.loads(cli("export", "--what", "requests", "--format", "jsonl", path).out)
+    assert row.get("driver") is None
 
 
 def test_the_table_of_requests_has_them(cli: Cli, tmp_path: Path) -> None:
@@ -813,14 +806,3 @@ def test_the_table_of_requests_has_them(cli: Cli, tmp_path: Path) -> None:
     assert [row.get("driver_errors") for row in rows] == [None, 2, None, None]
     assert [row.get("driver_timeouts") for row in rows] == [None, 1, None, None]
     assert [(row.get("sq_head"), row.get("sq_tail")) for row in rows[:2]] == [(4, 7), (None, None)]
-
-
-def test_a_driver_that_a_later_version_knows_is_left_out(cli: Cli, tmp_path: Path) -> None:
-    # GIVEN a request of a driver with a number that no name is known for
-    log = PathLog()
-    request(log, 1000, 2000, {"driver": LOOP + NVME, "begun": 900, "answered": 50})
-    path = log.write(tmp_path / "x.biotrail")
-    # WHEN it is reported and exported THEN it has no steps, and no name
-    assert drivers(cli, path) == {}
-    row = json.loads(cli("export", "--what", "requests", "--format", "jsonl", path).out)
-    assert row.get("driver") is None

@@ -54,7 +54,7 @@ def database(tmp_path: Path) -> Path:
     return log.write(tmp_path / "x.biotrail")
 
 
-def test_calls_by_name(cli: Cli, database: Path) -> None:
+def test_calls_by_name_as_json_text_and_csv(cli: Cli, database: Path) -> None:
     # GIVEN a log with timed calls  WHEN its report is asked for
     calls = report_of(cli, database)["calls"]
     # THEN those with I/O come first, and each has its count, errors, bytes and time
@@ -74,9 +74,6 @@ def test_calls_by_name(cli: Cli, database: Path) -> None:
     ]
     shares = [sum(part["share"] for part in call["parts"]) for call in calls]
     assert shares == pytest.approx([1, 1, 1], abs=1e-5)
-
-
-def test_calls_as_text_and_csv(cli: Cli, database: Path) -> None:
     # GIVEN the same  WHEN it is reported as text
     text = cli("report", database).out
     # THEN there is a table of calls, with a column for each part that occurs
@@ -109,7 +106,7 @@ def test_calls_that_were_timed_for_a_while(cli: Cli, tmp_path: Path) -> None:
     assert "timed in the first 700 µs only (--call-budget)" in cli("report", path).out
 
 
-def test_a_log_without_the_path_has_no_calls(cli: Cli, tmp_path: Path) -> None:
+def test_logs_that_lack_calls_or_reasons_have_none(cli: Cli, tmp_path: Path) -> None:
     # GIVEN a log of bios alone  WHEN it is reported
     log = PathLog()
     log.bio(100, 200, call=None)
@@ -123,6 +120,11 @@ def test_a_log_without_the_path_has_no_calls(cli: Cli, tmp_path: Path) -> None:
         done = cli("report", "--by", word, path)
         assert done.status == 1
         assert "record --path" in done.err
+    # GIVEN calls and waits of a log without the part  WHEN it is reported
+    log = sample().write(tmp_path / "log", (), ("time", "wait"), NOTES)
+    # THEN there is no table of reasons
+    assert report_of(cli, log)["waits"] == []
+    assert "What calls waited for" not in cli("report", log).out
 
 
 def test_by_call(cli: Cli, tmp_path: Path) -> None:
@@ -442,14 +444,6 @@ def test_commits_are_by_journal_with_phases_and_waits(cli: Cli, tmp_path: Path) 
     assert {line[1].strip('"') for line in lines} >= {"waits", "commits"}
 
 
-def test_a_log_without_the_part_has_neither(cli: Cli, tmp_path: Path) -> None:
-    # GIVEN calls and waits of a log without the part  WHEN it is reported
-    log = sample().write(tmp_path / "log", (), ("time", "wait"), NOTES)
-    # THEN there is no table of reasons
-    assert report_of(cli, log)["waits"] == []
-    assert "What calls waited for" not in cli("report", log).out
-
-
 def test_threads_without_io_have_their_calls(cli: Cli, tmp_path: Path) -> None:
     # GIVEN a thread that waited in a call and queued nothing  WHEN it alone is reported
     log = PathLog()
@@ -528,7 +522,7 @@ def test_a_report_counts_tries_beside_the_ios(cli: Cli, log: Path) -> None:
     assert (writes["ios"], writes["tries"], writes["tried_bytes"]) == ("2", "1", "65536")
 
 
-def test_histograms_leave_tries_out(cli: Cli, log: Path) -> None:
+def test_tries_are_no_latencies_no_failures_and_compared(cli: Cli, log: Path) -> None:
     # GIVEN a log with a try WHEN latencies and sizes are counted
     for measure in ((), ("--size",)):
         found = told(cli, "hist", *measure, "--json", log)
@@ -536,9 +530,6 @@ def test_histograms_leave_tries_out(cli: Cli, log: Path) -> None:
         assert found["tries"] == 1
         assert sum(one["count"] for one in found["histograms"]) == 3
     assert "1 failed NOWAIT attempt (AGAIN) left out" in cli("hist", log).out
-
-
-def test_failures_are_chosen_without_tries(cli: Cli, log: Path) -> None:
     # GIVEN a log with a try WHEN what failed is asked for
     found = told(cli, "slow", "--failed", "--json", log)
     # THEN the try is not among it, but counted
@@ -547,9 +538,6 @@ def test_failures_are_chosen_without_tries(cli: Cli, log: Path) -> None:
     assert "1 failed NOWAIT attempt" in cli("slow", log).out
     # AND a cut of failures is the same I/Os
     assert told(cli, "report", "--failed", "--json", log)["total"]["ios"] == 2
-
-
-def test_recordings_are_compared_by_their_tries(cli: Cli, log: Path) -> None:
     # GIVEN a log with a try WHEN it is compared THEN tries are a figure of their own
     found = told(cli, "diff", "--json", log, log)
     [device] = found["devices"]

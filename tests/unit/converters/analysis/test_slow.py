@@ -108,7 +108,7 @@ def test_what_was_in_the_way_of_a_read_is_named(cli: Cli, flood: Path) -> None:
         assert (one["ios"], one["bytes"], one["operation"]) == (1, 65536, "write")
 
 
-def test_the_slowest_come_first_and_top_bounds_them(cli: Cli, flood: Path) -> None:
+def test_the_slowest_come_first_each_in_a_line(cli: Cli, flood: Path) -> None:
     # GIVEN a log / WHEN few, or only slow ones are asked for
     found = ios(cli("slow", "--json", flood))
     # THEN they come in the order of their latency
@@ -118,9 +118,19 @@ def test_the_slowest_come_first_and_top_bounds_them(cli: Cli, flood: Path) -> No
     counts = json.loads(cli("slow", "--top", "1", "--over", "60us", "--json", flood).out)["counts"]
     assert (counts["ios"], counts["matching"], counts["under_way"]) == (4, 3, 0)
     assert (counts["without_latency"], counts["tries"]) == (0, 0)
+    # GIVEN a log / WHEN a line for each is asked for / THEN it has the stage that took the time
+    said = cli("slow", "--brief", flood).out.splitlines()
+    assert said == [
+        "all of 4 I/Os, the slowest first",
+        "most time went to: D2C in 3, I2D in 1",
+        "#1         1 ms  D2C 97.0 %         vda write of 64.0 KiB at sector 1000, writer (11)",
+        "#2       980 µs  I2D 89.5 %         vda read of 4.0 KiB at sector 5000, reader (12)",
+        "#3       880 µs  D2C 96.6 %         vda write of 64.0 KiB at sector 2000, writer (11)",
+        "#4        50 µs  D2C 92.0 %         vda write of 64.0 KiB at sector 0, writer (11)",
+    ]
 
 
-def test_none_wanted_is_counted_alone(flood: Path) -> None:
+def test_a_log_in_memory_is_read_twice_and_counted_without_a_wish(flood: Path) -> None:
     # GIVEN a log / WHEN no I/O is to be kept, window by window
     trace = Trace(flood)
     found = Slowest(trace, Choice(trace.context), Wanted(top=0))
@@ -129,6 +139,12 @@ def test_none_wanted_is_counted_alone(flood: Path) -> None:
     # THEN none is kept, and all are counted
     assert found.found == []
     assert (found.counts.ios, found.counts.matching) == (4, 4)
+    # GIVEN a log as a stream / WHEN it is opened again / THEN it is read from its beginning
+    from biotrail.cli.options.opening import USUAL, open_again
+
+    stream = io.BytesIO(flood.read_bytes())
+    counts = [sum(len(w.bios) for w in open_again(stream, USUAL).lifecycles()) for _ in "12"]
+    assert counts == [4, 4]
 
 
 @pytest.mark.parametrize("window", [40, 400, 1 << 20])
@@ -143,7 +159,7 @@ def test_windows_do_not_matter(cli: Cli, window: int, monkeypatch: pytest.Monkey
     assert cli("slow", "--top", "5", "--json", SAMPLE).out == expected
 
 
-def test_mates_share_the_request(cli: Cli, tmp_path: Path) -> None:
+def test_mates_and_failed_ones(cli: Cli, tmp_path: Path) -> None:
     # GIVEN eight plugged writes that became one request
     from tests.scenarios.cases import PLUGGED_WRITES
 
@@ -154,6 +170,14 @@ def test_mates_share_the_request(cli: Cli, tmp_path: Path) -> None:
     assert [mate["sector"] for mate in slow["mates"]] == list(range(8, 64, 8))
     assert [(r["bios"], r["tag"]) for r in slow["requests"]] == [(8, 7)]
     assert "7 other I/Os in the same request" in cli("slow", "--top", "1", log).out
+    # GIVEN a log with one error
+    log = captures.write_log(
+        tmp_path / "a.biotrail", captures.load("partial-completion-error-loop")
+    )
+    # WHEN failed I/Os are asked for / THEN it is found, with what it did complete
+    found = ios(cli("slow", "--failed", "--json", log))
+    assert {slow["io"]["status"] for slow in found} == {"IOERR"}
+    assert "ended with IOERR" in cli("slow", "--failed", log).out
 
 
 def test_what_does_anothers_work_is_told_with_it(cli: Cli, tmp_path: Path) -> None:
@@ -173,17 +197,6 @@ def test_what_does_anothers_work_is_told_with_it(cli: Cli, tmp_path: Path) -> No
     # AND a lower device that is asked for has its own, with their parent
     lower = ios(cli("slow", "-d", below[0]["device"], "--json", log))
     assert lower[0]["parents"][0]["number"] in numbers
-
-
-def test_failed_ones_alone(cli: Cli, tmp_path: Path) -> None:
-    # GIVEN a log with one error
-    log = captures.write_log(
-        tmp_path / "a.biotrail", captures.load("partial-completion-error-loop")
-    )
-    # WHEN failed I/Os are asked for / THEN it is found, with what it did complete
-    found = ios(cli("slow", "--failed", "--json", log))
-    assert {slow["io"]["status"] for slow in found} == {"IOERR"}
-    assert "ended with IOERR" in cli("slow", "--failed", log).out
 
 
 def test_what_had_not_ended_counts_with_what_it_waited(cli: Cli, tmp_path: Path) -> None:
@@ -216,7 +229,7 @@ def test_what_hangs_comes_first(cli: Cli, tmp_path: Path) -> None:
         assert [slow["io"]["operation"] for slow in found] == [first]
 
 
-def test_no_match_and_no_event_are_said(cli: Cli, flood: Path, tmp_path: Path) -> None:
+def test_bad_input_and_empty_choices_are_said(cli: Cli, flood: Path, tmp_path: Path) -> None:
     # GIVEN a log without what is asked for, and one without events / WHEN they are read
     empty = captures.write_log(tmp_path / "empty.biotrail", [])
     # THEN a line says so, and that is no failure
@@ -230,6 +243,14 @@ def test_no_match_and_no_event_are_said(cli: Cli, flood: Path, tmp_path: Path) -
     out = tmp_path / "no.pftrace"
     assert cli("slow", empty, "-o", out).status == 0
     assert not out.exists()
+    # GIVEN a device that the log does not have, and a file that is no log
+    done = cli("slow", "-d", "sdx", flood)
+    # WHEN they are read / THEN one message says what is wrong
+    assert done.status == 1
+    assert "no device sdx" in done.err
+    assert "vda" in done.err
+    (tmp_path / "no.log").write_bytes(b"nothing of the kind")
+    assert cli("slow", tmp_path / "no.log").status == 1
 
 
 SEQUENCE = """
@@ -268,19 +289,6 @@ def test_the_log_s_end_is_in_the_last_stage_alone(
             assert stage in line
 
 
-def test_a_line_for_each(cli: Cli, flood: Path) -> None:
-    # GIVEN a log / WHEN a line for each is asked for / THEN it has the stage that took the time
-    said = cli("slow", "--brief", flood).out.splitlines()
-    assert said == [
-        "all of 4 I/Os, the slowest first",
-        "most time went to: D2C in 3, I2D in 1",
-        "#1         1 ms  D2C 97.0 %         vda write of 64.0 KiB at sector 1000, writer (11)",
-        "#2       980 µs  I2D 89.5 %         vda read of 4.0 KiB at sector 5000, reader (12)",
-        "#3       880 µs  D2C 96.6 %         vda write of 64.0 KiB at sector 2000, writer (11)",
-        "#4        50 µs  D2C 92.0 %         vda write of 64.0 KiB at sector 0, writer (11)",
-    ]
-
-
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -297,17 +305,6 @@ def test_wrong_usage(cli: Cli, flood: Path, wrong: tuple[str, str]) -> None:
     done = cli("slow", *wrong, flood)
     assert done.status == 2
     assert "Traceback" not in done.err
-
-
-def test_bad_input(cli: Cli, flood: Path, tmp_path: Path) -> None:
-    # GIVEN a device that the log does not have, and a file that is no log
-    done = cli("slow", "-d", "sdx", flood)
-    # WHEN they are read / THEN one message says what is wrong
-    assert done.status == 1
-    assert "no device sdx" in done.err
-    assert "vda" in done.err
-    (tmp_path / "no.log").write_bytes(b"nothing of the kind")
-    assert cli("slow", tmp_path / "no.log").status == 1
 
 
 @pytest.mark.parametrize("name", ["loop1", "vda", "zram1"])
@@ -377,15 +374,6 @@ def test_text_of_a_thread_is_made_printable(cli: Cli, tmp_path: Path) -> None:
     log = captures.write_log(tmp_path / "a.biotrail", events)
     # WHEN it is shown / THEN the terminal gets none
     assert "\x1b" not in cli("slow", log).out
-
-
-def test_a_log_in_memory_is_read_twice(flood: Path) -> None:
-    # GIVEN a log as a stream / WHEN it is opened again / THEN it is read from its beginning
-    from biotrail.cli.options.opening import USUAL, open_again
-
-    stream = io.BytesIO(flood.read_bytes())
-    counts = [sum(len(w.bios) for w in open_again(stream, USUAL).lifecycles()) for _ in "12"]
-    assert counts == [4, 4]
 
 
 def test_the_page_names_every_key_of_json(cli: Cli, flood: Path) -> None:
@@ -740,7 +728,7 @@ def test_those_longest_beside_it_are_kept(count: int, parts: int) -> None:
     assert [n.issue_ns for n in kept] == sorted(n.issue_ns or 0 for n in kept)
 
 
-def test_times_are_since_the_io_was_queued() -> None:
+def test_times_are_since_the_io_was_queued_and_touching_ones_one() -> None:
     # GIVEN two bios of one request, one still under way, and one of a device without requests
     end = np.array([QUEUE + 90, QUEUE + 90, FOREVER, QUEUE + 70])
     table = bios(
@@ -755,18 +743,15 @@ def test_times_are_since_the_io_was_queued() -> None:
         Neighbour(0, "write", 2, 8192, "fio", -40, -5, 90, 35, 95),
         Neighbour(2, "write", 1, 4096, "fio", -20, 1, None, 21, None),
     ]
+    # GIVEN times / WHEN a margin is added / THEN what overlaps is one, in order
+    assert around([(50, 60), (10, 20), (35, 40)], 8) == [(2, 68)]
+    assert around([(50, 60), (10, 20)], 8) == [(2, 28), (42, 68)]
+    assert around([], 8) == []
 
 
 # Parts of a log: whole I/Os, whatever the windows are, and counters that are right within.
 
 MS = 1_000_000
-
-
-def test_times_that_touch_are_one() -> None:
-    # GIVEN times / WHEN a margin is added / THEN what overlaps is one, in order
-    assert around([(50, 60), (10, 20), (35, 40)], 8) == [(2, 68)]
-    assert around([(50, 60), (10, 20)], 8) == [(2, 28), (42, 68)]
-    assert around([], 8) == []
 
 
 def spans() -> tuple[list[tuple[int, int]], list[tuple[int, int, int]]]:

@@ -100,7 +100,7 @@ def test_a_call_with_its_waits_and_bios(database: Path, window: int) -> None:
     assert (found.bio_bytes, found.bios_left_out, found.waits_left_out) == (8192, 0, 0)
 
 
-def test_which_calls_are_found(cli: Cli, database: Path) -> None:
+def test_calls_are_chosen_and_told(cli: Cli, database: Path) -> None:
     # GIVEN the same  WHEN calls are chosen in several ways  THEN those are found
     assert names(slow(cli, database)) == ["fsync", "pread64", "pread64", "pread64"]
     assert names(slow(cli, database, "-n", "2")) == ["fsync", "pread64"]
@@ -118,9 +118,6 @@ def test_which_calls_are_found(cli: Cli, database: Path) -> None:
     # AND arguments are those given
     [read] = slow(cli, database, "--op", "read", "-n", "1")["calls"]
     assert [read["call"][key] for key in ("fd", "offset", "length")] == [3, 16384, 4096]
-
-
-def test_what_is_said(cli: Cli, database: Path) -> None:
     # GIVEN the same  WHEN the slowest calls are printed
     text = cli("slow", "--calls", "-n", "2", database).out
     # THEN the first is explained in a sentence
@@ -156,19 +153,6 @@ def test_calls_with_more_than_is_kept(cli: Cli, tmp_path: Path) -> None:
     text = cli("slow", "--calls", path).out
     assert f"and {MOST_WAITS + 5 - 8} shorter waits" in text
     assert f"it queued {MOST_BIOS + 6} bios" in text
-
-
-def test_a_call_without_what_the_parts_call_and_wait_record(cli: Cli, tmp_path: Path) -> None:
-    # GIVEN a log of timed calls alone
-    log = PathLog()
-    log.bio(120, 480, call=None)
-    log.returns(100, 600, blocked=300, queued=1, waits=1)
-    path = log.write(tmp_path / "x.biotrail", (), ("time",))
-    # WHEN its calls are asked for  THEN it is said what is missing, and how to have it
-    text = cli("slow", "--calls", path).out
-    assert "it queued 1 bio, of which the log has nothing: record --path with its part call" in text
-    assert "1 wait without a record" in text
-    assert "not divided" in text
 
 
 def test_a_wait_for_the_journal(cli: Cli, tmp_path: Path) -> None:
@@ -211,7 +195,7 @@ def test_a_wait_for_the_journal(cli: Cli, tmp_path: Path) -> None:
     assert "in jbd2_log_wait_commit" in text
 
 
-def test_a_log_without_timed_calls(cli: Cli, tmp_path: Path) -> None:
+def test_logs_with_less_than_all_calls_say_so(cli: Cli, tmp_path: Path) -> None:
     # GIVEN a log in which no call was timed  WHEN calls are asked for
     log = PathLog()
     log.bio(100, 200)
@@ -219,9 +203,6 @@ def test_a_log_without_timed_calls(cli: Cli, tmp_path: Path) -> None:
     # THEN the error says what to do
     assert done.status == 1
     assert "record again with biotrail record --path" in done.err
-
-
-def test_calls_that_were_timed_for_a_while(cli: Cli, tmp_path: Path) -> None:
     # GIVEN a log whose recorder ceased to time calls
     log = PathLog()
     log.bio(120, 480, entry=100)
@@ -231,6 +212,16 @@ def test_calls_that_were_timed_for_a_while(cli: Cli, tmp_path: Path) -> None:
     # WHEN calls are asked for  THEN that is said
     assert slow(cli, path)["calls_until_ns"] == START + 700_100
     assert "(--call-budget)" in cli("slow", "--calls", path).out
+    # GIVEN a log of timed calls alone
+    log = PathLog()
+    log.bio(120, 480, call=None)
+    log.returns(100, 600, blocked=300, queued=1, waits=1)
+    path = log.write(tmp_path / "x.biotrail", (), ("time",))
+    # WHEN its calls are asked for  THEN it is said what is missing, and how to have it
+    text = cli("slow", "--calls", path).out
+    assert "it queued 1 bio, of which the log has nothing: record --path with its part call" in text
+    assert "1 wait without a record" in text
+    assert "not divided" in text
 
 
 def test_calls_of_several_recordings(cli: Cli, tmp_path: Path, database: Path) -> None:

@@ -58,17 +58,82 @@ def assert_sum(calls: Calls) -> None:
     assert np.array_equal(whole, calls.exit - calls.entry)
 
 
-def test_a_read_that_waits_for_its_own_bio() -> None:
-    # GIVEN a pread that queues a bio, waits for it, and waits 30 ns for a CPU
+WAIT_OF_READ = (100, 150, 500, 530)
+RETURN_OF_READ = {"blocked": 350, "runnable": 30}
+
+
+@pytest.mark.parametrize(
+    ("what", "bios", "waits", "blocked", "expected", "causes"),
+    [
+        (
+            "its own bio",
+            [(120, 480, 42, 100)],
+            [WAIT_OF_READ],
+            RETURN_OF_READ,
+            {"running": 120, "runnable": 30, "own_io": 350},
+            [OWN],
+        ),
+        (
+            "another thread's bio, and its own of an earlier call",
+            [(120, 480, 43, 100), (50, 480, 42, 40)],
+            [WAIT_OF_READ],
+            RETURN_OF_READ,
+            {"running": 120, "runnable": 30, "other_io": 350},
+            [OTHER],
+        ),
+        (
+            "a bio whose completion was not recorded is in flight",
+            [(120, None, 42, 100)],
+            [(100, 150, 500, 500)],
+            {"blocked": 350},
+            {"running": 150, "own_io": 350},
+            [OWN],
+        ),
+        (
+            "in state D before it queues a bio, and after that",
+            [(160, 500, 42, 100)],
+            [(100, 110, 150, 150), (100, 170, 510, 510)],
+            {"blocked": 380},
+            {"running": 120, "own_io": 340, "other_io": 40},
+            [OTHER, OWN],
+        ),
+        (
+            "a pipe, in no recorded wait",
+            [],
+            [],
+            {"blocked": 250, "runnable": 5},
+            {"running": 245, "runnable": 5, "otherwise": 250},
+            [],
+        ),
+        (
+            "longer than the call lasted, by records that contradict each other",
+            [],
+            [(100, 120, 700, 700)],
+            {"blocked": 10**15, "runnable": 2**63},
+            {"other_io": 500},
+            [OTHER],
+        ),
+    ],
+)
+def test_what_a_read_waits_for(
+    what: str,
+    bios: list[tuple[int, int | None, int, int]],
+    waits: list[tuple[int, ...]],
+    blocked: dict[str, int],
+    expected: dict[str, int],
+    causes: list[WaitCause],
+) -> None:
+    # GIVEN a read of 500 ns with its waits, and bios (queue, end, thread, entry of their call)
     log = PathLog()
-    log.bio(120, 480, entry=100)
-    log.waits(100, 150, 500, 530)
-    log.returns(100, 600, blocked=350, runnable=30, queued=1, waits=1)
-    # WHEN its time is divided
-    calls, waits = read(log.data())
-    # THEN the wait is for its own I/O, and the rest it ran
-    assert parts(calls) == {"running": 120, "runnable": 30, "own_io": 350}
-    assert waits.cause.tolist() == [OWN]
+    for queue, end, tid, entry in bios:
+        log.bio(queue, end, tid, entry=entry)
+    for one in waits:
+        log.waits(*one)
+    log.returns(100, 600, **blocked)
+    # WHEN its time is divided THEN each wait has its cause, and the parts add up
+    calls, found = read(log.data())
+    assert parts(calls) == expected, what
+    assert found.cause.tolist() == causes
     assert_sum(calls)
 
 
@@ -111,52 +176,7 @@ def test_what_no_io_ends_is_otherwise(lock: str, state: int) -> None:
     assert parts(calls) == {"running": 130, "own_io": 100, "otherwise": 270}
 
 
-def test_another_threads_bio_is_not_its_own() -> None:
-    # GIVEN a read that waits for a page while another thread's bio, and its own of an earlier
-    # call, are in flight
-    log = PathLog()
-    log.bio(120, 480, 43, entry=100)
-    log.bio(50, 480, entry=40)
-    log.waits(100, 150, 500, 530)
-    log.returns(100, 600, blocked=350, runnable=30)
-    # WHEN / THEN it waits for other I/O
-    assert parts(read(log.data())[0]) == {"running": 120, "runnable": 30, "other_io": 350}
-
-
-def test_a_bio_queued_after_the_wait_does_not_count() -> None:
-    # GIVEN a call that waits in state D before it queues a bio
-    log = PathLog()
-    log.waits(100, 110, 150, 150)
-    log.bio(160, 500, entry=100)
-    log.waits(100, 170, 510, 510)
-    log.returns(100, 600, blocked=380)
-    # WHEN / THEN the first wait is for other I/O, the second for its own
-    assert read(log.data())[1].cause.tolist() == [OTHER, OWN]
-
-
-def test_a_wait_without_a_record_is_otherwise() -> None:
-    # GIVEN a read of a pipe: blocked, in no recorded wait
-    log = PathLog()
-    log.returns(100, 2 * MS, blocked=MS, runnable=5)
-    # WHEN / THEN it was blocked otherwise
-    assert parts(read(log.data())[0]) == {
-        "running": MS - 105,
-        "runnable": 5,
-        "otherwise": MS,
-    }
-
-
-def test_a_completion_that_is_missing() -> None:
-    # GIVEN a call that waits for a bio whose completion was not recorded
-    log = PathLog()
-    log.bio(120, None, entry=100)
-    log.waits(100, 150, 500, 500)
-    log.returns(100, 600, blocked=350)
-    # WHEN / THEN the bio counts as in flight
-    assert parts(read(log.data())[0]) == {"running": 150, "own_io": 350}
-
-
-def test_calls_whose_waits_were_not_recorded() -> None:
+def test_calls_without_waits_or_of_another_machine_are_not_divided() -> None:
     # GIVEN a log of timed calls without their waits
     log = PathLog()
     log.bio(120, 480, entry=100)
@@ -164,6 +184,15 @@ def test_calls_whose_waits_were_not_recorded() -> None:
     # WHEN / THEN the time is not divided, as nobody knows whether they ran
     calls, _ = read(log.data(parts=("call", "time")))
     assert parts(calls) == {"undivided": 500}
+    # GIVEN a log of another machine, whose 208 is another call
+    log = PathLog()
+    log.task(42, b"db")
+    log.bio(120, 900, call=IO_SUBMIT, entry=100)
+    log.returns(200, 400, number=IO_GETEVENTS, blocked=90)
+    # WHEN / THEN nothing is reaped by it
+    calls, _ = read(log.data(host={"machine": "aarch64"}))
+    assert parts(calls) == {"running": 110, "otherwise": 90}
+    assert PREAD not in calls.number
 
 
 @pytest.mark.parametrize("window", [1, 250_000])
@@ -242,17 +271,6 @@ def test_the_recordings_own_calls_are_left_out() -> None:
     calls, waits = read(log.data(), own_io=True)
     assert calls.own.tolist() == [True, False]
     assert waits.own.tolist() == [True, False]
-
-
-def test_records_that_contradict_each_other() -> None:
-    # GIVEN a call that says it was blocked for longer than it lasted, and ended before it began
-    log = PathLog()
-    log.waits(100, 120, 700, 700)
-    log.returns(100, 600, blocked=10**15, runnable=2**63)
-    # WHEN / THEN the parts still add up
-    calls, _ = read(log.data())
-    assert_sum(calls)
-    assert parts(calls) == {"other_io": 500}
 
 
 def test_times_that_no_clock_shows() -> None:
@@ -393,18 +411,6 @@ def test_a_call_and_its_bios_in_windows_far_apart() -> None:
     assert parts(sync)["own_io"] == 8 * (step // 2 - 19)
 
 
-def test_numbers_of_calls_are_those_of_the_machine() -> None:
-    # GIVEN a log of another machine, whose 208 is another call
-    log = PathLog()
-    log.task(42, b"db")
-    log.bio(120, 900, call=IO_SUBMIT, entry=100)
-    log.returns(200, 400, number=IO_GETEVENTS, blocked=90)
-    # WHEN / THEN nothing is reaped by it
-    calls, _ = read(log.data(host={"machine": "aarch64"}))
-    assert parts(calls) == {"running": 110, "otherwise": 90}
-    assert PREAD not in calls.number
-
-
 # The file of a call: its descriptor's, else that of its bios.
 
 
@@ -508,7 +514,7 @@ def test_a_wait_is_a_call_of_its_own() -> None:
     assert (found.paths.entry - START).tolist() == [150]
 
 
-def test_a_bio_of_another_call_is_no_own_bio() -> None:
+def test_waits_of_reaping_and_timed_calls_are_their_own() -> None:
     # GIVEN a bio in flight that the thread queued in a pread at another offset
     log = PathLog()
     log.bio(100, 800, args=(5, 0, 4096, 0))
@@ -521,6 +527,30 @@ def test_a_bio_of_another_call_is_no_own_bio() -> None:
     # AND where calls of bios are not recorded, the thread is all that is known
     found = read_parts(log, parts=("wait",))
     assert found.waits.cause.tolist() == [OWN]
+    # GIVEN a timed call with a wait, a page fault of the same thread beside, and a wait of state S
+    # in which the kernel counted the thread as waiting for I/O
+    log = PathLog()
+    log.waits(100, 150, 500, 530)
+    log.returns(100, 600, blocked=350, runnable=30, waits=1)
+    log.waits_alone(700, 900, 905, number=PAGE_FAULT, state=1 | STATE_IO_WAIT)
+    # WHEN the log is read
+    found = read_parts(log)
+    # THEN one call was timed, the other wait is a page fault
+    assert found.calls.timed.tolist() == [True, False]
+    assert io_parts(found.calls) == [(0, 350, 0), (0, 200, 0)]
+    assert found.calls.number.tolist() == [PREAD, PAGE_FAULT]
+    assert found.waits.state.tolist() == [2, 1]
+    assert found.waits.io_wait.tolist() == [False, True]
+    # GIVEN two waits in io_uring_enter, of which I/O is in flight for the last 40 ns of the second
+    log = PathLog()
+    log.task(42, b"reaper")
+    log.bio(2960, 2990, call=IO_SUBMIT, args=(9, 9, 9, 9))
+    for at in (1000, 2000):
+        log.waits_alone(at, at + 995, at + 999, number=IO_URING_ENTER, state=1 | STATE_IO_WAIT)
+    # WHEN the log is read  THEN the rest is no wait for I/O, nor is the first one
+    found = read_parts(log)
+    assert io_parts(found.calls) == [(0, 0, 995), (0, 30, 965)]
+    assert found.waits.cause.tolist() == [OTHERWISE, OTHER]
 
 
 def test_causes_do_not_depend_on_windows() -> None:
@@ -557,36 +587,6 @@ def test_a_thread_that_gets_its_cpu_late(ready: int, own: WaitCause, bios: int) 
         assert found.waits.cause.tolist() == [own], window
         assert found.calls.bios.tolist() == [bios], window
         assert (found.paths.entry != NEVER).sum() == bios, window
-
-
-def test_a_timed_call_keeps_its_waits() -> None:
-    # GIVEN a timed call with a wait, a page fault of the same thread beside, and a wait of state S
-    # in which the kernel counted the thread as waiting for I/O
-    log = PathLog()
-    log.waits(100, 150, 500, 530)
-    log.returns(100, 600, blocked=350, runnable=30, waits=1)
-    log.waits_alone(700, 900, 905, number=PAGE_FAULT, state=1 | STATE_IO_WAIT)
-    # WHEN the log is read
-    found = read_parts(log)
-    # THEN one call was timed, the other wait is a page fault
-    assert found.calls.timed.tolist() == [True, False]
-    assert io_parts(found.calls) == [(0, 350, 0), (0, 200, 0)]
-    assert found.calls.number.tolist() == [PREAD, PAGE_FAULT]
-    assert found.waits.state.tolist() == [2, 1]
-    assert found.waits.io_wait.tolist() == [False, True]
-
-
-def test_a_reaping_thread_waits_for_io_while_that_is_in_flight() -> None:
-    # GIVEN two waits in io_uring_enter, of which I/O is in flight for the last 40 ns of the second
-    log = PathLog()
-    log.task(42, b"reaper")
-    log.bio(2960, 2990, call=IO_SUBMIT, args=(9, 9, 9, 9))
-    for at in (1000, 2000):
-        log.waits_alone(at, at + 995, at + 999, number=IO_URING_ENTER, state=1 | STATE_IO_WAIT)
-    # WHEN the log is read  THEN the rest is no wait for I/O, nor is the first one
-    found = read_parts(log)
-    assert io_parts(found.calls) == [(0, 0, 995), (0, 30, 965)]
-    assert found.waits.cause.tolist() == [OTHERWISE, OTHER]
 
 
 def test_the_file_of_a_wait() -> None:

@@ -80,20 +80,26 @@ def test_a_waits_beginning_is_when_the_limit_began_to_hold(window: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("what", "change"),
+    ("what", "wait", "bio"),
     [
-        ("nobody waits", {}),
-        ("the wait began after Q", {"out": 90 * MS + 5}),
-        ("the wake-up came too late", {"woken": 93 * MS}),
-        ("the wake-up came before", {"woken": 91 * MS - 1}),
-        ("the wait was for a lock", {"stack": 8}),
+        ("nobody waits", None, None),
+        ("the wait began after Q", {"out": 90 * MS + 5}, None),
+        ("the wake-up came too late", {"woken": 93 * MS}, None),
+        ("the wake-up came before", {"woken": 91 * MS - 1}, None),
+        ("the wait was for a lock", {"stack": 8}, None),
+        ("another I/O completed in between", {}, (80 * MS, 91 * MS + 300, OTHER)),
+        ("a bio of its own call was in flight", {}, (MS - 5, 95 * MS, READER)),
     ],
 )
-def test_a_wait_that_need_not_be_for_the_bio_tells_nothing(what: str, change: dict) -> None:
+def test_a_wait_that_need_not_be_for_the_bio_tells_nothing(
+    what: str, wait: dict | None, bio: tuple[int, int, int] | None
+) -> None:
     # GIVEN a held read, and a wait that its completion did not end, or need not have ended
     made = log()
-    if change:
-        waited(made, **{"out": MS, "woken": 91 * MS + 500, **change})
+    if bio:
+        made.bio(*bio, entry=MS - 10)
+    if wait is not None:
+        waited(made, **{"out": MS, "woken": 91 * MS + 500, **wait})
     held(made, 90 * MS, 91 * MS)
     # WHEN the log is read THEN the limit is known, the length is not
     found = read(made)
@@ -103,27 +109,7 @@ def test_a_wait_that_need_not_be_for_the_bio_tells_nothing(what: str, change: di
     assert WaitReason.CGROUP_LIMIT not in found.waits.reason.tolist()
 
 
-def test_another_completion_between_makes_it_unknown() -> None:
-    # GIVEN another I/O that completes between the held one and the wake-up
-    made = log()
-    waited(made, MS, 91 * MS + 500)
-    held(made, 90 * MS, 91 * MS)
-    made.bio(80 * MS, 91 * MS + 300, OTHER)
-    # WHEN the log is read THEN either may have ended the wait
-    assert read(made).held.held.tolist() == [NEVER]
-
-
-def test_a_wait_for_a_bio_of_its_own_call_is_for_that() -> None:
-    # GIVEN a call that queued a bio itself, which is in flight while it waits
-    made = log()
-    made.bio(MS - 5, 95 * MS, READER, entry=MS - 10)
-    waited(made, MS, 91 * MS + 500)
-    held(made, 90 * MS, 91 * MS)
-    # WHEN the log is read THEN the wait tells nothing of the held one
-    assert read(made).held.held.tolist() == [NEVER]
-
-
-def test_a_short_hold_does_not_name_the_wait() -> None:
+def test_a_short_hold_or_none_does_not_name_the_wait() -> None:
     # GIVEN a read that was held for a third of the wait, and in the device for the rest
     made = log()
     waited(made, MS, 31 * MS + 500)
@@ -133,6 +119,15 @@ def test_a_short_hold_does_not_name_the_wait() -> None:
     assert found.held.held.tolist() == [10 * MS]
     assert [WAIT_REASON_NAMES[WaitReason(one)] for one in found.waits.reason] == ["bio"]
     assert found.waits.limit.tolist() == [LIMITED]
+    # GIVEN the same reads, recorded before there was such a record
+    made = log()
+    waited(made, MS, 91 * MS + 500)
+    made.bio(90 * MS, 91 * MS, WORKER, call=None)
+    # WHEN the log is read THEN nothing was held, and the wait is for what its stack says
+    found = read(made)
+    assert not len(found.held)
+    assert found.waits.reason.tolist() == [WaitReason.BIO]
+    assert np.array_equal(found.waits.limit, [0])
 
 
 @pytest.mark.parametrize("window", [1 << 20, 1])
@@ -163,7 +158,7 @@ def written(tmp_path: Path) -> Path:
     return made.write(tmp_path / "held.biotrail", (), WITH_REASONS, NOTES)
 
 
-def test_the_report_says_it(cli: Cli, written: Path) -> None:
+def test_report_and_slow_say_what_was_held(cli: Cli, written: Path) -> None:
     # WHEN a report is made of held reads
     told = json.loads(cli("report", "--json", written).out)
     # THEN its JSON has them, by limit, device and operation
@@ -189,9 +184,6 @@ def test_the_report_says_it(cli: Cli, written: Path) -> None:
     assert "Held by a cgroup's limit before Q (blk-throttle); of 1, cgroups above" in text
     (line,) = [row for row in cli("report", "--csv", written).out.splitlines() if ",held," in row]
     assert "/limited" in line
-
-
-def test_slow_says_it(cli: Cli, written: Path) -> None:
     # WHEN the slowest I/Os are shown
     told = json.loads(cli("slow", "--json", written).out)
     limits = [one["io"]["held"] for one in told["ios"] if one["io"]["held"]]
@@ -213,9 +205,6 @@ def test_slow_says_it(cli: Cli, written: Path) -> None:
     assert "3 I/Os were held by a cgroup's limit before being queued" in text
     # AND a call's wait names the limit
     assert "cgroup limit of /limited, state D" in cli("slow", "--calls", written).out
-
-
-def test_calls_that_waited_for_chosen_ios_are_chosen(cli: Cli, written: Path) -> None:
     # GIVEN calls that queued no bio themselves, as the limit held it
     # WHEN I/Os are chosen, by operation and by cgroup
     for choice in (("--op", "read"), ("--cgroup", "/limited")):
@@ -240,15 +229,3 @@ def test_tables_have_it(written: Path) -> None:
     assert [row["limit"] for row in rows] == ["/limited"] * 3 + [None] * 3
     assert [row["held_ns"] for row in rows] == [89 * MS, 89 * MS, None, None, None, None]
     assert [row["held_tid"] for row in rows] == [READER, READER, None, None, None, None]
-
-
-def test_a_log_without_the_record_reads_as_before() -> None:
-    # GIVEN the same reads, recorded before there was such a record
-    made = log()
-    waited(made, MS, 91 * MS + 500)
-    made.bio(90 * MS, 91 * MS, WORKER, call=None)
-    # WHEN the log is read THEN nothing was held, and the wait is for what its stack says
-    found = read(made)
-    assert not len(found.held)
-    assert found.waits.reason.tolist() == [WaitReason.BIO]
-    assert np.array_equal(found.waits.limit, [0])

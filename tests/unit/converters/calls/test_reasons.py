@@ -138,10 +138,17 @@ def test_the_innermost_function_of_a_rule_decides(stack: str) -> None:
     assert reason_of([*SWITCH, *stack.split()]) is STACKS[stack]
 
 
-def test_suffixes_of_the_compiler_are_ignored() -> None:
+def test_the_innermost_function_is_looked_for_without_suffixes() -> None:
     # GIVEN functions that the compiler changed THEN they are known
     assert reason_of(["schedule", "balance_dirty_pages.constprop.0"]) is WaitReason.THROTTLED
     assert reason_of(["rwsem_down_write_slowpath", "do_unlinkat.isra.0"]) is WaitReason.DIRECTORY
+    # GIVEN a log of before THEN its waits have no stack
+    log = PathLog()
+    log.waits(100, 200, 300, 300)
+    log.returns(100, 400, number=FSYNC, blocked=100, waits=1)
+    found = read(log, parts=("time", "wait"))
+    assert np.unique(found.waits.stack).tolist() == [NO_STACK]
+    assert len(found.commits) == 0
 
 
 @pytest.mark.parametrize("stack", [[], ["", "", ""]])
@@ -288,16 +295,6 @@ def test_commits_have_their_phases() -> None:
     assert [at[1] == NEVER for at in moments] == [True, True, False, False, False]
     assert all((first[0] <= second[0]) for first, second in pairwise(moments))
     assert (commits.transaction.tolist(), commits.tid.tolist()) == ([11, 12], [900, 900])
-
-
-def test_a_log_without_the_part_has_no_reasons() -> None:
-    # GIVEN a log of before THEN its waits have no stack
-    log = PathLog()
-    log.waits(100, 200, 300, 300)
-    log.returns(100, 400, number=FSYNC, blocked=100, waits=1)
-    found = read(log, parts=("time", "wait"))
-    assert np.unique(found.waits.stack).tolist() == [NO_STACK]
-    assert len(found.commits) == 0
 
 
 # docs/path.md: its tables of reasons and rules are the code's.

@@ -79,7 +79,7 @@ def test_what_is_said_holds(tmp_path, fast, started, blur, seed, span):
     assert np.abs(errors).max() <= alignment.uncertainty
 
 
-def test_the_reading_that_tells_of_suspends_counts_as_well(tmp_path):
+def test_readings_of_one_boot_interruptions_and_suspends_count(tmp_path):
     # GIVEN a machine whose first reading tells BOOTTIME - MONOTONIC as surely as its width
     one = Machine(fast=0.0, blur=0, seed=966)
     other = Machine("db2", "2" * 32, -20 * SECOND, 1e-6, blur=30, seed=967)
@@ -87,9 +87,6 @@ def test_the_reading_that_tells_of_suspends_counts_as_well(tmp_path):
     span = (-5 * SECOND, 13 * SECOND)
     errors, alignment = lined_up(tmp_path, one, other, span, every=SECOND)
     assert np.abs(errors).max() <= alignment.uncertainty
-
-
-def test_one_boot_is_one_clock(tmp_path):
     # GIVEN two logs of one boot, whose readings have widths, and whose wall clock was set between
     one = Machine(blur=5000, seed=1)
     other = Machine(blur=5000, seed=2, wrong=SECOND)
@@ -98,6 +95,19 @@ def test_one_boot_is_one_clock(tmp_path):
     assert (alignment.uncertainty, alignment.same_boot) == (0, True)
     assert len(set(errors.tolist())) == 1
     assert abs(errors[0]) <= 10_000
+    # GIVEN a log without an end, of a clock that drifts / WHEN it is lined up
+    other = Machine("db2", "2" * 32, fast=50e-6, seed=1)
+    errors, alignment = lined_up(tmp_path, Machine(), other, end=False)
+    # THEN its last chunk tells the drift
+    assert np.abs(errors).max() <= alignment.uncertainty < US
+    # GIVEN a line through two readings / WHEN a third one lies beside it by more than its width
+    ends = [Reading(0, 0, 10 * SECOND, 100), Reading(SECOND, SECOND, 11 * SECOND, 100)]
+    wall = WallClock.fit(ends)
+    assert wall.uncertainty_at(SECOND // 2) == 200
+    half = SECOND // 2
+    wall.compare([Reading(half, half, half + 10 * SECOND + 5000, 100)])
+    # THEN the line is less sure by as much
+    assert wall.uncertainty_at(half) == 200 + 5000 - 200
 
 
 @pytest.mark.parametrize("size", [2 * SECOND, -300_000_000])
@@ -131,26 +141,7 @@ def test_a_machine_that_slept(tmp_path):
     assert np.abs(found - true).max() <= alignment.uncertainty
 
 
-def test_an_interrupted_log_has_its_chunks_readings(tmp_path):
-    # GIVEN a log without an end, of a clock that drifts / WHEN it is lined up
-    other = Machine("db2", "2" * 32, fast=50e-6, seed=1)
-    errors, alignment = lined_up(tmp_path, Machine(), other, end=False)
-    # THEN its last chunk tells the drift
-    assert np.abs(errors).max() <= alignment.uncertainty < US
-
-
-def test_readings_that_were_not_looked_at_first_are_held_against_the_line(tmp_path):
-    # GIVEN a line through two readings / WHEN a third one lies beside it by more than its width
-    ends = [Reading(0, 0, 10 * SECOND, 100), Reading(SECOND, SECOND, 11 * SECOND, 100)]
-    wall = WallClock.fit(ends)
-    assert wall.uncertainty_at(SECOND // 2) == 200
-    half = SECOND // 2
-    wall.compare([Reading(half, half, half + 10 * SECOND + 5000, 100)])
-    # THEN the line is less sure by as much
-    assert wall.uncertainty_at(half) == 200 + 5000 - 200
-
-
-def test_a_log_from_before_a_machines_start_makes_another_the_reference(tmp_path):
+def test_logs_without_clocks_or_from_before_are_told(tmp_path):
     # GIVEN a host's log, and one of the same host from before it was started again
     later = Machine(started=100 * SECOND, boot="2" * 32)
     earlier = Machine()
@@ -159,9 +150,6 @@ def test_a_log_from_before_a_machines_start_makes_another_the_reference(tmp_path
     # WHEN one of them is to give the timeline / THEN it is the one that has no times below zero
     assert choose_reference([clocks(first), clocks(second)]) == 1
     assert choose_reference([clocks(second), clocks(first)]) == 0
-
-
-def test_a_log_without_clocks_is_refused(tmp_path):
     # GIVEN a log whose header has no reading, and no chunk / WHEN it shall be lined up
     from biotrail.recorder.log import LogWriter
 
@@ -291,7 +279,21 @@ def test_the_true_clock_is_within_the_bound(seed: int, offset: int, rate: float)
     assert np.abs(line.times(ends) - true).max() <= line.within
 
 
-def test_bounds_that_contradict_the_others_are_left_out() -> None:
+def test_what_is_not_known_stays_unknown() -> None:
+    # GIVEN nothing  WHEN a line is asked for  THEN there is none
+    nothing = np.zeros(0, dtype=np.int64)
+    assert fit(nothing, nothing, nothing) is None
+    # GIVEN one pair of bounds
+    at, low, high = (np.array([one]) for one in (SECOND, 100, 300))
+    # WHEN the line is fitted  THEN at that time it is in the middle
+    found = fit(at, low, high)
+    assert found is not None
+    assert found.line.times(at)[0] - SECOND == 200
+    assert 100 <= found.line.within <= 103
+    assert abs(found.line.rate) <= MOST_DRIFT * 1e-6
+    # GIVEN a line  WHEN a time that was not recorded is converted  THEN it stays so
+    line = Line(0, 1000, 0.0, 5)
+    assert line.times(np.array([-1, 0, 7])).tolist() == [-1, 1000, 1007]
     # GIVEN bounds, of which three are of another clock
     at, low, high = bounds(3, 5 * SECOND, 50e-6)
     wrong = np.array([10, 90, 150])
@@ -303,26 +305,3 @@ def test_bounds_that_contradict_the_others_are_left_out() -> None:
     assert found is not None
     assert np.flatnonzero(~found.kept).tolist() == wrong.tolist()
     assert found.line.rate == pytest.approx(50e-6, abs=1e-5)
-
-
-def test_no_bounds_give_no_line() -> None:
-    # GIVEN nothing  WHEN a line is asked for  THEN there is none
-    nothing = np.zeros(0, dtype=np.int64)
-    assert fit(nothing, nothing, nothing) is None
-
-
-def test_a_single_bound_leaves_the_drift_open() -> None:
-    # GIVEN one pair of bounds
-    at, low, high = (np.array([one]) for one in (SECOND, 100, 300))
-    # WHEN the line is fitted  THEN at that time it is in the middle
-    found = fit(at, low, high)
-    assert found is not None
-    assert found.line.times(at)[0] - SECOND == 200
-    assert 100 <= found.line.within <= 103
-    assert abs(found.line.rate) <= MOST_DRIFT * 1e-6
-
-
-def test_unknown_times_stay_unknown() -> None:
-    # GIVEN a line  WHEN a time that was not recorded is converted  THEN it stays so
-    line = Line(0, 1000, 0.0, 5)
-    assert line.times(np.array([-1, 0, 7])).tolist() == [-1, 1000, 1007]

@@ -36,17 +36,14 @@ def test_devices(context: Context, dev: int, name: str, label: str) -> None:
     assert (context.device_name(dev), context.device_label(dev)) == (name, label)
 
 
-def test_a_mapped_device_has_the_mappers_name() -> None:
-    # GIVEN a dm device / WHEN named / THEN by its mapper name, not dm-0
-    entry = {"dev": 252 << 20, "name": "dm-0", "kind": "dm", "dm_name": "vg-home"}
-    assert Context({"devices": [entry]}).device_label(252 << 20) == "vg-home (252:0)"
-
-
 def test_devices_that_appear_while_recording(context: Context) -> None:
     # GIVEN a device that is not in the header / WHEN a note tells of it / THEN it has a name
     assert context.device_name(8 << 20) == "8:0"
     context.add_devices([{"dev": 8 << 20, "name": "sda", "kind": "disk"}])
     assert context.device_name(8 << 20) == "sda"
+    # GIVEN a dm device / WHEN named / THEN by its mapper name, not dm-0
+    entry = {"dev": 252 << 20, "name": "dm-0", "kind": "dm", "dm_name": "vg-home"}
+    assert Context({"devices": [entry]}).device_label(252 << 20) == "vg-home (252:0)"
 
 
 def test_partitions_and_stacking() -> None:
@@ -83,7 +80,7 @@ def test_operations_and_flags(context: Context, rwbs: str, op: str, flags: str) 
     assert (context.op_name(opf), context.flag_names(opf)) == (op, flags)
 
 
-def test_unknown_operations_flags_and_statuses_say_their_numbers(context: Context) -> None:
+def test_unknown_numbers_are_shown_and_the_recording_kernels_win(context: Context) -> None:
     # GIVEN numbers that the log's kernel has no name for
     opf = 42 | 1 << 31 | 1 << 11
     # WHEN decoded / THEN none is dropped
@@ -92,9 +89,6 @@ def test_unknown_operations_flags_and_statuses_say_their_numbers(context: Contex
     assert context.status_name(200) == "status 200"
     assert context.status_name(-5) == "errno 5"
     assert (context.status_name(0), context.status_name(10)) == ("OK", "IOERR")
-
-
-def test_the_recording_kernels_numbers_win() -> None:
     # GIVEN a kernel that numbers operations and flags otherwise
     kernel = {"op_enum": {"WRITE_ZEROES": 3, "READ": 0}, "flag_bits": {"FUA": 8}}
     context = Context({"kernel": kernel})
@@ -102,6 +96,12 @@ def test_the_recording_kernels_numbers_win() -> None:
     assert context.op_name(3 | 1 << 8) == "write_zeroes"
     assert context.flag_names(3 | 1 << 8) == "FUA"
     assert (context.op_number("flush"), context.flag_mask("PREFLUSH")) == (-1, 0)
+    # GIVEN an empty header / WHEN asked / THEN there are names, of 6.18's numbers
+    context = Context({})
+    assert context.op_name(1) == "write"
+    assert context.flag_names(1 << 17) == "FUA"
+    assert (context.host, context.log_id, context.clocks) == ("unknown host", "0" * 32, [])
+    assert dev_text(LOOP1) == "7:1"
 
 
 def test_operations_of_a_column(context: Context) -> None:
@@ -110,15 +110,6 @@ def test_operations_of_a_column(context: Context) -> None:
     codes, names = context.op_codes(opf)
     assert [names[c] for c in codes] == ["read", "write", "read", "op 77"]
     assert len(names) == 3
-
-
-def test_a_header_without_anything() -> None:
-    # GIVEN an empty header / WHEN asked / THEN there are names, of 6.18's numbers
-    context = Context({})
-    assert context.op_name(1) == "write"
-    assert context.flag_names(1 << 17) == "FUA"
-    assert (context.host, context.log_id, context.clocks) == ("unknown host", "0" * 32, [])
-    assert dev_text(LOOP1) == "7:1"
 
 
 # Names of threads over time: renamed, reused, late and missing.
@@ -150,18 +141,12 @@ def test_a_name_holds_until_the_next_one() -> None:
     assert found == ["bash", "bash", "dd", "dd", "fio", "sync"]
     rows = tasks.rows(np.array([5, 5], np.uint32), np.array([NOW + 15, NOW + 95], np.int64))
     assert tasks.tgid(rows).tolist() == [5, 9]
-
-
-def test_threads_without_a_name_have_none() -> None:
     # GIVEN names of other threads, below and above / WHEN asked / THEN none is taken for it
     tasks = TaskNames()
     assert named(tasks, (5, 10)) == [None]
     tasks.add_records(events((10, 4, 4, b"a"), (10, 6, 6, b"b")))
     assert named(tasks, (5, 10), (3, 10), (7, 10), (4, 11)) == [None, None, None, "a"]
     assert tasks.tgid(np.array([-1], np.int32)).tolist() == [0]
-
-
-def test_a_name_that_comes_late_is_better_than_none() -> None:
     # GIVEN a name whose first record was lost / WHEN asked before it / THEN it is taken
     tasks = TaskNames()
     tasks.add_records(events((50, 5, 5, b"dd"), (60, 5, 5, b"cat")))

@@ -129,7 +129,7 @@ def test_any_records_at_any_position(parts: list[list[Kind]], starts: list[int])
     assert (found.unknown, found.unreadable_bytes) == ({}, 0)
 
 
-def test_kinds_of_a_newer_schema_are_counted_and_stepped_over() -> None:
+def test_records_of_other_schemas_are_read_as_far_as_they_are_known() -> None:
     # GIVEN a log whose schema has kinds 70 (24 bytes) and 71 (4096 bytes), unknown here
     newer = [*schema(), {"kind": 70, "size": 24}, {"kind": 71, "size": 4096}]
     rows = [record(Kind.Q, 0), record(70, 1, 24), record(Kind.C, 2), record(71, 3, 4096)]
@@ -140,9 +140,6 @@ def test_kinds_of_a_newer_schema_are_counted_and_stepped_over() -> None:
     assert letters(found.events) == "QCD"
     assert found.unknown == {70: 2, 71: 1}
     assert found.unreadable_bytes == 0
-
-
-def test_a_known_kind_that_grew_is_read_by_the_logs_size() -> None:
     # GIVEN a newer log whose C has 16 bytes more
     grown = [dict(e, size=int(str(e["size"])) + 16) if e["kind"] == 14 else e for e in schema()]
     c = record(Kind.C, 0, bytes=512, rq=5) + b"\xff" * 16
@@ -150,9 +147,6 @@ def test_a_known_kind_that_grew_is_read_by_the_logs_size() -> None:
     found = decode(Segment(0, 0, 0, ring([c, record(Kind.Q, 1)])), kinds=grown)
     assert letters(found.events) == "CQ"
     assert found.events.bytes[0] == 512
-
-
-def test_fields_that_an_older_log_does_not_have_are_zero() -> None:
     # GIVEN an older log whose Q ended before cgroup and page
     older = [dict(e, size=48) if e["kind"] == 1 else e for e in schema()]
     q = record(Kind.Q, 0, bio=1, part=7, cgroup=0xAA, page=0xBB)[:48]
@@ -205,23 +199,13 @@ def test_times_are_extended_from_56_bits_by_the_chunks_clock(now: int) -> None:
     assert found.events.ts.tolist() == [now + o for o in offsets]
 
 
-def test_equal_times_keep_rings_and_their_order() -> None:
+def test_times_of_rings_and_windows_are_in_order() -> None:
     # GIVEN records of one nanosecond in the rings of two CPUs and levels
     one = Segment(1, 0, 0, ring([record(Kind.Q, 0, bio=1), record(Kind.Q, 0, bio=2)]))
     two = Segment(0, 1, 0, ring([record(Kind.Q, 0, bio=3), record(Kind.Q, 0, bio=4)]))
     # WHEN decoded / THEN they come as segments do, and within one as in its ring
     events = decode(one, two).events
     assert (events.bio.tolist(), events.cpu.tolist()) == ([1, 2, 3, 4], [1, 1, 0, 0])
-
-
-def test_empty_chunks_and_segments() -> None:
-    # GIVEN no segment, and segments without bytes / WHEN decoded / THEN there are no events
-    assert len(decode().events) == 0
-    found = decode(Segment(0, 0, 0, b""), Segment(1, 0, 4096, ring([record(Kind.Q, 0)])))
-    assert found.events.cpu.tolist() == [1]
-
-
-def test_windows_join_in_time_and_earlier_parts_first() -> None:
     # GIVEN two parts that interleave and tie
     first = decode(Segment(0, 0, 0, ring([record(Kind.Q, 0, bio=1), record(Kind.Q, 5, bio=2)])))
     second = decode(Segment(0, 0, 0, ring([record(Kind.Q, 0, bio=3), record(Kind.Q, 9, bio=4)])))
@@ -229,6 +213,10 @@ def test_windows_join_in_time_and_earlier_parts_first() -> None:
     joined = Events.join([first.events, Events.empty(), second.events])
     assert joined.bio.tolist() == [1, 3, 2, 4]
     assert len(Events.join([])) == 0
+    # GIVEN no segment, and segments without bytes / WHEN decoded / THEN there are no events
+    assert len(decode().events) == 0
+    found = decode(Segment(0, 0, 0, b""), Segment(1, 0, 4096, ring([record(Kind.Q, 0)])))
+    assert found.events.cpu.tolist() == [1]
 
 
 def test_windows_join_parts_of_chunks_whether_or_not_their_columns_were_asked() -> None:
@@ -282,14 +270,11 @@ def test_an_index_of_minus_one_gives_the_default() -> None:
     assert steps.take_or(flags, few, False).tolist() == [False, True]
 
 
-def test_operations_are_the_low_bits() -> None:
+def test_operations_and_requests_without_sectors() -> None:
     # GIVEN opf with flags above the operation
     opf = np.array([0x101, 0x201, 3], dtype=np.uint32)
     # WHEN compared / THEN flags do not count
     assert steps.same_operation(opf, opf[::-1]).tolist() == [False, True, False]
-
-
-def test_a_request_without_sectors_says_so() -> None:
     # GIVEN first sectors, of which one stands for none / THEN it is known
     sectors = np.array([0, 2**64 - 1], dtype=np.uint64)
     assert steps.has_no_sector(sectors).tolist() == [False, True]
@@ -392,13 +377,17 @@ def test_what_was_in_flight_is_lost(windows: list[dict[str, int]], expected: lis
     assert marks(*windows) == expected
 
 
-def test_requests_are_marked_as_their_bios_are() -> None:
+def test_losses_of_requests_and_of_damaged_chunks() -> None:
     # GIVEN a loss while the second read is under way / WHEN read / THEN so is its request
     t = tables_of(events_of(READS), losses=[loss(50, 60)])
     names = [Certainty(c).name.lower() for c in t.requests.certainty.tolist()]
     assert names == ["exact", "lost", "incomplete"]
     # THEN its times stay
     assert bio_lines(t)[1] == "b2 vda read 8+8 Q@40 D1 C50 | Q2D 1, D2C 49 | r2 | lost"
+    # GIVEN a damaged chunk's window / WHEN listed / THEN it is no CPU's, of unknown count
+    table = loss_windows([loss(5, 6)], [{"offset": 9, "start": 1, "end": 2}])
+    assert table.start.tolist() == [1, captures.BASE_NS + 5000]
+    assert (table.cpu.tolist(), table.count.tolist()) == ([-1, 0], [-1, 3])
 
 
 def test_each_loss_window_is_given_once(tmp_path: Path) -> None:
@@ -412,13 +401,6 @@ def test_each_loss_window_is_given_once(tmp_path: Path) -> None:
     base = captures.BASE_NS
     assert found == [(base + 5000, 3), (base + 50_000, 7)]
     assert [int(k) for w in t.windows for k in w.loss.kind] == [0, 14]
-
-
-def test_damaged_chunks_are_losses_of_unknown_count() -> None:
-    # GIVEN a damaged chunk's window / WHEN listed / THEN it is no CPU's, of unknown count
-    table = loss_windows([loss(5, 6)], [{"offset": 9, "start": 1, "end": 2}])
-    assert table.start.tolist() == [1, captures.BASE_NS + 5000]
-    assert (table.cpu.tolist(), table.count.tolist()) == ([-1, 0], [-1, 3])
 
 
 def test_marks_agree_with_brute_force() -> None:

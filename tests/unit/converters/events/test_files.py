@@ -210,16 +210,13 @@ def test_report_by_file(tmp_path: Path, cli: Cli) -> None:
     assert "/srv/wal" in cli("report", path).out
 
 
-def test_long_paths_keep_their_ends(tmp_path: Path, cli: Cli) -> None:
+def test_paths_are_cut_and_slices_have_their_file(tmp_path: Path, cli: Cli) -> None:
     # GIVEN a path that is longer than a column should be
     records = [*names(START, 12, LONG, b"end"), *bio(0, 12)]
     # WHEN it is reported  THEN its end is shown
     out = cli("report", "--by", "file", write(tmp_path / "x.biotrail", records)).out
     assert f"…{'n' * 43}/end " in out
     assert LONG.decode() not in out
-
-
-def test_a_log_without_files_says_so(tmp_path: Path, cli: Cli) -> None:
     # GIVEN a log that was recorded without files
     path = write(tmp_path / "x.biotrail", bio(0, None), {}, files=None)
     # WHEN it is asked for them  THEN it is said what to do
@@ -354,7 +351,7 @@ def test_a_file_has_its_last_name(tmp_path: Path, window_events: int) -> None:
     assert sorted((g["dir"], g["ios"]) for g in groups) == [("/srv", 1), ("/srv/wal", 2)]
 
 
-def test_tables_and_slow_have_the_name_before(cli: Cli, tmp_path: Path) -> None:
+def test_renamed_files_have_the_name_before_too(cli: Cli, tmp_path: Path) -> None:
     # GIVEN a file that is renamed between two I/Os WHEN they are read as a table
     log = renamed(tmp_path / "x.biotrail")
     rows = biotrail.open(log).bios.select(["file", "file_was"]).to_pylist()
@@ -368,6 +365,11 @@ def test_tables_and_slow_have_the_name_before(cli: Cli, tmp_path: Path) -> None:
         *[("/srv/wal/1", "/srv/0.tmp")] * 2,
     ]
     assert "/srv/wal/1 (was /srv/0.tmp)" in cli("slow", log).out
+    # GIVEN the same WHEN it is printed THEN the name before stands beside the last
+    log = renamed(tmp_path / "x.biotrail")
+    assert "/srv/wal/1 (was /srv/0.tmp)" in cli("report", log).out
+    rows = list(csv.DictReader(io.StringIO(cli("report", "--csv", log).out)))
+    assert {r["file_was"] for r in rows if r["file"] == "/srv/wal/1"} == {"/srv/0.tmp"}
 
 
 @pytest.mark.parametrize(("pattern", "ios"), [("/srv/wal/*", 2), ("/srv/0.tmp", 3)])
@@ -377,14 +379,6 @@ def test_files_are_chosen_by_either_name(cli: Cli, tmp_path: Path, pattern: str,
     found = json.loads(cli("report", "--json", "--file", pattern, log).out)
     # THEN all of the file's I/O is chosen, also that before the rename
     assert found["total"]["ios"] == ios
-
-
-def test_text_and_csv_have_the_name_before(cli: Cli, tmp_path: Path) -> None:
-    # GIVEN the same WHEN it is printed THEN the name before stands beside the last
-    log = renamed(tmp_path / "x.biotrail")
-    assert "/srv/wal/1 (was /srv/0.tmp)" in cli("report", log).out
-    rows = list(csv.DictReader(io.StringIO(cli("report", "--csv", log).out)))
-    assert {r["file_was"] for r in rows if r["file"] == "/srv/wal/1"} == {"/srv/0.tmp"}
 
 
 # Where containers see the files of their overlays.

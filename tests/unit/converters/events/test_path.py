@@ -63,9 +63,30 @@ def interrupt(at: int, rq: int, **values: int) -> bytes:
     return record_at(Kind.INTERRUPT, at, rq=rq, **{**ago, **values})
 
 
-def test_events_without_the_path_have_none() -> None:
+def test_rows_without_the_path_know_nothing() -> None:
     # GIVEN a log without such records WHEN it is read THEN nothing is added to its events
     assert events_of([queued(START, 1)]).path is None
+    # GIVEN rows of which nothing is known  THEN each is NO_PATH, and can be written
+    rows = unknown(3)
+    assert (rows == NO_PATH).all()
+    rows["call"][1] = 5
+    assert rows["call"].tolist() == [NO_CALL, 5, NO_CALL]
+    # GIVEN events none of which has a row  THEN nothing is known of them
+    assert calls_of(column(NO_CALL, NO_CALL)) == [NO_CALL, NO_CALL]
+    # GIVEN five events, three of which have a row  WHEN some are taken
+    found = column(7, NO_CALL, 8, 9, NO_CALL)
+    # THEN each has its own row, and the table is shared
+    assert calls_of(found.take(np.array([4, 3, 0]))) == [NO_CALL, 9, 7]
+    assert calls_of(found.take(slice(1, 4))) == [NO_CALL, 8, 9]
+    assert found.take(slice(1, 4)).rows is found.rows
+    # GIVEN a part of a column, a part without one, and a whole column
+    part = column(7, NO_CALL, 8, 9, NO_CALL).take(np.array([3, 1]))
+    # WHEN they are joined
+    found = PathColumn.joined([part, None, column(5, 6)], [2, 2, 2])
+    # THEN all have their rows, and the table has no others
+    assert found is not None
+    assert calls_of(found) == [9, NO_CALL, NO_CALL, NO_CALL, 5, 6]
+    assert found.rows["call"].tolist() == [9, 5, 6]
 
 
 def test_a_q_has_its_call_and_who_dirtied_its_page() -> None:
@@ -116,7 +137,7 @@ def test_records_of_other_cpus_come_between() -> None:
         assert set(calls.values()) == {NO_CALL}
 
 
-def test_a_reused_address_has_the_call_of_its_time() -> None:
+def test_a_records_call_is_that_of_its_time() -> None:
     # GIVEN a bio's address that is used again, by another call and then by none
     records = [queued(START, 1), call(START, 1, number=17)]
     records += [queued(START + 5, 1), call(START + 5, 1, number=18), queued(START + 9, 1)]
@@ -124,14 +145,20 @@ def test_a_reused_address_has_the_call_of_its_time() -> None:
     events = events_of(records)
     assert events.path is not None
     assert events.path[events.rows(Kind.Q)]["call"].tolist() == [17, 18, NO_CALL]
-
-
-def test_a_record_whose_q_is_lost_is_left_out() -> None:
     # GIVEN a call without its Q, after another bio's WHEN they are read
     events = events_of([queued(START, 2), call(START, 3), interrupt(START + 1, 9, hard=1)])
     # THEN no event has it
     assert events.path is not None
     assert (events.path[np.arange(len(events))] == NO_PATH).all()
+    # GIVEN events at known times WHEN the low bits of earlier times are completed
+    events = events_of([queued(START, 1), queued(START + 50, 2)])
+    rows = events.rows(Kind.Q)
+    low = np.array([0, START + 20], dtype=np.uint64)
+    # THEN 0 is no time
+    assert full_time(events, rows, low).tolist() == [NEVER, START + 20]
+    # and neither is one that lies before the clock began, as the 56 bits of a damaged record may
+    low = np.array([(1 << TIMESTAMP_BITS) - 16, START + 20], dtype=np.uint64)
+    assert full_time(events, rows, low).tolist() == [NEVER, START + 20]
 
 
 def test_a_completion_has_its_interrupt() -> None:
@@ -181,18 +208,6 @@ def test_times_have_all_their_bits(after: int) -> None:
     assert events.path[[row]]["entry"][0] == BORDER - 600
 
 
-def test_a_time_that_is_not_known_is_never() -> None:
-    # GIVEN events at known times WHEN the low bits of earlier times are completed
-    events = events_of([queued(START, 1), queued(START + 50, 2)])
-    rows = events.rows(Kind.Q)
-    low = np.array([0, START + 20], dtype=np.uint64)
-    # THEN 0 is no time
-    assert full_time(events, rows, low).tolist() == [NEVER, START + 20]
-    # and neither is one that lies before the clock began, as the 56 bits of a damaged record may
-    low = np.array([(1 << TIMESTAMP_BITS) - 16, START + 20], dtype=np.uint64)
-    assert full_time(events, rows, low).tolist() == [NEVER, START + 20]
-
-
 # The column of the path: rows of a table by index, however events are taken and joined.
 
 
@@ -207,39 +222,6 @@ def column(*calls: int) -> PathColumn:
 
 def calls_of(found: PathColumn) -> list[int]:
     return found[np.arange(len(found))]["call"].tolist()
-
-
-def test_unknown_rows_say_nothing() -> None:
-    # GIVEN rows of which nothing is known  THEN each is NO_PATH, and can be written
-    rows = unknown(3)
-    assert (rows == NO_PATH).all()
-    rows["call"][1] = 5
-    assert rows["call"].tolist() == [NO_CALL, 5, NO_CALL]
-
-
-def test_events_are_taken_with_their_rows() -> None:
-    # GIVEN five events, three of which have a row  WHEN some are taken
-    found = column(7, NO_CALL, 8, 9, NO_CALL)
-    # THEN each has its own row, and the table is shared
-    assert calls_of(found.take(np.array([4, 3, 0]))) == [NO_CALL, 9, 7]
-    assert calls_of(found.take(slice(1, 4))) == [NO_CALL, 8, 9]
-    assert found.take(slice(1, 4)).rows is found.rows
-
-
-def test_joined_columns_keep_only_rows_in_use() -> None:
-    # GIVEN a part of a column, a part without one, and a whole column
-    part = column(7, NO_CALL, 8, 9, NO_CALL).take(np.array([3, 1]))
-    # WHEN they are joined
-    found = PathColumn.joined([part, None, column(5, 6)], [2, 2, 2])
-    # THEN all have their rows, and the table has no others
-    assert found is not None
-    assert calls_of(found) == [9, NO_CALL, NO_CALL, NO_CALL, 5, 6]
-    assert found.rows["call"].tolist() == [9, 5, 6]
-
-
-def test_a_column_without_rows_knows_nothing() -> None:
-    # GIVEN events none of which has a row  THEN nothing is known of them
-    assert calls_of(column(NO_CALL, NO_CALL)) == [NO_CALL, NO_CALL]
 
 
 # Which Q a record belongs to, where there are fewer events than are looked at.
@@ -282,7 +264,7 @@ def log_of(*turns: tuple[int, int, int | None, int]) -> PathLog:
     return log
 
 
-def test_all_bios_of_a_call_have_it() -> None:
+def test_bios_refer_to_the_call_that_was_under_way() -> None:
     # GIVEN two threads whose calls have the same turn, and queue bios in between each other
     log = log_of(
         *((1000, 42, FSYNC, 3), (1001, 43, PREAD, 3)),
@@ -291,6 +273,29 @@ def test_all_bios_of_a_call_have_it() -> None:
     # WHEN they are read THEN each bio has the call of its thread, as the first bio has it
     fsync, pread = (FSYNC, 995), (PREAD, 996)
     assert calls_in_order(log.data()) == [fsync, pread, fsync, pread, fsync]
+    # GIVEN a call with a CALL record, and one of which only bios that refer to it are there
+    log = log_of((1000, 42, PREAD, 3), (1010, 42, None, 4), (1020, 42, None, 4))
+    # WHEN they are read THEN the second call is not known
+    assert calls_in_order(log.data()) == [(PREAD, 995), (NO_CALL, -1), (NO_CALL, -1)]
+    # GIVEN a bio of a thread's new call, and one that refers to an older one of the same thread
+    log = log_of((1000, 42, PREAD, 3), (1010, 42, FSYNC, 4))
+    log.bio(1020, None, call=None, turn=4)
+    log.bio(1030, None, call=None, turn=3)
+    # WHEN they are read THEN only what refers to the newest has a call
+    assert calls_in_order(log.data())[2:] == [(FSYNC, 1005), (NO_CALL, -1)]
+    # GIVEN bios just before and when the programs would have written the CALL again
+    last = 1000 + CALL_REPEAT_NS
+    log = log_of((1000, 42, FSYNC, 3), (last - 1, 42, None, 3), (last, 42, None, 3))
+    # WHEN they are read THEN the record is not that of the second, but of an earlier turn
+    assert calls_in_order(log.data()) == [(FSYNC, 995), (FSYNC, 995), (NO_CALL, -1)]
+    # GIVEN calls of many threads, one every microsecond
+    running = RunningCalls()
+    log = log_of(*((1000 * at, at + 1, PREAD, 1) for at in range(20_000)))
+    # WHEN they were joined
+    attach_path(decoded(log), running)
+    # THEN those of the last CALL_REPEAT_NS are known
+    assert len(running._known) == CALL_REPEAT_NS // 1000
+    assert np.array_equal(np.unique(running._known["tid"]), np.sort(running._known["tid"]))
 
 
 @pytest.mark.parametrize("cuts", [(), (1005,), (1005, 1015)], ids=str)
@@ -299,30 +304,6 @@ def test_chunks_and_windows_change_nothing(cuts: tuple[int, ...]) -> None:
     log = log_of((1000, 42, FSYNC, 15), (1010, 42, None, 15), (1020, 42, None, 15))
     # WHEN they are read THEN all have it
     assert calls_in_order(log.data(cuts)) == [(FSYNC, 995)] * 3
-
-
-def test_a_call_whose_record_is_lost_is_not_the_one_before() -> None:
-    # GIVEN a call with a CALL record, and one of which only bios that refer to it are there
-    log = log_of((1000, 42, PREAD, 3), (1010, 42, None, 4), (1020, 42, None, 4))
-    # WHEN they are read THEN the second call is not known
-    assert calls_in_order(log.data()) == [(PREAD, 995), (NO_CALL, -1), (NO_CALL, -1)]
-
-
-def test_a_new_call_ends_the_one_before() -> None:
-    # GIVEN a bio of a thread's new call, and one that refers to an older one of the same thread
-    log = log_of((1000, 42, PREAD, 3), (1010, 42, FSYNC, 4))
-    log.bio(1020, None, call=None, turn=4)
-    log.bio(1030, None, call=None, turn=3)
-    # WHEN they are read THEN only what refers to the newest has a call
-    assert calls_in_order(log.data())[2:] == [(FSYNC, 1005), (NO_CALL, -1)]
-
-
-def test_an_old_record_is_no_longer_referred_to() -> None:
-    # GIVEN bios just before and when the programs would have written the CALL again
-    last = 1000 + CALL_REPEAT_NS
-    log = log_of((1000, 42, FSYNC, 3), (last - 1, 42, None, 3), (last, 42, None, 3))
-    # WHEN they are read THEN the record is not that of the second, but of an earlier turn
-    assert calls_in_order(log.data()) == [(FSYNC, 995), (FSYNC, 995), (NO_CALL, -1)]
 
 
 def decoded(log: PathLog) -> Events:
@@ -341,14 +322,3 @@ def test_no_call_is_taken_from_before_damage() -> None:
     # THEN only what is before the damage has the call
     assert events.path is not None
     assert events.path[events.rows(Kind.Q)]["call"].tolist() == [PREAD, PREAD, NO_CALL]
-
-
-def test_only_calls_that_bios_may_refer_to_are_kept() -> None:
-    # GIVEN calls of many threads, one every microsecond
-    running = RunningCalls()
-    log = log_of(*((1000 * at, at + 1, PREAD, 1) for at in range(20_000)))
-    # WHEN they were joined
-    attach_path(decoded(log), running)
-    # THEN those of the last CALL_REPEAT_NS are known
-    assert len(running._known) == CALL_REPEAT_NS // 1000
-    assert np.array_equal(np.unique(running._known["tid"]), np.sort(running._known["tid"]))

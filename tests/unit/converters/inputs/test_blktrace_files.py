@@ -383,7 +383,7 @@ def test_info_and_convert_say_that_a_part_stands_twice(
     assert once.account.bios == twice.account.bios
 
 
-def test_a_part_that_stands_twice_behind_a_gap_is_both() -> None:
+def test_parts_twice_gaps_and_numbers_that_begin_again() -> None:
     # GIVEN records 1, 2, 5, then 2 and 5 again, then 6
     parts = [queued(n, 10 * n) for n in (1, 2, 5, 2, 5, 6)]
     # WHEN they are read
@@ -393,9 +393,6 @@ def test_a_part_that_stands_twice_behind_a_gap_is_both() -> None:
     assert events.ts.tolist() == [10, 20, 50, 60]
     assert [(w["start"], w["end"], w["count"]) for w in source.losses] == [(20, 50, 2)]
     assert source.problems[0].split(": ")[1].startswith("2 records have numbers")
-
-
-def test_numbers_that_begin_again_later_are_another_trace() -> None:
     # GIVEN one trace behind another: numbers begin at 1 again, at later times
     parts = [queued(n, 10 * n) for n in (1, 2, 3)] + [queued(n, 1000 + 10 * n) for n in (1, 2)]
     # WHEN they are read
@@ -406,9 +403,6 @@ def test_numbers_that_begin_again_later_are_another_trace() -> None:
     assert [(w["start"], w["end"]) for w in source.damaged] == [(30, 1010)]
     assert "go back 1 times" in source.problems[0]
     assert not source.losses
-
-
-def test_a_line_of_losses_keeps_its_place_among_what_is_left_out() -> None:
     # GIVEN a line about lost events behind records of which one is a repeat
     parts = [queued(1, 10), queued(2, 20), queued(1, 10), b"CPU:1 [LOST 7 EVENTS]\n"]
     # WHEN they are read
@@ -416,9 +410,6 @@ def test_a_line_of_losses_keeps_its_place_among_what_is_left_out() -> None:
     everything(source)
     # THEN its window lies between those around it
     assert [(w["start"], w["end"], w["count"]) for w in source.losses] == [(20, 30, 7)]
-
-
-def test_numbers_that_wrap_go_on() -> None:
     # GIVEN a CPU that has written 2^32 records
     top = (1 << 32) - 1
     parts = [queued(top - 1, 10), queued(top, 20), queued(1, 30), queued(2, 40)]

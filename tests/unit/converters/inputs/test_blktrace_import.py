@@ -127,32 +127,24 @@ def test_a_stream_of_the_ftrace_tracer_has_all_devices():
     assert set(together.dev.tolist()) == {7 << 20 | 1, 253 << 20 | 1}
 
 
-def test_completions_of_bios_and_of_requests_are_told_apart():
+def test_completions_remaps_and_errors_are_those_of_the_device():
     # GIVEN a bio-based device's data, and a request-based one's
     zram = everything(BlktraceSource(DATA / "zram1"))
     loop = everything(BlktraceSource(DATA / "loop1"))
     # THEN the one's completions are bios', the other's requests'
     assert counts(zram) == Counter(Q=8, c=8)
     assert "c" not in counts(loop)
-
-
-def test_remaps_tell_where_a_bio_came_from():
     # GIVEN I/O on a partition that starts at sector 2048
-    events = everything(BlktraceSource(DATA / "loop1"))
     # WHEN the remaps are taken
-    remaps = events.fields(Kind.A, events.rows(Kind.A))
+    remaps = loop.fields(Kind.A, loop.rows(Kind.A))
     # THEN each has the partition and the sector within it
     assert (remaps["sector"] - remaps["from_sector"] == 2048).all()
     assert set(remaps["from_dev"].tolist()) == {259 << 20}
     assert set(remaps["part"].tolist()) == {7 << 20 | 1}
-
-
-def test_an_error_becomes_its_status():
     # GIVEN a read past the end of a loop device's file
     source = BlktraceSource(DATA / "loop1")
-    events = everything(source)
     # THEN its completion has the I/O error, and no other one has
-    status = events.status[events.rows(Kind.C)]
+    status = loop.status[loop.rows(Kind.C)]
     assert [Context(source.header).status_name(int(s)) for s in status if s] == ["IOERR"]
 
 
@@ -197,9 +189,6 @@ def test_a_process_note_names_its_thread():
     assert (task["tid"].tolist(), task["comm"].tolist()) == ([77], [b"kworker/u8:3"])
     assert events.ts.tolist() == [100, 100]
     assert events.kind.tolist() == [Kind.TASK, Kind.Q]
-
-
-def test_a_note_of_blkparses_binary_output_keeps_its_place():
     # GIVEN a stream of `blkparse -d`: events' times count from the first, notes' do not
     source = stream(
         record(TIMESTAMP, 5_000_000, pdu=struct.pack("<II", 1_700_000_000, 0)),
@@ -227,9 +216,6 @@ def test_messages_are_kept_as_notes_and_counted(monkeypatch):
     assert [note["text"] for _, note in source.notes] == ["bfq0", "bfq1"]
     assert source.messages_met == 3
     assert "3 messages" in " ".join(source.remarks)
-
-
-def test_a_message_with_a_cgroup_is_only_its_text():
     # GIVEN a message that begins with a cgroup's id
     message = record(MESSAGE | CGROUP, 5, pdu=struct.pack("<Q", 9) + b"throttled")
     source = stream(message, record(Q | READ, 6, 8, 512))

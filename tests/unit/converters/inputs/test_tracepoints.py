@@ -68,49 +68,34 @@ def test_a_bio_s_event_has_its_range_operation_and_thread(kind: Kind) -> None:
     assert event.field(kind, "tid", np.array([0])).tolist() == [42]
 
 
-def test_a_remap_says_where_the_bio_came_from() -> None:
-    """GIVEN a remap from a partition; THEN from_dev and from_sector are the partition's."""
+def test_events_say_what_their_tracepoints_do() -> None:
+    # GIVEN a remap from a partition / THEN from_dev and from_sector are the partition's
     fields = only("block_bio_remap").fields(Kind.A, np.array([0]))[0]
     assert (fields["from_dev"], fields["from_sector"], fields["part"]) == (PART, 2048, DISK)
-
-
-def test_a_split_is_of_the_front_piece() -> None:
-    """GIVEN a split at sector 4104 of a bio at 4096; THEN X has the 8 sectors of the front."""
+    # GIVEN a split at sector 4104 of a bio at 4096 / THEN X has the 8 sectors of the front
     event = only("block_split")
     assert (event.bytes[0], event.opf[0]) == (4096, opf_of("WS"))
     assert event.field(Kind.X, "new_sector", np.array([0])).tolist() == [4104]
-
-
-def test_an_issue_has_no_tags_and_the_priority() -> None:
-    """GIVEN an issue; THEN tags and queue are "none", and ioprio is the tracepoint's."""
+    # GIVEN an issue / THEN tags and queue are "none", and ioprio is the tracepoint's
     fields = only("block_rq_issue", bytes=[512]).fields(Kind.D, np.array([0]))[0]
     assert (fields["tag"], fields["sched_tag"], fields["hctx"]) == (0xFFFF, 0xFFFF, 0xFFFF)
     assert (fields["ioprio"], fields["bytes"], fields["rq"]) == (7, 512, 0)
+    # GIVEN an issue with letters FF at sector 0 / THEN it is a flush request's
+    event = only("block_rq_issue", rwbs=np.array([b"FF"]), sector=[0], bytes=[0], nr_sector=[0])
+    assert (event.sector[0], event.opf[0]) == (NO_SECTOR, opf_of("FF"))
+    # GIVEN a plug and an unplug / THEN they have the thread, and U how many it held back
+    assert only("block_plug").dev.tolist() == [0]
+    fields = only("block_unplug").fields(Kind.U, np.array([0]))[0]
+    assert (fields["tid"], fields["depth"], fields["explicit"]) == (42, 3, 0)
+    # GIVEN an insert that arrived after its queueing, at the same time / THEN Q is first
+    batch = [rows("block_rq_insert", arrival=2), rows("block_bio_queue", arrival=1)]
+    assert translate(batch, []).kind.tolist() == [Kind.Q, Kind.I]
 
 
 @pytest.mark.parametrize("event", ["block_rq_complete", "block_rq_error", "block_bio_complete"])
 def test_an_error_becomes_a_status(event: str) -> None:
     """GIVEN a completion with -EIO; THEN its status is BLK_STS_IOERR."""
     assert only(event).status.tolist() == [10]
-
-
-def test_a_flush_request_has_no_sector() -> None:
-    """GIVEN an issue with letters FF at sector 0; THEN it is a flush request's."""
-    event = only("block_rq_issue", rwbs=np.array([b"FF"]), sector=[0], bytes=[0], nr_sector=[0])
-    assert (event.sector[0], event.opf[0]) == (NO_SECTOR, opf_of("FF"))
-
-
-def test_plugs_have_a_thread_and_no_device() -> None:
-    """GIVEN a plug and an unplug; THEN they have the thread, and U how many it held back."""
-    assert only("block_plug").dev.tolist() == [0]
-    fields = only("block_unplug").fields(Kind.U, np.array([0]))[0]
-    assert (fields["tid"], fields["depth"], fields["explicit"]) == (42, 3, 0)
-
-
-def test_events_of_one_time_are_in_the_order_of_arrival() -> None:
-    """GIVEN an insert that arrived after its queueing, at the same time; THEN Q is first."""
-    batch = [rows("block_rq_insert", arrival=2), rows("block_bio_queue", arrival=1)]
-    assert translate(batch, []).kind.tolist() == [Kind.Q, Kind.I]
 
 
 def test_letters_are_read_as_one_by_one() -> None:
@@ -125,10 +110,7 @@ def test_letters_are_read_as_one_by_one() -> None:
     assert opfs(packed, ~nowhere)[kept].tolist() == [
         opf_of(text[:8], "DRV_IN") for text, keep in zip(texts, kept, strict=True) if keep
     ]
-
-
-def test_what_is_behind_a_nul_is_no_letter() -> None:
-    """GIVEN bytes left over from before behind rwbs's NUL; THEN they are not read."""
+    # GIVEN bytes left over from before behind rwbs's NUL / THEN they are not read
     dirty = np.frombuffer(b"R\0SMA\0\0\0\0\0", "S10")
     assert opfs(packed_letters(dirty), np.array([False])).tolist() == [opf_of("R")]
 
@@ -200,14 +182,7 @@ def test_sizes_of_kernels_before_4_11_follow_from_the_sectors() -> None:
     assert not any("0 bytes" in remark or "4.12" in remark for remark in without)
 
 
-def test_issue_and_completion_of_such_a_kernel_are_enough() -> None:
-    """GIVEN perf's text of issues with 0 bytes; THEN 2 reads of 4 KiB took 153 us and 185 us."""
-    bios, requests, _ = associated(DATA / "before-4.11.perf.txt")
-    assert bios.bytes.tolist() == requests.bytes.tolist() == [4096, 4096]
-    assert (requests.complete - requests.issue).tolist() == [153 * US, 185 * US]
-
-
-def test_it_is_so_in_perf_s_files() -> None:
+def test_sizes_of_old_kernels_follow_in_every_format() -> None:
     """GIVEN perf.data with 0 bytes beside 8 sectors; THEN the request has 4,096."""
     made = perf_files.Perf()
     where = {"dev": 8 << 20, "sector": 64, "nr_sector": 8, "rwbs": b"R"}
@@ -218,10 +193,7 @@ def test_it_is_so_in_perf_s_files() -> None:
     events, remarks = events_of(made.file(records))
     assert events.bytes.tolist() == [4096, 4096]
     assert any("before 4.11" in remark for remark in remarks)
-
-
-def test_it_is_so_in_perfetto_s_traces() -> None:
-    """GIVEN a Perfetto trace with 0 bytes, and `errors`; THEN sizes follow, errors are unknown."""
+    # GIVEN a Perfetto trace with 0 bytes, and `errors`; THEN sizes follow, errors are unknown.
     where = {"dev": makedev(8, 0), "sector": 64, "nr_sector": 8, "rwbs": "W"}
     trace = SystemTrace()
     trace.events(
@@ -234,6 +206,10 @@ def test_it_is_so_in_perfetto_s_traces() -> None:
     events, remarks = events_of(trace.bytes())
     assert events.bytes.tolist() == [4096, 4096]
     assert any("before 4.12" in remark for remark in remarks)
+    # GIVEN perf's text of issues with 0 bytes; THEN 2 reads of 4 KiB took 153 us and 185 us.
+    bios, requests, _ = associated(DATA / "before-4.11.perf.txt")
+    assert bios.bytes.tolist() == requests.bytes.tolist() == [4096, 4096]
+    assert (requests.complete - requests.issue).tolist() == [153 * US, 185 * US]
 
 
 @pytest.mark.parametrize(
@@ -278,26 +254,20 @@ def test_letters_of_old_kernels(body: str, opf: int) -> None:
     assert events.opf.tolist() == [opf]
 
 
-def test_remaps_of_kernels_before_2_6_38() -> None:
+def test_events_of_kernels_long_ago() -> None:
     """GIVEN block_remap, the name until then; THEN it is an A, and recorded."""
     events, remarks = of_lines(
         "block_remap: 8,0 W 2056 + 8 <- (8,1) 8", "block_bio_queue: 8,0 W 2056 + 8 [fio]"
     )
     assert events.kind.tolist() == [Kind.A, Kind.Q]
     assert not any("block_bio_remap" in remark for remark in remarks)
-
-
-def test_a_getrq_without_a_bio_is_no_bio_s() -> None:
-    """GIVEN the getrq of passthrough before 5.11, on device 0; THEN it is counted, and no I/O."""
+    # GIVEN the getrq of passthrough before 5.11, on device 0; THEN it is counted, and no I/O.
     events, remarks = of_lines(
         "block_getrq: 0,0 N 0 + 0 [udevd]", "block_getrq: 8,0 R 64 + 8 [fio]"
     )
     assert events.dev.tolist() == [8 << 20]
     assert any("block_getrq without a bio 1" in remark for remark in remarks)
-
-
-def test_errors_of_bios_that_are_none() -> None:
-    """GIVEN completions of bios whose error was left unset (before 2.6.38); THEN none failed."""
+    # GIVEN completions of bios whose error was left unset (before 2.6.38); THEN none failed.
     events, remarks = of_lines(
         "block_bio_complete: 253,0 R 64 + 8 [1819042147]",
         "block_bio_complete: 253,0 R 128 + 8 [-1819042147]",
@@ -305,6 +275,11 @@ def test_errors_of_bios_that_are_none() -> None:
     )
     assert events.field(Kind.BIO_COMPLETE, "status", np.arange(3)).tolist() == [0, 0, IOERR]
     assert any("2 completions of bios" in remark for remark in remarks)
+    # GIVEN rows as kernels write them today; THEN there is no remark.
+    old = OldKernels()
+    rows = rows_of([1, 2], [b"a", b"b"])
+    assert old.read(rows) is rows
+    assert old.remarks() == []
 
 
 def rows_of(pid: list[int], comm: list[bytes] | None, event: str = "block_bio_queue") -> Any:
@@ -322,7 +297,7 @@ def rows_of(pid: list[int], comm: list[bytes] | None, event: str = "block_bio_qu
     return TracepointRows(event, time, np.zeros(n, int), np.array(pid), time, columns)
 
 
-def test_two_names_without_ids_are_two_threads() -> None:
+def test_threads_without_ids_are_told_apart_by_name() -> None:
     """GIVEN records without thread ids, but with names, and one with an id; WHEN they are read;
     THEN each name is a thread of its own, none of them 0, and the known id stays."""
     names = ThreadNames()
@@ -339,10 +314,7 @@ def test_two_names_without_ids_are_two_threads() -> None:
     # AND where there is no name, either, it is one unknown thread
     rows = names.identified(rows_of([-1, 0], None))
     assert rows.pid.tolist() == [FIRST_UNKNOWN_TID, 0]
-
-
-def test_a_thread_that_perf_does_not_know() -> None:
-    """GIVEN perf's text with -1 for a thread that had ended; THEN it is unknown, not thread 1."""
+    # GIVEN perf's text with -1 for a thread that had ended; THEN it is unknown, not thread 1.
     line = b"     :-1    -1 [001] 5.000001:  block:block_rq_issue: 8,0 R 4096 () 64 + 8 [gone]\n"
     events, _ = events_of(line + line.replace(b":-1    -1", b"init     1"))
     source = open_source(io.BytesIO(line))
@@ -351,19 +323,8 @@ def test_a_thread_that_perf_does_not_know() -> None:
     assert named["tid"].tolist() == [FIRST_UNKNOWN_TID + 1]
     assert named["comm"].tolist() == [b"gone"]
     assert len(events) == 2
-
-
-def test_perf_without_ids_has_the_kernel_s() -> None:
-    """GIVEN samples without TID; THEN the thread is the one in the tracepoint's own record."""
+    # GIVEN samples without TID; THEN the thread is the one in the tracepoint's own record.
     made = perf_files.Perf(sample_type=perf_files.USUAL & ~perf_files.TID)
     where = {"dev": 8 << 20, "sector": 64, "nr_sector": 8, "rwbs": b"R", "comm": b"dd"}
     events, _ = events_of(made.file([made.sample("block_bio_queue", 5000, pid=77, **where)]))
     assert events.field(Kind.Q, "tid", np.array([0])).tolist() == [77]
-
-
-def test_nothing_is_said_of_other_kernels() -> None:
-    """GIVEN rows as kernels write them today; THEN there is no remark."""
-    old = OldKernels()
-    rows = rows_of([1, 2], [b"a", b"b"])
-    assert old.read(rows) is rows
-    assert old.remarks() == []

@@ -371,7 +371,7 @@ def only(*lines):
     return found, trace
 
 
-def test_a_request_stands_for_its_bios():
+def test_a_request_alone_stands_for_its_bios():
     # GIVEN issues and completions alone, of two reads that overlap in time
     found, trace = only(line(1, ISSUE, 0), line(2, ISSUE, 64), line(4, DONE, 64), line(7, DONE, 0))
     # THEN each is a row of bios, from its issue to its completion, in the device all the time
@@ -386,34 +386,22 @@ def test_a_request_stands_for_its_bios():
     # AND what it is known by is its sectors
     assert set(bios.certainty) == {Certainty.INTERVAL}
     assert trace.account.edges["interval"] == 2
-
-
-def test_the_time_in_the_scheduler_is_a_stage():
     # GIVEN a request that was inserted 2 ms before its issue
     found, _ = only(line(1, INSERT, 0), line(3, ISSUE, 0), line(7, DONE, 0))
     # THEN its bio's stages are those 2 ms and the 4 ms after them
     stages = found.bio_stages
     lengths = ((stages.end - stages.start) // 1_000_000).tolist()
     assert dict(zip(stages.stage.tolist(), lengths, strict=True)) == {Stage.I2D: 2, Stage.D2C: 4}
-
-
-def test_a_request_that_grew_in_the_scheduler_is_one():
     # GIVEN an issue of more sectors than were inserted, as merges are not recorded
     found, _ = only(line(1, INSERT, 8), line(3, ISSUE, 0, 32), line(7, DONE, 0, 32))
     # THEN it is one request of all its sectors, since its insert
     assert found.bios.bytes.tolist() == [32 * 512]
     assert ((found.bios.complete - found.bios.queue) // 1_000_000).tolist() == [6]
     assert found.bios.certainty.tolist() == [Certainty.INTERVAL]
-
-
-def test_of_two_equal_ones_it_is_said():
     # GIVEN two reads of the same sectors in flight at once
     found, _ = only(line(1, ISSUE, 0), line(2, ISSUE, 0), line(4, DONE, 0), line(7, DONE, 0))
     # THEN both are ambiguous
     assert found.bios.certainty.tolist() == [Certainty.AMBIGUOUS] * 2
-
-
-def test_machinery_has_no_bios():
     # GIVEN a flush request of the flush machinery
     windows, _ = tables_of(line(1, ISSUE, 0, 0, "FF"), line(2, DONE, 18446744073709551615, 0, "FF"))
     # THEN it is a request for which no bio stands
@@ -556,38 +544,12 @@ def test_a_chain_without_its_issue(tmp_path: Path) -> None:
     assert account.by_reason() == {Reason.USED: 4, Reason.NO_ISSUE: 1}
 
 
-def test_events_that_name_nothing(tmp_path: Path) -> None:
+def test_events_that_name_nothing_and_empty_logs(tmp_path: Path) -> None:
     # GIVEN request and bio events without any pointer / WHEN read
     rows = [record(kind, i, bytes=512) for i, kind in enumerate((Kind.I, Kind.D, Kind.C, Kind.Q))]
     account = account_of(tmp_path / "a.biotrail", ring(rows))
     # THEN they are counted as such
     assert account.by_reason() == {Reason.NO_POINTER: 4}
-
-
-def test_the_reasons_are_a_closed_list_without_other() -> None:
-    # GIVEN the reasons / THEN each says something, and none is "other"
-    texts = [str(reason).lower() for reason in Reason]
-    assert len(set(texts)) == len(texts)
-    assert not any("other" in text.split() or "misc" in text for text in texts)
-
-
-def test_certainties_and_unseen_completions() -> None:
-    # GIVEN a lost completion and what follows it
-    t: Tables = run(cases_more.COMPLETION_LOST)
-    # THEN the account holds them by certainty
-    assert {k: n for k, n in t.account.bios.items() if n} == {"exact": 1, "lost": 1}
-    assert {k: n for k, n in t.account.requests.items() if n} == {"exact": 1, "lost": 1}
-    assert t.account.completions_not_seen == 1
-
-
-def test_as_json() -> None:
-    # GIVEN an account / WHEN made plain / THEN its sums agree
-    plain = run(cases.PLUGGED_WRITES).account.as_dict()
-    assert plain["events"] == sum(plain["kinds"].values()) == sum(plain["reasons"].values())
-    assert (plain["first_ns"], plain["last_ns"]) == (captures.BASE_NS, captures.BASE_NS + 201_000)
-
-
-def test_an_empty_log(tmp_path: Path) -> None:
     # GIVEN a log without a single event
     path = captures.write_log(tmp_path / "a.biotrail", [])
     # WHEN read / THEN there are empty tables and an empty account
@@ -595,3 +557,20 @@ def test_an_empty_log(tmp_path: Path) -> None:
     windows = list(trace.lifecycles())
     assert sum(len(w.bios) + len(w.requests) + len(w.edges) for w in windows) == 0
     assert (trace.account.total, trace.account.first_ns) == (0, -1)
+
+
+def test_certainties_unseen_completions_and_reasons_are_told() -> None:
+    # GIVEN a lost completion and what follows it
+    t: Tables = run(cases_more.COMPLETION_LOST)
+    # THEN the account holds them by certainty
+    assert {k: n for k, n in t.account.bios.items() if n} == {"exact": 1, "lost": 1}
+    assert {k: n for k, n in t.account.requests.items() if n} == {"exact": 1, "lost": 1}
+    assert t.account.completions_not_seen == 1
+    # GIVEN an account / WHEN made plain / THEN its sums agree
+    plain = run(cases.PLUGGED_WRITES).account.as_dict()
+    assert plain["events"] == sum(plain["kinds"].values()) == sum(plain["reasons"].values())
+    assert (plain["first_ns"], plain["last_ns"]) == (captures.BASE_NS, captures.BASE_NS + 201_000)
+    # GIVEN the reasons / THEN each says something, and none is "other"
+    texts = [str(reason).lower() for reason in Reason]
+    assert len(set(texts)) == len(texts)
+    assert not any("other" in text.split() or "misc" in text for text in texts)

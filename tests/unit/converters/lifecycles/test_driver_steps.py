@@ -38,13 +38,34 @@ def test_a_request_has_its_drivers_steps() -> None:
     assert found.interrupts.number.tolist() == steps.number.tolist()[:1]
 
 
-def test_a_beginning_before_the_request_is_not_its_own() -> None:
+def test_steps_of_other_requests_are_not_its_own() -> None:
     # GIVEN a request whose driver's beginning is said to be before its allocation
     log = PathLog()
     request(log, 1000, 2000, {"driver": SCSI, "begun": 1500, "answered": 100})
     # WHEN it is read THEN that time is not known, and the answer is
     steps = read(log).steps
     assert (steps.begun.tolist(), steps.answered.tolist()) == ([NEVER], [START + 1900])
+    # GIVEN a DRIVER record of a request whose C is not in the log
+    log = sample()
+    log.add(Kind.DRIVER, 7500, rq=1 << 30, driver=SCSI, begun=100)
+    # WHEN it is read THEN there is no row for it, and it is accounted for
+    found = read(log)
+    assert len(found.steps) == 3
+    assert found.trace.account.events["v", Reason.PATH] == 4
+    # GIVEN two requests of one address, one after the other
+    log = PathLog()
+    for at in (1000, 3000):
+        steps = {"driver": LOOP, "begun": 100 + at // 10, "answered": 50}
+        request(log, at, at + 900, steps, address=1 << 20)
+    # WHEN they are read THEN each has the steps of its own completion
+    found = read(log).steps
+    assert (found.begun - START).tolist() == [1700, 3500]
+    # GIVEN a log with interrupts alone WHEN it is read
+    log = PathLog()
+    log.request(1000, 2000, hard=10, context=2)
+    windows = Trace(io.BytesIO(log.data(parts=("irq",)))).lifecycles()
+    # THEN its tables have no row of steps
+    assert {len(window.path.steps) for window in windows if window.path is not None} == {0}
 
 
 @pytest.mark.parametrize("ago", [0xFFFFFFFF, 0xFFFFFFFE])
@@ -55,27 +76,6 @@ def test_an_answer_too_long_ago_is_not_known(ago: int) -> None:
     # WHEN it is read THEN the answer's time is not known, and the beginning's is
     steps = read(log).steps
     assert (steps.begun.tolist(), steps.answered.tolist()) == ([START + 2000], [NEVER])
-
-
-def test_a_record_without_its_completion_is_left_out() -> None:
-    # GIVEN a DRIVER record of a request whose C is not in the log
-    log = sample()
-    log.add(Kind.DRIVER, 7500, rq=1 << 30, driver=SCSI, begun=100)
-    # WHEN it is read THEN there is no row for it, and it is accounted for
-    found = read(log)
-    assert len(found.steps) == 3
-    assert found.trace.account.events["v", Reason.PATH] == 4
-
-
-def test_an_address_that_is_used_again_has_each_its_own_steps() -> None:
-    # GIVEN two requests of one address, one after the other
-    log = PathLog()
-    for at in (1000, 3000):
-        steps = {"driver": LOOP, "begun": 100 + at // 10, "answered": 50}
-        request(log, at, at + 900, steps, address=1 << 20)
-    # WHEN they are read THEN each has the steps of its own completion
-    found = read(log).steps
-    assert (found.begun - START).tolist() == [1700, 3500]
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 8])
@@ -93,12 +93,3 @@ def test_windows_of_any_size_have_the_same_rows(size: int) -> None:
     order = parts.number.argsort()
     for name in vars(whole):
         assert getattr(parts, name)[order].tolist() == getattr(whole, name).tolist()
-
-
-def test_a_log_without_the_part_has_no_steps() -> None:
-    # GIVEN a log with interrupts alone WHEN it is read
-    log = PathLog()
-    log.request(1000, 2000, hard=10, context=2)
-    windows = Trace(io.BytesIO(log.data(parts=("irq",)))).lifecycles()
-    # THEN its tables have no row of steps
-    assert {len(window.path.steps) for window in windows if window.path is not None} == {0}

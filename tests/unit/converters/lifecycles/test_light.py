@@ -98,16 +98,13 @@ def test_one_record_becomes_a_request_and_a_row_for_its_bios(tmp_path: Path) -> 
     assert [str(reason)[:4] for reason in found.trace.account.by_reason()] == ["used"]
 
 
-def test_a_partition_is_known_by_its_sectors(tmp_path: Path) -> None:
+def test_a_request_of_a_partition_or_in_parts_is_one(tmp_path: Path) -> None:
     # GIVEN requests at the last sector before a partition, its first and last, and the next
     sectors = (4095, 4096, 4103, 4104)
     found = read_of(tmp_path, *(Light(n, 0, 0, sector=n, bytes=512) for n in sectors))
     # THEN those between are of the partition, the others of the disk
     assert found.bios.part.tolist() == [DEV, PART, PART, DEV]
     assert found.bios.dev.tolist() == [DEV] * 4
-
-
-def test_a_request_completed_in_parts_is_one(tmp_path: Path) -> None:
     # GIVEN 8 KiB that complete in two parts, the second with an error, and another request between
     found = read_of(
         tmp_path,
@@ -148,15 +145,12 @@ def test_a_flush_sequence_is_one_request(tmp_path: Path) -> None:
     ]
 
 
-def test_a_flush_without_data_is_one_stage(tmp_path: Path) -> None:
+def test_flushes_and_passthrough_without_data(tmp_path: Path) -> None:
     # GIVEN an fsync's empty write with PREFLUSH, which is never issued itself
     found = read_of(tmp_path, Light(900, 100, None, opf=WRITE | PREFLUSH, bytes=0))
     # THEN all of its time is a flush, and nothing is missing
     assert stages_of(found.stages) == [(Stage.FLUSH, 100, 900)]
     assert found.trace.account.light.without_issue == 0
-
-
-def test_passthrough_has_no_bio(tmp_path: Path) -> None:
     # GIVEN a driver's command with a bio that was never queued
     found = read_of(tmp_path, Light(900, 100, None, opf=DRV_IN))
     # THEN it is a request alone
@@ -183,23 +177,17 @@ def test_times_that_the_kernel_did_not_take_are_told(tmp_path: Path) -> None:
     assert (told.requests, told.without_start, told.without_issue) == (3, 2, 2)
 
 
-def test_long_times_are_coarse(tmp_path: Path) -> None:
+def test_coarse_times_early_issues_and_many_bios(tmp_path: Path) -> None:
     # GIVEN a request of 30 s, whose times are in units of 1024 ns
     found = read_of(tmp_path, Light(40 * SECOND, 10 * SECOND, 20 * SECOND, coarse=True))
     # THEN they are right within a unit
     start, issue = int(found.bios.queue[0]) - BASE_NS, int(found.bios.issue[0]) - BASE_NS
     assert 0 <= start - 10 * SECOND < 1024
     assert 0 <= issue - 20 * SECOND < 1024
-
-
-def test_an_issue_is_not_before_the_start(tmp_path: Path) -> None:
     # GIVEN an issue timed by the clock that another task's plug had kept
     found = read_of(tmp_path, Light(900, 400, 100))
     # THEN it is the start's
     assert stages_of(found.stages) == [(Stage.G2D, 400, 400), (Stage.D2C, 400, 900)]
-
-
-def test_many_bios_are_at_least_as_many_as_were_counted(tmp_path: Path) -> None:
     # GIVEN a request with more bios than the program counts THEN it has that many
     found = read_of(tmp_path, Light(900, 100, 400, bios=LIGHT_MANY))
     assert found.requests.bios[0] + found.requests.others[0] == 128

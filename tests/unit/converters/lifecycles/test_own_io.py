@@ -80,7 +80,7 @@ def read(path: Path, *, own_io: bool = False, window_events: int = 1 << 20) -> F
     return Found(tables, trace)
 
 
-def test_left_out_and_accounted_for(tmp_path: Path) -> None:
+def test_own_io_is_left_out_or_shown_on_demand(tmp_path: Path) -> None:
     # GIVEN a write of the recorder's own and somebody's read
     path = write(tmp_path, ALONE)
     # WHEN read
@@ -94,9 +94,6 @@ def test_left_out_and_accounted_for(tmp_path: Path) -> None:
     assert account.by_reason() == {Reason.USED: 5, Reason.OWN: 5}
     assert account.total == 10
     assert (account.own_bios, account.own_bytes, account.own_requests) == (1, 4096, 1)
-
-
-def test_shown_and_marked_when_asked_for(tmp_path: Path) -> None:
     # GIVEN the same WHEN read with all of it
     found = read(write(tmp_path, ALONE), own_io=True)
     # THEN both are there, one marked
@@ -119,16 +116,13 @@ def test_a_shared_request_is_kept_and_counts_the_others(tmp_path: Path) -> None:
     assert found.trace.account.by_reason() == {Reason.USED: 6, Reason.OWN: 4}
 
 
-def test_an_absorbed_request_of_own_bios_is_left_out(tmp_path: Path) -> None:
+def test_what_is_absorbed_or_done_below_for_it_is_own_too(tmp_path: Path) -> None:
     # GIVEN the recorder's own request, taken by somebody's
     found = read(write(tmp_path, ABSORBED))
     # THEN the one that took it remains
     assert found.tables.bios.sector.tolist() == [100]
     assert found.tables.requests.sector.tolist() == [100]
     assert found.tables.requests.others.tolist() == [1]
-
-
-def test_what_is_done_below_for_it_is_own_too(tmp_path: Path) -> None:
     # GIVEN an own write on a loop device, and the disk's write for it, which is not marked
     found = read(write(tmp_path, LOOP, devices=LOOP_DEVICES))
     # THEN nothing is left
@@ -186,14 +180,11 @@ def shown_events(path: Path, window_events: int, *, own_io: bool = False) -> Eve
     return Events.join(windows)
 
 
-def test_events_without_own(tmp_path: Path) -> None:
+def test_old_logs_and_events_without_own_have_none(tmp_path: Path) -> None:
     # GIVEN a log with own I/O WHEN its events are asked for THEN they are there if asked for
     path = write(tmp_path, ALONE)
     assert len(shown_events(path, 4)) == 5
     assert len(shown_events(path, 4, own_io=True)) == 10
-
-
-def test_old_logs_have_no_own_io(tmp_path: Path) -> None:
     # GIVEN a log of the time when the byte was reserved, with something in it
     old = json.loads(json.dumps(schema()).replace('"name": "flags", "type": "u8", "count": 1, '
         '"offset": 47', '"name": "reserved", "type": "u8", "count": 1, "offset": 47'))  # fmt: skip
@@ -209,7 +200,7 @@ def test_old_logs_have_no_own_io(tmp_path: Path) -> None:
     assert not found.tables.bios.own.any()
 
 
-def test_info_tells_how_much_it_was(cli: Cli, tmp_path: Path) -> None:
+def test_info_and_dump_tell_it(cli: Cli, tmp_path: Path) -> None:
     # GIVEN a log WHEN info reads it THEN it says what was left out, and how to see it
     path = str(write(tmp_path, ALONE))
     told = cli("info", path).out
@@ -218,9 +209,6 @@ def test_info_tells_how_much_it_was(cli: Cli, tmp_path: Path) -> None:
     plain = json.loads(cli("info", "--json", path).out)["account"]
     assert plain["own_io"] == {"bios": 1, "bytes": 4096, "requests": 1}
     assert "1 bio, 4.0 KiB, shown, marked own" in cli("info", "--own-io", path).out
-
-
-def test_dump_keeps_and_marks_it(cli: Cli, tmp_path: Path) -> None:
     # GIVEN a log WHEN dumped THEN the record is there, marked
     path = str(write(tmp_path, ALONE))
     lines = cli("dump", "--kind", "Q", path).out.splitlines()

@@ -34,18 +34,12 @@ def sample() -> PathLog:
     return log
 
 
-def test_a_log_without_the_path_has_no_tables() -> None:
-    # GIVEN a log without such records WHEN it is read THEN no window has tables
-    log = PathLog()
-    log.bio(1000, 9000, call=None)
-    assert {window.path for window in Trace(io.BytesIO(log.data(parts=()))).lifecycles()} == {None}
-
-
-def test_calls_have_times_thread_and_result() -> None:
-    # GIVEN a read and an fsync that fails WHEN they are read
+def test_rows_are_what_the_records_say() -> None:
+    # GIVEN a read with a wait, an fsync that fails, and a request that an interrupt completed
+    # WHEN they are read
     read = recorded_path(io.BytesIO(sample().data()))
     calls = read.calls
-    # THEN each is a row, in the order of their returns
+    # THEN each call is a row, in the order of their returns
     assert calls.number.tolist() == [PREAD, FSYNC]
     assert calls.entry.tolist() == [START + 500, START + 19_000]
     assert calls.exit.tolist() == [START + 9500, START + 31_000]
@@ -56,48 +50,40 @@ def test_calls_have_times_thread_and_result() -> None:
     # AND the thread is known by name, where it has one
     assert read.call_comms.tolist() == ["fio", ""]
     assert int(read.trace.tasks.table().tgid[calls.task[0]]) == 40
-
-
-def test_a_wait_has_its_call_and_three_times() -> None:
-    # GIVEN a wait WHEN it is read
-    read = recorded_path(io.BytesIO(sample().data()))
-    waits = read.waits
-    # THEN it has the key of its call, and leaves, is woken and runs in this order
-    assert (waits.tid.tolist(), waits.entry.tolist()) == ([42], [START + 500])
-    times = (waits.out[0], waits.woken[0], waits.run[0])
+    # AND the wait has the key of its call, and leaves, is woken and runs in this order
+    assert (read.waits.tid.tolist(), read.waits.entry.tolist()) == ([42], [START + 500])
+    times = tuple(int(getattr(read.waits, name)[0]) for name in ("out", "woken", "run"))
     assert times == (START + 1200, START + 9100, START + 9300)
-    assert waits.state.tolist() == [2]
-
-
-def test_bios_have_their_call_and_who_dirtied_them() -> None:
-    # GIVEN bios with a call, with a dirtying task too, and without any WHEN they are read
-    read = recorded_path(io.BytesIO(sample().data()))
-    bios, paths = read.bios, read.paths
-    # THEN those of which something is known have a row, by their number
+    assert read.waits.state.tolist() == [2]
+    bios, paths, ends = read.bios, read.paths, read.interrupts
+    # AND bios of which something is known have a row, by their number
     assert paths.number.tolist() == sorted(bios.number.tolist())[:2]
     assert paths.call.tolist() == [PREAD, FSYNC]
     assert paths.entry.tolist() == [START + 500, START + 19_000]
     assert paths.dirtied.tolist() == [NEVER, START + 15_000]
     assert paths.dirty_comm.tolist() == [b"", b"pg"]
     assert paths.dirty_tid.tolist() == paths.dirty_pid.tolist() == [0, 7]
-
-
-def test_a_request_has_its_interrupt() -> None:
-    # GIVEN a request that an interrupt and a softirq completed WHEN it is read
-    read = recorded_path(io.BytesIO(sample().data()))
-    ends = read.interrupts
-    # THEN its times are those before its completion
+    # AND the times of the interrupt and the softirq are those before its completion
     assert ends.number.tolist() == read.requests.number.tolist()
     assert (ends.hard[0], ends.raised[0]) == (START + 49_100, START + 49_200)
     assert (ends.soft[0], ends.irq[0], ends.context[0]) == (START + 49_700, 27, 1)
 
 
-def test_interrupt_of_a_request_without_one_is_absent() -> None:
+def test_records_are_accounted_for_and_requests_without_an_interrupt_have_none() -> None:
     # GIVEN a request whose completion has no INTERRUPT record WHEN it is read THEN it has no row
     log = sample()
     log.request(60_000, 70_000)
     read = recorded_path(io.BytesIO(log.data()))
     assert (len(read.requests), len(read.interrupts)) == (2, 1)
+    # GIVEN a log with each kind of the path's records WHEN it is read to the end
+    trace = Trace(io.BytesIO(sample().data()))
+    list(trace.lifecycles())
+    # THEN they are counted under a reason of their own
+    assert trace.account.by_reason()[Reason.PATH] == 2 + 2 + 1 + 1 + 1
+    # GIVEN a log without such records WHEN it is read THEN no window has tables
+    log = PathLog()
+    log.bio(1000, 9000, call=None)
+    assert {window.path for window in Trace(io.BytesIO(log.data(parts=()))).lifecycles()} == {None}
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 8])
@@ -140,14 +126,6 @@ def test_association_by_intervals_keeps_the_path(size: int) -> None:
         found, expected = vars(getattr(intervals, name)), vars(getattr(pointers, name))
         for column in expected:
             assert found[column].tolist() == expected[column].tolist(), (name, column)
-
-
-def test_every_record_of_the_path_is_accounted_for() -> None:
-    # GIVEN a log with each kind of the path's records WHEN it is read to the end
-    trace = Trace(io.BytesIO(sample().data()))
-    list(trace.lifecycles())
-    # THEN they are counted under a reason of their own
-    assert trace.account.by_reason()[Reason.PATH] == 2 + 2 + 1 + 1 + 1
 
 
 # Columns of bios that say which call queued each, and who dirtied what it writes back.
@@ -245,7 +223,7 @@ def test_arguments_by_name(
     assert tuple(given(name, args, what, machine=machine) for what in kinds) == expected
 
 
-def test_calls_of_which_nothing_is_known() -> None:
+def test_what_is_no_call_has_no_name() -> None:
     # GIVEN a 32-bit program's call and a page fault  WHEN asked  THEN nothing is known
     assert given("pread64", [3, 0, 1, 2], "fd", foreign=True) is None
     number, foreign = np.array([PAGE_FAULT], dtype=np.int32), np.array([False])
@@ -253,8 +231,5 @@ def test_calls_of_which_nothing_is_known() -> None:
     # AND an argument beyond those that are recorded is not
     two, pread = np.ones((1, 2), np.uint64), np.array([17], dtype=np.int32)
     assert not argument(two, pread, foreign, X86, "offset")[1].any()
-
-
-def test_every_name_is_a_call() -> None:
     # GIVEN the table  THEN each name is a call of x86-64
     assert len(numbers(frozenset(PLACES), X86)) == len(PLACES)

@@ -27,24 +27,33 @@ def letters(events: list[Event]) -> Counter[str]:
     return Counter(event["letter"] for event in events)
 
 
-def test_every_queued_bio_is_there_once(capture: tuple[list[Event], Tables]) -> None:
-    # GIVEN a capture / WHEN associated / THEN its bios are its Q events, at their times
+def test_bios_are_all_there_and_whole(capture: tuple[list[Event], Tables]) -> None:
+    # GIVEN a capture, begun and ended at rest / WHEN associated
+    # THEN its bios are its Q events, at their times
     events, t = capture
     queued = sorted(captures.BASE_NS + e["ns"] for e in events if e["letter"] == "Q")
     assert sorted(t.bios.queue.tolist()) == queued
-
-
-def test_every_bio_ended_and_is_exact(capture: tuple[list[Event], Tables]) -> None:
-    # GIVEN a capture, begun and ended at rest / WHEN associated
-    _, t = capture
-    # THEN all is known of every bio and request
+    # AND all is known of every bio and request
     assert (t.bios.certainty == Certainty.EXACT).all()
     assert (t.bios.complete != NEVER).all()
     assert (t.requests.certainty == Certainty.EXACT).all()
     assert (t.edges.certainty == Certainty.EXACT).all()
+    # AND what has no error is done to the byte
+    good = t.bios.status == 0
+    assert (t.bios.done_bytes[good] == t.bios.bytes[good]).all()
+    assert (t.bios.done_bytes[~good] < t.bios.bytes[~good]).all()
+    # AND each bio's thread is the line's
+    by_time = {captures.BASE_NS + e["ns"]: e for e in events if e["letter"] == "Q"}
+    tasks = t.windows[-1].tasks
+    for i in range(len(t.bios)):
+        line = by_time[int(t.bios.queue[i])]
+        assert t.bios.tid[i] == line["pid"]
+        assert tasks.comm[t.bios.task[i]] == line["comm"]
 
 
-def test_requests_are_those_that_started_or_flushed(capture: tuple[list[Event], Tables]) -> None:
+def test_requests_splits_and_stages_are_those_of_the_events(
+    capture: tuple[list[Event], Tables],
+) -> None:
     # GIVEN a capture / WHEN associated
     events, t = capture
     # THEN there is a request per s, and one per issue of the flush request
@@ -54,19 +63,10 @@ def test_requests_are_those_that_started_or_flushed(capture: tuple[list[Event], 
     assert kinds[RequestKind.NORMAL] == letters(events)["s"]
     assert (t.requests.absorbed_by != NEVER).sum() == letters(events)["m"]
     assert t.requests.requeues.sum() == letters(events)["R"]
-
-
-def test_fragments_are_splits(capture: tuple[list[Event], Tables]) -> None:
-    # GIVEN a capture / WHEN associated / THEN a bio's fragments are its X and itself
-    events, t = capture
+    # AND a bio's fragments are its X and itself
     served = t.bios.fragments > 0
     assert int((t.bios.fragments[served] - 1).sum()) == letters(events)["X"]
-
-
-def test_edges_cover_every_bio_once(capture: tuple[list[Event], Tables]) -> None:
-    # GIVEN a capture / WHEN associated
-    _, t = capture
-    # THEN each served bio's pieces follow one another from its first sector to its end
+    # AND each served bio's pieces follow one another from its first sector to its end
     for i in np.flatnonzero(t.bios.fragments > 0):
         own = np.flatnonzero(t.edges.bio == t.bios.number[i])
         own = own[np.argsort(t.edges.sector[own])]
@@ -75,32 +75,9 @@ def test_edges_cover_every_bio_once(capture: tuple[list[Event], Tables]) -> None
         assert begins[0] == t.bios.sector[i]
         assert (begins[1:] == ends[:-1]).all()
         assert ends[-1] == int(t.bios.sector[i]) + int(t.bios.bytes[i]) // 512
-
-
-def test_bytes_of_good_bios_are_done(capture: tuple[list[Event], Tables]) -> None:
-    # GIVEN a capture / WHEN associated / THEN what has no error is done to the byte
-    _, t = capture
-    good = t.bios.status == 0
-    assert (t.bios.done_bytes[good] == t.bios.bytes[good]).all()
-    assert (t.bios.done_bytes[~good] < t.bios.bytes[~good]).all()
-
-
-def test_no_stage_is_unknown(capture: tuple[list[Event], Tables]) -> None:
-    # GIVEN a capture / WHEN associated / THEN every stage has a name that says something
-    _, t = capture
+    # AND every stage has a name that says something
     assert not (t.bio_stages.stage == Stage.UNKNOWN).any()
     assert not (t.request_stages.stage == Stage.UNKNOWN).any()
-
-
-def test_threads_have_names(capture: tuple[list[Event], Tables]) -> None:
-    # GIVEN a capture / WHEN associated / THEN each bio's thread is the line's
-    events, t = capture
-    by_time = {captures.BASE_NS + e["ns"]: e for e in events if e["letter"] == "Q"}
-    tasks = t.windows[-1].tasks
-    for i in range(len(t.bios)):
-        line = by_time[int(t.bios.queue[i])]
-        assert t.bios.tid[i] == line["pid"]
-        assert tasks.comm[t.bios.task[i]] == line["comm"]
 
 
 # Logs that were recorded on other kernels, kept so that readers never break on old ones.

@@ -220,16 +220,10 @@ def test_a_tag_given_again_ends_a_request_whose_completion_was_not_seen() -> Non
     # THEN the first one is lost, and the third is not in doubt
     assert [certainty(b) for b in found] == ["lost", "interval", "interval"]
     assert "C50" in found[2]
-
-
-def test_a_scheduler_tag_given_again_ends_it_too() -> None:
     # GIVEN the same under a scheduler, with driver tags that are not given again
     found = bios(UNSEEN_END.format(first="7/3", between="8/3", last="9/4"))
     # THEN the scheduler's tag tells as much, where there is one hardware queue
     assert [certainty(b) for b in found] == ["lost", "interval", "interval"]
-
-
-def test_while_its_tag_is_not_given_again_it_may_be_in_flight() -> None:
     # GIVEN the same, where the tag of the first read stays out, or is not told
     for first in ("7/-1", "-1/-1"):
         found = bios(UNSEEN_END.format(first=first, between="8/-1", last="9/-1"))

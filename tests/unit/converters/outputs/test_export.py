@@ -95,7 +95,7 @@ def test_a_table_has_its_columns_and_a_row_each(
     assert len(printed) == len(table) == rows
 
 
-def test_stages_add_up_to_the_latency(cli: Cli, tmp_path: Path) -> None:
+def test_tables_of_stages_events_and_one_device(cli: Cli, tmp_path: Path) -> None:
     # GIVEN bios as JSON lines  WHEN their stages are added  THEN they are the latency
     assert cli("export", SAMPLE, "-o", tmp_path / "x.jsonl").status == 0
     rows = [json.loads(line) for line in (tmp_path / "x.jsonl").read_text().splitlines()]
@@ -104,9 +104,6 @@ def test_stages_add_up_to_the_latency(cli: Cli, tmp_path: Path) -> None:
     assert len(ended) > 1000
     for row in ended:
         assert sum(row[name] or 0 for name in stages) == row["latency_ns"], row
-
-
-def test_events_are_in_order_with_their_fields(cli: Cli, tmp_path: Path) -> None:
     # GIVEN a capture  WHEN its events are exported  THEN they stand as dump prints them
     log = captures.write_log(tmp_path / "x", captures.load("plugged-merge-loop"))
     rows = list(csv.DictReader(io.StringIO(cli("export", "--what", "events", log).out)))
@@ -119,9 +116,6 @@ def test_events_are_in_order_with_their_fields(cli: Cli, tmp_path: Path) -> None
         assert row["op"] == told.get("op", "")
         assert int(row["bytes"] or 0) == told.get("bytes", 0)
         assert (int(row["bio"], 10) if row["bio"] else 0) == int(told.get("bio") or "0", 16)
-
-
-def test_one_device_alone_and_a_file_that_exists(cli: Cli, tmp_path: Path) -> None:
     # GIVEN a log of several devices  WHEN one is chosen  THEN the rows are its own
     log = captures.write_log(tmp_path / "x", captures.load("kyber-loop-and-virtio"))
     rows = list(csv.DictReader(io.StringIO(cli("export", "-d", "vda", log).out)))

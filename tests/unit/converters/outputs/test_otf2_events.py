@@ -102,7 +102,7 @@ def test_events_of_a_bio(row: dict[str, int], events: list[tuple[str, int, int]]
     assert (short(found), moved) == (events, 0)
 
 
-def test_numbers_and_devices_of_operations() -> None:
+def test_operations_devices_absorbed_requests_and_odd_times() -> None:
     # GIVEN bios whose beginning is not in the log, which have numbers of their own
     large = 2**62 + 4097
     ops = bio_operations(bios({"number": large, "issue": 20, "complete": 90}))
@@ -113,9 +113,6 @@ def test_numbers_and_devices_of_operations() -> None:
     ops = bio_operations(bios({"part": 77}, {"part": 0}, {"part": VDA}))
     # THEN the partition is addressed where there is one, the disk elsewhere
     assert ops.dev.tolist() == [77, VDA, VDA]
-
-
-def test_an_absorbed_request_names_the_one_that_took_its_bios() -> None:
     # GIVEN a request that was merged into another
     ops = request_operations(requests({"number": 5, "start": 10, "insert": 14, "absorbed_by": 2}))
     # WHEN turned into events
@@ -127,9 +124,6 @@ def test_an_absorbed_request_names_the_one_that_took_its_bios() -> None:
         ("CANCELLED", 14, UNISSUED),
     ]
     assert events["detail"][events["phase"] == Phase.CANCELLED].tolist() == [3]
-
-
-def test_times_that_contradict_are_moved_and_counted() -> None:
     # GIVEN an issue before the queueing / WHEN turned into events
     ops = bio_operations(bios({"queue": 10, "issue": 5, "complete": 90}))
     events, moved = finished_events(ops, 1000, WrittenBegins.none())

@@ -189,7 +189,7 @@ def test_a_latency_in_doubt_is_in_a_column_of_its_own(what: str, log: Path) -> N
     assert table.column_names[-1 - len(later)] == "doubtful_ns"
 
 
-def test_with_pointers_or_on_demand_nothing_is_in_doubt(log: Path) -> None:
+def test_with_pointers_on_demand_or_in_sums_nothing_is_in_doubt(log: Path) -> None:
     # GIVEN the same log / WHEN pointers are read / THEN every latency is what happened
     bios = biotrail.open(log).bios
     assert bios["doubtful_ns"].null_count == len(bios)
@@ -200,6 +200,9 @@ def test_with_pointers_or_on_demand_nothing_is_in_doubt(log: Path) -> None:
     wanted = sorted(doubt_logs.KNOWN_NS + doubt_logs.DOUBTFUL_NS)
     assert sorted(bios["latency_ns"].to_pylist()) == wanted
     assert bios["doubtful_ns"].null_count == len(bios)
+    # GIVEN the log's bios / WHEN Arrow adds up a column / THEN it is the sum of what is known
+    bios = biotrail.open(log, "intervals").bios
+    assert pc.sum(bios["latency_ns"]).as_py() == sum(doubt_logs.KNOWN_NS)
 
 
 def test_latencies_in_doubt_of_datasets_and_text_formats(
@@ -225,12 +228,6 @@ def test_latencies_in_doubt_of_datasets_and_text_formats(
     known = [row[place] for row in rows if not row[doubt]]
     assert known == [str(ns) for ns in doubt_logs.KNOWN_NS]
     assert [row[place] for row in rows if row[doubt]] == ["", ""]
-
-
-def test_sums_of_a_table_leave_them_out(log: Path) -> None:
-    # GIVEN the log's bios / WHEN Arrow adds up a column / THEN it is the sum of what is known
-    bios = biotrail.open(log, "intervals").bios
-    assert pc.sum(bios["latency_ns"]).as_py() == sum(doubt_logs.KNOWN_NS)
 
 
 def test_an_end_in_doubt_says_so_in_otf2(log: Path, cli: Cli, tmp_path: Path) -> None:

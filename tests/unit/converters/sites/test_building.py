@@ -57,16 +57,13 @@ def test_a_life_of_three_contexts() -> None:
     assert (life.unfinished, life.alone, life.hits) == (0, 0, 13)
 
 
-def test_the_time_in_a_function_itself_is_without_those_it_calls() -> None:
+def test_functions_nest_with_their_own_time() -> None:
     # GIVEN a function of 5 µs that calls one of 3 µs
     log = FollowLog()
     read_write(log)
     own = {node.name: node.own for node in lives(log)[0].nodes}
     # WHEN both end  THEN 2 µs are its own
     assert (own["blk_mq_insert_request"], own["dd_insert_request"]) == (2 * US, 3 * US)
-
-
-def test_a_function_that_calls_itself() -> None:
     # GIVEN submit_bio_noacct, which runs within itself, and returns of both
     log = FollowLog()
     log.enter(0, "submit_bio_noacct", SUBMIT, born=True)
@@ -108,7 +105,7 @@ def test_an_interrupt_on_top_of_a_function_of_the_same_life() -> None:
     assert complete.context == 0
 
 
-def test_a_task_that_moves_to_another_cpu() -> None:
+def test_a_thread_that_moves_or_comes_back() -> None:
     # GIVEN a function that is entered on CPU 0 and returns on CPU 3
     log = FollowLog()
     log.enter(0, "blk_mq_submit_bio", SUBMIT, born=True, cpu=0)
@@ -118,6 +115,26 @@ def test_a_task_that_moves_to_another_cpu() -> None:
     assert shape(life)[0] == "TASK 42 CPU 0,3 system call pread64"
     node = life.nodes[-1]
     assert (node.cpu, node.cpu_end, node.took) == (0, 3, 9 * US)
+    # GIVEN tracepoints of one worker, between which another CPU's softirq has the request
+    log = FollowLog()
+    run = (*WORKER, "blk_mq_run_work_fn")
+    log.passes(0, "block_rq_issue", run, born=True, tid=77)
+    log.passes(5 * US, "block_rq_requeue", (*IDLE, *EXIT), tid=0, cpu=1)
+    log.passes(9 * US, "block_rq_issue", run, tid=77, ended=True)
+    # WHEN built  THEN there are three contexts in their order
+    kinds = [run.kind for run in lives(log)[0].contexts]
+    assert kinds == [ContextKind.WORKER, ContextKind.SOFTIRQ, ContextKind.WORKER]
+    # GIVEN hits of thread 0 on two CPUs, in interrupts that overlap
+    log = FollowLog()
+    stack = (*IDLE, *EXIT)
+    log.enter(0, "a", stack, born=True, tid=0, cpu=0)
+    log.enter(1 * US, "b", stack, tid=0, cpu=1)
+    log.leave(2 * US, "a", tid=0, cpu=0)
+    log.leave(3 * US, "b", tid=0, cpu=1, ended=True)
+    # WHEN built  THEN each has its context, and neither is within the other
+    (life,) = lives(log)
+    assert [run.cpus for run in life.contexts] == [[0], [1]]
+    assert (life.unfinished, life.alone) == (0, 0)
 
 
 def test_a_life_that_ends_inside_a_function() -> None:
@@ -143,7 +160,7 @@ def test_a_life_that_ends_inside_a_function() -> None:
     assert life.unfinished == 1
 
 
-def test_a_return_whose_entry_is_not_recorded() -> None:
+def test_returns_and_entries_that_are_not_recorded() -> None:
     # GIVEN a life whose first hit is within a function that returns later
     log = FollowLog()
     log.passes(0, "block_getrq", SUBMIT, born=True)
@@ -153,6 +170,28 @@ def test_a_return_whose_entry_is_not_recorded() -> None:
     (life,) = lives(log)
     assert life.alone == 1
     assert "  blk_mq_get_request returned 5" in shape(life)
+    # GIVEN a function of a system call whose return is lost, and a later hit of the same thread in
+    # another system call
+    log = FollowLog()
+    log.enter(0, "blk_mq_submit_bio", SUBMIT, born=True)
+    later = ("entry_SYSCALL_64_after_hwframe", "do_syscall_64", "__x64_sys_ioctl", "blkdev_ioctl")
+    log.enter(50 * US, "blk_execute_rq", later)
+    log.leave(60 * US, "blk_execute_rq", ended=True)
+    # WHEN built  THEN the second call is a context of its own, not within the first function
+    (life,) = lives(log)
+    assert [run.what for run in life.contexts] == ["system call pread64", "system call ioctl"]
+    assert (life.nodes[-1].took, life.unfinished) == (10 * US, 1)
+    # GIVEN a function that is not on the stack of the one it called last, by a jump
+    log = FollowLog()
+    log.enter(0, "blk_mq_end_request", SUBMIT, born=True)
+    log.enter(2 * US, "__blk_mq_end_request", SUBMIT)
+    log.leave(5 * US, "__blk_mq_end_request")
+    log.leave(5 * US, "blk_mq_end_request", ended=True)
+    # WHEN built  THEN it is still within it, as its return comes later
+    assert [line.strip() for line in shape(lives(log)[0])[-2:]] == [
+        "blk_mq_end_request 0..5",
+        "__blk_mq_end_request 2..5",
+    ]
 
 
 def test_returns_that_were_lost() -> None:
@@ -172,48 +211,6 @@ def test_returns_that_were_lost() -> None:
         Finish.MISSING,
     ]
     assert (found["a"].own, life.unfinished) == (8 * US, 2)
-
-
-def test_a_lost_return_is_noticed_by_the_next_stack() -> None:
-    # GIVEN a function of a system call whose return is lost, and a later hit of the same thread in
-    # another system call
-    log = FollowLog()
-    log.enter(0, "blk_mq_submit_bio", SUBMIT, born=True)
-    later = ("entry_SYSCALL_64_after_hwframe", "do_syscall_64", "__x64_sys_ioctl", "blkdev_ioctl")
-    log.enter(50 * US, "blk_execute_rq", later)
-    log.leave(60 * US, "blk_execute_rq", ended=True)
-    # WHEN built  THEN the second call is a context of its own, not within the first function
-    (life,) = lives(log)
-    assert [run.what for run in life.contexts] == ["system call pread64", "system call ioctl"]
-    assert (life.nodes[-1].took, life.unfinished) == (10 * US, 1)
-
-
-def test_a_function_that_ended_in_a_jump_to_the_next() -> None:
-    # GIVEN a function that is not on the stack of the one it called last, by a jump
-    log = FollowLog()
-    log.enter(0, "blk_mq_end_request", SUBMIT, born=True)
-    log.enter(2 * US, "__blk_mq_end_request", SUBMIT)
-    log.leave(5 * US, "__blk_mq_end_request")
-    log.leave(5 * US, "blk_mq_end_request", ended=True)
-    # WHEN built  THEN it is still within it, as its return comes later
-    assert [line.strip() for line in shape(lives(log)[0])[-2:]] == [
-        "blk_mq_end_request 0..5",
-        "__blk_mq_end_request 2..5",
-    ]
-
-
-def test_the_idle_tasks_of_two_cpus_are_two_threads() -> None:
-    # GIVEN hits of thread 0 on two CPUs, in interrupts that overlap
-    log = FollowLog()
-    stack = (*IDLE, *EXIT)
-    log.enter(0, "a", stack, born=True, tid=0, cpu=0)
-    log.enter(1 * US, "b", stack, tid=0, cpu=1)
-    log.leave(2 * US, "a", tid=0, cpu=0)
-    log.leave(3 * US, "b", tid=0, cpu=1, ended=True)
-    # WHEN built  THEN each has its context, and neither is within the other
-    (life,) = lives(log)
-    assert [run.cpus for run in life.contexts] == [[0], [1]]
-    assert (life.unfinished, life.alone) == (0, 0)
 
 
 def test_tracepoints_alone_give_a_tree_of_their_stacks() -> None:
@@ -238,19 +235,7 @@ def test_tracepoints_alone_give_a_tree_of_their_stacks() -> None:
     ]
 
 
-def test_a_thread_that_comes_back_is_a_new_context() -> None:
-    # GIVEN tracepoints of one worker, between which another CPU's softirq has the request
-    log = FollowLog()
-    run = (*WORKER, "blk_mq_run_work_fn")
-    log.passes(0, "block_rq_issue", run, born=True, tid=77)
-    log.passes(5 * US, "block_rq_requeue", (*IDLE, *EXIT), tid=0, cpu=1)
-    log.passes(9 * US, "block_rq_issue", run, tid=77, ended=True)
-    # WHEN built  THEN there are three contexts in their order
-    kinds = [run.kind for run in lives(log)[0].contexts]
-    assert kinds == [ContextKind.WORKER, ContextKind.SOFTIRQ, ContextKind.WORKER]
-
-
-def test_an_address_that_is_used_again() -> None:
+def test_lives_that_go_on_or_lack_a_stack() -> None:
     # GIVEN a life whose end is not recorded, and a second one at the same address
     log = FollowLog()
     log.passes(0, "block_getrq", SUBMIT, born=True, life=1, object=REQUEST)
@@ -260,9 +245,6 @@ def test_an_address_that_is_used_again() -> None:
     first, second = lives(log)
     assert (first.number, first.ending, first.took) == (1, Ending.REUSED, -1)
     assert (second.number, second.ending, second.took) == (2, Ending.DIED, 20 * US)
-
-
-def test_a_life_that_goes_on_at_the_logs_end() -> None:
     # GIVEN a life without an end, inside a function
     log = FollowLog()
     log.enter(0, "blk_mq_submit_bio", SUBMIT, born=True)
@@ -271,9 +253,6 @@ def test_a_life_that_goes_on_at_the_logs_end() -> None:
     (life,) = lives(log)
     assert (life.ending, life.span) == (Ending.LOG_ENDED, 7 * US)
     assert next(n for n in life.nodes if n.name == "blk_mq_submit_bio").finish == Finish.LOG_ENDED
-
-
-def test_a_stack_that_is_not_in_the_log() -> None:
     # GIVEN a hit whose stack has no note
     log = FollowLog()
     log.passes(0, "block_getrq", SUBMIT, born=True)

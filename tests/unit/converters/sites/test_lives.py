@@ -62,7 +62,7 @@ def test_every_tree_is_sound(log: FollowLog) -> None:
         assert len(life.node_of) == life.hits
 
 
-def test_hits_that_are_written_when_their_life_is_over() -> None:
+def test_hits_are_written_in_the_order_of_their_lives_ends() -> None:
     # GIVEN a life whose hits come in a chunk after that of their time, as of follow --slower
     log = FollowLog()
     read_write(log)
@@ -71,9 +71,6 @@ def test_hits_that_are_written_when_their_life_is_over() -> None:
     # WHEN read THEN the tree is in the order of the hits' own times
     (life,) = lives(log)
     assert life.took == 907 * US
-
-
-def test_lives_come_in_the_order_of_their_ends() -> None:
     # GIVEN a long life and a short one within it
     log = FollowLog()
     log.passes(0, "a", born=True, life=1, object=1)
@@ -82,9 +79,6 @@ def test_lives_come_in_the_order_of_their_ends() -> None:
     log.passes(9 * US, "b", ended=True, life=1, object=1)
     # WHEN read  THEN the short one comes first
     assert [life.number for life in lives(log)] == [2, 1]
-
-
-def test_hits_long_after_the_end_are_counted() -> None:
     # GIVEN a hit two seconds after its life's death
     log = FollowLog()
     log.passes(0, "a", born=True)
@@ -93,6 +87,11 @@ def test_hits_long_after_the_end_are_counted() -> None:
     # WHEN read  THEN it is in no life
     (life,) = lives(log)
     assert life.hits == 2
+    # GIVEN ten lives one after the other on ten addresses  WHEN read
+    log = FollowLog()
+    many(log, 10)
+    # THEN each has its 13 hits
+    assert [(life.number, life.hits) for life in lives(log)] == [(n, 13) for n in range(1, 11)]
 
 
 def test_a_life_alone_ends_when_its_address_is_used_again() -> None:
@@ -131,14 +130,6 @@ def test_lives_that_never_end_do_not_fill_the_memory(monkeypatch: pytest.MonkeyP
     endings = [(life.number, life.ending) for life in lives(log)]
     assert endings[:10] == [(life, Ending.NO_ROOM) for life in range(1, 11)]
     assert endings[10:] == [(life, Ending.LOG_ENDED) for life in range(11, 21)]
-
-
-def test_many_lives_are_not_mixed() -> None:
-    # GIVEN ten lives one after the other on ten addresses  WHEN read
-    log = FollowLog()
-    many(log, 10)
-    # THEN each has its 13 hits
-    assert [(life.number, life.hits) for life in lives(log)] == [(n, 13) for n in range(1, 11)]
 
 
 # A followed life is the request or bio that had its address at that time.
@@ -253,7 +244,7 @@ def test_a_life_ends_where_its_address_is_anothers(tmp_path: Path, window: int) 
     assert found.counts == FollowedCounts(lives=2, joined=2, several=0)
 
 
-def test_a_late_return_begins_no_life(tmp_path: Path) -> None:
+def test_lives_without_requests_and_late_returns(tmp_path: Path) -> None:
     # GIVEN a function that returns long after the end of the life, in a later window
     log = followed_with_io()
     request(log, 0x1000, 0x40, 100, 600)
@@ -263,6 +254,15 @@ def test_a_late_return_begins_no_life(tmp_path: Path) -> None:
     # WHEN the log is read in small windows  THEN the life is counted once
     found = read(log, tmp_path / "log", 1)
     assert found.counts == FollowedCounts(lives=1, joined=1, several=0)
+    # GIVEN a log that follows another struct, and one that is associated by intervals
+    other, plain = followed_with_io({**FOLLOW, "type": "folio"}), followed_with_io()
+    for log in (other, plain):
+        request(log, 0x1000, 0x40, 100, 600)
+        life(log, 1, 0x1000, 102, 599)
+    # WHEN they are read  THEN no life is joined, nor counted
+    nothing = Read({}, FollowedCounts())
+    assert read(other, tmp_path / "other", 10) == nothing
+    assert read(plain, tmp_path / "plain", 10, "intervals") == nothing
 
 
 @pytest.mark.parametrize("window", WINDOWS)
@@ -276,15 +276,3 @@ def test_followed_bios_are_joined_by_their_addresses(tmp_path: Path, window: int
     # WHEN the log is read  THEN their numbers are those of bios
     found = read(log, tmp_path / "log", window)
     assert found.starts == {7: 100, 8: 2_000}
-
-
-def test_other_types_and_events_without_addresses_are_not_joined(tmp_path: Path) -> None:
-    # GIVEN a log that follows another struct, and one that is associated by intervals
-    other, plain = followed_with_io({**FOLLOW, "type": "folio"}), followed_with_io()
-    for log in (other, plain):
-        request(log, 0x1000, 0x40, 100, 600)
-        life(log, 1, 0x1000, 102, 599)
-    # WHEN they are read  THEN no life is joined, nor counted
-    nothing = Read({}, FollowedCounts())
-    assert read(other, tmp_path / "other", 10) == nothing
-    assert read(plain, tmp_path / "plain", 10, "intervals") == nothing

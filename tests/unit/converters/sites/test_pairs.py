@@ -283,14 +283,11 @@ def test_a_page_shows_pairs_and_no_empty_block_io(cli: Cli, tmp_path: Path) -> N
 # Names of declared pairs, and what became no pair.
 
 
-def test_every_count_of_events_in_no_pair_has_words() -> None:
+def test_counts_are_those_of_the_end_and_have_words() -> None:
     # GIVEN the counts that the recorder writes for each pair
     counts = set(PairCounts.__annotations__) - {"name", "pairs", "names"}
     # THEN all are shown, and no others are looked for
     assert set(pair_names._EVENTS) == counts
-
-
-def test_counts_are_those_of_the_end() -> None:
     # GIVEN a log whose END counts events that became no pair
     names = PairNames(Context({"sites": {"pairs": [SOFTIRQ]}}))
     counts: PairCounts = {"name": "softirq", "ends_alone": 3, "full": 0, "bad_reads": 2}

@@ -125,29 +125,38 @@ def test_windows_do_not_change_submissions(cut: int) -> None:
         assert np.array_equal(getattr(whole, field.name), getattr(parts, field.name)), field.name
 
 
-def test_a_call_that_began_after_the_completion_does_not_reap_it() -> None:
-    # GIVEN a completion between two calls of the thread, and another thread's call around it
+@pytest.mark.parametrize(
+    ("what", "calls", "submitted", "ended", "how"),
+    [
+        ("the call begins after the completion", [(900, 1500), (7000, 8000)], 1000, 5000, {}),
+        ("another thread's call is around it", [(4000, 9000, 43)], 1000, 5000, {}),
+        ("the call returns a second later", [(900, 1_000_006_000)], 1000, 5000, {}),
+        ("submitted before the recording", [], None, 5000, {}),
+        ("in flight at the end of the log", [], 1000, None, {}),
+        ("calls are not timed", [], 1000, 5000, {"parts": ["uring"]}),
+    ],
+)
+def test_what_was_not_seen_has_no_time(
+    what: str,
+    calls: list[tuple[int, ...]],
+    submitted: int | None,
+    ended: int | None,
+    how: dict[str, list[str]],
+) -> None:
+    # GIVEN a request whose submission, end or reaping is not in the log
     log = SubmissionLog()
-    log.ring_bio(1100, 5000, REQ, 1000, entry=900)
-    log.enters(900, 1500)
-    log.enters(4000, 9000, 43)
-    log.completes(5600, REQ, 1000)
-    log.enters(7000, 8000)
-    # WHEN it is read THEN no call is known to reap it
-    assert times(rows_of(log)) == [(1000, 1100, 5000, 5600, None)]
+    late = {} if submitted else {"flags": LATE}
+    log.ring_bio(1100, ended, REQ, submitted or 1100, entry=900, **late)
+    for call in calls:
+        log.enters(*call)
+    if ended:
+        log.completes(5600, REQ, submitted or 1100)
+    # WHEN it is read THEN that is not known, and nothing is made up
+    completed = 5600 if ended else None
+    assert times(rows_of(log, **how)) == [(submitted, 1100, ended, completed, None)], what
 
 
-def test_a_call_that_returns_much_later_is_not_held() -> None:
-    # GIVEN a call that returns more than a second after the completion WHEN it is read
-    log = SubmissionLog()
-    log.ring_bio(1100, 5000, REQ, 1000, entry=900)
-    log.completes(5600, REQ, 1000)
-    log.enters(900, 1_000_006_000)
-    # THEN it does not count
-    assert times(rows_of(log)) == [(1000, 1100, 5000, 5600, None)]
-
-
-def test_what_a_polling_thread_submits_any_thread_of_the_process_reaps() -> None:
+def test_who_submitted_what_another_runs() -> None:
     # GIVEN a request that io_uring's polling thread submitted, and a thread that waits
     log = SubmissionLog()
     log.task(42, b"fio", pid=40)
@@ -159,9 +168,6 @@ def test_what_a_polling_thread_submits_any_thread_of_the_process_reaps() -> None
     rows = rows_of(log)
     assert times(rows) == [(1000, 1100, 5000, 5600, 6000)]
     assert rows.runner.tolist() == [Runner.SQPOLL]
-
-
-def test_a_worker_queues_for_the_thread_that_submitted() -> None:
     # GIVEN a request that a worker of io_uring ran WHEN it is read
     log = SubmissionLog()
     log.task(42, b"fio", pid=40)
@@ -175,18 +181,6 @@ def test_a_worker_queues_for_the_thread_that_submitted() -> None:
     assert (rows.tid[0], rows.runner[0], rows.joined[0]) == (42, Runner.WORKER, Joined.WORKER)
     # AND its bio has a request without a call
     assert paths.submission.tolist() == rows.number.tolist()
-
-
-def test_a_submission_that_was_not_seen_has_no_time() -> None:
-    # GIVEN a request that was submitted before the recording WHEN it is read
-    log = SubmissionLog()
-    log.ring_bio(1100, 5000, REQ, 1100, flags=LATE)
-    log.completes(5600, REQ, 1100)
-    # THEN it begins with its first bio
-    assert times(rows_of(log)) == [(None, 1100, 5000, 5600, None)]
-
-
-def test_an_iocb_is_submitted_by_its_call() -> None:
     # GIVEN an iocb of aio, queued by io_submit, and the io_getevents that waited for it
     log = SubmissionLog()
     log.ring_bio(1100, 5000, REQ, 1100, entry=700, flags=AIO | LATE | WRITES)
@@ -196,18 +190,3 @@ def test_an_iocb_is_submitted_by_its_call() -> None:
     rows = rows_of(log)
     assert times(rows) == [(700, 1100, 5000, 5600, 6000)]
     assert (rows.aio[0], rows.writes[0], rows.fd[0], rows.length[0]) == (True, True, -1, 0)
-
-
-def test_a_request_in_flight_at_the_end_of_the_log_has_no_end() -> None:
-    # GIVEN a request whose bio does not end WHEN it is read THEN its row has no end either
-    log = SubmissionLog()
-    log.ring_bio(1100, None, REQ, 1000)
-    assert times(rows_of(log)) == [(1000, 1100, None, None, None)]
-
-
-def test_without_timed_calls_nothing_is_known_of_reaping() -> None:
-    # GIVEN a log without the part `time` WHEN it is read THEN rows are whole without it
-    log = SubmissionLog()
-    log.ring_bio(1100, 5000, REQ, 1000)
-    log.completes(5600, REQ, 1000)
-    assert times(rows_of(log, parts=["uring"])) == [(1000, 1100, 5000, 5600, None)]

@@ -75,7 +75,7 @@ def test_the_table_has_names_for_numbers(path: Path) -> None:
     assert [rows[2][name] for name in steps[3:]] == [None, None]
 
 
-def test_submissions_are_exported(cli: Cli, path: Path) -> None:
+def test_submissions_are_exported_and_printed(cli: Cli, path: Path) -> None:
     # GIVEN a log WHEN its submissions are exported THEN the table has a row for each
     done = cli("export", "--what", "submissions", "--format", "csv", "-o", "-", path)
     rows = list(csv.DictReader(io.StringIO(done.out)))
@@ -86,6 +86,15 @@ def test_submissions_are_exported(cli: Cli, path: Path) -> None:
     )
     rows = list(csv.DictReader(io.StringIO(done.out)))
     assert [row["operation"] for row in rows] == ["aio read"]
+    # GIVEN a log WHEN its report is printed THEN it has the table, and what it lacks
+    text = " ".join(cli("report", path).out.split())
+    assert "io_uring and aio, from submission to completion" in text
+    assert "1 bio of their calls without a known request" in text
+    # AND --csv has a line for the whole time and each step
+    lines = list(csv.DictReader(io.StringIO(cli("report", "--csv", path).out)))
+    mine = [(line["call"], line["stage"]) for line in lines if line["section"] == "submissions"]
+    assert ("read", "all") in mine
+    assert ("read", "C to complete") in mine
 
 
 def test_a_log_without_the_part_says_so(cli: Cli, tmp_path: Path) -> None:
@@ -118,18 +127,6 @@ def test_the_report_has_steps_by_operation(cli: Cli, path: Path) -> None:
     ]
     # AND the bio whose request is not known is counted
     assert found["submissions_unknown"] == 1
-
-
-def test_the_report_is_printed_and_a_table(cli: Cli, path: Path) -> None:
-    # GIVEN a log WHEN its report is printed THEN it has the table, and what it lacks
-    text = " ".join(cli("report", path).out.split())
-    assert "io_uring and aio, from submission to completion" in text
-    assert "1 bio of their calls without a known request" in text
-    # AND --csv has a line for the whole time and each step
-    lines = list(csv.DictReader(io.StringIO(cli("report", "--csv", path).out)))
-    mine = [(line["call"], line["stage"]) for line in lines if line["section"] == "submissions"]
-    assert ("read", "all") in mine
-    assert ("read", "C to complete") in mine
 
 
 def trace_of(log: SubmissionLog, detail: Detail = Detail.STANDARD) -> Read:

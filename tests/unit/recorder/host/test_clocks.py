@@ -11,7 +11,7 @@ from biotrail.recorder.host import clocks, host, memory_limit
 from biotrail.recorder.host.host import processors
 
 
-def test_a_reading_lies_between_two_looks_at_the_clocks() -> None:
+def test_host_facts_and_readings_of_the_clocks() -> None:
     # GIVEN the three clocks
     names = {"monotonic": time.CLOCK_MONOTONIC, "boottime": time.CLOCK_BOOTTIME}
     before = {name: time.clock_gettime_ns(clock) for name, clock in names.items()}
@@ -23,6 +23,9 @@ def test_a_reading_lies_between_two_looks_at_the_clocks() -> None:
     for name in names:
         assert before[name] <= taken[name] <= after[name]
     assert all(type(value) is int for value in taken.values())
+    # GIVEN lines that are cut or no numbers  WHEN they are read  THEN no processor is made up
+    assert processors("CPU part\t: 0xd08\nCPU implementer\t: 0x41\n") is None
+    assert processors("CPU implementer\t: arm\nCPU part\t: 0xd08\n") is None
 
 
 def test_the_tightest_of_several_brackets_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,12 +132,6 @@ def test_processors_by_number(parts: list[tuple[str, str]], name: str | None) ->
     text = "".join(cpu(number, *part) for number, part in enumerate(parts))
     # WHEN its processors are named  THEN each kind is there once, in hexadecimal if not known
     assert processors(text) == name
-
-
-def test_odd_cpuinfo() -> None:
-    # GIVEN lines that are cut or no numbers  WHEN they are read  THEN no processor is made up
-    assert processors("CPU part\t: 0xd08\nCPU implementer\t: 0x41\n") is None
-    assert processors("CPU implementer\t: arm\nCPU part\t: 0xd08\n") is None
 
 
 # How much memory is left below the limits of cgroups, by files as the kernel shows them.

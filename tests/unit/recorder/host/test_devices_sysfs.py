@@ -432,7 +432,7 @@ def test_what_is_no_device_gets_a_clear_error(host: Host, spec: str, words: str)
     assert words in str(error.value)
 
 
-def test_a_file_within_a_mount_says_what_to_name(host: Host) -> None:
+def test_a_file_in_a_mount_or_of_another_host_is_an_error(host: Host) -> None:
     # GIVEN a file on a file system of a known disk
     file = host.root / "file"
     file.touch()
@@ -443,9 +443,6 @@ def test_a_file_within_a_mount_says_what_to_name(host: Host) -> None:
     # WHEN it is given as a device THEN the error names the disk
     with pytest.raises(ProbeError, match="it lies on sdz: name that"):
         devices.resolve(str(file), host.roots)
-
-
-def test_a_node_of_another_host_is_an_error(host: Host) -> None:
     # GIVEN a node for a device that the kernel does not have
     host.nodes[os.path.realpath(host.root / "dev/sda")] = dev(8, 240)
     # WHEN it is resolved THEN the error says so

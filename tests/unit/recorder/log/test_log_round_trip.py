@@ -88,7 +88,7 @@ def test_bytes_that_are_no_records_come_back_too(data: bytes, position: int) -> 
     assert back == data or packed(data, position) == packed(back, position)
 
 
-def test_what_stands_behind_a_pad_reads_as_zero() -> None:
+def test_pads_read_as_zero_and_bytes_are_kept() -> None:
     # GIVEN a block of which the last part was not used: old records stand there
     old = record(Kind.D, START) * 20
     used = record(Kind.Q, START) * 60
@@ -99,6 +99,18 @@ def test_what_stands_behind_a_pad_reads_as_zero() -> None:
     _, found = read(write([[Segment(0, 0, 0, used + pad + old[:room] + following)]]))
     # THEN the records and the PAD are there, and zeros between
     assert found[0][3][0][3] == used + pad + bytes(room) + following
+    # GIVEN rings that begin with different times, one of them with a PAD
+    pad = struct.pack("<Q", Kind.PAD << TIMESTAMP_BITS) + bytes(56)
+    rings = [
+        Segment(0, 0, 0, record(Kind.Q, START + 30) + record(Kind.Q, START + 40)),
+        Segment(0, 1, BLOCK_BYTES - 64, pad + record(Kind.C, START + 20)),
+        Segment(1, 0, BLOCK_BYTES - 64, pad),
+        Segment(1, 1, 0, b""),
+    ]
+    # WHEN the first time is asked for
+    # THEN it is the least of their first records', and the reading's where there is none
+    assert first_time(rings, START + 100) == START + 20
+    assert first_time(rings[2:], START + 100) == START + 100
 
 
 def test_all_of_a_log_comes_back_by_its_path_as_from_a_stream(tmp_path: Path) -> None:
@@ -254,21 +266,6 @@ def test_chunks_have_clock_readings_and_whole_times() -> None:
     _, chunks = read(stream.getvalue())
     # THEN the range holds whole times
     assert chunks[0][:2] == (wrap - 500, wrap + 1000)
-
-
-def test_the_first_time_is_the_least_of_all_rings() -> None:
-    # GIVEN rings that begin with different times, one of them with a PAD
-    pad = struct.pack("<Q", Kind.PAD << TIMESTAMP_BITS) + bytes(56)
-    rings = [
-        Segment(0, 0, 0, record(Kind.Q, START + 30) + record(Kind.Q, START + 40)),
-        Segment(0, 1, BLOCK_BYTES - 64, pad + record(Kind.C, START + 20)),
-        Segment(1, 0, BLOCK_BYTES - 64, pad),
-        Segment(1, 1, 0, b""),
-    ]
-    # WHEN the first time is asked for
-    # THEN it is the least of their first records', and the reading's where there is none
-    assert first_time(rings, START + 100) == START + 20
-    assert first_time(rings[2:], START + 100) == START + 100
 
 
 @given(st.integers(0, 2**62), st.integers(-(2**55) + 1, 2**55 - 1))

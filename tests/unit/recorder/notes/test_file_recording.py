@@ -230,7 +230,7 @@ class FakeMaps(FakeProbes):
         return FreshStacks({n: np.array(a, np.uint64) for n, a in found.items()}, {}, {})
 
 
-def test_stacks_are_told_once() -> None:
+def test_stacks_are_told_once_in_notes_of_bounded_size() -> None:
     # GIVEN addresses that no function has
     watch = StackWatch(Stacks.KERNEL, FakeMaps({5: [16, 32], 9: [48]}, {7: [64]}))
     # WHEN what is new is asked for, three times
@@ -243,8 +243,6 @@ def test_stacks_are_told_once() -> None:
     ]
     assert watch.count == 3
 
-
-def test_stacks_of_waits_have_ids_of_their_own() -> None:
     # GIVEN a kernel with a stack at Q and one of a wait, by the same id
     class Both(FakeMaps):
         def fresh_stacks(self) -> FreshStacks:
@@ -259,6 +257,10 @@ def test_stacks_of_waits_have_ids_of_their_own() -> None:
         assert told["wait"] == {"5": [["", "", 80]]}
         assert told["kernel"] == {"5": [["", "", 16]]}
         assert watch.count == 2
+    # GIVEN more stacks than go into a note
+    stacks = {("kernel", str(number)): [["f", "", number]] for number in range(STACKS_PER_NOTE + 1)}
+    # WHEN they are written  THEN no note is too large, and nothing is missing
+    assert [len(note["kernel"]) for note in split_into_notes(stacks)] == [STACKS_PER_NOTE, 1]
 
 
 def test_hidden_symbols_are_said_for_what_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -287,13 +289,6 @@ def test_a_backend_without_stacks_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ProbeError, match="--stacks"):
         record(options(path, stacks=Stacks.KERNEL), probes=FakeProbes())
     assert list(tmp_path.iterdir()) == []
-
-
-def test_many_stacks_make_several_notes() -> None:
-    # GIVEN more stacks than go into a note
-    stacks = {("kernel", str(number)): [["f", "", number]] for number in range(STACKS_PER_NOTE + 1)}
-    # WHEN they are written  THEN no note is too large, and nothing is missing
-    assert [len(note["kernel"]) for note in split_into_notes(stacks)] == [STACKS_PER_NOTE, 1]
 
 
 def stack_notes(path: str) -> list[dict[str, Any]]:

@@ -45,7 +45,7 @@ def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
 CHECKPOINTER = Process("postgres", "postgres: checkpointer")
 
 
-def test_a_process_is_noted_once_by_any_of_its_threads() -> None:
+def test_a_process_is_noted_once_and_forgotten_when_it_is_gone() -> None:
     # GIVEN a process with a title, and one without
     machine = Machine(p7=CHECKPOINTER, p9=Process("cat", ""))
     watch = TitleWatch(False, machine.look)
@@ -54,6 +54,13 @@ def test_a_process_is_noted_once_by_any_of_its_threads() -> None:
     assert note == {"7": {"comm": "postgres", "title": "postgres: checkpointer"}}
     assert seen(watch, (7, 7, b"postgres"), (9, 9, b"cat")) is None
     assert seen(watch) is None
+    # GIVEN a process with a title / WHEN it is gone / THEN it is not looked at for ever
+    machine = Machine(p7=CHECKPOINTER)
+    watch = TitleWatch(False, machine.look)
+    seen(watch, (7, 7, b"postgres"))
+    machine.processes.clear()
+    assert [seen(watch) for _ in range(5)] == [None] * 5
+    assert len(machine.looks) < 5
 
 
 def test_a_title_that_is_set_later_or_of_another_process_is_noted() -> None:
@@ -85,13 +92,3 @@ def test_titles_that_always_change_are_noted_a_few_times() -> None:
     # THEN eight are noted, and it is not looked at any more
     assert [note for note in notes if note] == notes[:8]
     assert len(machine.looks) < 20
-
-
-def test_processes_that_are_gone_are_forgotten() -> None:
-    # GIVEN a process with a title / WHEN it is gone / THEN it is not looked at for ever
-    machine = Machine(p7=CHECKPOINTER)
-    watch = TitleWatch(False, machine.look)
-    seen(watch, (7, 7, b"postgres"))
-    machine.processes.clear()
-    assert [seen(watch) for _ in range(5)] == [None] * 5
-    assert len(machine.looks) < 5

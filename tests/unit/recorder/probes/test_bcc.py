@@ -445,7 +445,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     return library
 
 
-def test_the_programs_read_letters_as_python_does(compiled: ctypes.CDLL) -> None:
+def test_the_programs_read_letters_and_errors_as_python_does(compiled: ctypes.CDLL) -> None:
     # GIVEN every operation with every set of flags, with and without a flush before
     sets = [
         "".join(s) for n in range(5) for s in itertools.combinations("".join(RWBS_FLAGS) + "U", n)
@@ -458,9 +458,6 @@ def test_the_programs_read_letters_as_python_does(compiled: ctypes.CDLL) -> None
         number = int.from_bytes(letters.encode().ljust(9, b"\0")[:8].ljust(8, b"x"), "little")
         # THEN both come to the same
         assert compiled.bt_opf(number, OPS["WRITE_ZEROES"]) == opf_of(letters), letters
-
-
-def test_the_programs_tell_a_status_by_its_errno(compiled: ctypes.CDLL) -> None:
     assert [compiled.bt_status(-errno) for errno in ERRNO.values()] == list(ERRNO)
     assert compiled.bt_status(0) == 0
     assert compiled.bt_status(-4095) == -4095

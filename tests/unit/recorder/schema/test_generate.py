@@ -105,9 +105,6 @@ def test_the_recorders_structs_are_the_programs() -> None:
         for member in struct.members:
             place = getattr(struct.ctype, member.name).offset
             assert f"offsetof(struct {struct.name}, {member.name}) == {place}" in text
-
-
-def test_a_long_comment_goes_above_its_member() -> None:
     # GIVEN a member whose comment does not fit beside it WHEN it is written THEN it is above
     lines = generate._shared_member(shared.Member("sectors", "u64", "x" * 90, "2"))
     assert lines == [f"\t/* {'x' * 90} */", "\t__u64 sectors[2];"]

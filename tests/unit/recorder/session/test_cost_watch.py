@@ -275,7 +275,7 @@ def ran(part: str, runs: int, spent: int) -> ProgramInfo:
     return ProgramInfo("bt_x", "Q", "x", True, "", runs, spent, 0, part)
 
 
-def test_what_a_part_costs() -> None:
+def test_parts_of_the_path_cost_what_their_programs_take() -> None:
     # GIVEN programs of the block layer, and one of the path that ran much more often
     programs = [
         ran("", 10, 3000),
@@ -297,9 +297,6 @@ def test_what_a_part_costs() -> None:
     # AND nothing is known where the kernel counted none
     assert part_seconds([ran("other", 0, 0)], PathRuns(), 1000) == {}
     assert part_seconds([ran("", 100, 20_000)], PathRuns(), 1000) == {}
-
-
-def test_timed_calls_cost_at_least_what_the_budget_reckons() -> None:
     # GIVEN 1,000 calls, of which 900 are timed
     runs = PathRuns(1000, 900)
     least = (900 * CALL_NS + 100 * OTHER_CALL_NS) / 1e9
@@ -308,9 +305,6 @@ def test_timed_calls_cost_at_least_what_the_budget_reckons() -> None:
     assert part_seconds([ran("time", 10, 100)], runs, 0) == {"time": least}
     # WHEN runs were longer: two for each call  THEN it is what they took
     assert part_seconds([ran("time", 10, 5000)], runs, 0) == {"time": pytest.approx(1e-3)}
-
-
-def test_events_of_the_path_are_told_apart_from_the_block_layers() -> None:
     # GIVEN records of a bio with its call and submission, of a call's return, and of a wait
     of_bio = (Kind.Q, Kind.CALL, Kind.DIRTIED, Kind.SUBMISSION)
     kinds = (Kind.TASK, *of_bio, Kind.RETURN, Kind.WAIT, Kind.WAIT_STACK)

@@ -266,7 +266,7 @@ def test_variants_by_format_are_found_where_the_format_is_known(kernel: str, nam
     assert resolve(READY.pairs[name], scopes_of(known)).way == "format"
 
 
-def test_the_way_that_works_is_taken() -> None:
+def test_the_way_that_works_is_taken_and_what_is_missing_said_once() -> None:
     # GIVEN a pair whose first variant has a field that is not there
     made = pair(variants=[{"way": "typed", "key": "cmd"}, {"way": "format", "key": "sector"}])
     # THEN it is the second
@@ -278,9 +278,6 @@ def test_the_way_that_works_is_taken() -> None:
     # THEN of what is missing there are the reasons of each way
     with pytest.raises(SiteError, match=r"pair p: typed: .*no field tag.*; format: .*no field tag"):
         resolve(pair(key="tag"), scopes_of(FAKE))
-
-
-def test_what_is_missing_is_said_once() -> None:
     with pytest.raises(SiteError) as caught:
         resolve(pair(begin="a:gone", key="rq"), scopes_of(FAKE))
     assert str(caught.value) == "pair p: this kernel has no tracepoint a:gone"

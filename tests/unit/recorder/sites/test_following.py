@@ -74,7 +74,7 @@ def test_a_declaration_gives_sites_their_meaning(made: Crafted) -> None:
     assert not found["blk_hidden"].birth
 
 
-def test_tracepoints_begin_lives_anew_where_no_function_does(made: Crafted) -> None:
+def test_births_deaths_and_sectors_are_found_where_the_struct_has_them(made: Crafted) -> None:
     # GIVEN a function and a tracepoint that each come once in a life, the tracepoint later
     declared = ObjectType("request", births=("blk_start",), new=("blk_start", "rq:rq_issue"))
     # WHEN functions are attached  THEN the function begins a life, and the tracepoint is in it
@@ -84,9 +84,6 @@ def test_tracepoints_begin_lives_anew_where_no_function_does(made: Crafted) -> N
     # AND with tracepoints alone the tracepoint begins it
     found = by_name(planned(made, declared, TYPED))
     assert (found["rq_issue"].new, found["rq_issue"].birth) == (True, True)
-
-
-def test_where_births_or_deaths_cannot_be_seen(made: Crafted) -> None:
     # GIVEN a death in a function, and two sites after which only that comes
     declared = ObjectType(
         "request", births=("rq:rq_issue",), deaths=("blk_end",), last=("rq:rq_merge", "rq:rq_issue")
@@ -99,9 +96,6 @@ def test_where_births_or_deaths_cannot_be_seen(made: Crafted) -> None:
     for declared in (ObjectType("request", births=("nowhere",)), ObjectType("request")):
         # THEN every site is a birth
         assert all(site.birth for site in planned(made, declared).sites)
-
-
-def test_the_first_expression_that_the_struct_has_is_taken(made: Crafted) -> None:
     # GIVEN alternatives for kernels whose structs differ
     declared = ObjectType("request", detail=("no_such", "__sector"), device=("nothing",))
     found = planned(made, declared)

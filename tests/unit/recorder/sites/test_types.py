@@ -224,7 +224,7 @@ def test_typed_arguments_and_their_members(
     assert shape(typed().value(text)) == (Source.ARGUMENT, at, size, format_)
 
 
-def test_bit_fields_and_enums() -> None:
+def test_bits_enums_and_keys_of_records() -> None:
     # GIVEN bit fields at the bits 0, 13 and 20 of a struct at byte 36
     low, mid, wide = (typed().value(f"rq->flags.{name}") for name in ("low", "mid", "wide"))
     # THEN each begins at the byte of its first bit
@@ -243,6 +243,32 @@ def test_bit_fields_and_enums() -> None:
     blob = Btf(builder.bytes())
     # THEN they are whole
     assert blob.values(blob.type(number)) == {1 << 40: "FAR", -2: "LESS"}
+    # GIVEN keys with and without a bar  THEN each side has its expression
+    assert sides("pid|next_pid") == ("pid", "next_pid")
+    assert sides("work") == ("work", "work")
+    for wrong in ("a|", "|b", "a|b|c"):
+        with pytest.raises(SiteError, match="write BEGIN"):
+            sides(wrong)
+    # GIVEN an object of a type  THEN names are its members, behind its address
+    scope = ObjectScope(KERNEL, "request")
+    assert shape(scope.value("__sector")) == (Source.OBJECT, (0, 20), 8, "dec")
+    assert shape(scope.value("q->id")) == (Source.OBJECT, (0, 0, 4), 4, "signed")
+    assert shape(scope.value("@cpu")) == (Source.CPU, (), 4, "dec")
+    # GIVEN 6 characters at the record's end, of which 8 cannot be read
+    value = by_format().value("rwbs")
+    # THEN two bytes before are read as well and shifted out
+    assert (value.at, value.size, value.shift, value.bits) == ((58,), 8, 16, 48)
+    # GIVEN a signed field of 32 bits WHEN its lowest 12 bits are taken
+    found = by_format().value("error:12")
+    # THEN they are read as a number without a sign, and named as written
+    assert (found.size, found.bits, found.shift, found.is_signed) == (4, 12, 0, False)
+    assert (found.text, found.format) == ("error:12", "dec")
+    # AND so in conditions
+    assert by_format().condition("error:4 == 3").value.bits == 4
+    # AND of a value of 32 bits no less than one and no more can be taken
+    for text in ("error:0", "error:33", "dev:64"):
+        with pytest.raises(SiteError, match="a value of 32 bits has no lowest"):
+            by_format().value(text)
 
 
 @pytest.mark.parametrize(
@@ -340,35 +366,3 @@ def test_conditions(text: str, operator: int, operand: int) -> None:
 def test_what_is_wrong_of_a_condition_is_said(text: str, message: str) -> None:
     with pytest.raises(SiteError, match=message):
         typed().condition(text)
-
-
-def test_keys_objects_and_characters_of_records() -> None:
-    # GIVEN keys with and without a bar  THEN each side has its expression
-    assert sides("pid|next_pid") == ("pid", "next_pid")
-    assert sides("work") == ("work", "work")
-    for wrong in ("a|", "|b", "a|b|c"):
-        with pytest.raises(SiteError, match="write BEGIN"):
-            sides(wrong)
-    # GIVEN an object of a type  THEN names are its members, behind its address
-    scope = ObjectScope(KERNEL, "request")
-    assert shape(scope.value("__sector")) == (Source.OBJECT, (0, 20), 8, "dec")
-    assert shape(scope.value("q->id")) == (Source.OBJECT, (0, 0, 4), 4, "signed")
-    assert shape(scope.value("@cpu")) == (Source.CPU, (), 4, "dec")
-    # GIVEN 6 characters at the record's end, of which 8 cannot be read
-    value = by_format().value("rwbs")
-    # THEN two bytes before are read as well and shifted out
-    assert (value.at, value.size, value.shift, value.bits) == ((58,), 8, 16, 48)
-
-
-def test_the_lowest_bits_of_a_value() -> None:
-    # GIVEN a signed field of 32 bits WHEN its lowest 12 bits are taken
-    found = by_format().value("error:12")
-    # THEN they are read as a number without a sign, and named as written
-    assert (found.size, found.bits, found.shift, found.is_signed) == (4, 12, 0, False)
-    assert (found.text, found.format) == ("error:12", "dec")
-    # AND so in conditions
-    assert by_format().condition("error:4 == 3").value.bits == 4
-    # AND of a value of 32 bits no less than one and no more can be taken
-    for text in ("error:0", "error:33", "dev:64"):
-        with pytest.raises(SiteError, match="a value of 32 bits has no lowest"):
-            by_format().value(text)

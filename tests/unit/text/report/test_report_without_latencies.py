@@ -39,7 +39,7 @@ def summaries(value: Any) -> Iterator[dict[str, Any]]:
             yield from summaries(one)
 
 
-def test_the_text_has_no_latency_of_0_ns(recording: Path, cli: Cli) -> None:
+def test_json_csv_and_text_leave_empty_what_has_no_value(recording: Path, cli: Cli) -> None:
     # GIVEN I/O without an end / WHEN it is reported
     done = cli("report", recording)
     # THEN no line speaks of a mean of 0
@@ -49,9 +49,6 @@ def test_the_text_has_no_latency_of_0_ns(recording: Path, cli: Cli) -> None:
     row = done.out.splitlines()[done.out.splitlines().index(heading) + 2]
     assert row.split()[-1] == "-"
     assert "0 B" not in row
-
-
-def test_json_has_null_where_there_is_no_value(recording: Path, cli: Cli) -> None:
     # GIVEN I/O without an end / WHEN its report is JSON
     found = list(summaries(json.loads(cli("report", "--json", recording).out)))
     # THEN a summary of no values has its count and null
@@ -63,17 +60,11 @@ def test_json_has_null_where_there_is_no_value(recording: Path, cli: Cli) -> Non
     for one in found:
         if one["count"]:
             assert None not in one.values()
-
-
-def test_the_verdict_has_no_mean(recording: Path, cli: Cli) -> None:
     # GIVEN I/O without an end / WHEN it is reported / THEN no finding has a mean of 0
     findings = json.loads(cli("report", "--json", recording).out)["verdict"]
     assert findings
     assert all(finding.get("mean_ns") != 0 for finding in findings)
     assert "0 ns on average" not in str(findings)
-
-
-def test_csv_leaves_it_empty(recording: Path, cli: Cli) -> None:
     # GIVEN I/O without an end / WHEN its report is CSV
     lines = list(csv.DictReader(io.StringIO(cli("report", "--csv", recording).out)))
     # THEN the figures of no values are empty

@@ -27,7 +27,7 @@ def resolved(**variant):
     return resolve(pair("a:begin", "a:end", "rq", **variant), scopes_of(FIELDS))
 
 
-def test_a_histogram_is_as_bcc_prints_it() -> None:
+def test_a_histogram_and_its_values_are_printed_and_in_json() -> None:
     # GIVEN latencies in two octaves, with an empty one between
     lines = list(text.histogram(counted(1100, 1100, 5000)))
     # THEN there is a line for each octave from the first to the last, then the figures
@@ -39,15 +39,6 @@ def test_a_histogram_is_as_bcc_prints_it() -> None:
     ]
     assert lines[4].startswith("3 pairs, mean 2.4 µs, p50 1.1")
     assert lines[4].endswith("max 5 µs")
-
-
-def test_nothing_is_printed_of_no_pairs() -> None:
-    # GIVEN no latency THEN there is no histogram
-    assert list(text.histogram(Latencies())) == []
-    assert list(text.lines(resolved(), Latencies(), {}, {})) == []
-
-
-def test_values_come_by_their_number_of_pairs() -> None:
     # GIVEN two values of --by, and others that share a histogram
     found = list(
         text.lines(resolved(by=("kind",)), counted(9), {1: counted(5, 5), 2: counted(7)}, {})
@@ -55,27 +46,24 @@ def test_values_come_by_their_number_of_pairs() -> None:
     # THEN that of the most pairs is last, where a terminal shows it
     titles = [line for line in found if line.startswith("own")]
     assert titles == ["own, kind = (all others)", "own, kind = 2", "own, kind = 1"]
-
-
-def test_only_counts_that_are_not_zero_are_named() -> None:
-    # GIVEN a pair with lost begins WHEN its counts are printed THEN the remedy is there
-    (line,) = text.count_lines(resolved(), counted(5), PairCounts(open=2, full=1))
-    assert line == (
-        "own: 1 pair; 2 begins without an end so far; "
-        "1 begin LOST as too many were open: use a larger --max-open"
-    )
-
-
-def test_ends_of_begins_left_out_are_no_riddle() -> None:
-    # GIVEN begins that a filter left out THEN their ends are not said to have had none
-    (line,) = text.count_lines(resolved(), counted(5), PairCounts(no_begin=3, left_begin=3))
-    assert "3 ends whose begin was left out, or not seen" in line
-
-
-def test_json_has_the_counts_of_each_slot() -> None:
     # GIVEN latencies by value WHEN they are JSON
     found = text.as_json(resolved(by=("kind",)), Latencies(), {3: counted(40, 41)}, {})
     # THEN each value has its figures and slots
     (one,) = json.loads(json.dumps(found))
     assert (one["by"], one["by_text"], one["count"], one["max_ns"]) == (3, "3", 2, 41)
     assert one["histogram"] == [{"from_ns": 40, "below_ns": 42, "count": 2}]
+
+
+def test_what_no_pair_has_is_not_printed() -> None:
+    # GIVEN no latency THEN there is no histogram
+    assert list(text.histogram(Latencies())) == []
+    assert list(text.lines(resolved(), Latencies(), {}, {})) == []
+    # GIVEN a pair with lost begins WHEN its counts are printed THEN the remedy is there
+    (line,) = text.count_lines(resolved(), counted(5), PairCounts(open=2, full=1))
+    assert line == (
+        "own: 1 pair; 2 begins without an end so far; "
+        "1 begin LOST as too many were open: use a larger --max-open"
+    )
+    # GIVEN begins that a filter left out THEN their ends are not said to have had none
+    (line,) = text.count_lines(resolved(), counted(5), PairCounts(no_begin=3, left_begin=3))
+    assert "3 ends whose begin was left out, or not seen" in line

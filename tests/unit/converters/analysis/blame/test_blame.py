@@ -77,7 +77,7 @@ def test_the_recorder_is_a_culprit_and_no_victim(tmp_path: Path, cli: Cli) -> No
     assert "write it elsewhere (record -o)" in " ".join(told.split())
 
 
-def test_nobody_is_blamed_where_nobody_else_is(tmp_path: Path) -> None:
+def test_nobody_is_blamed_for_what_no_other_did(tmp_path: Path) -> None:
     # GIVEN a reader that is alone, one of whose reads takes a hundred times as long
     ios = blame_logs.alone("app", 100, MS)
     ios[50] = Io("app", 50 * MS, 50 * MS + US, 50 * MS + 900 * US)
@@ -87,9 +87,6 @@ def test_nobody_is_blamed_where_nobody_else_is(tmp_path: Path) -> None:
     assert part(app, Kind.SERVICE) == 100 * 50 * US
     assert part(app, Kind.DEVICE) == 850 * US
     assert not app.without and not part(app, Kind.OTHER, "backup")
-
-
-def test_own_other_io_is_no_culprit(tmp_path: Path) -> None:
     # GIVEN reads that are alone, and two at once that take twice as long
     ios = blame_logs.alone("app", 40, 10 * MS)
     for at in range(41, 60):
@@ -98,6 +95,14 @@ def test_own_other_io_is_no_culprit(tmp_path: Path) -> None:
     # THEN the excess is waiting behind own other I/O
     assert part(app, Kind.OWN) == 38 * 49 * US
     assert {one.kind for one in app.parts} == {Kind.SERVICE, Kind.OWN}
+    # GIVEN a reader of whose reads all but 20 are beside a writer's
+    ios = [io for io in blame_logs.beside_a_writer() if io.comm == "backup"]
+    ios += blame_logs.alone("app", 20, MS, 10 * S)
+    ios += [Io("app", io.queue + US, io.issue + 2 * US, io.queue + 551 * US) for io in ios[:100]]
+    app = victim(blamed(blame_logs.write(tmp_path / "a.biotrail", ios)), "app")
+    # THEN the writer is named, but not what would be without it
+    assert part(app, Kind.OTHER, "backup") > app.wait_ns / 2
+    assert not app.without
 
 
 def test_the_excess_is_shared_by_the_work_of_others(tmp_path: Path) -> None:
@@ -116,17 +121,6 @@ def test_the_excess_is_shared_by_the_work_of_others(tmp_path: Path) -> None:
     by_backup = part(app, Kind.OTHER, "backup") - 120 * 500 * US
     assert by_scan + by_backup == 500 * US
     assert by_backup / by_scan == pytest.approx(2000 / 49, rel=0.01)
-
-
-def test_few_without_company_give_no_counterfactual(tmp_path: Path) -> None:
-    # GIVEN a reader of whose reads all but 20 are beside a writer's
-    ios = [io for io in blame_logs.beside_a_writer() if io.comm == "backup"]
-    ios += blame_logs.alone("app", 20, MS, 10 * S)
-    ios += [Io("app", io.queue + US, io.issue + 2 * US, io.queue + 551 * US) for io in ios[:100]]
-    app = victim(blamed(blame_logs.write(tmp_path / "a.biotrail", ios)), "app")
-    # THEN the writer is named, but not what would be without it
-    assert part(app, Kind.OTHER, "backup") > app.wait_ns / 2
-    assert not app.without
 
 
 def test_small_ios_and_devices_on_the_same_cpus_cannot_be_told(tmp_path: Path) -> None:
@@ -191,7 +185,7 @@ def test_names_and_what_is_asked_for(tmp_path: Path, cli: Cli) -> None:
     assert done.status == 1 and "db.service" in done.err
 
 
-def test_victims_are_chosen_and_culprits_stay(tmp_path: Path, cli: Cli) -> None:
+def test_victims_are_chosen_and_an_empty_log_has_none(tmp_path: Path, cli: Cli) -> None:
     # GIVEN a reader beside a writer / WHEN reads alone are asked for
     path = blame_logs.write(tmp_path / "a.biotrail", blame_logs.beside_a_writer())
     told = json.loads(cli("blame", "--json", "--op", "read", path).out)
@@ -201,9 +195,6 @@ def test_victims_are_chosen_and_culprits_stay(tmp_path: Path, cli: Cli) -> None:
     # AND of the time asked for alone
     told = json.loads(cli("blame", "--json", "--from", "0s", "--to", "1s", path).out)
     assert [v["ios"] for v in told["victims"] if v["name"] == "app"] == [100]
-
-
-def test_an_empty_log_has_no_victims(tmp_path: Path, cli: Cli) -> None:
     # GIVEN a log without I/O / WHEN it is blamed / THEN nobody waited
     path = blame_logs.write(tmp_path / "a.biotrail", [])
     assert json.loads(cli("blame", "--json", path).out)["victims"] == []
@@ -624,7 +615,7 @@ def test_a_cgroup_is_the_suspect_with_all_below_it(tmp_path: Path) -> None:
     assert found.victims[0].blamed == pytest.approx(2 / 3)
 
 
-def test_where_no_culprit_is_the_suspect_the_truth_stands_alone(tmp_path: Path) -> None:
+def test_a_suspect_that_is_no_culprit_is_blamed_for_nothing(tmp_path: Path) -> None:
     # GIVEN an experiment
     ios, notes = blame_logs.experiment()
     path = blame_logs.write(tmp_path / "a.biotrail", ios, paused=notes)
@@ -635,9 +626,6 @@ def test_where_no_culprit_is_the_suspect_the_truth_stands_alone(tmp_path: Path) 
     [truth] = [one for one in found.victims if one.name == "app"]
     assert truth.blamed is None
     assert truth.truth.share == pytest.approx(2 / 3)
-
-
-def test_a_suspect_without_io_is_blamed_for_nothing(tmp_path: Path) -> None:
     # GIVEN a program that does no I/O, and is stopped
     ios, notes = blame_logs.experiment()
     notes = [{**one, "name": "burn", "label": "burn (7)", "pids": [7]} for one in notes]

@@ -116,7 +116,7 @@ def test_neighbours_that_the_hypervisor_merges_share_a_bio(tmp_path: Path) -> No
     assert (disk.links.certainty[rows] == Certainty.EXACT).all()
 
 
-def test_what_the_hosts_page_cache_answers_is_named(tmp_path: Path) -> None:
+def test_what_the_host_does_not_show_is_named(tmp_path: Path) -> None:
     # GIVEN every fourth request without I/O on the host
     moved = [replace(one, pieces=() if at % 4 == 2 else None)
              for at, one in enumerate(transfers(100))]  # fmt: skip
@@ -128,15 +128,20 @@ def test_what_the_hosts_page_cache_answers_is_named(tmp_path: Path) -> None:
     assert int(unlinked.sum()) == 25
     assert (disk.links.unlinked[~unlinked] == Unlinked.LINKED).all()
     assert list(figures(found).unlinked.values()) == [25]
-
-
-def test_requests_outside_of_the_hosts_recording_are_named(tmp_path: Path) -> None:
     # GIVEN three requests after the end of the host's recording
     late = [replace(one, at=one.at + SECOND, pieces=()) for one in transfers(3, seed=9)]
     # WHEN the logs are joined
     (disk,) = joined(tmp_path, [*transfers(50), *late]).disks
     # THEN these are said to be outside of it
     assert (disk.links.unlinked[disk.requests.issue.argsort()][-3:] == Unlinked.OUTSIDE).all()
+    # GIVEN a request half of which the host reads
+    moved = transfers(50)
+    moved[7] = replace(moved[7], pieces=((moved[7].sector, 4),))
+    # WHEN the logs are joined
+    (disk,) = joined(tmp_path, moved).disks
+    # THEN its link is incomplete, and the others are exact
+    odd = disk.links.certainty != Certainty.EXACT
+    assert disk.links.certainty[odd].tolist() == [Certainty.INCOMPLETE]
 
 
 def test_requests_in_a_loss_of_the_host_are_named(tmp_path: Path) -> None:
@@ -154,18 +159,7 @@ def test_requests_in_a_loss_of_the_host_are_named(tmp_path: Path) -> None:
     assert unlinked[unlinked != Unlinked.LINKED].tolist() == [Unlinked.HOST_LOST]
 
 
-def test_a_partly_cached_request_is_incomplete(tmp_path: Path) -> None:
-    # GIVEN a request half of which the host reads
-    moved = transfers(50)
-    moved[7] = replace(moved[7], pieces=((moved[7].sector, 4),))
-    # WHEN the logs are joined
-    (disk,) = joined(tmp_path, moved).disks
-    # THEN its link is incomplete, and the others are exact
-    odd = disk.links.certainty != Certainty.EXACT
-    assert disk.links.certainty[odd].tolist() == [Certainty.INCOMPLETE]
-
-
-def test_two_requests_for_one_sector_at_once_are_ambiguous(tmp_path: Path) -> None:
+def test_requests_of_the_same_place_are_told_apart_or_ambiguous(tmp_path: Path) -> None:
     # GIVEN two reads of one sector at the same time
     moved = transfers(50)
     slow = Transfer(70 * MILLISECOND, 1 << 21, on_host=MILLISECOND)
@@ -176,9 +170,14 @@ def test_two_requests_for_one_sector_at_once_are_ambiguous(tmp_path: Path) -> No
     rows = disk.requests.sector == 1 << 21
     assert (disk.links.certainty[rows] == Certainty.AMBIGUOUS).any()
     assert (disk.links.certainty[~rows] == Certainty.EXACT).all()
-
-
-def test_flushes_are_linked_by_their_time(tmp_path: Path) -> None:
+    # GIVEN 300 requests for 5 places, as a journal's
+    moved = [replace(one, sector=8 * (at % 5)) for at, one in enumerate(transfers(300))]
+    # WHEN the logs are joined
+    found = joined(tmp_path, moved, Clock(2 * SECOND, 20e-6))
+    # THEN each request has a bio of its own
+    (disk,) = found.disks
+    assert (disk.links.unlinked == Unlinked.LINKED).all()
+    assert len(set(disk.links.edges.bio.tolist())) == 300
     # GIVEN a flush between other requests
     moved = [*transfers(50), Transfer(80 * MILLISECOND, 0, 0, "FF")]
     # WHEN the logs are joined
@@ -197,17 +196,6 @@ def test_a_delay_of_the_host_is_in_its_stage(tmp_path: Path) -> None:
     # THEN the slowest request has that time with the host's device
     slowest = max(stages(found), key=sum)
     assert slowest[2] == 300 * MILLISECOND - 2000
-
-
-def test_the_same_sectors_again_and_again_are_told_apart_by_their_order(tmp_path: Path) -> None:
-    # GIVEN 300 requests for 5 places, as a journal's
-    moved = [replace(one, sector=8 * (at % 5)) for at, one in enumerate(transfers(300))]
-    # WHEN the logs are joined
-    found = joined(tmp_path, moved, Clock(2 * SECOND, 20e-6))
-    # THEN each request has a bio of its own
-    (disk,) = found.disks
-    assert (disk.links.unlinked == Unlinked.LINKED).all()
-    assert len(set(disk.links.edges.bio.tolist())) == 300
 
 
 def test_an_image_in_a_file_is_found_by_its_extents(tmp_path: Path) -> None:

@@ -102,7 +102,7 @@ def test_every_action_is_read(body: str) -> None:
         assert int(events.raw[0, at + 1]) & 0xFFFFFFFF == size
 
 
-def test_sleep_and_bounce_are_counted_as_in_binary_files() -> None:
+def test_messages_and_actions_without_a_kind_are_kept_and_counted() -> None:
     # GIVEN actions that a log has no kind for
     source = source_of(
         text(line(1, " S   R 8 + 8 [dd]"), line(2, " B   R 8 + 8 [dd]"), *io_lines(3, 8))
@@ -112,6 +112,17 @@ def test_sleep_and_bounce_are_counted_as_in_binary_files() -> None:
     # THEN they are named
     assert len(events) == 5
     assert any("bounce 1, sleeprq 1" in remark for remark in source.remarks)
+    # GIVEN messages of a scheduler, one with a cgroup
+    lines = [
+        "  8,0    0        0     0.000001000     0  m   N cfq1 alloced",
+        "  8,0    0        0     0.000001500     0 1a,1  m   N throttle",
+        *io_lines(2, 8),
+    ]
+    source = source_of(text(*lines))
+    # WHEN they are read
+    events_of(source)
+    # THEN their texts are
+    assert [message.text for message in source.messages] == ["cfq1 alloced", "throttle"]
 
 
 @pytest.mark.parametrize("error", ["[65531]", "[-5]"])
@@ -124,7 +135,7 @@ def test_errors_are_read_with_and_without_their_sign(error: str) -> None:
     assert int(events.raw[-1, 5]) >> 32 == IOERR
 
 
-def test_merges_of_requests_and_of_bios_are_told_apart() -> None:
+def test_events_that_share_a_letter_are_told_apart() -> None:
     # GIVEN a bio that fills the gap between two requests, after which these merge
     bodies = [
         *(" Q   W 0 + 8 [dd]", " G   W 0 + 8 [dd]", " I   W 0 + 8 [dd]"),
@@ -137,9 +148,6 @@ def test_merges_of_requests_and_of_bios_are_told_apart() -> None:
     events = events_of(source)
     # THEN the first M is the bio's, the second the request's
     assert spelled(events) == "QGIQGIQMmDC"
-
-
-def test_completions_of_bios_and_of_requests_are_told_apart() -> None:
     # GIVEN a bio of a device without requests, and a request that is completed in two parts
     lines = [
         line(1, " Q   R 0 + 8 [dd]", dev="252,0"),
@@ -154,7 +162,7 @@ def test_completions_of_bios_and_of_requests_are_told_apart() -> None:
     assert spelled(events) == "QcQGIDCC"
 
 
-def test_passthrough_gets_its_bytes_back() -> None:
+def test_sizes_and_devices_that_lines_leave_out() -> None:
     # GIVEN two commands under way, whose completions have no bytes
     lines = [
         line(1, " D   R 36 (12 00 ..) [a]"),
@@ -166,9 +174,6 @@ def test_passthrough_gets_its_bytes_back() -> None:
     events = events_of(source_of(text(*lines)))
     # THEN each completion has those of its command
     assert (events.raw[:, 4] & np.uint64(0xFFFFFFFF)).tolist() == [36, 96, 96, 36]
-
-
-def test_a_remap_is_of_the_device_whose_bio_is_queued_next() -> None:
     # GIVEN a remap from a partition to the disk, of which blkparse prints the partition; and one
     # to a device that is traced
     lines = [
@@ -187,21 +192,7 @@ def test_a_remap_is_of_the_device_whose_bio_is_queued_next() -> None:
     assert source.losses == []
 
 
-def test_messages_are_kept() -> None:
-    # GIVEN messages of a scheduler, one with a cgroup
-    lines = [
-        "  8,0    0        0     0.000001000     0  m   N cfq1 alloced",
-        "  8,0    0        0     0.000001500     0 1a,1  m   N throttle",
-        *io_lines(2, 8),
-    ]
-    source = source_of(text(*lines))
-    # WHEN they are read
-    events_of(source)
-    # THEN their texts are
-    assert [message.text for message in source.messages] == ["cfq1 alloced", "throttle"]
-
-
-def test_gaps_in_each_cpu_s_numbers_are_losses() -> None:
+def test_losses_are_gaps_of_a_cpu_s_numbers_unless_lines_were_selected() -> None:
     # GIVEN a text in which CPU 1 has lost five records
     lines = [line(i, " P   N [x]", cpu=i % 2) for i in range(2)]
     lines = [*io_lines(1, 0), *(line(i, " Q   R 8 + 8 [x]", cpu=1) for i in (6, 7, 13))]
@@ -210,9 +201,6 @@ def test_gaps_in_each_cpu_s_numbers_are_losses() -> None:
     events_of(source)
     # THEN there is one window, of that CPU
     assert [(w["cpu"], w["count"], w["end"]) for w in source.losses] == [(1, 5, 13_000)]
-
-
-def test_selected_lines_tell_no_losses() -> None:
     # GIVEN what grep left of a text
     lines = [kept for n in range(20) for kept in io_lines(5 * n + 1, 8 * n)]
     kept = [line for line in lines if " Q " in line or " C " in line or " D " in line]
@@ -224,6 +212,12 @@ def test_selected_lines_tell_no_losses() -> None:
     assert bios == 20
     assert source.losses == []
     assert any("lines were selected" in remark for remark in source.remarks)
+    # GIVEN the lines of CPUs 0 and 2
+    source = source_of(text(*io_lines(1, 0), *io_lines(1, 8, cpu=2, time=90_000)))
+    # WHEN they are read
+    events_of(source)
+    # THEN it says so
+    assert any("no line of CPU 1" in remark for remark in source.remarks)
 
 
 def test_lines_that_are_there_twice_are_left_out() -> None:
@@ -235,15 +229,6 @@ def test_lines_that_are_there_twice_are_left_out() -> None:
     # THEN nothing counts twice, and how many lines did is told
     assert found == contents(events_of(source_of(once)))
     assert "838 records have numbers and times that were there before" in source.problems[0]
-
-
-def test_a_cpu_without_lines_is_named() -> None:
-    # GIVEN the lines of CPUs 0 and 2
-    source = source_of(text(*io_lines(1, 0), *io_lines(1, 8, cpu=2, time=90_000)))
-    # WHEN they are read
-    events_of(source)
-    # THEN it says so
-    assert any("no line of CPU 1" in remark for remark in source.remarks)
 
 
 def test_the_summary_is_held_against_the_lines() -> None:
@@ -387,7 +372,7 @@ def test_a_layout_that_tells_enough_is_read(form: str) -> None:
     assert ("has no error" in "\n".join(source.remarks)) == (form != "error")
 
 
-def test_what_a_layout_cannot_tell_is_left_out_and_counted() -> None:
+def test_layouts_that_tell_less() -> None:
     # GIVEN a remap and a split, whose origin and rest -f does not print
     source = source_of(records(FORMS["the default head"], ("A", 8, 8), ("X", 8, 8)))
     # WHEN they are read
@@ -397,9 +382,6 @@ def test_what_a_layout_cannot_tell_is_left_out_and_counted() -> None:
     assert not set(events.kind.tolist()) & {Kind.A, Kind.X}
     assert source.losses == []
     assert sum("left out: -f does not print" in remark for remark in source.remarks) == 2
-
-
-def test_lines_of_another_layout_are_told() -> None:
     # GIVEN lines that do not have the layout of the others
     source = source_of(records(FORMS["columns"]) + b"0.000000999 odd\n")
     # WHEN they are read
@@ -407,6 +389,14 @@ def test_lines_of_another_layout_are_told() -> None:
     # THEN they are counted
     assert len(events) == 5 * IOS
     assert "1 lines with a time that do not have the layout" in source.problems[0]
+    # GIVEN a text without numbers, appended to itself
+    once = records(FORMS["columns"])
+    source = source_of(once + once)
+    # WHEN it is read
+    events = events_of(source)
+    # THEN the second half is left out, and told
+    assert len(events) == 5 * IOS + 1  # the last line's repetition has the newest time
+    assert "earlier times than the lines before" in source.problems[0]
 
 
 @pytest.mark.parametrize(
@@ -427,17 +417,6 @@ def test_a_layout_that_is_not_clear_is_refused(form: str, what: str) -> None:
         source_of(records(form))
     assert what in str(error.value)
     assert "print it with blkparse's default format" in str(error.value)
-
-
-def test_a_trace_without_numbers_that_is_there_twice_counts_once() -> None:
-    # GIVEN a text without numbers, appended to itself
-    once = records(FORMS["columns"])
-    source = source_of(once + once)
-    # WHEN it is read
-    events = events_of(source)
-    # THEN the second half is left out, and told
-    assert len(events) == 5 * IOS + 1  # the last line's repetition has the newest time
-    assert "earlier times than the lines before" in source.problems[0]
 
 
 def test_text_of_other_tools_is_not_taken_for_it() -> None:

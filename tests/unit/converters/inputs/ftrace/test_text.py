@@ -189,7 +189,7 @@ def test_lost_events_are_dated_by_their_cpu(lost):
     ]
 
 
-def test_a_real_overrun_is_a_loss_and_a_remark():
+def test_real_losses_of_text_are_dated_and_counted():
     # GIVEN what ftrace printed of a ring that was too small
     source = open_source(DATA / "lossy.trace.txt")
     # WHEN it is read
@@ -199,9 +199,6 @@ def test_a_real_overrun_is_a_loss_and_a_remark():
     assert [loss["cpu"] for loss in source.losses] == [1]
     assert source.losses[0]["start"] == events.ts[0]
     assert any("372 older events were overwritten" in remark for remark in source.remarks)
-
-
-def test_a_real_report_has_its_dropped_events():
     # GIVEN what trace-cmd printed of the same ring
     source = open_source(DATA / "lossy.report.txt")
     # WHEN it is read, THEN the number is the loss's
@@ -209,18 +206,7 @@ def test_a_real_report_has_its_dropped_events():
     assert [loss["count"] for loss in source.losses] == [372]
 
 
-def test_the_last_line_without_its_end_is_left_out():
-    # GIVEN a text that is cut in its last number
-    data = text(line(BODIES[0]), line(BODIES[3]))[:-2]
-    # WHEN it is read
-    source = source_of(data)
-    # THEN the number is not guessed
-    assert len(events_of(source)) == 1
-    assert "line 2 has no end" in source.problems[0]
-    assert source.unreadable_bytes > 0
-
-
-def test_block_events_that_are_not_understood_are_said():
+def test_lines_that_are_no_events_are_told():
     # GIVEN a line of an event with other fields
     odd = line("block_rq_issue: dev=7340032 sector=8")
     # WHEN it is read
@@ -229,14 +215,19 @@ def test_block_events_that_are_not_understood_are_said():
     assert len(events_of(source)) == 1
     assert "1 lines of block events" in source.problems[0]
     assert "line 2" in source.problems[0]
-
-
-def test_other_lines_are_counted():
     # GIVEN call chains between perf's lines
     source = source_of(text(line(BODIES[0], "perf"), "\tffffffff81 submit_bio ([kernel])", ""))
     # WHEN they are read, THEN they are no events, and that is said
     assert len(events_of(source)) == 1
     assert any("1 lines are no events, the first in line 2" in r for r in source.remarks)
+    # GIVEN a text that is cut in its last number
+    data = text(line(BODIES[0]), line(BODIES[3]))[:-2]
+    # WHEN it is read
+    source = source_of(data)
+    # THEN the number is not guessed
+    assert len(events_of(source)) == 1
+    assert "line 2 has no end" in source.problems[0]
+    assert source.unreadable_bytes > 0
 
 
 def test_gzip_files_are_read_and_cut_ones_as_far_as_they_go(tmp_path):
@@ -471,7 +462,7 @@ def test_times_that_a_difference_wrapped_around_are_differences() -> None:
         events_of_text(text.encode() + b"\n")
 
 
-def test_an_event_with_its_fields_by_name_keeps_odd_names() -> None:
+def test_names_and_statuses_in_fields_by_name() -> None:
     # GIVEN names that look like fields, quoted in the layout of pairs
     for name in ("a b", "x=1", "dev=3", "a]"):
         body = PAIRS_ISSUE.replace("comm=dd", f"comm={name}")
@@ -481,9 +472,6 @@ def test_an_event_with_its_fields_by_name_keeps_odd_names() -> None:
         assert events.fields(Kind.D, events.rows(Kind.D))["sector"].tolist() == [1000]
         task = events.take(events.rows(Kind.TASK)).raw[:, 2:4].tobytes().rstrip(b"\0")
         assert task == name.encode()
-
-
-def test_completions_with_fields_by_name_have_their_status() -> None:
     # GIVEN a completion with an error
     body = PAIRS_COMPLETE.replace("error=0", "error=-5")
     # WHEN it is read / THEN it is an I/O error
@@ -548,16 +536,13 @@ def test_a_real_text_several_times_is_the_text_once(
     assert not source.problems
 
 
-def test_losses_of_a_repeated_text_are_told_once() -> None:
+def test_copies_of_a_ring_count_once() -> None:
     # GIVEN a text with a ring that began late, twice
     once = (DATA / "lossy.trace.txt").read_text()
     # WHEN it is read
     source, _ = read(once * 2)
     # THEN its loss is there once
     assert source.losses == read(once)[0].losses
-
-
-def test_a_later_copy_goes_on_where_the_first_ended() -> None:
     # GIVEN copies of a ring that moved on: the second lacks the first events and has newer ones
     text = io_at(10, 1000) + io_at(11, 2000) + io_at(11, 2000) + io_at(12, 3000)
     # WHEN it is read
@@ -565,27 +550,12 @@ def test_a_later_copy_goes_on_where_the_first_ended() -> None:
     # THEN each event is there once
     assert len(events.rows(Kind.C)) == 3
     assert "3 lines" in str(source.remarks)
-
-
-def test_a_thread_whose_name_was_forgotten_is_the_same() -> None:
     # GIVEN a second copy in which ftrace does not know the thread's name any more
     again = io_at(10, 1000).replace("    dd-500", " <...>-500")
     # WHEN it is read / THEN its events are repetitions
     source, events = read(io_at(10, 1000) + again)
     assert len(events.rows(Kind.C)) == 1
     assert "3 lines" in str(source.remarks)
-
-
-def test_events_of_one_microsecond_are_no_repetitions() -> None:
-    # GIVEN two plugs of a thread in one microsecond
-    plug = "              dd-500     [000] .....    10.000000: block_plug: [dd]\n"
-    # WHEN they are read / THEN both are there
-    source, events = read(plug + plug + io_at(11, 1000))
-    assert len(events.rows(Kind.P)) == 2
-    assert "repetitions" not in str(source.remarks)
-
-
-def test_with_ns_a_record_that_is_there_twice_is_one() -> None:
     # GIVEN text of perf's, which sometimes writes the last records of a ring twice
     lines = io_at(10, 1000, digits=9).splitlines(keepends=True)
     # WHEN it is read / THEN the second ones are left out
@@ -594,16 +564,19 @@ def test_with_ns_a_record_that_is_there_twice_is_one() -> None:
     assert "2 lines of events are repetitions" in str(source.remarks)
 
 
-def test_cpus_one_after_the_other_do_not_go_back() -> None:
+def test_what_is_no_repetition_is_kept() -> None:
+    # GIVEN two plugs of a thread in one microsecond
+    plug = "              dd-500     [000] .....    10.000000: block_plug: [dd]\n"
+    # WHEN they are read / THEN both are there
+    source, events = read(plug + plug + io_at(11, 1000))
+    assert len(events.rows(Kind.P)) == 2
+    assert "repetitions" not in str(source.remarks)
     # GIVEN per_cpu/cpu0/trace, then per_cpu/cpu1/trace, of the same time
     text = io_at(10, 1000) + io_at(11, 2000) + io_at(10, 1000, cpu=1) + io_at(11, 2000, cpu=1)
     # WHEN they are read / THEN each event counts
     source, events = read(text)
     assert len(events.rows(Kind.C)) == 4
     assert not source.problems
-
-
-def test_another_recording_behind_a_later_one_is_kept_and_told() -> None:
     # GIVEN an earlier recording behind a later one
     text = io_at(20, 1000) + io_at(10, 2000) + io_at(30, 3000)
     # WHEN it is read
@@ -628,7 +601,7 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "are older than events of their CPU" in str(source.problems)
 
 
-def test_two_buffers_that_recorded_the_same_count_once() -> None:
+def test_two_buffers_are_one_or_both() -> None:
     # GIVEN what trace-cmd prints of two instances that recorded the same, a microsecond apart
     one = io_at(10, 1000) + io_at(11, 2000)
     lines = []
@@ -641,9 +614,6 @@ def test_two_buffers_that_recorded_the_same_count_once() -> None:
     told = [remark for remark in source.remarks if "buffer 'one' has the same events" in remark]
     assert len(told) == 1
     assert "6 events of buffer 'other' left out" in told[0]
-
-
-def test_two_buffers_of_different_devices_are_both_read() -> None:
     # GIVEN what trace-cmd prints of two instances, each of a device of its own
     other = io_at(10, 1000).replace("8,0", "8,16")
     both = zip(io_at(10, 1000).splitlines(True), other.splitlines(True), strict=True)
@@ -745,7 +715,7 @@ def test_a_text_that_was_cut_in_its_middle_is_told_with_the_place() -> None:
     assert source.damaged == [{"offset": source.damaged[0]["offset"], "start": start, "end": end}]
 
 
-def test_lines_that_were_taken_out_whole_are_told_without_a_place() -> None:
+def test_what_headers_count_and_is_missing_is_told() -> None:
     # GIVEN a text out of which somebody has taken 10 lines
     lines = WHOLE.splitlines(keepends=True)
     # WHEN it is read
@@ -755,9 +725,6 @@ def test_lines_that_were_taken_out_whole_are_told_without_a_place() -> None:
     [short] = source.problems
     assert "10 are missing, where is not known" in short
     assert not source.damaged
-
-
-def test_events_that_the_text_says_were_lost_are_not_missing() -> None:
     # GIVEN a header that counts 10 entries more, and a line that says where these were lost
     text = WHOLE.replace(b"560/560", b"570/570").splitlines(keepends=True)
     text.insert(100, b"CPU:1 [LOST 10 EVENTS]\n")
@@ -765,18 +732,12 @@ def test_events_that_the_text_says_were_lost_are_not_missing() -> None:
     source, _ = read_text(b"".join(text))
     assert [loss["count"] for loss in source.losses] == [10]
     assert not source.problems
-
-
-def test_each_header_counts_what_follows_it() -> None:
     # GIVEN a whole text behind one of which 3 lines are missing
     lines = WHOLE.splitlines(keepends=True)
     # WHEN it is read / THEN the first one alone is short
     source, events = read_text(b"".join(lines[:100] + lines[103:]) + WHOLE)
     assert len([p for p in source.problems if "counts 560 entries, and 557" in p]) == 1
     assert len(events) == EVENTS
-
-
-def test_a_number_that_zeros_end_is_not_taken() -> None:
     # GIVEN zeros within a line, where what is before and behind would make a whole one
     data = WHOLE.replace(b" + 8 [", b" + 8\0\0\0\0 [", 1)
     # WHEN it is read / THEN the line is no event

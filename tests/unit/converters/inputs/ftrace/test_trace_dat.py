@@ -135,9 +135,6 @@ def test_losses_are_dated_between_their_cpus_events():
     # THEN the loss windows say so; the first begins where the other CPU's events do
     found = [(loss["start"], loss["end"], loss["cpu"], loss["count"]) for loss in source.losses]
     assert found == [(500, 1000, 1, -1), (1500, 3000, 1, 3)]
-
-
-def test_a_real_overrun_is_a_loss():
     # GIVEN a recording whose ring was too small: 188 of 560 events were left
     source = open_source(DATA / "lossy.dat")
     # WHEN it is read
@@ -173,7 +170,7 @@ def test_an_instance_with_another_clock_is_left_out():
     assert any("instance 'two' has the clock 'local'" in remark for remark in source.remarks)
 
 
-def test_counts_of_the_tsc_become_ns():
+def test_counts_of_the_tsc_become_ns_and_others_are_refused():
     # GIVEN a recording by the TSC, with the numbers that convert it
     option = struct.pack("<IIQ", 1 << 31, 32, 0)  # half a ns a count
     pages = made.Pages("", "x86-tsc", {0: issues(1 << 40, (1 << 40) + 3000)})
@@ -181,9 +178,6 @@ def test_counts_of_the_tsc_become_ns():
     events = events_of(opened(of_issues(pages, options=[(made.TSC2NSEC, option)])))
     # THEN times are ns
     assert events.ts.tolist() == [1 << 39, (1 << 39) + 1500]
-
-
-def test_counts_without_a_factor_are_refused():
     # GIVEN a recording by a counter
     contents = of_issues(made.Pages("", "counter", {0: issues(1, 2)}))
     # WHEN it is opened, THEN the reason and the remedy are said
@@ -203,9 +197,6 @@ def test_date_and_offset_are_applied():
     assert events_of(source).ts.tolist() == [1500]
     clocks = source.header["clocks"]
     assert (clocks["monotonic"], clocks["realtime"]) == (1500, 1500 + 16_000)
-
-
-def test_the_date_of_the_top_buffers_clock_is_not_an_instances():
     # GIVEN an instance alone, in a file with --date
     contents = of_issues(
         made.Pages("one", "mono", {0: issues(1000)}), options=[(made.DATE, b"0x10\0")]
@@ -289,7 +280,7 @@ def test_foreign_and_newer_files_are_refused_with_the_reason(change, message):
         open_source(io.BytesIO(change(whole)))
 
 
-def test_cpus_that_share_their_data_are_refused():
+def test_cpus_that_share_data_and_pipes_are_refused():
     # GIVEN a table by which 1000 CPUs have the same megabyte
     pages = dict.fromkeys(range(1000), b"")
     contents = of_issues(made.Pages("", "mono", pages), codec="none")
@@ -301,8 +292,6 @@ def test_cpus_that_share_their_data_are_refused():
     with pytest.raises(LogFormatError, match="damaged"):
         open_source(io.BytesIO(bytes(whole)))
 
-
-def test_a_pipe_is_refused():
     # GIVEN a stream that cannot seek
     class Pipe(io.BytesIO):
         def seekable(self):
@@ -359,18 +348,7 @@ def test_events_of_all_kinds_have_their_times(order, long_bytes):
     assert events.unreadable == 0
 
 
-def test_lost_events_before_a_page_are_counted():
-    # GIVEN pages before which none, three and an unknown number of events were lost
-    event = made.event(0, b"abcd")
-    pages = [made.page([event]), made.page([event], lost=3), made.page([event], lost=-1)]
-    # WHEN they are read
-    events = found(*pages)
-    # THEN the counts are there, -1 for the unknown one
-    assert events.lost.tolist() == [0, 3, -1]
-    assert len(events.at) == 3
-
-
-def test_a_count_without_room_behind_the_events_is_unknown():
+def test_counts_and_random_pages_end():
     # GIVEN a full page that says a count is stored
     full = made.page([made.event(0, bytes(100))] * 39 + [made.event(0, bytes(20))])
     commit = struct.unpack_from("<Q", full, 8)[0]
@@ -381,6 +359,20 @@ def test_a_count_without_room_behind_the_events_is_unknown():
     # THEN events were lost, and nobody knows how many
     assert events.lost.tolist() == [-1]
     assert len(events.at) == 40
+    # GIVEN pages before which none, three and an unknown number of events were lost
+    event = made.event(0, b"abcd")
+    pages = [made.page([event]), made.page([event], lost=3), made.page([event], lost=-1)]
+    # WHEN they are read
+    events = found(*pages)
+    # THEN the counts are there, -1 for the unknown one
+    assert events.lost.tolist() == [0, 3, -1]
+    assert len(events.at) == 3
+    # GIVEN pages of random bytes
+    pages = np.random.default_rng(1).integers(0, 256, 64 * 4096, dtype=np.uint8)
+    # WHEN they are read
+    events = find_events(pages, page_layout("little", 4096, 8, ""))
+    # THEN every event lies in its page
+    assert (events.at % 4096 + events.size <= 4096).all()
 
 
 @pytest.mark.parametrize(
@@ -422,12 +414,3 @@ def test_the_kernel_says_how_long_its_longs_are():
     layout = page_layout("little", 4096, 4, text)
     # THEN the kernel's is taken
     assert (layout.commit_bytes, layout.data_at) == (8, 16)
-
-
-def test_random_bytes_end():
-    # GIVEN pages of random bytes
-    pages = np.random.default_rng(1).integers(0, 256, 64 * 4096, dtype=np.uint8)
-    # WHEN they are read
-    events = find_events(pages, page_layout("little", 4096, 8, ""))
-    # THEN every event lies in its page
-    assert (events.at % 4096 + events.size <= 4096).all()

@@ -59,7 +59,7 @@ def test_a_file_cut_off_anywhere_is_refused_or_read() -> None:
             assert len(str(error)) > 20
 
 
-def test_a_pipe_cut_off_gives_what_came_before() -> None:
+def test_what_comes_before_damage_is_read() -> None:
     """GIVEN a pipe that ends within a record; THEN those before are read, and the rest counted."""
     made = Perf()
     data = made.pipe(reads(made))
@@ -67,29 +67,33 @@ def test_a_pipe_cut_off_gives_what_came_before() -> None:
     assert len(events) == 8
     assert source.unreadable_bytes == len(reads(made)[-1]) - 20
     assert any("cut off" in problem for problem in source.problems)
-
-
-def test_damage_ends_the_reading() -> None:
-    """GIVEN a record with a size of 0; THEN those before are read, and what follows is counted."""
-    made = Perf()
+    # GIVEN a record with a size of 0 / THEN those before are read, what follows is counted
     source, events = read(made.file([*reads(made, 2), bytes(16), *reads(made)]))
     assert len(events) == 6
     assert source.unreadable_bytes == 16 + sum(map(len, reads(made)))
     assert any("no record of perf at offset" in problem for problem in source.problems)
+    # GIVEN a sample at 2^63 / THEN it is left out, and said
+    source, events = read(made.file([*made.io(1 << 63, 0), *reads(made, 1)]))
+    assert len(events) == 3
+    assert any("146 years" in problem for problem in source.problems)
 
 
-def test_a_recording_without_block_events() -> None:
+def test_what_cannot_be_read_is_refused_with_the_reason() -> None:
     """GIVEN a recording of the scheduler; THEN the message names the event, and what to record."""
     made = Perf(names=("sched_switch",))
     message = refused(made.file([made.sample("sched_switch", START)]))
     assert "sched_switch" in message
     assert "perf record -a -e 'block:*'" in message
-
-
-def test_samples_without_times() -> None:
-    """GIVEN samples without TIME; THEN the message says so."""
+    # GIVEN samples without TIME / THEN the message says so
     made = Perf(sample_type=perf.IDENTIFIER | perf.TID | perf.RAW)
     assert "have no time" in refused(made.file(reads(made)))
+    # GIVEN formats that are damaged / THEN the message says what they begin with
+    made = Perf()
+    data = made.file(reads(made))
+    assert "the file is damaged" in refused(
+        data.replace(b"\x17\x08\x44tracing", b"\x17\x08\x44tracked")
+    )
+    assert "cannot be understood" in refused(data.replace(b"ID: 100", b"IT: 100"))
 
 
 def test_samples_of_unknown_events_and_short_ones_are_counted() -> None:
@@ -116,14 +120,6 @@ def test_call_chains_beyond_the_sample() -> None:
         source, events = read(made.file([bad, *good]))
         assert len(events) == 3
         assert source.unreadable_bytes == len(bad)
-
-
-def test_times_past_146_years_are_left_out() -> None:
-    """GIVEN a sample at 2^63; THEN it is left out, and said."""
-    made = Perf()
-    source, events = read(made.file([*made.io(1 << 63, 0), *reads(made, 1)]))
-    assert len(events) == 3
-    assert any("146 years" in problem for problem in source.problems)
 
 
 def test_compressed_data_that_are_none() -> None:
@@ -160,16 +156,6 @@ def test_headers_that_lie(at: int, number: int) -> None:
     else:
         assert len(events) <= 9
         assert source.unreadable_bytes <= len(data)
-
-
-def test_formats_that_cannot_be_read() -> None:
-    """GIVEN formats that are damaged; THEN the message says what they begin with."""
-    made = Perf()
-    data = made.file(reads(made))
-    assert "the file is damaged" in refused(
-        data.replace(b"\x17\x08\x44tracing", b"\x17\x08\x44tracked")
-    )
-    assert "cannot be understood" in refused(data.replace(b"ID: 100", b"IT: 100"))
 
 
 def test_the_command_line_says_it_in_one_line(tmp_path: Path) -> None:

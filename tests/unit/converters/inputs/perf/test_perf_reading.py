@@ -101,7 +101,7 @@ def test_compressed_records(kind: int, size: int) -> None:
     assert source.problems == []
 
 
-def test_a_record_that_a_compressed_recording_has_twice() -> None:
+def test_records_that_are_there_twice_count_once() -> None:
     """GIVEN a compressed recording with a record again, at once and later; THEN they count once."""
     made = Perf()
     records_ = reads(made)
@@ -109,18 +109,13 @@ def test_a_record_that_a_compressed_recording_has_twice() -> None:
     source, events = read(made.file(made.compressed(chunks)))
     assert told(events) == WANTED
     assert [r for r in source.remarks if "2 records are there twice" in r]
-
-
-def test_records_that_follow_a_second_time() -> None:
-    """GIVEN a recording with all that a round ended with again behind it; THEN it counts once."""
-    made = Perf()
-    records_ = reads(made)
+    # GIVEN all that a round ended with again behind it / THEN it counts once, too
     source, events = read(made.file([*records_[:6], made.round(), *records_[2:]]))
     assert told(events) == WANTED
     assert [r for r in source.remarks if "4 records are there twice" in r]
 
 
-def test_a_pipe() -> None:
+def test_files_and_pipes_are_read_alike(tmp_path: Path) -> None:
     """GIVEN what perf writes into a pipe, with data that follow records; THEN it is read."""
     made = Perf(features={perf.HOSTNAME: Perf().text("machine")})
     extra = made.record(perf.AUXTRACE, made.pack("QQQQII", 24, 0, 0, 0, 0, 0)) + bytes(range(24))
@@ -129,27 +124,17 @@ def test_a_pipe() -> None:
     assert told(events) == WANTED
     assert source.header["host"]["name"] == "machine"
     assert source.header["events"]["letters"] == ["Q", "D", "C"]
-
-
-def test_a_file_through_a_pipe() -> None:
-    """GIVEN a file that comes through a pipe; THEN it is read, with the formats at its end."""
-    made = Perf()
+    # GIVEN a file that comes through a pipe / THEN it is read, with the formats at its end
     source = open_source(Pipe(made.file(reads(made))))
     assert told(Events.join([part.events for part in source.parts()])) == WANTED
-
-
-def test_a_file_by_its_path(tmp_path: Path) -> None:
-    """GIVEN a file of any name; THEN it is read as perf's."""
-    made = Perf()
+    # GIVEN a file of any name / THEN it is read as perf's
     (tmp_path / "trace.biotrail").write_bytes(made.file(reads(made)))
     trace = Trace(tmp_path / "trace.biotrail")
     bios = [table.bios for table in trace.lifecycles()]
     assert [t for b in bios for t in (b.complete - b.queue).tolist()] == [2000] * 5
 
 
-def test_walking_is_the_same_compiled_and_uncompiled(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_records_are_found_by_any_loops_in_any_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """GIVEN a file; WHEN records are found by each of the loops; THEN the events are the same."""
     for order in ("<", ">"):
         made = Perf(order)
@@ -157,10 +142,7 @@ def test_walking_is_the_same_compiled_and_uncompiled(
         for loops in (records.loops, LOOPS):
             monkeypatch.setattr(records, "loops", loops)
             assert told(read(data)[1]) == WANTED
-
-
-def test_blocks_may_end_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """GIVEN blocks of few bytes; THEN records that lie across them are read."""
+    # GIVEN blocks of few bytes / THEN records that lie across them are read
     made = Perf()
     data = made.file(reads(made))
     for size in (8, 100, 333):
@@ -230,7 +212,7 @@ def test_other_events_are_counted_and_passed_over() -> None:
     assert any("block_bio_queue was not recorded" in r for r in source.remarks)
 
 
-def test_what_the_file_says_of_the_machine() -> None:
+def test_the_file_says_of_machine_filter_and_command() -> None:
     """GIVEN features; THEN the header has host, kernel, perf's version and the clocks."""
     made = Perf()
     clocks = made.pack("IIQQ", 1, 1, 1_700_000_000_000_000_000, START)
@@ -248,6 +230,13 @@ def test_what_the_file_says_of_the_machine() -> None:
     assert header["clocks"]["realtime"] - header["clocks"]["monotonic"] == 1_699_999_995_000_000_000
     assert any("some threads alone" in remark for remark in source.remarks)
     assert not any("perf's own clock" in remark for remark in source.remarks)
+    # GIVEN a recording with a filter / THEN a remark names it, and the command is the header's
+    command = ["perf", "record", "--filter", "dev == 1"]
+    packed = b"".join(made.text(word) for word in command)
+    made.features = {perf.CMDLINE: made.pack("I", len(command)) + packed}
+    source, _ = read(made.file(reads(made)))
+    assert any("--filter" in remark for remark in source.remarks)
+    assert source.header["command"] == command
 
 
 @pytest.mark.parametrize("made", [Perf(period=10), Perf(">", flags=1 << 18 | 1 << 10)])
@@ -255,17 +244,6 @@ def test_a_sample_of_the_events_is_said_to_be_one(made: Perf) -> None:
     """GIVEN a recording of each tenth event, or at a frequency; THEN a remark says so."""
     source, _ = read(made.file(reads(made)))
     assert any("a sample of the events" in remark for remark in source.remarks)
-
-
-def test_a_filter_is_named() -> None:
-    """GIVEN a recording with a filter; THEN a remark names it, and the command is the header's."""
-    made = Perf()
-    command = ["perf", "record", "--filter", "dev == 1"]
-    packed = b"".join(made.text(word) for word in command)
-    made.features = {perf.CMDLINE: made.pack("I", len(command)) + packed}
-    source, _ = read(made.file(reads(made)))
-    assert any("--filter" in remark for remark in source.remarks)
-    assert source.header["command"] == command
 
 
 # What perf.data says of itself beside its events: names with modifiers, empty sections.

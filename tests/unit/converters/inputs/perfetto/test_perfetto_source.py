@@ -184,7 +184,7 @@ def test_events_without_a_message_of_their_own() -> None:
     assert any("generic 1" in remark for remark in source.remarks)
 
 
-def test_events_that_the_trace_describes() -> None:
+def test_what_the_trace_describes_and_the_tree_names() -> None:
     # GIVEN a trace of Perfetto 50 or later: descriptors of events that it has no message for
     merge = {"dev": 1, "sector": 2, "nr_sector": 3, "rwbs": 4, "bytes": 5}
     trace = trace_of(read_of(1000, 8))
@@ -201,6 +201,14 @@ def test_events_that_the_trace_describes() -> None:
     assert events.bytes[row] == 4096
     # AND others are counted by their names
     assert any("vendor_event 1" in remark for remark in source.remarks)
+    # GIVEN a thread of another process
+    trace = trace_of(read_of(T + 10, 8, tid=43))
+    trace.threads({43: (40, "reader")})
+    # WHEN it is read / THEN the thread is of that process
+    tasks = [w.tasks for w in Lifecycle(io.BytesIO(trace.bytes())).lifecycles()]
+    assert (43, 40) in {
+        pair for t in tasks for pair in zip(t.tid.tolist(), t.tgid.tolist(), strict=True)
+    }
 
 
 @pytest.mark.parametrize("damage", [b"\xff\xff", b"\x0a\x7fx"])
@@ -267,17 +275,6 @@ def test_what_was_not_enabled_is_said() -> None:
     assert [(int(r.issue[0]), int(r.complete[0])) for r in requests if len(r)] == [
         (T + 3010, T + 90_010)
     ]
-
-
-def test_processes_are_those_of_the_tree() -> None:
-    # GIVEN a thread of another process
-    trace = trace_of(read_of(T + 10, 8, tid=43))
-    trace.threads({43: (40, "reader")})
-    # WHEN it is read / THEN the thread is of that process
-    tasks = [w.tasks for w in Lifecycle(io.BytesIO(trace.bytes())).lifecycles()]
-    assert (43, 40) in {
-        pair for t in tasks for pair in zip(t.tid.tolist(), t.tgid.tolist(), strict=True)
-    }
 
 
 def test_the_sample_is_read_whole() -> None:
@@ -437,17 +434,14 @@ def test_packets_below_another_field_of_the_trace(place: str) -> None:
     assert any(f"{len(other)} bytes lie beside the packets" in text for text in source.problems)
 
 
-def test_packets_compressed_in_compressed_packets() -> None:
+def test_compressed_packets_in_each_other_and_without_an_end() -> None:
     """GIVEN packets that are compressed twice; THEN that they are left out is told."""
     inner = trace(2).compressed()
     outer = SystemTrace([*trace(1).packets, *inner.compressed().packets])
     source, events = read(outer.bytes())
     assert events == 2
     assert any("1 packets are compressed within compressed ones" in t for t in source.problems)
-
-
-def test_compressed_packets_that_go_on_in_none() -> None:
-    """GIVEN compressed packets with no field between two; THEN that the rest is lost is told."""
+    # GIVEN compressed packets with no field between two; THEN that the rest is lost is told.
     found, packed = trace(1), trace(2)
     first = Trace(packet=packed.packets[:3]).SerializeToString()
     rest = Trace(packet=packed.packets[3:]).SerializeToString()
@@ -455,6 +449,15 @@ def test_compressed_packets_that_go_on_in_none() -> None:
     source, events = read(found.bytes())
     assert events == 4
     assert any("cannot be decompressed" in text for text in source.problems)
+    # GIVEN a bundle that is damaged behind its first event; THEN what is lost is told.
+    whole = trace(1, 3)
+    bundle = whole.packets[2].ftrace_events.SerializeToString()
+    third = bundle.rindex(b"\x12")
+    damaged = bundle[:third] + b"\x0b" + bundle[third + 1 :]
+    data = Trace(packet=whole.packets[:2]).SerializeToString() + field(1, field(1, damaged))
+    source, events = read(data)
+    assert events < 3
+    assert any("damaged" in text for text in source.problems)
 
 
 @pytest.mark.parametrize("number", [2, 9, 11, 12, 33, 45, 60, 90, 99, 500])
@@ -469,18 +472,6 @@ def test_a_bundle_in_another_field_of_its_packet(number: int) -> None:
     assert events == 4
     assert any("1 bundles of ftrace events stand in fields" in text for text in source.problems)
     assert [(w["start"], w["end"]) for w in source.damaged] == [(T + 2000, T + 3000)]
-
-
-def test_a_bundle_that_ends_in_no_field() -> None:
-    """GIVEN a bundle that is damaged behind its first event; THEN what is lost is told."""
-    whole = trace(1, 3)
-    bundle = whole.packets[2].ftrace_events.SerializeToString()
-    third = bundle.rindex(b"\x12")
-    damaged = bundle[:third] + b"\x0b" + bundle[third + 1 :]
-    data = Trace(packet=whole.packets[:2]).SerializeToString() + field(1, field(1, damaged))
-    source, events = read(data)
-    assert events < 3
-    assert any("damaged" in text for text in source.problems)
 
 
 def test_any_byte_of_a_trace() -> None:

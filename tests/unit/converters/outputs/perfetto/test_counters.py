@@ -157,12 +157,21 @@ def test_latencies_are_by_completion_in_bins(windows):
         assert [value for _, value in found[5:]] == [third]
 
 
-def test_a_short_trace_has_finer_latencies():
+def test_short_traces_and_short_gaps():
     # GIVEN a trace of some 4 ms / WHEN latencies are read / THEN bins are of 0.1 ms
     bios = [direct(n, T + 80_000 * n, 47_000) for n in range(50)]
     trace, _ = trace_of(Scene(bios=bios))
     assert trace.counter("nvme0n1 (259:0)/latency p99")[0] == (T, 50)
     assert {value for _, value in trace.counter("nvme0n1 (259:0)/latency p50")} <= {0, 50}
+    # GIVEN thousands of I/Os with gaps between, one of which is long
+    starts = [20_000 * n + 50 * MS * (n >= 2_000) for n in range(4_000)]
+    scene = Scene(bios=[direct(n, T + at, 9_000) for n, at in enumerate(starts)])
+    # WHEN the states are read / THEN they are few, and the long gap is there
+    found = states(scene)
+    assert len(found) <= 501
+    assert max(end - start for name, start, end in found if name == "idle") > 49 * MS
+    # GIVEN an I/O / WHEN it is drawn without requests / THEN there is no track of states
+    assert states(Scene(bios=[direct(0, T, 9_000)]), detail=Detail.STAGES) == []
 
 
 # Whether a device was idle, busy or flushing, on a track of its own.
@@ -198,15 +207,3 @@ def test_a_device_is_idle_busy_or_flushing(windows):
     assert found[0][1] == 0 and found[1][1] == MS and found[4][1] == 6 * MS
     # AND they fill the trace without gaps
     assert all(one[2] == other[1] for one, other in itertools.pairwise(found))
-
-
-def test_short_gaps_go_before_the_track_grows():
-    # GIVEN thousands of I/Os with gaps between, one of which is long
-    starts = [20_000 * n + 50 * MS * (n >= 2_000) for n in range(4_000)]
-    scene = Scene(bios=[direct(n, T + at, 9_000) for n, at in enumerate(starts)])
-    # WHEN the states are read / THEN they are few, and the long gap is there
-    found = states(scene)
-    assert len(found) <= 501
-    assert max(end - start for name, start, end in found if name == "idle") > 49 * MS
-    # GIVEN an I/O / WHEN it is drawn without requests / THEN there is no track of states
-    assert states(Scene(bios=[direct(0, T, 9_000)]), detail=Detail.STAGES) == []

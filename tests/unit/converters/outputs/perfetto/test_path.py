@@ -383,19 +383,6 @@ def test_only_a_certain_cause_has_an_arrow_to_the_wait() -> None:
     assert woken(at=105_001, run=105_300) == []  # long after the completion
     assert woken(out=5010) == []  # the bio was complete when the wait began
     assert woken(out=900) == []  # it was queued while the thread waited: not by this wait's call
-
-
-def two_bios(first: int, second: int, at: int) -> list[str]:
-    """What leads to a wait, by two bios queued at 998 and 1098, that is woken at `at`."""
-    log = PathLog()
-    log.request(1000, first, entry=500, **SOFTIRQ)
-    log.request(1100, second, entry=500, **SOFTIRQ)
-    log.waits(500, 1200, at, at + 200, context=1)
-    log.returns(500, 90_000, queued=2, waits=1)
-    return [one for one, other in arrows(arrows_of(log.data())) if other == f"runnable {at}"]
-
-
-def test_which_of_several_bios_ended_a_wait() -> None:
     # GIVEN two bios in flight: both complete, one completes, and the first of three
     # WHEN they are converted THEN the one that completed last, or alone, has the arrow
     assert two_bios(5000, 7000, 7100) == ["request 1099"]
@@ -411,6 +398,16 @@ def test_which_of_several_bios_ended_a_wait() -> None:
     found = arrows(arrows_of(log.data()))
     assert [one for one in found if one[1].startswith("runnable")] == []
     assert len([one for one in found if one[0] == "call 500"]) == 3
+
+
+def two_bios(first: int, second: int, at: int) -> list[str]:
+    """What leads to a wait, by two bios queued at 998 and 1098, that is woken at `at`."""
+    log = PathLog()
+    log.request(1000, first, entry=500, **SOFTIRQ)
+    log.request(1100, second, entry=500, **SOFTIRQ)
+    log.waits(500, 1200, at, at + 200, context=1)
+    log.returns(500, 90_000, queued=2, waits=1)
+    return [one for one, other in arrows(arrows_of(log.data())) if other == f"runnable {at}"]
 
 
 def test_bios_have_the_arrows_of_their_own_calls() -> None:

@@ -156,7 +156,7 @@ def test_the_slowest_have_a_track_of_their_own_above_the_devices():
     assert whole.attributes["biotrail.view"] == str(summary.view)
 
 
-def test_at_most_three_of_a_burst_are_among_the_slowest():
+def test_the_slowest_are_of_all_windows_kinds_and_bursts():
     # GIVEN five bios at once that are slower than three later ones
     bios = [direct(n, T + n, 90_000 + 10 * n) for n in range(5)]
     bios += [direct(10 + n, T + 200_000 * (n + 1), 10_000) for n in range(3)]
@@ -166,6 +166,31 @@ def test_at_most_three_of_a_burst_are_among_the_slowest():
     assert [s.args["number"] for s in found] == [2, 3, 4, 10, 11, 12]
     # AND on three lanes
     assert len({s.track for s in found}) == 3
+    # GIVEN windows of random latencies, many of them equal
+    rng = np.random.default_rng(7)
+    windows = [rng.integers(0, 50, rng.integers(0, 60)) for _ in range(40)]
+    ranking, chosen = Ranking(20), []
+    # WHEN each is ranked as it comes
+    for window in windows:
+        rows = ranking.choose(slices(window), fine(len(window)))
+        assert (np.diff(rows) > 0).all()
+        chosen.append(window[rows])
+    # THEN the slowest of all are among them, and of a window no more than are wanted
+    everything, found = np.concatenate(windows), np.concatenate(chosen)
+    assert sorted(found)[-20:] == sorted(everything)[-20:]
+    assert max(map(len, chosen)) == 20
+    assert len(found) < len(everything) // 4
+    # GIVEN fast and slow I/Os of two devices, two operations, some with an error
+    latency = [1, 9, 8, 2, 7, 3]
+    group, name = [1, 1, 2, 2, 1, 1], [1, 1, 1, 1, 2, 1]
+    failed = np.array([0, 0, 0, 0, 0, 1], dtype=np.bool_)
+    # WHEN one of each is wanted THEN it is the slowest of its kind
+    assert Ranking(1).choose(slices(latency, group, name), failed).tolist() == [1, 2, 4, 5]
+    # GIVEN an I/O without an end / WHEN one is wanted THEN it is that one
+    assert Ranking(1).choose(slices([5, None, 7]), fine(3)).tolist() == [1]
+    # GIVEN more devices than are looked for one by one / WHEN ranked THEN each has its slowest
+    found = Ranking(1).choose(slices([1, 2] * 30, [i // 2 for i in range(60)]), fine(60))
+    assert found.tolist() == list(range(1, 60, 2))
 
 
 def test_the_slowest_say_why(monkeypatch):
@@ -427,37 +452,6 @@ def slices(latency, group=0, name=1):
 
 def fine(n):
     return np.zeros(n, dtype=np.bool_)
-
-
-def test_the_slowest_of_all_windows_are_chosen():
-    # GIVEN windows of random latencies, many of them equal
-    rng = np.random.default_rng(7)
-    windows = [rng.integers(0, 50, rng.integers(0, 60)) for _ in range(40)]
-    ranking, chosen = Ranking(20), []
-    # WHEN each is ranked as it comes
-    for window in windows:
-        rows = ranking.choose(slices(window), fine(len(window)))
-        assert (np.diff(rows) > 0).all()
-        chosen.append(window[rows])
-    # THEN the slowest of all are among them, and of a window no more than are wanted
-    everything, found = np.concatenate(windows), np.concatenate(chosen)
-    assert sorted(found)[-20:] == sorted(everything)[-20:]
-    assert max(map(len, chosen)) == 20
-    assert len(found) < len(everything) // 4
-
-
-def test_one_of_each_kind_is_the_slowest():
-    # GIVEN fast and slow I/Os of two devices, two operations, some with an error
-    latency = [1, 9, 8, 2, 7, 3]
-    group, name = [1, 1, 2, 2, 1, 1], [1, 1, 1, 1, 2, 1]
-    failed = np.array([0, 0, 0, 0, 0, 1], dtype=np.bool_)
-    # WHEN one of each is wanted THEN it is the slowest of its kind
-    assert Ranking(1).choose(slices(latency, group, name), failed).tolist() == [1, 2, 4, 5]
-    # GIVEN an I/O without an end / WHEN one is wanted THEN it is that one
-    assert Ranking(1).choose(slices([5, None, 7]), fine(3)).tolist() == [1]
-    # GIVEN more devices than are looked for one by one / WHEN ranked THEN each has its slowest
-    found = Ranking(1).choose(slices([1, 2] * 30, [i // 2 for i in range(60)]), fine(60))
-    assert found.tolist() == list(range(1, 60, 2))
 
 
 def test_no_two_sequences_of_a_trace_have_one_id():

@@ -534,7 +534,7 @@ def test_what_the_programs_know_of_the_process(monkeypatch: pytest.MonkeyPatch) 
     assert space is None or space[1] == os.stat("/proc/self/ns/pid").st_ino
 
 
-def test_own_is_a_reason_of_its_own() -> None:
+def test_reasons_and_maps_are_counted_apart() -> None:
     # GIVEN counters in which only the last reason counted
     counters = [0] * 16
     counters[BY_OWN] = 12
@@ -543,6 +543,12 @@ def test_own_is_a_reason_of_its_own() -> None:
     assert found.bios == {"own": 12}
     assert "12 of the recorder itself" in left_out_text(found)
     assert filters_text(Filters(pids=(1,), own_io=True).header()) == "--pid 1 --own-io"
+    # GIVEN maps WHEN they leave the recorder enough, or there is no limit THEN nothing is said
+    ensure_room(10 * MIB, Room(30 * MIB, ""), least_bytes(filters=False))
+    ensure_room(10 * MIB, None, least_bytes(filters=True))
+    # AND filters take more
+    with pytest.raises(ProbeError, match="needs 38 MiB more"):
+        ensure_room(10 * MIB, Room(30 * MIB, ""), least_bytes(filters=True))
 
 
 # What a recording takes of memory is reckoned before, and made to fit.
@@ -594,15 +600,6 @@ def test_what_does_not_fit_is_one_message(room: int) -> None:
     # GIVEN room for less than the recorder itself WHEN it is held against that THEN it is said
     with pytest.raises(ProbeError, match=r"needs 21 MiB more with the smallest .* MiB are left: "):
         fitted(room)
-
-
-def test_other_maps_count() -> None:
-    # GIVEN maps WHEN they leave the recorder enough, or there is no limit THEN nothing is said
-    ensure_room(10 * MIB, Room(30 * MIB, ""), least_bytes(filters=False))
-    ensure_room(10 * MIB, None, least_bytes(filters=True))
-    # AND filters take more
-    with pytest.raises(ProbeError, match="needs 38 MiB more"):
-        ensure_room(10 * MIB, Room(30 * MIB, ""), least_bytes(filters=True))
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ class Known:
     scopes = staticmethod(SCOPES)
 
 
-def test_the_header_says_what_a_pair_is() -> None:
+def test_header_constants_and_operators_are_those_of_the_programs() -> None:
     # GIVEN a pair whose two events name the key differently, with a condition and --by
     found = resolved("rq", "left|error", by=("left",), where=("left == 3",))
     # WHEN its facts are asked for THEN they are as the user wrote them
@@ -51,9 +51,6 @@ def test_the_header_says_what_a_pair_is() -> None:
     assert facts["keys"] == ["rq", "left|error"]
     assert (facts["by"], facts["where"]) == ("left", ["left == 3"])
     assert set(facts["formats"]) == {"key0", "key1", "by"}
-
-
-def test_constants_are_those_of_the_sides() -> None:
     # GIVEN a pair of two begins, and --by at the begin
     variant = Variant((Event("a:begin"), Event("a:other")), Event("a:end"), ("rq",), by=("left",))
     # WHEN the programs' constants are made of it
@@ -64,9 +61,6 @@ def test_constants_are_those_of_the_sides() -> None:
         assert (begin.by.source, begin.by.at[0]) == (Source.ARGUMENT, 1)
     assert made.begins[2].key[0].source == Source.NONE
     assert (made.end.key[0].source, made.end.by.source) == (Source.ARGUMENT, Source.NONE)
-
-
-def test_operators_have_the_programs_numbers() -> None:
     # GIVEN the operators of conditions THEN their order is that of the programs' numbers
     names = {"==": "EQ", "!=": "NE", "<": "LT", "<=": "LE", ">": "GT", ">=": "GE", "&": "AND"}
     assert [Operator[names[text]] for text in OPERATORS] == list(range(len(OPERATORS)))
