@@ -14,6 +14,7 @@ from biotrail.converters.match.ctypes_of import (
 )
 from biotrail.converters.match.doubt import is_pending
 from biotrail.converters.match.flights import bios_over, pieces_in, unindex
+from biotrail.converters.match.generations import stands_on
 from biotrail.converters.match.lives import Bio, Device, Entry, Life, Link, Offer, Request
 from biotrail.converters.match.memory import (
     allocate,
@@ -607,9 +608,12 @@ def find_page(m: Machine, b: Bio) -> None:
     if b.page == 0 or not m.has_stacks:
         return
     entry: Entry = page_entry(m, b.page)
-    if entry.bio:
-        b.above = entry.bio
-        link_bios(b, b.above)
+    above: Bio = entry.bio
+    # Pages are used again, and within the settle time: families of all that had one never end.
+    if above and not flown(above, m.ts - m.settle_ns):
+        if stands_on(above.device, m.device.dev) or not m.on["loops/directly-below"]:
+            b.above = above
+            link_bios(b, above)
     if m.device.lower_count:
         if entry.bio:
             entry.bio.in_pages = False
