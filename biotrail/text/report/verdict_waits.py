@@ -4,7 +4,7 @@
 import shlex
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from biotrail.converters.analysis.report.tree import (
@@ -17,6 +17,7 @@ from biotrail.converters.analysis.report.tree import (
 from biotrail.converters.calls.names import WAIT_ONLY
 from biotrail.converters.calls.reason_rules import WAIT_REASON_NAMES, WaitReason
 from biotrail.converters.events.context import called
+from biotrail.recorder.schema.syscalls import REAPING_CALLS
 from biotrail.text import units
 
 # Parts of an I/O's way through the block layer: their time in a report, their words.
@@ -170,6 +171,8 @@ _CAUSES = {
     "other I/O": _Cause("I/O that others queued", f"{_PATH}, Reasons of waits", apart=False),
 }
 """Name of a cause in figures → words, and what to look at next."""
+_REAPED = replace(_CAUSES["own I/O"], words="I/O that earlier calls queued")
+"""Other I/O of calls that reap."""
 _BY_REASON = {
     WaitReason.CGROUP_LIMIT: "limit",
     WaitReason.IO_COST: "limit",
@@ -237,8 +240,9 @@ def _victim(report: Report, caller: Caller) -> Found | None:
         text += f"; without {of_these} it would take {units.duration(without)} on average"
     limits, limit_figures = _kept_from_cpus(report, pid, dict(shown).get("CPU", 0))
     text += limits
-    next_ = _CAUSES[first].next
-    if first == "other I/O" and not caller.waits:
+    cause = _described(first, caller)
+    next_ = cause.next
+    if cause is _CAUSES["other I/O"] and not caller.waits:
         next_ = f"record the part fs, too, which says for what: {_PATH}"
     if first == device and meanwhile.get("beside"):
         victim = str(call.name["process"])
@@ -281,8 +285,13 @@ def _causes(caller: Caller) -> Counter[str]:
     return +found
 
 
+def _described(cause: str, caller: Caller) -> _Cause:
+    reaps = caller.call.call.removesuffix(WAIT_ONLY) in REAPING_CALLS
+    return _REAPED if reaps and cause == "other I/O" else _CAUSES[cause]
+
+
 def _words(cause: str, caller: Caller) -> str:
-    words = _CAUSES[cause].words
+    words = _described(cause, caller).words
     whose = _whose(cause, caller)
     if whose.get("ran"):
         who = "its own other threads" if whose["ran_own"] else whose["ran"]

@@ -27,7 +27,7 @@ from tests.scenarios.tools import events_of
 from tests.support import blame_logs, captures
 from tests.support.blame_logs import US, Io
 from tests.support.cli_runner import Cli
-from tests.support.path_logs import FSYNC, MS, WITH_REASONS, WRITE, PathLog
+from tests.support.path_logs import FSYNC, IO_URING_ENTER, MS, WITH_REASONS, WRITE, PathLog
 from tests.support.paths import DATA, ROOT
 from tests.support.perf_files import Perf
 from tests.support.stack_logs import DEV, START
@@ -613,6 +613,21 @@ def test_causes_by_the_reason_of_a_wait(tmp_path: Path, stack: int, cause: str, 
         if told:
             assert found["waits"].figures["causes"][0]["cause"] == cause
             assert words in found["waits"].text
+
+
+def test_a_call_that_reaps_waits_for_what_earlier_calls_queued(tmp_path: Path) -> None:
+    # GIVEN a call that queues a bio, and one of the same thread that waits 80 ms to reap it
+    log = made()
+    log.bio(MS, 90 * MS, APP, entry=0, call=IO_URING_ENTER)
+    log.returns(0, 2 * MS, APP, number=IO_URING_ENTER, queued=1, result=1)
+    log.waits(3 * MS, 10 * MS, 90 * MS, 90 * MS, APP, state=1)
+    log.returns(3 * MS, 100 * MS, APP, number=IO_URING_ENTER, blocked=80 * MS, result=0)
+    # WHEN the report is put in sentences
+    first = sentences(log, tmp_path / "log")["waits"]
+    # THEN that I/O is nobody else's
+    assert "for I/O that earlier calls queued" in first.text
+    assert first.figures["causes"][0]["cause"] == "other I/O"
+    assert first.next.startswith("the stages below")
 
 
 def test_locks_commits_and_lesser_waits(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.decoding import Decoder
+from biotrail.converters.events.events import Events
 from biotrail.converters.events.stacks import StackNames
 from biotrail.converters.events.tasks import TaskNames
 from biotrail.converters.match import rules
@@ -117,18 +118,45 @@ def test_without_the_rule_a_few_events_come_out_otherwise(name: str) -> None:
         assert rows(TEXTS[name]) != found
 
 
-def rows(text: str) -> tuple[list[list[int]], list[list[int]]]:
-    """Requests and bios of a few events: some columns of each."""
-    events = Decoder().decode(chunk(*captures.records(events_of(text)))).events
-    events.number = np.arange(len(events))
+def machine() -> Matcher:
+    """Of a log with a loop device whose file is on the disk that `events_of` takes for granted."""
     backing = {"backing_dev": captures.device_number("254:0")}
     devices = devices_with([("7:1", {"name": "loop1", "kind": "loop", "loop": backing})])
-    matcher = Matcher(Context(captures.header(devices=devices)), TaskNames(), StackNames())
-    matcher.take(events, 0)
+    return Matcher(Context(captures.header(devices=devices)), TaskNames(), StackNames())
+
+
+def decoded(text: str) -> Events:
+    events = Decoder().decode(chunk(*captures.records(events_of(text)))).events
+    events.number = np.arange(len(events))
+    return events
+
+
+def rows(text: str) -> tuple[list[list[int]], list[list[int]]]:
+    """Requests and bios of a few events: some columns of each."""
+    matcher = machine()
+    matcher.take(decoded(text), 0)
     told = matcher.rows(None)
     bios, requests = told.bios, told.requests
     found = [requests.number, requests.bios], [bios.number, bios.request, bios.parent]
     return np.stack(found[0]).T.tolist(), np.stack(found[1]).T.tolist()
+
+
+def test_a_page_that_is_used_again_keeps_no_family_open() -> None:
+    # GIVEN reads of a loop device from one buffer, one each 4 us, all ended
+    count, settle_us = 1000, 200
+    text = "".join(
+        f"{4 * at + place} {kind} 7:1 R {8 * at}+8 bio={at % 3 + 1}{more}\n"
+        for at in range(count)
+        for place, (kind, more) in enumerate(
+            [("Q", " page=1"), ("s", " rq=1"), ("D", " rq=1"), ("C", " rq=1")]
+        )
+    )
+    # WHEN those are asked for that were over before the settle time
+    matcher, events = machine(), decoded(text)
+    matcher.take(events, settle_us * 1000)
+    told = matcher.rows(int(events.ts[-1]) - settle_us * 1000)
+    # THEN each is there but those of that time
+    assert len(told.bios) >= count - settle_us // 4 - 1
 
 
 @pytest.mark.parametrize("name", OTHERWISE)
