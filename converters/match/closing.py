@@ -649,8 +649,6 @@ def decide_page(m: Machine, b: Bio) -> None:
                 return
         if 0 <= r.again < b.queue.number:
             return
-    if c.best.dev == b.best.dev and m.on["loops/other-device"]:
-        return
     if ((c.best.opf ^ b.best.opf) & 0xFF) != 0 and m.on["loops/same-operation"]:
         return
     if stands_on(device_of(m, c.best.dev), b.best.dev) or not m.on["loops/directly-below"]:

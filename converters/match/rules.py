@@ -621,12 +621,6 @@ TABLES: dict[str, tuple[Rule, ...]] = {
             "seed 91887",
         ),
         Rule(
-            "other-device",
-            "it is on another device",
-            "a bio with the same page on one device is a later one",
-            "nothing: no device stands below itself",
-        ),
-        Rule(
             "same-operation",
             "it has the same operation",
             "lo_rw_aio reads for a read and writes for a write",
