@@ -182,9 +182,8 @@ def ended_before(r: Request, ts: int64) -> bint:
 def unanswered(r: Request, before: int64) -> bint:
     """Return whether the addresses of all bios of a request were reused before a time (ns).
 
-    Then its C was lost.
-
-    A piece's address may be reused long before that of the bio it was split from.
+    Then its C was lost. A piece's address may be reused long before that of the bio it was split
+    from.
     """
     first: Life = cython.cast(Life, r)
     life: Life = first.next
@@ -609,7 +608,8 @@ def find_page(m: Machine, b: Bio) -> None:
         return
     entry: Entry = page_entry(m, b.page)
     above: Bio = entry.bio
-    # Pages are used again, and within the settle time: families of all that had one never end.
+    # Pages are used again within the settle time: linked by that alone, all bios that had one would
+    # be one family, which never ends.
     if above and not flown(above, m.ts - m.settle_ns):
         if stands_on(above.device, m.device.dev) or not m.on["loops/directly-below"]:
             b.above = above

@@ -101,7 +101,7 @@ SHOW_OPEN = 3
 LOSE = 4
 MAKE_DEVICE = 5
 MAKE_TABLES = 6
-"""Tasks: of the machine's methods, what asks for memory."""
+"""Tasks of `attempt`: the parts of the machine's methods that allocate."""
 
 
 @cython.cclass
