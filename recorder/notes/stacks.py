@@ -7,7 +7,7 @@ exist then, and an interrupted log, each rotated file and each dump has the name
 
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -82,14 +82,10 @@ class StackWatch:
         """Whether to look every HURRIED_NS."""
         return self._user is not None
 
-    def hurried_look(self, writer: WriterThread) -> Callable[[int], None]:
-        """Return a function to call every HURRIED_NS with the time, for programs' stacks."""
-
-        def look(now_ns: int) -> None:
-            if self._user is not None and self.due(now_ns):
-                self.put(writer)
-
-        return look
+    def hurried_look(self, writer: WriterThread, now_ns: int) -> None:
+        """Look for programs' stacks; to be called every HURRIED_NS."""
+        if self._user is not None and self.due(now_ns):
+            self.put(writer)
 
     def due(self, now_ns: int) -> bool:
         """Return whether stacks are recorded and a look is due at `now_ns`."""

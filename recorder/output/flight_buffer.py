@@ -244,7 +244,7 @@ class FlightBuffer(SeriesSink):
                 number = {**dump.header["kept"], "number": self._series.made + 1}
                 header = {**dump.header, "kept": number}
                 log = LogWriter(stream, header, level=self._level, name=self._series.next)
-                self._series.publish(stream)
+                self._series.publish()
                 _write_all(log, dump)
             self._series.delete_old()
         except (OSError, OutputError) as error:

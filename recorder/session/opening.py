@@ -3,6 +3,7 @@
 
 import os
 import platform
+import time
 from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
@@ -50,7 +51,7 @@ from biotrail.recorder.session import rights_kept
 from biotrail.recorder.session.child import Child
 from biotrail.recorder.session.session_types import RecordOptions
 from biotrail.recorder.session.stop import StopRequests
-from biotrail.recorder.session.watches import Watches
+from biotrail.recorder.session.watches import PressureWatch, StuckWatch
 from biotrail.recorder.symbols.kallsyms import read_once
 
 
@@ -186,8 +187,8 @@ class Opened:
     """Where the log is written; it has the header already, unless it is a flight recorder's."""
     stacks: StackWatch
     files: FileWatch
-    watches: Watches
-    """Triggers that the programs do not evaluate."""
+    pressure: PressureWatch
+    stuck: StuckWatch | None
     guard: Guard | None
     """Who stops the suspect, ready; None: there is none."""
     cgroups: CgroupLook
@@ -263,8 +264,12 @@ def open_recording(
     messages: list[str] = []
     place = reserve(options, stack, undo)
     # Before rights are given up: the kernel may ask for one to register a threshold.
-    watches = Watches(options.triggers, {disk for disk, _ in disks})
-    stack.callback(watches.close)
+    triggers = options.triggers
+    pressure = PressureWatch(triggers.pressure)
+    stack.callback(pressure.close)
+    stuck = None
+    if triggers.stuck_ns:
+        stuck = StuckWatch(triggers.stuck_ns, {disk for disk, _ in disks}, time.monotonic_ns())
     stack.callback(probes.close)
     room = memory_limit.room()
     with read_once() if room is None or room.bytes >= _ROOM_FOR_SYMBOLS else nullcontext():
@@ -315,7 +320,8 @@ def open_recording(
         sink,
         stacks,
         files,
-        watches,
+        pressure,
+        stuck,
         _guard(options, stack, messages),
         cgroups,
         missing,
