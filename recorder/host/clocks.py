@@ -10,8 +10,8 @@ def reading() -> dict[str, int]:
     """Return {"monotonic", "boottime", "realtime", "uncertainty"}, all in ns.
 
     BOOTTIME and REALTIME are read between two readings of MONOTONIC; of _TRIES tries the one with
-    the shortest time between those is returned. "monotonic" is their middle; the values that the
-    other two clocks had at that instant differ from the returned ones by at most "uncertainty".
+    the shortest time between those is returned. "monotonic" is their middle; the others differ from
+    what they were at that instant by at most "uncertainty".
     """
     return min((_bracket() for _ in range(_TRIES)), key=lambda taken: taken["uncertainty"])
 

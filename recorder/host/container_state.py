@@ -41,7 +41,7 @@ _CRI = "io.kubernetes.cri."
 
 
 def present(root: str = "/") -> bool:
-    """Return whether this machine has files of any of these programs. root: for tests."""
+    """Return whether this machine has files of any of these programs."""
     return any(os.path.isdir(os.path.join(root, one)) for one in (*_ROOTS, *_KUBELET))
 
 
@@ -51,23 +51,19 @@ def resolve(
     """Return what is known of containers (by id) and pods (by uid), as a `containers` note has it.
 
     That is {"containers": {id: {"name", "pod" (uid), "runtime"}}, "pods": {uid: {"name",
-    "namespace"}}}; a fact that is not known has no key, and what nothing is known of has none. A
-    container's pod is among the pods. Files that cannot be read, or are not what they should be,
-    tell nothing. root: directory that stands for /, for tests.
+    "namespace"}}}; what is not known has no key. A container's pod is among the pods. Files that
+    cannot be read, or are not what they should be, tell nothing. root: directory that stands for /.
     """
     return _Look({one for one in containers if _ID.fullmatch(one)}, set(pods), root).found()
 
 
 class _Look:
-    """One look for names."""
-
     def __init__(self, containers: set[str], pods: set[str], root: str) -> None:
         self._wanted, self._wanted_pods, self._root = containers, pods, root
         self._containers: dict[str, dict[str, str]] = {}
         self._pods: dict[str, dict[str, str]] = {}
 
     def found(self) -> dict[str, dict[str, dict[str, str]]]:
-        """Read what there is, until all have names."""
         self._read_kubelet()
         for read in (self._read_docker, self._read_storage, self._read_bundles):
             if self._missing():

@@ -16,10 +16,7 @@ from biotrail.recorder.schema.device_numbers import dev_number, kernel_dev
 
 
 def block_number(path: str) -> int | None:
-    """Return the kernel dev_t of the block device node at `path`, which may be a link to one.
-
-    None: nothing can be found there, or it is no block device.
-    """
+    """Return the kernel dev_t of the block device node at `path`; None: it is none."""
     try:
         status = os.stat(path)
     except OSError:
@@ -110,10 +107,7 @@ def _clean(data: bytes) -> str | None:
 
 
 def number(path: str) -> int | None:
-    """Return the integer in the sysfs attribute at `path`.
-
-    None: it is absent, cannot be read, or is no decimal integer.
-    """
+    """Return the integer in the sysfs attribute at `path`; None: it has none."""
     text = read(path)
     try:
         return None if text is None else int(text)
@@ -124,11 +118,9 @@ def number(path: str) -> int | None:
 def entry(path: str, dev: int, roots: Roots, mounts: Mounts) -> dict[str, Any] | None:
     """Return the facts of the block device `dev` (kernel dev_t), as in a log's header.
 
-    {"dev", "name", "kind", "disk" (a partition's, else `dev`), "start", "sectors" (512 bytes),
-    "read_only", "stacked_on", "mounts"} and, of whole devices, those of `_disk`; device numbers are
-    kernel dev_t. `path`: its sysfs directory. `mounts`: of all devices. A fact that is not known,
-    does not apply or is empty has no key; "read_only" is there only if true. None where the device
-    has gone, also while it was read.
+    `path`: its sysfs directory. Device numbers are kernel dev_t, sizes 512-byte sectors. A fact
+    that is not known, does not apply or is empty has no key; "read_only" is there only if true.
+    None where the device has gone, also while it was read.
     """
     sectors = number(f"{path}/size")
     if sectors is None or not _is_there(path):
@@ -160,7 +152,6 @@ def _is_there(path: str) -> bool:
 
 
 def kind(path: str, name: str) -> str:
-    """Return the kind of a whole device, such as "dm", "loop" or "disk"."""
     for directory in ("dm", "md", "loop"):
         if os.path.isdir(f"{path}/{directory}"):
             return directory
@@ -168,11 +159,7 @@ def kind(path: str, name: str) -> str:
 
 
 def slaves(path: str) -> list[int]:
-    """Return the devices that a device is directly stacked on: sorted kernel dev_t.
-
-    `path`: its sysfs directory. A device below whose number cannot be read is left out. Empty where
-    it is stacked on none, or that cannot be read.
-    """
+    """Return the sorted kernel dev_t of the devices that a device is directly stacked on."""
     try:
         names = os.listdir(f"{path}/slaves")
     except OSError:
@@ -182,7 +169,6 @@ def slaves(path: str) -> list[int]:
 
 
 def _disk(path: str, roots: Roots, mounts: Mounts) -> dict[str, Any]:
-    """Return the facts that only whole devices have; None or {} where one does not apply."""
     zoned = read(f"{path}/queue/zoned")
     return {
         "dm_name": read(f"{path}/dm/name"),

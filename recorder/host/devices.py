@@ -24,13 +24,10 @@ _NAMED_AT_MOST = 8
 def snapshot(roots: Roots = REAL, only: set[int] | None = None) -> list[dict[str, Any]]:
     """Return the facts of all block devices and partitions, as in a log's header, sorted by dev_t.
 
-    `roots`: where sysfs, /dev and procfs are. `only`: read the devices with these dev_t alone,
-    which is quicker on hosts with many; None: all.
-
-    dev, disk, stacked_on, loop.backing_dev are kernel dev_t (major << 20 | minor); start and
-    sectors are in 512-byte sectors. A disk with NVMe multipath is stacked on its path disks, which
-    have entries too. A fact that is not known has no key. A device that is removed meanwhile is
-    left out. [] where sysfs cannot be read.
+    `only`: read the devices with these dev_t alone, which is quicker on hosts with many. dev, disk,
+    stacked_on, loop.backing_dev are kernel dev_t (major << 20 | minor); start and sectors are in
+    512-byte sectors. A disk with NVMe multipath is stacked on its path disks. What is not known has
+    no key; a device that is removed meanwhile is left out.
     """
     paths = _paths(roots)
     mounts = _mounts(roots, paths)
@@ -82,11 +79,9 @@ def _mounts(roots: Roots, paths: dict[int, str]) -> Mounts:
 def resolve(spec: str, roots: Roots = REAL) -> tuple[int, int]:
     """Return (dev_t of the disk, dev_t of the partition or 0) of the device that `spec` names.
 
-    Kernel dev_t. `spec`: a name (vda1), a path or link (/dev/disk/by-id/…), a mapper name,
-    major:minor, UUID=, LABEL= or another key of _TAGS; only if it is none of these, an absolute
-    path that is a mount point. Raises ProbeError where it is none of all these (the message
-    suggests similar names), where sysfs does not list the device, and where the mounted file system
-    has no block device or several.
+    `spec`: a name (vda1), a path or link (/dev/disk/by-id/…), a mapper name, major:minor, UUID=,
+    LABEL= or another key of _TAGS; only if it is none of these, an absolute path that is a mount
+    point. Raises ProbeError.
     """
     paths = _paths(roots)
     dev = _find_by_name(spec, roots, paths)
@@ -112,7 +107,7 @@ def _find_by_name(spec: str, roots: Roots, paths: dict[int, str]) -> int | None:
     """Return the dev_t of the device that `spec` names, unless by its mount point; None: no device.
 
     A path (with /, ./ or ../ at its beginning) or tag that leads to no device is not tried
-    otherwise. What it leads to may be missing in `paths`.
+    otherwise.
     """
     by_number = dev_number(spec)
     if by_number is not None and by_number in paths:
@@ -190,7 +185,6 @@ def _st_dev(path: str) -> int | None:
 
 
 def _list_names(paths: dict[int, str]) -> str:
-    """Return up to _NAMED_AT_MOST names of devices: "sda, sdb and 3 more"."""
     # A device without a size, such as a loop device without a file, is not worth suggesting.
     used = {d: p for d, p in paths.items() if device_sysfs.read(f"{p}/size") not in (None, "0")}
     names = sorted(name for _, several in _names(used) for name in several)

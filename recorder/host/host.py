@@ -85,7 +85,7 @@ def processors(cpuinfo: str) -> str | None:
     """Return the processors of arm64's /proc/cpuinfo, e.g. "Arm Cortex-A55 + Arm Cortex-A76".
 
     Each kind once, in the order of its first CPU. An implementer or part without a known name is
-    shown in hexadecimal: "Arm part 0xabc", "implementer 0x12 part 0xabc". None: no CPU has both.
+    shown in hexadecimal: "Arm part 0xabc". None: no CPU has both.
     """
     found: dict[str, None] = {}
     implementer = None
@@ -108,12 +108,10 @@ _OS_RELEASE = ("etc/os-release", "usr/lib/os-release")
 
 
 def facts(root: Path = _ROOT) -> dict[str, Any]:
-    """Return facts of the host: {"name", "machine", "cpus", "boot_id", "os", "cpu_model", …}.
+    """Return facts of the host, as the header's "host" and "kernel" have them.
 
-    Also "memory_bytes", "hypervisor" (Xen's), "product" and "kernel": {"release", "version"}. cpus:
-    the number of configured CPUs, online or not, so that the log's CPU numbers fit. A fact that is
-    not known has no key. `root`: directory with proc, sys and etc; the name, the kernel and the
-    sizes are this host's in any case.
+    cpus: the number of configured CPUs, online or not, so that the log's CPU numbers fit. `root`:
+    directory with proc, sys and etc.
     """
     system = os.uname()
     found: dict[str, Any] = {

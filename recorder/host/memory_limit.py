@@ -30,8 +30,7 @@ def room(
 
     Limits are those of this process's cgroup and of all that are mounted above it, of cgroup v1 and
     v2, and what the machine has available. Pages of files count as free, for the kernel drops them
-    first. `mountinfo`, `own`, `meminfo`: paths of files as mountinfo(5), cgroup(7) and proc(5) have
-    them; what cannot be read is skipped.
+    first.
     """
     found = [_left(group, v2) for group, v2 in _groups(mountinfo, own)]
     found.append(_available(meminfo))

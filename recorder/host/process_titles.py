@@ -88,7 +88,7 @@ def look(pid: int, thread: int, comm: str, whole: bool, proc: str = "/proc") -> 
     """Return what a process is called; None: that thread with that name is not there any more.
 
     Also where the numbers of processes are those of another namespace. whole: the title is the
-    whole command line. proc: for tests.
+    whole command line.
     """
     place = f"{proc}/{pid}"
     if _comm(f"{place}/task/{thread}") != comm:
@@ -110,7 +110,7 @@ def look(pid: int, thread: int, comm: str, whole: bool, proc: str = "/proc") -> 
 
 
 def title_of(words: Sequence[str], comm: str) -> str:
-    """Return the title that a process's arguments give; "": none. comm: the process's name."""
+    """Return the title that a process's arguments give; "": none."""
     if not words:
         return ""
     first = words[0].strip()

@@ -40,7 +40,6 @@ def hidden_name(name: str) -> str:
 
 
 def hidden_prefix(name: str) -> str:
-    """Return what all hidden names of `name` begin with."""
     return f".{os.fsdecode(os.fsencode(name)[:_HIDDEN_BYTES])}."
 
 
@@ -55,8 +54,8 @@ def ensure_free(
     """Raise OutputError unless nothing is at `path`, or what is there may be replaced.
 
     With `force` a regular file (or, with `directory`, a directory) may be replaced; symbolic links,
-    devices and the like never. `at`: descriptor of the directory that `path` is relative to; None:
-    the working directory. `shown`: the path in error messages; None: `path`.
+    devices and the like never. `at`: descriptor of the directory that `path` is in. `shown`: the
+    path in error messages.
     """
     called = os.fspath(path if shown is None else shown)
     try:
@@ -129,7 +128,7 @@ class NewFile:
         self.remove()
 
     def close(self) -> None:
-        """Close the file and its directory."""
+        """Close the file, and its directory."""
         self.stream.close()
         self._directory.close()
 

@@ -54,11 +54,10 @@ class Background:
     def __init__(self, header: Header) -> None:
         self._header = header
         self._devices = {int(entry["dev"]): entry for entry in header.get("devices", [])}
-        self._cgroups: dict[str, str] = {}
+        self._notes: dict[str, dict[str, Any]] = {
+            name: {} for name in ("cgroups", "titles", "mounts", "call_timing")
+        }
         self._containers: dict[str, dict[str, dict[str, str]]] = {"containers": {}, "pods": {}}
-        self._titles: dict[str, dict[str, str]] = {}
-        self._mounts: dict[str, Any] = {}
-        self._call_timing: dict[str, Any] = {}
         self._stacks: dict[tuple[str, str], list[Any]] = {}
         self._names = Names()
 
@@ -69,20 +68,16 @@ class Background:
         """
         if name == "devices":
             self._devices.update({int(entry["dev"]): entry for entry in payload["devices"]})
-        elif name == "cgroups":
-            _add_bounded(self._cgroups, payload)
         elif name == "containers":
             for kind, known in self._containers.items():
                 _add_bounded(known, payload[kind])
-        elif name == "titles":
-            _add_bounded(self._titles, payload)
-        elif name == "mounts":
-            self._mounts.update(payload)
         elif name == "stacks":
             for side, stacks in payload.items():
                 self._stacks.update({(side, number): frames for number, frames in stacks.items()})
-        elif name == "call_timing":
-            self._call_timing = dict(payload)
+        elif name == "mounts":
+            self._notes[name].update(payload)
+        elif name in self._notes:
+            _add_bounded(self._notes[name], payload)
 
     def update(self, records: NameRecords) -> None:
         """Add the name records of a chunk."""
@@ -106,16 +101,14 @@ class Background:
 
         Devices are not among them: they are in the file's header.
         """
+        containers = {kind: dict(known) for kind, known in self._containers.items() if known}
         notes: list[tuple[str, dict[str, Any]]] = [
-            ("cgroups", dict(self._cgroups)),
-            (
-                "containers",
-                {kind: dict(known) for kind, known in self._containers.items() if known},
-            ),
-            ("titles", dict(self._titles)),
-            ("mounts", dict(self._mounts)),
+            ("cgroups", dict(self._notes["cgroups"])),
+            ("containers", containers),
+            ("titles", dict(self._notes["titles"])),
+            ("mounts", dict(self._notes["mounts"])),
             *(("stacks", note) for note in split_into_notes(self._stacks)),
-            ("call_timing", self._call_timing),
+            ("call_timing", dict(self._notes["call_timing"])),
         ]
         names = self._names.segments(clock["monotonic"])
         return Facts([(name, payload) for name, payload in notes if payload], names, clock)
@@ -139,7 +132,6 @@ class Facts(NamedTuple):
     """When the file begins."""
 
     def write(self, log: LogWriter) -> None:
-        """Write the facts to the beginning of a log. Raises OutputError."""
         for name, payload in self.notes:
             log.write_note(name, payload)
         if self.names:

@@ -268,6 +268,6 @@ class RotatingLog(SeriesSink):
         self._series.discard()
 
     def removed(self) -> bool:
-        """Return whether the present file has no name any more; False between two files."""
+        """False also between two files."""
         stream = self._stream
         return stream is not None and not stream.closed and removed(stream)

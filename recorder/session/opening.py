@@ -16,7 +16,7 @@ from biotrail.recorder.filters.filters import with_below
 from biotrail.recorder.host import clocks, devices, host, memory_limit
 from biotrail.recorder.host.device_paths import with_paths
 from biotrail.recorder.host.memory_limit import Room
-from biotrail.recorder.host.own_io import own_file_marker
+from biotrail.recorder.host.own_io import own_file
 from biotrail.recorder.notes.cgroups import CgroupLook
 from biotrail.recorder.notes.files import FileWatch
 from biotrail.recorder.notes.hotplug import fingerprint
@@ -45,6 +45,7 @@ from biotrail.recorder.schema.payloads import (
     Header,
     HostFacts,
     KernelFacts,
+    LackFacts,
     MissingTracepoint,
 )
 from biotrail.recorder.session import rights_kept
@@ -53,17 +54,6 @@ from biotrail.recorder.session.session_types import RecordOptions
 from biotrail.recorder.session.stop import StopRequests
 from biotrail.recorder.session.watches import PressureWatch, StuckWatch
 from biotrail.recorder.symbols.kallsyms import read_once
-
-
-def versions(created_by: str) -> dict[str, str]:
-    """Return the versions of biotrail (`created_by`), python, numpy and zstandard by name."""
-    return {
-        "biotrail": created_by,
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "zstandard": zstandard.__version__,  # importlib.metadata takes a tenth of a second to ask
-    }
-
 
 _STDOUT = 1
 KEEP_BYTES = 1 << 30
@@ -84,19 +74,15 @@ def reserve(options: RecordOptions, stack: ExitStack, undo: ExitStack) -> Place:
     Raises OutputError.
     """
     path = options.output
-    if options.rotate is not None or options.keep is not None:
+    if options.rotate is None and options.keep is None:
         if path is None:
-            raise OutputError("standard output takes one log: give a file name (-o)")
-        return _directory_of(path, stack)
+            return stack.enter_context(open(_STDOUT, "wb", buffering=0, closefd=False))
+        made = NewFile(path, force=options.force)
+        stack.callback(made.close)
+        undo.callback(made.discard)
+        return made
     if path is None:
-        return stack.enter_context(open(_STDOUT, "wb", buffering=0, closefd=False))
-    made = NewFile(path, force=options.force)
-    stack.callback(made.close)
-    undo.callback(made.discard)
-    return made
-
-
-def _directory_of(path: str, stack: ExitStack) -> HeldDirectory:
+        raise OutputError("standard output takes one log: give a file name (-o)")
     directory = os.path.dirname(path)
     called = directory or "."
     if not os.path.isdir(called):
@@ -137,13 +123,17 @@ def open_sink(
 ) -> Sink:
     """Return the recording's sink, as the options have it; `place`: what `reserve` returned.
 
-    `messages` gets what the user is to know of it. The probes' maps have their memory by now.
-
-    The header is written to the log's first file, except by a FlightBuffer, which makes no file
-    before its first dump. The probes get to know every file before it is written to (`own_file`).
-    Raises OutputError or OSError.
+    `messages` gets what the user is to know of it. The probes' maps have their memory by now, and
+    get to know every file before it is written to. The header is written to the log's first file,
+    except by a FlightBuffer, which makes no file before its first dump. Raises OutputError or
+    OSError.
     """
-    programs, on_file = probes.programs, own_file_marker(probes.own_file)
+    programs = probes.programs
+
+    def on_file(stream: BinaryIO) -> None:
+        if file := own_file(stream.fileno()):
+            probes.own_file(file)
+
     if not isinstance(place, HeldDirectory):
         stream = place.stream if isinstance(place, NewFile) else place
         on_file(stream)
@@ -174,9 +164,7 @@ class Opened:
 
     options: RecordOptions
     stop: StopRequests
-    """Catches signals."""
     child: Child | None
-    """The command; None: no command is recorded."""
     probes: Probes
     header: Header
     seen: dict[str, str]
@@ -184,30 +172,20 @@ class Opened:
     new_file: NewFile | None
     """A plain log's file, to be published once recording has begun; None: no such file."""
     sink: Sink
-    """Where the log is written; it has the header already, unless it is a flight recorder's."""
     stacks: StackWatch
     files: FileWatch
     pressure: PressureWatch
     stuck: StuckWatch | None
     guard: Guard | None
-    """Who stops the suspect, ready; None: there is none."""
+    """Ready; it stops nothing yet."""
     cgroups: CgroupLook
     missing: list[MissingTracepoint]
-    """Tracepoints of the event set that are not recorded: letter, tracepoint, reason."""
+    """Of the event set."""
     lacking: list[MissingCapability]
-    """What does not work for lack of rights."""
     count_runs: Callable[[bool], None]
     """Switches the kernel's counting of program runs."""
     messages: list[str]
     """Messages for the user that are not yet reported; the poll loop reports and removes them."""
-
-
-def _find_command(options: RecordOptions, stack: ExitStack) -> Child | None:
-    if not options.command:
-        return None
-    child = Child(options.command, stdout=_STDERR if options.output is None else None)
-    stack.callback(child.close)
-    return child
 
 
 def _resolve_devices(
@@ -257,7 +235,11 @@ def open_recording(
     or OSError.
     """
     stop = stack.enter_context(StopRequests())
-    child = _find_command(options, stack)
+    child = None
+    if options.command:
+        # Standard output is the log's, if that has no file.
+        child = Child(options.command, stdout=_STDERR if options.output is None else None)
+        stack.callback(child.close)
     named, disks = _resolve_devices(options)
     if probes is None:
         probes = _make_probes(options, disks)
@@ -302,13 +284,19 @@ def open_recording(
     lacking = rights_kept.lacking(options)
     messages += [str(lack) for lack in lacking if lack.key == "processes"]
     header = _header(options, probes, clock, listed, named, files, missing, lacking)
+
+    def start_command() -> None:
+        if child is not None:
+            child.start()
+            undo.callback(child.terminate)
+
     if options.output is None:
-        _start_command(child, undo)
+        start_command()
     sink = open_sink(options, place, header, probes, messages)
     stack.callback(sink.release)
     undo.callback(sink.discard)
     if options.output is not None:
-        _start_command(child, undo)
+        start_command()
     return Opened(
         options,
         stop,
@@ -329,12 +317,6 @@ def open_recording(
         count_runs,
         messages,
     )
-
-
-def _start_command(child: Child | None, undo: ExitStack) -> None:
-    if child is not None:
-        child.start()
-        undo.callback(child.terminate)
 
 
 def _guard(options: RecordOptions, stack: ExitStack, messages: list[str]) -> Guard | None:
@@ -394,9 +376,15 @@ def _header(
     if (parts := probes.path.facts()) is not None:
         made["path"] = parts
     made.update(cast(Header, probes.backend_facts()))
-    made["versions"] = versions(options.created_by)
+    made["versions"] = {
+        "biotrail": options.created_by,
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "zstandard": zstandard.__version__,  # importlib.metadata takes a tenth of a second to ask
+    }
     levels = [] if probes.sizes is None else list(probes.sizes.by_level)
     made["rings"] = {"levels": len(levels), "bytes": levels}
-    made["rights"] = rights_kept.facts(lacking)
+    lacks: list[LackFacts] = [{"what": lack.what, "needs": lack.needs} for lack in lacking]
+    made["rights"] = {"uid": os.geteuid(), "lacking": lacks}
     made["schema"] = records.schema(probes.path.parts, "sites" in made, options.events == "light")
     return made
