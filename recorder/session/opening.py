@@ -18,8 +18,7 @@ from biotrail.recorder.host.device_paths import with_paths
 from biotrail.recorder.host.memory_limit import Room
 from biotrail.recorder.host.own_io import own_file
 from biotrail.recorder.notes.cgroups import CgroupLook
-from biotrail.recorder.notes.files import FileWatch
-from biotrail.recorder.notes.hotplug import fingerprint
+from biotrail.recorder.notes.hotplug import MountWatch, fingerprint
 from biotrail.recorder.notes.stacks import StackWatch
 from biotrail.recorder.output.flight_buffer import FlightBuffer
 from biotrail.recorder.output.folders import HeldDirectory
@@ -173,7 +172,8 @@ class Opened:
     """A plain log's file, to be published once recording has begun; None: no such file."""
     sink: Sink
     stacks: StackWatch
-    files: FileWatch
+    mounts: MountWatch | None
+    """None: files are not recorded."""
     pressure: PressureWatch
     stuck: StuckWatch | None
     guard: Guard | None
@@ -265,8 +265,7 @@ def open_recording(
         waits="fs" in probes.path.parts,
         sites=probes.capabilities.site_stacks,
     )
-    files = FileWatch(options.files, probes)
-    messages += [files.lacking] if files.lacking else []
+    mounts = _mounts(options, probes, messages)
     if options.path and not probes.capabilities.path:
         raise ProbeError("this backend records no path: use --backend core, or no --path")
     messages += probes.path.messages()
@@ -283,7 +282,7 @@ def open_recording(
     ]
     lacking = rights_kept.lacking(options)
     messages += [str(lack) for lack in lacking if lack.key == "processes"]
-    header = _header(options, probes, clock, listed, named, files, missing, lacking)
+    header = _header(options, probes, clock, listed, named, missing, lacking, mounts is not None)
 
     def start_command() -> None:
         if child is not None:
@@ -307,7 +306,7 @@ def open_recording(
         place if isinstance(place, NewFile) else None,
         sink,
         stacks,
-        files,
+        mounts,
         pressure,
         stuck,
         _guard(options, stack, messages),
@@ -317,6 +316,16 @@ def open_recording(
         count_runs,
         messages,
     )
+
+
+def _mounts(options: RecordOptions, probes: Probes, messages: list[str]) -> MountWatch | None:
+    if not options.files:
+        return None
+    if not probes.capabilities.files:
+        raise ProbeError("this backend records no files: use --backend core, or no --files")
+    # Where only this kernel is to blame, recording goes on without.
+    messages += [probes.files.lacking] if probes.files.lacking else []
+    return MountWatch(of_calls="time" in probes.path.parts) if probes.files.recorded else None
 
 
 def _guard(options: RecordOptions, stack: ExitStack, messages: list[str]) -> Guard | None:
@@ -352,9 +361,9 @@ def _header(
     clock: Clock,
     listed: list[Device],
     named: list[DeviceFilter],
-    files: FileWatch,
     missing: list[MissingTracepoint],
     lacking: list[MissingCapability],
+    with_files: bool,
 ) -> Header:
     machine = host.facts()
     kernel: KernelFacts = machine.pop("kernel", {})
@@ -372,7 +381,9 @@ def _header(
     }
     if options.stacks:
         made["stacks"] = {"user": options.stacks >= Stacks.USER}
-    made.update(files.facts)
+    if with_files:
+        direct = probes.files.iomap_end_io != 0
+        made["files"] = {"direct": direct, "ways": list(probes.files.ways)}
     if (parts := probes.path.facts()) is not None:
         made["path"] = parts
     made.update(cast(Header, probes.backend_facts()))

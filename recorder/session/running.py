@@ -11,8 +11,8 @@ from contextlib import ExitStack
 from functools import partial
 
 from biotrail.recorder.accounting import cost
-from biotrail.recorder.notes.changes import ChangeNotes
 from biotrail.recorder.notes.cpus import CpuWatch
+from biotrail.recorder.notes.hotplug import DeviceWatch, Watch
 from biotrail.recorder.notes.stacks import HURRIED_NS
 from biotrail.recorder.notes.titles import TitleWatch
 from biotrail.recorder.output.sinks import RotatingLog
@@ -121,14 +121,19 @@ class Running:
         titles = TitleWatch(options.command_lines)
         start_ns = int(opened.header["clocks"]["monotonic"])
         self.intake = Intake(probes, options, opened.stacks, titles, writer, start_ns, now_ns)
-        self.changes = ChangeNotes(
-            opened.header["devices"],
-            opened.seen,
-            opened.files,
-            writer,
-            opened.cgroups,
-            CpuWatch() if "wait" in opened.header.get("path", {}).get("parts", ()) else None,
-        )
+        self.watches: dict[str, Watch] = {
+            "devices": DeviceWatch(opened.header["devices"], opened.seen),
+            "cgroups": opened.cgroups.watch,
+            "containers": opened.cgroups.containers,
+        }
+        """By the name of their notes; the writer thread looks."""
+        if opened.mounts is not None:
+            self.watches["mounts"] = opened.mounts
+        if "wait" in opened.header.get("path", {}).get("parts", ()):
+            self.watches["cpus"] = CpuWatch()
+        for name in ("cgroups", "containers", "mounts"):  # all that is there already
+            if (watch := self.watches.get(name)) is not None:
+                writer.submit(writer.note(name, watch.changes))
         self.rotation = Rotation(opened.sink, writer)
         self.flight = Flight(opened.sink, writer, options.after, options.every)
         advice = SITES_ADVICE if options.max_cpu_ends else ADVICE
@@ -302,8 +307,10 @@ class Running:
             self.tell(self.opened.messages.pop(0))
 
     def _look_around(self, now_ns: int) -> None:
-        """Queue notes of new devices, cgroups and mounts; stop if the output was removed."""
-        self.changes.look(now_ns)
+        """Have the writer note what is new on this host; stop if the output was removed."""
+        for name, watch in self.watches.items():
+            if watch.due(now_ns):
+                self.writer.offer(self.writer.note(name, watch.changes))
         if self.opened.sink.removed() and not isinstance(self.opened.sink, RotatingLog):
             self.stop.request("output removed")
 

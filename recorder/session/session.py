@@ -99,7 +99,10 @@ def _finish(running: Running) -> Summary:
 
 def _last_job(running: Running, stopped: Clock) -> Job:
     """Return the job that writes all that waits to be written, then the END frame."""
-    jobs = [*running.intake.jobs(), *running.changes.jobs()]
+    jobs = running.intake.jobs()
+    jobs.append(lambda _log: running.opened.cgroups.last())
+    for name, watch in running.watches.items():
+        jobs.append(running.writer.note(name, watch.changes))
 
     def end(log: LogSink) -> None:
         log.close(_end_facts(running, stopped))
