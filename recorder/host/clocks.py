@@ -13,18 +13,18 @@ def reading() -> dict[str, int]:
     the shortest time between those is returned. "monotonic" is their middle; the others differ from
     what they were at that instant by at most "uncertainty".
     """
-    return min((_bracket() for _ in range(_TRIES)), key=lambda taken: taken["uncertainty"])
-
-
-def _bracket() -> dict[str, int]:
-    before = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
-    boottime = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
-    realtime = time.clock_gettime_ns(time.CLOCK_REALTIME)
-    after = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
-    half = (after - before + 1) // 2
+    taken = []
+    for _ in range(_TRIES):
+        before = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+        boottime = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+        realtime = time.clock_gettime_ns(time.CLOCK_REALTIME)
+        after = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+        half = (after - before + 1) // 2
+        taken.append((half, before + half, boottime, realtime))
+    uncertainty, monotonic, boottime, realtime = min(taken)
     return {
-        "monotonic": before + half,
+        "monotonic": monotonic,
         "boottime": boottime,
         "realtime": realtime,
-        "uncertainty": half,
+        "uncertainty": uncertainty,
     }

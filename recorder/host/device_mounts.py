@@ -5,9 +5,11 @@ import os
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from biotrail.recorder.schema.device_numbers import dev_number
 
+_T = TypeVar("_T")
 _ESCAPE = re.compile(r"\\([0-7]{3})")
 
 
@@ -39,22 +41,17 @@ class Mounts:
     st_devs: dict[str, int] = field(default_factory=dict)
     """Mount point → st_dev of the newest mount there."""
 
-    def devices_of(self, st_dev: int) -> list[int]:
-        return self.devices.get(st_dev, [])
-
     def add(self, mount: Mount, devices: Iterable[int]) -> None:
         """Add a mount, of a file system on `devices` (none: it has no block device)."""
         self.st_devs[mount.point] = mount.st_dev
         for dev in devices:
-            devices_there = self.devices.setdefault(mount.st_dev, [])
-            if dev not in devices_there:
-                devices_there.append(dev)
-            self.add_point(dev, mount.point)
+            _add_once(self.devices.setdefault(mount.st_dev, []), dev)
+            _add_once(self.points.setdefault(dev, []), mount.point)
 
-    def add_point(self, dev: int, point: str) -> None:
-        points = self.points.setdefault(dev, [])
-        if point not in points:
-            points.append(point)
+
+def _add_once(to: list[_T], what: _T) -> None:
+    if what not in to:
+        to.append(what)
 
 
 def read_mounts(
@@ -75,7 +72,7 @@ def read_mounts(
     for line in read_lines(f"{proc}/swaps")[1:]:
         dev = number(unescape(re.split("[ \t]", line)[0])) if line else None
         if dev is not None:
-            found.add_point(dev, "[SWAP]")
+            _add_once(found.points.setdefault(dev, []), "[SWAP]")
     return found
 
 

@@ -170,10 +170,18 @@ def slaves(path: str) -> list[int]:
 
 def _disk(path: str, roots: Roots, mounts: Mounts) -> dict[str, Any]:
     zoned = read(f"{path}/queue/zoned")
+    driver = None
+    with contextlib.suppress(OSError):
+        driver = os.path.basename(os.readlink(f"{path}/device/driver"))
     return {
         "dm_name": read(f"{path}/dm/name"),
         "dm_uuid": read(f"{path}/dm/uuid"),
-        "md": _md(path),
+        "md": _known(
+            level=read(f"{path}/md/level"),
+            disks=number(f"{path}/md/raid_disks"),
+            chunk_bytes=number(f"{path}/md/chunk_size"),
+            state=read(f"{path}/md/array_state"),
+        ),
         "loop": _loop(path, roots, mounts),
         "scheduler": _scheduler(read(f"{path}/queue/scheduler")),
         "rotational": _flag(read(f"{path}/queue/rotational")),
@@ -183,33 +191,22 @@ def _disk(path: str, roots: Roots, mounts: Mounts) -> dict[str, Any]:
         "queue": _queue(path),
         "model": read(f"{path}/device/model"),
         "vendor": read(f"{path}/device/vendor"),
-        "serial": _serial(path),
+        "serial": read(f"{path}/serial")
+        or read(f"{path}/device/serial")
+        # SCSI: page 80h of the vital product data has four bytes of header, then the number.
+        or _clean(_bytes(f"{path}/device/vpd_pg80")[4:]),
         "firmware": read(f"{path}/device/firmware_rev") or read(f"{path}/device/rev"),
         "wwid": read(f"{path}/wwid") or read(f"{path}/device/wwid"),
-        "driver": _link_name(f"{path}/device/driver"),
+        "driver": driver,
     }
 
 
 def _queue(path: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name in _QUEUE_NUMBERS:
-        value = number(f"{path}/queue/{name}")
-        if value is not None:
-            found[name] = value
+    found = _known(**{name: number(f"{path}/queue/{name}") for name in _QUEUE_NUMBERS})
     with contextlib.suppress(OSError):
         # Only request-based devices have this directory (blk_mq_sysfs_register).
         found["nr_hw_queues"] = len(os.listdir(f"{path}/mq"))
     return found
-
-
-def _md(path: str) -> dict[str, Any]:
-    found = {
-        "level": read(f"{path}/md/level"),
-        "disks": number(f"{path}/md/raid_disks"),
-        "chunk_bytes": number(f"{path}/md/chunk_size"),
-        "state": read(f"{path}/md/array_state"),
-    }
-    return {key: value for key, value in found.items() if value is not None}
 
 
 def _loop(path: str, roots: Roots, mounts: Mounts) -> dict[str, Any]:
@@ -221,21 +218,25 @@ def _loop(path: str, roots: Roots, mounts: Mounts) -> dict[str, Any]:
     file = read(f"{path}/loop/backing_file")
     if file is None:
         return {}
-    found = {
-        "file": file,
-        "direct_io": _flag(read(f"{path}/loop/dio")),
-        "offset": number(f"{path}/loop/offset"),
-        "size_limit": number(f"{path}/loop/sizelimit"),
-        "backing_dev": roots.number(file) or _device_below(_file_dev(file, path, roots), mounts),
-    }
-    return {key: value for key, value in found.items() if value is not None}
+    backing = roots.number(file)
+    if not backing:
+        try:
+            st_dev: int | None = kernel_dev(os.stat(file).st_dev)
+        except OSError:  # deleted, in another mount namespace, or not permitted
+            st_dev = _loop_status_dev(f"{roots.dev}/{os.path.basename(path)}")
+        below = [] if st_dev is None else mounts.devices.get(st_dev, [])
+        backing = below[0] if len(below) == 1 else None
+    return _known(
+        file=file,
+        direct_io=_flag(read(f"{path}/loop/dio")),
+        offset=number(f"{path}/loop/offset"),
+        size_limit=number(f"{path}/loop/sizelimit"),
+        backing_dev=backing,
+    )
 
 
-def _file_dev(file: str, path: str, roots: Roots) -> int | None:
-    try:
-        return kernel_dev(os.stat(file).st_dev)
-    except OSError:  # deleted, in another mount namespace, or not permitted
-        return _loop_status_dev(f"{roots.dev}/{os.path.basename(path)}")
+def _known(**facts: Any) -> dict[str, Any]:
+    return {key: value for key, value in facts.items() if value is not None}
 
 
 def _loop_status_dev(node: str) -> int | None:
@@ -254,18 +255,6 @@ def _loop_status_dev(node: str) -> int | None:
     return kernel_dev(int.from_bytes(answer[:8], sys.byteorder))
 
 
-def _device_below(st_dev: int | None, mounts: Mounts) -> int | None:
-    """Return the only block device of a file system; None: none, several or not known."""
-    below = [] if st_dev is None else mounts.devices_of(st_dev)
-    return below[0] if len(below) == 1 else None
-
-
-def _serial(path: str) -> str | None:
-    text = read(f"{path}/serial") or read(f"{path}/device/serial")
-    # SCSI: page 80h of the vital product data has four bytes of header, then the number.
-    return text or _clean(_bytes(f"{path}/device/vpd_pg80")[4:])
-
-
 def _scheduler(text: str | None) -> str | None:
     """Return the scheduler in use: in brackets in "none [mq-deadline] bfq", or the only one."""
     if text is None:
@@ -276,10 +265,3 @@ def _scheduler(text: str | None) -> str | None:
 
 def _flag(text: str | None) -> bool | None:
     return None if text is None else text == "1"
-
-
-def _link_name(path: str) -> str | None:
-    try:
-        return os.path.basename(os.readlink(path))
-    except OSError:
-        return None

@@ -3,6 +3,7 @@
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 from biotrail.recorder.host import device_paths, device_sysfs
@@ -147,7 +148,7 @@ def _find_by_mount_point(spec: str, roots: Roots, paths: dict[int, str]) -> int 
     point = next((place for place in places if place in mounts.st_devs), None)
     if point is None:
         return None
-    below = mounts.devices_of(mounts.st_devs[point])
+    below = mounts.devices.get(mounts.st_devs[point], [])
     if not below:
         raise ProbeError(
             f"{spec}: is a mount point of no block device (in memory, or remote); "
@@ -163,10 +164,13 @@ def _unknown_message(spec: str, roots: Roots, paths: dict[int, str]) -> str:
     """Return the message for a `spec` that is no block device: what it is, what to give instead."""
     if why := masked(roots):
         return f"{spec}: cannot be looked up: {why}"
-    st_dev = _st_dev(spec) if "/" in spec else None
+    st_dev = None
+    if "/" in spec:
+        with suppress(OSError):
+            st_dev = kernel_dev(os.stat(spec).st_dev)
     if st_dev is not None:
         mounts = _mounts(roots, paths)
-        below = ", ".join(_name(dev, paths) for dev in mounts.devices_of(st_dev))
+        below = ", ".join(_name(dev, paths) for dev in mounts.devices.get(st_dev, []))
         instead = f"it lies on {below}: name that" if below else f"name one of {_list_names(paths)}"
         return f"{spec}: is neither a block device nor a mount point; {instead}"
     names = [name for _, several in _names(paths) for name in several]
@@ -175,13 +179,6 @@ def _unknown_message(spec: str, roots: Roots, paths: dict[int, str]) -> str:
     near = difflib.get_close_matches(os.path.basename(spec), names, n=_NAMED_AT_MOST, cutoff=0.5)
     hint = f"did you mean {', '.join(near)}?" if near else f"this host has {_list_names(paths)}"
     return f"{spec}: there is no such block device or mount point; {hint} (`lsblk` lists them)"
-
-
-def _st_dev(path: str) -> int | None:
-    try:
-        return kernel_dev(os.stat(path).st_dev)
-    except OSError:
-        return None
 
 
 def _list_names(paths: dict[int, str]) -> str:

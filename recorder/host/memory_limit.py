@@ -33,16 +33,12 @@ def room(
     first.
     """
     found = [_left(group, v2) for group, v2 in _groups(mountinfo, own)]
-    found.append(_available(meminfo))
-    return min((left for left in found if left is not None), default=None)
-
-
-def _available(meminfo: str) -> Room | None:
     for line in read_lines(meminfo):
         name, _, value = line.partition(":")
         if name == "MemAvailable":
-            return Room(int(value.split()[0]) << 10, "of this machine's memory are available")
-    return None
+            bytes_ = int(value.split()[0]) << 10
+            found.append(Room(bytes_, "of this machine's memory are available"))
+    return min((left for left in found if left is not None), default=None)
 
 
 def _groups(mountinfo: str, own: str) -> Iterator[tuple[Path, bool]]:

@@ -36,12 +36,11 @@ class Process(NamedTuple):
 
 
 class _Interpreter(NamedTuple):
-    """How an interpreter's arguments lead to what it runs."""
+    """How an interpreter's arguments lead to what it runs; regular expressions."""
 
     names: str
-    """Regular expression of its file's name."""
     flags: str
-    """Regular expression of options without a value, or with the value in the same word."""
+    """Options without a value, or with the value in the same word."""
     valued: frozenset[str]
     """Options whose value is the next word."""
     saying: frozenset[str] = frozenset()
