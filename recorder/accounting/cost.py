@@ -7,24 +7,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from biotrail.recorder.accounting.loss import NOT_ONE_CPU, Window
+from biotrail.recorder.accounting.loss import Losses
 from biotrail.recorder.host import clocks
 from biotrail.recorder.probes.backend import ProgramInfo
 from biotrail.recorder.probes.maps.path_maps import PathRuns
-from biotrail.recorder.probes.rings.ring import LEVELS
-from biotrail.recorder.schema.records import BY_KIND, Kind
+from biotrail.recorder.schema.payloads import Clock, End
 
 
 @dataclass(frozen=True)
 class Reading:
-    """Running totals at one moment.
-
-    monotonic: that moment, ns of CLOCK_MONOTONIC. cpu_seconds: user and system time of the
-    recorder's process. programs: with their counters.
-    """
+    """Running totals at one moment."""
 
     monotonic: int
+    """That moment, ns of CLOCK_MONOTONIC."""
     cpu_seconds: float
+    """User and system time of the recorder's process."""
     programs: Sequence[ProgramInfo]
 
 
@@ -45,48 +42,15 @@ def program_rows(then: Reading | None, now: Reading) -> list[dict[str, Any]]:
     before = {} if then is None else {(p.letter, p.tracepoint): p for p in then.programs}
     rows = []
     for p in now.programs:
+        row = {"name": p.name, "letter": p.letter, "attached": p.attached}
         old = before.get((p.letter, p.tracepoint))
-        rows.append(
-            {
-                "name": p.name,
-                "letter": p.letter,
-                "attached": p.attached,
-                "run_count": p.run_count - (old.run_count if old else 0),
-                "run_ns": p.run_ns - (old.run_ns if old else 0),
-                "recursion_misses": p.recursion_misses - (old.recursion_misses if old else 0),
-                **({"part": p.part} if p.part else {}),
-            }
-        )
+        for counter in ("run_count", "run_ns", "recursion_misses"):
+            row[counter] = getattr(p, counter) - (getattr(old, counter) if old else 0)
+        rows.append({**row, **({"part": p.part} if p.part else {})})
     return rows
 
 
-class Losses:
-    """Sums over the loss windows of one file, for its END frame."""
-
-    def __init__(self) -> None:
-        self.lost: dict[str, int] = {}
-        """Records lost to full rings or too deep nesting, by kind number as text."""
-        self.too_deep = 0
-        """How many of `lost` were lost to too deep nesting."""
-        self.skipped: dict[str, int] = {}
-        """Events whose program was already running, by letter; "?" for a kind without one."""
-
-    def add(self, windows: Sequence[Window]) -> None:
-        """Add loss windows that are written to the file."""
-        for window in windows:
-            kind, count = window["kind"], window["count"]
-            if window["cpu"] == NOT_ONE_CPU:
-                record = BY_KIND.get(Kind(kind)) if kind in set(Kind) else None
-                letter = record.letter if record else "?"
-                self.skipped[letter] = self.skipped.get(letter, 0) + count
-                continue
-            self.lost[str(kind)] = self.lost.get(str(kind), 0) + count
-            self.too_deep += count if window["level"] >= LEVELS else 0
-
-
-def end_facts(
-    reason: str, began: Reading, now: Reading, losses: Losses, stopped: dict[str, int]
-) -> dict[str, Any]:
+def end_facts(reason: str, began: Reading, now: Reading, losses: Losses, stopped: Clock) -> End:
     """Return the statistics for the END frame of one file; the log writer adds the log's size.
 
     `stopped`: the clocks when the file's last records were copied from the rings.
@@ -96,7 +60,7 @@ def end_facts(
         "seconds": (now.monotonic - began.monotonic) / 1e9,
         "stopped": stopped,
         "clocks": clocks.reading(),
-        "lost": losses.lost,
+        "lost": {str(kind): count for kind, count in losses.by_kind.items()},
         "too_deep": losses.too_deep,
         "skipped": losses.skipped,
         "programs": program_rows(began, now),

@@ -7,12 +7,12 @@ which may be the very reason for the dump, delays neither chunks nor recording.
 
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from queue import SimpleQueue
 from typing import Any, NamedTuple
 
 from biotrail.recorder.accounting import cost
-from biotrail.recorder.accounting.loss import Window
+from biotrail.recorder.accounting.loss import Losses, Window
 from biotrail.recorder.accounting.meter import Meter
 from biotrail.recorder.log import LogWriter, Segment
 from biotrail.recorder.log.names import NameRecords, repeatable
@@ -44,7 +44,7 @@ class _Dump(NamedTuple):
     opening: Facts
     chunks: list[Packed]
     losses: list[Window]
-    end: dict[str, Any]
+    end: Mapping[str, Any]
     events: int
     """Number of events in `chunks`."""
     exact: bool
@@ -187,7 +187,7 @@ class FlightBuffer(SeriesSink):
         self._drop_old()
         chunks = [chunk for kept in self._kept for chunk in kept.chunks]
         clock = self._begin_of(chunks)
-        windows, losses = list(self._losses), cost.Losses()
+        windows, losses = list(self._losses), Losses()
         losses.add(windows)
         now = cost.read(self._programs())
         kept = {

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO, Protocol
 
 from biotrail.recorder.accounting import cost
-from biotrail.recorder.accounting.loss import Window
+from biotrail.recorder.accounting.loss import Losses, Window
 from biotrail.recorder.log import LogWriter, Segment, names
 from biotrail.recorder.log.chunks import first_time
 from biotrail.recorder.log.packing import Packed, Packer
@@ -175,7 +175,7 @@ class RotatingLog(SeriesSink):
             self._series.give_up()
             raise
         self._background.facts(clock).write(log)
-        self._losses = cost.Losses()
+        self._losses = Losses()
         self._log = log
         self._series.delete_old()
         if self._waiting:

@@ -129,35 +129,31 @@ def _last_job(running: Running, stopped: Clock) -> Job:
 
 
 def _end_facts(running: Running, stopped: Clock) -> End:
-    loss, began = running.intake.loss, running.began
-    now = cost.read(running.probes.programs())
+    """Return the facts of the whole recording: counters of programs since they were loaded."""
+    probes, kept = running.probes, running.kept
+    now, reason = cost.read(probes.programs()), running.stop.reason or ""
+    facts = cost.end_facts(reason, running.began, now, running.intake.loss, stopped)
     path: End = {}
-    if running.probes.path.parts:
-        runs, seconds = running.probes.path_runs(), _path_seconds(running)
+    if probes.path.parts:
+        runs, seconds = probes.path_runs(), _path_seconds(running)
         path = {"path": {"calls": runs.calls, "timed": runs.timed, "seconds": seconds}}
     return {
-        "reason": running.stop.reason or "",
+        **facts,
         **running.flight.end_facts(),
         "seconds": _seconds(running, stopped),
-        "stopped": stopped,
-        "clocks": clocks.reading(),
-        "lost": {str(kind): count for kind, count in loss.by_kind.items()},
-        "too_deep": loss.too_deep,
-        "skipped": loss.skipped,
         "programs": cost.program_rows(None, now),
-        "left_out": running.probes.left_out().account(),
+        "left_out": probes.left_out().account(),
         "recorder": {
-            "cpu_seconds": now.cpu_seconds - began.cpu_seconds,
-            "max_rss_bytes": cost.max_rss_bytes(),
+            **facts["recorder"],
             "max_cpu": running.options.max_cpu,
             "max_cpu_exceeded": running.watch.warnings,
             "hurried": running.boost.times,
         },
         "events": round(running.writer.meter.events),
-        "ns_per_event": ns_per_run(running.probes.programs()),
+        "ns_per_event": ns_per_run(probes.programs()),
         **path,
-        **running.probes.end_facts(),
-        **({} if running.kept is None else {"rights_kept": running.kept}),
+        **probes.end_facts(),
+        **({} if kept is None else {"rights_kept": kept}),
     }
 
 
