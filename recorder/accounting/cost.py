@@ -51,7 +51,7 @@ def program_rows(then: Reading | None, now: Reading) -> list[dict[str, Any]]:
 
 
 def end_facts(reason: str, began: Reading, now: Reading, losses: Losses, stopped: Clock) -> End:
-    """Return the statistics for the END frame of one file; the log writer adds the log's size.
+    """Return the statistics for the END frame of one file.
 
     `stopped`: the clocks when the file's last records were copied from the rings.
     """
@@ -81,10 +81,7 @@ TIME = "time"
 
 
 def ns_per_run(programs: Sequence[ProgramInfo]) -> float:
-    """Return the mean time in ns of the counted runs of the block layer's programs; 0: none was.
-
-    Most runs of the path's programs write no record, so these are left out.
-    """
+    """Return the mean time in ns of counted runs of the block layer's programs; 0: none counted."""
     block = [p for p in programs if not p.part]
     runs = sum(p.run_count for p in block)
     return sum(p.run_ns for p in block) / runs if runs else 0.0

@@ -88,8 +88,7 @@ class LossCounters(Losses):
     def sample_programs(self, misses: dict[str, int], now_ns: int) -> list[Window]:
         """Return windows for events skipped since the last sample, and add them to `skipped`.
 
-        `misses`: running totals by letter of events whose program was already running. A window's
-        cpu is NOT_ONE_CPU, its kind that of the letter's record, 0 for a letter without.
+        `misses`: running totals by letter; a letter without a record has kind 0.
         """
         since, self._program_ns = self._program_ns, now_ns
         windows = []

@@ -49,11 +49,7 @@ class Meter:
         """Size of the chunks' records."""
 
     def add(self, segments: Sequence[Segment]) -> None:
-        """Add the events and bytes of one chunk's segments to the sums.
-
-        Of a chunk of more than SAMPLES blocks events are estimated from as many. Bytes include
-        padding; events are records but those of _NO_EVENTS.
-        """
+        """Add the events and bytes, padding included, of one chunk's segments to the sums."""
         total = sum(len(segment.data) for segment in segments)
         self.bytes += total
         if total <= SAMPLES * BLOCK_BYTES:

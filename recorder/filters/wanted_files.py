@@ -32,12 +32,10 @@ def wanted_files(filters: Filters, subvolumes: bool, proc: Path = Path("/proc"))
 
     Links are followed. A directory stands for what is mounted below it too, as it is now: mounts
     are returned as directories of their own (or files, where a file is mounted). `subvolumes`:
-    whether the kernel side can tell subvolumes of btrfs apart; `proc`: where procfs is mounted.
+    whether the kernel side can tell subvolumes of btrfs apart.
 
-    Raises ProbeError: a path that does not exist or cannot be looked at; a file that is no regular
-    one, a directory that is none; a path on a file system without a block device (overlay, tmpfs,
-    NFS), unless it is a directory with mounts that have one below; btrfs, where subvolumes cannot
-    be told apart.
+    Raises ProbeError, also for a path on a file system without a block device (overlay, tmpfs,
+    NFS), unless it is a directory with mounts that have one below.
     """
     places = _Places(subvolumes, proc)
     found = [places.file(path) for path in filters.files]

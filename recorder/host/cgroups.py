@@ -65,9 +65,8 @@ def number(own: Path = Path("/proc/self/cgroup")) -> int:
 def paths(where: Hierarchy | None, limit: int = MAX_CGROUPS) -> dict[int, str]:
     """Return {cgroup id: path from the hierarchy's root}, by walking the directories.
 
-    The id is the inode number of the cgroup's directory; there is no stat() of each. The mounted
-    directory itself is included. What cannot be read is skipped. The walk stops after the directory
-    with which at least `limit` cgroups are found.
+    The id is the inode number of the cgroup's directory; there is no stat() of each. The walk stops
+    after the directory with which at least `limit` cgroups are found.
     """
     if where is None:
         return {}

@@ -59,9 +59,7 @@ def read_mounts(
 ) -> Mounts:
     """Return the host's mounts, and the swap space in use as the mount point "[SWAP]".
 
-    `block_devices`: dev_t of all block devices. `number`: returns the dev_t of the block device
-    node at a path, None where it is none. Swap files, malformed lines and what cannot be read are
-    left out.
+    `block_devices`: dev_t of all. `number`: returns the dev_t of a block device node, or None.
     """
     found = Mounts()
     pools = _btrfs_pools(sys)
@@ -80,7 +78,7 @@ def host_mounts(proc: str) -> list[str]:
     """Return lines of mountinfo(5): the first process's, then this one's of other file systems.
 
     In a container with the host's process numbers the first process's are the host's: paths that
-    mean something there. Elsewhere both are mostly the same.
+    mean something there.
     """
     first, own = (read_lines(f"{proc}/{who}/mountinfo") for who in ("1", "self"))
     known = {line.split(" ")[2] for line in first if line.count(" ") > 2}
@@ -112,11 +110,7 @@ def _devices(
     number: Callable[[str], int | None],
     pools: list[set[int]],
 ) -> list[int]:
-    """Return the block devices (dev_t) of a mounted file system; empty where it has none.
-
-    `pools`: the devices of each btrfs: a source stands for all of the first pool that one of its
-    devices is in.
-    """
+    """Return the block devices (dev_t) of a mounted file system; empty where it has none."""
     if mount.st_dev in block_devices:
         return [mount.st_dev]
     # The st_dev of btrfs and bcachefs belongs to no device; their source is one of their devices,

@@ -16,10 +16,7 @@ _PATH = re.compile(r"(nvme\d+)c\d+(n\d+)")
 
 
 def hidden(roots: Roots = REAL) -> dict[int, str]:
-    """Return {kernel dev_t: sysfs directory} of all path disks, as nvme0c1n1.
-
-    Only /proc/diskstats has their dev_t; those without one (old kernels) are left out.
-    """
+    """Return {kernel dev_t: sysfs directory} of all path disks (nvme0c1n1) with a dev_t."""
     directories = _directories(roots)
     numbers = _numbers(roots) if directories else {}
     return {numbers[name]: path for name, path in directories.items() if name in numbers}

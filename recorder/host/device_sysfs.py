@@ -26,10 +26,7 @@ def block_number(path: str) -> int | None:
 
 @dataclass(frozen=True)
 class Roots:
-    """Where sysfs, /dev and procfs are mounted; tests use other directories.
-
-    number: returns the kernel dev_t of a block device node, or None (see `block_number`).
-    """
+    """Where sysfs, /dev and procfs are mounted; tests use other directories."""
 
     sys: str = "/sys"
     dev: str = "/dev"
@@ -118,8 +115,7 @@ def number(path: str) -> int | None:
 def entry(path: str, dev: int, roots: Roots, mounts: Mounts) -> dict[str, Any] | None:
     """Return the facts of the block device `dev` (kernel dev_t), as in a log's header.
 
-    `path`: its sysfs directory. Device numbers are kernel dev_t, sizes 512-byte sectors. A fact
-    that is not known, does not apply or is empty has no key; "read_only" is there only if true.
+    `path`: its sysfs directory. A fact that is not known, does not apply or is empty has no key.
     None where the device has gone, also while it was read.
     """
     sectors = number(f"{path}/size")
@@ -212,8 +208,7 @@ def _queue(path: str) -> dict[str, Any]:
 def _loop(path: str, roots: Roots, mounts: Mounts) -> dict[str, Any]:
     """Return the facts of a loop device and its file; {} for others, and without a file.
 
-    "backing_dev": the file if it is a block device, else the one that its file system is on; no key
-    if that is on several or none.
+    "backing_dev": the file if it is a block device, else the only one that its file system is on.
     """
     file = read(f"{path}/loop/backing_file")
     if file is None:

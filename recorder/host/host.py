@@ -84,8 +84,7 @@ _LINE = re.compile(r"^CPU (implementer|part)\s*:\s*0x([0-9a-f]{1,8})\s*$", re.MU
 def processors(cpuinfo: str) -> str | None:
     """Return the processors of arm64's /proc/cpuinfo, e.g. "Arm Cortex-A55 + Arm Cortex-A76".
 
-    Each kind once, in the order of its first CPU. An implementer or part without a known name is
-    shown in hexadecimal: "Arm part 0xabc". None: no CPU has both.
+    Each kind once; one without a known name in hexadecimal. None: no CPU has both numbers.
     """
     found: dict[str, None] = {}
     implementer = None
@@ -108,8 +107,7 @@ _OS_RELEASE = ("etc/os-release", "usr/lib/os-release")
 def facts(root: Path = _ROOT) -> dict[str, Any]:
     """Return facts of the host, as the header's "host" and "kernel" have them.
 
-    cpus: the number of configured CPUs, online or not, so that the log's CPU numbers fit. `root`:
-    directory with proc, sys and etc.
+    cpus: the number of configured CPUs, online or not, so that the log's CPU numbers fit.
     """
     system = os.uname()
     names = (_value(_text(root / name) or "", "PRETTY_NAME", "=") for name in _OS_RELEASE)

@@ -43,11 +43,7 @@ def pid_namespace() -> tuple[int, int] | None:
 
 
 def own_file(fd: int) -> OwnFile | None:
-    """Return the identity of the file open as `fd`; None: no regular file, or not open.
-
-    The dev_t is that of mountinfo or, where that cannot be found, of fstat(), which on btrfs is
-    another.
-    """
+    """Return the identity of the file open as `fd`; None: no regular file, or not open."""
     try:
         status = os.fstat(fd)
     except OSError:

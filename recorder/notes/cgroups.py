@@ -47,10 +47,7 @@ class NamesChild:
         self._process = helpers.begin(program, answers=True)
 
     def ask(self, containers: Iterable[str], pods: Iterable[str]) -> ContainersNote:
-        """Return what is known of containers and pods (container_state.resolve).
-
-        Raises OSError: the process has ended, or has not answered within _PATIENCE.
-        """
+        """Return what `resolve` finds. Raises OSError: it has ended, or does not answer."""
         asked, answer = self._process.stdin, self._process.stdout
         if asked is None or answer is None:
             raise OSError("it was not started")
@@ -93,10 +90,7 @@ class ContainerWatch:
         tell: Callable[[str], None],
         clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        """child: reads names; None: there are none. tell: called with a message if it fails.
-
-        clock: ns.
-        """
+        """child: reads names; None: there are none. tell: called with a message if it fails."""
         self._child = child
         self._tell = tell
         self._clock = clock
@@ -107,10 +101,9 @@ class ContainerWatch:
         self._unwritten = _nothing()
 
     def look(self, paths: Iterable[str] = (), *, last: bool = False) -> ContainersNote:
-        """Look for the names of these cgroups' containers and pods, and for others that are due.
+        """Look for the names of new cgroups' containers and pods, and for others that are due.
 
-        paths: of cgroups that are new. last: there will be no later look, so all are due. Returns
-        what was found.
+        last: there will be no later look, so all are due. Returns what was found.
         """
         with self._lock:
             now = self._clock()
@@ -227,10 +220,7 @@ class CgroupWatch(Periodic):
         return bool(self._unwritten) or super().due(now_ns)
 
     def changes(self) -> CgroupsNote | None:
-        """Return a `cgroups` note {id as text: path} of those found since the last; None: none.
-
-        Takes what the programs have told of, and walks the directories if that is due.
-        """
+        """Take what the programs have told of, walk the directories if due; as `Watch.changes`."""
         self.take()
         if super().due(time.monotonic_ns()):
             self.walk()
@@ -257,11 +247,7 @@ class Admission:
         set_listed: Callable[[int, bool], None],
         tell: Callable[[str], None],
     ) -> None:
-        """named: what was asked for. where: the mounted hierarchy.
-
-        set_listed: has a cgroup (id) and those below it recorded, or no longer; raises TraceError.
-        tell: called with messages.
-        """
+        """set_listed: has a cgroup (id) and those below it recorded, or no longer."""
         self._named, self._where = named, where
         self._set_listed, self._tell = set_listed, tell
         self._paths: dict[int, str] = {}
@@ -273,10 +259,7 @@ class Admission:
         self._full = False
 
     def begin(self, fresh: Mapping[int, str], names: ContainersNote) -> None:
-        """Admit what is there already; say of which names there is nothing yet.
-
-        Raises ProbeError: I/O is not charged to such a cgroup.
-        """
+        """Admit what is there already; say which names nothing bears yet. Raises TraceError."""
         self.look(fresh, names, begun=False)
         for option in self._named.options():
             if option not in self._borne:
@@ -285,8 +268,7 @@ class Admission:
     def look(self, fresh: Mapping[int, str], names: ContainersNote, *, begun: bool = True) -> None:
         """Admit those of the new cgroups, and with new names of the earlier ones, that bear a name.
 
-        begun: recording has; what is admitted is said then. Raises ProbeError unless it has, see
-        `begin`; TraceError: they cannot be listed.
+        begun: recording has; what is admitted is said then. Raises TraceError.
         """
         self._paths.update(fresh)
         anew = bool(names["containers"] or names["pods"])
@@ -363,10 +345,7 @@ class CgroupLook:
         child: NamesChild | None,
         tell: Callable[[str], None],
     ) -> None:
-        """probes: open. named: which cgroups are recorded; empty: that is not decided by names.
-
-        child: reads the names of containers; None: nothing does. tell: called with messages.
-        """
+        """named: which cgroups are recorded; empty: that is not decided by names."""
         self.watch = CgroupWatch(probes.new_cgroups)
         self.containers = ContainerWatch(child, tell)
         self._probes, self._tell = probes, tell

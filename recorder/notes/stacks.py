@@ -53,7 +53,7 @@ class StackWatch:
 
         `command`: its program is searched for names too, though it does not run yet. `waits`,
         `sites`: the stacks of waits (`--path fs`) and of followed objects are recorded. Raises
-        ProbeError: stacks are wanted, and the backend records none.
+        ProbeError.
         """
         self._probes: Probes | None = None
         self._wanted, self._waits, self._sites = wanted, waits, sites
@@ -97,11 +97,7 @@ class StackWatch:
         return [] if self._probes is None else [writer.notes("stacks", self.changes)]
 
     def changes(self) -> list[dict[str, Any]]:
-        """Return `stacks` notes of the stacks that are new since the last call; [] without any.
-
-        Sets when the next look is due: not before COST_SHARE times what reading the maps took.
-        Raises RefusedError.
-        """
+        """Return `stacks` notes of what is new since the last call. Raises RefusedError."""
         if self._probes is None:
             return []
         began = time.monotonic_ns()
@@ -130,8 +126,7 @@ class StackWatch:
     def _user_stacks(self, stacks: dict[int, NDArray[np.void]]) -> dict[tuple[str, str], Any]:
         """Return the frames of user stacks by ("user", id as text), after finding their files.
 
-        `stacks`: BUILD_ID_FRAME arrays (frames,) by id; all but the first, the innermost frame, are
-        return addresses.
+        `stacks`: BUILD_ID_FRAME arrays (frames,) by id, innermost frame first.
         """
         if self._user is None:
             return {}

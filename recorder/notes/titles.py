@@ -48,10 +48,7 @@ class TitleWatch:
         return writer.note("titles", partial(self.changes, writer.tasks))
 
     def changes(self, unread: deque[Rows]) -> TitlesNote | None:
-        """Return a `titles` note of processes with new titles; None: there are none.
-
-        unread: TASK records of chunks; it is empty then. Runs in the writer thread.
-        """
+        """Return a `titles` note of what is new; `unread`: TASK records, which are taken away."""
         until = time.monotonic_ns() + _LOOK_NS
         while unread:
             for _, ids, *comm in unread.popleft().tolist():

@@ -80,9 +80,8 @@ class FlightBuffer(SeriesSink):
     ) -> int:
         """Add records to the memory, drop the oldest beyond the limit; return the bytes added.
 
-        Bytes, also those of the limit, are of compressed chunks. What one call added is dropped as
-        a whole. The newest call's chunks stay even if they alone are larger than the limit of
-        bytes.
+        Bytes are of compressed chunks. What one call added is dropped as a whole; the newest call's
+        chunks stay even if they alone are larger than the limit.
         """
         chunks = self._packer.chunks(segments, clock) if packed is None else packed
         size = sum(len(chunk.stored) for chunk in chunks)
@@ -144,9 +143,7 @@ class FlightBuffer(SeriesSink):
     def dump(self, facts: dict[str, Any], clock: Clock | None = None) -> None:
         """Start a thread that writes the chunks in memory to a new file; not while `busy`.
 
-        `facts`: for the header's key "kept". `clock`: the dump's end, up to which all records were
-        passed to write_chunk; None: that of the last chunk. The thread puts a message about success
-        or failure into `messages`.
+        `facts`: for the header's key "kept". `clock`: the dump's end; None: that of the last chunk.
         """
         made = self._snapshot(facts, clock or self._clock)
 
@@ -160,10 +157,7 @@ class FlightBuffer(SeriesSink):
         self._thread.start()
 
     def close(self, end: End) -> None:
-        """Wait for the file being written, then write the last one from memory, in this thread.
-
-        `end`: facts of the whole recording, for "run" in the END frame. Raises OutputError.
-        """
+        """Wait for the file being written, then write the last one from memory, in this thread."""
         if self._thread is not None:
             self._thread.join()
         keys = ("reason", "trigger", "triggers_let_pass")
@@ -209,8 +203,8 @@ class FlightBuffer(SeriesSink):
     def _begin_of(self, chunks: list[Packed]) -> Clock:
         """Return the clocks at the beginning of the period that a file of `chunks` covers.
 
-        Since the last dropped chunk all records are there; earlier only if a chunk has an older
-        event.
+        All records since the last dropped chunk are there, earlier ones only in chunks that are
+        kept.
         """
         begin, seconds = self._first_clock["monotonic"], self._limit.seconds
         if seconds is not None:
@@ -223,8 +217,7 @@ class FlightBuffer(SeriesSink):
     def _write(self, dump: _Dump) -> None:
         """Write a dump to the series' next file, and delete the oldest files beyond the limit.
 
-        Raises OutputError, which says how many events are not in the file; the file then stays if
-        it has its final name already.
+        Raises OutputError; the file then stays if it has its final name already.
         """
         log: LogWriter | None = None
         kept = dump.header["kept"]

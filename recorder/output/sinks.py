@@ -226,19 +226,12 @@ class RotatingLog(SeriesSink):
         return time.monotonic_ns() >= self.due_ns()
 
     def due_ns(self) -> float:
-        """Return when the present file is too old, reckoned from the end of the file before.
-
-        CLOCK_MONOTONIC; inf: it has no limit.
-        """
+        """Return when the present file is too old (CLOCK_MONOTONIC); inf: it has no such limit."""
         age = self._limit.seconds
         return float("inf") if age is None else self._began.monotonic + age * 1e9
 
     def rotate(self, clock: Clock | None = None) -> None:
-        """End the present file, if any; the next chunk begins a new one. Raises OutputError.
-
-        `clock`: the border, up to which all records were passed to `write_chunk`; None: the last
-        chunk's.
-        """
+        """End the present file, if any, at `clock` (None: the last chunk's). Raises OutputError."""
         self._clock = clock or self._clock
         if self._log is not None:
             self._end(self._log, "rotated", self._clock, {})
@@ -252,10 +245,7 @@ class RotatingLog(SeriesSink):
         self.release()
 
     def close(self, end: End) -> None:
-        """End the last file, whose END frame also has `end`, of the whole recording, as "run".
-
-        Between two files, makes one more, so that the recording has such an end.
-        """
+        """End the last file, whose END frame has `end` as "run"; make one if there is none."""
         log = self._log or self._open(self._clock)
         self._end(log, end["reason"], end["stopped"], {"run": end})
 

@@ -45,11 +45,7 @@ class Guard:
     def __init__(
         self, suspect: Suspect, pausing: Pausing, tell: Callable[[str], None], child: Path = _CHILD
     ) -> None:
-        """Start the process; nothing is stopped before `go`.
-
-        tell: called with messages for the user. Raises ProbeError: it cannot be started, or not
-        stop the suspect.
-        """
+        """Start the process; nothing is stopped before `go`. Raises ProbeError."""
         self._suspect, self._name, self._tell = suspect, pausing.name, tell
         self._times = pausing.times
         self._stop: Stop = suspect.stop

@@ -155,10 +155,7 @@ def _called(name: str) -> Iterator[str]:
 
 
 def _refused(pid: int, protected: set[int], written: set[str]) -> str:
-    """Return why a process must not be stopped; "": it may be.
-
-    protected: the recorder, its victims, and who started them.
-    """
+    """Return why a process must not be stopped; "": it may be."""
     fields = stops.stat_of(pid)
     tracer = int(_facts(f"/proc/{pid}/status").get("TracerPid", "0"))
     if pid == 1:

@@ -31,11 +31,7 @@ class Rotation:
         return float("inf") if self._sink is None else self._sink.due_ns()
 
     def order(self, clock: Clock) -> None:
-        """Queue a job that ends the present file; only to be called if `due`.
-
-        `clock`: read when the last records of the present file left the rings. Where the queue is
-        full nothing happens.
-        """
+        """Queue a job that ends the present file at `clock`, unless the queue is full."""
 
         def rotate(_log: object) -> None:
             try:
@@ -53,11 +49,7 @@ class Flight:
     """Dumps that users and triggers ask for; orders one dump at a time."""
 
     def __init__(self, sink: Sink, writer: WriterThread, after: float, every: float) -> None:
-        """`sink`: unless it is a FlightBuffer, there are no dumps.
-
-        `after`: seconds that are recorded after a trigger before its dump. `every`: least seconds
-        from a trigger with a dump to the next one with a dump.
-        """
+        """Seconds: recorded `after` a trigger; `every`: least between triggers with a dump."""
         self._sink = sink if isinstance(sink, FlightBuffer) else None
         self._writer = writer
         self._after_ns, self._every_ns = round(after * 1e9), round(every * 1e9)
@@ -108,10 +100,7 @@ class Flight:
             self._sink.hold_from = begin_ns
 
     def due(self, now_ns: int) -> bool:
-        """Return whether a dump is to be ordered at `now_ns` (CLOCK_MONOTONIC).
-
-        Not while another is ordered or being written: until then requests wait.
-        """
+        """Return whether to order a dump: not while another one is ordered or being written."""
         if self._sink is None or self._ordered or self._sink.busy:
             return False
         hit = self._waiting_hit
@@ -120,11 +109,10 @@ class Flight:
         )
 
     def order(self, clock: Clock) -> None:
-        """Queue the requested dump behind all other jobs of the writer thread; only if `due`.
+        """Queue the dump of all that is queued up to `clock`; nothing changes if the queue is full.
 
-        `clock`: of the dump's end, up to which all records are queued. One dump is for a user's
-        request and a trigger's, and its header's "kept" then has the trigger. If the writer's queue
-        is full, nothing changes.
+        One dump is for a user's request and a trigger's, and its header's "kept" then has the
+        trigger.
         """
         hit = self._waiting_hit
         facts: dict[str, Any] = {"reason": f"asked for ({self._asked_by})"}

@@ -68,9 +68,7 @@ Place = NewFile | BinaryIO | HeldDirectory
 def reserve(options: RecordOptions, stack: ExitStack, undo: ExitStack) -> Place:
     """Make the file of a plain log, still hidden; or open its pipe, or the directory of several.
 
-    Called before the programs are loaded, so that a wrong path fails at once. `stack` gets what
-    closes it; `undo` what deletes the file that was made, in case the recording cannot begin.
-    Raises OutputError.
+    Called before the programs are loaded, so that a wrong path fails at once. Raises OutputError.
     """
     path = options.output
     if options.rotate is None and options.keep is None:
@@ -120,12 +118,11 @@ def open_sink(
     probes: Probes,
     messages: list[str],
 ) -> Sink:
-    """Return the recording's sink, as the options have it; `place`: what `reserve` returned.
+    """Return the recording's sink; `place`: what `reserve` returned.
 
-    `messages` gets what the user is to know of it. The probes' maps have their memory by now, and
-    get to know every file before it is written to. The header is written to the log's first file,
-    except by a FlightBuffer, which makes no file before its first dump. Raises OutputError or
-    OSError.
+    The probes' maps have their memory by now, and get to know every file before it is written to.
+    The header is written to the log's first file, except by a FlightBuffer, which makes no file
+    before its first dump. Raises OutputError or OSError.
     """
     programs = probes.programs
 
@@ -228,11 +225,9 @@ def open_recording(
     looked up. To standard output the header is written last: who reads it takes it for the
     beginning of the recording, which is not to come if the command cannot be started.
 
-    `probes`: what records, whatever the options say; None: made by `options.backend` and
-    `options.follow`. `stack` closes what was opened, when the recording is over or has failed to
-    begin. `undo` deletes the files made and ends the command, in case it fails to begin. A plain
-    log's file is left hidden, and one that `options.force` may replace as it is. Raises TraceError
-    or OSError.
+    `probes`: None: made by the options. `stack` closes what was opened. `undo` deletes the files
+    made and ends the command, in case it fails to begin. A plain log's file is left hidden, and one
+    that `options.force` may replace as it is. Raises TraceError or OSError.
     """
     stop = stack.enter_context(StopRequests())
     child = None

@@ -61,10 +61,9 @@ class Pace:
         self.seconds = SHORTEST
 
     def adapt(self, fill: float, slept: float) -> None:
-        """Set `seconds` so that the fullest ring reaches TARGET_FILL by the next poll at this load.
+        """Set `seconds` so that the fullest ring reaches TARGET_FILL by the next poll.
 
-        `fill`: the fullest ring's used share, 0 to 1, after a sleep of `slept` seconds, which may
-        have ended early. `seconds` at most doubles.
+        `fill`: the fullest ring's used share, 0 to 1, after a sleep of `slept` seconds.
         """
         wanted = slept * TARGET_FILL / fill if fill > 0 else self.longest
         self.seconds = min(max(min(wanted, 2 * self.seconds), SHORTEST), self.longest)
@@ -103,9 +102,8 @@ class Running:
     ) -> None:
         """Start the writer thread and make all that the poll loop works on; report messages so far.
 
-        The caller has to run `loop`, then `session.finish`, which ends the log and the thread;
-        `undo` ends the thread where this fails. `kept`: capabilities that were kept when others
-        were given up; None: none were given up. Raises OSError or TraceError.
+        The end of a recording ends the thread; `undo` where this fails. `kept`: capabilities that
+        were kept when others were given up; None: none were. Raises OSError or TraceError.
         """
         self.options = options = opened.options
         self.opened, self.stop, self.child = opened, opened.stop, opened.child
@@ -200,10 +198,7 @@ class Running:
         return writer.meter.events * self.intake.taken_bytes / max(writer.raw_bytes, 1)
 
     def loop(self) -> None:
-        """Poll until there is a reason to stop, which is then in `stop.reason`.
-
-        Raises OSError or TraceError: the probes cannot be read.
-        """
+        """Poll until there is a `stop.reason`. Raises OSError or TraceError: no probes to read."""
         while self.stop.reason is None:
             left = float("inf")
             if self.options.duration is not None:

@@ -208,7 +208,7 @@ def _moment(running: Running, clock: Clock | None) -> Moment | None:
 
 
 def _error(running: Running, ended: bool) -> TraceError | None:
-    """Return why the recording had to stop: for the output or, else, for the recorder.
+    """Return why the recording had to stop: the output's error, else the recorder's.
 
     `ended`: the output is not stuck. None: the log was written, as was asked for.
     """

@@ -82,10 +82,7 @@ class StopRequests:
             os.write(self._wake[1], b"x")
 
     def sleep(self, seconds: float, *descriptors: int | None) -> None:
-        """Sleep until the time is over, a signal or request comes, or a descriptor is readable.
-
-        Returns at once if a signal or request came since the last sleep.
-        """
+        """Sleep until the time is over, a descriptor is readable, or a request came or comes."""
         wake = self._wake[0]
         poller = select.poll()  # unlike select(), without FD_SETSIZE
         for descriptor in (wake, *descriptors):

@@ -79,11 +79,7 @@ class Elf:
     """An open ELF file, of 32 or 64 bits and either byte order."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        """Open the file at `path` and read its ELF header and program headers.
-
-        The file stays open until `close`, but is closed where this raises. Raises NoElfError where
-        it is no regular file, no ELF file, or its headers are cut or too large; OSError.
-        """
+        """Open the file, read its ELF and program headers. Raises NoElfError, OSError."""
         # O_NONBLOCK: open() must not wait where the path is a pipe by now.
         self._fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
         try:
@@ -117,10 +113,9 @@ class Elf:
         return np.frombuffer(data, dtype)
 
     def build_id(self) -> bytes:
-        """Return the GNU build id as the kernel reports it: 20 bytes, cut or padded with zeros.
+        """Return the first GNU build id, as the kernel has it: 20 bytes, cut or padded with zeros.
 
-        The first in its PT_NOTE segments, of each of which 64 KiB (_MAX_NOTES) are read. b"" where
-        there is none. Raises OSError.
+        b"" where there is none in the first _MAX_NOTES of each PT_NOTE segment.
         """
         for segment in self._segments[self._segments["type"] == _PT_NOTE]:
             size = min(int(segment["filesz"]), _MAX_NOTES)
@@ -142,10 +137,7 @@ class Elf:
         return b""
 
     def address(self, offset: int) -> int | None:
-        """Return the virtual address, as in the symbol table, of a file offset.
-
-        By the first PT_LOAD segment that has the offset in its file part; None where none has.
-        """
+        """Return the virtual address of a file offset, by the first PT_LOAD segment that has it."""
         for segment in self._segments[self._segments["type"] == _PT_LOAD]:
             inside = offset - int(segment["offset"])
             if 0 <= inside < int(segment["filesz"]):
@@ -161,8 +153,7 @@ class Elf:
     def inner(self) -> "Elf | None":
         """Return the ELF file in .gnu_debugdata, where some distributions keep stripped symbols.
 
-        The caller closes it. None: there is none, or it cannot be decompressed. At most _MAX_INNER
-        bytes are read, and as many unpacked. Raises NoElfError; OSError.
+        The caller closes it. None: there is none, or it cannot be decompressed.
         """
         sections, names = self._sections(), int(self._header["shstrndx"])
         if names >= len(sections):
@@ -175,10 +166,7 @@ class Elf:
         return None
 
     def functions(self) -> _Functions:
-        """Return the functions of .symtab or, where that has none, of .dynsym, sorted by address.
-
-        Raises NoElfError where the section headers or a symbol table are cut or too large; OSError.
-        """
+        """Return the functions of .symtab or, where it has none, of .dynsym, sorted by address."""
         sections = self._sections()
         for kind in (_SHT_SYMTAB, _SHT_DYNSYM):
             for section in sections[sections["type"] == kind]:
@@ -212,10 +200,7 @@ def _bounded(offset: int) -> int:
 
 
 def _unpacked(packed: bytes) -> Elf | None:
-    """Return the ELF file that `packed` (xz) contains, open on a memfd; None where it is damaged.
-
-    What was unpacked before `packed` ends too early is used. The caller closes it.
-    """
+    """Return the ELF file that `packed` (xz) contains, as far as it goes; None: it is damaged."""
     with suppress(lzma.LZMAError, NoElfError), open(os.memfd_create("biotrail"), "wb") as file:
         file.write(lzma.LZMADecompressor(memlimit=_MAX_INNER).decompress(packed, _MAX_INNER))
         file.flush()
