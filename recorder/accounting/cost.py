@@ -23,15 +23,14 @@ class Reading:
     cpu_seconds: float
     """User and system time of the recorder's process."""
     programs: Sequence[ProgramInfo]
+    max_rss_bytes: int = 0
+    """The recorder's largest resident set so far."""
 
 
 def read(programs: Sequence[ProgramInfo]) -> Reading:
     used = resource.getrusage(resource.RUSAGE_SELF)
-    return Reading(time.monotonic_ns(), used.ru_utime + used.ru_stime, programs)
-
-
-def max_rss_bytes() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    cpu_seconds = used.ru_utime + used.ru_stime
+    return Reading(time.monotonic_ns(), cpu_seconds, programs, used.ru_maxrss * 1024)
 
 
 def program_rows(then: Reading | None, now: Reading) -> list[dict[str, Any]]:
@@ -66,7 +65,7 @@ def end_facts(reason: str, began: Reading, now: Reading, losses: Losses, stopped
         "programs": program_rows(began, now),
         "recorder": {
             "cpu_seconds": now.cpu_seconds - began.cpu_seconds,
-            "max_rss_bytes": max_rss_bytes(),
+            "max_rss_bytes": now.max_rss_bytes,
         },
     }
 

@@ -57,7 +57,7 @@ class LossCounters(Losses):
         self._ring_ns = start_ns
         self._program_ns = start_ns
         self._ring: NDArray[np.uint64] | None = None
-        self._sampled: tuple[NDArray[np.uint64] | None, NDArray[np.uint64] | None] = None, None
+        self._sampled: tuple[NDArray[np.uint64] | None, ...] = None, None
         self._programs: dict[str, int] = {}
 
     def sample_rings(
@@ -73,7 +73,8 @@ class LossCounters(Losses):
         before, since = self._ring, self._ring_ns
         self._ring_ns = now_ns
         last, self._sampled = self._sampled, (lost, too_deep)
-        if all(map(_is_same, self._sampled, last)):
+        pairs = zip(self._sampled, last, strict=True)
+        if all(now is then and not now.flags.writeable for now, then in pairs):
             return []
         totals = np.concatenate([lost, too_deep[:, np.newaxis, :]], axis=1)
         self._ring = totals
@@ -100,10 +101,6 @@ class LossCounters(Losses):
                 kind = int(BY_LETTER[letter].kind) if letter in BY_LETTER else 0
                 windows.append(_window(since, now_ns, NOT_ONE_CPU, 0, kind, count))
         return windows
-
-
-def _is_same(array: NDArray[np.uint64] | None, last: NDArray[np.uint64] | None) -> bool:
-    return array is not None and array is last and not array.flags.writeable
 
 
 def _window(start: int, end: int, cpu: int, level: int, kind: int, count: int) -> Window:

@@ -52,19 +52,17 @@ class Meter:
         """Add the events and bytes, padding included, of one chunk's segments to the sums."""
         total = sum(len(segment.data) for segment in segments)
         self.bytes += total
+        scale = 1.0
         if total <= SAMPLES * BLOCK_BYTES:
-            for block in (block for segment in segments for block in _blocks(segment)):
-                self._add(_count(*block), 1)
-            return
-        self.exact = False
-        blocks = list(_spread(segments, total))
-        scale = total / sum(end - start for _, start, end in blocks)
+            blocks = [block for segment in segments for block in _blocks(segment)]
+        else:
+            self.exact = False
+            blocks = list(_spread(segments, total))
+            scale = total / sum(end - start for _, start, end in blocks)
         for block in blocks:
-            self._add(_count(*block), scale)
-
-    def _add(self, counts: tuple[int, int], scale: float) -> None:
-        self.events += counts[0] * scale
-        self.path_events += counts[1] * scale
+            events, of_path = _count(*block)
+            self.events += events * scale
+            self.path_events += of_path * scale
 
 
 def _blocks(segment: Segment) -> Iterator[tuple[bytes | memoryview, int, int]]:

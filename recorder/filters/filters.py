@@ -196,16 +196,12 @@ def cgroup_id(path: str, where: cgroups.Hierarchy | None) -> int:
 def refuse_uncharged(option: str, directory: Path, where: cgroups.Hierarchy) -> None:
     """Raise ProbeError where I/O is not charged to the cgroup, named by `option`, or OSError."""
     root = os.path.realpath(directory) == os.path.realpath(where.mount)
-    if not root and not _has_io_controller(directory):
+    controllers = directory / "cgroup.controllers"
+    if not root and controllers.exists() and "io" not in controllers.read_text().split():
         raise ProbeError(
             f"{option}: its I/O is charged to a cgroup above it, for it has no io "
             f"controller: echo +io > {directory.parent}/cgroup.subtree_control"
         )
-
-
-def _has_io_controller(directory: Path) -> bool:
-    controllers = directory / "cgroup.controllers"
-    return not controllers.exists() or "io" in controllers.read_text().split()
 
 
 def _cgroup_directory(path: str, where: cgroups.Hierarchy) -> Path | None:

@@ -18,6 +18,7 @@ from biotrail.recorder.log import LogWriter, Segment
 from biotrail.recorder.log.names import NameRecords, repeatable
 from biotrail.recorder.log.packing import Packed
 from biotrail.recorder.output.folders import explain
+from biotrail.recorder.output.output import NewFile
 from biotrail.recorder.output.series import Facts, Series, shifted
 from biotrail.recorder.output.sinks import Limit, Programs, SeriesSink
 from biotrail.recorder.schema.errors import OutputError
@@ -168,9 +169,6 @@ class FlightBuffer(SeriesSink):
     def release(self) -> None:
         """No file is open between dumps."""
 
-    def discard(self) -> None:
-        """No file is made before the first dump."""
-
     def removed(self) -> bool:
         """Dumps may be deleted or moved away without harm to the recording."""
         return False
@@ -180,7 +178,14 @@ class FlightBuffer(SeriesSink):
             self._clock = moment
         self._drop_old()
         chunks = [chunk for kept in self._kept for chunk in kept.chunks]
-        clock = self._begin_of(chunks)
+        # All records since the last dropped chunk are there, earlier ones only in chunks.
+        begin, period = self._first_clock["monotonic"], self._limit.seconds
+        if period is not None:
+            begin = max(begin, self._clock["monotonic"] - round(period * 1e9))
+        begin = min([begin, *(chunk.first_ns for chunk in chunks)])
+        readings = [self._first_clock, *(chunk.clock for chunk in chunks[:1]), self._clock]
+        nearest = next(reading for reading in readings if reading["monotonic"] >= begin)
+        clock = shifted(nearest, begin)
         windows, losses = list(self._losses), Losses()
         losses.add(windows)
         now = cost.read(self._programs())
@@ -200,38 +205,26 @@ class FlightBuffer(SeriesSink):
             all(kept.meter.exact for kept in self._kept),
         )
 
-    def _begin_of(self, chunks: list[Packed]) -> Clock:
-        """Return the clocks at the beginning of the period that a file of `chunks` covers.
-
-        All records since the last dropped chunk are there, earlier ones only in chunks that are
-        kept.
-        """
-        begin, seconds = self._first_clock["monotonic"], self._limit.seconds
-        if seconds is not None:
-            begin = max(begin, self._clock["monotonic"] - round(seconds * 1e9))
-        begin = min([begin, *(chunk.first_ns for chunk in chunks)])
-        readings = [self._first_clock, *(chunk.clock for chunk in chunks[:1]), self._clock]
-        nearest = next(reading for reading in readings if reading["monotonic"] >= begin)
-        return shifted(nearest, begin)
-
     def _write(self, dump: _Dump) -> None:
         """Write a dump to the series' next file, and delete the oldest files beyond the limit.
 
         Raises OutputError; the file then stays if it has its final name already.
         """
         log: LogWriter | None = None
+        new: NewFile | None = None
         kept = dump.header["kept"]
         last = f"the last {kept['seconds']:.1f} s"
         about = "" if dump.exact else "about "
         events = f"{about}{dump.events:,} event{'' if dump.events == 1 else 's'}"
         try:
-            with self._series.create() as stream:
+            new = self._series.create()
+            with new.stream as stream:
                 header: Header = {
                     **dump.header,
                     "kept": {**kept, "number": self._series.made + 1},
                 }
                 log = LogWriter(stream, header, level=self._level, name=self._series.next)
-                self._series.publish()
+                self._series.publish(new)
                 dump.opening.write(log)
                 for chunk in dump.chunks:
                     log.write_packed(chunk)
@@ -240,7 +233,8 @@ class FlightBuffer(SeriesSink):
                 log.close(dump.end)
             self._series.delete_old()
         except (OSError, OutputError) as error:
-            self._series.give_up()
+            if new is not None:
+                new.give_up()
             failed = explain(error, self._series.next) if isinstance(error, OSError) else error
             # The share of events that is in the file is that of the records' bytes.
             total = sum(chunk.records for chunk in dump.chunks)

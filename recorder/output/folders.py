@@ -292,8 +292,7 @@ FileId = tuple[int, int]
 """st_dev and st_ino of a file."""
 
 
-def identity(fd: int) -> FileId:
-    status = os.fstat(fd)
+def identity(status: os.stat_result) -> FileId:
     return status.st_dev, status.st_ino
 
 
@@ -334,22 +333,17 @@ class HeldDirectory:
     def fd(self) -> int:
         """The directory's descriptor (O_PATH); making a file in a deleted one fails with ENOENT."""
         if os.fstat(self._fd).st_nlink == 0:
-            self._look_again()
+            with suppress(OSError, OutputError):
+                found = open_below(self._above, self._name, self.path)
+                unused = weakref.finalize(self, os.close, found)
+                try:
+                    status = os.fstat(found)
+                    if (status.st_uid, status.st_gid) == self._owner:
+                        self._fd = found
+                        unused, self._closing[0] = self._closing[0], unused
+                finally:
+                    unused()
         return self._fd
-
-    def _look_again(self) -> None:
-        with suppress(
-            OSError, OutputError
-        ):  # making a file in the deleted directory fails with ENOENT
-            found = open_below(self._above, self._name, self.path)
-            unused = weakref.finalize(self, os.close, found)
-            try:
-                status = os.fstat(found)
-                if (status.st_uid, status.st_gid) == self._owner:
-                    self._fd = found
-                    unused, self._closing[0] = self._closing[0], unused
-            finally:
-                unused()
 
     def place(self) -> str:
         """Return a path to the directory: the given one, or where it is now, as the kernel says."""
@@ -368,7 +362,7 @@ class HeldDirectory:
             status = os.stat(name, dir_fd=self.fd, follow_symlinks=False)
         except OSError:
             return False
-        return (status.st_dev, status.st_ino) == file
+        return identity(status) == file
 
     def remove(self, name: str, file: FileId) -> bool:
         if not self.holds(name, file):

@@ -100,7 +100,7 @@ class NewFile:
         ensure_free(self.name, force, at=at, shown=self._path)
         self._hidden = hidden_name(self.name)
         self.stream = create_at(at, self._hidden, shown=self._path)
-        self._id = identity(self.stream.fileno())
+        self._id = identity(os.fstat(self.stream.fileno()))
 
     def publish(self) -> None:
         """Give the file its name; whoever has a replaced file open keeps it. Raises OutputError."""
@@ -232,30 +232,23 @@ def replacing_directory(
     """
     with _above(path) as (at, name, shown):
         _ensure_ours(at, name, shown, force, marker)
-        with _part(at, name) as part:
-            yield Path(folders.path_in(part[1]))
-            _make_private(part[1])
-            _exchange(at, part[0], name, shown, force, marker)
-
-
-def _exchange(at: int, part: str, name: str, shown: str, force: bool, marker: str) -> None:
-    """Give the directory `part` in `at` its name; delete what had the name.
-
-    What had it is moved aside first, so that what is looked at is what is deleted.
-    """
-    aside = hidden_name(name)
-    try:
-        os.rename(name, aside, src_dir_fd=at, dst_dir_fd=at)
-    except FileNotFoundError:
-        os.rename(part, name, src_dir_fd=at, dst_dir_fd=at)
-        return
-    try:
-        _ensure_ours(at, aside, shown, force, marker)
-        os.rename(part, name, src_dir_fd=at, dst_dir_fd=at)
-    except BaseException:
-        os.rename(aside, name, src_dir_fd=at, dst_dir_fd=at)
-        raise
-    shutil.rmtree(aside, dir_fd=at)
+        with _part(at, name) as (part, fd):
+            yield Path(folders.path_in(fd))
+            _make_private(fd)
+            # What has the name is moved aside first, so that what is looked at is what is deleted.
+            aside = hidden_name(name)
+            try:
+                os.rename(name, aside, src_dir_fd=at, dst_dir_fd=at)
+            except FileNotFoundError:
+                os.rename(part, name, src_dir_fd=at, dst_dir_fd=at)
+                return
+            try:
+                _ensure_ours(at, aside, shown, force, marker)
+                os.rename(part, name, src_dir_fd=at, dst_dir_fd=at)
+            except BaseException:
+                os.rename(aside, name, src_dir_fd=at, dst_dir_fd=at)
+                raise
+            shutil.rmtree(aside, dir_fd=at)
 
 
 @contextmanager

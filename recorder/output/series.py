@@ -152,7 +152,6 @@ class Series:
         self._force = force
         self._directory = directory
         self._files: deque[NewFile] = deque()
-        self._new: NewFile | None = None
         self.next = ""
         """Path of the file last created, once it is published."""
         self.made = 0
@@ -174,27 +173,21 @@ class Series:
         """Number of published files that others have deleted, moved away or replaced."""
         return self._gone + len(self._files) - len(self.files)
 
-    def create(self) -> BinaryIO:
+    def create(self) -> NewFile:
         """Make the next file, hidden until `publish`; set `next`. Raises OutputError, OSError."""
         when = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
         self.next = f"{self._stem}-{when}-{self.made + 1:06d}{SUFFIX}"
         if self._directory is None:
             self._directory = HeldDirectory(os.path.dirname(self._stem), shown=self.next)
-        self._new = NewFile(self.next, force=self._force, directory=self._directory)
-        self._on_file(self._new.stream)
-        return self._new.stream
+        new = NewFile(self.next, force=self._force, directory=self._directory)
+        self._on_file(new.stream)
+        return new
 
-    def publish(self) -> None:
-        """Give the file created last, whose header is written, its name. Raises OutputError."""
-        if self._new is not None:
-            self._new.publish()
-            self._files.append(self._new)
-            self.made += 1
-
-    def give_up(self) -> None:
-        """Delete the file created last if it still has its hidden name."""
-        if self._new is not None:
-            self._new.give_up()
+    def publish(self, new: NewFile) -> None:
+        """Give a file that was created, whose header is written, its name. Raises OutputError."""
+        new.publish()
+        self._files.append(new)
+        self.made += 1
 
     def delete_old(self) -> None:
         """Delete the oldest files beyond `max_files`, except names that are other files now."""

@@ -136,6 +136,9 @@ class SeriesSink:
     def taken_away(self) -> int:
         return self._series.taken_away
 
+    def discard(self) -> None:
+        self._series.discard()
+
 
 class RotatingLog(SeriesSink):
     """A sink that writes a series of logs, of which each is readable alone.
@@ -165,14 +168,15 @@ class RotatingLog(SeriesSink):
         """Begin the next file: header, repeated facts, and losses that wait for a file."""
         facts: Header = {"series": {"run": self._run, "number": self._series.made + 1}}
         self.release()
-        self._stream = stream = self._series.create()
+        new = self._series.create()
+        self._stream = new.stream
         header = self._background.header(clock, facts)
         try:
             name = self._series.next
-            log = LogWriter(stream, header, level=self._level, sync=self._sync, name=name)
-            self._series.publish()
+            log = LogWriter(new.stream, header, level=self._level, sync=self._sync, name=name)
+            self._series.publish(new)
         except (OSError, OutputError):
-            self._series.give_up()
+            new.give_up()
             raise
         self._background.facts(clock).write(log)
         self._losses = Losses()
@@ -253,9 +257,6 @@ class RotatingLog(SeriesSink):
         if self._stream is not None:
             self._stream.close()
             self._stream = None
-
-    def discard(self) -> None:
-        self._series.discard()
 
     def removed(self) -> bool:
         """False also between two files."""

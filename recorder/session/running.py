@@ -213,15 +213,14 @@ class Running:
             elif reached := self.intake.limit_reached():
                 self.stop.request(reached)
             else:
-                self._sleep(min(left, self._until_due()))
+                due_ns = min(self.intake.due_ns, self.watch.due_ns, self.rotation.due_ns)
+                due = (due_ns - time.monotonic_ns()) / 1e9
+                if due <= 0 or self.flight.waits:
+                    due = LONGEST
+                elif self.opened.stacks.hurried:
+                    due = min(due, HURRIED_NS / 1e9)
+                self._sleep(min(left, due))
                 self._round(time.monotonic_ns())
-
-    def _until_due(self) -> float:
-        due_ns = min(self.intake.due_ns, self.watch.due_ns, self.rotation.due_ns)
-        left = (due_ns - time.monotonic_ns()) / 1e9
-        if left <= 0 or self.flight.waits:
-            return LONGEST
-        return min(left, HURRIED_NS / 1e9) if self.opened.stacks.hurried else left
 
     def _sleep(self, left: float) -> None:
         began_ns = time.monotonic_ns()

@@ -165,6 +165,7 @@ def _path_seconds(running: Running) -> dict[str, float]:
 
 def _summary(running: Running, stopped: Clock) -> Summary:
     writer, loss, sink = running.writer, running.intake.loss, running.opened.sink
+    now = cost.read(())
     unwritten_bytes = running.intake.taken_bytes - writer.raw_bytes
     return Summary(
         reason=running.stop.reason or "",
@@ -181,8 +182,8 @@ def _summary(running: Running, stopped: Clock) -> Summary:
         unwritten_bytes=unwritten_bytes,
         unwritten_events=_unwritten_events(writer, unwritten_bytes),
         written_until=_moment(running, writer.until),
-        cpu_seconds=cost.read(()).cpu_seconds - running.began.cpu_seconds,
-        max_rss_bytes=cost.max_rss_bytes(),
+        cpu_seconds=now.cpu_seconds - running.began.cpu_seconds,
+        max_rss_bytes=now.max_rss_bytes,
         ns_per_event=ns_per_run(running.probes.programs()),
         path_events=round(writer.meter.path_events),
         path_seconds=_path_seconds(running),
