@@ -321,7 +321,7 @@ def count_pairs(
         probes.open()
         for line in _ways(probes):
             tell(line)
-        look = CgroupLook.watching(probes, probes.config.filters.named, stack, tell)
+        look = CgroupLook(probes, probes.config.filters.named, stack, tell)
         look.begin()
         probes.attach()
         stack.callback(look.stop)

@@ -40,30 +40,11 @@ _LOOP_GET_STATUS64 = 0x4C05
 _LOOP_INFO_BYTES = 232
 
 _QUEUE_NUMBERS = (
-    "nr_requests",
-    "max_sectors_kb",
-    "max_hw_sectors_kb",
-    "max_segments",
-    "max_segment_size",
-    "max_discard_segments",
-    "logical_block_size",
-    "physical_block_size",
-    "minimum_io_size",
-    "optimal_io_size",
-    "chunk_sectors",
-    "discard_granularity",
-    "discard_max_bytes",
-    "write_zeroes_max_bytes",
-    "read_ahead_kb",
-    "nomerges",
-    "rq_affinity",
-    "iostats",
-    "wbt_lat_usec",
-    "io_poll",
-    "fua",
-    "dax",
-    "stable_writes",
-    "nr_zones",
+    *("nr_requests", "max_sectors_kb", "max_hw_sectors_kb", "max_segments", "max_segment_size"),
+    *("max_discard_segments", "logical_block_size", "physical_block_size", "minimum_io_size"),
+    *("optimal_io_size", "chunk_sectors", "discard_granularity", "discard_max_bytes"),
+    *("write_zeroes_max_bytes", "read_ahead_kb", "nomerges", "rq_affinity", "iostats"),
+    *("wbt_lat_usec", "io_poll", "fua", "dax", "stable_writes", "nr_zones"),
 )
 _KINDS = (
     (re.compile(r"loop\d"), "loop"),
@@ -166,6 +147,10 @@ def slaves(path: str) -> list[int]:
 
 def _disk(path: str, roots: Roots, mounts: Mounts) -> dict[str, Any]:
     zoned = read(f"{path}/queue/zoned")
+    queue = _known(**{name: number(f"{path}/queue/{name}") for name in _QUEUE_NUMBERS})
+    with contextlib.suppress(OSError):
+        # Only request-based devices have this directory (blk_mq_sysfs_register).
+        queue["nr_hw_queues"] = len(os.listdir(f"{path}/mq"))
     driver = None
     with contextlib.suppress(OSError):
         driver = os.path.basename(os.readlink(f"{path}/device/driver"))
@@ -184,7 +169,7 @@ def _disk(path: str, roots: Roots, mounts: Mounts) -> dict[str, Any]:
         "removable": True if read(f"{path}/removable") == "1" else None,
         "write_cache": read(f"{path}/queue/write_cache"),
         "zoned": None if zoned == "none" else zoned,
-        "queue": _queue(path),
+        "queue": queue,
         "model": read(f"{path}/device/model"),
         "vendor": read(f"{path}/device/vendor"),
         "serial": read(f"{path}/serial")
@@ -195,14 +180,6 @@ def _disk(path: str, roots: Roots, mounts: Mounts) -> dict[str, Any]:
         "wwid": read(f"{path}/wwid") or read(f"{path}/device/wwid"),
         "driver": driver,
     }
-
-
-def _queue(path: str) -> dict[str, Any]:
-    found = _known(**{name: number(f"{path}/queue/{name}") for name in _QUEUE_NUMBERS})
-    with contextlib.suppress(OSError):
-        # Only request-based devices have this directory (blk_mq_sysfs_register).
-        found["nr_hw_queues"] = len(os.listdir(f"{path}/mq"))
-    return found
 
 
 def _loop(path: str, roots: Roots, mounts: Mounts) -> dict[str, Any]:

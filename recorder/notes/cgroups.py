@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
 
 from biotrail.recorder.filters.filters import refuse_uncharged
 from biotrail.recorder.host import cgroups, container_state
@@ -108,7 +107,16 @@ class ContainerWatch:
         with self._lock:
             now = self._clock()
             for path in paths if self._child is not None else ():
-                self._begin(path, now)
+                what = identity(path)
+                wanted = {what.container: False} if what.has_id else {}
+                wanted |= {what.pod: True} if what.qos is not None else {}
+                for one, is_pod in wanted.items():
+                    if one is not None and one not in self._searches:
+                        self._searches[one] = _Search(is_pod, now)
+                        self._open.add(one)
+                for oldest in list(self._searches)[: len(self._searches) - _MAX_SEARCHES]:
+                    self._open.discard(oldest)
+                    del self._searches[oldest]
             due = {one for one in self._open if last or self._searches[one].next_ns <= now}
             if self._child is None or not due:
                 return _nothing()
@@ -131,18 +139,6 @@ class ContainerWatch:
                     search.next_ns = now + _AGAIN_NS[search.looks]
                     search.looks += 1
             return found
-
-    def _begin(self, path: str, now: int) -> None:
-        what = identity(path)
-        found = [(what.container, False)] if what.has_id else []
-        found += [(what.pod, True)] if what.qos is not None else []
-        for one, is_pod in found:
-            if one is not None and one not in self._searches:
-                self._searches[one] = _Search(is_pod, now)
-                self._open.add(one)
-        for oldest in list(self._searches)[: len(self._searches) - _MAX_SEARCHES]:
-            self._open.discard(oldest)
-            del self._searches[oldest]
 
     def due_ns(self) -> int | None:
         """Return the time (CLOCK_MONOTONIC) of the next look; None: nothing is looked for."""
@@ -342,10 +338,21 @@ class CgroupLook:
         self,
         probes: Probes,
         named: NamedCgroups,
-        child: NamesChild | None,
+        stack: ExitStack,
         tell: Callable[[str], None],
     ) -> None:
-        """named: which cgroups are recorded; empty: that is not decided by names."""
+        """Start a process that reads names, where there are any; `stack` ends that.
+
+        named: which cgroups are recorded; empty: that is not decided by names.
+        """
+        child = None
+        if container_state.present():
+            try:
+                child = NamesChild()
+            except OSError as error:
+                tell(f"names of containers: ids stand for them, no process to read them: {error}")
+            else:
+                stack.callback(child.close)
         self.watch = CgroupWatch(probes.new_cgroups)
         self.containers = ContainerWatch(child, tell)
         self._probes, self._tell = probes, tell
@@ -359,21 +366,6 @@ class CgroupLook:
         self._thread: threading.Thread | None = None
         self._wake = -1
         self._ended = threading.Event()
-
-    @classmethod
-    def watching(
-        cls, probes: Probes, named: NamedCgroups, stack: ExitStack, tell: Callable[[str], None]
-    ) -> Self:
-        """Return one with a process that reads names, where there are any; `stack` ends that."""
-        child = None
-        if container_state.present():
-            try:
-                child = NamesChild()
-            except OSError as error:
-                tell(f"names of containers: ids stand for them, no process to read them: {error}")
-            else:
-                stack.callback(child.close)
-        return cls(probes, named, child, tell)
 
     def begin(self) -> None:
         """Find what is there, before anything is attached. Raises TraceError: see Admission."""

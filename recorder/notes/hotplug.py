@@ -114,31 +114,23 @@ class MountWatch(Periodic):
         fresh: MountsNote = {}
         if lines != self._lines:
             self._lines = lines
-            now = self._mounts(lines)
+            left_out: set[str] = set()
+            if not self._of_calls:
+                kinds = read_lines(str(self._proc / "filesystems"))
+                left_out = {kind.split()[-1] for kind in kinds if kind.startswith("nodev")}
+            # Of each directory in a file system the first mount point; if the whole file system is
+            # mounted anywhere, its first such mount alone.
+            now: MountsNote = {}
+            for mount in filter(None, map(parse_mount, lines)):
+                if mount.fstype in left_out:
+                    continue
+                pairs = now.setdefault(str(mount.st_dev), [])
+                roots = {root for root, _ in pairs}
+                if mount.root == "/" and "/" not in roots:
+                    pairs[:] = [["/", mount.point]]  # covers every path, so mounts of parts go
+                elif not roots & {"/", mount.root} and len(pairs) < MOUNTS_PER_DEVICE:
+                    pairs.append([mount.root, mount.point])
             fresh = {dev: pairs for dev, pairs in now.items() if self._known.get(dev) != pairs}
             self._known = now
         self.schedule_next(began)
         return fresh or None
-
-    def _mounts(self, listed: list[str]) -> MountsNote:
-        """Return mounts by lines of mountinfo(5).
-
-        Of each directory in a file system the first mount point; if the whole file system is
-        mounted anywhere, its first such mount alone.
-        """
-        left_out: set[str] = set()
-        if not self._of_calls:
-            kinds = read_lines(str(self._proc / "filesystems"))
-            left_out = {kind.split()[-1] for kind in kinds if kind.startswith("nodev")}
-        by_device: MountsNote = {}
-        for line in listed:
-            mount = parse_mount(line)
-            if mount is None or mount.fstype in left_out:
-                continue
-            pairs = by_device.setdefault(str(mount.st_dev), [])
-            roots = {root for root, _ in pairs}
-            if mount.root == "/" and "/" not in roots:
-                pairs[:] = [["/", mount.point]]  # covers every path, so mounts of parts go
-            elif not roots & {"/", mount.root} and len(pairs) < MOUNTS_PER_DEVICE:
-                pairs.append([mount.root, mount.point])
-        return by_device

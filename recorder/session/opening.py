@@ -264,7 +264,7 @@ def open_recording(
     if options.path and not probes.capabilities.path:
         raise ProbeError("this backend records no path: use --backend core, or no --path")
     messages += probes.path.messages()
-    cgroups = CgroupLook.watching(probes, options.filters.named, stack, messages.append)
+    cgroups = CgroupLook(probes, options.filters.named, stack, messages.append)
     cgroups.begin()
     seen = fingerprint()
     listed = devices.snapshot()

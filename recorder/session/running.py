@@ -160,7 +160,7 @@ class Running:
             (LOSS_NS, self.intake.sample_rings),
             (PROGRAMS_NS, self.intake.sample_programs),
             (NOTES_NS, self._look_around),
-            (HURRIED_NS, partial(opened.stacks.hurried_look, writer)),
+            (HURRIED_NS, self._look_for_stacks),
             (LOOK_NS, self._watch_calls),
             (STATUS_NS, self.report),
         ]
@@ -317,6 +317,10 @@ class Running:
             self.fail(ProbeError(warning))
         elif warning:
             self.report(now_ns, warning)
+
+    def _look_for_stacks(self, now_ns: int) -> None:
+        if self.opened.stacks.hurried and self.opened.stacks.due(now_ns):
+            self.opened.stacks.put(self.writer)
 
     def _watch_calls(self, now_ns: int) -> None:
         if (note := self.call_budget.look(now_ns)) is not None:

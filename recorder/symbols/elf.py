@@ -117,23 +117,20 @@ class Elf:
 
         b"" where there is none in the first _MAX_NOTES of each PT_NOTE segment.
         """
+        head = struct.Struct(f"{self._order}III")
         for segment in self._segments[self._segments["type"] == _PT_NOTE]:
             size = min(int(segment["filesz"]), _MAX_NOTES)
-            found = self._find_note(os.pread(self._fd, size, _bounded(int(segment["offset"]))))
-            if found:
-                return found[:_BUILD_ID_BYTES].ljust(_BUILD_ID_BYTES, b"\0")
-        return b""
-
-    def _find_note(self, notes: bytes) -> bytes:
-        head = struct.Struct(f"{self._order}III")
-        at = 0
-        while at + head.size <= len(notes):
-            name, value, kind = head.unpack_from(notes, at)
-            at += head.size
-            begin = at + (name + 3 & ~3)
-            if kind == _NT_GNU_BUILD_ID and notes[at : at + name] == b"GNU\0":
-                return notes[begin : begin + value]
-            at = begin + (value + 3 & ~3)
+            notes = self._read(size, int(segment["offset"]))
+            at = 0
+            while at + head.size <= len(notes):
+                name, value, kind = head.unpack_from(notes, at)
+                at += head.size
+                begin = at + (name + 3 & ~3)
+                if kind == _NT_GNU_BUILD_ID and notes[at : at + name] == b"GNU\0":
+                    if found := notes[begin : begin + value]:
+                        return found[:_BUILD_ID_BYTES].ljust(_BUILD_ID_BYTES, b"\0")
+                    break
+                at = begin + (value + 3 & ~3)
         return b""
 
     def address(self, offset: int) -> int | None:
@@ -162,7 +159,7 @@ class Elf:
         for section in sections:
             if self.text(texts + int(section["name"])) == _INNER:
                 size = min(int(section["size"]), _MAX_INNER)
-                return _unpacked(os.pread(self._fd, size, _bounded(int(section["offset"]))))
+                return _unpacked(self._read(size, int(section["offset"])))
         return None
 
     def functions(self) -> _Functions:
@@ -189,14 +186,11 @@ class Elf:
 
     def text(self, offset: int) -> str:
         """Return the NUL-terminated text at a file offset, cut after _MAX_NAME bytes."""
-        return (
-            os.pread(self._fd, _MAX_NAME, _bounded(offset)).split(b"\0")[0].decode(errors="replace")
-        )
+        return self._read(_MAX_NAME, offset).split(b"\0")[0].decode(errors="replace")
 
-
-def _bounded(offset: int) -> int:
-    """Return the offset, at most 2^62: pread() rejects larger ones; no file has data there."""
-    return min(offset, 1 << 62)
+    def _read(self, size: int, offset: int) -> bytes:
+        # pread() rejects larger offsets; no file has data there.
+        return os.pread(self._fd, size, min(offset, 1 << 62))
 
 
 def _unpacked(packed: bytes) -> Elf | None:

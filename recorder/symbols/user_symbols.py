@@ -8,7 +8,7 @@ the kernel recorded.
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -102,7 +102,10 @@ class UserSymbols:
         if unknown - self._where.keys():
             self._note_mapped()
         if unknown - self._where.keys() and self._commands is not None:
-            self._note_commands(self._commands)
+            for directory in dict.fromkeys(d for d in self._commands if d):
+                with suppress(OSError), os.scandir(directory) as entries:
+                    for entry in entries:
+                        self._note(entry.path, entry.path, entry.path)
             self._commands = None
         for build_id in unknown:
             self._files[build_id] = self._open(build_id)
@@ -130,7 +133,9 @@ class UserSymbols:
             if (elf := _of_build_id(path, build_id)) is not None:
                 sources = [elf]
                 try:
-                    more = elf.inner(), _of_build_id(_debug_path(build_id), build_id)
+                    text = build_id.hex()
+                    debug = _DEBUG / text[:2] / f"{text[2:]}.debug"
+                    more = elf.inner(), _of_build_id(debug, build_id)
                     sources += [source for source in more if source is not None]
                     return _File(found[1], sources)
                 except (OSError, NoElfError):  # its symbols are damaged
@@ -158,7 +163,10 @@ class UserSymbols:
 
     def _note_mapped(self) -> None:
         """Add the build ids of the files that running processes have mapped as executable."""
-        for process in self._processes():
+        processes: list[str] = []
+        with suppress(OSError):
+            processes = [name for name in os.listdir(self._proc) if name.isdecimal()]
+        for process in processes:
             with suppress(OSError):  # the process has ended, or may not be read
                 text = (self._proc / process / "maps").read_bytes()
                 # In paths the kernel escapes line feeds alone, so nothing else ends a line.
@@ -169,21 +177,6 @@ class UserSymbols:
                         # in another mount namespace.
                         link = f"{self._proc}/{process}/map_files/{span}"
                         self._note(f"{dev} {inode}", link, path.removesuffix(" (deleted)"))
-
-    def _processes(self) -> Iterator[str]:
-        with suppress(OSError):
-            yield from (name for name in os.listdir(self._proc) if name.isdecimal())
-
-    def _note_commands(self, directories: Iterable[str]) -> None:
-        for directory in dict.fromkeys(d for d in directories if d):
-            with suppress(OSError), os.scandir(directory) as entries:
-                for entry in entries:
-                    self._note(entry.path, entry.path, entry.path)
-
-
-def _debug_path(build_id: BuildId) -> Path:
-    text = build_id.hex()
-    return _DEBUG / text[:2] / f"{text[2:]}.debug"
 
 
 def _of_build_id(path: str | Path, build_id: BuildId) -> Elf | None:
