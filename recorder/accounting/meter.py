@@ -54,7 +54,13 @@ class Meter:
         self.bytes += total
         scale = 1.0
         if total <= SAMPLES * BLOCK_BYTES:
-            blocks = [block for segment in segments for block in _blocks(segment)]
+            blocks = []
+            for segment in segments:
+                start, length = 0, len(segment.data)
+                while start < length:
+                    end = start + BLOCK_BYTES - (segment.position + start) % BLOCK_BYTES
+                    blocks.append((segment.data, start, min(end, length)))
+                    start = end
         else:
             self.exact = False
             blocks = list(_spread(segments, total))
@@ -63,15 +69,6 @@ class Meter:
             events, of_path = _count(*block)
             self.events += events * scale
             self.path_events += of_path * scale
-
-
-def _blocks(segment: Segment) -> Iterator[tuple[bytes | memoryview, int, int]]:
-    """Yield (data, start, end) of each block; the first and last may be partial."""
-    start = 0
-    while start < len(segment.data):
-        end = start + BLOCK_BYTES - (segment.position + start) % BLOCK_BYTES
-        yield segment.data, start, min(end, len(segment.data))
-        start = end
 
 
 def _spread(

@@ -105,6 +105,10 @@ def entry(path: str, dev: int, roots: Roots, mounts: Mounts) -> dict[str, Any] |
     # In sysfs, "!" replaces the "/" of names such as cciss/c0d0.
     name = os.path.basename(path).replace("!", "/")
     partition = os.path.exists(f"{path}/partition")
+    names: list[str] = []
+    with contextlib.suppress(OSError):
+        names = os.listdir(f"{path}/slaves")
+    below = (dev_number(read(f"{path}/slaves/{one}/dev")) for one in names)
     found: dict[str, Any] = {
         "dev": dev,
         "name": name,
@@ -113,7 +117,7 @@ def entry(path: str, dev: int, roots: Roots, mounts: Mounts) -> dict[str, Any] |
         "start": number(f"{path}/start") if partition else None,
         "sectors": sectors,
         "read_only": True if read(f"{path}/ro") == "1" else None,
-        "stacked_on": slaves(path),
+        "stacked_on": sorted(dev for dev in below if dev is not None),
         "mounts": mounts.points.get(dev),
     }
     if not partition:
@@ -135,22 +139,14 @@ def kind(path: str, name: str) -> str:
     return next((kind for pattern, kind in _KINDS if pattern.match(name)), "disk")
 
 
-def slaves(path: str) -> list[int]:
-    """Return the sorted kernel dev_t of the devices that a device is directly stacked on."""
-    try:
-        names = os.listdir(f"{path}/slaves")
-    except OSError:
-        return []
-    found = (dev_number(read(f"{path}/slaves/{name}/dev")) for name in names)
-    return sorted(dev for dev in found if dev is not None)
-
-
 def _disk(path: str, roots: Roots, mounts: Mounts) -> dict[str, Any]:
     zoned = read(f"{path}/queue/zoned")
     queue = _known(**{name: number(f"{path}/queue/{name}") for name in _QUEUE_NUMBERS})
     with contextlib.suppress(OSError):
         # Only request-based devices have this directory (blk_mq_sysfs_register).
         queue["nr_hw_queues"] = len(os.listdir(f"{path}/mq"))
+    schedulers = read(f"{path}/queue/scheduler")
+    chosen = re.search(r"\[(.+?)\]", schedulers or "")
     driver = None
     with contextlib.suppress(OSError):
         driver = os.path.basename(os.readlink(f"{path}/device/driver"))
@@ -164,7 +160,8 @@ def _disk(path: str, roots: Roots, mounts: Mounts) -> dict[str, Any]:
             state=read(f"{path}/md/array_state"),
         ),
         "loop": _loop(path, roots, mounts),
-        "scheduler": _scheduler(read(f"{path}/queue/scheduler")),
+        # In brackets in "none [mq-deadline] bfq", or the only one.
+        "scheduler": chosen[1] if chosen else schedulers,
         "rotational": _flag(read(f"{path}/queue/rotational")),
         "removable": True if read(f"{path}/removable") == "1" else None,
         "write_cache": read(f"{path}/queue/write_cache"),
@@ -225,14 +222,6 @@ def _loop_status_dev(node: str) -> int | None:
     finally:
         os.close(fd)
     return kernel_dev(int.from_bytes(answer[:8], sys.byteorder))
-
-
-def _scheduler(text: str | None) -> str | None:
-    """Return the scheduler in use: in brackets in "none [mq-deadline] bfq", or the only one."""
-    if text is None:
-        return None
-    chosen = re.search(r"\[(.+?)\]", text)
-    return chosen[1] if chosen else text
 
 
 def _flag(text: str | None) -> bool | None:

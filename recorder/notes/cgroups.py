@@ -358,11 +358,12 @@ class CgroupLook:
         self._probes, self._tell = probes, tell
         self._admission = None
         if named:
-
-            def set_listed(number: int, wanted: bool) -> None:
-                probes.list_cgroup(number, wanted=wanted)
-
-            self._admission = Admission(named, self.watch.where, set_listed, tell)
+            self._admission = Admission(
+                named,
+                self.watch.where,
+                lambda number, wanted: probes.list_cgroup(number, wanted=wanted),
+                tell,
+            )
         self._thread: threading.Thread | None = None
         self._wake = -1
         self._ended = threading.Event()

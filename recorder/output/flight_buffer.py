@@ -217,25 +217,25 @@ class FlightBuffer(SeriesSink):
         about = "" if dump.exact else "about "
         events = f"{about}{dump.events:,} event{'' if dump.events == 1 else 's'}"
         try:
-            new = self._series.create()
+            new = self.series.create()
             with new.stream as stream:
                 header: Header = {
                     **dump.header,
-                    "kept": {**kept, "number": self._series.made + 1},
+                    "kept": {**kept, "number": self.series.made + 1},
                 }
-                log = LogWriter(stream, header, level=self._level, name=self._series.next)
-                self._series.publish(new)
+                log = LogWriter(stream, header, level=self._level, name=self.series.next)
+                self.series.publish(new)
                 dump.opening.write(log)
                 for chunk in dump.chunks:
                     log.write_packed(chunk)
                 if dump.losses:
                     log.write_loss(dump.losses)
                 log.close(dump.end)
-            self._series.delete_old()
+            self.series.delete_old()
         except (OSError, OutputError) as error:
             if new is not None:
                 new.give_up()
-            failed = explain(error, self._series.next) if isinstance(error, OSError) else error
+            failed = explain(error, self.series.next) if isinstance(error, OSError) else error
             # The share of events that is in the file is that of the records' bytes.
             total = sum(chunk.records for chunk in dump.chunks)
             names = sum(len(segment.data) for segment in dump.opening.names)
@@ -246,4 +246,4 @@ class FlightBuffer(SeriesSink):
                 missing = f"about {left:,} of its {events} ({last}) are not in it"
             raise OutputError(f"{failed}; {missing}") from error
         what = events if dump.events else "no event in them"
-        self.messages.put(f"wrote {self._series.next}: {last}, {what} ({kept['reason']})")
+        self.messages.put(f"wrote {self.series.next}: {last}, {what} ({kept['reason']})")

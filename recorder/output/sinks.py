@@ -58,16 +58,8 @@ class Sink(LogSink, Protocol):
     """What a session calls on its output."""
 
     @property
-    def files(self) -> list[str]:
-        """Paths of the files written that still exist, oldest first; empty for a pipe."""
-
-    @property
-    def deleted(self) -> int:
-        """Number of files that were deleted as the oldest beyond the limit."""
-
-    @property
-    def taken_away(self) -> int:
-        """Number of files of several that others deleted, moved away or replaced."""
+    def series(self) -> Series | None:
+        """The files; None: there is one alone, or a pipe."""
 
     def release(self) -> None:
         """Close open files, without ending the log. Calling again has no effect."""
@@ -82,7 +74,7 @@ class Sink(LogSink, Protocol):
 class PlainLog(LogWriter):
     """A sink that writes one log to one file or pipe."""
 
-    deleted = taken_away = 0
+    series = None
 
     def __init__(
         self, stream: BinaryIO, path: str | None, header: Header, level: int, sync: bool
@@ -91,7 +83,6 @@ class PlainLog(LogWriter):
         name = path or "standard output"
         super().__init__(stream, header, level=level, sync=sync, name=name)
         self._file = None if path is None else stream
-        self.files = [] if path is None else [path]
 
     def release(self) -> None:
         if self._file is not None:
@@ -111,7 +102,7 @@ class SeriesSink:
         self, series: Series, header: Header, limit: Limit, programs: Programs, level: int
     ) -> None:
         """`header`: the recording's, of which each file's is a copy with changes."""
-        self._series = series
+        self.series = series
         self._limit = limit
         self._programs = programs
         self._level = level
@@ -124,20 +115,8 @@ class SeriesSink:
     def new_packer(self) -> Packer:
         return Packer(self._level)
 
-    @property
-    def files(self) -> list[str]:
-        return self._series.files
-
-    @property
-    def deleted(self) -> int:
-        return self._series.deleted
-
-    @property
-    def taken_away(self) -> int:
-        return self._series.taken_away
-
     def discard(self) -> None:
-        self._series.discard()
+        self.series.discard()
 
 
 class RotatingLog(SeriesSink):
@@ -166,22 +145,22 @@ class RotatingLog(SeriesSink):
 
     def _open(self, clock: Clock) -> LogWriter:
         """Begin the next file: header, repeated facts, and losses that wait for a file."""
-        facts: Header = {"series": {"run": self._run, "number": self._series.made + 1}}
+        facts: Header = {"series": {"run": self._run, "number": self.series.made + 1}}
         self.release()
-        new = self._series.create()
+        new = self.series.create()
         self._stream = new.stream
         header = self._background.header(clock, facts)
         try:
-            name = self._series.next
+            name = self.series.next
             log = LogWriter(new.stream, header, level=self._level, sync=self._sync, name=name)
-            self._series.publish(new)
+            self.series.publish(new)
         except (OSError, OutputError):
             new.give_up()
             raise
         self._background.facts(clock).write(log)
         self._losses = Losses()
         self._log = log
-        self._series.delete_old()
+        self.series.delete_old()
         if self._waiting:
             self.write_loss(self._waiting)
             self._waiting = []

@@ -53,7 +53,7 @@ class Flight:
         self._sink = sink if isinstance(sink, FlightBuffer) else None
         self._writer = writer
         self._after_ns, self._every_ns = round(after * 1e9), round(every * 1e9)
-        self._asked_by = ""
+        self.asked_by = ""
         """Name of the signal that asked for a dump, for its header; "": none did."""
         self._waiting_hit: Hit | None = None
         self._next_trigger_ns = 0
@@ -67,7 +67,7 @@ class Flight:
     @property
     def waits(self) -> bool:
         """Whether a dump was asked for, or is to be made, and is not ordered yet."""
-        return bool(self._asked_by) or self._waiting_hit is not None
+        return bool(self.asked_by) or self._waiting_hit is not None
 
     def messages(self) -> list[str]:
         """Return the messages for the user since the last call: dumps written or failed."""
@@ -75,9 +75,6 @@ class Flight:
         while self._sink is not None and not self._sink.messages.empty():
             messages.append(self._sink.messages.get())
         return messages
-
-    def request_dump(self, signal_name: str) -> None:
-        self._asked_by = signal_name
 
     def request_dump_after(self, hit: Hit) -> None:
         """Request a dump for a trigger that fired, `after` seconds behind the trigger's time.
@@ -104,9 +101,7 @@ class Flight:
         if self._sink is None or self._ordered or self._sink.busy:
             return False
         hit = self._waiting_hit
-        return bool(self._asked_by) or (
-            hit is not None and now_ns >= hit.monotonic + self._after_ns
-        )
+        return bool(self.asked_by) or (hit is not None and now_ns >= hit.monotonic + self._after_ns)
 
     def order(self, clock: Clock) -> None:
         """Queue the dump of all that is queued up to `clock`; nothing changes if the queue is full.
@@ -115,7 +110,7 @@ class Flight:
         trigger.
         """
         hit = self._waiting_hit
-        facts: dict[str, Any] = {"reason": f"asked for ({self._asked_by})"}
+        facts: dict[str, Any] = {"reason": f"asked for ({self.asked_by})"}
         if hit is not None:
             facts = {"reason": f"trigger {hit.trigger}", "trigger": asdict(hit)}
         facts["triggers_let_pass"] = self.let_pass
@@ -131,7 +126,7 @@ class Flight:
         if not self._writer.offer(dump):
             self._ordered = False
             return
-        self._asked_by = ""
+        self.asked_by = ""
         if hit is not None:
             self._next_trigger_ns = hit.monotonic + self._every_ns
             self._waiting_hit = None

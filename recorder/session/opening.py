@@ -33,7 +33,7 @@ from biotrail.recorder.probes.kernel.run_stats import StatsChild
 from biotrail.recorder.probes.maps.fitting import RECORDER_BYTES
 from biotrail.recorder.probes.maps.stack_maps import Stacks
 from biotrail.recorder.probes.programs import EVENT_SETS
-from biotrail.recorder.rights import capabilities
+from biotrail.recorder.rights import capabilities, rights
 from biotrail.recorder.rights.rights import MissingCapability
 from biotrail.recorder.schema import records
 from biotrail.recorder.schema.errors import OutputError, ProbeError
@@ -47,7 +47,6 @@ from biotrail.recorder.schema.payloads import (
     LackFacts,
     MissingTracepoint,
 )
-from biotrail.recorder.session import rights_kept
 from biotrail.recorder.session.child import Child
 from biotrail.recorder.session.session_types import RecordOptions
 from biotrail.recorder.session.stop import StopRequests
@@ -275,7 +274,10 @@ def open_recording(
         for p in probes.programs()
         if not p.attached and p.letter in EVENT_SETS.get(options.events, "")
     ]
-    lacking = rights_kept.lacking(options)
+    # As long as this thread has its rights.
+    lacking = [
+        one for one in rights.lacking() if one.key != "processes" or options.filters.children
+    ]
     messages += [str(lack) for lack in lacking if lack.key == "processes"]
     header = _header(options, probes, clock, listed, named, missing, lacking, mounts is not None)
 

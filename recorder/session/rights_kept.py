@@ -10,7 +10,7 @@ from biotrail.recorder.output import folders
 from biotrail.recorder.probes.backend import Probes
 from biotrail.recorder.probes.maps.stack_maps import Stacks
 from biotrail.recorder.rights import capabilities, priority, rights
-from biotrail.recorder.rights.rights import MissingCapability, Trial
+from biotrail.recorder.rights.rights import Trial
 from biotrail.recorder.session.session_types import RecordOptions
 
 
@@ -57,12 +57,6 @@ def trials(options: RecordOptions, probes: Probes) -> list[Trial]:
     if (directory := _directory_of_more(options)) is not None and folders.owner() is None:
         actions.append((make_nameless_file, "CAP_DAC_OVERRIDE"))
     return actions
-
-
-def lacking(options: RecordOptions) -> list[MissingCapability]:
-    """Return what will not work for lack of rights now; "processes" only for `--children`."""
-    lacks = rights.lacking()
-    return [lack for lack in lacks if lack.key != "processes" or options.filters.children]
 
 
 def _directory_of_more(options: RecordOptions) -> str | None:

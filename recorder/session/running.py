@@ -164,7 +164,7 @@ class Running:
             (LOOK_NS, self._watch_calls),
             (STATUS_NS, self.report),
         ]
-        self.periodic = [Every(ns, action, now_ns) for ns, action in actions]
+        self.periodic = [Every(ns, action, now_ns + ns) for ns, action in actions]
         """What is done at its own intervals, in the order of a round."""
         opened.cgroups.start()
         stack.callback(opened.cgroups.stop)
@@ -275,7 +275,7 @@ class Running:
         """Pass signals and triggers that request a dump to the flight recorder."""
         if self.stop.dumps:
             self.stop.dumps = 0
-            self.flight.request_dump(self.stop.dump_signal)
+            self.flight.asked_by = self.stop.dump_signal
         triggers = self.options.triggers
         hits = self.probes.triggered() if triggers.in_kernel else []
         now_ns, stuck = time.monotonic_ns(), self.opened.stuck

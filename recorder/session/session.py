@@ -84,11 +84,10 @@ def _finish(running: Running) -> Summary:
         running.check_triggers()
     except (OSError, TraceError, MemoryError) as error:
         running.fail(error)
-
-    def is_stuck() -> bool:
-        return stop.signals > 1 and time.monotonic_ns() - writer.progress_ns > STUCK_NS
-
-    ended = writer.finish(_last_job(running, stopped), is_stuck)
+    ended = writer.finish(
+        _last_job(running, stopped),
+        lambda: stop.signals > 1 and time.monotonic_ns() - writer.progress_ns > STUCK_NS,
+    )
     running.report_messages()
     summary = _summary(running, stopped)
     summary.error = _error(running, ended)
@@ -165,6 +164,7 @@ def _path_seconds(running: Running) -> dict[str, float]:
 
 def _summary(running: Running, stopped: Clock) -> Summary:
     writer, loss, sink = running.writer, running.intake.loss, running.opened.sink
+    series, output = sink.series, running.options.output
     now = cost.read(())
     unwritten_bytes = running.intake.taken_bytes - writer.raw_bytes
     return Summary(
@@ -192,9 +192,9 @@ def _summary(running: Running, stopped: Clock) -> Summary:
         missing=running.opened.missing,
         lacking=running.opened.lacking,
         triggers_let_pass=running.flight.let_pass,
-        files=sink.files,
-        files_deleted=sink.deleted,
-        files_gone=sink.taken_away,
+        files=series.files if series else [output] if output else [],
+        files_deleted=series.deleted if series else 0,
+        files_gone=series.taken_away if series else 0,
     )
 
 

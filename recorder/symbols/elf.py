@@ -159,7 +159,15 @@ class Elf:
         for section in sections:
             if self.text(texts + int(section["name"])) == _INNER:
                 size = min(int(section["size"]), _MAX_INNER)
-                return _unpacked(self._read(size, int(section["offset"])))
+                packed = self._read(size, int(section["offset"]))
+                with suppress(lzma.LZMAError, NoElfError):
+                    # What was unpacked before `packed` ends too early is used.
+                    unpacker = lzma.LZMADecompressor(memlimit=_MAX_INNER)
+                    with open(os.memfd_create("biotrail"), "wb") as file:
+                        file.write(unpacker.decompress(packed, _MAX_INNER))
+                        file.flush()
+                        return Elf(f"/proc/self/fd/{file.fileno()}")
+                return None
         return None
 
     def functions(self) -> _Functions:
@@ -191,12 +199,3 @@ class Elf:
     def _read(self, size: int, offset: int) -> bytes:
         # pread() rejects larger offsets; no file has data there.
         return os.pread(self._fd, size, min(offset, 1 << 62))
-
-
-def _unpacked(packed: bytes) -> Elf | None:
-    """Return the ELF file that `packed` (xz) contains, as far as it goes; None: it is damaged."""
-    with suppress(lzma.LZMAError, NoElfError), open(os.memfd_create("biotrail"), "wb") as file:
-        file.write(lzma.LZMADecompressor(memlimit=_MAX_INNER).decompress(packed, _MAX_INNER))
-        file.flush()
-        return Elf(f"/proc/self/fd/{file.fileno()}")
-    return None

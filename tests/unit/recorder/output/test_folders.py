@@ -304,8 +304,8 @@ def test_rotation_stays_in_its_directory(ours: Path, tmp_path: Path) -> None:
     assert os.listdir(tmp_path / "closed") == []
     assert len(os.listdir(moved)) == 2
     # AND the paths that are told lead there
-    assert [os.path.dirname(path) for path in log.files] == [str(moved)] * 2
-    assert all(not LogReader(path).interrupted for path in log.files)
+    assert [os.path.dirname(path) for path in log.series.files] == [str(moved)] * 2
+    assert all(not LogReader(path).interrupted for path in log.series.files)
 
 
 def test_old_files_are_not_deleted_elsewhere(ours: Path, tmp_path: Path) -> None:
