@@ -5,8 +5,7 @@ from dataclasses import asdict
 from typing import Any
 
 from biotrail.recorder.filters.triggers import Hit
-from biotrail.recorder.output.flight_buffer import FlightBuffer
-from biotrail.recorder.output.sinks import RotatingLog, Sink
+from biotrail.recorder.output.sinks import FlightBuffer, RotatingLog, Sink
 from biotrail.recorder.output.writer import WriterThread
 from biotrail.recorder.schema.payloads import Clock, End
 

@@ -20,11 +20,10 @@ from biotrail.recorder.host.own_io import own_file
 from biotrail.recorder.notes.cgroups import CgroupLook
 from biotrail.recorder.notes.hotplug import MountWatch, fingerprint
 from biotrail.recorder.notes.stacks import StackWatch
-from biotrail.recorder.output.flight_buffer import FlightBuffer
 from biotrail.recorder.output.folders import HeldDirectory
 from biotrail.recorder.output.output import NewFile
 from biotrail.recorder.output.series import Series
-from biotrail.recorder.output.sinks import Limit, PlainLog, RotatingLog, Sink
+from biotrail.recorder.output.sinks import FlightBuffer, Limit, PlainLog, RotatingLog, Sink
 from biotrail.recorder.pausing import suspects
 from biotrail.recorder.pausing.guard import Guard
 from biotrail.recorder.probes.backend import ProbeConfig, Probes, make_probes

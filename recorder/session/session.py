@@ -8,9 +8,8 @@ from contextlib import ExitStack
 from biotrail.recorder.accounting import cost
 from biotrail.recorder.accounting.cost import ns_per_run, part_seconds
 from biotrail.recorder.host import clocks
-from biotrail.recorder.output.flight_buffer import FlightBuffer
 from biotrail.recorder.output.folders import explain
-from biotrail.recorder.output.sinks import LogSink, PlainLog
+from biotrail.recorder.output.sinks import FlightBuffer, LogSink, PlainLog
 from biotrail.recorder.output.writer import Job, WriterThread
 from biotrail.recorder.probes.backend import Probes
 from biotrail.recorder.schema.allocator import keep_freed_memory

@@ -13,9 +13,8 @@ from biotrail.recorder.log.file_names import FileNames, slot
 from biotrail.recorder.log.names import name_records
 from biotrail.recorder.notes.hotplug import MountWatch
 from biotrail.recorder.notes.stacks import NAMELESS, REASONLESS, StackWatch
-from biotrail.recorder.output.flight_buffer import FlightBuffer
 from biotrail.recorder.output.series import STACKS_PER_NOTE, Series, split_into_notes
-from biotrail.recorder.output.sinks import Limit, RotatingLog
+from biotrail.recorder.output.sinks import FlightBuffer, Limit, RotatingLog
 from biotrail.recorder.probes.backend import Capabilities, ProbeConfig
 from biotrail.recorder.probes.bcc.probes import BccProbes
 from biotrail.recorder.probes.file_ways import Files, files_of

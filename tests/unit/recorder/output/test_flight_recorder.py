@@ -21,9 +21,8 @@ from biotrail.recorder.log import LogReader, LogWriter, Segment
 from biotrail.recorder.log.packing import _compressor
 from biotrail.recorder.log.writer import _JOINED
 from biotrail.recorder.log.writer import LogWriter as FileLogWriter
-from biotrail.recorder.output.flight_buffer import FlightBuffer
 from biotrail.recorder.output.series import Series
-from biotrail.recorder.output.sinks import Limit
+from biotrail.recorder.output.sinks import FlightBuffer, Limit
 from biotrail.recorder.output.writer import WriterThread
 from biotrail.recorder.schema.allocator import keep_freed_memory
 from biotrail.recorder.schema.errors import OutputError
