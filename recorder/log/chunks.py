@@ -41,8 +41,8 @@ _HALF = 1 << (TIMESTAMP_BITS - 1)
 class Segment:
     """Whole, contiguous records of one ring: of a `cpu` and its interrupt nesting `level`.
 
-    `position`: running byte position of `data[0]` in the ring, which never wraps. No record
-    crosses a multiple of 4096 of the position; a PAD record fills the rest up to the next one.
+    `position`: running byte position of `data[0]` in the ring, which never wraps. No record crosses
+    a multiple of 4096 of the position; a PAD record fills the rest up to the next one.
     """
 
     cpu: int
@@ -72,19 +72,17 @@ class Chunk:
 def unwrap(low: int, near: int) -> int:
     """Return the CLOCK_MONOTONIC time closest to `near` (ns) whose low 56 bits are `low`.
 
-    At least 0: times just before 0 become 0. 2^55 ns, over a year, is the most that the two may be
-    apart.
+    At least 0. The two may be apart by 2^55 ns at most, over a year.
     """
     delta = (low - near) & _TIME_MASK
     return max(0, near + (delta - (1 << TIMESTAMP_BITS) if delta >= _HALF else delta))
 
 
 def first_time(segments: Sequence[Segment], monotonic: int) -> int:
-    """Return the earliest time of a record in `segments`, in ns, at most `monotonic`.
+    """Return the earliest time of a record in `segments` but PADs, in ns, at most `monotonic`.
 
-    `monotonic`: CLOCK_MONOTONIC at the drain, ns; also the result where there is no record but
-    PADs. Only the first record of each segment that is no PAD is read, for a ring's records are in
-    time order.
+    `monotonic`: CLOCK_MONOTONIC at the drain, ns. A ring's records are in the order of time, so the
+    first of each segment is enough.
     """
     first = monotonic
     for segment in segments:
@@ -110,13 +108,12 @@ def _first_head(segment: Segment) -> int | None:
 
 
 def split(segments: Sequence[Segment], limit: int = MAX_CHUNK_DATA) -> Iterator[list[Segment]]:
-    """Yield groups of segments, in order, each with at most `limit` bytes of records.
+    """Yield groups of segments, in order, each with at most `limit` bytes, which are 4096 or more.
 
-    `limit`: at least 4096. A segment that does not fit into the rest of a group is cut at the last
-    multiple of 4096 of its position that does, which no record crosses; the rest, or without such a
-    place the whole segment, begins the next group. Parts share the segment's memory. Segments
-    without bytes are left out. Yields one empty group where `segments` is empty, none where it has
-    only segments without bytes.
+    A segment that does not fit into the rest of a group is cut at the last multiple of 4096 of its
+    position that does, which no record crosses; the rest, or without such a place the whole
+    segment, begins the next group. Parts share the segment's memory. Segments without bytes are
+    left out. Yields one empty group where `segments` is empty.
     """
     group: list[Segment] = []
     room = limit
@@ -148,10 +145,9 @@ def _cut(segment: Segment, at: int) -> tuple[Segment, Segment]:
 def runs(segments: Sequence[Segment]) -> list[list[Segment]]:
     """Group segments that follow each other in their ring; return the groups by ring.
 
-    A ring is a (cpu, level); rings are in the order of their first segments. A segment joins the
-    one before of its ring if its position is that one's end; a gap begins another group. A chunk
-    holds the segments of many polls, which are contiguous in each ring, so that one group per ring
-    is left and the log saves the framing of the others.
+    Rings are in the order of their first segments; a gap begins another group. A chunk holds the
+    segments of many polls, which are contiguous in each ring, so that one group per ring is left
+    and the log saves the framing of the others.
     """
     rings: dict[tuple[int, int], list[list[Segment]]] = {}
     for segment in segments:
@@ -164,7 +160,7 @@ def runs(segments: Sequence[Segment]) -> list[list[Segment]]:
 
 
 class Encoded(NamedTuple):
-    """A chunk's payload, not compressed; and in `found` where records of sought kinds are."""
+    """A chunk's payload, not compressed, and where records of the sought kinds are in it."""
 
     payload: memoryview
     found: list[Found]
@@ -179,10 +175,9 @@ def encode_chunk(
 ) -> Encoded:
     """Return a chunk's payload: clock reading, segment table, segments' bytes.
 
-    `groups`: as `runs` returns; each is stored as one segment. `clock`: ns by CLOCK_KEYS name, all
-    of which it has; other keys are ignored. With `columns`, records are stored as columns, except
-    for groups that cannot be parsed; those, and all groups without `columns`, are stored as they
-    were in the ring. `sought`: kinds whose records are found on the way.
+    `groups`: as `runs` returns; each is stored as one segment. `clock`: ns by CLOCK_KEYS name. With
+    `columns`, records are stored as columns, except for groups that cannot be parsed. `sought`:
+    kinds whose records are found on the way.
     """
     bodies = [_body(group, columns=columns) for group in groups]
     at = _META.size + len(groups) * _ENTRY.size
@@ -212,7 +207,7 @@ def find(segments: Sequence[Segment], sought: Collection[int]) -> list[Found]:
 class _Body(NamedTuple):
     """A group of segments as it is stored: layout, bytes, and what writes these into an array.
 
-    What writes them is told kinds that are sought, and returns where these are.
+    `write` is given the kinds that are sought, and returns where these are.
     """
 
     layout: int
@@ -221,7 +216,6 @@ class _Body(NamedTuple):
 
 
 def _body(group: Sequence[Segment], *, columns: bool) -> _Body:
-    """Return how to store a group of contiguous segments."""
     pieces = [segment.data for segment in group]
     if columns and (planned := plan(pieces, group[0].position)) is not None:
         return _Body(_COLUMNS, planned.size, planned.write)
@@ -236,7 +230,6 @@ def _copy(
     out: NDArray[np.uint8],
     sought: Collection[int],
 ) -> list[Found]:
-    """Write the byte strings `parts` of a group into `out`, one behind the other."""
     at = 0
     for part in parts:
         out[at : at + len(part)] = np.frombuffer(part, dtype=np.uint8)
@@ -247,10 +240,9 @@ def _copy(
 def decode_chunk(payload: bytes) -> tuple[dict[str, int], list[Segment]]:
     """Return (clock reading: ns by CLOCK_KEYS name, segments) of a chunk's decompressed payload.
 
-    The segments are in the order of the table; those that are stored as in the ring share the
-    payload's memory, columns are decoded to copies. Raises DamagedError where the segment table
-    does not fit the bytes, a segment cannot be decoded, a clock is above MAX_NS, or the segments or
-    their bytes are more than a chunk may have.
+    Segments that are stored as in the ring share the payload's memory, columns are decoded to
+    copies. Raises DamagedError where the segment table does not fit the bytes, a segment cannot be
+    decoded, a clock is above MAX_NS, or the segments or their bytes are more than a chunk may have.
     """
     if len(payload) < _META.size:
         raise DamagedError("is too short for a chunk")
@@ -284,9 +276,9 @@ def decode_chunk(payload: bytes) -> tuple[dict[str, int], list[Segment]]:
 def may_hold(payload: bytes | memoryview, kinds: Collection[int]) -> list[int]:
     """Return the indices of the payload's segments that may hold records of one of `kinds`.
 
-    `payload`: decompressed. A segment of columns lists its kinds, so that it need not be decoded.
-    Segments stored as in the ring are always included. A payload too short for the segment table
-    that it declares gives [0], so that the caller goes on to `decode_chunk`, which raises.
+    A segment of columns lists its kinds, so that it need not be decoded; others are always
+    included. A payload that is too short gives [0], so that the caller goes on to `decode_chunk`,
+    which raises.
     """
     count: int = _META.unpack_from(payload)[4] if len(payload) >= _META.size else 1
     at, indices = _META.size + count * _ENTRY.size, []

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.filters.wanted_files import Wanted, wanted_files
-from biotrail.recorder.log.file_names import SLOT_BITS
+from biotrail.recorder.log.names import FILE_SLOT_BITS
 from biotrail.recorder.probes.kernel.btf import KernelBtf
 from biotrail.recorder.probes.kernel.libbpf import BpfObject
 from biotrail.recorder.schema import shared, syscalls
@@ -201,7 +201,7 @@ class FileChoice(NamedTuple):
 
     def prepare(self, bpf: BpfObject) -> None:
         """Set constants and the sizes of the maps, before `bpf` is loaded. Raises RefusedError."""
-        bpf.set_map_entries("bt_file_slots", 1 << SLOT_BITS if self.files.recorded else 1)
+        bpf.set_map_entries("bt_file_slots", 1 << FILE_SLOT_BITS if self.files.recorded else 1)
         bpf.set_initial_value(".rodata.files", _section(self.ways, self.wanted, self.split))
         size = ctypes.sizeof(shared.GENERATION.ctype)
         bpf.set_map_size("bt_wanted_files", size, max(1, len(self.wanted)))
