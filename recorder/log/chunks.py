@@ -2,15 +2,13 @@
 """The payload of a CHUNK frame: one clock reading, a table of segments, the segments' bytes."""
 
 import struct
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
-from functools import partial
-from typing import Any, NamedTuple
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from biotrail.recorder.log.columns import Found, kinds_of, pack, plan, starts_of, unpack
+from biotrail.recorder.log.columns import Found, Plan, kinds_of, pack, plan, starts_of, unpack
 from biotrail.recorder.log.frames import MAX_CHUNK_DATA, DamagedError
 from biotrail.recorder.schema.payloads import MAX_NS
 from biotrail.recorder.schema.records import BLOCK_BYTES, TIMESTAMP_BITS, Kind
@@ -86,25 +84,14 @@ def first_time(segments: Sequence[Segment], monotonic: int) -> int:
     """
     first = monotonic
     for segment in segments:
-        head = _first_head(segment)
-        if head is not None:
-            first = min(first, unwrap(head & _TIME_MASK, monotonic))
+        at = 0
+        while at + _HEAD.size <= len(segment.data):
+            head: int = _HEAD.unpack_from(segment.data, at)[0]
+            if head >> TIMESTAMP_BITS != Kind.PAD:
+                first = min(first, unwrap(head & _TIME_MASK, monotonic))
+                break
+            at += BLOCK_BYTES - (segment.position + at) % BLOCK_BYTES
     return first
-
-
-def _first_head(segment: Segment) -> int | None:
-    """Return the head word (kind, low 56 bits of the time) of the segment's first record but PADs.
-
-    A PAD extends to the next multiple of 4096 of the ring's position. None: the segment is empty or
-    has only PADs.
-    """
-    at = 0
-    while at + _HEAD.size <= len(segment.data):
-        head: int = _HEAD.unpack_from(segment.data, at)[0]
-        if head >> TIMESTAMP_BITS != Kind.PAD:
-            return head
-        at += BLOCK_BYTES - (segment.position + at) % BLOCK_BYTES
-    return None
 
 
 def split(segments: Sequence[Segment], limit: int = MAX_CHUNK_DATA) -> Iterator[list[Segment]]:
@@ -122,8 +109,9 @@ def split(segments: Sequence[Segment], limit: int = MAX_CHUNK_DATA) -> Iterator[
         while len(rest.data) > room:
             cut = (rest.position + room) // BLOCK_BYTES * BLOCK_BYTES - rest.position
             if cut > 0:
-                head, rest = _cut(rest, cut)
-                group.append(head)
+                data = memoryview(rest.data)
+                group.append(replace(rest, data=data[:cut]))
+                rest = replace(rest, position=rest.position + cut, data=data[cut:])
             yield group
             group, room = [], limit
         if len(rest.data):
@@ -131,15 +119,6 @@ def split(segments: Sequence[Segment], limit: int = MAX_CHUNK_DATA) -> Iterator[
             room -= len(rest.data)
     if group or not segments:
         yield group
-
-
-def _cut(segment: Segment, at: int) -> tuple[Segment, Segment]:
-    """Return the first `at` bytes of a segment, and the rest, both in the memory of `segment`."""
-    data = memoryview(segment.data)
-    return (
-        Segment(segment.cpu, segment.level, segment.position, data[:at]),
-        Segment(segment.cpu, segment.level, segment.position + at, data[at:]),
-    )
 
 
 def runs(segments: Sequence[Segment]) -> list[list[Segment]]:
@@ -159,39 +138,49 @@ def runs(segments: Sequence[Segment]) -> list[list[Segment]]:
     return [group for groups in rings.values() for group in groups]
 
 
-class Encoded(NamedTuple):
-    """A chunk's payload, not compressed, and where records of the sought kinds are in it."""
-
-    payload: memoryview
-    found: list[Found]
-
-
 def encode_chunk(
     groups: Sequence[Sequence[Segment]],
     clock: dict[str, Any],
     *,
     columns: bool = True,
     sought: Collection[int] = (),
-) -> Encoded:
-    """Return a chunk's payload: clock reading, segment table, segments' bytes.
+) -> tuple[memoryview, list[Found]]:
+    """Return a chunk's payload, and where records of the kinds `sought` are.
 
     `groups`: as `runs` returns; each is stored as one segment. `clock`: ns by CLOCK_KEYS name. With
     `columns`, records are stored as columns, except for groups that cannot be parsed. `sought`:
     kinds whose records are found on the way.
     """
-    bodies = [_body(group, columns=columns) for group in groups]
+    bodies: list[Plan | Sequence[bytes | memoryview]] = []
+    layouts, sizes = [], []
+    for group in groups:
+        pieces, position = [segment.data for segment in group], group[0].position
+        made = None
+        if columns:
+            made = plan(pieces, position) or pack(b"".join(pieces), position)
+        body = pieces if made is None else made
+        layouts.append(_ROWS if made is None else _COLUMNS)
+        bodies.append(body)
+        sizes.append(body.size if isinstance(body, Plan) else sum(map(len, body)))
     at = _META.size + len(groups) * _ENTRY.size
-    payload = np.empty(at + sum(body.size for body in bodies), dtype=np.uint8)
+    payload = np.empty(at + sum(sizes), dtype=np.uint8)
     _META.pack_into(payload.data, 0, *(int(clock[key]) for key in CLOCK_KEYS), len(groups), 0)
     found: list[Found] = []
     for row, (group, body) in enumerate(zip(groups, bodies, strict=True)):
         first, length = group[0], sum(len(segment.data) for segment in group)
-        place = (first.cpu, first.level, body.layout, 0)
-        entry = _META.size + row * _ENTRY.size
-        _ENTRY.pack_into(payload.data, entry, first.position, length, body.size, *place)
-        found += body.write(payload[at : at + body.size], sought)
-        at += body.size
-    return Encoded(payload.data, found)
+        place = (sizes[row], first.cpu, first.level, layouts[row], 0)
+        _ENTRY.pack_into(
+            payload.data, _META.size + row * _ENTRY.size, first.position, length, *place
+        )
+        if isinstance(body, Plan):
+            found += body.write(payload[at : at + body.size], sought)
+            at += body.size
+            continue
+        for part in body:
+            payload[at : at + len(part)] = np.frombuffer(part, dtype=np.uint8)
+            at += len(part)
+        found += find(group, sought)
+    return payload.data, found
 
 
 def find(segments: Sequence[Segment], sought: Collection[int]) -> list[Found]:
@@ -202,39 +191,6 @@ def find(segments: Sequence[Segment], sought: Collection[int]) -> list[Found]:
         if len(starts := starts_of(words, segment.position // 8, sought)):
             found.append(Found(words, starts))
     return found
-
-
-class _Body(NamedTuple):
-    """A group of segments as it is stored: layout, bytes, and what writes these into an array.
-
-    `write` is given the kinds that are sought, and returns where these are.
-    """
-
-    layout: int
-    size: int
-    write: Callable[[NDArray[np.uint8], Collection[int]], list[Found]]
-
-
-def _body(group: Sequence[Segment], *, columns: bool) -> _Body:
-    pieces = [segment.data for segment in group]
-    if columns and (planned := plan(pieces, group[0].position)) is not None:
-        return _Body(_COLUMNS, planned.size, planned.write)
-    packed = pack(b"".join(pieces), group[0].position) if columns else None
-    parts, layout = (pieces, _ROWS) if packed is None else (packed, _COLUMNS)
-    return _Body(layout, sum(map(len, parts)), partial(_copy, group, parts))
-
-
-def _copy(
-    group: Sequence[Segment],
-    parts: Sequence[bytes | memoryview],
-    out: NDArray[np.uint8],
-    sought: Collection[int],
-) -> list[Found]:
-    at = 0
-    for part in parts:
-        out[at : at + len(part)] = np.frombuffer(part, dtype=np.uint8)
-        at += len(part)
-    return find(group, sought)
 
 
 def decode_chunk(payload: bytes) -> tuple[dict[str, int], list[Segment]]:
@@ -266,44 +222,31 @@ def decode_chunk(payload: bytes) -> tuple[dict[str, int], list[Segment]]:
                 f"declares more than the {MAX_CHUNK_DATA} bytes of records that a chunk may hold"
             )
         body = view[at : at + stored]
-        segments.append(Segment(cpu, level, position, _records(body, length, layout)))
         at += stored
+        if layout == _COLUMNS:
+            body = unpack(body, length)
+        elif layout != _ROWS:
+            raise DamagedError(f"has segments of layout {layout}, which this biotrail cannot read")
+        elif len(body) != length:
+            raise DamagedError("has a segment that is not as long as declared")
+        segments.append(Segment(cpu, level, position, body))
     if at != len(payload):
         raise DamagedError("has a segment table that does not fit its bytes")
     return dict(zip(CLOCK_KEYS, clock, strict=True)), segments
 
 
-def may_hold(payload: bytes | memoryview, kinds: Collection[int]) -> list[int]:
-    """Return the indices of the payload's segments that may hold records of one of `kinds`.
+def may_hold(payload: bytes | memoryview, kinds: Collection[int]) -> bool:
+    """Return whether a payload may hold records of one of `kinds`; a damaged one may.
 
-    A segment of columns lists its kinds, so that it need not be decoded; others are always
-    included. A payload that is too short gives [0], so that the caller goes on to `decode_chunk`,
-    which raises.
+    A segment of columns lists its kinds, so that it need not be decoded.
     """
     count: int = _META.unpack_from(payload)[4] if len(payload) >= _META.size else 1
-    at, indices = _META.size + count * _ENTRY.size, []
+    at = _META.size + count * _ENTRY.size
     if at > len(payload):
-        return [0]
-    for index, entry in enumerate(_ENTRY.iter_unpack(payload[_META.size : at])):
-        _, _, stored, _, _, layout, _ = entry
-        present = kinds_of(memoryview(payload)[at : at + stored]) if layout == _COLUMNS else None
-        if present is None or not present.isdisjoint(kinds):
-            indices.append(index)
+        return True
+    for _, _, stored, _, _, layout, _ in _ENTRY.iter_unpack(payload[_META.size : at]):
+        body = memoryview(payload)[at : at + stored]
+        if layout != _COLUMNS or not kinds_of(body).isdisjoint(kinds):
+            return True
         at += stored
-    return indices
-
-
-def _records(body: memoryview, length: int, layout: int) -> bytes | memoryview:
-    """Return the `length` bytes of a segment's records as in the ring.
-
-    `body`: the segment's bytes in the payload. `layout`: _ROWS or _COLUMNS. Rows are `body` itself,
-    columns are decoded to a buffer of their own. Raises DamagedError: another layout, or `body`
-    does not make `length` bytes.
-    """
-    if layout == _COLUMNS:
-        return unpack(body, length)
-    if layout != _ROWS:
-        raise DamagedError(f"has segments of layout {layout}, which this biotrail cannot read")
-    if len(body) != length:
-        raise DamagedError("has a segment that is not as long as declared")
-    return body
+    return False

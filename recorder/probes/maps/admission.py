@@ -16,7 +16,7 @@ from biotrail.recorder.host.own_io import pid_namespace
 from biotrail.recorder.probes.file_ways import NO_FILES, Files
 from biotrail.recorder.probes.maps.stack_maps import Stacks
 from biotrail.recorder.probes.rings.ring import RingSizes
-from biotrail.recorder.schema import shared
+from biotrail.recorder.schema import limits, shared
 from biotrail.recorder.schema.device_numbers import dev_text
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.payloads import KernelEnums
@@ -55,11 +55,11 @@ def _partition_sectors(dev: int) -> tuple[int, int]:
 def device_filters(devices: list[tuple[int, int]]) -> list[ctypes.Structure]:
     """Return a DeviceFilter for each of `devices`; a partition's with its sectors.
 
-    Raises ProbeError: more than shared.MAX_FILTERS, or a partition that sysfs does not have.
+    Raises ProbeError: more than limits.MAX_FILTERS, or a partition that sysfs does not have.
     """
-    if len(devices) > shared.MAX_FILTERS:
+    if len(devices) > limits.MAX_FILTERS:
         raise ProbeError(
-            f"{len(devices)} devices were named, at most {shared.MAX_FILTERS} can be: "
+            f"{len(devices)} devices were named, at most {limits.MAX_FILTERS} can be: "
             "record all devices and choose when converting"
         )
     return [
@@ -126,7 +126,7 @@ def config(
         area_bytes=sizes.area_bytes,
         nr_filters=len(chosen),
         no_data_ops=_bits(_NO_DATA_OPS, ops),
-        filters=(DeviceFilter * shared.MAX_FILTERS)(*chosen),
+        filters=(DeviceFilter * limits.MAX_FILTERS)(*chosen),
         follow=follows(filters, devices),
         by_pid=bool(filters.pids),
         by_tid=bool(filters.tids),
@@ -166,9 +166,9 @@ def end_functions() -> dict[str, int]:
 
 
 def _set_lists(made: Any, filters: Filters, bits: Mapping[str, int]) -> None:
-    _refuse_many(len(filters.comms), shared.MAX_COMMS, "task names")
-    _refuse_many(len(filters.flags), shared.MAX_FLAGS, "sets of flags")
-    _refuse_many(len(filters.sectors), shared.MAX_RANGES, "ranges of sectors")
+    _refuse_many(len(filters.comms), limits.MAX_COMMS, "task names")
+    _refuse_many(len(filters.flags), limits.MAX_FLAGS, "sets of flags")
+    _refuse_many(len(filters.sectors), limits.MAX_RANGES, "ranges of sectors")
     flags = [sum(1 << n for n in set(masks(names, bits, "--flags"))) for names in filters.flags]
     made.nr_comms, made.nr_flags = len(filters.comms), len(flags)
     made.nr_ranges = len(filters.sectors)

@@ -9,7 +9,7 @@ from typing import Any
 from biotrail.recorder.host.own_io import OwnFile
 from biotrail.recorder.probes.kernel.libbpf import BpfObject
 from biotrail.recorder.schema import shared
-from biotrail.recorder.schema.shared import OWN_FILES
+from biotrail.recorder.schema.limits import OWN_FILES
 
 
 class OwnFiles:

@@ -19,6 +19,7 @@ from biotrail.recorder.probes.kernel.btf import KernelBtf
 from biotrail.recorder.probes.kernel.libbpf import BpfObject
 from biotrail.recorder.rights import capabilities
 from biotrail.recorder.schema import shared, syscalls
+from biotrail.recorder.schema.limits import PATH_CPUS
 from biotrail.recorder.schema.payloads import MissingPart, PathFacts
 from biotrail.recorder.schema.records import PATH_PARTS
 from biotrail.recorder.symbols.kallsyms import addresses_of
@@ -374,9 +375,9 @@ class PathMaps:
         """
         if not self._choice.programs:
             return PathRuns()
-        counts = (shared.ENTERED.ctype * shared.PATH_CPUS)()
+        counts = (shared.ENTERED.ctype * PATH_CPUS)()
         self._bpf.read_section(".data.entered", counts)
-        words = np.frombuffer(memoryview(counts), "<u8").reshape(shared.PATH_CPUS, -1)
+        words = np.frombuffer(memoryview(counts), "<u8").reshape(PATH_CPUS, -1)
         totals = dict(zip(_ENTERED_NAMES, words.sum(axis=0).tolist(), strict=False))
         by_part = {part: totals[part] for part in _COUNTED if part in self._choice.parts}
         return PathRuns(totals["calls"], totals["timed"], by_part)

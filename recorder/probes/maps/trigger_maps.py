@@ -8,6 +8,7 @@ from biotrail.recorder.filters.triggers import Hit, Triggers
 from biotrail.recorder.log.chunks import unwrap
 from biotrail.recorder.probes.kernel.libbpf import BpfObject
 from biotrail.recorder.schema import shared
+from biotrail.recorder.schema.limits import FIRED_SLOTS
 
 _INFLIGHT_SLOTS = 65536
 _DEPTH_SLOTS = 4096
@@ -41,7 +42,7 @@ class TriggerMaps:
         CPUs whose numbers are equal modulo 64 count as one. If there is any hit, arms the triggers
         again; those that fire before that are not known. Raises RefusedError.
         """
-        fired = (shared.FIRED.ctype * shared.FIRED_SLOTS)()
+        fired = (shared.FIRED.ctype * FIRED_SLOTS)()
         self._bpf.read_section(".data.fired", fired)
         fired_slots = [slot for slot in fired if slot.armed == self._armed]
         if not fired_slots:

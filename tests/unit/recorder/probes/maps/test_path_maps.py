@@ -36,8 +36,8 @@ from biotrail.recorder.probes.maps.path_maps import (
 from biotrail.recorder.probes.rings.ring import RingSizes
 from biotrail.recorder.schema import shared, syscalls
 from biotrail.recorder.schema.errors import ProbeError
+from biotrail.recorder.schema.limits import OWN_FILES
 from biotrail.recorder.schema.records import PATH_PARTS
-from biotrail.recorder.schema.shared import OWN_FILES
 from biotrail.recorder.session.session import record
 from biotrail.text.record.left_out import filters_text, left_out_text
 from tests.support.fake_probes import FakeProbes, options
