@@ -166,17 +166,17 @@ def encode_chunk(
     payload = np.empty(at + sum(sizes), dtype=np.uint8)
     _META.pack_into(payload.data, 0, *(int(clock[key]) for key in CLOCK_KEYS), len(groups), 0)
     found: list[Found] = []
-    for row, (group, body) in enumerate(zip(groups, bodies, strict=True)):
+    for row, (group, stored) in enumerate(zip(groups, bodies, strict=True)):
         first, length = group[0], sum(len(segment.data) for segment in group)
         place = (sizes[row], first.cpu, first.level, layouts[row], 0)
         _ENTRY.pack_into(
             payload.data, _META.size + row * _ENTRY.size, first.position, length, *place
         )
-        if isinstance(body, Plan):
-            found += body.write(payload[at : at + body.size], sought)
-            at += body.size
+        if isinstance(stored, Plan):
+            found += stored.write(payload[at : at + stored.size], sought)
+            at += stored.size
             continue
-        for part in body:
+        for part in stored:
             payload[at : at + len(part)] = np.frombuffer(part, dtype=np.uint8)
             at += len(part)
         found += find(group, sought)

@@ -87,7 +87,6 @@ def refusal() -> Refusal | None:
 
 
 def require_rights() -> None:
-    """Raise ProbeError, with a remedy, unless this process may load BPF programs for tracing."""
     if found := refusal():
         raise ProbeError(f"cannot record: this process {found.reason}; {found.remedy}")
 
@@ -215,8 +214,7 @@ def _locked_memory(btf: KernelBtf) -> Check:
 def locked_memory_problem(btf: KernelBtf) -> str | None:
     """Return why RLIMIT_MEMLOCK limits BPF maps here, for the user; None: it does not.
 
-    Kernels before 5.11 charge maps against the limit; they are known by struct bpf_map_memory. None
-    too where this process has CAP_SYS_RESOURCE, or where the soft or hard limit is infinity.
+    Kernels before 5.11 charge maps against the limit; they are known by struct bpf_map_memory.
     """
     if btf.members("bpf_map_memory") is None or capabilities.holds("CAP_SYS_RESOURCE"):
         return None
@@ -314,12 +312,7 @@ def _functions() -> Check:
 
 
 def report() -> list[Check]:
-    """Return the checks of all that the core backend depends on, in the order to fix them.
-
-    Rights, BTF, libbpf and the object; what the kernel's BTF says, with a check per tracepoint;
-    tracefs (which only bcc needs) and the host's settings; the optional rights. A failed check does
-    not end the list.
-    """
+    """Return the checks of all that the core backend depends on, in the order to fix them."""
     first: list[Callable[[], Check]] = [_rights, _btf, _libbpf, _object]
     others: list[Callable[[], Check]] = [_tracefs, _devices, _lockdown, _symbols]
     checks = [*(check() for check in first), *_kernel(), *(check() for check in others)]
@@ -327,5 +320,4 @@ def report() -> list[Check]:
 
 
 def possible(checks: list[Check]) -> bool:
-    """Return whether the core backend can record, given `report`: every required check is ok."""
     return all(check.ok for check in checks if check.required)

@@ -58,11 +58,7 @@ _ONE = ctypes.c_uint64(1)
 
 
 def allow_locked_memory() -> None:
-    """Raise this process's RLIMIT_MEMLOCK as far as permitted, soft and hard, to infinity at best.
-
-    Kernels before 5.11 charge BPF maps to it. Without CAP_SYS_RESOURCE only the soft limit is
-    raised, to the hard limit.
-    """
+    """Raise RLIMIT_MEMLOCK, to which kernels before 5.11 charge maps, as far as permitted."""
     try:
         resource.setrlimit(
             resource.RLIMIT_MEMLOCK, (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
@@ -74,19 +70,16 @@ def allow_locked_memory() -> None:
 
 
 class CoreProbes(MappedProbes):
-    """The core backend's programs: open(), attach(), drain() repeatedly, detach(), close().
+    """The core backend's programs.
 
-    A context manager: entering opens, leaving closes. Nothing is pinned, so the kernel detaches
-    and frees everything when the process ends, however it ends.
+    Nothing is pinned, so the kernel detaches and frees everything when the process ends, however it
+    ends.
     """
 
     capabilities = Capabilities("core", stacks=True, files=True, path=True)
 
     def __init__(self, config: ProbeConfig, path: Path | None = None) -> None:
-        """Keep the arguments; nothing is loaded or checked before open().
-
-        `path`: file with the BPF programs; None: the installed one.
-        """
+        """`path`: file with the BPF programs; None: the installed one."""
         super().__init__()
         self.config = config
         self.enums: KernelEnums = {}
@@ -106,9 +99,7 @@ class CoreProbes(MappedProbes):
     def open(self) -> None:
         """Load the programs and map the rings; nothing is recorded until attach().
 
-        Sets `enums`, `sizes`, `counts_skips`, `path`, and `files` if the configuration asks
-        for files; raises RLIMIT_MEMLOCK. If devices are chosen, P and U are left out before 5.17.
-        The rings may be smaller than asked for (`_load_fitting`). Raises ProbeError: rights, BTF,
+        If devices are chosen, P and U are left out before 5.17. Raises ProbeError: rights, BTF,
         libbpf, the object file or an essential tracepoint (Q, D, C) is missing, a filter is
         invalid, or the kernel refuses the programs; then nothing stays loaded.
         """
@@ -158,8 +149,7 @@ class CoreProbes(MappedProbes):
         """Load with rings of `sizes`, halved until the kernel accepts them; return their sizes.
 
         After ENOMEM, so by a limit that was not seen before, the sizes that fit are halved once
-        more, unless they are the smallest: the recorder needs memory, too. What was loaded is
-        closed before another try, and by an error.
+        more, unless they are the smallest: the recorder needs memory, too.
         """
         short_of_memory = False
         while True:
@@ -186,10 +176,6 @@ class CoreProbes(MappedProbes):
                 raise
 
     def _load(self, bpf: BpfObject, sizes: RingSizes, cpus: int) -> RingSizes:
-        """Size the maps of `bpf`, load it, fill in ids and wanted files, and map the rings.
-
-        Returns the rings' sizes, smaller than `sizes` where memory is limited.
-        """
         sizes = self._prepare(bpf, sizes, cpus)
         if ordered := ordered_heads():
             bpf.rewrite(with_exchanges)
@@ -247,17 +233,13 @@ class CoreProbes(MappedProbes):
         return demand.sizes
 
     def short_of_memory(self) -> str:
-        """Return a message if a table was made smaller as memory was short; "" if none was."""
         return "" if self._object is None else self._path_maps.short_of_memory()
 
     def attach(self) -> None:
         """Attach the chosen programs, which starts recording.
 
-        New cgroups are reported first; then, with `--children`, forks are followed. Then come the
-        programs of the path, then those of the block layer in reverse order of PROBES: completions
-        first and Q last. Adds each of both to `_attached`, which keeps it after detach(). Raises
-        ProbeError: not open, or a program cannot be attached; those before it stay attached until
-        detach() or close().
+        Raises ProbeError: not open, or a program cannot be attached; those before it stay attached
+        until detach() or close().
         """
         bpf = self._opened()
         if self._cgroups is not None:
@@ -286,18 +268,9 @@ class CoreProbes(MappedProbes):
             added |= new
 
     def detach(self) -> None:
-        """Detach the programs, which stops recording; the rings can still be drained.
-
-        Raises ProbeError: not open.
-        """
         self._opened().detach()
 
     def close(self) -> None:
-        """Switch the run statistics off, unmap the rings, and detach and unload the programs.
-
-        Sets `_rings` and `_object` to None; closing again has no effect, nor has closing before
-        open().
-        """
         self._run_stats.switch(False)
         if self._rings is not None:
             self._rings.close()
@@ -317,47 +290,32 @@ class CoreProbes(MappedProbes):
         return self._object
 
     def triggered(self) -> list[Hit]:
-        """Return the triggers that fired since the last call, ordered by time."""
         return self._triggers.hits()
 
     def fresh_stacks(self) -> FreshStacks:
-        """Return the call stacks that appeared in the kernel's maps since the last call."""
         return self._stacks.fresh()
 
     def path_runs(self) -> PathRuns:
-        """Return how often the programs of the path ran since open. Raises RefusedError."""
         return self._path_maps.runs()
 
     def stop_timing(self) -> None:
-        """Detach the programs of timed calls; calls that run now stay unrecorded."""
         self._path_maps.stop_timing()
 
     def own_file(self, file: OwnFile) -> None:
-        """Have the programs mark write-back of this file's pages as the recording's own I/O."""
         self._own_files.add(file)
 
     def kernel_enums(self) -> KernelEnums:
-        """Return `op_enum` and `flag_bits` of this kernel (btf.kernel_enums), once open."""
         return self.enums
 
     def backend_facts(self) -> BackendFacts:
-        """Return {"backend": "core", "counts_skips": `counts_skips`} for the log's header."""
         return {"backend": self.capabilities.backend, "counts_skips": self.counts_skips}
 
     def renew_dictionaries(self) -> None:
-        """Have the programs write TASK, CGROUP and FILE_NAME records again, as a new log needs.
-
-        Increments the generation in .data, which invalidates the programs' caches of names. Raises
-        ProbeError: not open; RefusedError.
-        """
+        """Have the programs write TASK, CGROUP and FILE_NAME records again, for a new log."""
         self._generation += 1
         self._opened().update_section(".data", ctypes.c_uint64(self._generation))
 
     def programs(self) -> list[ProgramInfo]:
-        """Return a ProgramInfo for every tracepoint, in the order of PROBES; then of the path's.
-
-        Raises ProbeError.
-        """
         found = []
         for choice in self._choices:
             probe, name = choice.probe, choice.program

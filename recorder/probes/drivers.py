@@ -32,7 +32,6 @@ class Driver:
     """Directory of sysfs that has an entry while a device has the driver; None: always there."""
 
     def has_devices(self) -> bool:
-        """Return whether the host has devices of the driver, as far as sysfs tells."""
         if self.present is None:
             return True
         try:
@@ -77,7 +76,7 @@ BY_NAME = {driver.name: driver for driver in DRIVERS}
 class DriverChoice:
     """Which drivers' steps are recorded.
 
-    programs: to load and attach, in their order. lacking: driver → why its steps are not recorded.
+    programs: in the order of attaching. lacking: driver → why its steps are not recorded.
     """
 
     programs: tuple[str, ...] = ()
@@ -85,10 +84,7 @@ class DriverChoice:
 
     @property
     def recorded(self) -> list[str]:
-        """Names of the drivers that are not `lacking`, in the order of DRIVERS.
-
-        Their steps are recorded if the part was asked for: of NO_DRIVERS these are all.
-        """
+        """Names of the drivers that are not `lacking`, in the order of DRIVERS."""
         without = dict(self.lacking)
         return [driver.name for driver in DRIVERS if driver.name not in without]
 
@@ -106,10 +102,9 @@ NO_DRIVERS = DriverChoice()
 def choose_drivers(preemptible: bool, symbols: bytes | None = None) -> DriverChoice:
     """Return which drivers' steps this kernel can record, and the programs for them.
 
-    preemptible: take the programs that disable preemption. symbols: text as in /proc/kallsyms;
-    None: that of this kernel; where it cannot be read, all drivers are lacking. A driver needs all
-    of its tracepoints, and loop the address of the function that ends its file I/O too; else it is
-    in `lacking` and has no program. A module that is loaded later is not known.
+    symbols: text as in /proc/kallsyms; None: that of this kernel. A driver needs all of its
+    tracepoints, and loop the address of the function that ends its file I/O too. A module that is
+    loaded later is not known.
     """
     if symbols is None:
         symbols = read_symbols()

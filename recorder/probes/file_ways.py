@@ -83,13 +83,13 @@ _DIRECTORIES = 8192
 
 @dataclass(frozen=True)
 class Ways:
-    """What this kernel lets programs know of files beside the page cache; falsy: it does not.
+    """What this kernel lets programs know of files beside the page cache.
 
     device_ends, dio_ends, btrfs_ends: addresses of the functions that end bios of direct I/O on
     block devices, of fs/direct-io.c, and of btrfs. btrfs_copy_end: likewise, of copies that btrfs
-    makes for several devices. offsets: members of `struct bt_file_ways` by name, bytes.
-    by_call: whether the running call's file can be known. not_data: request flags of bios that
-    carry no file's data, as a mask. subvolumes: whether btrfs's subvolumes are told apart.
+    makes for several devices. offsets: members of `struct bt_file_ways` by name, bytes. by_call:
+    whether the running call's file can be known. not_data: request flags of bios that carry no
+    file's data, as a mask. subvolumes: whether btrfs's subvolumes are told apart.
     """
 
     device_ends: tuple[int, ...] = ()
@@ -104,8 +104,7 @@ class Ways:
     def names(self, iomap: int) -> tuple[str, ...]:
         """Return the ways that there are, in the order in which they are tried.
 
-        Of "iomap", "device", "dio", "btrfs" and "call". `iomap`: address of the function that ends
-        bios of iomap's direct I/O; 0: not known.
+        `iomap`: address of the function that ends bios of iomap's direct I/O; 0: not known.
         """
         known = {
             "iomap": iomap,
@@ -123,11 +122,10 @@ NO_WAYS = Ways()
 def ways_of(btf: KernelBtf, enums: KernelEnums) -> Ways:
     """Return by which ways this kernel lets programs know files.
 
-    `enums`: this kernel's `flag_bits`. A way is left out where its functions or struct members are
-    missing, or the kernel hides addresses (then only the running call is left, from Linux 5.15). Of
-    a way's several functions those that are there are taken. Those of btrfs are there if it is
-    mounted, or its module loaded, by now; `subvolumes` needs the types alone, bios of btrfs need
-    them too.
+    A way is left out where its functions or struct members are missing, or the kernel hides
+    addresses (then only the running call is left, from Linux 5.15). Of a way's several functions
+    those that are there are taken. Those of btrfs are there if it is mounted, or its module loaded,
+    by now.
     """
     found = addresses_of((*_DEVICE_ENDS, *_DIO_ENDS, *_BTRFS_ENDS, _BTRFS_COPY_END))
     with KernelBtf(_BTRFS) as types:
@@ -188,9 +186,8 @@ def _copy_offsets(btf: KernelBtf) -> dict[str, int]:
 class FileChoice(NamedTuple):
     """What the programs know of files, and which are filtered by.
 
-    files: what is recorded. ways: by which a bio's file is known; none where neither files are
-    recorded nor filtered by. wanted: files and directories to be filtered by; empty: there is no
-    such filter. split: whether a load that faults in the first function of programs that have
+    files: what is recorded. ways: by which a bio's file is known. wanted: files and directories to
+    be filtered by. split: whether a load that faults in the first function of programs that have
     several, as they have where files are recorded or filtered by, crashes this kernel.
     """
 
@@ -200,7 +197,7 @@ class FileChoice(NamedTuple):
     split: bool = False
 
     def prepare(self, bpf: BpfObject) -> None:
-        """Set constants and the sizes of the maps, before `bpf` is loaded. Raises RefusedError."""
+        """Set constants and the sizes of the maps, before `bpf` is loaded."""
         bpf.set_map_entries("bt_file_slots", 1 << FILE_SLOT_BITS if self.files.recorded else 1)
         bpf.set_initial_value(".rodata.files", _section(self.ways, self.wanted, self.split))
         size = ctypes.sizeof(shared.GENERATION.ctype)
@@ -209,10 +206,7 @@ class FileChoice(NamedTuple):
         bpf.set_map_size("bt_directories", 8, _DIRECTORIES if directories else 1)
 
     def fill(self, bpf: BpfObject) -> None:
-        """Put the wanted files and directories into the map of the loaded `bpf`.
-
-        A generation that is not known is marked so, and matches any. Raises RefusedError.
-        """
+        """Put the wanted files and directories into the map of the loaded `bpf`."""
         for one in self.wanted:
             key = shared.WANTED_FILE.ctype(one.inode, one.dev, one.directory)
             known = one.generation is not None
@@ -224,12 +218,10 @@ NO_CHOICE = FileChoice()
 
 
 def choose(btf: KernelBtf, enums: KernelEnums, recorded: bool, filters: Filters) -> FileChoice:
-    """Return what the programs are to know of files.
+    """Return what the programs are to know of files, whether `recorded` or filtered by.
 
-    `recorded`: whether files are to be recorded; where this kernel does not tell files, the
-    result's `files` says so. Files and directories of `filters` are looked up now. NO_CHOICE if
-    neither is asked for; `ways` are looked up if either is. Raises ProbeError: files are filtered
-    by, and this kernel does not tell files, or one of them cannot be known (see `wanted_files`).
+    Raises ProbeError: files are filtered by, and this kernel does not tell files, or one of them
+    cannot be known (see `wanted_files`).
     """
     if not recorded and not filters.by_file:
         return NO_CHOICE

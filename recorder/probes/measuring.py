@@ -76,11 +76,7 @@ class Measuring:
     def __init__(
         self, devices: Sequence[tuple[int, int]] = (), preemptible: bool | None = None
     ) -> None:
-        """Keep the arguments; nothing is loaded before the block is entered.
-
-        devices: (dev_t of the disk, 0) of each disk to measure; none: all. preemptible: as for
-        `is_preemptible`.
-        """
+        """devices: (dev_t of the disk, 0) of each disk to measure; none: all."""
         self._devices = list(devices)
         self._preemptible = preemptible
         self._stats = RunStats()
@@ -93,8 +89,8 @@ class Measuring:
     def __enter__(self) -> Self:
         """Load the program, and attach it.
 
-        Sets `enums`; raises RLIMIT_MEMLOCK. Raises ProbeError: rights, BTF, libbpf, the object or
-        the tracepoint is missing, or the kernel refuses; then nothing stays loaded.
+        Raises ProbeError: rights, BTF, libbpf, the object or the tracepoint is missing, or the
+        kernel refuses; then nothing stays loaded.
         """
         require_rights()
         path = object_path(OBJECT_NAME)
@@ -138,11 +134,9 @@ class Measuring:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Detach and unload; an exception passes."""
         self.close()
 
     def close(self) -> None:
-        """Detach and unload the program. Closing again has no effect."""
         self._stats.switch(False)
         if self._object is not None:
             self._object.close()
@@ -152,7 +146,7 @@ class Measuring:
         """Return the sums of all CPUs now, by one batch look-up; those without I/O left out.
 
         A request that completes meanwhile may be in some of its figures only, until the next
-        reading. Raises RefusedError.
+        reading.
         """
         most = MOST + len(set(self.enums["op_enum"].values())) + 1
         keys = np.empty((most, 2), np.uint32)
@@ -193,7 +187,6 @@ class Measuring:
         self._stats.switch(on)
 
     def program(self) -> ProgramRuns:
-        """Return the program's counters. Raises RefusedError."""
         info = self._opened().info(self._program)
         return ProgramRuns(int(info.run_cnt), int(info.run_time_ns), int(info.recursion_misses))
 

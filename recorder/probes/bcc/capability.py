@@ -21,7 +21,6 @@ def report() -> list[Check]:
 
 
 def possible(checks: list[Check]) -> bool:
-    """Return whether the bcc backend can record: rights, and every check of `report` is ok."""
     return refusal() is None and all(check.ok for check in checks)
 
 

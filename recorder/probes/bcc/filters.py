@@ -33,10 +33,7 @@ _OTHERS = {
 
 
 def check(filters: Filters) -> None:
-    """Raise ProbeError, listing the options, for filters that this backend cannot apply.
-
-    Also, and before, for an operation that no kernel has.
-    """
+    """Raise ProbeError, listing the options, for filters that this backend cannot apply."""
     given = {
         "--pid": filters.pids,
         "--tid": filters.tids,
@@ -63,12 +60,9 @@ def check(filters: Filters) -> None:
 def source(devices: list[ctypes.Structure], filters: Filters) -> str:
     """Return the C text of the filters: three macros and two functions for bpf/bcc.h.
 
-    `devices`: empty for all. `u64 bt_judge(struct bt_event *)` returns BT_ADMITTED or why the event
-    is left out, as an index of REASONS: the first of device, op and sectors of which values
-    are given and none matches. `int bt_wanted_source(u32 dev)` returns whether a remap from `dev`
-    is wanted: from a chosen partition, or a disk chosen whole; from any without `devices`.
-    BT_FILTERING is 0 where nothing is filtered, else 1; BT_BY_DEVICE is the index of "device".
-    Raises ProbeError: an unknown operation.
+    `u64 bt_judge(struct bt_event *)` returns BT_ADMITTED or why the event is left out, as an index
+    of REASONS. `int bt_wanted_source(u32 dev)` returns whether a remap from `dev` is wanted: from a
+    chosen partition, or a disk chosen whole.
     """
     body = ["u64 w = event->rwbs;", "u8 a, b, c;", *_letters()]
     for reason, condition in (
@@ -136,6 +130,5 @@ def _range(first: int, last: int) -> str:
 
 
 def inline(head: str, body: Iterable[str]) -> str:
-    """Return the text of an inlined C function: `head` is its signature, `body` its lines."""
     lines = "\n".join(f"\t{line}" for line in body)
     return f"static inline __attribute__((always_inline)) {head}\n{{\n{lines}\n}}\n"

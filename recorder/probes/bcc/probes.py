@@ -50,18 +50,9 @@ def possible_cpus() -> int:
 
 
 class BccProbes(MappedProbes):
-    """The bcc backend's programs: open(), attach(), drain() repeatedly, detach(), close().
-
-    A context manager: entering opens, leaving closes.
-    """
-
     capabilities = Capabilities("bcc")
 
     def __init__(self, config: ProbeConfig) -> None:
-        """Keep the configuration; nothing is loaded or checked before open().
-
-        Until then `sizes` is None, and nothing counts as recorded or attached.
-        """
         super().__init__()
         self.config = config
         self._formats: dict[str, Format] = {}
@@ -75,10 +66,9 @@ class BccProbes(MappedProbes):
     def open(self) -> None:
         """Compile and load the programs and map the rings; nothing is recorded until attach().
 
-        Sets `sizes`, `_formats` and `_reasons`. Mounts tracefs if it is not mounted. Raises
-        ProbeError: rights, tracefs, bcc, headers or an essential tracepoint (Q, D, C) is missing or
-        lacks a field, triggers, files or a filter need the core backend (stacks are not looked at
-        here), or compiling or loading fails.
+        Mounts tracefs if it is not mounted. Raises ProbeError: rights, tracefs, bcc, headers or an
+        essential tracepoint (Q, D, C) is missing or lacks a field, the configuration needs the core
+        backend (stacks are not looked at here), or compiling or loading fails.
         """
         require_rights()
         bcc_filters.check(self.config.filters)
@@ -124,7 +114,6 @@ class BccProbes(MappedProbes):
         return ""
 
     def letters(self) -> list[str]:
-        """Return the letters of the events that are recorded, in the order of STEPS."""
         return [letter for letter, reason in self._reasons.items() if not reason]
 
     def _load_fitting(self, sizes: RingSizes, cpus: int) -> RingSizes:
@@ -143,7 +132,6 @@ class BccProbes(MappedProbes):
                 raise
 
     def _load(self, sizes: RingSizes, cpus: int) -> None:
-        """Compile and load the programs, and map rings and generations."""
         forms = {
             probe.letter: self._formats[probe.tracepoint]
             for probe in STEPS
@@ -161,11 +149,10 @@ class BccProbes(MappedProbes):
         self._generations = words[:, _GENERATION // 8]
 
     def attach(self) -> None:
-        """Attach the programs, which starts recording: completions first and Q last.
+        """Attach the programs: completions first and Q last.
 
-        Adds the letters to `_attached`, which keeps them after detach(), and the perf events'
-        descriptors to `_events`. Raises ProbeError: not open, or a tracepoint cannot be attached
-        to; those before it stay attached until detach() or close().
+        Raises ProbeError: not open, or a tracepoint cannot be attached to; those before it stay
+        attached until detach() or close().
         """
         loaded = self._opened()
         # Completions first and Q last: every bio whose Q is recorded has its later events too.
@@ -183,16 +170,10 @@ class BccProbes(MappedProbes):
             self._attached.add(probe.letter)
 
     def detach(self) -> None:
-        """Detach the programs, which stops recording; the rings can still be drained."""
         while self._events:
             os.close(self._events.popitem()[1])
 
     def close(self) -> None:
-        """Switch the run statistics off, detach and unload the programs, and unmap the rings.
-
-        Sets `_rings`, `_generations` and `_loaded` to None; closing again has no effect, nor has
-        closing before open().
-        """
         self._run_stats.switch(False)
         self.detach()
         if self._rings is not None:
@@ -209,34 +190,26 @@ class BccProbes(MappedProbes):
         return self._loaded
 
     def kernel_enums(self) -> KernelEnums:
-        """Return `op_enum` and `flag_bits`, by which this log's `opf` fields are to be read.
+        """Return biotrail's own numbers, for the programs make `opf` from the letters of rwbs.
 
-        biotrail's own numbers, for the programs make `opf` from the letters of rwbs; only flags
-        that have a letter are in `flag_bits`, and PREFLUSH.
+        Only flags that have a letter are in `flag_bits`, and PREFLUSH.
         """
         lettered = (*RWBS_FLAGS.values(), "PREFLUSH")
         return {"op_enum": OPS, "flag_bits": {n: b for n, b in FLAGS.items() if n in lettered}}
 
     def backend_facts(self) -> BackendFacts:
-        """Return {"backend": "bcc", "absent": as `absent`} for the log's header, once open."""
         return {"backend": self.capabilities.backend, "absent": self.absent()}
 
     def absent(self) -> dict[str, list[str]]:
-        """Return the names of fields that are always empty, by letter of the recorded events."""
         return bcc_source.absent(self.letters(), self._formats)
 
     def renew_dictionaries(self) -> None:
-        """Have the programs write TASK records again, as a new log needs.
-
-        Increments each CPU's generation in the mapped rings, which invalidates the programs' caches
-        of names. Raises ProbeError: not open.
-        """
+        """Have the programs write TASK records again, as a new log needs."""
         self._opened()
         assert self._generations is not None
         self._generations += np.uint64(1)
 
     def programs(self) -> list[ProgramInfo]:
-        """Return a ProgramInfo for every tracepoint, in the order of STEPS."""
         return [self._program_info(probe) for probe in STEPS]
 
     def _program_info(self, probe: Probe) -> ProgramInfo:

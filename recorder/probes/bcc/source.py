@@ -68,10 +68,7 @@ _RWBS_BYTES = 8
 def absent(letters: Iterable[str], formats: Mapping[str, Format]) -> dict[str, list[str]]:
     """Return {event letter: names of record fields that this kernel's tracepoints do not report}.
 
-    `letters`: of recorded events; those with all fields are left out. `formats`: by tracepoint
-    name, with those of all these letters. Never reported are the fields of _NEVER (addresses, tags,
-    cgroup, …), part and ioprio of Q, and dev of P and U; ioprio of others where the format has no
-    such field; status where it has no field "error".
+    `letters`: of recorded events; those with all fields are left out.
     """
     by_letter: dict[str, list[str]] = {}
     for letter in letters:
@@ -90,12 +87,10 @@ def absent(letters: Iterable[str], formats: Mapping[str, Format]) -> dict[str, l
 
 
 def lacks(letter: str, form: Format) -> list[str]:
-    """Return which fields of NEEDED[letter] the format does not have."""
     return [name for name in NEEDED[letter] if name not in form.fields]
 
 
 def program_name(letter: str) -> str:
-    """Return the name of the C function for an event: its tracepoint with bt_ for block_."""
     return f"bt_{BY_LETTER[letter].tracepoint.removeprefix('block_')}"
 
 
@@ -108,9 +103,8 @@ def source(
 ) -> str:
     """Return the whole C text for bcc: constants, records, rings, filters, a program per event.
 
-    `forms`: formats of the events to record, by letter. `devices`: empty for all. `sizes`: of the
-    rings; `cpus`: elements of their map. Raises ProbeError: a field has a size or offset that is
-    not known, or a filter names an unknown operation.
+    `forms`: formats of the events to record, by letter. `cpus`: elements of the map of rings.
+    Raises ProbeError: a field has a size or offset that is not known.
     """
     texts = resources.files("biotrail.bpf")
     parts = [
@@ -126,7 +120,6 @@ def source(
 
 
 def _constants(sizes: RingSizes, cpus: int) -> str:
-    """Return the macros that bpf/bcc_ring.h and bpf/bcc.h expect."""
     numbers = {f"BT_OP_{RWBS_OPS[letters]}": OPS[RWBS_OPS[letters]] for letters in RWBS_OPS}
     numbers["BT_OP_DRV_IN"] = OPS["DRV_IN"]
     numbers |= {f"BT_{name}": 1 << FLAGS[name] for name in [*RWBS_FLAGS.values(), "PREFLUSH"]}
@@ -158,7 +151,6 @@ def _status() -> str:
 
 
 def _program(letter: str, form: Format) -> str:
-    """Return the C text of one event's program, which fills a struct bt_event."""
     lines = ["struct bt_event event = {};"]
     for name, size in _COPIED.items():
         if name in form.fields:

@@ -37,7 +37,6 @@ class _Type(ctypes.Structure):
 
     @property
     def kind(self) -> int:
-        """The type's BTF_KIND_* number."""
         return int(self.info >> 24 & 0x1F)
 
     @property
@@ -66,11 +65,10 @@ class KernelBtf:
     """The running kernel's BTF, parsed by libbpf; a context manager that frees it."""
 
     def __init__(self, module: str = "") -> None:
-        """Load /sys/kernel/btf/vmlinux by libbpf and, on top of it, the BTF of a module.
+        """Load /sys/kernel/btf/vmlinux and, on top of it, the BTF of a module.
 
-        `module`: name of a kernel module whose types are to be found too; "": none. It has no
-        effect where the module is not loaded or is part of the kernel, where its types are in
-        vmlinux, or where modules have no BTF (before 5.11). Raises ProbeError: the BTF cannot be
+        `module`: has no effect where it is not loaded or is part of the kernel, where its types are
+        in vmlinux, or where modules have no BTF (before 5.11). Raises ProbeError: the BTF cannot be
         read, or libbpf is missing or too old.
         """
         self._lib = load_library()
@@ -92,7 +90,6 @@ class KernelBtf:
                 raise
 
     def __enter__(self) -> Self:
-        """Return this object."""
         return self
 
     def __exit__(
@@ -101,7 +98,6 @@ class KernelBtf:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Free the BTF; an exception passes."""
         self.close()
 
     def close(self) -> None:
@@ -111,7 +107,6 @@ class KernelBtf:
         self._btf = self._base = None
 
     def _find(self, name: str, kind: int, btf: int | None = None) -> int | None:
-        """Return the id of a type by name and BTF_KIND_*. btf: a module's; None: the kernel's."""
         find = self._lib.get("btf__find_by_name_kind")
         number = int(find(btf or self._btf, name.encode(), kind))
         return number if number > 0 else None
@@ -128,17 +123,14 @@ class KernelBtf:
         return _Type.from_address(self._address(number, btf))
 
     def parameters(self, tracepoint: str) -> int | None:
-        """Return how many arguments a tracepoint passes to its probes; None: no such tracepoint.
-
-        Raises ProbeError: btf_trace_NAME is no function type.
-        """
+        """Return how many arguments a tracepoint passes to its probes; None: no such tracepoint."""
         return self._parameters(self._btf, tracepoint)
 
     def module_parameters(self, tracepoint: str, module: str) -> int | None:
         """Return how many arguments a module's tracepoint passes, as `parameters` does.
 
         None: the module is not loaded or has no such tracepoint, or the kernel has no BTF of
-        modules (before 5.11). Raises ProbeError: it is no function type.
+        modules (before 5.11).
         """
         if not (_BTF / module).exists():
             return None
@@ -164,10 +156,7 @@ class KernelBtf:
         return kind.count - 1  # the first is the probe's own data
 
     def enum(self, name: str) -> dict[str, int] | None:
-        """Return an enum's values by name, in the kernel's order and with their whole names.
-
-        Of 32-bit values (BTF_KIND_ENUM), read as signed. None: there is no such enum `name`.
-        """
+        """Return an enum's 32-bit values, read as signed, by name; None: there is no such enum."""
         number = self._find(name, _KIND_ENUM)
         if number is None:
             return None
@@ -181,7 +170,6 @@ class KernelBtf:
         return self.function_id(name) is not None
 
     def function_id(self, name: str) -> int | None:
-        """Return the BTF id of the kernel function `name`; None: BTF does not describe it."""
         return self._find(name, _KIND_FUNC)
 
     def tracepoint_id(self, name: str) -> int | None:
@@ -189,10 +177,7 @@ class KernelBtf:
         return self._find(f"btf_trace_{name}", _KIND_TYPEDEF)
 
     def members(self, name: str) -> list[str] | None:
-        """Return the names of a struct's direct members, in order; "" for an anonymous one.
-
-        None: there is no struct `name` (a union is none).
-        """
+        """Return the names of a struct's direct members; None: there is no such struct."""
         number = self._find(name, _KIND_STRUCT)
         if number is None:
             return None
@@ -202,27 +187,19 @@ class KernelBtf:
         return [self._name(member.name_off) for member in members]
 
     def has_member(self, name: str, member: str) -> bool:
-        """Return whether struct `name` has `member`, directly or in an anonymous union or struct.
-
-        False also where there is no such struct.
-        """
+        """Return whether a struct has `member`, directly or in an anonymous union or struct."""
         number = self._find(name, _KIND_STRUCT)
         return number is not None and self._holds(number, member)
 
     def offset(self, name: str, member: str) -> int | None:
-        """Return the offset in bytes of a direct member of a struct.
-
-        None: there is no such struct `name`, or no such member (that of an anonymous struct or
-        union inside is not found), or it is a bit field.
-        """
+        """Return the offset in bytes of a direct member of a struct; None: none, or a bit field."""
         found = self._member(name, member)
         return None if found is None or found.offset % 8 else found.offset // 8
 
     def pointed(self, name: str, member: str) -> str:
-        """Return the name of the struct that a direct member of a struct points to.
+        """Return the name of the struct that a direct member of a struct points to; "": none.
 
-        "": there is no such struct `name` or member, or it is no pointer to a named type; const and
-        the like count.
+        const and the like count.
         """
         found = self._member(name, member)
         kind = None if found is None else self._type(found.type)
@@ -265,7 +242,6 @@ class KernelBtf:
 
 
 def _strip(values: dict[str, int], prefix: str, without: tuple[str, ...]) -> dict[str, int]:
-    """Return the values whose names begin with `prefix`, by the rest, but `without`."""
     return {
         name.removeprefix(prefix): value
         for name, value in values.items()
@@ -277,7 +253,6 @@ def kernel_enums(btf: KernelBtf) -> KernelEnums:
     """Return the numbers by which this kernel's `opf` is decoded, as in a log's header.
 
     Names are without prefixes (REQ_OP_, __REQ_), and REQ_OP_LAST and __REQ_NR_BITS are left out.
-    Raises ProbeError: BTF lacks one of both.
     """
     ops = next((values for name in _OP_ENUMS if (values := btf.enum(name))), None)
     flags = btf.enum(_FLAG_ENUM)

@@ -16,16 +16,11 @@ class OwnFiles:
     """The newest files that the recorder writes, as the programs see them."""
 
     def __init__(self, bpf: BpfObject) -> None:
-        """Begin without files. `bpf` is loaded by the time of the first `add`."""
         self._bpf = bpf
         self._newest: deque[OwnFile] = deque(maxlen=OWN_FILES)
         self._lock = threading.Lock()
 
     def add(self, file: OwnFile) -> None:
-        """Add a file to those that the programs know as the recorder's. Any thread may call.
-
-        Beyond OWN_FILES the oldest is dropped. Raises RefusedError.
-        """
         with self._lock:
             # A file without generation is dropped when the next comes: its inode number may have
             # been freed and reused by another process's file.
@@ -35,10 +30,9 @@ class OwnFiles:
 
 
 def section(files: Collection[OwnFile]) -> Any:
-    """Return the content of .data.own for at most OWN_FILES `files` (oldest first), reversed.
+    """Return the content of .data.own for at most OWN_FILES `files`, the newest (last) first.
 
-    So the newest comes first: the programs compare from the start, and it is written most. A
-    generation that is not known is 0, and a member says so. Slots without a file are 0.
+    The programs compare from the start, and the newest is written most.
     """
     content = (shared.OWN_FILE.ctype * OWN_FILES)()
     for place, file in enumerate(reversed([*files])):

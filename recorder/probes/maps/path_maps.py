@@ -127,10 +127,9 @@ commit whose beginning was seen."""
 class PathChoice:
     """What of the path is recorded on this kernel.
 
-    parts: names of PATH_PARTS that are recorded. programs: (part, program) to load, in the order of
-    PROBES. lacking: why a part that was asked for, or something of it
-    (COMMITS), is not recorded, by part. drivers: which drivers' steps are
-    recorded, if the part driver was asked for.
+    parts: names of PATH_PARTS. programs: (part, program) to load, in the order of attaching.
+    lacking: why a part that was asked for, or something of it (COMMITS), is not recorded. drivers:
+    which drivers' steps are.
     """
 
     parts: frozenset[str] = frozenset()
@@ -143,9 +142,8 @@ class PathChoice:
     def facts(self) -> PathFacts | None:
         """Return the log header's entry `path`; None if no part was asked for.
 
-        "parts": those recorded, in the order of PATH_PARTS. "missing": part and reason of each
-        entry of `lacking`. "drivers", only if the part driver is recorded: driver → why its steps
-        are not recorded, "" if they are.
+        "drivers", only if the part driver is recorded: driver → why its steps are not recorded, ""
+        if they are.
         """
         if not self.parts and not self.lacking:
             return None
@@ -162,11 +160,7 @@ class PathChoice:
         return found
 
     def messages(self) -> list[str]:
-        """Return a message for each entry of `lacking`; [] if all that was asked for is recorded.
-
-        Where the part driver is recorded, also one for each driver of the host's devices whose
-        steps are not.
-        """
+        """Return a message for each entry of `lacking`, and for drivers of the host's devices."""
         found = [f"--path {part} is not recorded: {why}" for part, why in self.lacking.items()]
         if drivers.PART in self.parts:
             found += [
@@ -199,13 +193,11 @@ def choose_path(
 ) -> PathChoice:
     """Return which of the parts `wanted` this kernel can record, and the programs for them.
 
-    wanted: names of PATH_PARTS. A part is left out whole, with the reason in `lacking`, where one
-    of its tracepoints is missing or has another number of arguments (but for optional ones, which
-    are left out alone), where a part that it needs is not wanted or lacks (`fs` needs `wait`), and
-    `call` where programs cannot read a task's registers. Without commits of journals `fs` is
-    recorded all the same. `driver` lacks only if no driver's steps can be recorded
-    (`drivers.choose_drivers`). preemptible: tracepoints leave preemption on: take the programs that
-    disable it (_p). symbols: text as in /proc/kallsyms; None: that of this kernel.
+    A part is left out whole where one of its tracepoints is missing or has another number of
+    arguments (but for optional ones), where a part that it needs is not recorded, and `call` where
+    programs cannot read a task's registers. Without commits of journals `fs` is recorded all the
+    same. preemptible: take the programs that disable preemption (_p). symbols: text as in
+    /proc/kallsyms; None: that of this kernel.
     """
     lacking: dict[str, str] = {}
     programs: list[tuple[str, str]] = []
@@ -276,10 +268,7 @@ def _offered(probe: PathProbe, btf: KernelBtf) -> tuple[str, str]:
 
 
 def tracepoint_of(program: str) -> str:
-    """Return the tracepoint of a program of the path, or of its variant that ends in _p.
-
-    Raises KeyError: there is no such program.
-    """
+    """Return the tracepoint of a program of the path, or of its variant that ends in _p."""
     return _tracepoints()[program.removesuffix("_p")]
 
 
@@ -293,7 +282,6 @@ def _tracepoints() -> dict[str, str]:
 
 
 def all_path_programs() -> list[str]:
-    """Return the names of the object's programs for the path, variants included."""
     probes = (*PROBES, *_OLD.values())
     plain = [(probe, name) for probe in probes for name in probe.programs.values()]
     held = [f"{name}_p" for probe, name in plain if probe.in_task]
@@ -309,9 +297,8 @@ class PathMaps:
     def __init__(self, bpf: BpfObject, choice: PathChoice, over_ns: int) -> None:
         """Set constants, maps' sizes and which programs are loaded in `bpf`, before it is loaded.
 
-        Of the path's programs only those of `choice` are; maps of parts that are not recorded get
-        one entry. over_ns: timed calls that took longer are recorded even without I/O. Raises
-        RefusedError.
+        Maps of parts that are not recorded get one entry. over_ns: timed calls that took longer are
+        recorded even without I/O.
         """
         self._bpf = bpf
         self._choice = choice
@@ -340,7 +327,7 @@ class PathMaps:
     def size_dirty(self, size: int) -> None:
         """Set the size of the table of who dirtied pages, before loading; without it, nothing.
 
-        size: bytes, a power of two. Raises RefusedError.
+        size: bytes, a power of two.
         """
         slots = 1
         if "dirty" in self._choice.parts:
@@ -352,7 +339,6 @@ class PathMaps:
         self._bpf.set_initial_value(".rodata.path", self._constants_made)
 
     def short_of_memory(self) -> str:
-        """Return a message if the table of who dirtied pages was made smaller; "" if it was not."""
         if not 0 < self.dirty_bytes < self._dirty_wanted:
             return ""
         return (
@@ -363,16 +349,11 @@ class PathMaps:
         )
 
     def attach(self) -> None:
-        """Attach the chosen programs. Raises RefusedError."""
         for _, program in self._choice.programs:
             self._bpf.attach(program)
 
     def runs(self) -> PathRuns:
-        """Return how often the programs ran so far, over all CPUs. Raises RefusedError.
-
-        `by_part` has those of the parts wait, irq and dirty that are recorded, 0 before a first
-        run. Zeros and {} if no program of the path is.
-        """
+        """Return how often the programs ran so far, over all CPUs."""
         if not self._choice.programs:
             return PathRuns()
         counts = (shared.ENTERED.ctype * PATH_CPUS)()
@@ -385,7 +366,7 @@ class PathMaps:
     def stop_timing(self) -> None:
         """Detach the programs of the part time; calls that run now stay unrecorded.
 
-        The other parts go on; waits stand by themselves from now on. Raises RefusedError.
+        The other parts go on; waits stand by themselves from now on.
         """
         self._timing += 1
         self._bpf.update_section(".data.timing", ctypes.c_uint64(self._timing))
@@ -405,7 +386,6 @@ def dirty_table(pages: int) -> int:
 
 
 def dirty_shift(size: int) -> int:
-    """Return `dirty_shift` of `struct bt_path` for a table of who dirtied pages of `size` bytes."""
     regions = size // (2 * _DIRTY_SLOT_BYTES * _DIRTY_REGION)
     return 64 - (regions - 1).bit_length()
 

@@ -17,14 +17,8 @@ _NAMES = {1: "slow", 2: "failed", 3: "depth"}  # enum bt_trigger
 
 
 class TriggerMaps:
-    """The trigger maps of one object."""
-
     def __init__(self, bpf: BpfObject, triggers: Triggers) -> None:
-        """Set the triggers' constants and the tables' sizes, before `bpf` is loaded.
-
-        Slow I/O needs the tables of requests and of bios, depth those of requests and of depths,
-        failed I/O none. A table that no trigger needs keeps its single entry.
-        """
+        """Set the triggers' constants and the tables' sizes, before `bpf` is loaded."""
         self._bpf = bpf
         self._armed = 1
         value = shared.TRIGGERS.ctype(triggers.slow_ns, triggers.failed, triggers.depth)
@@ -40,7 +34,7 @@ class TriggerMaps:
         """Return the first trigger that fired on each CPU since the last call, ordered by time.
 
         CPUs whose numbers are equal modulo 64 count as one. If there is any hit, arms the triggers
-        again; those that fire before that are not known. Raises RefusedError.
+        again; those that fire before that are not known.
         """
         fired = (shared.FIRED.ctype * FIRED_SLOTS)()
         self._bpf.read_section(".data.fired", fired)

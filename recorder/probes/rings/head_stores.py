@@ -32,8 +32,7 @@ _R0, _R1, _R10 = 0, 1, 10
 def with_exchanges(instructions: bytes) -> bytes:
     """Return a program's instructions, 8 bytes each, with its marked stores made exchanges.
 
-    Only opcode and immediate differ; the source register holds the old value afterwards, of which
-    bt_publish lets the compiler know.
+    The source register holds the old value afterwards, of which bt_publish lets the compiler know.
     """
     words: NDArray[np.uint64] = np.frombuffer(instructions, "<u8").copy()
     stores = 1 + np.flatnonzero(_is_self_move(words[:-1]) & _is_plain_store(words[1:]))
@@ -87,5 +86,4 @@ def exchanges_offered() -> bool:
 
 
 def ordered_heads() -> bool:
-    """Return whether programs are to publish heads by exchanges: this machine reorders, and can."""
     return not is_strongly_ordered() and exchanges_offered()
