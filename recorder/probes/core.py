@@ -4,12 +4,15 @@
 import ctypes
 import errno
 import resource
+import threading
+import time
 from pathlib import Path
 
 from biotrail.recorder.filters.filters import check_tasks, descendants
 from biotrail.recorder.filters.triggers import Hit
 from biotrail.recorder.host import memory_limit
 from biotrail.recorder.host.own_io import OwnFile
+from biotrail.recorder.log.chunks import unwrap
 from biotrail.recorder.probes import file_ways, light
 from biotrail.recorder.probes.backend import (
     Capabilities,
@@ -23,16 +26,14 @@ from biotrail.recorder.probes.kernel.libbpf import BpfObject, RefusedError, load
 from biotrail.recorder.probes.maps import admission, cgroup_maps
 from biotrail.recorder.probes.maps.cgroup_maps import CgroupMaps
 from biotrail.recorder.probes.maps.fitting import Demand, ensure_room, least_bytes, may_shrink
-from biotrail.recorder.probes.maps.own_files import OwnFiles
 from biotrail.recorder.probes.maps.path_maps import (
     LEAST_DIRTY_BYTES,
     PathMaps,
     PathRuns,
     choose_path,
-    tracepoint_of,
+    path_programs,
 )
 from biotrail.recorder.probes.maps.stack_maps import FreshStacks, StackMaps
-from biotrail.recorder.probes.maps.trigger_maps import TriggerMaps
 from biotrail.recorder.probes.programs import (
     Choice,
     all_programs,
@@ -46,13 +47,19 @@ from biotrail.recorder.probes.rings.barriers import machine_barrier
 from biotrail.recorder.probes.rings.head_stores import ordered_heads, with_exchanges
 from biotrail.recorder.probes.rings.ring import Rings, RingSizes
 from biotrail.recorder.probes.rings.waker import Waker
+from biotrail.recorder.schema import shared
 from biotrail.recorder.schema.errors import ProbeError
+from biotrail.recorder.schema.limits import FIRED_SLOTS, OWN_FILES
 from biotrail.recorder.schema.payloads import BackendFacts, KernelEnums
 from biotrail.recorder.schema.records import letter_of_part
 
 _MAX_PROCESSES = 65536
 """Processes that --children can record at once."""
 _FORK_PROGRAM = "bt_fork"
+_TRIGGERS = {1: "slow", 2: "failed", 3: "depth"}  # enum bt_trigger
+_INFLIGHT_SLOTS = 65536
+_DEPTH_SLOTS = 4096
+_INFLIGHT_BYTES = 24
 _ONE = ctypes.c_uint64(1)
 """Value of a key that is only to be there."""
 
@@ -87,7 +94,9 @@ class CoreProbes(MappedProbes):
         self._object: BpfObject | None = None
         self._choices: list[Choice] = []
         self._attached: set[str] = set()
-        self._generation = 1
+        self._generation = self._armed = 1
+        self._own_files: list[OwnFile] = []
+        self._own_lock = threading.Lock()
         self._locked: str | None = None
         self._hold_irqs = False
         self._ends: dict[str, int] = {}
@@ -200,9 +209,17 @@ class CoreProbes(MappedProbes):
             bpf.set_autoload(program, program in chosen)
             if program.startswith("bt_queue"):
                 bpf.verify_by_states(program)
-        self._triggers = TriggerMaps(bpf, self.config.triggers)
+        triggers = self.config.triggers
+        value = shared.TRIGGERS.ctype(triggers.slow_ns, triggers.failed, triggers.depth)
+        bpf.set_initial_value(".rodata.trigger", value)
+        # A table that no trigger needs keeps its single entry.
+        if triggers.slow_ns or triggers.depth:
+            bpf.set_map_size("bt_requests", _INFLIGHT_BYTES, _INFLIGHT_SLOTS)
+        if triggers.slow_ns:
+            bpf.set_map_size("bt_bios", _INFLIGHT_BYTES, _INFLIGHT_SLOTS)
+        if triggers.depth:
+            bpf.set_map_size("bt_depths", 8, _DEPTH_SLOTS)
         self._stacks = StackMaps(bpf, self.config.stacks, "fs" in self.path.parts)
-        self._own_files = OwnFiles(bpf)
         self._by_file.prepare(bpf)
         self._path_maps = PathMaps(bpf, self.path, self.config.call_over_ns)
         filters = self.config.filters
@@ -290,7 +307,25 @@ class CoreProbes(MappedProbes):
         return self._object
 
     def triggered(self) -> list[Hit]:
-        return self._triggers.hits()
+        """Return the first trigger that fired on each CPU since the last call, by time.
+
+        CPUs whose numbers are equal modulo 64 count as one. If there is any hit, arms the triggers
+        again; those that fire before that are not known.
+        """
+        bpf = self._opened()
+        fired = (shared.FIRED.ctype * FIRED_SLOTS)()
+        bpf.read_section(".data.fired", fired)
+        slots = [slot for slot in fired if slot.armed == self._armed]
+        if not slots:
+            return []
+        self._armed += 1
+        bpf.update_section(".data.armed", ctypes.c_uint64(self._armed))
+        near = time.monotonic_ns()
+        hits = [
+            Hit(_TRIGGERS.get(s.trigger, "?"), unwrap(s.now, near), s.dev, s.sector, s.value, s.op)
+            for s in slots
+        ]
+        return sorted(hits, key=lambda hit: hit.monotonic)
 
     def fresh_stacks(self) -> FreshStacks:
         return self._stacks.fresh()
@@ -302,7 +337,17 @@ class CoreProbes(MappedProbes):
         self._path_maps.stop_timing()
 
     def own_file(self, file: OwnFile) -> None:
-        self._own_files.add(file)
+        with self._own_lock:
+            # A file without generation is dropped when the next comes: its inode number may have
+            # been freed and reused by another process's file.
+            sure = [known for known in self._own_files if known.generation is not None]
+            self._own_files = [*sure, file][-OWN_FILES:]
+            # The newest first: programs compare from the start, and it is written most.
+            content = (shared.OWN_FILE.ctype * OWN_FILES)()
+            for place, one in enumerate(reversed(self._own_files)):
+                known = one.generation is not None
+                content[place] = (one.inode, one.dev, one.generation or 0, known)
+            self._opened().update_section(".data.own", content)
 
     def kernel_enums(self) -> KernelEnums:
         return self.enums
@@ -324,7 +369,7 @@ class CoreProbes(MappedProbes):
             )
             found.append(one if name is None else one.counted(self._opened().info(name)))
         for part, name in self.path.programs:
-            letter, tracepoint = letter_of_part(part), tracepoint_of(name)
+            letter, tracepoint = letter_of_part(part), path_programs()[name]
             one = ProgramInfo(name, letter, tracepoint, name in self._attached, part=part)
             found.append(one.counted(self._opened().info(name)))
         return found

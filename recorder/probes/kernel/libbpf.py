@@ -386,7 +386,7 @@ class BpfObject:
             self._lib.call(doing, "bpf_program__set_insns", program, code, len(code) // 8)
 
     def attach(self, program: str) -> None:
-        """Attach a loaded program to its tracepoint, until detach(), close() or the process's end."""
+        """Attach a loaded program, until detach(), close() or the end of this process."""
         self._links[program] = self._lib.pointer(
             f"program {program} cannot be attached",
             "bpf_program__attach",

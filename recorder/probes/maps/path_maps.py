@@ -13,8 +13,6 @@ from typing import Any
 import numpy as np
 
 from biotrail.recorder.host import cgroups
-from biotrail.recorder.probes import drivers
-from biotrail.recorder.probes.drivers import NO_DRIVERS, DriverChoice, choose_drivers
 from biotrail.recorder.probes.kernel.btf import KernelBtf
 from biotrail.recorder.probes.kernel.libbpf import BpfObject
 from biotrail.recorder.rights import capabilities
@@ -22,7 +20,7 @@ from biotrail.recorder.schema import shared, syscalls
 from biotrail.recorder.schema.limits import PATH_CPUS
 from biotrail.recorder.schema.payloads import MissingPart, PathFacts
 from biotrail.recorder.schema.records import PATH_PARTS
-from biotrail.recorder.symbols.kallsyms import addresses_of
+from biotrail.recorder.symbols.kallsyms import address_in, addresses_of, has_symbol, read_symbols
 
 _NEEDS = {"fs": "wait"}
 """A part that says nothing without another: the stacks are those of waits."""
@@ -123,6 +121,98 @@ JOURNAL_PROGRAMS = {
 commit whose beginning was seen."""
 
 
+# Drivers are modules in most kernels, whose types are not in the kernel's own BTF, and on 5.10
+# nowhere. So their tracepoints are known by the kernel's symbols, and their programs are raw
+# (bpf/drivers.h).
+_DRIVER = "driver"
+"""The part of drivers' steps."""
+_LOOP_COMPLETE = "lo_rw_aio_complete"
+_DRIVER_SLOTS = 1 << 15
+"""Entries of bt_driver_steps, if the part is recorded."""
+
+
+@dataclass(frozen=True)
+class Driver:
+    """A driver's programs by tracepoint, in the order in which a request passes them.
+
+    Each program has a variant, ending in _p, that disables preemption. remedy: where a tracepoint
+    is missing, what may be the cause.
+    """
+
+    name: str
+    programs: dict[str, str]
+    remedy: str
+    present: str | None = None
+    """Directory of sysfs that has an entry while a device has the driver; None: always there."""
+
+
+DRIVERS = (
+    Driver(
+        "nvme",
+        {
+            "nvme_setup_cmd": "bt_nvme_setup",
+            "nvme_sq": "bt_nvme_sq",
+            "nvme_complete_rq": "bt_nvme_done",
+        },
+        "is the module nvme_core loaded?",
+        "/sys/class/nvme",
+    ),
+    Driver(
+        "scsi",
+        {
+            "scsi_dispatch_cmd_start": "bt_scsi_start",
+            "scsi_dispatch_cmd_done": "bt_scsi_done",
+            "scsi_dispatch_cmd_error": "bt_scsi_error",
+            "scsi_dispatch_cmd_timeout": "bt_scsi_late",
+        },
+        "is the module scsi_mod loaded?",
+        "/sys/class/scsi_device",
+    ),
+    Driver(
+        "loop",
+        {"iomap_dio_rw_begin": "bt_loop_begin", "iomap_dio_complete": "bt_loop_done"},
+        "6.1 has none, 6.12 has them",
+    ),
+)
+"""In the order of the `driver` field's numbers, from 1 on."""
+
+
+def _has_devices(name: str) -> bool:
+    """Return whether the host has devices of the driver, as far as sysfs tells."""
+    present = next(driver.present for driver in DRIVERS if driver.name == name)
+    try:
+        return present is None or bool(os.listdir(present))
+    except OSError:  # the module is not loaded
+        return False
+
+
+@dataclass(frozen=True)
+class DriverChoice:
+    """Which drivers' steps are recorded.
+
+    programs: in the order of attaching. lacking: driver → why its steps are not recorded.
+    """
+
+    programs: tuple[str, ...] = ()
+    lacking: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def recorded(self) -> list[str]:
+        """Names of the drivers that are not `lacking`, in the order of DRIVERS."""
+        without = dict(self.lacking)
+        return [driver.name for driver in DRIVERS if driver.name not in without]
+
+    @property
+    def reason(self) -> str:
+        """Why the part is not recorded at all; "" if some driver's steps are."""
+        if self.recorded:
+            return ""
+        return "; ".join(f"{name}: {why}" for name, why in self.lacking)
+
+
+NO_DRIVERS = DriverChoice()
+
+
 @dataclass(frozen=True)
 class PathChoice:
     """What of the path is recorded on this kernel.
@@ -154,7 +244,7 @@ class PathChoice:
             "parts": [part for part in PATH_PARTS if part in self.parts],
             "missing": missing,
         }
-        if drivers.PART in self.parts:
+        if _DRIVER in self.parts:
             found["drivers"] = dict.fromkeys(self.drivers.recorded, "")
             found["drivers"].update(self.drivers.lacking)
         return found
@@ -162,11 +252,11 @@ class PathChoice:
     def messages(self) -> list[str]:
         """Return a message for each entry of `lacking`, and for drivers of the host's devices."""
         found = [f"--path {part} is not recorded: {why}" for part, why in self.lacking.items()]
-        if drivers.PART in self.parts:
+        if _DRIVER in self.parts:
             found += [
                 f"--path driver: requests of {name} have no steps: {why}"
                 for name, why in self.drivers.lacking
-                if drivers.BY_NAME[name].has_devices()
+                if _has_devices(name)
             ]
         return found
 
@@ -220,16 +310,44 @@ def choose_path(
         commits, reason = _journal_programs(btf, preemptible)
         programs += commits
         lacking.update({COMMITS: reason} if reason else {})
-    known = choose_drivers(preemptible, symbols) if drivers.PART in wanted else NO_DRIVERS
-    programs += [(drivers.PART, program) for program in known.programs]
-    if drivers.PART in wanted and known.reason:
-        lacking[drivers.PART] = known.reason
+    known = choose_drivers(preemptible, symbols) if _DRIVER in wanted else NO_DRIVERS
+    programs += [(_DRIVER, program) for program in known.programs]
+    if _DRIVER in wanted and known.reason:
+        lacking[_DRIVER] = known.reason
     parts = frozenset(part for part in wanted if part not in lacking)
     chosen = tuple(pair for pair in programs if pair[0] in parts)
     # Since 6.1 a task in the freezer has a state of its own, and later kernels use the bit for
     # something else; these have the function frozen().
     has_flag = "wait" in parts and not btf.has_function("frozen")
     return PathChoice(parts, chosen, lacking, known, _PF_FROZEN if has_flag else 0)
+
+
+def choose_drivers(preemptible: bool, symbols: bytes | None = None) -> DriverChoice:
+    """Return which drivers' steps this kernel can record, and the programs for them.
+
+    symbols: text as in /proc/kallsyms; None: that of this kernel. A driver needs all of its
+    tracepoints, and loop the address of the function that ends its file I/O too. A module that is
+    loaded later is not known.
+    """
+    if symbols is None:
+        symbols = read_symbols()
+    programs: list[str] = []
+    lacking: list[tuple[str, str]] = []
+    for driver in DRIVERS:
+        # The kernel or a loaded module has the function that calls the tracepoint's probes.
+        missing = [
+            name for name in driver.programs if not has_symbol(f"__traceiter_{name}", symbols)
+        ]
+        if missing:
+            why = f"this kernel has no tracepoint {missing[0]} ({driver.remedy})"
+            lacking.append((driver.name, why))
+            continue
+        if driver.name == "loop" and not address_in(_LOOP_COMPLETE, symbols):
+            why = f"the address of {_LOOP_COMPLETE} is hidden, or the module loop is not loaded"
+            lacking.append((driver.name, why))
+            continue
+        programs += [name + ("_p" if preemptible else "") for name in driver.programs.values()]
+    return DriverChoice(tuple(programs), tuple(lacking))
 
 
 def _journal_programs(btf: KernelBtf, preemptible: bool) -> tuple[list[tuple[str, str]], str]:
@@ -267,28 +385,20 @@ def _offered(probe: PathProbe, btf: KernelBtf) -> tuple[str, str]:
     return probe.programs[count], ""
 
 
-def tracepoint_of(program: str) -> str:
-    """Return the tracepoint of a program of the path, or of its variant that ends in _p."""
-    return _tracepoints()[program.removesuffix("_p")]
-
-
 @cache
-def _tracepoints() -> dict[str, str]:
-    found = {name: p.tracepoint for p in (*PROBES, *_OLD.values()) for name in p.programs.values()}
-    found |= {name: tracepoint for tracepoint, name in JOURNAL_PROGRAMS.items()}
-    for driver in drivers.DRIVERS:
-        found |= {name: tracepoint for tracepoint, name in driver.programs.items()}
+def path_programs() -> dict[str, str]:
+    """Return the tracepoint of each of the object's programs for the path, variants included."""
+    found: dict[str, str] = {}
+    for probe in (*PROBES, *_OLD.values()):
+        for name in probe.programs.values():
+            found[name] = probe.tracepoint
+            if probe.in_task:
+                found[f"{name}_p"] = probe.tracepoint
+    others = [(name, point) for point, name in JOURNAL_PROGRAMS.items()]
+    others += [(name, point) for one in DRIVERS for point, name in one.programs.items()]
+    for name, point in others:
+        found[name] = found[f"{name}_p"] = point
     return found
-
-
-def all_path_programs() -> list[str]:
-    probes = (*PROBES, *_OLD.values())
-    plain = [(probe, name) for probe in probes for name in probe.programs.values()]
-    held = [f"{name}_p" for probe, name in plain if probe.in_task]
-    others = [*JOURNAL_PROGRAMS.values()]
-    others += [name for driver in drivers.DRIVERS for name in driver.programs.values()]
-    both = [name + suffix for name in others for suffix in ("", "_p")]
-    return [name for _, name in plain] + held + both
 
 
 class PathMaps:
@@ -304,7 +414,7 @@ class PathMaps:
         self._choice = choice
         self._timing = 1
         chosen = {program for _, program in choice.programs}
-        for program in all_path_programs():
+        for program in path_programs():
             bpf.set_autoload(program, program in chosen)
         constants = _constants(choice.parts, over_ns)
         constants.frozen = choice.frozen
@@ -313,7 +423,7 @@ class PathMaps:
             if len(found) == len(_TEXT):
                 constants.text, end = (found[name] for name in _TEXT)
                 constants.text_bytes = end - constants.text
-        steps = drivers.SLOTS if drivers.PART in choice.parts else 1
+        steps = _DRIVER_SLOTS if _DRIVER in choice.parts else 1
         bpf.set_map_entries("bt_driver_steps", steps)
         calls = _CALL_SLOTS if choice.parts & {"time", "wait"} else 1
         bpf.set_map_entries("bt_call_slots", calls)
