@@ -16,7 +16,6 @@ from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.host.own_io import OwnFile
 from biotrail.recorder.probes import capability
 from biotrail.recorder.probes.backend import Capabilities, ProbeConfig, make_probes
-from biotrail.recorder.probes.bcc import capability as bcc_capability
 from biotrail.recorder.probes.bcc import child as bcc_child
 from biotrail.recorder.probes.bcc import filters as bcc_filters
 from biotrail.recorder.probes.bcc import headers as bcc_headers
@@ -92,8 +91,8 @@ def test_missing_bcc_and_headers_have_remedies(
     with pytest.raises(ProbeError, match="apt-get install linux-headers-"):
         bcc_load.require()
     # AND doctor says the same
-    checks = bcc_capability.report()
-    assert not bcc_capability.possible(checks)
+    checks = capability.bcc_report()
+    assert not capability.bcc_possible(checks)
     assert any("linux-headers-" in check.remedy for check in checks if not check.ok)
     assert not any(check.required for check in checks)
     # GIVEN no tracefs, and no place to mount it
