@@ -19,7 +19,6 @@ from biotrail.recorder.probes.backend import (
     ProbeConfig,
     ProgramInfo,
 )
-from biotrail.recorder.probes.bcc import filters as bcc_filters
 from biotrail.recorder.probes.bcc import load as bcc_load
 from biotrail.recorder.probes.bcc import source as bcc_source
 from biotrail.recorder.probes.capability import require_rights
@@ -71,7 +70,7 @@ class BccProbes(MappedProbes):
         backend (stacks are not looked at here), or compiling or loading fails.
         """
         require_rights()
-        bcc_filters.check(self.config.filters)
+        bcc_source.check_filters(self.config.filters)
         if self.config.events == LIGHT:
             raise ProbeError(
                 "the bcc backend has no event set light: tracepoints do not report a request's "
@@ -112,9 +111,6 @@ class BccProbes(MappedProbes):
         if lacking := bcc_source.lacks(probe.letter, form):
             return f"{probe.tracepoint} does not report {', '.join(lacking)}"
         return ""
-
-    def letters(self) -> list[str]:
-        return [letter for letter, reason in self._reasons.items() if not reason]
 
     def _load_fitting(self, sizes: RingSizes, cpus: int) -> RingSizes:
         """Load with rings of `sizes`, halved until the kernel accepts them; return their sizes."""
@@ -166,7 +162,12 @@ class BccProbes(MappedProbes):
                     loaded.programs[name], form.number
                 )
             except OSError as error:
-                raise ProbeError(_cannot_attach(probe, error)) from error
+                denied = error.errno in (errno.EPERM, errno.EACCES)
+                remedy = "run as root" if denied else "see biotrail doctor"
+                raise ProbeError(
+                    f"tracepoint {probe.tracepoint} cannot be attached to: {error.strerror}; "
+                    f"{remedy}"
+                ) from error
             self._attached.add(probe.letter)
 
     def detach(self) -> None:
@@ -198,10 +199,9 @@ class BccProbes(MappedProbes):
         return {"op_enum": OPS, "flag_bits": {n: b for n, b in FLAGS.items() if n in lettered}}
 
     def backend_facts(self) -> BackendFacts:
-        return {"backend": self.capabilities.backend, "absent": self.absent()}
-
-    def absent(self) -> dict[str, list[str]]:
-        return bcc_source.absent(self.letters(), self._formats)
+        recorded = [letter for letter, reason in self._reasons.items() if not reason]
+        absent = bcc_source.absent(recorded, self._formats)
+        return {"backend": self.capabilities.backend, "absent": absent}
 
     def renew_dictionaries(self) -> None:
         """Have the programs write TASK records again, as a new log needs."""
@@ -210,17 +210,14 @@ class BccProbes(MappedProbes):
         self._generations += np.uint64(1)
 
     def programs(self) -> list[ProgramInfo]:
-        return [self._program_info(probe) for probe in STEPS]
-
-    def _program_info(self, probe: Probe) -> ProgramInfo:
-        reason = self._reasons[probe.letter]
-        if reason:
-            return ProgramInfo("", probe.letter, probe.tracepoint, False, reason)
-        name = bcc_source.program_name(probe.letter)
-        one = ProgramInfo(name, probe.letter, probe.tracepoint, probe.letter in self._attached)
-        return one.counted(bpf_calls.program_info(self._opened().programs[name]))
-
-
-def _cannot_attach(probe: Probe, error: OSError) -> str:
-    remedy = "run as root" if error.errno in (errno.EPERM, errno.EACCES) else "see biotrail doctor"
-    return f"tracepoint {probe.tracepoint} cannot be attached to: {error.strerror}; {remedy}"
+        found = []
+        for probe in STEPS:
+            letter, tracepoint = probe.letter, probe.tracepoint
+            if reason := self._reasons[letter]:
+                found.append(ProgramInfo("", letter, tracepoint, False, reason))
+                continue
+            name = bcc_source.program_name(letter)
+            one = ProgramInfo(name, letter, tracepoint, letter in self._attached)
+            info = bpf_calls.program_info(self._opened().programs[name])
+            found.append(one.counted(info))
+        return found
