@@ -56,17 +56,10 @@ def find() -> Path | None:
     if named := os.environ.get(NAMED):
         return Path(named) if os.path.exists(named) else None
     ours = _MODULES / platform.release()
-    places = [ours / "build", ours / "source", _KHEADERS, *_others()]
+    others = [place for place in _MODULES.glob("*/build") if _is_complete(_directories(place))]
+    others.sort(key=lambda build: [*map(int, re.findall(r"\d+", build.parent.name))], reverse=True)
+    places = [ours / "build", ours / "source", _KHEADERS, *others]
     return next((place for place in places if place.exists()), None)
-
-
-def _others() -> list[Path]:
-    complete = [place for place in _MODULES.glob("*/build") if _is_complete(_directories(place))]
-    return sorted(complete, key=lambda place: _version(place.parent.name), reverse=True)
-
-
-def _version(release: str) -> list[int]:
-    return [int(number) for number in re.findall(r"\d+", release)]
 
 
 def _is_complete(headers: Headers) -> bool:
@@ -85,30 +78,22 @@ def resolve(place: Path) -> Headers:
     `place`: a build or source directory, /lib/modules/RELEASE or kheaders.tar.xz. Headers(None),
     not checked, for what bcc finds by itself. Raises ProbeError: the headers are not complete.
     """
-    if place == _KHEADERS or _is_found_by_bcc(place):
+    ours = _MODULES / platform.release()
+    both = (ours / "build").exists() and (ours / "source").exists()
+    if place == _KHEADERS or (place.parent == ours and both and not os.environ.get(NAMED)):
         return Headers(None)
     if (place / "build").exists():  # /lib/modules/RELEASE
         place /= "build"
     headers = _directories(place)
     if not _is_complete(headers):
+        instead = ""
+        if os.environ.get(NAMED):
+            instead = f"unset the environment variable {NAMED}, or name another; "
         raise ProbeError(
             f"{place} holds no whole headers of a kernel (include/linux/kconfig.h and "
-            f"include/generated/autoconf.h): {_instead()}"
+            f"include/generated/autoconf.h): {instead}{remedy()}"
         )
     return headers
-
-
-def _is_found_by_bcc(place: Path) -> bool:
-    ours = _MODULES / platform.release()
-    if os.environ.get(NAMED) or place.parent != ours:
-        return False
-    return (ours / "build").exists() and (ours / "source").exists()
-
-
-def _instead() -> str:
-    if os.environ.get(NAMED):
-        return f"unset the environment variable {NAMED}, or name another; {remedy()}"
-    return remedy()
 
 
 def _directories(place: Path) -> Headers:
