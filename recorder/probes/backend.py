@@ -115,6 +115,8 @@ class Probes(ABC):
     """Which parts of the path are recorded, once open; none if none were asked for."""
     waker: Waker | None = None
     """What has the programs wake the recorder, once open; None: they never do."""
+    _rings: Rings | None = None
+    """Set by open(), where there is a ring for each CPU."""
     _cgroups: CgroupMaps | None = None
     """Set by open(), where the backend knows cgroups."""
 
@@ -146,25 +148,30 @@ class Probes(ABC):
     def __exit__(self, *_error: object) -> None:
         self.close()
 
-    @abstractmethod
+    def _mapped(self) -> Rings:
+        if self._rings is None:
+            raise ProbeError("the probes are not open: call open() first")
+        return self._rings
+
     def drain(self) -> list[Segment]:
         """Copy out all committed records and free their space in the rings."""
+        return self._mapped().drain()
 
-    @abstractmethod
     def fill(self) -> float:
         """Return the used share of the fullest ring, 0 to 1."""
+        return self._mapped().fill()
 
-    @abstractmethod
     def lost(self) -> NDArray[np.uint64]:
         """Return running totals (cpus, levels, 256) of records lost to full rings, by kind."""
+        return self._mapped().lost()
 
-    @abstractmethod
     def too_deep(self) -> NDArray[np.uint64]:
         """Return running totals (cpus, 256) of events lost to too deep nesting, by kind."""
+        return self._mapped().too_deep()
 
     def left_out(self) -> LeftOut:
         """Return running totals of the bios and events that the filters left out."""
-        return LeftOut()
+        return LeftOut() if self._rings is None else read_left_out(*self._rings.left_out())
 
     @abstractmethod
     def kernel_enums(self) -> KernelEnums:
@@ -231,32 +238,6 @@ class Probes(ABC):
         """
         if self._cgroups is not None:
             self._cgroups.list_cgroup(number, wanted=wanted)
-
-
-class MappedProbes(Probes):
-    """Base of backends whose open() sets `_rings`."""
-
-    _rings: Rings | None = None
-
-    def _mapped(self) -> Rings:
-        if self._rings is None:
-            raise ProbeError("the probes are not open: call open() first")
-        return self._rings
-
-    def drain(self) -> list[Segment]:
-        return self._mapped().drain()
-
-    def fill(self) -> float:
-        return self._mapped().fill()
-
-    def lost(self) -> NDArray[np.uint64]:
-        return self._mapped().lost()
-
-    def too_deep(self) -> NDArray[np.uint64]:
-        return self._mapped().too_deep()
-
-    def left_out(self) -> LeftOut:
-        return read_left_out(*self._mapped().left_out())
 
 
 def make_probes(backend: str, config: ProbeConfig) -> Probes:

@@ -16,8 +16,8 @@ from biotrail.recorder.log.chunks import unwrap
 from biotrail.recorder.probes import file_ways, light
 from biotrail.recorder.probes.backend import (
     Capabilities,
-    MappedProbes,
     ProbeConfig,
+    Probes,
     ProgramInfo,
 )
 from biotrail.recorder.probes.capability import LOCKED_REMEDY, locked_memory_problem, require_rights
@@ -76,7 +76,7 @@ def allow_locked_memory() -> None:
         resource.setrlimit(resource.RLIMIT_MEMLOCK, (most, most))
 
 
-class CoreProbes(MappedProbes):
+class CoreProbes(Probes):
     """The core backend's programs.
 
     Nothing is pinned, so the kernel detaches and frees everything when the process ends, however it
@@ -94,7 +94,7 @@ class CoreProbes(MappedProbes):
         self._object: BpfObject | None = None
         self._choices: list[Choice] = []
         self._attached: set[str] = set()
-        self._generation = self._armed = 1
+        self._armed = 1
         self._own_files: list[OwnFile] = []
         self._own_lock = threading.Lock()
         self._locked: str | None = None
@@ -354,11 +354,6 @@ class CoreProbes(MappedProbes):
 
     def backend_facts(self) -> BackendFacts:
         return {"backend": self.capabilities.backend, "counts_skips": self.counts_skips}
-
-    def renew_dictionaries(self) -> None:
-        """Have the programs write TASK, CGROUP and FILE_NAME records again, for a new log."""
-        self._generation += 1
-        self._opened().update_section(".data", ctypes.c_uint64(self._generation))
 
     def programs(self) -> list[ProgramInfo]:
         found = []

@@ -5,7 +5,6 @@ import ctypes
 import errno
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Self
 
 import numpy as np
@@ -128,12 +127,7 @@ class Measuring:
             bpf.put(_MAP, _Key(OTHER, op), zeros)
         bpf.attach(self._program)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -153,11 +147,13 @@ class Measuring:
         values = np.empty((most, self._cpus, _VALUE_BYTES // 8), np.uint64)
         found = self._look_up(keys, values)
         sums = values[:found].sum(axis=1, dtype=np.uint64)
-        return [
-            _measured(key, row)
-            for key, row in zip(keys[:found].tolist(), sums, strict=True)
-            if row[:_STAGES_AT].any()
-        ]
+        read = []
+        for (dev, op), row in zip(keys[:found].tolist(), sums, strict=True):
+            ios, size, failed = row[:_STAGES_AT].tolist()
+            if ios or size or failed:
+                stages = row[_STAGES_AT:].reshape(len(STAGES), -1)
+                read.append(Measured(dev, op, ios, size, failed, stages[:, 0], stages[:, 1:]))
+        return read
 
     def _look_up(self, keys: NDArray[np.uint32], values: NDArray[np.uint64]) -> int:
         """Copy the whole map into `keys` and `values`; return how many entries that is."""
@@ -194,10 +190,3 @@ class Measuring:
         if self._object is None:
             raise ProbeError("measuring has not begun: enter the block first")
         return self._object
-
-
-def _measured(key: list[int], row: NDArray[np.uint64]) -> Measured:
-    """Return one entry. key: (dev, op). row: a `bt_measured_io`, as words of 64 bits."""
-    stages = row[_STAGES_AT:].reshape(len(STAGES), -1)
-    ios, size, failed = (int(word) for word in row[:_STAGES_AT])
-    return Measured(key[0], key[1], ios, size, failed, stages[:, 0], stages[:, 1:])

@@ -6,17 +6,13 @@ tracepoints do not report are empty, above all the pointers of bio and request.
 """
 
 import errno
-import mmap
 import os
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
 from biotrail.recorder.probes.backend import (
     Capabilities,
-    MappedProbes,
     ProbeConfig,
+    Probes,
     ProgramInfo,
 )
 from biotrail.recorder.probes.bcc import load as bcc_load
@@ -37,8 +33,6 @@ _START = "block_io_start"
 _UPPER_BYTES = 4096
 """Only level 0 is used: the kernel does not nest tracepoint programs (trace_call_bpf)."""
 _SMALLEST_BYTES = 64 << 10
-_GENERATION = 32
-"""Offset of `generation` in struct bt_area (bpf/bcc_ring.h)."""
 _PLUGS = "PU"  # letters of block_plug and block_unplug
 
 
@@ -48,7 +42,7 @@ def possible_cpus() -> int:
     return int(text.replace(",", "-").split("-")[-1]) + 1
 
 
-class BccProbes(MappedProbes):
+class BccProbes(Probes):
     capabilities = Capabilities("bcc")
 
     def __init__(self, config: ProbeConfig) -> None:
@@ -58,7 +52,6 @@ class BccProbes(MappedProbes):
         self._reasons: dict[str, str] = {}
         """By event letter: why it is not recorded; "" if it is."""
         self._loaded: bcc_load.Loaded | None = None
-        self._generations: NDArray[np.uint64] | None = None
         self._events: dict[str, int] = {}
         self._attached: set[str] = set()
 
@@ -139,10 +132,6 @@ class BccProbes(MappedProbes):
         self._loaded = bcc_load.load(text, programs, [bcc_source.RINGS])
         rings = self._loaded.maps[bcc_source.RINGS]
         self._rings = Rings.map(rings, cpus, sizes, machine_barrier())
-        # A second mapping, for `generation` in each CPU's header page, which Rings does not have.
-        mapping = mmap.mmap(rings, cpus * sizes.area_bytes)
-        words = np.frombuffer(mapping, np.dtype("<u8")).reshape(cpus, -1)
-        self._generations = words[:, _GENERATION // 8]
 
     def attach(self) -> None:
         """Attach the programs: completions first and Q last.
@@ -180,7 +169,6 @@ class BccProbes(MappedProbes):
         if self._rings is not None:
             self._rings.close()
             self._rings = None
-        self._generations = None
         if self._loaded is not None:
             self._loaded.close()
             self._loaded = None
@@ -202,12 +190,6 @@ class BccProbes(MappedProbes):
         recorded = [letter for letter, reason in self._reasons.items() if not reason]
         absent = bcc_source.absent(recorded, self._formats)
         return {"backend": self.capabilities.backend, "absent": absent}
-
-    def renew_dictionaries(self) -> None:
-        """Have the programs write TASK records again, as a new log needs."""
-        self._opened()
-        assert self._generations is not None
-        self._generations += np.uint64(1)
 
     def programs(self) -> list[ProgramInfo]:
         found = []
