@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from biotrail.recorder.host import devices
-from biotrail.recorder.probes.file_ways import files_of, ways_of
+from biotrail.recorder.probes.file_ways import files_of, names_of, ways_of
 from biotrail.recorder.probes.kernel import bpf_calls, tracefs
 from biotrail.recorder.probes.kernel.btf import KernelBtf, kernel_enums
 from biotrail.recorder.probes.kernel.libbpf import load_library
@@ -155,7 +155,9 @@ def _tracepoints(btf: KernelBtf) -> Iterator[Check]:
 
 def _files_and_rings(btf: KernelBtf) -> Iterator[Check]:
     files = files_of(btf)
-    ways = ways_of(btf, kernel_enums(btf)).names(files.iomap_end_io) if files.recorded else ()
+    ways: tuple[str, ...] = ()
+    if files.recorded:
+        ways = names_of(ways_of(btf, kernel_enums(btf)), files.iomap_end_io)
     if not files.recorded:
         yield Check("files", False, files.lacking, "none needed: recorded without them", False)
     elif not ways:
