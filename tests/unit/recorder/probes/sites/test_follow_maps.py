@@ -16,7 +16,7 @@ from biotrail.recorder.host.memory_limit import Room
 from biotrail.recorder.log import LogReader, Segment
 from biotrail.recorder.probes.backend import Capabilities, ProgramInfo
 from biotrail.recorder.probes.maps.stack_maps import FreshStacks
-from biotrail.recorder.probes.rings.barriers import NoBarrier
+from biotrail.recorder.probes.rings.barriers import Barrier
 from biotrail.recorder.probes.sites import follow_maps, functions, joined
 from biotrail.recorder.probes.sites.attaching import Descriptors, Way
 from biotrail.recorder.probes.sites.follow import FollowConfig, FollowProbes
@@ -391,7 +391,7 @@ class Kernel:
         self.produced = bytearray(PAGE + 2 * SIZE)
         self.head = at
         self.publish()
-        self.ring = SiteRing(self.consumer, self.produced, SIZE, NoBarrier(), PAGE)
+        self.ring = SiteRing(self.consumer, self.produced, SIZE, Barrier(), PAGE)
 
     def publish(self):
         struct.pack_into("<Q", self.produced, 0, self.head)
