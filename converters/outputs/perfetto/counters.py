@@ -363,7 +363,7 @@ class CounterWriter:
         """
         known_until = max(min(window.end, end + 1), origin)
         in_flight_on = np.unique(open_bios.group).tolist()
-        for dev in dict.fromkeys([*self._tree.devices(), *in_flight_on]):
+        for dev in dict.fromkeys([*self._tree.devices, *in_flight_on]):
             gauges = self._gauges.setdefault(dev, Gauges(origin, self._fine))
             until = known_until
             if gauges.held < _MOST_HELD:
@@ -398,7 +398,7 @@ class CounterWriter:
             packets = list(states.packets(self._tree, dev, begin, end))
             self._file.packets([*self._tree.announcements(), *packets])
         if self._lost.some:
-            for dev in self._tree.devices():
+            for dev in self._tree.devices:
                 self._write(dev, {LOST: self._lost.samples(begin)})
 
     def _write(self, dev: int, samples: dict[str, Samples]) -> None:
