@@ -25,9 +25,8 @@ from biotrail.converters.outputs.perfetto.clocks import OWN_CLOCK, ClockBook
 from biotrail.converters.outputs.perfetto.columns import FOREVER, Slices
 from biotrail.converters.outputs.perfetto.counters import CounterWriter
 from biotrail.converters.outputs.perfetto.flights import Flights
-from biotrail.converters.outputs.perfetto.flows import FlowMaker
+from biotrail.converters.outputs.perfetto.flows import FlowMaker, mark_crossing, mark_lives
 from biotrail.converters.outputs.perfetto.ftrace import BlockedReasons, block_io
-from biotrail.converters.outputs.perfetto.joined import mark_crossing, mark_lives
 from biotrail.converters.outputs.perfetto.lives import LifeWriter
 from biotrail.converters.outputs.perfetto.names import (
     BIO,
@@ -151,8 +150,8 @@ class _Converter:
         self._slices = SliceWriter(*parts)
         self._flows: FlowMaker | None = None
         if options.detail.requests:
-            first = self._identity.flow()
-            self._flows = FlowMaker(first, drawing.names, every=options.every_arrow)
+            flow = self._identity.flow
+            self._flows = FlowMaker(flow, drawing.names, every=options.every_arrow)
         self._flights = Flights(context)
         self._slow_calls = SlowCalls(drawing, self._flights)
         self._calls = CallMaker(drawing, tree.threads, self._flows, self._slow_calls)
@@ -482,7 +481,7 @@ def _losses_in_time(windows: Iterable[Lifecycles]) -> Iterator[Lifecycles]:
     A log with an index reports all of them at once. The final window, which is empty, gets the
     rest.
     """
-    waiting = []
+    waiting: list[LossWindows] = []
     for window in windows:
         loss = LossWindows.concatenate([*waiting, window.loss])
         due = (loss.start < window.end) | (window.begin == window.end)
