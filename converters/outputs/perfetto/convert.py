@@ -219,7 +219,7 @@ class _Converter:
         self._write_beside(beside)
         self.counters.update(window, bios, open_bios, requests, self._begin or 0, self._end)
         self._end = max(self._end, self.counters.last)
-        self.counters.add_losses(window.loss)
+
         self.summary.loss_windows += len(losses)
         self._write_beside([losses])
         total = self.summary
