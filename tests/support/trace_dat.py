@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import zstandard
 
-from biotrail.converters.inputs.ftrace.cpu_pages import CpuPages
+from biotrail.converters.inputs.ftrace.pages import CpuPages
 from biotrail.converters.inputs.ftrace.recording import read_recording
 
 MAGIC = b"\x17\x08\x44tracing"

@@ -6,15 +6,157 @@ trace-cmd.dat.v7(5), and trace-cmd's trace-input.c for what these pages leave ou
 """
 
 import io
+import os
 import re
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import BinaryIO
+from typing import BinaryIO, Literal, TypeAlias
 
-from biotrail.converters.inputs.ftrace.compression import CODECS, NONE, Decompressor
-from biotrail.converters.inputs.ftrace.fields import ByteOrder, Fields
+import zstandard
+
+from biotrail.converters.inputs.unpacking import Allowance, TooLargeError
+from biotrail.recorder.log.frames import most_raw
 from biotrail.recorder.schema.errors import LogFormatError
+
+ByteOrder: TypeAlias = Literal["little", "big"]
+_STRING_BYTES = 4096
+"""Most bytes of a string that ends with a null byte: names, clocks, versions."""
+_STRING_PIECE = 16
+"""Bytes read at once for a string, so that many short ones are not read many times."""
+
+
+class Fields:
+    """A position in a file or a decompressed section, which each read advances.
+
+    name: shown in errors. order: of numbers; set once the file has said which.
+    """
+
+    def __init__(self, stream: BinaryIO, name: str, order: ByteOrder = "little") -> None:
+        """stream: can seek; read from its present position on."""
+        self.stream = stream
+        self.name = name
+        self.order: ByteOrder = order
+        here = stream.tell()
+        self.size = stream.seek(0, os.SEEK_END)
+        stream.seek(here)
+
+    @property
+    def at(self) -> int:
+        """Offset (bytes) of what is read next."""
+        return self.stream.tell()
+
+    def seek(self, offset: int) -> None:
+        """Go to an offset (bytes). Raises LogFormatError: it is not in the file."""
+        if not 0 <= offset <= self.size:
+            raise LogFormatError(
+                f"{self.name}: refers to offset {offset}, but ends at {self.size}: the file is "
+                "cut off or damaged; copy it again, or record again"
+            )
+        self.stream.seek(offset)
+
+    def skip(self, count: int) -> None:
+        """Pass over `count` bytes. Raises LogFormatError: the file ends before."""
+        self.seek(self.at + count)
+
+    def take(self, count: int) -> bytes:
+        """Return the next `count` bytes. Raises LogFormatError: the file ends before."""
+        at = self.at
+        if count > self.size - at:
+            raise LogFormatError(
+                f"{self.name}: cut off: {count} bytes at offset {at} reach behind the end at "
+                f"{self.size}; copy the file again, or record again"
+            )
+        try:
+            return self.stream.read(count)
+        except OSError as error:
+            raise LogFormatError(
+                f"{self.name}: cannot be read at offset {at}: {error.strerror or error}; copy "
+                "what can be read elsewhere"
+            ) from error
+
+    def number(self, count: int) -> int:
+        """Return an unsigned number of `count` bytes. Raises LogFormatError: the file ends."""
+        return int.from_bytes(self.take(count), self.order)
+
+    def string(self) -> str:
+        """Return a string and pass over the null byte at its end.
+
+        Raises LogFormatError: the string has no end within `_STRING_BYTES`.
+        """
+        at, text = self.at, b""
+        while b"\0" not in text:
+            more = self.stream.read(_STRING_PIECE)
+            text += more
+            if not more or len(text) > _STRING_BYTES:
+                raise LogFormatError(
+                    f"{self.name}: a string at offset {at} has no end: the file is cut off or "
+                    "damaged; copy it again, or record again"
+                )
+        text = text.partition(b"\0")[0]
+        self.stream.seek(at + len(text) + 1)
+        return text.decode("utf-8", "replace")
+
+    def block(self, length_bytes: int = 8) -> bytes:
+        """Return what follows a length of `length_bytes` bytes. Raises LogFormatError: cut off."""
+        return self.take(self.number(length_bytes))
+
+
+NONE = "none"
+CODECS = ("zstd", "zlib", NONE)
+_PAGE_BYTES = 1 << 16
+
+
+class Decompressor:
+    """Decompresses a file's sections and chunks, which must not be far larger than the file.
+
+    codec: of CODECS.
+    """
+
+    def __init__(self, codec: str) -> None:
+        self.codec = codec
+        self.allowance = Allowance()
+
+    def decompress(self, stored: bytes, size: int, where: str) -> bytes:
+        """Return the `size` bytes that were stored compressed, allocating no more.
+
+        where: file and offset, for the message. Raises LogFormatError: the data does not
+        decompress, or to another size, or to more than the log format's ratio allows beside one
+        page of 64 KiB, or with the data before to more than the allowance.
+        """
+        if size > most_raw(len(stored)) + _PAGE_BYTES:
+            raise LogFormatError(
+                f"{where}: {len(stored)} compressed bytes declare {size}: the file is damaged; "
+                "copy it again"
+            )
+        self.allowance.stored += len(stored)
+        try:
+            self.allowance.add(size)
+            data = _zstd(stored, size) if self.codec == "zstd" else _zlib(stored, size)
+        except (zstandard.ZstdError, zlib.error, TooLargeError) as error:
+            raise LogFormatError(
+                f"{where}: does not decompress ({error}): the file is damaged; copy it again"
+            ) from None
+        if len(data) != size:
+            raise LogFormatError(
+                f"{where}: holds {len(data)} bytes where it declares {size}: the file is damaged; "
+                "copy it again"
+            )
+        return data
+
+
+def _zstd(stored: bytes, size: int) -> bytes:
+    # trace-cmd leaves the content's size out; one that is there is trusted by the library.
+    declared = zstandard.frame_content_size(stored)
+    if declared not in (-1, size):
+        raise zstandard.ZstdError(f"the frame declares {declared} bytes, its chunk {size}")
+    return zstandard.ZstdDecompressor().decompress(stored, max_output_size=max(size, 1))
+
+
+def _zlib(stored: bytes, size: int) -> bytes:
+    return zlib.decompressobj().decompress(stored, size + 1)
+
 
 MAGIC = b"\x17\x08\x44tracing"
 """First bytes of every trace.dat."""

@@ -13,14 +13,24 @@ from numpy.typing import NDArray
 from biotrail.converters.events.tables import I64, U8
 from biotrail.converters.inputs.beginning import PathOrStream, open_file
 from biotrail.converters.inputs.foreign import clocks_at
-from biotrail.converters.inputs.ftrace.cpu_pages import COUNT_BYTES, CpuPages
-from biotrail.converters.inputs.ftrace.fields import Fields
 from biotrail.converters.inputs.ftrace.owners import Owners
-from biotrail.converters.inputs.ftrace.pages import PageEvents, PageLayout, find_events, page_layout
-from biotrail.converters.inputs.ftrace.recording import Buffer, Recording, read_recording
-from biotrail.converters.inputs.tracepoints.formats import parse_format, record_dtype
-from biotrail.converters.inputs.tracepoints.rows import Batch, Loss, TracepointRows
-from biotrail.converters.inputs.tracepoints.source import TracepointSource
+from biotrail.converters.inputs.ftrace.pages import (
+    COUNT_BYTES,
+    CpuPages,
+    PageEvents,
+    PageLayout,
+    find_events,
+    page_layout,
+)
+from biotrail.converters.inputs.ftrace.recording import Buffer, Fields, Recording, read_recording
+from biotrail.converters.inputs.tracepoints import (
+    Batch,
+    Loss,
+    TracepointSource,
+    parse_format,
+    record_dtype,
+)
+from biotrail.converters.inputs.translate import TracepointRows
 from biotrail.recorder.schema.block_events import KIND_OF
 from biotrail.recorder.schema.errors import LogFormatError
 

@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 
 from biotrail.converters.events.tables import I64, U64
 from biotrail.converters.inputs.foreign import clocks_at, without_block_events
-from biotrail.converters.inputs.lttng.child.frames import DISK_NAME, FRAME
 from biotrail.converters.inputs.lttng.directories import find
-from biotrail.converters.inputs.tracepoints.rows import Batch, Column, Loss, TracepointRows
-from biotrail.converters.inputs.tracepoints.source import TracepointSource
+from biotrail.converters.inputs.lttng.frames import DISK_NAME, FRAME
+from biotrail.converters.inputs.tracepoints import Batch, Loss, TracepointSource
+from biotrail.converters.inputs.translate import Column, TracepointRows
 from biotrail.recorder.schema.errors import LogFormatError
 
 _CLOCK_UNCERTAINTY_NS = 1_000
@@ -271,7 +271,12 @@ _ROOT = Path(__file__).parents[4]
 _PROGRAM = """
 import sys
 sys.path.append(sys.argv[1])  # behind all else: its other packages are of another Python
-from biotrail.converters.inputs.lttng.child.main import main
+from biotrail.converters.inputs.lttng.frames import send
+try:
+    from biotrail.converters.inputs.lttng.child import main
+except ImportError as error:  # bt2 is not there
+    send({"frame": "error", "missing": True, "text": str(error)})
+    sys.exit(1)
 sys.exit(main(sys.argv[2], sys.argv[3:]))
 """
 _SAID_BYTES = 2000

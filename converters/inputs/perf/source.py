@@ -10,7 +10,7 @@ import numpy as np
 from biotrail.converters.events.tables import I64
 from biotrail.converters.inputs.beginning import PathOrStream
 from biotrail.converters.inputs.foreign import without_block_events
-from biotrail.converters.inputs.perf.events import EventReader
+from biotrail.converters.inputs.perf.facts import FEATURE_BITS, open_perf
 from biotrail.converters.inputs.perf.layout import (
     HEADER_BYTES,
     Cursor,
@@ -18,12 +18,11 @@ from biotrail.converters.inputs.perf.layout import (
     SampleLayout,
     SampleType,
 )
-from biotrail.converters.inputs.perf.opening import FEATURE_BITS, open_perf
 from biotrail.converters.inputs.perf.records import Block, RecordStream
-from biotrail.converters.inputs.perf.samples import Words
+from biotrail.converters.inputs.perf.samples import EventReader, Words
 from biotrail.converters.inputs.perf.strays import Repeats, Strays
-from biotrail.converters.inputs.tracepoints.rows import THREAD_NAMES, Batch, Loss, TracepointRows
-from biotrail.converters.inputs.tracepoints.source import TracepointSource
+from biotrail.converters.inputs.tracepoints import Batch, Loss, TracepointSource
+from biotrail.converters.inputs.translate import THREAD_NAMES, TracepointRows
 from biotrail.recorder.schema.errors import LogFormatError
 
 _TOOL = "perf"

@@ -10,11 +10,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from biotrail.converters.events.tables import I64, Bool
-from biotrail.converters.inputs.perf.events import EventReader
 from biotrail.converters.inputs.perf.layout import FIRST_OF_PERF, HEADER_BYTES, RecordType, is_known
 from biotrail.converters.inputs.perf.records import PACKED, Block
-from biotrail.converters.inputs.perf.samples import Words
-from biotrail.converters.inputs.tracepoints.rows import TracepointRows
+from biotrail.converters.inputs.perf.samples import EventReader, Words
+from biotrail.converters.inputs.translate import TracepointRows
 
 # Records that a recording has twice.
 #

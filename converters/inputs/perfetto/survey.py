@@ -15,8 +15,7 @@ from biotrail.converters.events.tables import I64
 from biotrail.converters.inputs.perfetto import wire_loops as loops
 from biotrail.converters.inputs.perfetto.clocks import BOOTTIME, BUILTIN
 from biotrail.converters.inputs.perfetto.ftrace import FTRACE, Ftrace, ftrace_of
-from biotrail.converters.inputs.perfetto.packets import Packets
-from biotrail.converters.inputs.perfetto.wire import MISSING, Fields, Messages
+from biotrail.converters.inputs.perfetto.packets import MISSING, Fields, Messages, Packets
 from biotrail.recorder.schema.errors import LogFormatError
 
 TREE, _SNAPSHOT, TIME, SEQUENCE, _EVENT = 2, 6, 8, 10, 11

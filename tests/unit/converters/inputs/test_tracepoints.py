@@ -12,11 +12,15 @@ import pytest
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.tables import Bios, Certainty, Requests
 from biotrail.converters.inputs.opening import open_source
-from biotrail.converters.inputs.tracepoints.letters import opfs, packed_letters, without_position
-from biotrail.converters.inputs.tracepoints.names import ThreadNames
-from biotrail.converters.inputs.tracepoints.rows import TracepointRows
-from biotrail.converters.inputs.tracepoints.source import OldKernels
-from biotrail.converters.inputs.tracepoints.translate import translate
+from biotrail.converters.inputs.tracepoints import OldKernels
+from biotrail.converters.inputs.translate import (
+    ThreadNames,
+    TracepointRows,
+    opfs,
+    packed_letters,
+    translate,
+    without_position,
+)
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.kernel_names import IOERR, OPS, RWBS_OPS, opf_of
 from biotrail.recorder.schema.records import FIRST_UNKNOWN_TID, NO_SECTOR, Kind

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Source of tracepoints' records: what the readers of other tools' recordings share."""
+"""Tracepoints of the block layer, as other tools record them: columns, and a Source of them."""
 
+import re
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 
@@ -15,12 +18,96 @@ from biotrail.converters.inputs.foreign import (
     ForeignSource,
     without_block_events,
 )
-from biotrail.converters.inputs.tracepoints.names import ThreadNames
-from biotrail.converters.inputs.tracepoints.rows import THREAD_NAMES, Batch, TracepointRows
-from biotrail.converters.inputs.tracepoints.translate import is_no_errno, translate
+from biotrail.converters.inputs.translate import (
+    THREAD_NAMES,
+    ThreadNames,
+    TracepointRows,
+    is_no_errno,
+    translate,
+)
 from biotrail.recorder.schema.block_events import KIND_OF, NEEDED, present_name
-from biotrail.recorder.schema.errors import LogFormatError
+from biotrail.recorder.schema.errors import LogFormatError, ProbeError
+from biotrail.recorder.schema.formats import Field, Format, parse
 from biotrail.recorder.schema.records import BY_KIND, Kind
+
+
+@dataclass(frozen=True)
+class Loss:
+    """Records that were lost between two times (ns). cpu: -1 unknown. count: -1 unknown."""
+
+    start: int
+    end: int
+    cpu: int
+    count: int
+
+
+@dataclass
+class Batch:
+    """What a reader found in the next piece of a recording.
+
+    complete_to: ns; later batches hold hardly any older record. offset: bytes of the recording that
+    were read so far. passed_over: number of records of other events, by event ("sched_switch").
+    """
+
+    rows: list[TracepointRows]
+    complete_to: int
+    offset: int
+    losses: list[Loss] = field(default_factory=list)
+    passed_over: Counter[str] = field(default_factory=Counter)
+
+
+_NAME = re.compile(r"^name:\s*(\S+)\s*$", re.MULTILINE)
+_MOST_RECORD_BYTES = 1 << 16
+
+
+def parse_format(text: str, where: str) -> Format:
+    """Return the format in `text`, the content of tracefs's `events/SYSTEM/NAME/format`.
+
+    where: the recording, for messages. Raises LogFormatError: no name, no ID, no field, or a record
+    of more than 64 KiB, which no tracepoint has.
+    """
+    name = _NAME.search(text)
+    try:
+        found = parse(name[1] if name else "?", text)
+    except ProbeError as error:
+        raise LogFormatError(f"{where}: {error}") from error
+    if name is None or found.size > _MOST_RECORD_BYTES:
+        raise LogFormatError(
+            f"{where}: an event's format has no name, or impossible sizes: it begins with "
+            f"{text[:40]!r}; the file is damaged"
+        )
+    return found
+
+
+def record_dtype(form: Format, order: Literal["<", ">"]) -> np.dtype[np.void]:
+    """Return a structured dtype of the event's record: a member per integer and text field.
+
+    order: byte order of the recording. The members have the format's names, offsets, sizes and
+    signedness, the common fields (common_pid, …) too; the item size is the record's without what
+    varies in length. Left out are fields whose value lies elsewhere (`__data_loc`), arrays of
+    numbers, and members of other sizes than 1, 2, 4 and 8 bytes. Records of an event then are read
+    as columns: `np.frombuffer(data, dtype)["sector"]`.
+    """
+    kept = {name: kind for name, f in form.fields.items() if (kind := _member(f, order))}
+    return np.dtype(
+        {
+            "names": list(kept),
+            "formats": list(kept.values()),
+            "offsets": [form.fields[name].offset for name in kept],
+            "itemsize": form.size,
+        }
+    )
+
+
+def _member(field: Field, order: str) -> str | None:
+    if field.is_located or not field.size:
+        return None
+    if field.elements:
+        return f"S{field.size}" if field.type.split()[-1:] == ["char"] else None
+    if field.size not in (1, 2, 4, 8):
+        return None
+    return f"{order}{'i' if field.signed else 'u'}{field.size}"
+
 
 _NAMED_AT_MOST = 8
 """Events that are passed over and named one by one; the others are counted together."""
