@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -16,7 +16,6 @@ from biotrail.converters.inputs.foreign import (
     MAX_NS,
     WITHOUT_BIOS,
     ForeignSource,
-    without_block_events,
 )
 from biotrail.converters.inputs.translate import (
     THREAD_NAMES,
@@ -27,18 +26,17 @@ from biotrail.converters.inputs.translate import (
 )
 from biotrail.recorder.schema.block_events import KIND_OF, NEEDED, present_name
 from biotrail.recorder.schema.errors import LogFormatError, ProbeError
-from biotrail.recorder.schema.formats import Field, Format, parse
+from biotrail.recorder.schema.formats import Format, parse
 from biotrail.recorder.schema.records import BY_KIND, Kind
 
 
-@dataclass(frozen=True)
-class Loss:
-    """Records that were lost between two times (ns). cpu: -1 unknown. count: -1 unknown."""
+class Loss(NamedTuple):
+    """Records that were lost between two times (ns). cpu, lost: -1 unknown."""
 
     start: int
     end: int
     cpu: int
-    count: int
+    lost: int
 
 
 @dataclass
@@ -61,11 +59,7 @@ _MOST_RECORD_BYTES = 1 << 16
 
 
 def parse_format(text: str, where: str) -> Format:
-    """Return the format in `text`, the content of tracefs's `events/SYSTEM/NAME/format`.
-
-    where: the recording, for messages. Raises LogFormatError: no name, no ID, no field, or a record
-    of more than 64 KiB, which no tracepoint has.
-    """
+    """Return the format in tracefs's `events/SYSTEM/NAME/format`. Raises LogFormatError."""
     name = _NAME.search(text)
     try:
         found = parse(name[1] if name else "?", text)
@@ -82,13 +76,19 @@ def parse_format(text: str, where: str) -> Format:
 def record_dtype(form: Format, order: Literal["<", ">"]) -> np.dtype[np.void]:
     """Return a structured dtype of the event's record: a member per integer and text field.
 
-    order: byte order of the recording. The members have the format's names, offsets, sizes and
-    signedness, the common fields (common_pid, …) too; the item size is the record's without what
-    varies in length. Left out are fields whose value lies elsewhere (`__data_loc`), arrays of
-    numbers, and members of other sizes than 1, 2, 4 and 8 bytes. Records of an event then are read
-    as columns: `np.frombuffer(data, dtype)["sector"]`.
+    order: byte order of the recording. Names, offsets, sizes and signs are the format's, the common
+    fields (common_pid, …) too; the item size is the record's without what varies in length. Left
+    out are fields whose value lies elsewhere (`__data_loc`), and arrays of numbers.
     """
-    kept = {name: kind for name, f in form.fields.items() if (kind := _member(f, order))}
+    kept: dict[str, str] = {}
+    for name, member in form.fields.items():
+        if member.is_located or not member.size:
+            continue
+        if member.elements:
+            if member.type.split()[-1:] == ["char"]:
+                kept[name] = f"S{member.size}"
+        elif member.size in (1, 2, 4, 8):
+            kept[name] = f"{order}{'i' if member.signed else 'u'}{member.size}"
     return np.dtype(
         {
             "names": list(kept),
@@ -97,16 +97,6 @@ def record_dtype(form: Format, order: Literal["<", ">"]) -> np.dtype[np.void]:
             "itemsize": form.size,
         }
     )
-
-
-def _member(field: Field, order: str) -> str | None:
-    if field.is_located or not field.size:
-        return None
-    if field.elements:
-        return f"S{field.size}" if field.type.split()[-1:] == ["char"] else None
-    if field.size not in (1, 2, 4, 8):
-        return None
-    return f"{order}{'i' if field.signed else 'u'}{field.size}"
 
 
 _NAMED_AT_MOST = 8
@@ -122,16 +112,16 @@ class TracepointSource(ForeignSource):
     """
 
     def __init__(self, given: PathOrStream, tool: str) -> None:
-        """Begin without events. tool: who wrote it."""
         super().__init__(given, tool)
-        self._tool = tool
         self.passed_over: Counter[str] = Counter()
         """Number of records of other events that were met, by event."""
         self._recorded: frozenset[str] | None = None
         self._met: set[str] = set()
         self._left_out: Counter[str] = Counter()
         self._names = ThreadNames()
-        self._old = OldKernels()
+        # What only older kernels write; docs/inputs.md has the table.
+        self._without_size = self._odd_errors = 0
+        self._has_old_errors = False
 
     @abstractmethod
     def batches(self) -> Iterator[Batch]:
@@ -140,13 +130,16 @@ class TracepointSource(ForeignSource):
     def set_recorded(self, tracepoints: Collection[str]) -> None:
         """Set which tracepoints were enabled ("block_rq_issue"), where the recording says so.
 
-        Not called: what occurs is taken for what was enabled. Sets the header's letters.
+        Not called: what occurs is taken for what was enabled.
         """
         self._recorded = frozenset(map(present_name, tracepoints))
-        self.header["events"]["letters"] = _letters(self._recorded)
+        self._set_letters(self._recorded)
+
+    def _set_letters(self, tracepoints: Collection[str]) -> None:
+        letters = [BY_KIND[kind].letter for name, kind in KIND_OF.items() if name in tracepoints]
+        self.header["events"]["letters"] = letters
 
     def pieces(self) -> Iterator[tuple[Events, int, int]]:
-        """Yield each batch's events, as `parts` wants them."""
         reached = complete_to = offset = 0
         for batch in self.batches():
             events = self._events_of(batch)
@@ -159,68 +152,89 @@ class TracepointSource(ForeignSource):
         yield Events.empty(), max(reached, complete_to), max(offset, 0)
 
     def _nothing_read(self) -> LogFormatError:
-        held = f"only {_passed_over(self.passed_over)}" if self.passed_over else ""
-        return without_block_events(self.name, self._tool, held, "".join(self.problems[:1]))
+        return self.without_block_events(
+            f"only {_passed_over(self.passed_over)}" if self.passed_over else ""
+        )
 
     def _events_of(self, batch: Batch) -> Events:
-        """Return a batch's events; adds its losses, and counts what is passed over or left out."""
         self.passed_over += batch.passed_over
         for loss in batch.losses:
-            self.add_loss(loss.start, loss.end, loss.cpu, loss.count)
-        rows = [self._in_time(rows) for rows in batch.rows if self._is_readable(rows)]
-        rows = [self._names.identified(self._of_kernel(rows)) for rows in rows]
-        self._met.update(present_name(rows.event) for rows in rows if len(rows))
-        names = self._names.rows(rows)
-        return translate([r for r in rows if r.event != THREAD_NAMES], names)
+            self.add_loss(*loss)
+        rows = [self._names.identified(used) for used in map(self._used, batch.rows) if used]
+        self._met.update(present_name(r.event) for r in rows)
+        return translate([r for r in rows if r.event != THREAD_NAMES], self._names.rows(rows))
 
-    def _is_readable(self, rows: TracepointRows) -> bool:
-        """Return whether the rows are of a tracepoint that is read, and have the fields for it.
-
-        Counts others in `passed_over` or, for want of fields, for `problems`.
-        """
-        if rows.event == THREAD_NAMES:
-            return True
-        kind = KIND_OF.get(rows.event)
-        if kind is None:
+    def _used(self, rows: TracepointRows) -> TracepointRows | None:
+        """Return the rows that become events; others are counted. None: there are none."""
+        kind, columns = KIND_OF.get(rows.event), rows.columns
+        if kind is not None:
+            missing = [name for name in NEEDED[BY_KIND[kind].letter] if name not in columns]
+            if missing:
+                self._left_out[f"{rows.event} without the field {missing[0]}"] += len(rows)
+                return None
+        elif rows.event != THREAD_NAMES:
             self.passed_over[rows.event] += len(rows)
-            return False
-        missing = [name for name in NEEDED[BY_KIND[kind].letter] if name not in rows.columns]
-        if missing:
-            self._left_out[f"{rows.event} without the field {missing[0]}"] += len(rows)
-        return not missing
+            return None
+        late = (rows.time < 0) | (rows.time > MAX_NS)
+        if late.any():
+            self._left_out["records with times past 146 years"] += int(np.count_nonzero(late))
+            rows = rows.without(late)
+        if kind is not None and len(rows):
+            rows = self._of_kernel(kind, rows)
+        return rows if len(rows) else None
 
-    def _of_kernel(self, rows: TracepointRows) -> TracepointRows:
-        """Return the rows that are of a bio or request on their kernel; counts others."""
-        if rows.event == THREAD_NAMES:
-            return rows
-        kept = self._old.read(rows)
-        if left := len(rows) - len(kept):
-            self.passed_over[WITHOUT_BIO] += left
-        return kept
+    def _of_kernel(self, kind: Kind, rows: TracepointRows) -> TracepointRows:
+        """Count what only older kernels write so; return the rows that are of a bio or request.
 
-    def _in_time(self, rows: TracepointRows) -> TracepointRows:
-        """Return the rows without those whose time is negative or past 146 years, counted."""
-        bad = (rows.time < 0) | (rows.time > MAX_NS)
-        if not bad.any():
-            return rows
-        self._left_out["records with times past 146 years"] += int(np.count_nonzero(bad))
-        return rows.without(bad)
+        Before 5.11 passthrough has a getrq of its own: without a bio, so on device 0.
+        """
+        columns = rows.columns
+        if "bytes" in columns:
+            empty = (columns["bytes"] == 0) & (columns["nr_sector"] != 0)
+            self._without_size += int(np.count_nonzero(empty))
+        self._has_old_errors |= kind == Kind.C and "errors" in columns
+        if kind == Kind.BIO_COMPLETE and "error" in columns:
+            self._odd_errors += int(np.count_nonzero(is_no_errno(columns["error"])))
+        if kind == Kind.G and (bare := columns["dev"] == 0).any():
+            self.passed_over["block_getrq without a bio"] += int(np.count_nonzero(bare))
+            return rows.without(bare)
+        return rows
 
     def _report_rest(self) -> None:
         for what, count in self._left_out.items():
-            self.problems.append(f"{self.name}: left out: {count} {what}")
+            self.problem(f"left out: {count} {what}")
+        if self._without_size:
+            self.remark(
+                f"{self._without_size} records of requests have 0 bytes, as Linux before 4.11 "
+                "writes of reads and writes: their sizes follow from their sectors"
+            )
+        if self._has_old_errors or self._without_size:
+            self.remark(
+                "of Linux before 4.12, by the fields: which requests failed is mostly not known, "
+                "since `errors` is 0 of reads and writes; before 4.8 discards are writes (W) there"
+            )
+        if self._odd_errors:
+            self.remark(
+                f"{self._odd_errors} completions of bios have an `error` that is none, as Linux "
+                "before 2.6.38 leaves it unset: whether they failed is not known"
+            )
         if self._recorded is None:
-            self.header["events"]["letters"] = _letters(self._met)
-        recorded = self._met if self._recorded is None else self._recorded
-        found = [*self._old.remarks(), *remarks_on(recorded, enabled=self._recorded is not None)]
-        self.remarks += [f"{self.name}: {remark}" for remark in found]
+            self._set_letters(self._met)
+        self._remark_missing()
         if self.passed_over:
-            passed_over = _passed_over(self.passed_over)
-            self.remarks.append(f"{self.name}: events of other kinds passed over: {passed_over}")
+            self.remark(f"events of other kinds passed over: {_passed_over(self.passed_over)}")
 
-
-def _letters(tracepoints: Collection[str]) -> list[str]:
-    return [BY_KIND[kind].letter for name, kind in KIND_OF.items() if name in tracepoints]
+    def _remark_missing(self) -> None:
+        """Say which tracepoints were not recorded, and what that costs."""
+        met = frozenset(self._met) if self._recorded is None else self._recorded
+        if self._recorded is not None:
+            costs, how = _COSTS, ("was not recorded", "were not recorded")
+        else:
+            # What does not occur in I/O that needs none of it is no limit of the recording.
+            costs, how = _COSTS[:3], ("does not occur", "do not occur")
+        for names, cost, needs in costs:
+            if met.isdisjoint(names) and not (needs and met.isdisjoint(needs)):
+                self.remark(f"{' and '.join(names)} {how[len(names) > 1]}: {cost}")
 
 
 def _passed_over(counts: Counter[str]) -> str:
@@ -230,122 +244,45 @@ def _passed_over(counts: Counter[str]) -> str:
     return ", ".join(shown)
 
 
-# What records say of the kernel that wrote them, where fields meant something else there.
-#
-# docs/inputs.md has the table of what means what on which kernel.
-
-WITHOUT_BIO = "block_getrq without a bio"
-"""Name under which G of passthrough is counted."""
-
-
-class OldKernels:
-    """Counts records that only older kernels write so, and says what that costs."""
-
-    def __init__(self) -> None:
-        self._without_size = 0
-        self._odd_errors = 0
-        self._has_errors = False
-
-    def read(self, rows: TracepointRows) -> TracepointRows:
-        """Take in the rows of one tracepoint; return those that are of a bio or request.
-
-        Before 5.11 passthrough has a getrq of its own: without a bio, so on device 0.
-        """
-        kind, columns = KIND_OF[rows.event], rows.columns
-        if "bytes" in columns:
-            empty = (columns["bytes"] == 0) & (columns["nr_sector"] != 0)
-            self._without_size += int(np.count_nonzero(empty))
-        if kind == Kind.C:
-            self._has_errors |= "errors" in columns and len(rows) > 0
-        if kind == Kind.BIO_COMPLETE and "error" in columns:
-            self._odd_errors += int(np.count_nonzero(is_no_errno(columns["error"])))
-        if kind == Kind.G and (bare := columns["dev"] == 0).any():
-            return rows.without(bare)
-        return rows
-
-    def remarks(self) -> list[str]:
-        """Return a sentence for each thing that is not known of such a recording."""
-        found = []
-        if self._without_size:
-            found.append(
-                f"{self._without_size} records of requests have 0 bytes, as Linux before 4.11 "
-                "writes of reads and writes: their sizes follow from their sectors"
-            )
-        if self._has_errors or self._without_size:
-            found.append(
-                "of Linux before 4.12, by the fields: which requests failed is mostly not known, "
-                "since `errors` is 0 of reads and writes; before 4.8 discards are writes (W) there"
-            )
-        if self._odd_errors:
-            found.append(
-                f"{self._odd_errors} completions of bios have an `error` that is none, as Linux "
-                "before 2.6.38 leaves it unset: whether they failed is not known"
-            )
-        return found
-
-
-# What a recording of tracepoints lacks, and what that costs, for the user.
-
 _BEGINNINGS = ("block_getrq", "block_io_start", "block_rq_insert")
 """Tracepoints of requests that are not issued yet."""
 
-_COSTS: tuple[tuple[tuple[str, ...], str], ...] = (
+_QUEUED = ("block_bio_queue",)
+_COSTS: tuple[tuple[tuple[str, ...], str, tuple[str, ...]], ...] = (
     (
         ("block_rq_complete",),
         "no request and no bio of one ends, so there are no latencies of them",
+        (),
     ),
-    (("block_rq_issue",), "I/O in queues cannot be told from I/O at the device"),
-    (
-        ("block_bio_queue",),
-        WITHOUT_BIOS,
-    ),
+    (("block_rq_issue",), "I/O in queues cannot be told from I/O at the device", ()),
+    (_QUEUED, WITHOUT_BIOS, ()),
     (
         _BEGINNINGS,
         "a request begins when it is issued; the time in queues is not divided",
+        (),
     ),
     (
         ("block_bio_backmerge", "block_bio_frontmerge"),
         "which bios a merged request serves is known by sectors alone",
+        _QUEUED,
     ),
-    (("block_split",), "bios that were split end with one of their pieces, or not at all"),
+    (
+        ("block_split",),
+        "bios that were split end with one of their pieces, or not at all",
+        _QUEUED,
+    ),
     (
         ("block_bio_remap",),
         "partitions and the devices below dm and md are not linked to what was sent to them",
+        _QUEUED,
     ),
     (
         ("block_bio_complete",),
         "bios of devices without requests (dm, md, zram) do not end",
+        _QUEUED,
     ),
-    (("block_rq_requeue",), "a request that the driver returned seems to be issued twice"),
-    (("block_rq_merge",), "requests that were merged into others do not end"),
+    (("block_rq_requeue",), "a request that the driver returned seems to be issued twice", ()),
+    (("block_rq_merge",), "requests that were merged into others do not end", _BEGINNINGS),
 )
-"""Tracepoints of which one would do, and what it costs that all of them are missing."""
-_OF_BIOS = ("block_bio_backmerge", "block_split", "block_bio_remap", "block_bio_complete")
-"""First tracepoints of rows that say nothing new where bios are not recorded."""
-
-
-def remarks_on(recorded: Collection[str], *, enabled: bool) -> list[str]:
-    """Return a sentence for each event that is not recorded and what that costs.
-
-    recorded: names of tracepoints that the recording has. enabled: they are those that were
-    enabled; False: those that occur, as the recording does not say which were enabled.
-    """
-    how = "was not recorded" if enabled else "does not occur"
-    hows = "were not recorded" if enabled else "do not occur"
-    found = []
-    for names, cost in _COSTS:
-        if set(names) & set(recorded):
-            continue
-        if names[0] in _OF_BIOS and "block_bio_queue" not in recorded:
-            continue
-        if names[0] == "block_rq_merge" and not set(_BEGINNINGS) & set(recorded):
-            continue
-        # What does not occur in I/O that needs none of it is no limit of the recording.
-        if not enabled and names[0] not in (
-            "block_rq_complete",
-            "block_rq_issue",
-            "block_bio_queue",
-        ):
-            continue
-        found.append(f"{' and '.join(names)} {how if len(names) == 1 else hows}: {cost}")
-    return found
+"""Tracepoints of which one would do; what it costs that all of them are missing; and tracepoints
+without all of which that says nothing new."""

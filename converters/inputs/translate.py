@@ -59,7 +59,11 @@ class TracepointRows:
     def __len__(self) -> int:
         return len(self.time)
 
-    def without(self, rows: NDArray[np.bool_]) -> "TracepointRows":
+    @property
+    def thread_names(self) -> Column | None:
+        return self.columns.get("comm") if self.comm is None else self.comm
+
+    def without(self, rows: Bool) -> "TracepointRows":
         """Return the rows without those of the mask `rows`, (n,); copies."""
         keep = ~rows
         return TracepointRows(
@@ -75,8 +79,6 @@ class TracepointRows:
 
 
 COMM_BYTES = 16
-
-
 _MOST_THREADS = 1 << 20
 """Threads whose names are remembered; with more, all are named anew."""
 
@@ -92,12 +94,15 @@ class NameRows:
 
 
 class ThreadNames:
-    """The names that threads had last, so that only new ones become events."""
+    """The names that threads had last, so that only new ones become events.
+
+    A thread whose id is not recorded has its name instead: threads are told apart by it, by an id
+    that stands for "not known, of this name" (`records.FIRST_UNKNOWN_TID`).
+    """
 
     def __init__(self) -> None:
         self._last: dict[int, bytes] = {}
         self._nameless: dict[bytes, int] = {}
-        """By name: the id that stands for the threads of that name whose ids are not known."""
 
     def identified(self, rows: TracepointRows) -> TracepointRows:
         """Return the rows with ids that stand for those that are not known, one for each name.
@@ -108,7 +113,7 @@ class ThreadNames:
         unknown = np.flatnonzero(tid < 0)
         if not len(unknown):
             return rows
-        comm, tgid = _comm(rows), rows.tgid
+        comm, tgid = rows.thread_names, rows.tgid
         tid[unknown] = FIRST_UNKNOWN_TID
         if comm is not None:
             names, of = np.unique(comm[unknown], return_inverse=True)
@@ -128,67 +133,47 @@ class ThreadNames:
         """Return a TASK event for each row whose thread's name is not the last one's of its thread.
 
         Of thread 0, each CPU's idle thread, only the first name counts. A process that is not known
-        is the thread itself. Names are taken from `TracepointRows.comm`, else column "comm".
+        is the thread itself.
         """
-        named = [(rows, comm) for rows in batch if (comm := _comm(rows)) is not None and len(rows)]
+        named = [(r, comm) for r in batch if (comm := r.thread_names) is not None and len(r)]
         if not named:
             return []
         time = np.concatenate([rows.time for rows, _ in named])
         arrival = np.concatenate([rows.arrival for rows, _ in named])
         words = np.concatenate([_words(comm) for _, comm in named], axis=1)
         pid = np.concatenate([np.asarray(rows.pid).astype(np.int64) for rows, _ in named])
-        tgid = np.concatenate([_tgid(rows) for rows, _ in named])
         cpu = np.concatenate([np.asarray(rows.cpu).astype(np.uint16) for rows, _ in named])
-        at = self._new(_changes(pid, words, time, arrival), pid, words)
+        tgid = np.concatenate(
+            [np.asarray(r.pid if r.tgid is None else r.tgid).astype(np.int64) for r, _ in named]
+        )
+        tgid = np.where(tgid < 0, pid, tgid)
+        at = self._new(pid, words, time, arrival)
         if not len(at):
             return []
         raw = np.zeros((RAW_WORDS, len(at)), np.uint64)
         raw[0] = head_words(Kind.TASK, time[at])
-        low = np.uint64(0xFFFFFFFF)
-        raw[1] = pid[at].view(np.uint64) & low | tgid[at].view(np.uint64) << np.uint64(32)
+        raw[1] = pid[at].view(np.uint64) & _LOW | tgid[at].view(np.uint64) << _SHIFT_32
         raw[2:4] = words[:, at]
         return [NameRows(time[at], cpu[at], arrival[at], raw)]
 
-    def _new(self, candidates: I64, pid: I64, words: U64) -> I64:
-        """Return the rows among `candidates` whose name differs from their thread's last one.
-
-        Takes these names over into `_last`.
-        """
+    def _new(self, pid: I64, words: U64, time: I64, arrival: I64) -> I64:
+        """Return the rows, by time, whose name (words: (2, n)) differs from their thread's last."""
+        order = np.lexsort((arrival, time, pid))
+        differs = np.ones(len(order), dtype=np.bool_)
+        thread, names = pid[order], words[:, order]
+        differs[1:] = (thread[1:] != thread[:-1]) | (names[:, 1:] != names[:, :-1]).any(axis=0)
+        candidates = order[differs]
+        candidates = candidates[np.lexsort((arrival[candidates], time[candidates]))]
         if len(self._last) > _MOST_THREADS:
             self._last.clear()
         new = []
         for row in candidates.tolist():
-            thread, name = int(pid[row]), words[:, row].tobytes()
-            last = self._last.get(thread)
-            if name != last and not (thread == 0 and last is not None):
-                self._last[thread] = name
+            tid, name = int(pid[row]), words[:, row].tobytes()
+            last = self._last.get(tid)
+            if name != last and not (tid == 0 and last is not None):
+                self._last[tid] = name
                 new.append(row)
         return np.array(new, dtype=np.int64)
-
-
-def _changes(pid: I64, words: U64, time: I64, arrival: I64) -> I64:
-    """Return the rows, by time, whose name differs from the one before of the thread, or is first.
-
-    words: (2, n), the names.
-    """
-    order = np.lexsort((arrival, time, pid))
-    differs = np.ones(len(order), dtype=np.bool_)
-    thread, name = pid[order], words[:, order]
-    differs[1:] = (thread[1:] != thread[:-1]) | (name[:, 1:] != name[:, :-1]).any(axis=0)
-    rows = order[differs]
-    return rows[np.lexsort((arrival[rows], time[rows]))]
-
-
-def _comm(rows: TracepointRows) -> Column | None:
-    return rows.comm if rows.comm is not None else rows.columns.get("comm")
-
-
-def _tgid(rows: TracepointRows) -> I64:
-    tid = np.asarray(rows.pid).astype(np.int64)
-    if rows.tgid is None:
-        return tid
-    tgid = np.asarray(rows.tgid).astype(np.int64)
-    return np.where(tgid < 0, tid, tgid)
 
 
 def _words(comm: Column) -> U64:
@@ -203,11 +188,13 @@ def _words(comm: Column) -> U64:
     return np.ascontiguousarray(letters.view("<u8").astype(np.uint64).T)
 
 
+# Operations and flags of many events at once, from the letters of blk_fill_rwbs(). What they mean
+# changed with the kernel; docs/inputs.md has the table.
+
 RWBS_BYTES = 8
 """Letters of rwbs that are read; no combination that occurs is longer."""
 _LOW_BITS = np.uint64(0x0101010101010101)
 _HIGH_BITS = np.uint64(0x8080808080808080)
-_ONE = np.uint64(1)
 _NO_SECTOR_32 = 0xFFFFFFFF
 """Sector -1 of a kernel whose sectors have 32 bits."""
 
@@ -220,18 +207,18 @@ def packed_letters(rwbs: NDArray[np.bytes_]) -> U64:
     wide = np.ascontiguousarray(rwbs, dtype=f"S{RWBS_BYTES}")
     words = wide.view("<u8").astype(np.uint64)
     zero = (words - _LOW_BITS) & ~words & _HIGH_BITS
-    first = zero & (~zero + _ONE)
+    first = zero & (~zero + np.uint64(1))
     # The bits below the first NUL's; all where there is no NUL.
-    return words & ((first >> np.uint64(7)) - _ONE)
+    return words & ((first >> np.uint64(7)) - np.uint64(1))
 
 
 def opfs(letters: U64, nowhere: Bool) -> U32:
     """Return bi_opf or cmd_flags of each event, (n,), in the numbers of Linux 6.18 (kernel_names).
 
-    letters: as `packed_letters` returns them. nowhere: which events are of requests without a
-    position, whose letters mean something else: there N is passthrough (drv_in, whatever its
-    direction), elsewhere write-zeroes; and of kernels before 4.8 "FW…" is a flush, which is
-    the write of a bio elsewhere, and R and W are passthrough.
+    letters: of `packed_letters`. nowhere: which events are of requests without a position, whose
+    letters mean something else: there N is passthrough (drv_in, whatever its direction), elsewhere
+    write-zeroes; and of kernels before 4.8 "FW…" is a flush, which is the write of a bio elsewhere,
+    and R and W are passthrough.
     """
     table, of = _by_letters(letters, lambda text: (opf_of(text), _opf_nowhere(text)))
     return table[of, nowhere.astype(np.int64)].astype(np.uint32)
@@ -248,12 +235,12 @@ def _opf_nowhere(text: str) -> int:
 def without_position(letters: U64, sector: U64, nr_sector: U64, size: U64) -> Bool:
     """Return which request events, (n,), are of flush requests or passthrough.
 
-    letters: as `packed_letters` returns them. size: bytes; nr_sector is 0 of passthrough when it is
-    inserted and issued, whatever its size. An F is a flush request if it stands for the operation:
-    alone, behind PREFLUSH's F, or before flags. Others have no position if the kernel says so, by
-    sector -1 or, of passthrough, 0 with no sectors (blk_rq_trace_sector): N; and R and W, which
-    kernels before 4.8 write for flushes and passthrough, too. There W at sector 0 with no sectors
-    and no bytes is the write of a bio that only flushes.
+    letters: of `packed_letters`. size: bytes; nr_sector is 0 of passthrough when it is inserted and
+    issued, whatever its size. An F is a flush request if it stands for the operation: alone, behind
+    PREFLUSH's F, or before flags. Others have no position if the kernel says so, by sector -1 or,
+    of passthrough, 0 with no sectors (blk_rq_trace_sector): N; and R and W, which kernels before
+    4.8 write for flushes and passthrough, too. There W at sector 0 with no sectors and no bytes is
+    the write of a bio that only flushes.
     """
     table, of = _by_letters(letters, _kinds)
     flush, other, read, write = table[of].T != 0
@@ -283,19 +270,20 @@ def _by_letters(letters: U64, meant: Callable[[str], tuple[int, ...]]) -> tuple[
 _MAX_ERRNO = 4095
 _SHIFT_32 = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
+_BIO_KINDS = (Kind.Q, Kind.G, Kind.M, Kind.F, Kind.X, Kind.A, Kind.BIO_COMPLETE)
 
 
 def translate(batch: Sequence[TracepointRows], names: Sequence[NameRows]) -> Events:
     """Return the rows of all tracepoints as Events, sorted by (time, arrival), `number` 0.
 
-    batch: rows of tracepoints in `KIND_OF`, each with the columns of NEEDED. names: threads' names
-    that TASK events are made of; at equal times and arrival these come first.
+    batch: rows of tracepoints in `KIND_OF`, each with the columns of NEEDED. names: threads' names;
+    at equal times and arrival these come first.
     """
     batch = [rows for rows in batch if len(rows)]
     if not batch and not names:
         return Events.empty()
     parts: list[NameRows | TracepointRows] = [*names, *batch]
-    raws = [name.raw for name in names] + [records(rows) for rows in batch]
+    raws = [name.raw for name in names] + [_records(rows) for rows in batch]
     time = np.concatenate([part.time for part in parts])
     arrival = np.concatenate([part.arrival for part in parts])
     cpu = np.concatenate([np.asarray(part.cpu).astype(np.uint16) for part in parts])
@@ -306,13 +294,63 @@ def translate(batch: Sequence[TracepointRows], names: Sequence[NameRows]) -> Eve
     return Events(time, cpu, np.zeros(len(time), np.int64), raw.T)
 
 
-def records(rows: TracepointRows) -> U64:
+def _records(rows: TracepointRows) -> U64:
     """Return the records of a tracepoint's rows: (8, n) uint64, a word of the record per row."""
     kind = KIND_OF[rows.event]
     words = np.zeros((RAW_WORDS, len(rows)), np.uint64)
     words[0] = head_words(kind, rows.time)
-    _FILLERS[kind](rows, words)
+    if kind in (Kind.P, Kind.U):
+        words[1] = rows.pid.astype(np.int64).view(np.uint64) << _SHIFT_32
+        words[2] = _number(rows, "nr_rq") & _LOW
+    elif kind == Kind.DONE:
+        words[2] = _number(rows, "dev") & _LOW
+    elif kind in _BIO_KINDS:
+        _fill_bio(kind, rows, words)
+    else:
+        _fill_request(kind, rows, words)
     return words
+
+
+def _fill_bio(kind: Kind, rows: TracepointRows, words: U64) -> None:
+    dev, sector = _number(rows, "dev") & _LOW, _number(rows, "sector")
+    letters = packed_letters(rows.columns["rwbs"])
+    opf = opfs(letters, np.zeros(len(rows), np.bool_)).astype(np.uint64) << _SHIFT_32
+    words[2] = sector
+    words[3] = _bytes(rows) | opf
+    words[4] = dev | rows.pid.astype(np.int64).view(np.uint64) << _SHIFT_32
+    if kind == Kind.Q:
+        words[5] = dev  # the partition, which the tracepoint does not report
+    elif kind == Kind.X:
+        # The front piece reaches up to new_sector, which the kernel passes in 32 bits.
+        rest = _number(rows, "new_sector")
+        words[3] = opf | (((rest - sector) & _LOW) * np.uint64(SECTOR_BYTES) & _LOW)
+        words[6] = rest
+    elif kind == Kind.A:
+        words[5] = _number(rows, "old_sector")
+        words[6] = _number(rows, "old_dev") & _LOW | dev << _SHIFT_32
+    elif kind == Kind.BIO_COMPLETE:
+        words[4] = dev
+        if (error := rows.columns.get("error")) is not None:
+            words[4] |= status_words(np.where(is_no_errno(error), 0, error))
+
+
+def _fill_request(kind: Kind, rows: TracepointRows, words: U64) -> None:
+    """Write a request's record without tags; flushes and passthrough get NO_SECTOR."""
+    dev, sector, size = _number(rows, "dev") & _LOW, _number(rows, "sector"), _bytes(rows)
+    letters = packed_letters(rows.columns["rwbs"])
+    nowhere = without_position(letters, sector, _number(rows, "nr_sector"), size)
+    words[3] = np.where(nowhere, np.uint64(NO_SECTOR), sector)
+    words[4] = size | opfs(letters, nowhere).astype(np.uint64) << _SHIFT_32
+    words[5] = dev | NO_TAGS
+    if kind == Kind.D:
+        ioprio = _number(rows, "ioprio") & np.uint64(0xFFFF)  # of Linux 6.12 and later
+        words[6] = np.uint64(NO_QUEUE) | ioprio << np.uint64(16)
+    elif kind in (Kind.C, Kind.E):
+        error = rows.columns.get("error", rows.columns.get("errors"))
+        words[5] = dev if error is None else dev | status_words(error)
+    elif kind == Kind.RQ_REMAP:
+        words[5] = dev | (_number(rows, "old_dev") & _LOW) << _SHIFT_32
+        words[6] = _number(rows, "old_sector")
 
 
 def _number(rows: TracepointRows, name: str) -> U64:
@@ -335,53 +373,6 @@ def _bytes(rows: TracepointRows) -> U64:
     return np.where(said == 0, whole, said)
 
 
-def _dev(rows: TracepointRows, name: str = "dev") -> U64:
-    return _number(rows, name) & _LOW
-
-
-def _tid(rows: TracepointRows) -> U64:
-    return rows.pid.astype(np.int64).view(np.uint64) << _SHIFT_32
-
-
-def _fill_bio(rows: TracepointRows, words: U64) -> None:
-    """Write sector, bytes, opf, dev and tid of bio records into `words` (8, n)."""
-    letters = packed_letters(rows.columns["rwbs"])
-    opf = opfs(letters, np.zeros(len(rows), np.bool_)).astype(np.uint64)
-    words[2] = _number(rows, "sector")
-    words[3] = _bytes(rows) | opf << _SHIFT_32
-    words[4] = _dev(rows) | _tid(rows)
-
-
-def _fill_queue(rows: TracepointRows, words: U64) -> None:
-    """Write a Q: the disk is its partition, too, as the tracepoint reports none."""
-    _fill_bio(rows, words)
-    words[5] = _dev(rows)
-
-
-def _fill_split(rows: TracepointRows, words: U64) -> None:
-    """Write an X: the front piece, up to new_sector, which the kernel passes in 32 bits."""
-    _fill_bio(rows, words)
-    rest = _number(rows, "new_sector")
-    size = ((rest - words[2]) & _LOW) * np.uint64(SECTOR_BYTES)
-    words[3] = (words[3] >> _SHIFT_32 << _SHIFT_32) | (size & _LOW)
-    words[6] = rest
-
-
-def _fill_remap(rows: TracepointRows, words: U64) -> None:
-    """Write an A: `dev` is its disk and its partition, which only `old_dev` can be."""
-    _fill_bio(rows, words)
-    words[5] = _number(rows, "old_sector")
-    words[6] = _dev(rows, "old_dev") | _dev(rows) << _SHIFT_32
-
-
-def _fill_bio_complete(rows: TracepointRows, words: U64) -> None:
-    _fill_bio(rows, words)
-    error = rows.columns.get("error")
-    if error is not None and (odd := is_no_errno(error)).any():
-        rows = replace(rows, columns={**rows.columns, "error": np.where(odd, 0, error)})
-    words[4] = _dev(rows) | _status(rows)
-
-
 def is_no_errno(error: Column) -> Bool:
     """Return which errors of bios, (n,), are neither 0 nor a negative errno.
 
@@ -389,69 +380,3 @@ def is_no_errno(error: Column) -> Bool:
     """
     found: Bool = (error > 0) | (error < -_MAX_ERRNO)
     return found
-
-
-def _fill_rq(rows: TracepointRows, words: U64) -> None:
-    """Write sector, bytes, opf and dev of request records into `words`, and that they have no tags.
-
-    Flush requests and passthrough get NO_SECTOR.
-    """
-    letters = packed_letters(rows.columns["rwbs"])
-    sector, size = _number(rows, "sector"), _bytes(rows)
-    nowhere = without_position(letters, sector, _number(rows, "nr_sector"), size)
-    words[3] = np.where(nowhere, np.uint64(NO_SECTOR), sector)
-    words[4] = size | opfs(letters, nowhere).astype(np.uint64) << _SHIFT_32
-    words[5] = _dev(rows) | NO_TAGS
-
-
-def _fill_issue(rows: TracepointRows, words: U64) -> None:
-    """Write a D: hctx is not known, ioprio where the kernel reports it (6.12 and later)."""
-    _fill_rq(rows, words)
-    words[6] = np.uint64(NO_QUEUE) | (_number(rows, "ioprio") & np.uint64(0xFFFF)) << np.uint64(16)
-
-
-def _fill_complete(rows: TracepointRows, words: U64) -> None:
-    _fill_rq(rows, words)
-    words[5] = _dev(rows) | _status(rows)
-
-
-def _fill_rq_remap(rows: TracepointRows, words: U64) -> None:
-    _fill_rq(rows, words)
-    words[5] = _dev(rows) | _dev(rows, "old_dev") << _SHIFT_32
-    words[6] = _number(rows, "old_sector")
-
-
-def _fill_done(rows: TracepointRows, words: U64) -> None:
-    """Write a d: the device is all that it says."""
-    words[2] = _dev(rows)
-
-
-def _fill_plug(rows: TracepointRows, words: U64) -> None:
-    """Write a P or U: the thread, and how many requests were held back; no device is reported."""
-    words[1] = _tid(rows)
-    words[2] = _number(rows, "nr_rq") & _LOW
-
-
-def _status(rows: TracepointRows) -> U64:
-    """Return blk_status_t of the column "error" (0 or a negative errno) in the upper 32 bits."""
-    column = rows.columns.get("error", rows.columns.get("errors"))
-    if column is None:
-        return np.zeros(len(rows), np.uint64)
-    return status_words(column)
-
-
-_FILLERS: dict[Kind, Callable[[TracepointRows, U64], None]] = {
-    Kind.Q: _fill_queue,
-    **dict.fromkeys((Kind.G, Kind.M, Kind.F), _fill_bio),
-    Kind.X: _fill_split,
-    Kind.A: _fill_remap,
-    Kind.BIO_COMPLETE: _fill_bio_complete,
-    **dict.fromkeys((Kind.START, Kind.I, Kind.R, Kind.RQ_MERGE), _fill_rq),
-    Kind.D: _fill_issue,
-    Kind.C: _fill_complete,
-    Kind.E: _fill_complete,
-    Kind.RQ_REMAP: _fill_rq_remap,
-    Kind.DONE: _fill_done,
-    Kind.P: _fill_plug,
-    Kind.U: _fill_plug,
-}

@@ -24,7 +24,7 @@ from biotrail.converters.inputs.blktrace.format import (
     Category,
 )
 from biotrail.converters.inputs.blktrace.records import Numbers, RecordSource, kept_rows
-from biotrail.converters.inputs.foreign import MAX_NS, without_block_events
+from biotrail.converters.inputs.foreign import MAX_NS
 from biotrail.converters.inputs.line_loops import COLUMNS, KINDS
 from biotrail.converters.inputs.lines import Examples, LineReader, Lines, TextFile, texts
 from biotrail.converters.inputs.translate import (
@@ -224,7 +224,7 @@ class BlkparseSource(RecordSource):
             last.append(self._events(self._reader.read(carried)))
         self._report()
         if not self._met:
-            raise without_block_events(self.name, "blktrace", problem="".join(self.problems[:1]))
+            raise self.without_block_events()
         yield Events.join(last), max(self.reached, 0), max(self.offset, 0)
 
     def _all_blocks(self) -> Iterator[bytes]:

@@ -12,7 +12,6 @@ import pytest
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.tables import Bios, Certainty, Requests
 from biotrail.converters.inputs.opening import open_source
-from biotrail.converters.inputs.tracepoints import OldKernels
 from biotrail.converters.inputs.translate import (
     ThreadNames,
     TracepointRows,
@@ -279,11 +278,6 @@ def test_events_of_kernels_long_ago() -> None:
     )
     assert events.field(Kind.BIO_COMPLETE, "status", np.arange(3)).tolist() == [0, 0, IOERR]
     assert any("2 completions of bios" in remark for remark in remarks)
-    # GIVEN rows as kernels write them today; THEN there is no remark.
-    old = OldKernels()
-    rows = rows_of([1, 2], [b"a", b"b"])
-    assert old.read(rows) is rows
-    assert old.remarks() == []
 
 
 def rows_of(pid: list[int], comm: list[bytes] | None, event: str = "block_bio_queue") -> Any:
