@@ -17,8 +17,8 @@ from biotrail.recorder.schema.errors import LogFormatError
 from biotrail.recorder.schema.kernel_names import ERRNO, IOERR
 from biotrail.recorder.schema.records import NO_TAG, TIMESTAMP_BITS, Kind, schema
 
-MAX_NS = 1 << 62
-"""Largest valid time: sums of such a time and a duration still fit int64."""
+MAX_NS = 1 << 62  # sums of such a time and a duration still fit int64
+
 NO_QUEUE = 0xFFFF
 """hctx of a D: not known."""
 NO_TAGS = np.uint64(NO_TAG << 32 | NO_TAG << 48)

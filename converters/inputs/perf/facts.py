@@ -7,7 +7,7 @@ import tempfile
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from biotrail.converters.inputs.beginning import PathOrStream, name_of
 from biotrail.converters.inputs.foreign import MAX_NS, clocks_at
@@ -23,15 +23,11 @@ from biotrail.converters.inputs.tracepoints import parse_format
 from biotrail.recorder.schema.errors import LogFormatError
 from biotrail.recorder.schema.formats import Format
 
-# The formats of tracepoints in perf.data: what tracing_data_get() of perf wrote.
-#
-# The same as the beginning of trace-cmd's trace.dat, version 0.5 or 0.6.
-
 _MAGIC = b"\x17\x08\x44tracing"
+_PIPE_HEADER_BYTES = 16
 
 
-@dataclass(frozen=True)
-class Tracepoint:
+class Tracepoint(NamedTuple):
     """A tracepoint's system ("block") and format."""
 
     system: str
@@ -41,8 +37,9 @@ class Tracepoint:
 def read_tracing_data(data: bytes, where: str) -> dict[int, Tracepoint]:
     """Return the tracepoints in `data` by ID (perf_event_attr.config).
 
-    A format that cannot be read is left out: its event then has none. where: for messages. Raises
-    LogFormatError: no tracing data, or cut off.
+    It is what tracing_data_get() of perf wrote, and the same as the beginning of trace-cmd's
+    trace.dat, version 0.5 or 0.6. A format that cannot be read is left out: its event then has
+    none. Raises LogFormatError: no tracing data, or cut off.
     """
     if not data.startswith(_MAGIC):
         raise LogFormatError(
@@ -105,7 +102,6 @@ _DESCRIBED = {
     Feature.EVENT_DESC: "names of events that are no tracepoints are",
     Feature.CLOCK_DATA: "the wall-clock time is",
 }
-_KNOWN = frozenset(_DESCRIBED)
 _UNCERTAINTY_NS = 1_000
 
 
@@ -113,13 +109,18 @@ _UNCERTAINTY_NS = 1_000
 class Facts:
     """What a recording says of itself; it grows while a pipe is read.
 
-    events: attrs in the file's order. ids: index in `events` by the id that samples have. names: of
-    events that are no tracepoints, by index. texts: name, release, version (perf's), machine,
-    cpu_model, as far as known. clocks: a reading as in a log's header; None: not known.
+    data_at: offset of the first record; data_bytes: of the data section, None: up to the end. size:
+    bytes of the file, -1 of a pipe. events: attrs in the file's order. ids: index in `events` by
+    the id that samples have. names: of events that are no tracepoints, by index. texts: name,
+    release, version (perf's), machine, cpu_model, as far as known. clocks: a reading as in a log's
+    header; None: not known.
     """
 
     where: str
     order: ByteOrder
+    data_at: int = _PIPE_HEADER_BYTES
+    data_bytes: int | None = None
+    size: int = -1
     events: list[Attr] = field(default_factory=list)
     ids: dict[int, int] = field(default_factory=dict)
     names: dict[int, str] = field(default_factory=dict)
@@ -131,9 +132,10 @@ class Facts:
     """What a part that only describes could not be read for, a sentence each."""
     clocks: dict[str, int] | None = None
 
-    def add_event(self, attr: Attr, ids: list[int]) -> None:
-        """Add an event with the ids of its samples."""
-        self.ids.update(dict.fromkeys(ids, len(self.events)))
+    def add_event(self, attr: Attr, ids: Cursor) -> None:
+        """Add an event. ids: those of its samples, 8 bytes each."""
+        while ids.rest >= 8:
+            self.ids[ids.number(8)] = len(self.events)
         self.events.append(attr)
 
     def add_attr_record(self, data: bytes) -> None:
@@ -141,10 +143,10 @@ class Facts:
         attr = read_attr(data, self.order, self.where)
         cursor = Cursor(data, self.order, self.where)
         cursor.take(attr.size)
-        self.add_event(attr, [cursor.number(8) for _ in range(cursor.rest // 8)])
+        self.add_event(attr, cursor)
 
     def add_tracing_data(self, data: bytes) -> None:
-        """Add the formats of tracepoints."""
+
         self.tracepoints |= read_tracing_data(data, self.where)
 
     def add_feature(self, number: int, data: bytes) -> None:
@@ -156,7 +158,7 @@ class Facts:
         if number == Feature.TRACING_DATA:
             self.add_tracing_data(data)
             return
-        if number not in _KNOWN:
+        if number not in _DESCRIBED:
             return
         try:
             cursor = Cursor(data, self.order, self.where)
@@ -170,7 +172,10 @@ class Facts:
             elif number == Feature.EVENT_DESC:
                 self._add_names(cursor)
             elif number == Feature.CLOCK_DATA:
-                self._add_clocks(cursor)
+                cursor.take(8)  # version, clockid
+                wall, own = cursor.number(8), cursor.number(8)
+                if max(wall, own) < MAX_NS:
+                    self.clocks = clocks_at(own, wall, _UNCERTAINTY_NS)
         except LogFormatError:
             self.add_unread(Feature(number), f"{len(data)} bytes")
 
@@ -182,7 +187,7 @@ class Facts:
         )
 
     def _add_names(self, cursor: Cursor) -> None:
-        """Take the names from EVENT_DESC: the number of events, the size of an attr, each event.
+        """Take the names from EVENT_DESC: number of events, size of an attr, each event.
 
         Each is an attr, the number of its ids, its name, and its ids.
         """
@@ -192,13 +197,6 @@ class Facts:
             ids = cursor.number(4)
             self.names[index] = cursor.padded_text()
             cursor.take(8 * ids)
-
-    def _add_clocks(self, cursor: Cursor) -> None:
-        """Take the clocks: version, clockid (4 bytes each), wall clock, that clock (ns)."""
-        cursor.take(8)
-        wall, own = cursor.number(8), cursor.number(8)
-        if max(wall, own) < MAX_NS:
-            self.clocks = clocks_at(own, wall, _UNCERTAINTY_NS)
 
     def tracepoint(self, index: int) -> Tracepoint | None:
         """Return the tracepoint of an event by its index; None: it is none, or has no format."""
@@ -256,7 +254,6 @@ class Facts:
 
 _MAGICS: dict[bytes, ByteOrder] = {b"PERFILE2": "<", b"2ELIFREP": ">"}
 """The magic number by byte order of the machine that recorded."""
-_PIPE_HEADER_BYTES = 16
 _FILE_HEADER_BYTES = 104
 _SECTION_BYTES = 16
 _FEATURES_AT, FEATURE_BITS = 72, 256
@@ -266,27 +263,11 @@ _FARTHEST = 1 << 60
 """A damaged offset beyond this would be none that a file can have."""
 
 
-@dataclass
-class Opened:
-    """perf.data, opened: a stream that is at its first record.
-
-    offset: of that record. data_bytes: of the data section; None: up to the end. size: bytes of the
-    file, -1 of a pipe.
-    """
-
-    stream: BinaryIO
-    name: str
-    facts: Facts
-    offset: int
-    data_bytes: int | None
-    size: int
-
-
-def open_perf(given: PathOrStream) -> Opened:
-    """Open a path or stream. Raises LogFormatError: no perf.data, cut off, or cannot be read.
+def open_perf(given: PathOrStream) -> tuple[BinaryIO, Facts]:
+    """Return a stream that is at its first record, and what the recording says of itself.
 
     A file that comes through a pipe is copied to an unnamed temporary file, because what it says of
-    itself is at its end.
+    itself is at its end. Raises LogFormatError: no perf.data, cut off, or cannot be read.
     """
     name = name_of(given)
     if isinstance(given, str | os.PathLike):
@@ -309,7 +290,7 @@ def open_perf(given: PathOrStream) -> Opened:
         ) from error
 
 
-def _opened(stream: BinaryIO, name: str) -> Opened:
+def _opened(stream: BinaryIO, name: str) -> tuple[BinaryIO, Facts]:
     first = _read(stream, _PIPE_HEADER_BYTES)
     order = _MAGICS.get(first[:8])
     if order is None:
@@ -318,7 +299,7 @@ def _opened(stream: BinaryIO, name: str) -> Opened:
     size = Cursor(first, order, name)
     size.take(8)
     if size.number(8) == _PIPE_HEADER_BYTES:
-        return Opened(stream, name, facts, _PIPE_HEADER_BYTES, None, -1)
+        return stream, facts
     if not stream.seekable():
         copy: BinaryIO = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the source
         copy.write(first)
@@ -326,29 +307,30 @@ def _opened(stream: BinaryIO, name: str) -> Opened:
         stream, start = copy, 0
     else:
         start = stream.tell() - _PIPE_HEADER_BYTES
-    return _opened_file(stream, start, facts)
+    _read_file(stream, start, facts)
+    return stream, facts
 
 
-def _opened_file(stream: BinaryIO, start: int, facts: Facts) -> Opened:
-    name, order = facts.where, facts.order
-    size = stream.seek(0, os.SEEK_END) - start
+def _read_file(stream: BinaryIO, start: int, facts: Facts) -> None:
+    """Read what a file says of itself, and go to its first record. start: of it in the stream."""
+    facts.size = stream.seek(0, os.SEEK_END) - start
     stream.seek(start)
-    header = Cursor(_read(stream, _FILE_HEADER_BYTES), order, name)
+    header = Cursor(_read(stream, _FILE_HEADER_BYTES), facts.order, facts.where)
     header.take(16)
     attr_bytes = header.number(8)
-    attrs_at, attrs_bytes, data_at, data_bytes = (header.number(8) for _ in range(4))
+    attrs_at, attrs_bytes, facts.data_at, data_bytes = (header.number(8) for _ in range(4))
     header.take(_FEATURES_AT - header.at)
     words = [header.number(8) for _ in range(FEATURE_BITS // 64)]
     features = [bit for bit in range(FEATURE_BITS) if words[bit // 64] >> bit % 64 & 1]
     _read_events(stream, start, (attrs_at, attrs_bytes, attr_bytes), facts)
     if not data_bytes:
         raise LogFormatError(
-            f"{name}: perf did not finish this file (its data have no size), so the formats of its "
-            "events are missing: end `perf record` by Ctrl-C or SIGTERM, not by SIGKILL"
+            f"{facts.where}: perf did not finish this file (its data have no size), so the formats "
+            "of its events are missing: end `perf record` by Ctrl-C or SIGTERM, not by SIGKILL"
         )
-    _read_features(stream, start, data_at + data_bytes, features, facts)
-    stream.seek(min(start + data_at, _FARTHEST))
-    return Opened(stream, name, facts, data_at, data_bytes, size)
+    facts.data_bytes = data_bytes
+    _read_features(stream, start, facts.data_at + data_bytes, features, facts)
+    stream.seek(min(start + facts.data_at, _FARTHEST))
 
 
 def _read_events(stream: BinaryIO, start: int, where: tuple[int, int, int], facts: Facts) -> None:
@@ -371,18 +353,13 @@ def _read_events(stream: BinaryIO, start: int, where: tuple[int, int, int], fact
                 f"{facts.where}: more ids of samples than the file has room for: it is damaged"
             )
         stream.seek(min(start + ids_at, _FARTHEST))
-        cursor = Cursor(_read(stream, ids_bytes), facts.order, facts.where)
-        facts.add_event(attr, [cursor.number(8) for _ in range(cursor.rest // 8)])
+        facts.add_event(attr, Cursor(_read(stream, ids_bytes), facts.order, facts.where))
 
 
 def _read_features(
     stream: BinaryIO, start: int, at: int, features: list[int], facts: Facts
 ) -> None:
-    """Read the sections behind the data: a table of offsets and sizes at `at`, then their contents.
-
-    start: where the file begins in the stream. features: numbers of the sections, in the table's
-    order.
-    """
+    """Read the table of sections at `at`, behind the data, and the sections of these numbers."""
     stream.seek(min(start + at, _FARTHEST))
     table = Cursor(_read(stream, _SECTION_BYTES * len(features)), facts.order, facts.where)
     for number in features:

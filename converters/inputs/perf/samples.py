@@ -56,7 +56,7 @@ class Words:
     """A block's bytes, read as numbers at many offsets at once."""
 
     def __init__(self, data: U8, order: ByteOrder) -> None:
-        """data: of a multiple of 8 bytes."""
+
         self._wide = data.view(f"{order}u8")
         self._halves = data.view(f"{order}u4")
         self._quarters = data.view(f"{order}u2")
@@ -67,7 +67,7 @@ class Words:
         return found
 
     def half(self, at: I64) -> I64:
-        """Return the 4 bytes at each offset, a multiple of 4."""
+
         found: I64 = self._halves[at >> 2].astype(np.int64)
         return found
 
@@ -77,12 +77,12 @@ class Words:
         return found
 
     def misc(self, at: I64) -> I64:
-        """Return the field misc of the record at each offset."""
+
         found: I64 = self._quarters[(at >> 1) + 2].astype(np.int64)
         return found
 
     def type(self, at: I64) -> I64:
-        """Return the type (RecordType) of the record at each offset."""
+
         return self.half(at)
 
 
@@ -111,16 +111,22 @@ def _field(words: Words, at: I64, place: int | None) -> I64:
 
 
 def _raw(words: Words, at: I64, size: I64, layout: SampleLayout) -> tuple[I64, I64]:
-    """Return (offset, bytes) of each sample's RAW; 0 bytes where it has none within its size.
-
-    Before it lie READ and CALLCHAIN, whose lengths vary.
-    """
+    """Return (offset, bytes) of each sample's RAW; 0 bytes where it has none within its size."""
     if SampleType.RAW not in layout.has:
         return at, np.zeros(len(at), np.int64)
     place = np.full(len(at), layout.fixed, np.int64)
     good = np.ones(len(at), np.bool_)
     if SampleType.READ in layout.has:
-        place, good = _behind_read(words, at, size, place, layout.read_format)
+        # A value, or one for each event of a group, with its id and its losses, and times.
+        has = layout.read_format
+        each = 1 + (ReadFormat.ID in has) + (ReadFormat.LOST in has)
+        times = (ReadFormat.TIME_ENABLED in has) + (ReadFormat.TIME_RUNNING in has)
+        if ReadFormat.GROUP in has:
+            count, good = _count(words, at, place, size, good)
+            place = place + 8 * (1 + times + each * count)
+        else:
+            place = place + 8 * (each + times)
+        good = good & (place <= size)
     if SampleType.CALLCHAIN in layout.has:
         count, good = _count(words, at, place, size, good)
         place = place + 8 + 8 * count
@@ -128,22 +134,6 @@ def _raw(words: Words, at: I64, size: I64, layout: SampleLayout) -> tuple[I64, I
     length = words.half(np.where(good, at + place, at))
     good = good & (place + 4 + length <= size)
     return np.where(good, at + place + 4, 0), np.where(good, length, 0)
-
-
-def _behind_read(words: Words, at: I64, size: I64, place: I64, has: ReadFormat) -> tuple[I64, Bool]:
-    """Return (place behind READ, whether it ends within the sample) of each sample.
-
-    place: of READ. It holds a value, or one for each event of a group, with its id and its losses,
-    and times.
-    """
-    each = 1 + (ReadFormat.ID in has) + (ReadFormat.LOST in has)
-    times = (ReadFormat.TIME_ENABLED in has) + (ReadFormat.TIME_RUNNING in has)
-    if ReadFormat.GROUP not in has:
-        place = place + 8 * (each + times)
-        return place, place <= size
-    count, good = _count(words, at, place, size, np.ones(len(at), np.bool_))
-    place = place + 8 * (1 + times + each * count)
-    return place, good & (place <= size)
 
 
 def _count(words: Words, at: I64, place: I64, size: I64, good: Bool) -> tuple[I64, Bool]:
@@ -174,13 +164,14 @@ _KIND = np.dtype([("common_type", "<u2")])
 class EventReader:
     """Reads samples as rows of the tracepoints that they are of.
 
-    unreadable: bytes of samples of which the event is not known, or whose record is cut off or of
-    another event. behind: bytes in samples behind all of their fields. other_kinds: names
-    of events that are passed over, but whose samples are of another tracepoint than they say.
+    facts: the recording's events and formats, which may still grow. unreadable: bytes of samples
+    of which the event is not known, or whose record is cut off or of another event. behind: bytes
+    in samples behind all of their fields. other_kinds: names of events that are passed over, but
+    whose samples are of another tracepoint than they say.
     """
 
     def __init__(self, facts: Facts) -> None:
-        """facts: the recording's events and formats, which may still grow."""
+
         self._facts = facts
         self.unreadable = self.behind = 0
         self.other_kinds: dict[str, None] = {}
@@ -219,16 +210,13 @@ class EventReader:
 
     @property
     def any_layout(self) -> SampleLayout:
-        """The layout by which records beside samples are read: that of the first event."""
+
         return self._layout(0)
 
     def rows(
         self, block: Block, words: Words, at: I64, passed_over: Counter[str]
     ) -> list[TracepointRows]:
-        """Return the block layer's records in the samples at the offsets `at`.
-
-        Counts those of other events in `passed_over`, by name.
-        """
+        """Return the block layer's records in the samples at `at`; count others by name."""
         if not self._tracepoints:
             self._tracepoints = self.tracepoints()
         found = []
@@ -250,10 +238,7 @@ class EventReader:
         return found
 
     def _check_kind(self, block: Block, words: Words, at: I64, index: int) -> None:
-        """Note an event that is passed over, but whose samples are of another tracepoint.
-
-        at: offset of one of them.
-        """
+        """Note an event that is passed over, but whose sample at `at` is of another tracepoint."""
         attr = self._facts.events[index]
         if attr.type != TRACEPOINT or SampleType.RAW not in attr.sample_type:
             return
@@ -318,10 +303,7 @@ class EventReader:
         return good
 
     def _by_event(self, words: Words, at: I64) -> tuple[list[tuple[int, I64]], I64]:
-        """Return ((event's index, offsets of its samples) …, offsets of those without an event).
-
-        Of samples at the offsets `at`.
-        """
+        """Return ((event's index, offsets of its samples) …, offsets of those without an event)."""
         id_at = self.any_layout.id_at
         if id_at is None or not self._facts.ids:
             return ([(0, at)] if len(at) else []), at[:0]
@@ -331,13 +313,10 @@ class EventReader:
         ids[long] = words.wide(at[long] + id_at)
         place = np.minimum(np.searchsorted(keys, ids), len(keys) - 1)
         known = long & (keys[place] == ids)
-        unknown, at, place = at[~known], at[known], place[known]
-        of = events[place]
+        of, mine = events[place[known]], at[known]
         order = np.argsort(of, kind="stable")
-        ends = np.cumsum(np.bincount(of, minlength=1)).tolist()
-        starts = [0, *ends[:-1]]
-        ranges = zip(range(len(ends)), starts, ends, strict=True)
-        return [(event, at[order[a:b]]) for event, a, b in ranges if b > a], unknown
+        parts = np.split(mine[order], np.cumsum(np.bincount(of))[:-1])
+        return [(event, part) for event, part in enumerate(parts) if len(part)], at[~known]
 
     def _known_ids(self) -> tuple[I64, NDArray[np.uint16]]:
         if len(self._ids[0]) != len(self._facts.ids):
