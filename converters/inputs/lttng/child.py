@@ -59,7 +59,7 @@ class Layout:
     """
 
     def __init__(self, native: Any, event_class: Any) -> None:
-        """native: the functions of the C API. event_class: the public API's."""
+
         self.name = event_class.name or f"event {event_class.id}"
         self.count = 0
         self.records: list[bytes] = []
@@ -97,7 +97,7 @@ class Layout:
         return taken
 
     def take(self) -> tuple[dict[str, Any], bytes]:
-        """Return the batch's records and what describes them; begin the next batch."""
+        """Return what describes the batch's records, and these; begin the next batch."""
         table = {"event": self.name, "count": len(self.records), "fields": self.fields}
         payload = b"".join(self.records)
         self.records, self.count = [], 0
@@ -121,7 +121,7 @@ class Stream:
     """A data stream: the messages of one port, with the CPU and time of its newest packet."""
 
     def __init__(self, iterator: Any, name: str) -> None:
-        """iterator: over the messages. name: the port's, which names the stream."""
+
         self.iterator = iterator
         self.name = name
         self.cpu = -1
@@ -129,7 +129,6 @@ class Stream:
         self.began: int | None = None
 
     def begin_packet(self, message: Any) -> None:
-        """Take over the CPU and time of a packet that begins."""
         context = message.packet.context_field
         if context is not None and "cpu_id" in context:
             self.cpu = int(context["cpu_id"])
@@ -168,7 +167,7 @@ class Reading:
         self.started = False
 
     def open(self, iterators: list[tuple[Any, str]]) -> None:
-        """Begin with the streams of (message iterator, its port's name)."""
+
         self.all_streams = [Stream(*pair) for pair in iterators]
         self.streams = [(0, i, stream) for i, stream in enumerate(self.all_streams)]
 
@@ -225,7 +224,11 @@ class Reading:
                 self._notice(message, stream)
                 continue
             event = event_of(message)
-            layout = layouts.get(int(class_of(event))) or self._layout(message, event)
+            layout = layouts.get(number_of := int(class_of(event)))
+            if layout is None:
+                native.message_get_ref(message)  # the public API takes a reference of its own
+                layout = Layout(native, self.message_of(message).event.cls)
+                layouts[number_of] = layout
             layout.count += 1
             time = value_of(clock_of(message))
             if time > self.last:
@@ -251,15 +254,6 @@ class Reading:
         if number > self.most:
             raise Unreadable("the trace describes events without contents")
         return not damage
-
-    def _layout(self, message: Any, event: Any) -> Layout:
-        layout = Layout(self.native, self._public(message).event.cls)
-        self.layouts[int(self.native.event_borrow_class_const(event))] = layout
-        return layout
-
-    def _public(self, pointer: Any) -> Any:
-        self.native.message_get_ref(pointer)
-        return self.message_of(pointer)
 
     def _notice(self, pointer: Any, stream: Stream) -> None:
         message = self.message_of(pointer)
@@ -290,6 +284,8 @@ class Reading:
             # Rounded up: the span is in ns.
             self.last = self.span[1] * clock.frequency // 10**9 + 1 - zero
         if self.described is None:
+            classes = stream.trace.cls
+            events = (classes[s][number] for s in classes for number in classes[s])
             self.described = {
                 "frame": "start",
                 "clock": {
@@ -300,7 +296,7 @@ class Reading:
                     "is_since_1970": clock.origin_is_unix_epoch,
                 },
                 "environment": {str(k): _plain(v) for k, v in stream.trace.environment.items()},
-                "events": sorted(_event_names(stream.trace.cls)),
+                "events": sorted({event.name or "" for event in events}),
             }
 
     def _start(self) -> None:
@@ -329,11 +325,6 @@ class Reading:
         self.losses, self.problems, self.pending = [], [], 0
 
 
-def _event_names(trace_class: Any) -> set[str]:
-    streams = (trace_class[number] for number in trace_class)
-    return {stream[number].name or "" for stream in streams for number in stream}
-
-
 class Unreadable(Exception):
     """The traces cannot be read, or not on."""
 
@@ -356,7 +347,6 @@ _INDEX_MAGIC = 0xC1F1DCC1
 
 
 def _sink(reading: Reading) -> Any:
-
     class Sink(bt2._UserSinkComponent):  # type: ignore[misc]
         def __init__(self, config: Any, params: Any, ports: int) -> None:
             for index in range(ports):

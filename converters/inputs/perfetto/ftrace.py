@@ -60,7 +60,9 @@ def ftrace_of(fields: Fields) -> Ftrace:
     # Those that are broken have no message of their own, either.
     broken = int(np.count_nonzero((heads[2] == 0) | (heads[0] < 0))) + inner.broken
     cpu, lost = inner.values(1), inner.values(3) != 0
-    moved = _shifts(inner)
+    # Where a bundle names another ftrace clock, it has a reading of that and of BOOTTIME.
+    clock, there, boot = (inner.values(number) for number in (5, 6, 7))
+    moved = np.where((clock != 0) & (there > 0) & (boot > 0), boot - there, 0)
     time = heads[0]
     if moved.any():
         time = np.where(time >= 0, time + moved[owner], -1)
@@ -68,17 +70,6 @@ def ftrace_of(fields: Fields) -> Ftrace:
     described, _ = inner.messages(_DESCRIPTORS)
     _, descriptors = bundles.take(described).repeated(_DESCRIPTORS)
     return Ftrace(packet, cpu, lost, owner, time, heads[1], heads[2], body, broken, descriptors)
-
-
-def _shifts(bundles: Fields) -> I64:
-    """Return what is to be added to each bundle's times to make them BOOTTIME (ns, int64).
-
-    0 but where the bundle names another ftrace clock, with a reading of both.
-    """
-    clock, there, boot = (bundles.values(number) for number in (5, 6, 7))
-    known = (clock != 0) & (there > 0) & (boot > 0)
-    moved: I64 = np.where(known, boot - there, 0)
-    return moved
 
 
 _BIO = {"dev": 1, "sector": 2, "nr_sector": 3, "rwbs": 4, "comm": 5}
@@ -113,57 +104,41 @@ TEXTS = {"comm": COMM_BYTES, "rwbs": RWBS_BYTES}
 """Fields of text that are read, with their widths (bytes)."""
 
 
-@dataclass(frozen=True)
-class FtraceEvents:
-    """Ftrace events of one block: what all have in common, per event (n,)."""
-
-    kind: I64
-    """Number of the event's own message in FtraceEvent."""
-    time: I64
-    cpu: I64
-    tid: I64
-    tgid: I64
-    arrival: I64
-    body: Messages
-    """The event's own message."""
-
-
 def rows_of(
-    found: FtraceEvents, messages: Mapping[int, tuple[str, dict[str, int]]]
+    found: Ftrace, tgid: I64, before: int, messages: Mapping[int, tuple[str, dict[str, int]]]
 ) -> tuple[list[TracepointRows], Counter[int]]:
     """Return (rows of the block layer's tracepoints, number of other events by kind of message).
 
-    messages: MESSAGES, and those that the trace describes.
+    tgid: each event's process, (n,). before: number of the trace's events before these. messages:
+    MESSAGES, and those that the trace describes.
     """
-    rows = []
-    kinds, _, of = distinct_values(found.kind)
-    counts = np.bincount(of, minlength=len(kinds))
-    passed = Counter(dict(zip(kinds.tolist(), counts.tolist(), strict=True)))
+    rows: list[TracepointRows] = []
+    passed: Counter[int] = Counter()
+
+    def add(at: I64, name: str, columns: dict[str, Column]) -> None:
+        cpu = found.cpu[found.owner[at]]
+        time, tid = found.time[at], found.tid[at]
+        rows.append(TracepointRows(name, time, cpu, tid, before + at, columns, tgid=tgid[at]))
+
+    timed = np.flatnonzero((found.kind != 0) & (found.time >= 0))
+    kinds, _, of = distinct_values(found.kind[timed])
     for number, kind in enumerate(kinds.tolist()):
+        at = timed[of == number]
+        body = found.body.take(at)
         name, numbers = messages.get(kind, ("", {}))
-        if not name.startswith("block_"):
-            continue
-        at = np.flatnonzero(of == number)
-        rows.append(_rows(found, at, name, _columns(found.body.take(at), numbers)))
-        del passed[kind]
-    generic = np.flatnonzero(found.kind == GENERIC)
-    if len(generic):
-        more = _generic_rows(found, generic)
-        rows += more
-        passed[GENERIC] -= sum(map(len, more))
+        if name.startswith("block_"):
+            add(at, name, _columns(body, numbers))
+        elif kind == GENERIC:
+            names = body.fields([1]).texts(1, 64).view("S64")[:, 0]
+            is_block = np.char.startswith(names, b"block_")
+            for raw in np.unique(names[is_block]):
+                chosen = np.flatnonzero(names == raw)
+                columns = _generic_columns(body.take(chosen))
+                add(at[chosen], raw.decode("ascii", "replace"), columns)
+            passed[kind] = int(np.count_nonzero(~is_block))
+        else:
+            passed[kind] = len(at)
     return rows, +passed
-
-
-def _rows(found: FtraceEvents, at: I64, name: str, columns: dict[str, Column]) -> TracepointRows:
-    return TracepointRows(
-        name,
-        found.time[at],
-        found.cpu[at],
-        found.tid[at],
-        found.arrival[at],
-        columns,
-        tgid=found.tgid[at],
-    )
 
 
 def _columns(body: Messages, numbers: dict[str, int]) -> dict[str, Column]:
@@ -200,18 +175,6 @@ def kernel_dev(userspace: I64) -> I64:
     minor = number & low | (number >> np.uint64(12)) & np.uint64(0xFFF00)
     kernel: I64 = ((major << np.uint64(20) | minor) & np.uint64(0xFFFFFFFF)).view(np.int64)
     return kernel
-
-
-def _generic_rows(found: FtraceEvents, at: I64) -> list[TracepointRows]:
-    body = found.body.take(at)
-    names = body.fields([1]).texts(1, 64).view("S64")[:, 0]
-    rows = []
-    for name in np.unique(names):
-        if name.startswith(b"block_"):
-            chosen = np.flatnonzero(names == name)
-            columns = _generic_columns(body.take(chosen))
-            rows.append(_rows(found, at[chosen], name.decode("ascii", "replace"), columns))
-    return rows
 
 
 def _generic_columns(events: Messages) -> dict[str, Column]:
