@@ -37,7 +37,7 @@ class Summary:
 
     @classmethod
     def of(cls, values: Distribution, *, low: bool = False, histogram: bool = False) -> "Summary":
-        """Return the summary of a distribution. low: as in Distribution.percentiles."""
+        """low: as in Distribution.percentiles."""
         p50, p90, p99, p99_9 = values.percentiles(SHARES, low=low)
         figures = (values.count, values.sum, values.mean, values.min, p50, p90, p99, p99_9)
         return cls(*figures, values.max, values.log2() if histogram else None)
@@ -48,7 +48,6 @@ DOUBTFUL = ("count", "mean_ns", "p99_ns")
 
 
 def with_doubtful(known: Distribution, doubtful: Distribution) -> Summary | None:
-    """Return the summary of known latencies with those in doubt in; None where none is."""
     if not doubtful.count:
         return None
     every = Distribution()
@@ -87,8 +86,6 @@ _PLAIN = Shown()
 
 @dataclass
 class StageTimes:
-    """Time that the bios or requests of a group spent in one stage."""
-
     stage: str
     """Name of the stage, as in STAGE_NAMES."""
     share: float
@@ -109,9 +106,9 @@ class StageTimes:
 def stage_times(
     parts: Mapping[Any, Distribution], names: Mapping[Any, str], whole: int | None = None
 ) -> list[StageTimes]:
-    """Return the parts that have times, in the order of `names`.
+    """Return the parts that have times, in the order of `names` (part → name).
 
-    names: part → name. whole: ns that shares are of; None: the sum of all parts.
+    whole: ns that shares are of; None: the sum of all parts.
     """
     if whole is None:
         whole = sum(times.sum for times in parts.values())
@@ -125,9 +122,9 @@ def stage_times(
 def as_json(
     row: Any, without: Collection[str] = (), rename: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """Return a row, and rows in it, as dicts and lists for json.dumps; docs/ lists the keys.
+    """Return a row, and rows in it, as dicts and lists for json.dumps.
 
-    without: names of fields that are left out. rename: name of a field → its key.
+    without: names of fields that are left out. rename: field → key.
     """
     found: dict[str, Any] = {}
     for one in fields(row):
@@ -170,7 +167,7 @@ def _written(value: Any, how: Shown) -> Any:
 
 
 def summary(values: Summary, unit: str = "ns") -> dict[str, Any]:
-    """Return a distribution's figures as a dict, with its histogram if it has one.
+    """Return a distribution's figures as a dict.
 
     unit: "ns", "bytes", or "" for plain numbers; appended to each key but count (`p99_ns`). Without
     values all but count and sum are None.
@@ -208,15 +205,11 @@ def extent(trace: Trace) -> tuple[int, int]:
 
 
 def of_events(trace: Trace) -> bool:
-    """Return whether `extent` is from the first to the last event, as the recording has no more."""
+    """Whether `extent` is from the first to the last event, as the recording has no more."""
     return not trace.says_time and trace.span is None
 
 
 def begin_text(trace: Trace) -> str | None:
-    """Return where `extent` begins as UTC: `2024-05-01 12:00:00.123456Z`, or None.
-
-    trace: read to its end. None if that time is 0, or if the log has no clock reading to convert
-    with.
-    """
+    """Return where `extent` begins as UTC: `2024-05-01 12:00:00.123456Z`; None: not known."""
     begin, _ = extent(trace)
     return trace.context.wall_clock(begin) if begin > 0 else None

@@ -48,10 +48,9 @@ class Comparison:
         count: int = DRAWS,
         equal: Sequence[Recording] = (),
     ) -> None:
-        """Store two recordings, read to their end, with `count` random draws of each.
+        """equal: runs of one load, which show how much runs differ.
 
-        equal: runs of one load, which show how much runs differ. With enough runs (Design.enough)
-        they are what is compared, and nothing is drawn.
+        With enough runs (Design.enough) they are what is compared, and nothing is drawn.
         """
         self._design = Design.of(
             [
@@ -66,13 +65,11 @@ class Comparison:
         self._confidence, self._seed, self._count = confidence, seed, count
 
     def devices(self) -> tuple[list[str], list[str]]:
-        """Return (names in A, names in B) of the devices with I/O."""
         return list(self._a.devices()), list(self._b.devices())
 
     def diff(self, pairs: list[tuple[str, str]] | None = None, *, every: bool = False) -> Diff:
-        """Return the comparison: each figure of A and B with its difference and interval.
+        """pairs: (name in A, name in B) of the devices to compare; one without I/O raises KeyError.
 
-        pairs: (name in A, name in B) of the devices to compare; one without I/O raises KeyError.
         None: those with the same name in both. every: all victims, however little they waited.
         """
         in_a, in_b = self._a.devices(), self._b.devices()
@@ -118,7 +115,6 @@ class Comparison:
             self._design.judge(figure, (in_a, in_b), self._confidence)
 
     def _device(self, name_a: str, name_b: str, a: int, b: int) -> DeviceDiff:
-        """Return two devices compared: the depth figures, then each operation."""
         in_a, in_b = self._a.operations(a), self._b.operations(b)
         names = [*in_a, *(name for name in in_b if name not in in_a)]
         found = [self._operation(name, in_a.get(name), in_b.get(name)) for name in names]
@@ -130,7 +126,6 @@ class Comparison:
         )
 
     def _operation(self, name: str, a: int | None, b: int | None) -> OperationDiff:
-        """Return one operation compared. a, b: its places; None: that side has no such I/O."""
         sides, figures = ((self._a, a), (self._b, b)), []
         for of, order in (("bios", STAGE_ORDER), ("requests", (Stage.D2C,))):
             # Of requests' stages only D2C: the other ones are compared as stages of bios.
@@ -191,7 +186,7 @@ def _of_ios(
 ) -> Estimates:
     """Return rates and ratios, then times of bios, or requests: of `whole` ("": none), of stages.
 
-    seconds: each slot's ns.
+    Return rates and ratios, then times of bios, or requests: of `whole` ("": none), of stages.
     """
     drawn = side.drawn
     ios, size = side.counter(groups, "ios"), side.counter(groups, "bytes")
@@ -213,7 +208,6 @@ def _of_ios(
 
 
 def _depths(side: Side, dev: int) -> Estimates:
-    """Return mean and active share of bios, then of requests, in flight on a device."""
     found: Estimates = {}
     depths = side.recording.slots.depths.get(dev, ())
     for stage, depth in zip_longest(("Q2C", "D2C"), depths):
@@ -252,9 +246,9 @@ def call_diffs(a: Side, b: Side, confidence: float) -> list[CallDiff]:
 
 
 def _of_calls(side: Side, slots: CallsBySlot, parts: Iterable[str]) -> Estimates:
-    """Return the figures of the calls of one name, per the time in which calls were timed.
+    """Return figures per the time in which calls were timed; calls without a part count with 0 ns.
 
-    Of each part mean and share, where calls without it count with 0 ns. slots: empty: it has none.
+    slots: empty: it has none.
     """
     seconds, drawn = side.recording.call_times(), side.drawn
     count = side.column({slot: figures.count for slot, figures in slots.items()})
@@ -306,7 +300,6 @@ def pair_diffs(a: Side, b: Side, confidence: float) -> list[PairDiff]:
 
 
 def _of_pairs(side: Side, slots: LatencyBySlot) -> Estimates:
-    """Return the rate of pairs, then mean and percentiles of their latency (stage "all")."""
     count = side.column({slot: latencies.count for slot, latencies in slots.items()})
     rate = per_second(ratio(count, side.seconds, side.drawn), count)
     return {(None, "pairs_per_s", "1/s"): rate, **side.times("all", slots)}
@@ -376,10 +369,7 @@ SLACK = 0.25
 
 
 def own_times(bios: Group, own: Mapping[Stage, float]) -> dict[str, float]:
-    """Return stage, or WHOLE → mean ns of it that the recorder's programs took.
-
-    bios: all of an operation of one side. own: of `recorder_ns`.
-    """
+    """Return stage, or WHOLE → mean ns of it that the recorder's programs took."""
     known = {stage: own[stage] for stage in map(Stage, bios.stages) if stage in own}
     found = {STAGE_NAMES[stage]: ns for stage, ns in known.items()}
     if known and bios.latency.count:
@@ -391,17 +381,13 @@ def own_times(bios: Group, own: Mapping[Stage, float]) -> dict[str, float]:
 def set_recorder_means(
     figures: Iterable[Figure], a: Mapping[str, float], b: Mapping[str, float]
 ) -> None:
-    """Set `recorder_a` and `recorder_b` of the means of stages. a, b: of `own_times`."""
     for one in figures:
         if one.unit == "ns" and one.name == "mean" and one.of in ("bios", "requests"):
             one.recorder_a, one.recorder_b = a.get(one.stage or ""), b.get(one.stage or "")
 
 
 def set_aside(figures: Iterable[Figure]) -> None:
-    """Set `by_recorder`, and drop `p`, of all figures of the stages whose means are explained.
-
-    figures: of one operation.
-    """
+    """Set `by_recorder`, and drop `p`, of all figures of the stages whose means are explained."""
     figures = list(figures)
     stages = {(one.of, one.stage) for one in figures if _explained(one)}
     for one in figures:
@@ -410,7 +396,7 @@ def set_aside(figures: Iterable[Figure]) -> None:
 
 
 def _explained(mean: Figure) -> bool:
-    """Return whether the recorder's programs differ by as much as this mean, or by more."""
+    """Whether the recorder's programs differ by as much as this mean, or by more."""
     if mean.recorder_a is None or mean.recorder_b is None or mean.difference is None:
         return False
     added = mean.recorder_b - mean.recorder_a

@@ -36,8 +36,7 @@ F64 = NDArray[np.float64]
 def tail_of(confidence: float, blocks: int) -> float:
     """Return the share of the draws to leave out on each side of the confidence interval.
 
-    A plain percentile interval leaves out (1 - confidence) / 2; the expanded one (Hesterberg 2015)
-    less, the fewer blocks the less.
+    The expanded percentile interval (Hesterberg 2015) leaves out less, the fewer blocks the less.
     """
     t = student_t((1 + confidence) / 2, blocks - 1)
     return NormalDist().cdf(-t * (blocks / (blocks - 1)) ** 0.5)
@@ -75,13 +74,12 @@ class Resampling:
         return cls(draws(slots, length, count, seed), -(-slots // length))
 
     def sums(self, values: I64 | F64) -> F64:
-        """Return each draw's sum of the values (slots,): float64, shape (draws,)."""
         return np.asarray(self.weights @ np.asarray(values, dtype=np.float64))
 
     def percentiles(self, by_slot: dict[int, Distribution], shares: Sequence[float]) -> F64:
-        """Return the percentiles of the values in each draw: float64, (len(shares), draws).
+        """Return the percentiles of the values in each draw: (len(shares), draws).
 
-        by_slot: values by slot; at least one slot has values. NaN: the draw has no value.
+        NaN: the draw has no value.
         """
         slots, counts, middles = _matrix(by_slot, self.weights.shape[1])
         drawn = np.cumsum(self.weights[:, slots] @ counts, axis=1)
@@ -96,7 +94,6 @@ class Resampling:
 
 
 def _matrix(by_slot: dict[int, Distribution], slots: int) -> tuple[I64, F64, F64]:
-    """Return (slots that have values, counts by slot and bucket, the buckets' middles)."""
     rows = np.array(sorted(s for s, d in by_slot.items() if d.count and s < slots), dtype=np.int64)
     histograms = [by_slot[row].rows() for row in rows.tolist()]
     buckets = np.unique(np.concatenate([bucket for bucket, _ in histograms]))
@@ -108,7 +105,7 @@ def _matrix(by_slot: dict[int, Distribution], slots: int) -> tuple[I64, F64, F64
 
 
 def interval(values: F64, confidence: float, blocks: int) -> tuple[float, float] | None:
-    """Return the confidence interval (low, high) of a figure from its values in the draws, or None.
+    """Return the confidence interval of a figure from its values in the draws.
 
     None: more than a twentieth of the values is not finite.
     """
@@ -155,10 +152,7 @@ NOTHING = Estimate(None)
 
 
 def ratio(upper: I64, lower: I64, drawn: Resampling | None) -> Estimate:
-    """Return the estimate of sum(upper) / sum(lower), with the ratio in each draw.
-
-    upper, lower: of each slot, (slots,). NOTHING if sum(lower) is 0.
-    """
+    """Return the estimate of sum(upper) / sum(lower); NOTHING if sum(lower) is 0."""
     whole = int(lower.sum())
     if not whole:
         return NOTHING
@@ -176,7 +170,7 @@ def ratio(upper: I64, lower: I64, drawn: Resampling | None) -> Estimate:
 def times(
     by_slot: Mapping[int, Distribution], slots: int, drawn: Resampling | None
 ) -> list[Estimate]:
-    """Return estimates of the mean and of each of PERCENTILES of all slots' values, in this order.
+    """Return estimates of the mean and of each of PERCENTILES of all slots' values.
 
     A percentile has no draws if number of values * (1 - share) is below LEAST_BEYOND.
     """

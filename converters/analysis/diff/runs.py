@@ -53,7 +53,7 @@ def _beta_fraction(a: float, b: float, x: float) -> float:
 
 
 def _beta(a: float, b: float, x: float) -> float:
-    """Return the regularised incomplete beta function I_x(a, b); 0 <= x <= 1."""
+    """The regularised incomplete beta function I_x(a, b); 0 <= x <= 1."""
     if x <= 0.0 or x >= 1.0:
         return min(max(x, 0.0), 1.0)
     if x > (a + 1) / (a + b + 2):  # where the fraction converges slowly
@@ -135,7 +135,6 @@ class Design:
 
     @classmethod
     def of(cls, runs: Sequence[Run]) -> "Design":
-        """Return the blocks that hosts and times give."""
         on = [{run.host for run in runs if run.side == side} for side in (A, B)]
         shared = bool(on[A] & on[B])
         hosts = [run.host if shared else "" for run in runs]
@@ -216,7 +215,7 @@ class Design:
     def _within(self, values: Mapping[int, float], *, pairs: bool) -> _Spread | None:
         """Return the difference within hosts, or within pairs; None: no block has both sides.
 
-        values: by the runs' numbers. With `pairs`, None too where no runs alternate.
+        With `pairs`, None too where no runs alternate.
         """
         if pairs and not any(self.pairs[n] >= 0 for n in values):
             return None
@@ -289,7 +288,6 @@ def _resolution(figure: Figure, ratio: bool) -> float:
 
 
 def _set(figure: Figure, effect: float, half: float, found: float, ratio: bool) -> None:
-    """Set the difference and its intervals. half, found: of the interval, and what is found."""
     low, high = effect - half, effect + half
     figure.differs, figure.why = low > 0 or high < 0, None
     a = figure.a or 0.0

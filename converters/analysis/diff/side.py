@@ -29,9 +29,8 @@ from biotrail.converters.lifecycles.recorder_time import recorder_ns
 class Pool(Recording):
     """Recordings that are compared together, as one Recording.
 
-    Devices and operations have numbers of the pool's own. A device is identified by its name (and
-    host) in all parts. In a part that does not have a device, the device's depth has no time,
-    rather than idle time.
+    A device is identified by its name (and host) in all parts. In a part that does not have a
+    device, the device's depth has no time, rather than idle time.
     """
 
     parts: list[Recording] = field(default_factory=list)
@@ -50,52 +49,42 @@ class Pool(Recording):
 
     @property
     def span_ns(self) -> int:
-        """Sum of the parts' lengths, ns."""
         return sum(part.span_ns for part in self.parts)
 
     @property
     def hosts(self) -> list[str]:
-        """Names of the recording hosts, each once."""
         return list(dict.fromkeys(chain.from_iterable(part.hosts for part in self.parts)))
 
     @property
     def kernels(self) -> list[str]:
-        """Kernel releases of the recording hosts, each once."""
         return list(dict.fromkeys(chain.from_iterable(part.kernels for part in self.parts)))
 
     @property
     def log_id(self) -> str:
-        """Ids of the parts' logs, joined by "+"."""
         return "+".join(part.log_id for part in self.parts)
 
     @property
     def begin(self) -> str | None:
-        """Wall-clock time of the parts' first event, ISO 8601 in UTC; None if no part has one."""
         return min((part.begin for part in self.parts if part.begin is not None), default=None)
 
     @property
     def lost_records(self) -> int:
-        """Number of records that were counted as lost, in all parts."""
         return sum(part.lost_records for part in self.parts)
 
     def device_name(self, dev: int) -> str:
-        """Return the name of a device of `slots`."""
         return self.names[dev]
 
     def operation_name(self, place: int) -> str:
-        """Return the name of the operation of a place of `slots`."""
         return self.operations[place & OP_MASK]
 
     def slot_times(self) -> I64:
-        """Return the length of each slot, ns; not a copy."""
         return self.seconds
 
     def call_times(self) -> I64:
-        """Return the length of each slot as far as calls were timed, ns."""
         return self.call_seconds
 
     def device_times(self, dev: int) -> I64:
-        """Return the length of each slot, ns; 0 for slots of other hosts than the device's."""
+        """0 for slots of other hosts than the device's."""
         machine = self.machines[dev]
         if not machine:
             return self.seconds
@@ -105,9 +94,9 @@ class Pool(Recording):
 def pooled(parts: Sequence[Recording], by_host: bool = False) -> Recording:
     """Return several recordings as one; a single one is returned as it is, unless by_host.
 
-    The slots of the parts, one part after the other, all as wide as the widest (to which the parts'
-    own are widened). by_host: device names become `host:device`, so that devices of two hosts stay
-    apart.
+    The slots of the parts, one part after the other, are all as wide as the widest (to which the
+    parts' own are widened). by_host: device names become `host:device`, so that devices of two
+    hosts stay apart.
     """
     if len(parts) == 1 and not by_host:
         return parts[0]
@@ -127,7 +116,6 @@ def pooled(parts: Sequence[Recording], by_host: bool = False) -> Recording:
 
 
 def _place(pool: Pool, part: Recording, place: int, by_host: bool) -> int:
-    """Return the pool's number for a part's pair of device and operation."""
     name = part.device_name(place >> OP_BITS)
     name = f"{part.hosts[0]}:{name}" if by_host else name
     operation = part.operation_name(place)
@@ -162,42 +150,35 @@ class Side:
 
     @cached_property
     def recorder(self) -> dict[Stage, float]:
-        """What the recorder's programs added to stages (`recorder_ns`), in all runs."""
         return recorder_ns(run.trace.reader.end for run in runs_of(self.recording))
 
     def devices(self) -> dict[str, int]:
-        """Return name → number of the devices with I/O."""
         devs = {place >> OP_BITS for place in self.recording.slots.places()}
         return {self.recording.device_name(dev): dev for dev in sorted(devs)}
 
     def operations(self, dev: int) -> dict[str, int]:
-        """Return name → place of a device's operations."""
         places = self.recording.slots.places()
         return {self.recording.operation_name(p): p for p in places if p >> OP_BITS == dev}
 
     def times_of(self, place: int | None) -> I64:
-        """Return the ns of each slot that a place's rates are per (slots,); None: of any place."""
+        """Return the ns of each slot that a place's rates are per; None: of any place."""
         return self.seconds if place is None else self.recording.device_times(place >> OP_BITS)
 
     def counter(self, groups: dict[int, Group], name: str) -> I64:
-        """Return a counter (of COUNTERS) of each slot's group: (slots,)."""
         return self.column({slot: group[name] for slot, group in groups.items()})
 
     def column(self, values: Mapping[int, int]) -> I64:
-        """Return the values of slots as int64 (slots,); 0 for other slots."""
         column = np.zeros(len(self.seconds), dtype=np.int64)
         for slot, value in values.items():
             column[min(slot, len(column) - 1)] += value
         return column
 
     def times(self, stage: str, by_slot: Mapping[int, Distribution]) -> Estimates:
-        """Return mean and PERCENTILES of times in ns, of a stage of that name."""
         found = times(by_slot, len(self.seconds), self.drawn)
         names = ("mean", *PERCENTILES)
         return {(stage, name, "ns"): one for name, one in zip(names, found, strict=True)}
 
     def report(self) -> SideReport:
-        """Return the facts about this side's recording and about the blocks of its draws."""
         recording, drawn = self.recording, self.drawn
         options: dict[str, list[str]] = {}
         made = [options_of(run.trace.context.header) for run in runs_of(recording)]
@@ -223,10 +204,7 @@ class Side:
 
 
 def per_second(per_ns: Estimate, ios: I64) -> Estimate:
-    """Return a rate per ns as one per second.
-
-    Without I/Os it has no value: the rate is not 0, but not there. ios: of each slot.
-    """
+    """Without I/Os a rate has no value: it is not 0, but not there."""
     if per_ns.value is None or not ios.any():
         return Estimate(None)
     drawn = None if per_ns.draws is None else per_ns.draws * 1e9
@@ -239,10 +217,7 @@ def per_second(per_ns: Estimate, ios: I64) -> Estimate:
 
 
 def options_of(header: Mapping[str, Any]) -> dict[str, str]:
-    """Return option of `record` → its value as text; options that were not given are not there.
-
-    header: of a log. Other tools' recordings have none of these.
-    """
+    """Return option of `record` → its value as text; other tools' recordings have none."""
     found: dict[str, str] = {}
     if isinstance(events := header.get("events"), dict) and events.get("set"):
         found["--events"] = str(events["set"])

@@ -99,8 +99,7 @@ def _of_figure(
 def medians_of_others(values: F64) -> F64:
     """Return for each row and column the median of that column's other rows: (n, k).
 
-    values: float64 (n, k), n at least 2. NaN counts as the largest value. Each column is sorted
-    once, so that it takes n log n.
+    NaN counts as the largest value. Each column is sorted once, so that it takes n log n.
     """
     n = len(values)
     order = np.argsort(values, axis=0, kind="stable")
@@ -122,10 +121,10 @@ def far_of(hosts: int) -> float:
 
 
 def spreads_of(values: F64) -> list[float | None]:
-    """Return how far each host is from the median of all, in spreads of their logarithms: (n,).
+    """Return how far each host is from the median of all, in spreads of their logarithms.
 
-    values: ns (n,); 0 counts as 1. None: no spread is known, because half of the hosts or more
-    have the same value, and this one has another.
+    values: ns; 0 counts as 1. None: no spread is known, because half of the hosts or more have the
+    same value, and this one has another.
     """
     logs = np.log(np.maximum(values, 1.0))
     away = logs - np.median(logs)
@@ -191,10 +190,9 @@ def _of_host(waits: Waits | None) -> list[Waited] | None:
 
 
 def make_report(part: Part, by: str, confidence: float, blame_by: str | None = None) -> FleetReport:
-    """Return the report of a fleet.
+    """part: of all hosts, each closed.
 
-    part: of all hosts, each closed. confidence: of the intervals, 0 to 1. blame_by: what victims
-    and culprits are; None: nobody was blamed.
+    blame_by: what victims and culprits are; None: nobody was blamed.
     """
     groups = [*part.closed, *(_group(name, sums) for name, sums in part.groups.items())]
     hosts = sorted(part.hosts, key=lambda one: one.host)
@@ -228,7 +226,6 @@ def _group(name: str, sums: Sums) -> FleetGroup:
 
 
 def fleet_group(name: str, sums: Sums) -> FleetGroup:
-    """Return the figures of a group, or of the whole fleet, as a plain report."""
     span = sums.span_ns
     total = _total(sums)
     known = [

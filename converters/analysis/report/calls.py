@@ -65,7 +65,7 @@ class CallsByGroup:
         """(code of the group, code of name and I/O) → figures."""
 
     def add(self, window: Lifecycles) -> None:
-        """Add the window's calls. Past MOST_GROUPS pairs of group and name they are in OTHERS."""
+        """Past MOST_GROUPS pairs of group and name calls are in OTHERS."""
         if window.path is None:
             return
         calls = window.path.calls
@@ -123,7 +123,6 @@ def _bios(like: Bios, calls: Calls) -> Bios:
 
 
 def report_of(name: str, io: bool, figures: CallFigures) -> CallReport:
-    """Return the report of the calls of one name that did I/O (`io`), or of those that did none."""
     return CallReport(
         call=name,
         io=io,
@@ -139,20 +138,17 @@ def report_of(name: str, io: bool, figures: CallFigures) -> CallReport:
 
 @dataclass
 class CallsByName(Mergeable):
-    """Figures of timed calls by name, which can be added up."""
-
     figures: dict[int, CallFigures] = field(default_factory=dict)
     """Code of `coded` → figures."""
 
     def add(self, calls: Calls, context: Context) -> None:
-        """Add calls, apart by whether they did I/O. context: of the log, for names."""
         codes = coded(calls)
         for code in names_of(codes).tolist():
             figures = self.figures.setdefault(code, CallFigures())
             figures.add(calls.take(codes == code), named(code, context)[0])
 
     def reports(self, context: Context) -> list[CallReport]:
-        """Return a report for each name: calls with I/O first, then by time in total, by name."""
+        """Calls with I/O first, then by time in total, by name."""
         found = [report_of(*named(code, context), one) for code, one in self.figures.items()]
         return sorted(found, key=lambda call: (not call.io, -call.time.sum, call.call))
 
@@ -169,8 +165,6 @@ _SUBMITTING = frozenset({"io_uring_enter", "io_submit"})
 
 @dataclass
 class _Figures:
-    """Figures of the submissions of one operation."""
-
     count: int = 0
     modes: Counter[str] = field(default_factory=Counter)
     """Name of a Runner → submissions whose first bio it queued."""
@@ -185,7 +179,7 @@ class _Figures:
     """Name in STEPS → ns, where both of its ends are known."""
 
     def add(self, rows: Submissions) -> None:
-        """Add submissions of this operation; a step that would be negative is not counted."""
+        """A step that would be negative is not counted."""
         self.count += len(rows)
         for runner, count in zip(*np.unique(rows.runner, return_counts=True), strict=True):
             self.modes[RUNNER_NAMES[Runner(int(runner))]] += int(count)
@@ -205,8 +199,6 @@ class _Figures:
 
 
 class SubmissionsByOperation:
-    """Figures of all submissions, window after window."""
-
     def __init__(self, context: Context) -> None:
         self._figures: dict[int, _Figures] = {}
         """Number of `operations_of` → figures."""
@@ -216,7 +208,7 @@ class SubmissionsByOperation:
         """Bios queued inside io_uring_enter or io_submit whose request is not known."""
 
     def add(self, window: Lifecycles) -> None:
-        """Add the log's next window; open bios count in `unknown` once they have ended."""
+        """Open bios count in `unknown` once they have ended."""
         if window.path is None or not self._recorded:
             return
         rows, bios = window.path.submissions, window.path.bios
@@ -227,11 +219,7 @@ class SubmissionsByOperation:
             self._figures.setdefault(code, _Figures()).add(rows.take(operations == code))
 
     def reports(self) -> list[SubmissionReport]:
-        """Return a report for each operation, those with most submissions first.
-
-        A step's share is of the sum of `time`: where steps are known of submissions without a time,
-        shares add up to more than 1.
-        """
+        """Shares are of the sum of `time`, and more than 1 where steps are known without a time."""
         found = [
             SubmissionReport(
                 operation=operation_name(code),

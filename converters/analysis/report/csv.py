@@ -84,10 +84,6 @@ only one recording."""
 
 
 def write(report: Report, out: TextIO, scope: Mapping[str, str] | None = None) -> None:
-    """Write the header line, then all lines of one report to `out`.
-
-    scope: values of the SCOPE columns; None: empty.
-    """
     write_all([("", report, scope or {})], out)
 
 
@@ -99,11 +95,9 @@ def write_all(
 ) -> None:
     """Write the header line, then the lines of each report, to `out` as CSV.
 
-    reports: at least one. If the first one has a label, there is a column `recording` with the
-    labels, after `format`. The values of SCOPE are the same in every line of a report; a column for
-    which a line has no value is empty. cell: maps each text to what is written for it; `guarded`
-    puts an apostrophe before what a spreadsheet would take for a formula. more: further lines of
-    the first report, behind its own.
+    If the first report has a label, there is a column `recording` with the labels, after `format`.
+    cell: maps each text to what is written for it; `guarded` puts an apostrophe before what a
+    spreadsheet would take for a formula. more: further lines of the first report, behind its own.
     """
     columns = ("format", *(["recording"] if reports[0][0] else []), *COLUMNS[1:])
     rows = csv.DictWriter(_Rows(out), columns, restval="", extrasaction="ignore")
@@ -123,7 +117,6 @@ class _Rows:
         self._out = out
 
     def write(self, row: str) -> None:
-        """Write a row with LF instead of CR LF at its end."""
         self._out.write(row.removesuffix("\r\n") + "\n")
 
 
@@ -131,9 +124,8 @@ def lines(report: Report) -> Iterator[Line]:
     """Yield the report's lines as column → value: total, devices, groups, path, pairs, intervals.
 
     Each group of I/Os gives a line for its whole latency and one for each stage. The total, a
-    device and its operations (the device's sum first) have lines of bios, then of requests; all
-    others have lines of bios only. `begin_ns` and `end_ns` are the interval's, or else the log's.
-    The SCOPE columns and `format` are not in the lines.
+    device and its operations have lines of bios, then of requests; all others have lines of bios
+    only. `begin_ns` and `end_ns` are the interval's, or else the log's.
     """
     whole = {"begin_ns": report.begin_ns, "end_ns": report.end_ns}
     for section, one in (
@@ -202,7 +194,6 @@ def _held_lines(report: Report) -> Iterator[Line]:
 
 
 def _call_lines(report: Report) -> Iterator[Line]:
-    """Yield the lines of calls by name and by group, of their waits, and of journals' commits."""
     for section, call in (
         *(("calls", call) for call in report.calls),
         *(("call groups", call) for call in report.call_groups),
@@ -270,7 +261,6 @@ def _parts(work: Line, parts: Sequence[StageTimes]) -> Iterator[Line]:
 
 
 def _lines(group: GroupReport, of: str) -> Iterator[Line]:
-    """Yield a group's lines: one for the whole latency, then one for each of its stages."""
     work = {
         **group.name,
         "of": of,
@@ -288,12 +278,6 @@ def _lines(group: GroupReport, of: str) -> Iterator[Line]:
 
 
 def _pair_lines(report: Report) -> Iterator[Line]:
-    """Yield the lines of each pair: section `pairs`, then `pair groups` and `pair keys`.
-
-    Groups are the values of --by, in the column `by`; keys, in the column `key`, are those with the
-    most time, and have no percentiles. `share` is of the time of all pairs of that declaration,
-    `ios` the number of pairs.
-    """
     for pair in report.pairs:
         yield {"section": "pairs", **_line(pair.name, pair.time, pair.time, report.span_ns)}
         for group in pair.groups:
@@ -303,7 +287,7 @@ def _pair_lines(report: Report) -> Iterator[Line]:
 
 
 def _line(name: str, time: Summary, whole: Summary, span: int) -> Line:
-    """Return a line on pairs with this name. whole: of all of them. span: ns, for the rate."""
+    """whole: of all pairs of that declaration. span: ns, for the rate."""
     return {
         "pair": name,
         "of": "pairs",

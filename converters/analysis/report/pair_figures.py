@@ -31,8 +31,6 @@ SHOWN_KEYS = 100
 
 @dataclass
 class _Figures:
-    """Figures of one pair."""
-
     time: Distribution = field(default_factory=Distribution)
     groups: dict[int, Distribution] = field(default_factory=dict)
     """By value of --by."""
@@ -81,17 +79,14 @@ def _distributions(place: I64, values: I64, count: int) -> list[Distribution]:
 
 
 class PairFigures:
-    """Figures of all pairs of a log, window after window."""
-
     def __init__(self, context: Context, interval: int = 0) -> None:
-        """Start without pairs. context: the log's, whose header declares them."""
         self._interval = interval
         self._series: Series[Distribution, tuple[int, Summary]] | None = None
         self._names = PairNames(context)
         self._figures: dict[int, _Figures] = {}
 
     def add(self, window: Lifecycles, begin: int) -> None:
-        """Add the pairs of the log's next window. begin: ns where the first interval begins."""
+        """begin: ns where the first interval begins."""
         if window.sites is None or not len(window.sites.pairs):
             return
         pairs = window.sites.pairs
@@ -112,13 +107,12 @@ class PairFigures:
 
     @property
     def late(self) -> int:
-        """Number of pairs that are in no interval, as they came after it was closed."""
         return 0 if self._series is None else self._series.left_out
 
     def intervals(self) -> dict[int, list[PairInterval]]:
         """Return interval → the pairs that ended in it, in the header's order; others are absent.
 
-        To be called after the last window.
+        Return interval → the pairs that ended in it, in the header's order; others are absent.
         """
         if self._series is None:
             return {}

@@ -93,7 +93,7 @@ class _Divided:
     """ns from the setup to D; of NVMe alone."""
 
     def add(self, names: Sequence[str], requests: Requests, between: Sequence[I64]) -> Bool:
-        """Add requests; return which of them are divided, (n,).
+        """Return which requests are divided, (n,).
 
         between: times (ns) from the issue to the completion. All must be known and in order: an
         interrupt raised for an earlier request can be all that the CPU still knows. The request
@@ -111,13 +111,10 @@ class _Divided:
 
 @dataclass
 class Completions:
-    """Ways of completion of all devices' requests, window after window."""
-
     _ways: dict[tuple[int, int], _Divided] = field(default_factory=lambda: defaultdict(_Divided))
     """(dev_t, index of WAYS) → requests."""
 
     def add(self, window: Lifecycles) -> None:
-        """Add the window's requests whose completion has an INTERRUPT record."""
         if window.path is None or not len(window.path.interrupts):
             return
         row, known = rows_of(window.requests.number, window.path.interrupts.number)
@@ -139,7 +136,6 @@ class Completions:
                 found.add(STEPS_BY_WAY[code], requests.take(rows), [of[rows] for of in columns])
 
     def reports(self, dev: int) -> list[CompletionReport]:
-        """Return a report for each way in which requests of a device were completed."""
         found = []
         for code, name in enumerate(WAYS):
             if (way := self._ways.get((dev, code))) is not None:
@@ -150,13 +146,10 @@ class Completions:
 
 @dataclass
 class Drivers:
-    """What drivers did with the requests of all devices, window after window."""
-
     _work: dict[tuple[int, str], _Divided] = field(default_factory=lambda: defaultdict(_Divided))
     """(dev_t, driver) → requests."""
 
     def add(self, window: Lifecycles) -> None:
-        """Add the window's requests whose completion has a DRIVER record of a driver of STEPS."""
         if window.path is None or not len(window.path.steps):
             return
         row, known = rows_of(window.requests.number, window.path.steps.number)
@@ -177,7 +170,6 @@ class Drivers:
                     work.setup.add((asked.issue - done.begun)[set_up])
 
     def reports(self, dev: int) -> list[DriverReport]:
-        """Return a report for each driver of a device, mostly one or none; in order of STEPS."""
         found = []
         for driver, names in STEPS.items():
             if (work := self._work.get((dev, driver))) is not None:
@@ -203,8 +195,6 @@ KEPT_NS = 2_000_000_000
 
 @dataclass
 class Ready:
-    """Adds up windows."""
-
     _sums: Counter[tuple[int, int]] = field(default_factory=Counter)
     """(place, stage) → ns."""
     _waits: I64 = field(default_factory=lambda: np.zeros((0, 3), np.int64))
@@ -213,7 +203,6 @@ class Ready:
     """Timed calls that were ready to run, without a CPU."""
 
     def add(self, window: Lifecycles, bios: Samples) -> None:
-        """Add the next window. bios: samples of its bios, row by row."""
         if window.path is None:
             return
         self._keep(window.path, window.end - KEPT_NS)
@@ -245,8 +234,8 @@ class Ready:
     def _of_calls(self, window: Lifecycles, path: PathTables, owner: I64, ns: I64) -> I64:
         """Return what is left of times in a plug (n,) beyond all that the bio's call ran: (n,).
 
-        owner: rows of bios. At most what the call was ready to run; 0 where the call is not known,
-        was not timed, or has not returned yet.
+        At most what the call was ready to run; 0 where the call is not known, was not timed, or has
+        not returned yet.
         """
         row, there = rows_of(path.bios.number, window.bios.number[owner])
         entry = np.where(there, path.bios.entry[row] if len(path.bios) else NEVER, NEVER)
@@ -261,7 +250,6 @@ class Ready:
         return found
 
     def reports(self, context: Context) -> list[ReadyTime]:
-        """Return the time of each device, operation and stage, most first."""
         found = [
             ReadyTime(
                 context.device_name(place >> OP_BITS),
@@ -284,7 +272,6 @@ def _overlap(tid: I64, begin: I64, end: I64, ready: I64) -> I64:
         whole = np.concatenate([[0], np.cumsum(mine[:, 2] - mine[:, 1])])
 
         def until(times: I64, mine: I64 = mine, whole: I64 = whole) -> I64:
-            """Return for how long the thread had been ready at these times."""
             at = np.searchsorted(mine[:, 1], times, side="right")
             last = np.maximum(at - 1, 0)
             over = np.maximum(mine[last, 2] - times, 0)
@@ -296,8 +283,6 @@ def _overlap(tid: I64, begin: I64, end: I64, ready: I64) -> I64:
 
 @dataclass
 class _Held:
-    """Bios held by one cgroup's limit, of one device and operation."""
-
     bios: int = 0
     several: int = 0
     time: Distribution = field(default_factory=Distribution)
@@ -309,8 +294,6 @@ class _Held:
 
 
 class HeldByLimit:
-    """Figures of all held bios, window after window."""
-
     def __init__(self, context: Context) -> None:
         self._context = context
         self._names = ProcessNames()
@@ -318,7 +301,6 @@ class HeldByLimit:
         """(cgroup's id, dev_t, operation) → its bios."""
 
     def add(self, window: Lifecycles) -> None:
-        """Add the held bios that ended in the log's next window."""
         if window.path is None or not len(window.path.held):
             return
         self._names.take(window.tasks)
@@ -333,7 +315,7 @@ class HeldByLimit:
             self._add(self._held.setdefault(key, _Held()), held.take(rows), window.tasks)
 
     def _add(self, one: _Held, held: "HeldBios", tasks: Tasks) -> None:
-        """Add held bios of one key. The limit shown is the last one, as it may be changed."""
+        """The limit shown is the last one, as it may be changed."""
         one.bios += len(held)
         one.several += int((held.limits > 1).sum())
         one.bps, one.iops = int(held.bps[-1]), int(held.iops[-1])
@@ -347,7 +329,6 @@ class HeldByLimit:
         return None, None
 
     def reports(self) -> list[HeldReport]:
-        """Return a report for each limit's cgroup, device and operation, the longest held first."""
         found = []
         for (limit, dev, op), one in sorted(self._held.items()):
             process, pid = self._process(one)
@@ -369,8 +350,6 @@ class HeldByLimit:
 
 
 class PathFigures:
-    """Adds up the path's tables, window after window."""
-
     def __init__(self, context: Context, by: str | None) -> None:
         self._context = context
         self._ready = Ready()
@@ -394,7 +373,6 @@ class PathFigures:
             self._adding.append(self._groups.add)
 
     def add(self, window: Lifecycles, bios: Samples) -> None:
-        """Add the log's next window; one without `path` adds nothing. bios: samples of its bios."""
         if window.path is None:
             return
         self._ready.add(window, bios)
@@ -403,11 +381,9 @@ class PathFigures:
             add(window)
 
     def of_device(self, dev: int) -> tuple[list[CompletionReport], list[DriverReport]]:
-        """Return how a device's requests were completed, and the steps of its driver."""
         return self._completions.reports(dev), self._drivers.reports(dev)
 
     def fill(self, report: Report) -> None:
-        """Set the report's fields of the path, but those of its devices."""
         report.ready = self._ready.reports(self._context)
         report.calls = self._calls.reports(self._context)
         report.call_groups = self._groups.reports() if self._groups is not None else []

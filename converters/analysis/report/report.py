@@ -92,8 +92,8 @@ if TYPE_CHECKING:
 class Reporter:
     """Adds up a log's windows, in order, and makes a report of the sums.
 
-    interval: ns of each interval of the time series; 0: no time series. by: a word of KEYS; I/O
-    is then also grouped by that key, and the time series is of these groups instead of devices and
+    interval: ns of each interval of the time series; 0: no time series. by: a word of KEYS; I/O is
+    then also grouped by that key, and the time series is of these groups instead of devices and
     operations. timeline: gets the windows, too, and its devices' depths are used, so that these
     have the timeline's intervals.
     """
@@ -145,7 +145,7 @@ class Reporter:
 
     @property
     def groups(self) -> tuple[dict[int, Group], dict[int, Group]]:
-        """(bios, requests): place (Samples.place, or OTHERS) → group; those of each device.
+        """(bios, requests): place (Samples.place, or OTHERS) → group.
 
         Not copies, where no stacked device queued bios.
         """
@@ -153,11 +153,7 @@ class Reporter:
         return bios, self.requests.by_code
 
     def add(self, window: Lifecycles) -> None:
-        """Add the log's next window to all figures, and to `timeline`.
-
-        A window without a begin (of a log without events) is ignored. Raises ConversionError for
-        MOST_INTERVALS intervals or more.
-        """
+        """Raises ConversionError for MOST_INTERVALS intervals or more."""
         if window.begin < 0:
             return
         if self.begin < 0:
@@ -213,13 +209,11 @@ class Reporter:
             )
 
     def watch(self, windows: Iterable[Lifecycles]) -> Iterator[Lifecycles]:
-        """Yield the windows unchanged, after adding each."""
         for window in windows:
             self.add(window)
             yield window
 
     def _close(self, code: int, group: Group) -> tuple[int, GroupReport]:
-        """Return the code and the report of a group in one interval, with an empty `group`."""
         report = group_report({}, group, self._interval, self._context)
         report.group = Group()  # keeping every interval's would take memory by the trace's length
         return code, report
@@ -324,7 +318,6 @@ class Reporter:
         return sorted(found, key=lambda d: time_and_number(d.total.bios))
 
     def _intervals(self, log_end: int) -> list[IntervalReport]:
-        """Return the intervals up to the last one with I/O or pairs; closes the series."""
         if self._series is None:
             return []
         self._series.finish()
@@ -360,7 +353,6 @@ class Reporter:
 
 
 def _within(context: Context, begin: int, end: int) -> list[dict[str, Any]]:
-    """Return the log's notes `cpus` of which half or more is of a time, ns."""
     return [one for one in context.cpus if begin <= (one["from"] + one["to"]) // 2 < end]
 
 
@@ -388,8 +380,7 @@ def make_report(
 ) -> Report:
     """Read a trace to its end and return its report.
 
-    windows: of the trace, of which I/Os may have been left out; None: all. interval, by: as of
-    Reporter.
+    windows: of the trace, of which I/Os may have been left out; None: all.
     """
     reporter = Reporter(trace.context, interval, by)
     for window in trace.lifecycles() if windows is None else windows:
@@ -399,7 +390,6 @@ def make_report(
 
 
 def loss_report(trace: Trace) -> LossReport:
-    """Return what is missing from a trace's log."""
     reader, account = trace.reader, trace.account
     lost: Counter[str] = Counter()
     for window in trace.losses:
@@ -461,10 +451,10 @@ Places = dict[int, Group]
 
 
 def group_report(name: Name, group: Group, span_ns: int, context: Context) -> GroupReport:
-    """Return the report of a group.
+    """span_ns: what rates are per; 0: rates are 0.
 
-    name: fields of its name. span_ns: what rates are per; 0: rates are 0. Percentiles of sizes are
-    the least values of their buckets. The report keeps `group` itself, not a copy.
+    Percentiles of sizes are the least values of their buckets. The report keeps `group` itself, not
+    a copy.
     """
     seconds = span_ns / 1e9
     known = sorted(group.statuses.items())
@@ -500,10 +490,7 @@ def _sums(group: Group) -> dict[str, Any]:
 
 
 def group_sum(groups: Sequence[GroupReport]) -> GroupReport:
-    """Return the report of the sum of groups of a list, over the same time; at least one.
-
-    Without name, stages and operations.
-    """
+    """Return the report of the sum of groups of a list, without name, stages and operations."""
     whole = merged(one.group for one in groups)
     return replace(
         groups[0],
@@ -519,12 +506,11 @@ def group_sum(groups: Sequence[GroupReport]) -> GroupReport:
 
 
 def time_and_number(one: GroupReport) -> tuple[bool, int, int]:
-    """Return the key that sorts groups by time, then by number of I/Os, most first; OTHERS last."""
+    """Sort groups by time, then by number of I/Os, most first; OTHERS last."""
     return "others" in one.name, -one.latency.sum, -one.ios
 
 
 def with_shares(groups: Iterable[GroupReport]) -> None:
-    """Set the groups' shares of the time of all of them."""
     groups = list(groups)
     whole = sum(one.latency.sum for one in groups)
     for one in groups:
@@ -533,7 +519,6 @@ def with_shares(groups: Iterable[GroupReport]) -> None:
 
 
 def with_recorder(groups: Iterable[GroupReport], own: Mapping[Stage, float]) -> None:
-    """Set what the recorder's programs add to the groups' stages. own: of `recorder_ns`."""
     by_name = {STAGE_NAMES[stage]: ns for stage, ns in own.items()}
     for group in groups:
         for one in group.stages:
@@ -541,7 +526,6 @@ def with_recorder(groups: Iterable[GroupReport], own: Mapping[Stage, float]) -> 
 
 
 def with_rates(report: GroupReport, span_ns: int) -> GroupReport:
-    """Return a copy of the report whose rates are per `span_ns`; 0: rates are 0."""
     seconds = span_ns / 1e9
     return replace(
         report,
@@ -553,7 +537,6 @@ def with_rates(report: GroupReport, span_ns: int) -> GroupReport:
 def operation_report(
     name: Name, bios: Iterable[Group], requests: Iterable[Group], span_ns: int, context: Context
 ) -> OperationReport:
-    """Return the reports of bios and of requests, each of the sum of the given groups."""
     return OperationReport(
         group_report(name, merged(bios), span_ns, context),
         group_report(name, merged(requests), span_ns, context),
@@ -570,8 +553,8 @@ def operation_reports(
 ) -> list[OperationReport]:
     """Return the report of each operation, those with most bios (or requests) first.
 
-    dev: of this device; None: of all, without I/O of OTHERS, whose operation is not known.
-    depths: operation → (bios, requests) in flight; those that are not there get no depths.
+    dev: of this device; None: of all, without I/O of OTHERS, whose operation is not known. depths:
+    operation → (bios, requests) in flight; those that are not there get no depths.
     """
     on = {} if dev is None else {"device": context.device_name(dev)}
     places: dict[int, list[int]] = {}
@@ -602,11 +585,7 @@ def device_report(
     span_ns: int,
     context: Context,
 ) -> DeviceReport:
-    """Return the report of a device; its total is the sum of its operations, without depths.
-
-    flush: None, or without requests (a filter by process leaves them out): `flushes` is None.
-    events: letter → number of the device's events in the log.
-    """
+    """flush: None, or without requests (a filter by process leaves them out): `flushes` is None."""
     entry = context.devices.get(dev, {})
     device_name = context.device_name(dev)
     return DeviceReport(
@@ -634,7 +613,6 @@ def device_report(
 
 
 def depth_report(depth: Depth) -> DepthReport:
-    """Return the report of how many bios or requests were in flight, over all windows."""
     whole = depth.whole
     return DepthReport(
         mean=whole.mean,
@@ -648,10 +626,7 @@ def depth_report(depth: Depth) -> DepthReport:
 
 
 def pattern_report(pattern: Pattern) -> PatternReport:
-    """Return how I/Os followed each other on a device.
-
-    Percentiles of seeks are the least values of buckets, as distances are round numbers.
-    """
+    """Percentiles of seeks are the least values of buckets, as distances are round numbers."""
     return PatternReport(
         sequential=pattern.sequential,
         forward=pattern.forward,
@@ -663,7 +638,6 @@ def pattern_report(pattern: Pattern) -> PatternReport:
 
 
 def flush_report(flush: Flush) -> FlushReport:
-    """Return the report of a device's flush requests and of the bios that waited for them."""
     waited = flush.waits - flush.unmatched
     return FlushReport(
         requests=flush.requests,
@@ -677,7 +651,6 @@ def flush_report(flush: Flush) -> FlushReport:
 
 
 def stacked_reports(stacked: Stacked, context: Context) -> list[StackedReport]:
-    """Return a report for each pair of stacked devices and operation, most children first."""
     found = [
         StackedReport(
             device=context.device_name(upper),

@@ -33,9 +33,8 @@ _FAR = np.iinfo(np.int64).max
 class BytesInFlight:
     """Bytes in flight at each bio's Q, summed in the window of the Q, returned in that of the end.
 
-    A window's tables have all I/O that was in flight at any time within the window. So the result
-    does not depend on how windows cut the log, except for bios whose completion was lost: these
-    count as in flight until the window that gives them up.
+    So the result does not depend on how windows cut the log, except for bios whose completion was
+    lost: these count as in flight until the window that gives them up.
     """
 
     _number: I64 = field(default_factory=lambda: np.zeros(0, np.int64))
@@ -44,10 +43,9 @@ class BytesInFlight:
     """(n,): bytes beside each of them, or NOT_KNOWN."""
 
     def add(self, window: Lifecycles, context: Context) -> I64:
-        """Add the log's next window; return the bytes beside each of its `bios`: int64 (n,).
+        """Return the bytes beside each ended bio: of other operations on its device, at its Q.
 
-        Beside a bio are those of other operations on the same device in flight at its Q. Not those
-        without a Q in the log, or given up in this window without a C.
+        Not those without a Q in the log, or given up in this window without a C.
         """
         both = Bios.concatenate([window.bios, window.open_bios])
         found = np.full(len(both), NOT_KNOWN, dtype=np.int64)
@@ -68,7 +66,6 @@ class BytesInFlight:
 
 
 def _beside(place: I64, bios: Bios, size: I64, ended: I64, asked: I64) -> I64:
-    """Return the bytes of other operations in flight on the device at the Q of the asked rows."""
     names, _, of = distinct_values(place)
     devices, _, device = distinct_values(names >> 8)
     if len(devices) == len(names):  # no device has several operations
@@ -140,17 +137,11 @@ class _Octaves:
 
 @dataclass
 class Tails:
-    """Sums by octave of all devices and operations, window after window."""
-
     by_place: dict[int, _Octaves] = field(default_factory=dict)
     """Place (as in Samples.place) → sums."""
     _in_flight: BytesInFlight = field(default_factory=BytesInFlight)
 
     def add(self, window: Lifecycles, bios: Samples, context: Context) -> None:
-        """Add the latencies and stage times of the window's bios, by place and power of two.
-
-        Without bios of places beyond the first MOST_PLACES.
-        """
         beside = self._in_flight.add(window, context)
         names, _, of = distinct_values(bios.place)
         for place in names.tolist():

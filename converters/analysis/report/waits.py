@@ -38,8 +38,6 @@ _MOST_WAKERS = 64
 
 @dataclass
 class WaitedFor:
-    """What the calls of one name of one process waited for, for one reason."""
-
     reason: str
     ns: int
     own_io_ns: int
@@ -53,8 +51,6 @@ class WaitedFor:
 
 @dataclass
 class _Waited(Mergeable):
-    """Waits of calls of one name for one reason."""
-
     time: Distribution = field(default_factory=Distribution)
     """ns from leaving the CPU to the wake-up."""
     own: int = 0
@@ -70,8 +66,6 @@ class _Waited(Mergeable):
 
 
 class WaitsByReason:
-    """Figures of all waits whose calls returned, window after window."""
-
     def __init__(self, context: Context) -> None:
         self._context = context
         self._on = "fs" in context.path_parts
@@ -84,7 +78,7 @@ class WaitsByReason:
         """Waits whose calls had not returned when there were more than MOST_PENDING of them."""
 
     def add(self, window: Lifecycles) -> None:
-        """Add the waits of the calls that ended in the log's next window.
+        """Add the waits of the calls that ended in the window.
 
         Waits of a call that has not returned are kept for a later window; those of calls whose
         entry is not known, or that did no I/O, are never counted.
@@ -118,10 +112,9 @@ class WaitsByReason:
             self._calls[name] = self._calls.get(name, 0) + lasted
 
     def _add_waits(self, waits: Waits, process: I64, code: I64, most: I64) -> None:
-        """Add the waits' blocked ns by process, name of the call and reason.
+        """code: of `coded`, without its lowest bit.
 
-        code: of `coded`, without its lowest bit. most: ns of each wait that count at most: of a
-        call that reaps only while I/O was in flight.
+        most: ns of each wait that count at most: of a call that reaps only while I/O was in flight.
         """
         keys = code << _BITS | waits.reason.astype(np.int64)
         blocked = np.minimum(np.maximum(waits.woken - waits.out, 0), most)
@@ -144,7 +137,6 @@ class WaitsByReason:
         return named(code << 1, self._context)[0]
 
     def reports(self) -> list[WaitReport]:
-        """Return a report for each name of a call and reason, the longest in total first."""
         merged: dict[tuple[str, WaitReason], _Waited] = {}
         for (_, name, reason), one in self._waited.items():
             merged.setdefault((name, reason), _Waited()).merge(one)
@@ -162,7 +154,6 @@ class WaitsByReason:
         return sorted(found, key=lambda one: -one.time.sum)
 
     def of_call(self, pid: int, name: str) -> list[WaitedFor]:
-        """Return what the calls of one name of a process waited for, the longest first."""
         found = [
             WaitedFor(
                 reason=WAIT_REASON_NAMES[reason],
@@ -189,8 +180,6 @@ def _count(into: Counter[int], keys: NDArray[np.unsignedinteger[Any]], ns: I64) 
 
 @dataclass
 class _Journal:
-    """Commits of one device's journal."""
-
     time: Distribution = field(default_factory=Distribution)
     phases: dict[str, Distribution] = field(default_factory=dict)
     commits: int = 0
@@ -198,17 +187,14 @@ class _Journal:
 
 
 class CommitsByDevice:
-    """Figures of the commits of each file system's journal, window after window."""
-
     def __init__(self, context: Context) -> None:
         self._context = context
         self._journals: dict[int, _Journal] = {}
 
     def add(self, window: Lifecycles) -> None:
-        """Add the commits that ended in the log's next window, and the waits for commits.
+        """A commit whose start was not seen counts, but has no time.
 
-        A commit whose start was not seen counts, but has no time. A wait counts for the device of
-        the commit that ended it.
+        A wait counts for the device of the commit that ended it.
         """
         if window.path is None:
             return
@@ -227,7 +213,6 @@ class CommitsByDevice:
             self._journals.setdefault(int(dev), _Journal()).waits += int(count)
 
     def reports(self) -> list[CommitReport]:
-        """Return a report for each device with commits or with waits for one, the longest first."""
         found = [
             CommitReport(
                 device=self._context.device_name(dev),

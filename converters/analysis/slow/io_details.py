@@ -57,7 +57,7 @@ class HeldBack:
 
 
 def held_back(context: Context, window: Lifecycles, number: int) -> HeldBack | None:
-    """Return the limit that held the bio of this number; None: none did, as far as is known."""
+    """Return the limit that held a bio; None: none did, as far as is known."""
     if window.path is None:
         return None
     rows = np.flatnonzero(window.path.held.number == number)
@@ -80,10 +80,9 @@ def held_back(context: Context, window: Lifecycles, number: int) -> HeldBack | N
 
 
 def wait_for_request(window: Lifecycles, row: int) -> str | None:
-    """Return what the thread that queued a bio waited for longest between its Q and G, by name.
+    """Return what the thread that queued a bio waited for longest between its Q and G.
 
-    As in WAIT_REASON_NAMES, of _BEFORE_REQUEST alone. None: no such wait is among the window's.
-    row: of the window's bios.
+    As in WAIT_REASON_NAMES, of _BEFORE_REQUEST alone.
     """
     queue, getrq = int(window.bios.queue[row]), int(window.bios.getrq[row])
     if window.path is None or NEVER in (queue, getrq):
@@ -112,7 +111,7 @@ class Span:
 
 
 def slowest_first(under_way: bool, waited_ns: int) -> tuple[bool, int]:
-    """Return what I/Os are sorted by, by IO.under_way and IO.waited_ns."""
+    """What I/Os are sorted by, by IO.under_way and IO.waited_ns."""
     return not (under_way and waited_ns >= HANGS_NS), -waited_ns
 
 
@@ -172,12 +171,10 @@ class IO:
 
     @property
     def rank(self) -> tuple[bool, int]:
-        """As `slowest_first`."""
         return slowest_first(self.under_way, self.waited_ns)
 
     @property
     def longest(self) -> Span | None:
-        """The longest stage; None without stages."""
         return max(self.stages, key=lambda span: span.ns, default=None)
 
 
@@ -216,18 +213,18 @@ def _or_none(value: int, none: int = NEVER) -> int | None:
 
 
 def _since(time: int, origin: int | None) -> int | None:
-    """Return ns from `origin` to `time`; None if either is not known (None, NEVER)."""
+    """None if either is not known (None, NEVER)."""
     return None if time == NEVER or origin is None else int(time) - origin
 
 
 def row_of(number: I64, wanted: int) -> int:
-    """Return the row of `wanted` in the ascending numbers (n,), or -1 if no row has that number."""
+    """Return the row of `wanted` in the ascending numbers, or -1."""
     at = int(np.searchsorted(number, wanted))
     return at if at < len(number) and number[at] == wanted else -1
 
 
 def io_at(context: Context, window: Lifecycles, row: int, end: int) -> IO:
-    """Return the bio in a row of `window.bios`, with names instead of numbers, and its stages.
+    """Return the bio in a row, with names instead of numbers, and its stages.
 
     end: ns, when the log ends: a bio in flight then has waited until then, and so did its last
     stage. Of any other bio without Q or C `waited_ns` is the end of the last known stage.
@@ -290,7 +287,6 @@ def file_path(context: Context, row: int) -> str | None:
 
 
 def _spans(stages: Stages, io: IO) -> list[Span]:
-    """Return the stages of one bio in time order."""
     # Stages are sorted by their owner's number.
     rows = np.arange(*np.searchsorted(stages.owner, [io.number, io.number + 1]).tolist())
     origin = io.queue_ns
@@ -308,10 +304,9 @@ def _spans(stages: Stages, io: IO) -> list[Span]:
 def _so_far(one: Bios, io: IO) -> list[Span]:
     """Return, as a list of one, the stage in which a bio was when the log ended.
 
-    one: table with the bio as its only row. io: the same bio with its ended stages, after which the
-    stage begins; it ends `waited_ns` after Q. Which stage it is: D2C if the bio has a D, else I2D
-    if it has an I, else M2D if it merged, else G2D if it has a G, else unknown. It takes no time
-    where the log ends with the event that began it. Empty if that is not so, and no time is left.
+    D2C if the bio has a D, else I2D if it has an I, else M2D if it merged, else G2D if it has a G,
+    else unknown. It takes no time where the log ends with the event that began it. Empty if that is
+    not so, and no time is left.
     """
     known = max((span.start_ns + span.ns for span in io.stages), default=0)
     if one.issue[0] != NEVER:
@@ -331,7 +326,7 @@ def _so_far(one: Bios, io: IO) -> list[Span]:
 def name_post_flush(io: IO, completed: Sequence[int]) -> None:
     """Name the stage in which the log left a flush sequence after its data's C: the second flush.
 
-    completed: ns since Q of each C of its data. Nothing is changed of any other I/O.
+    completed: ns since Q of each C of its data.
     """
     sequence = not {"PREFLUSH", "FUA"}.isdisjoint(io.flags.split("|"))
     if io.under_way and sequence and io.stages and completed:
@@ -343,10 +338,7 @@ def name_post_flush(io: IO, completed: Sequence[int]) -> None:
 def requests_of(
     context: Context, requests: Requests, numbers: list[int], origin: int | None
 ) -> list[RequestFacts]:
-    """Return the requests with these numbers; those that are not in `requests` are left out.
-
-    origin: ns, when the I/O was queued; None: all times are None.
-    """
+    """origin: ns, when the I/O was queued; None: all times are None."""
     rows = [row for n in numbers if (row := row_of(requests.number, n)) >= 0]
     return [_request(context, requests.take(np.array([row])), origin) for row in rows]
 
