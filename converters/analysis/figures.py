@@ -5,9 +5,10 @@ A row is a dataclass whose fields are JSON's keys, in their order; each carries 
 name. A field that JSON has in another way, or does not have, is Annotated with `Shown`.
 """
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Annotated, Any
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import Field, dataclass, field, fields, is_dataclass
+from typing import Annotated, Any, TypeVar
 
 from biotrail.converters.analysis.distributions.sketch import Distribution
 from biotrail.converters.pipeline import Trace
@@ -70,6 +71,8 @@ class Shown:
     """Whether the keys of a dict, row or Summary stand beside the other fields."""
     optional: bool = False
     """Whether it is left out where it is None, False or an empty list."""
+    histogram: bool = False
+    """Whether `as_row` gives a Summary its histogram."""
     hidden: bool = False
     only: Collection[str] = ()
     """Of a Summary: the keys that JSON has; (): all."""
@@ -104,19 +107,46 @@ class StageTimes:
 
 
 def stage_times(
-    parts: Mapping[Any, Distribution], names: Mapping[Any, str], whole: int | None = None
+    parts: Mapping[Any, Distribution],
+    names: Mapping[Any, str] | Sequence[str],
+    whole: int | None = None,
 ) -> list[StageTimes]:
     """Return the parts that have times, in the order of `names` (part → name).
 
     whole: ns that shares are of; None: the sum of all parts.
     """
+    named = names if isinstance(names, Mapping) else {name: name for name in names}
     if whole is None:
         whole = sum(times.sum for times in parts.values())
     return [
         StageTimes(name, times.sum / max(whole, 1), Summary.of(times))
-        for part, name in names.items()
+        for part, name in named.items()
         if (times := parts.get(part)) is not None and times.count
     ]
+
+
+Row = TypeVar("Row")
+
+
+def as_row(kind: type[Row], sums: Any, **more: Any) -> Row:
+    """Return a row with what `sums` has under the names of its fields, and with `more`.
+
+    Distributions become summaries (sizes, which are round numbers, with the least values of their
+    buckets as percentiles), Counters sorted dicts.
+    """
+    for one in fields(kind):  # type: ignore[arg-type]
+        if one.name in more or not hasattr(sums, one.name):
+            continue
+        value, how = getattr(sums, one.name), _shown(one)
+        if isinstance(value, Distribution):
+            value = Summary.of(value, low=how.unit == "bytes", histogram=how.histogram)
+        more[one.name] = dict(sorted(value.items())) if isinstance(value, Counter) else value
+    return kind(**more)
+
+
+def _shown(one: Field[Any]) -> Shown:
+    found: Shown = next(iter(getattr(one.type, "__metadata__", ())), _PLAIN)
+    return found
 
 
 def as_json(
@@ -128,7 +158,7 @@ def as_json(
     """
     found: dict[str, Any] = {}
     for one in fields(row):
-        how = next(iter(getattr(one.type, "__metadata__", ())), _PLAIN)
+        how = _shown(one)
         value = getattr(row, one.name)
         if (
             how.hidden

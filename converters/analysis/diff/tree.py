@@ -237,16 +237,6 @@ class Diff:
         return sum(f.differs is True for f in self.figures())
 
     @property
-    def tested(self) -> int:
-        """Of which it is known whether they changed."""
-        return sum(f.changed is not None for f in self.figures())
-
-    @property
-    def changed(self) -> int:
-        """By more than runs differ."""
-        return sum(f.changed is True for f in self.figures())
-
-    @property
     def unlike_options(self) -> dict[str, tuple[list[str], list[str]]]:
         """Options of `record` with their values in A and in B, where these are not one and same."""
         names = dict.fromkeys([*self.a.options, *self.b.options])
@@ -271,8 +261,8 @@ def as_dict(diff: Diff) -> dict[str, Any]:
         ],
         "compared": diff.compared,
         "differing": diff.differing,
-        "tested": diff.tested,
-        "changed": diff.changed,
+        "tested": sum(one.changed is not None for one in diff.figures()),
+        "changed": sum(one.changed is True for one in diff.figures()),
         **{key: found[key] for key in ("only_a", "only_b", "devices", "calls", "pairs")},
         "blame_by": diff.blame_by,
         "blame": found["blame"],

@@ -5,7 +5,7 @@ The width of a slot doubles as the recording goes on: there are never more than 
 and a recording of at least LEAST_SLOTS * LEAST_SLOT_NS ends with at least LEAST_SLOTS.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
@@ -244,71 +244,43 @@ class Slots:
 
 @dataclass
 class Recording:
-    """One recording that was read to its end: its trace, and its figures by slot."""
+    """A recording that was read to its end, or several that are compared together."""
 
-    trace: Trace
     slots: Slots
+    times: I64
+    """(slots,): length of each slot, ns."""
+    call_times: I64
+    """(slots,): that as far as calls were timed; 0 if the log does not say how long calls took."""
+    span_ns: int
+    begin: str | None
+    """Wall-clock time of the first event, as `begin_text`."""
+    log_id: str
+    hosts: list[str]
+    kernels: list[str]
+    lost_records: int
+    """Records that were counted as lost, without unknown numbers."""
+    header: Mapping[str, Any]
+    end: Mapping[str, Any] | None
+    """The log's header and END; of several recordings see `parts`."""
+    device_name: Callable[[int], str]
+    operation_name: Callable[[int], str]
+    """Name of the operation of a place of `slots`."""
+    parts: list["Recording"] = field(default_factory=list)
+    """Of several recordings; empty of one."""
+    device_times: dict[int, I64] = field(default_factory=dict)
+    """Device that cannot have had I/O in all slots → `times`, 0 for slots of other hosts."""
 
     @property
-    def begin_ns(self) -> int:
-        return extent(self.trace)[0]
+    def runs(self) -> list["Recording"]:
+        return self.parts or [self]
 
-    @property
-    def end_ns(self) -> int:
-        return extent(self.trace)[1]
-
-    @property
-    def span_ns(self) -> int:
-        return self.end_ns - self.begin_ns
-
-    @property
-    def hosts(self) -> list[str]:
-        return [self.trace.context.host]
-
-    @property
-    def kernels(self) -> list[str]:
-        return [str(self.trace.context.header.get("kernel", {}).get("release", ""))]
-
-    @property
-    def log_id(self) -> str:
-        return self.trace.context.log_id
-
-    @property
-    def begin(self) -> str | None:
-        return begin_text(self.trace)
-
-    @property
-    def lost_records(self) -> int:
-        """Records that were counted as lost, without unknown numbers."""
-        return sum(max(int(w.get("count", 0)), 0) for w in self.trace.losses)
-
-    def device_name(self, dev: int) -> str:
-        return self.trace.context.device_name(dev)
-
-    def operation_name(self, place: int) -> str:
-        return self.trace.context.op_name(place)
-
-    def slot_times(self) -> I64:
-        return self.slots.times(self.end_ns)
-
-    def device_times(self, dev: int) -> I64:
-        """Return the length of each slot in which the device can have had I/O, ns; else 0."""
-        return self.slot_times()
-
-    def call_times(self) -> I64:
-        """Return the length of each slot as far as calls were timed, ns.
-
-        All 0 if the log does not say how long calls took; 0 from when on the recorder ceased to
-        time them (`--call-budget`).
-        """
-        times = self.slot_times()
-        context = self.trace.context
-        if "time" not in context.path_parts:
-            return np.zeros_like(times)
-        if context.calls_timed_until is None:
-            return times
-        begin = self.slots.origin + np.arange(len(times)) * self.slots.width
-        return np.clip(context.calls_timed_until - begin, 0, times)
+    def widen(self, width: int) -> None:
+        """Double the slots' width until it is this one."""
+        while self.slots.width < width:
+            self.slots.widen()
+            pairs = np.arange(0, len(self.times), 2)
+            self.times = np.add.reduceat(self.times, pairs)
+            self.call_times = np.add.reduceat(self.call_times, pairs)
 
 
 def read_slots(trace: Trace, windows: Iterable[Lifecycles] | None = None) -> Recording:
@@ -316,13 +288,30 @@ def read_slots(trace: Trace, windows: Iterable[Lifecycles] | None = None) -> Rec
 
     windows: of the trace, of which I/Os may have been left out; None: all.
     """
-    slots = Slots()
-    read: Iterable[Lifecycles] | Iterator[Lifecycles] = (
-        trace.lifecycles() if windows is None else windows
-    )
-    for window in read:
-        slots.add(window, trace.context)
-    names = PairNames(trace.context)
+    slots, context = Slots(), trace.context
+    for window in trace.lifecycles() if windows is None else windows:
+        slots.add(window, context)
+    names = PairNames(context)
     names.finish(trace.reader.end)
     slots.name_pairs(names)
-    return Recording(trace, slots)
+    begin, end = extent(trace)
+    times = slots.times(end)
+    until = end if context.calls_timed_until is None else context.calls_timed_until
+    if "time" not in context.path_parts:
+        until = slots.origin
+    begins = slots.origin + np.arange(len(times)) * slots.width
+    return Recording(
+        slots=slots,
+        times=times,
+        call_times=np.clip(until - begins, 0, times),
+        span_ns=end - begin,
+        begin=begin_text(trace),
+        log_id=context.log_id,
+        hosts=[context.host],
+        kernels=[str(context.header.get("kernel", {}).get("release", ""))],
+        lost_records=sum(max(int(w.get("count", 0)), 0) for w in trace.losses),
+        header=context.header,
+        end=trace.reader.end,
+        device_name=context.device_name,
+        operation_name=context.op_name,
+    )

@@ -12,6 +12,7 @@ from biotrail.converters.analysis.blame.online import Waits
 from biotrail.converters.analysis.blame.tree import OTHERS, Waited
 from biotrail.converters.analysis.diff.figures import F64, Estimate, compare
 from biotrail.converters.analysis.distributions.groups import Group
+from biotrail.converters.analysis.figures import as_row
 from biotrail.converters.analysis.fleet.part import (
     REST,
     Both,
@@ -26,12 +27,11 @@ from biotrail.converters.analysis.fleet.tree import Deviation, FleetGroup, Fleet
 from biotrail.converters.analysis.report.report import (
     EVENT_NAMES,
     depth_report,
-    flush_report,
     operation_report,
-    pattern_report,
     time_and_number,
     with_shares,
 )
+from biotrail.converters.analysis.report.tree import FlushReport, PatternReport
 from biotrail.converters.events.context import Context
 
 # Which hosts differ from their peers, and by how much, with the intervals of `diff`.
@@ -244,9 +244,11 @@ def fleet_group(name: str, sums: Sums) -> FleetGroup:
         operations=sorted(known, key=lambda o: -max(o.bios.ios, o.requests.ios)),
         queue=depth_report(sums.queue),
         issued=depth_report(sums.issued),
-        q2q=pattern_report(sums.queue_pattern),
-        d2d=pattern_report(sums.issue_pattern),
-        flushes=flush_report(sums.flush) if sums.flush.requests or sums.flush.waits else None,
+        q2q=as_row(PatternReport, sums.queue_pattern),
+        d2d=as_row(PatternReport, sums.issue_pattern),
+        flushes=as_row(FlushReport, sums.flush)
+        if sums.flush.requests or sums.flush.waits
+        else None,
         events={EVENT_NAMES[k]: n for k, n in sorted(sums.events.items()) if k in EVENT_NAMES},
     )
 

@@ -253,21 +253,25 @@ class Callers:
         pid = int(one.name["pid"] or 0)
         beside = self._meanwhile.of(pid)
         waits = self._waits.of_call(pid, one.call)
-        ran = sum((wait.ran for wait in waits), Counter[int]())
+        ran = sum((wait.ran for _, wait in waits), Counter[int]())
         devices = {party.party.device for party in beside}
+        found = []
+        for reason, wait in waits:
+            if reason != WAIT_REASON_NAMES[WaitReason.UNKNOWN]:
+                limit, _ = _most(wait.limits)
+                tid, ns = _most(wait.wakers)
+                found.append(
+                    CallerWait(
+                        reason=reason,
+                        ns=wait.time.sum,
+                        own_io_ns=wait.own,
+                        limit=self._context.cgroups.get(limit),
+                        waker=self._named(self._process.get(tid, 0), ns),
+                    )
+                )
         return Caller(
             call=one,
-            waits=[
-                CallerWait(
-                    reason=wait.reason,
-                    ns=wait.ns,
-                    own_io_ns=wait.own_io_ns,
-                    limit=self._limit(wait.limits.most_common(1)),
-                    waker=self._who(wait.wakers.most_common(1)),
-                )
-                for wait in waits
-                if wait.reason != WAIT_REASON_NAMES[WaitReason.UNKNOWN]
-            ],
+            waits=found,
             ran=[who for by, ns in ran.most_common() if (who := self._named(by, ns))],
             beside=beside,
             carried={
@@ -277,14 +281,6 @@ class Callers:
             },
         )
 
-    def _limit(self, most: list[tuple[int, int]]) -> str | None:
-        return self._context.cgroups.get(most[0][0]) if most else None
-
-    def _who(self, most: list[tuple[int, int]]) -> Who | None:
-        for tid, ns in most:
-            return self._named(self._process.get(tid, 0), ns)
-        return None
-
     def _named(self, pid: int, ns: int) -> Who | None:
         name = self._names[pid] if pid else ""
         return Who(name, pid, self._context.titles.title(pid, name), ns) if name else None
@@ -293,3 +289,8 @@ class Callers:
 def waited_ns(one: CallReport) -> int:
     """Return how long calls waited for a CPU, for I/O, or for who does it, ns."""
     return sum(part.time.sum for part in one.parts if part.stage in _WAITING)
+
+
+def _most(of: Counter[int]) -> tuple[int, int]:
+    """Return what has most ns, and these; (-1, 0): nothing has any."""
+    return (of.most_common(1) or [(-1, 0)])[0]

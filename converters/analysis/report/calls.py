@@ -23,11 +23,12 @@ from biotrail.converters.analysis.distributions.keys import (
     NO_IO,
     OF_FILES,
     Key,
+    Name,
     name_of,
 )
 from biotrail.converters.analysis.distributions.samples import of_bios
 from biotrail.converters.analysis.distributions.sketch import Distribution, Mergeable
-from biotrail.converters.analysis.figures import Summary, stage_times
+from biotrail.converters.analysis.figures import as_row, stage_times
 from biotrail.converters.analysis.report.tree import CallReport, SubmissionReport
 from biotrail.converters.calls.first_bios import FirstBios
 from biotrail.converters.calls.names import name_of_error
@@ -99,8 +100,7 @@ class CallsByGroup:
         for code, calls in groups.items():
             name = dict(name_of(self._key, code))
             reports = [
-                replace(report_of(*named(what, self._context), figures), name=name)
-                for what, figures in calls.items()
+                _report(what, figures, self._context, name) for what, figures in calls.items()
             ]
             found.append(sorted(reports, key=lambda one: (not one.io, -one.time.sum)))
         found.sort(key=lambda reports: -sum(one.time.sum for one in reports))
@@ -122,17 +122,16 @@ def _bios(like: Bios, calls: Calls) -> Bios:
     return Bios(**columns)
 
 
-def report_of(name: str, io: bool, figures: CallFigures) -> CallReport:
-    return CallReport(
-        call=name,
+def _report(code: int, figures: CallFigures, context: Context, group: Name) -> CallReport:
+    call, io = named(code, context)
+    return as_row(
+        CallReport,
+        figures,
+        name=group,
+        call=call,
         io=io,
-        count=figures.count,
         failed=sum(figures.errors.values()),
-        errors=dict(sorted(figures.errors.items())),
-        bytes=figures.bytes,
-        bios=figures.bios,
-        time=Summary.of(figures.time),
-        parts=stage_times(figures.parts, {part: part for part in CALL_PARTS}, figures.time.sum),
+        parts=stage_times(figures.parts, CALL_PARTS, figures.time.sum),
     )
 
 
@@ -149,7 +148,7 @@ class CallsByName(Mergeable):
 
     def reports(self, context: Context) -> list[CallReport]:
         """Calls with I/O first, then by time in total, by name."""
-        found = [report_of(*named(code, context), one) for code, one in self.figures.items()]
+        found = [_report(code, one, context, {}) for code, one in self.figures.items()]
         return sorted(found, key=lambda call: (not call.io, -call.time.sum, call.call))
 
 
@@ -221,17 +220,12 @@ class SubmissionsByOperation:
     def reports(self) -> list[SubmissionReport]:
         """Shares are of the sum of `time`, and more than 1 where steps are known without a time."""
         found = [
-            SubmissionReport(
+            as_row(
+                SubmissionReport,
+                one,
                 operation=operation_name(code),
-                count=one.count,
-                modes=dict(sorted(one.modes.items())),
-                completed=one.completed,
                 failed=sum(one.errors.values()),
-                errors=dict(sorted(one.errors.items())),
-                bios=one.bios,
-                bytes=one.bytes,
-                time=Summary.of(one.time),
-                steps=stage_times(one.steps, {name: name for name in STEPS}, one.time.sum),
+                steps=stage_times(one.steps, tuple(STEPS), one.time.sum),
             )
             for code, one in sorted(self._figures.items())
         ]

@@ -254,10 +254,14 @@ class Flush(Mergeable):
     """Waits during which no flush request in the log was issued and completed."""
     shared: Counter[int] = field(default_factory=Counter)
     """Number of bios that waited for one flush request → number of such requests."""
-    times: Distribution = field(default_factory=Distribution)
+    time: Distribution = field(default_factory=Distribution)
     """ns from D to C of flush requests."""
     doubtful: int = 0
-    """Flush requests with D and C that are not in `times`, as their C is in doubt."""
+    """Flush requests with D and C that are not in `time`, as their C is in doubt."""
+
+    @property
+    def bios_per_request(self) -> float:
+        return (self.waits - self.unmatched) / self.requests if self.requests else 0.0
 
 
 @dataclass
@@ -301,7 +305,7 @@ class Flushes:
         dev, issue, complete = requests.dev[rows], requests.issue[rows], requests.complete[rows]
         for one in names_of(dev).tolist():
             mine, doubtful = self.by_dev[one], requests.doubtful[rows][dev == one]
-            mine.times.add((complete - issue)[dev == one][~doubtful])
+            mine.time.add((complete - issue)[dev == one][~doubtful])
             mine.doubtful += int(doubtful.sum())
         return _Recent(dev, issue, complete, np.zeros(len(rows), dtype=np.int64))
 

@@ -10,7 +10,7 @@ import numpy as np
 from biotrail.converters.analysis.distributions.keys import OP_BITS, ProcessNames
 from biotrail.converters.analysis.distributions.samples import Samples
 from biotrail.converters.analysis.distributions.sketch import Distribution, sum_by
-from biotrail.converters.analysis.figures import Summary, stage_times
+from biotrail.converters.analysis.figures import Summary, as_row, stage_times
 from biotrail.converters.analysis.report.callers import Callers
 from biotrail.converters.analysis.report.calls import (
     OF_CALLS,
@@ -30,7 +30,14 @@ from biotrail.converters.calls.keys import rows_by_key, rows_of
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.distinct import distinct, names_of
 from biotrail.converters.events.drivers import DRIVERS
-from biotrail.converters.events.path_tables import NO_BPS, NO_IOPS, Calls, HeldBios, PathTables
+from biotrail.converters.events.path_tables import (
+    NO_BPS,
+    NO_IOPS,
+    Calls,
+    DriverSteps,
+    HeldBios,
+    PathTables,
+)
 from biotrail.converters.events.tables import (
     I64,
     NEVER,
@@ -111,11 +118,15 @@ class _Divided:
 
 @dataclass
 class Completions:
+    """How requests were completed, and what drivers did with them, by device."""
+
     _ways: dict[tuple[int, int], _Divided] = field(default_factory=lambda: defaultdict(_Divided))
-    """(dev_t, index of WAYS) → requests."""
+    """(dev_t, index of WAYS) → requests whose completion has an INTERRUPT record."""
+    _drivers: dict[tuple[int, str], _Divided] = field(default_factory=lambda: defaultdict(_Divided))
+    """(dev_t, driver) → requests whose completion has a DRIVER record of a driver of STEPS."""
 
     def add(self, window: Lifecycles) -> None:
-        if window.path is None or not len(window.path.interrupts):
+        if window.path is None:
             return
         row, known = rows_of(window.requests.number, window.path.interrupts.number)
         interrupts = window.path.interrupts.take(known)
@@ -134,24 +145,6 @@ class Completions:
                 rows = np.flatnonzero((way == code) & (requests.dev == dev))
                 found = self._ways[dev, code]
                 found.add(STEPS_BY_WAY[code], requests.take(rows), [of[rows] for of in columns])
-
-    def reports(self, dev: int) -> list[CompletionReport]:
-        found = []
-        for code, name in enumerate(WAYS):
-            if (way := self._ways.get((dev, code))) is not None:
-                steps = stage_times(way.steps, {step: step for step in STEPS_BY_WAY[code]})
-                found.append(CompletionReport(name, way.requests, way.undivided, steps))
-        return found
-
-
-@dataclass
-class Drivers:
-    _work: dict[tuple[int, str], _Divided] = field(default_factory=lambda: defaultdict(_Divided))
-    """(dev_t, driver) → requests."""
-
-    def add(self, window: Lifecycles) -> None:
-        if window.path is None or not len(window.path.steps):
-            return
         row, known = rows_of(window.requests.number, window.path.steps.number)
         steps = window.path.steps.take(known)
         requests = window.requests.take(row[known])
@@ -159,25 +152,41 @@ class Drivers:
             mine = steps.driver == number
             for dev in names_of(requests.dev[mine]).tolist() if driver in STEPS else ():
                 rows = mine & (requests.dev == dev)
-                work = self._work[dev, driver]
-                asked, done = requests.take(rows), steps.take(rows)
-                between = [getattr(done, name) for name in _BETWEEN[driver]]
-                divided = work.add(STEPS[driver], asked, between)
-                work.errors += int(done.errors.sum())
-                work.timeouts += int(done.timeouts.sum())
-                if driver == "nvme":
-                    set_up = divided & (done.begun != NEVER) & (done.begun <= asked.issue)
-                    work.setup.add((asked.issue - done.begun)[set_up])
+                self._add_driver(
+                    self._drivers[dev, driver], driver, requests.take(rows), steps.take(rows)
+                )
 
-    def reports(self, dev: int) -> list[DriverReport]:
-        found = []
-        for driver, names in STEPS.items():
-            if (work := self._work.get((dev, driver))) is not None:
-                steps = stage_times(work.steps, {step: step for step in names})
-                setup = Summary.of(work.setup) if work.setup.count else None
-                counts = (work.requests, work.undivided, work.errors, work.timeouts)
-                found.append(DriverReport(driver, *counts, setup, steps))
-        return found
+    def _add_driver(
+        self, work: _Divided, driver: str, requests: Requests, steps: DriverSteps
+    ) -> None:
+        between = [getattr(steps, name) for name in _BETWEEN[driver]]
+        divided = work.add(STEPS[driver], requests, between)
+        work.errors += int(steps.errors.sum())
+        work.timeouts += int(steps.timeouts.sum())
+        if driver == "nvme":
+            set_up = divided & (steps.begun != NEVER) & (steps.begun <= requests.issue)
+            work.setup.add((requests.issue - steps.begun)[set_up])
+
+    def reports(self, dev: int) -> tuple[list[CompletionReport], list[DriverReport]]:
+        ways = [
+            as_row(
+                CompletionReport, one, way=name, steps=stage_times(one.steps, STEPS_BY_WAY[code])
+            )
+            for code, name in enumerate(WAYS)
+            if (one := self._ways.get((dev, code))) is not None
+        ]
+        drivers = [
+            as_row(
+                DriverReport,
+                one,
+                driver=driver,
+                setup=Summary.of(one.setup) if one.setup.count else None,
+                steps=stage_times(one.steps, names),
+            )
+            for driver, names in STEPS.items()
+            if (one := self._drivers.get((dev, driver))) is not None
+        ]
+        return ways, drivers
 
 
 # For how long of its stages a bio stood still because its thread had no CPU, at least.
@@ -323,27 +332,21 @@ class HeldByLimit:
         for task in held.task[held.task >= 0].tolist():
             one.processes[int(tasks.tgid[task])] += 1
 
-    def _process(self, one: _Held) -> tuple[str, int] | tuple[None, None]:
-        for tgid, _ in one.processes.most_common(1):
-            return self._names[tgid], tgid
-        return None, None
-
     def reports(self) -> list[HeldReport]:
         found = []
         for (limit, dev, op), one in sorted(self._held.items()):
-            process, pid = self._process(one)
-            report = HeldReport(
+            pid = next((pid for pid, _ in one.processes.most_common(1)), None)
+            report = as_row(
+                HeldReport,
+                one,
                 cgroup=self._context.cgroups.get(limit, f"id {limit}") if limit else None,
                 device=self._context.device_name(dev),
                 dev=dev,
                 operation=op,
-                bios=one.bios,
-                several=one.several,
                 bps=None if one.bps == NO_BPS else one.bps,
                 iops=None if one.iops == NO_IOPS else one.iops,
-                process=process,
+                process=None if pid is None else self._names[pid],
                 pid=pid,
-                time=Summary.of(one.time),
             )
             found.append(report)
         return sorted(found, key=lambda one: (-one.time.sum, -one.bios))
@@ -363,11 +366,10 @@ class PathFigures:
         self._commits = CommitsByDevice(context)
         self._held = HeldByLimit(context)
         self._submissions = SubmissionsByOperation(context)
-        self._completions = Completions()
-        self._drivers = Drivers()
+        self.completions = Completions()
         self._adding = [
             *(by_process.add, self._waits.add, self._callers.add, self._commits.add),
-            *(self._held.add, self._submissions.add, self._completions.add, self._drivers.add),
+            *(self._held.add, self._submissions.add, self.completions.add),
         ]
         if self._groups is not None and self._groups is not by_process:
             self._adding.append(self._groups.add)
@@ -379,9 +381,6 @@ class PathFigures:
         self._calls.add(window.path.calls, self._context)
         for add in self._adding:
             add(window)
-
-    def of_device(self, dev: int) -> tuple[list[CompletionReport], list[DriverReport]]:
-        return self._completions.reports(dev), self._drivers.reports(dev)
 
     def fill(self, report: Report) -> None:
         report.ready = self._ready.reports(self._context)

@@ -38,6 +38,7 @@ from biotrail.converters.analysis.distributions.keys import (
 from biotrail.converters.analysis.distributions.samples import COUNTERS, of_bios, of_requests
 from biotrail.converters.analysis.figures import (
     Summary,
+    as_row,
     begin_text,
     extent,
     of_events,
@@ -50,7 +51,6 @@ from biotrail.converters.analysis.report.devices import (
     Flush,
     Flushes,
     Hanging,
-    Pattern,
     Purposes,
     Stacked,
 )
@@ -230,11 +230,26 @@ class Reporter:
         every, lower = merged(bios.values()), merged(self._lower.by_code.values())
         lists = {name: self._reports(name, span) for name in self._groups}
         devices = self._device_reports(trace, span)
+        own = {STAGE_NAMES[stage]: ns for stage, ns in recorder_ns([trace.reader.end]).items()}
         sums = [total, *(one for device in devices for one in (device.total, *device.operations))]
-        with_recorder(
-            chain(*lists.values(), *((one.bios, one.requests) for one in sums)),
-            recorder_ns([trace.reader.end]),
-        )
+        for group in chain(*lists.values(), *((one.bios, one.requests) for one in sums)):
+            for stage in group.stages:
+                stage.recorder_ns = own.get(stage.stage)
+        # Notes of which half or more is of the time.
+        cpus = [one for one in context.cpus if begin <= (one["from"] + one["to"]) // 2 < end]
+        stacked = [
+            as_row(
+                StackedReport,
+                below,
+                device=context.device_name(upper),
+                below=context.device_name(lower),
+                operation=context.op_name(op),
+            )
+            for (upper, lower, op), below in sorted(self._stacked.by_pair.items())
+        ]
+        left_out = self._series.left_out if self._series is not None else 0
+        if self._pairs is not None and self._pairs.series is not None:
+            left_out += self._pairs.series.left_out
         report = Report(
             log_id=context.log_id,
             host=context.host,
@@ -248,7 +263,7 @@ class Reporter:
             lower_bios=lower["ios"],
             lower_bytes=lower["bytes"],
             devices=devices,
-            stacked=stacked_reports(self._stacked, context),
+            stacked=sorted(stacked, key=lambda one: -one.children),
             stacked_unmatched=self._stacked.unmatched,
             purposes=self._purposes.reports(context),
             processes=lists["processes"],
@@ -259,14 +274,13 @@ class Reporter:
             groups=lists.get("by", []),
             interval_ns=self._interval,
             intervals=self._intervals(end),
-            intervals_left_out=(self._series.left_out if self._series else 0)
-            + (0 if self._pairs is None else self._pairs.late),
+            intervals_left_out=left_out,
             certainty={c.name.lower(): every[c.name.lower()] for c in Certainty},
             loss=loss_report(trace),
             percentiles=Percentiles(without=every["unfinished"]),
             tails=self._tails.tails(bios, context),
-            steal_ns=sum(int(one["steal_ns"]) for one in _within(context, begin, end)),
-            throttled=_throttled(context, begin, end),
+            steal_ns=sum(int(one["steal_ns"]) for one in cpus),
+            throttled=_throttled(cpus),
             hanging=self._hanging.reports(end),
             calls_until_ns=context.calls_timed_until,
             path_parts=tuple(context.path_parts),
@@ -305,7 +319,7 @@ class Reporter:
                 dev,
                 self.devices.get(dev),
                 self.flushes.by_dev.get(dev),
-                *(([], []) if self._path is None else self._path.of_device(dev)),
+                *(([], []) if self._path is None else self._path.completions.reports(dev)),
                 operation_reports(
                     bios, requests, span, self._context, dev, self.devices.get(dev).operations
                 ),
@@ -346,20 +360,16 @@ class Reporter:
             ]
             with_shares(groups)
             if end - begin < self._interval:
-                groups = [with_rates(group, end - begin) for group in groups]
+                groups = [replace(one, **_rates(one.ios, one.bytes, end - begin)) for one in groups]
             depth = depths.get(place, [])
             found.append(IntervalReport(begin, end, groups, depth, pairs.get(place, [])))
         return found
 
 
-def _within(context: Context, begin: int, end: int) -> list[dict[str, Any]]:
-    return [one for one in context.cpus if begin <= (one["from"] + one["to"]) // 2 < end]
-
-
-def _throttled(context: Context, begin: int, end: int) -> list[Throttled]:
-    """Return for how long quotas held the threads of each cgroup in a time (ns), most first."""
+def _throttled(cpus: list[dict[str, Any]]) -> list[Throttled]:
+    """Return for how long quotas held the threads of each cgroup, by notes `cpus`, most first."""
     found: dict[str, Throttled] = {}
-    for one in _within(context, begin, end):
+    for one in cpus:
         for cgroup, ns in one["throttled_ns"].items():
             group = found.setdefault(cgroup, Throttled(cgroup, 0))
             group.ns += ns
@@ -456,7 +466,6 @@ def group_report(name: Name, group: Group, span_ns: int, context: Context) -> Gr
     Percentiles of sizes are the least values of their buckets. The report keeps `group` itself, not
     a copy.
     """
-    seconds = span_ns / 1e9
     known = sorted(group.statuses.items())
     by_operation = [
         OperationFigures(context.op_name(op), one.ios, one.length, Summary.of(one.latency))
@@ -464,12 +473,13 @@ def group_report(name: Name, group: Group, span_ns: int, context: Context) -> Gr
         if one.ios
     ]
     operations = sorted(by_operation, key=lambda one: (-one.latency.sum, -one.ios))
-    return GroupReport(
+    return as_row(
+        GroupReport,
+        group,
         name=name,
-        ios_per_s=group["ios"] / seconds if seconds else 0.0,
-        bytes_per_s=group["bytes"] / seconds if seconds else 0.0,
+        **_rates(group["ios"], group["bytes"], span_ns),
         errors={context.status_name(status): count for status, count in known},
-        **_sums(group),
+        **_counted(group),
         stages=stage_times(group.stages, {stage: STAGE_NAMES[stage] for stage in STAGE_ORDER}),
         group=group,
         time_share=0.0 if operations else None,
@@ -477,14 +487,19 @@ def group_report(name: Name, group: Group, span_ns: int, context: Context) -> Gr
     )
 
 
-def _sums(group: Group) -> dict[str, Any]:
+def _rates(ios: int, size: int, span_ns: int) -> dict[str, Any]:
+    seconds = span_ns / 1e9
+    return {
+        "ios_per_s": ios / seconds if seconds else 0.0,
+        "bytes_per_s": size / seconds if seconds else 0.0,
+    }
+
+
+def _counted(group: Group) -> dict[str, Any]:
     counters = dict(zip(COUNTERS, group.counters.tolist(), strict=True))
     return {
         **{name: counters.pop(name) for name in ("ios", "bytes", "done_bytes")},
         "counters": counters,
-        "size": Summary.of(group.size, low=True, histogram=True),
-        "ranges": Summary.of(group.ranges, low=True, histogram=True),
-        "latency": Summary.of(group.latency, histogram=True),
         "with_doubtful": with_doubtful(group.latency, group.doubtful),
     }
 
@@ -492,15 +507,17 @@ def _sums(group: Group) -> dict[str, Any]:
 def group_sum(groups: Sequence[GroupReport]) -> GroupReport:
     """Return the report of the sum of groups of a list, without name, stages and operations."""
     whole = merged(one.group for one in groups)
-    return replace(
-        groups[0],
+    return as_row(
+        GroupReport,
+        whole,
         name={},
         ios_per_s=sum(one.ios_per_s for one in groups),
         bytes_per_s=sum(one.bytes_per_s for one in groups),
         errors=dict(sum((Counter(one.errors) for one in groups), Counter())),
-        **_sums(whole),
+        **_counted(whole),
         stages=[],
         group=whole,
+        time_share=groups[0].time_share,
         operations=[],
     )
 
@@ -516,22 +533,6 @@ def with_shares(groups: Iterable[GroupReport]) -> None:
     for one in groups:
         share = one.latency.sum / whole if whole else 0.0
         one.time_share = share if share or one.operations else None
-
-
-def with_recorder(groups: Iterable[GroupReport], own: Mapping[Stage, float]) -> None:
-    by_name = {STAGE_NAMES[stage]: ns for stage, ns in own.items()}
-    for group in groups:
-        for one in group.stages:
-            one.recorder_ns = by_name.get(one.stage)
-
-
-def with_rates(report: GroupReport, span_ns: int) -> GroupReport:
-    seconds = span_ns / 1e9
-    return replace(
-        report,
-        ios_per_s=report.ios / seconds if seconds else 0.0,
-        bytes_per_s=report.bytes / seconds if seconds else 0.0,
-    )
 
 
 def operation_report(
@@ -604,9 +605,9 @@ def device_report(
         events={name: events[letter] for letter, name in EVENT_NAMES.items() if letter in events},
         queue=depth_report(device.queue),
         issued=depth_report(device.issued),
-        q2q=pattern_report(device.queue_pattern),
-        d2d=pattern_report(device.issue_pattern),
-        flushes=flush_report(flush) if flush and flush.requests else None,
+        q2q=as_row(PatternReport, device.queue_pattern),
+        d2d=as_row(PatternReport, device.issue_pattern),
+        flushes=as_row(FlushReport, flush) if flush and flush.requests else None,
         completions=completions,
         drivers=drivers,
     )
@@ -623,45 +624,3 @@ def depth_report(depth: Depth) -> DepthReport:
         unended=depth.unended,
         high=None if depth.high is None else depth_report(depth.high),
     )
-
-
-def pattern_report(pattern: Pattern) -> PatternReport:
-    """Percentiles of seeks are the least values of buckets, as distances are round numbers."""
-    return PatternReport(
-        sequential=pattern.sequential,
-        forward=pattern.forward,
-        backward=pattern.backward,
-        sequential_share=pattern.sequential_share,
-        seek=Summary.of(pattern.seek, low=True, histogram=True),
-        gap=Summary.of(pattern.gap),
-    )
-
-
-def flush_report(flush: Flush) -> FlushReport:
-    waited = flush.waits - flush.unmatched
-    return FlushReport(
-        requests=flush.requests,
-        waits=flush.waits,
-        unmatched=flush.unmatched,
-        bios_per_request=waited / flush.requests if flush.requests else 0.0,
-        shared=dict(sorted(flush.shared.items())),
-        time=Summary.of(flush.times),
-        doubtful=flush.doubtful,
-    )
-
-
-def stacked_reports(stacked: Stacked, context: Context) -> list[StackedReport]:
-    found = [
-        StackedReport(
-            device=context.device_name(upper),
-            below=context.device_name(lower),
-            operation=context.op_name(op),
-            children=below.children,
-            doubtful=below.doubtful,
-            to_child=Summary.of(below.to_child),
-            child=Summary.of(below.child),
-            from_child=Summary.of(below.from_child),
-        )
-        for (upper, lower, op), below in sorted(stacked.by_pair.items())
-    ]
-    return sorted(found, key=lambda s: -s.children)

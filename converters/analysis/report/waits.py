@@ -6,6 +6,7 @@ A wait is counted when its call returns, as only then the call's name is known.
 
 from collections import Counter
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -14,14 +15,14 @@ from numpy.typing import NDArray
 from biotrail.converters.analysis.distributions.call_figures import by_pair, coded, named
 from biotrail.converters.analysis.distributions.groups import MOST_GROUPS, OTHERS
 from biotrail.converters.analysis.distributions.sketch import Distribution, Mergeable, sum_by
-from biotrail.converters.analysis.figures import StageTimes, Summary
+from biotrail.converters.analysis.figures import StageTimes, Summary, as_row
 from biotrail.converters.analysis.report.tree import CommitReport, WaitReport
 from biotrail.converters.calls.keys import rows_by_key
 from biotrail.converters.calls.reason_rules import WAIT_REASON_NAMES, WaitReason
 from biotrail.converters.events.array_steps import take_or
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.distinct import names_of
-from biotrail.converters.events.path_tables import Calls, Commits, Waits
+from biotrail.converters.events.path_tables import Calls, Waits
 from biotrail.converters.events.tables import FAR, I64, NEVER, Lifecycles, WaitCause
 from biotrail.recorder.schema.syscalls import PAGE_FAULT, shown_name
 
@@ -37,20 +38,7 @@ _MOST_WAKERS = 64
 
 
 @dataclass
-class WaitedFor:
-    reason: str
-    ns: int
-    own_io_ns: int
-    limits: Counter[int]
-    """Cgroup whose limit it was → ns."""
-    wakers: Counter[int]
-    """Thread that let go of what was waited for → ns; of LOCKS alone."""
-    ran: Counter[int]
-    """Process that had the CPU when a thread had to wait for one after that → ns of that."""
-
-
-@dataclass
-class _Waited(Mergeable):
+class Waited(Mergeable):
     time: Distribution = field(default_factory=Distribution)
     """ns from leaving the CPU to the wake-up."""
     own: int = 0
@@ -70,7 +58,7 @@ class WaitsByReason:
         self._context = context
         self._on = "fs" in context.path_parts
         self._pending: Waits | None = None
-        self._waited: dict[tuple[int, str, WaitReason], _Waited] = {}
+        self._waited: dict[tuple[int, str, WaitReason], Waited] = {}
         """(process, name, reason) → waits; past MOST_GROUPS the process is OTHERS."""
         self._calls: dict[str, int] = {}
         """Name of a call → ns of all calls of this name that did I/O."""
@@ -123,7 +111,7 @@ class WaitsByReason:
         for pid, key, mine in by_pair(process, keys):
             name, reason = self._name(key >> _BITS), WaitReason(key & ((1 << _BITS) - 1))
             known = (pid, name, reason) in self._waited or len(self._waited) < MOST_GROUPS
-            one = self._waited.setdefault((pid if known else OTHERS, name, reason), _Waited())
+            one = self._waited.setdefault((pid if known else OTHERS, name, reason), Waited())
             one.time.add(blocked[mine])
             one.own += int(own[mine].sum())
             one.no_file += int(no_file[mine].sum())
@@ -137,9 +125,9 @@ class WaitsByReason:
         return named(code << 1, self._context)[0]
 
     def reports(self) -> list[WaitReport]:
-        merged: dict[tuple[str, WaitReason], _Waited] = {}
+        merged: dict[tuple[str, WaitReason], Waited] = {}
         for (_, name, reason), one in self._waited.items():
-            merged.setdefault((name, reason), _Waited()).merge(one)
+            merged.setdefault((name, reason), Waited()).merge(one)
         found = [
             WaitReport(
                 call=name,
@@ -153,20 +141,14 @@ class WaitsByReason:
         ]
         return sorted(found, key=lambda one: -one.time.sum)
 
-    def of_call(self, pid: int, name: str) -> list[WaitedFor]:
+    def of_call(self, pid: int, name: str) -> list[tuple[str, Waited]]:
+        """Return (reason, waits) of the calls of one name of a process, the longest first."""
         found = [
-            WaitedFor(
-                reason=WAIT_REASON_NAMES[reason],
-                ns=one.time.sum,
-                own_io_ns=one.own,
-                limits=one.limits,
-                wakers=one.wakers,
-                ran=one.ran,
-            )
+            (WAIT_REASON_NAMES[reason], one)
             for (of, call, reason), one in self._waited.items()
             if (of, call) == (pid, name)
         ]
-        return sorted(found, key=lambda one: (-one.ns, one.reason))
+        return sorted(found, key=lambda found: (-found[1].time.sum, found[0]))
 
 
 def _count(into: Counter[int], keys: NDArray[np.unsignedinteger[Any]], ns: I64) -> None:
@@ -205,7 +187,8 @@ class CommitsByDevice:
             journal.commits += len(mine)
             seen = mine.take(mine.started != NEVER)
             journal.time.add(seen.end - seen.started)
-            for phase, (start, end) in phases_of(seen).items():
+            edges = (seen.started, seen.locking, seen.flushing, seen.logging, seen.end)
+            for phase, (start, end) in zip(PHASES, pairwise(edges), strict=True):
                 known = (start != NEVER) & (end != NEVER)
                 journal.phases.setdefault(phase, Distribution()).add((end - start)[known])
         named = waits.commit_dev[waits.commit != NEVER]
@@ -214,12 +197,11 @@ class CommitsByDevice:
 
     def reports(self) -> list[CommitReport]:
         found = [
-            CommitReport(
+            as_row(
+                CommitReport,
+                one,
                 device=self._context.device_name(dev),
                 dev=dev,
-                commits=one.commits,
-                waits=one.waits,
-                time=Summary.of(one.time),
                 phases=[
                     StageTimes(phase, times.sum / max(one.time.sum, 1), Summary.of(times))
                     for phase, times in one.phases.items()
@@ -228,9 +210,3 @@ class CommitsByDevice:
             for dev, one in sorted(self._journals.items())
         ]
         return sorted(found, key=lambda one: -one.time.sum)
-
-
-def phases_of(commits: Commits) -> dict[str, tuple[I64, I64]]:
-    """Return name of PHASES → (start, end), ns (n,) each; NEVER: not seen."""
-    edges = (commits.started, commits.locking, commits.flushing, commits.logging, commits.end)
-    return {phase: (edges[n], edges[n + 1]) for n, phase in enumerate(PHASES)}
