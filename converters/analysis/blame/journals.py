@@ -69,10 +69,7 @@ class Waiters:
         self._known += int(np.count_nonzero(np.diff(found[:, 0], prepend=0)))
 
     def _codes(self, tasks: I64) -> I64:
-        """Return the codes of threads' parties, (n, 2); NEVER: it has done no I/O, or has no party.
-
-        Return the codes of threads' parties, (n, 2); NEVER: it has done no I/O, or has no party.
-        """
+        """Return the codes of threads' parties, (n, 2); NEVER: no I/O, or no party."""
         found = np.full((len(tasks), 2), NEVER)
         for side, by in enumerate(self._by):
             if isinstance(by, Writers):

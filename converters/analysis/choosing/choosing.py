@@ -42,7 +42,10 @@ def device_named(context: Context, name: str) -> int | None:
     for dev, entry in context.devices.items():
         if short in (entry.get("name"), entry.get("dm_name"), dev_text(dev)):
             return dev
-    return _numbered(short)
+    major, _, minor = short.partition(":")
+    if not all(part.isascii() and part.isdigit() and len(part) < 8 for part in (major, minor)):
+        return None
+    return int(major) << 20 | int(minor)
 
 
 def matches(name: str, wanted: Iterable[str]) -> bool:
@@ -81,21 +84,17 @@ class Who:
 
     def of_threads(self, table: "Bios | Calls | Waits", tasks: Tasks) -> Bool:
         """Mark the rows whose thread matches `pids` and `comms`, as `mask`; not by cgroup."""
-        chosen = self._of_threads(table, tasks)
-        if isinstance(table, Bios) and (queued := np.flatnonzero(table.whom >= 0)).size:
-            theirs = table.take(queued)
-            theirs.task = theirs.whom
-            chosen[queued] |= self._of_threads(theirs, tasks)
-        return chosen
-
-    def _of_threads(self, table: "Bios | Calls | Waits", tasks: Tasks) -> Bool:
         chosen = np.ones(len(table), dtype=np.bool_)
         if self.pids:
             chosen &= self.of_processes(table, tasks)
         if self.comms:
-            matches = {str(comm): self.is_named(str(comm)) for comm in set(tasks.comm.tolist())}
-            chosen_tasks = [matches[str(comm)] for comm in tasks.comm.tolist()]
+            wanted = {comm: matches(str(comm), self.comms) for comm in set(tasks.comm.tolist())}
+            chosen_tasks = [wanted[comm] for comm in tasks.comm.tolist()]
             chosen &= _of_tasks(np.array(chosen_tasks, dtype=np.bool_), table)
+        if isinstance(table, Bios) and (queued := np.flatnonzero(table.whom >= 0)).size:
+            theirs = table.take(queued)
+            theirs.task, theirs.whom = theirs.whom, np.full_like(theirs.whom, -1)
+            chosen[queued] |= self.of_threads(theirs, tasks)
         return chosen
 
     def of_processes(self, table: "Bios | Calls | Waits | Pairs", tasks: Tasks) -> Bool:
@@ -105,19 +104,13 @@ class Who:
         alone = (table.tid > 0) & np.isin(table.tid, pids)
         return np.asarray(np.where(table.task >= 0, tgid, alone), dtype=np.bool_)
 
-    def is_named(self, comm: str) -> bool:
-        return matches(comm, self.comms)
-
     def _charged(self, one: int, context: Context) -> bool:
-        if str(one) in self.cgroups:
-            return True
         path = context.cgroups.get(one)
-        if path is None:
-            return False
+        if str(one) in self.cgroups or path is None:
+            return str(one) in self.cgroups
         above = [name.rstrip("/") for name in self.cgroups]
-        if any(path == (name or "/") or path.startswith(f"{name}/") for name in above):
-            return True
-        return self.named.holds(path, context.cgroup_names)
+        inside = any(path == (name or "/") or path.startswith(f"{name}/") for name in above)
+        return inside or self.named.holds(path, context.cgroup_names)
 
     def unknown_cgroups(self, context: Context, bios: Bios) -> Bool:
         """Mark the bios of whose cgroup it is not known whether it is chosen.
@@ -169,42 +162,19 @@ class Choice:
         if files and not context.has_files:
             raise ConversionError(NO_FILES)
         self._files = tuple(files)
-        self._context = context
+        self.context = context
         self._devices = tuple(devices)
         self._wanted = frozenset(wanted)
         self.who = who
-
-    @property
-    def context(self) -> Context:
-        return self._context
-
-    @property
-    def all(self) -> bool:
-        return not (self._devices or self._wanted or self.by_bio)
-
-    @property
-    def by_thread_alone(self) -> bool:
-        """Whether the choice is by process or thread name alone, which calls have as well."""
-        others = self._devices or self._wanted or self._files or self.who.by_cgroup
-        return self.by_who and not others
-
-    @property
-    def by_what_is_done(self) -> bool:
+        self.by_device = bool(devices)
+        self.by_what_is_done = bool(wanted or files)
         """By operation or file, which nothing but I/O has."""
-        return bool(self._wanted or self._files)
-
-    @property
-    def by_device(self) -> bool:
-        return bool(self._devices)
-
-    @property
-    def by_who(self) -> bool:
-        return self.who != ANYBODY
-
-    @property
-    def by_bio(self) -> bool:
+        self.by_bio = who != ANYBODY or bool(files)
         """Only bios can match: submitters and files are known of bios, not of requests."""
-        return self.by_who or bool(self._files)
+        self.all = not (devices or wanted or self.by_bio)
+        others = self.by_device or self.by_what_is_done or who.by_cgroup
+        self.by_thread_alone = who != ANYBODY and not others
+        """By process or thread name alone, which calls have as well."""
 
     def mask(self, bios: Bios, tasks: Tasks) -> Bool:
         """An empty write with REQ_PREFLUSH is a flush and no write.
@@ -213,8 +183,8 @@ class Choice:
         """
         chosen = self._on_devices(bios.dev, bios.part)
         chosen &= self._doing(bios.opf, bios.bytes)
-        if self.by_who:
-            chosen &= self.who.mask(self._context, bios, tasks)
+        if self.who != ANYBODY:
+            chosen &= self.who.mask(self.context, bios, tasks)
         if self._files:
             files, file_of_bio = np.unique(bios.file, return_inverse=True)
             wanted = [self._is_wanted(row) for row in files.tolist()]
@@ -225,7 +195,7 @@ class Choice:
         """file: row of Context.files, -1: none."""
         if row < 0:
             return False
-        file = self._context.files[row]
+        file = self.context.files[row]
         names = [one for one in (file.path, file.was, file.label) if one is not None]
         return any(fnmatchcase(name, pattern) for name in names for pattern in self._files)
 
@@ -246,12 +216,12 @@ class Choice:
     def _doing(self, opf: U32, size: U32) -> Bool:
         if not self._wanted or not len(opf):
             return np.ones(len(opf), dtype=np.bool_)
-        codes, names = operations(self._context, opf, size)
+        codes, names = operations(self.context, opf, size)
         return np.array([name in self._wanted for name in names], dtype=np.bool_)[codes]
 
     def devices(self) -> list[int]:
         """Names not in the log so far are left out; a decimal `major:minor` never is."""
-        devs = [device_named(self._context, name) for name in self._devices]
+        devs = [device_named(self.context, name) for name in self._devices]
         return [dev for dev in devs if dev is not None]
 
     def check(self, seen: Collection[int]) -> None:
@@ -259,18 +229,11 @@ class Choice:
 
         seen: dev_t of the devices with events; blktrace's files list no others.
         """
-        known = {*self._context.devices, *seen}
+        known = {*self.context.devices, *seen}
         for name in self._devices:
-            if device_named(self._context, name) not in known:
-                listed = ", ".join(sorted({self._context.device_name(d) for d in known}))
+            if device_named(self.context, name) not in known:
+                listed = ", ".join(sorted({self.context.device_name(d) for d in known}))
                 raise ConversionError(f"the log has no device {name}; it has {listed or 'none'}")
-
-
-def _numbered(name: str) -> int | None:
-    major, _, minor = name.partition(":")
-    if not all(part.isascii() and part.isdigit() and len(part) < 8 for part in (major, minor)):
-        return None
-    return int(major) << 20 | int(minor)
 
 
 _AGAIN = np.array(
@@ -368,8 +331,7 @@ class Finder:
     _held: int = 0
 
     def found(self) -> Outcome:
-        numbers, _ = self._best()
-        return Outcome(np.sort(numbers), self.wanted)
+        return Outcome(np.sort(self._best()[0]), self.wanted)
 
     def watch(self, result: Result, window: Lifecycles) -> None:
         """result: the window's bios before a cut, whose time outside the cut counts, too."""
@@ -415,25 +377,21 @@ def chosen_pairs(pairs: Pairs, tasks: Tasks, choice: Choice, outcome: Outcome) -
         chosen &= who.of_processes(pairs, tasks)
     if who.comms:
         names, of = np.unique(pairs.comm, return_inverse=True)
-        named = [who.is_named(name.decode("utf-8", "replace")) for name in names.tolist()]
+        named = [matches(name.decode("utf-8", "replace"), who.comms) for name in names.tolist()]
         chosen &= np.array(named, dtype=np.bool_)[of]
     if choice.by_device:
-        chosen &= _on_devices(pairs, choice)
+        # Those of whose key or --by a field is one of the devices.
+        sites: Any = choice.context.header.get("sites") or {}
+        devices = np.array(choice.devices(), dtype=np.uint64)
+        found = np.zeros(len(pairs), dtype=np.bool_)
+        for number, facts in enumerate(sites.get("pairs", ())):
+            formats = facts.get("formats") or {}
+            rows = pairs.pair == number
+            for name in _FIELDS:
+                if formats.get(name) == "dev":
+                    found |= rows & np.isin(getattr(pairs, name), devices)
+        chosen &= found
     return chosen
-
-
-def _on_devices(pairs: Pairs, choice: Choice) -> Bool:
-    """Mark the pairs of whose key or --by a field is one of the choice's devices."""
-    sites: Any = choice.context.header.get("sites") or {}
-    devices = np.array(choice.devices(), dtype=np.uint64)
-    found = np.zeros(len(pairs), dtype=np.bool_)
-    for number, facts in enumerate(sites.get("pairs", ())):
-        formats = facts.get("formats") or {}
-        rows = pairs.pair == number
-        for name in _FIELDS:
-            if formats.get(name) == "dev":
-                found |= rows & np.isin(getattr(pairs, name), devices)
-    return found
 
 
 __all__ = ["Choice", "asks_flush", "device_named", "operations"]

@@ -17,7 +17,6 @@ from biotrail.converters.events.tables import (
     Bool,
     Lifecycles,
     Requests,
-    Tasks,
 )
 from biotrail.converters.lifecycles.windows import first_seen, restricted
 
@@ -142,9 +141,17 @@ class Selection:
         self.choice.check(self._seen)
 
     def _restricted(self, window: Lifecycles) -> Lifecycles:
-        bios = self._bios(window.bios, window.tasks)
-        self._count(window.bios, bios)
-        open_bios = self._bios(window.open_bios, window.tasks)
+        bios, open_bios = (
+            self.choice.mask(table, window.tasks) & self.outcome.bios(table)
+            for table in (window.bios, window.open_bios)
+        )
+        who, unknown = self.choice.who, np.zeros(len(bios), dtype=np.bool_)
+        if who.pids or who.comms:
+            unknown = window.bios.task < 0
+        unknown = unknown | who.unknown_cgroups(self.choice.context, window.bios)
+        self.counts.bios += len(bios)
+        self.counts.chosen += int(bios.sum())
+        self.counts.unknown += int((unknown & ~bios).sum())
         edges, numbers = window.edges, window.bios.number[bios]
         served = edges.request[np.isin(edges.bio, numbers)]
         found = restricted(
@@ -191,9 +198,6 @@ class Selection:
             submissions=path.submissions.take(np.isin(number, wanted)),
         )
 
-    def _bios(self, bios: Bios, tasks: Tasks) -> Bool:
-        return np.asarray(self.choice.mask(bios, tasks) & self.outcome.bios(bios), dtype=np.bool_)
-
     def _requests(self, requests: Requests, served: I64) -> Bool:
         """served: numbers of requests that served chosen bios.
 
@@ -202,14 +206,3 @@ class Selection:
         alone = self.choice.request_mask(requests) & self.outcome.requests(requests)
         alone &= requests.bios == 0
         return np.asarray(np.isin(requests.number, served) | alone, dtype=np.bool_)
-
-    def _count(self, bios: Bios, chosen: Bool) -> None:
-        """Count a window's bios; `unknown`: not chosen, while task or cgroup are not known."""
-        self.counts.bios += len(bios)
-        self.counts.chosen += int(chosen.sum())
-        who = self.choice.who
-        unknown = np.zeros(len(bios), dtype=np.bool_)
-        if who.pids or who.comms:
-            unknown |= bios.task < 0
-        unknown |= who.unknown_cgroups(self.choice.context, bios)
-        self.counts.unknown += int((unknown & ~chosen).sum())

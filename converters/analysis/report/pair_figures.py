@@ -100,10 +100,7 @@ class PairFigures:
             )
 
     def intervals(self) -> dict[int, list[PairInterval]]:
-        """Return interval → the pairs that ended in it, in the header's order; others are absent.
-
-        Return interval → the pairs that ended in it, in the header's order; others are absent.
-        """
+        """Return interval → the pairs that ended in it, in the header's order."""
         if self.series is None:
             return {}
         self.series.finish()

@@ -302,15 +302,48 @@ class SlowestCalls:
     def gather(self, window: Lifecycles, trace: Trace) -> None:
         """Add a window's waits and bios of the calls in `found` to them.
 
-        These can be in other windows than the call, so every window is gathered, with all of its
-        bios and waits, whatever was chosen.
+        These can be in other windows than the call, so every window is gathered, whatever was
+        chosen.
         """
         if not self.found:
             return
+        bios, context, end = window.bios, trace.context, log_end(trace)
         if window.path is not None:
-            self._add_waits(window, trace)
-            self._add_bios(window, trace)
-        self._add_journal(window, trace)
+            waits, paths = window.path.waits, window.path.bios
+            call = self._call_of(waits.tid, waits.entry)
+            for one in np.unique(call[call >= 0]).tolist():
+                slow, rows = self.found[one], np.flatnonzero(call == one)
+                longest = np.argsort(waits.out[rows] - waits.run[rows], kind="stable")[:MOST_WAITS]
+                slow.waits_left_out += len(rows) - len(longest)
+                since = dict.fromkeys(rows[longest].tolist(), slow.call.entry_ns)
+                slow.waits += waits_at(waits, since, trace.tasks, context)
+                slow.waits.sort(key=lambda wait: -(wait.blocked_ns + wait.runnable_ns))
+                slow.waits_left_out += len(slow.waits[MOST_WAITS:])
+                del slow.waits[MOST_WAITS:]
+                slow.waits.sort(key=lambda wait: wait.start_ns)
+            place, known = rows_of(paths.number, bios.number)
+            entry = np.full(len(bios), NEVER)
+            entry[known] = paths.entry[place[known]]
+            call = self._call_of(bios.tid, entry)
+            for one in np.unique(call[call >= 0]).tolist():
+                slow, rows = self.found[one], np.flatnonzero(call == one)
+                slow.bio_bytes += int(transferred(context, bios.opf[rows], bios.bytes[rows]).sum())
+                files = [file_path(context, row) for row in np.unique(bios.file[rows]).tolist()]
+                slow.files = sorted({*slow.files, *(f for f in files if f is not None)})[
+                    :MOST_FILES
+                ]
+                slow.bios, left = _slowest(slow.bios, window, rows, context, end)
+                slow.bios_left_out += left
+        # Which of the journals' threads woke a call is known only once its waits have ended.
+        named = by_threads(JOURNAL_THREADS, bios.task, window.tasks)
+        of_journal = np.flatnonzero(named & (bios.queue != NEVER))
+        queue = bios.queue[of_journal]
+        ended = np.where(bios.complete[of_journal] == NEVER, end, bios.complete[of_journal])
+        for slow in self.found if len(of_journal) else ():
+            begin = slow.call.entry_ns
+            rows = of_journal[(queue < begin + slow.call.duration_ns) & (ended > begin)]
+            slow.journal, left = _slowest(slow.journal, window, rows, context, end)
+            slow.journal_left_out += left
 
     def finish(self) -> None:
         """Drop bios of journals' threads that woke no thread of their call; after `gather`."""
@@ -322,58 +355,6 @@ class SlowestCalls:
             }
             slow.journal_left_out = slow.journal_left_out if threads else 0
             slow.journal = [io for io in slow.journal if io.tid in threads]
-
-    def _add_waits(self, window: Lifecycles, trace: Trace) -> None:
-        assert window.path is not None
-        waits = window.path.waits
-        call = self._call_of(waits.tid, waits.entry)
-        for one in np.unique(call[call >= 0]).tolist():
-            slow, rows = self.found[one], np.flatnonzero(call == one)
-            longest = np.argsort(waits.out[rows] - waits.run[rows], kind="stable")[:MOST_WAITS]
-            slow.waits_left_out += len(rows) - len(longest)
-            since = dict.fromkeys(rows[longest].tolist(), slow.call.entry_ns)
-            slow.waits += waits_at(waits, since, trace.tasks, trace.context)
-            slow.waits.sort(key=lambda wait: -(wait.blocked_ns + wait.runnable_ns))
-            slow.waits_left_out += len(slow.waits[MOST_WAITS:])
-            del slow.waits[MOST_WAITS:]
-            slow.waits.sort(key=lambda wait: wait.start_ns)
-
-    def _add_bios(self, window: Lifecycles, trace: Trace) -> None:
-        assert window.path is not None
-        bios, paths, end = window.bios, window.path.bios, log_end(trace)
-        place, known = rows_of(paths.number, bios.number)
-        entry = (
-            np.where(known, paths.entry[place], NEVER) if len(paths) else np.full(len(bios), NEVER)
-        )
-        call = self._call_of(bios.tid, entry)
-        for one in np.unique(call[call >= 0]).tolist():
-            slow, rows = self.found[one], np.flatnonzero(call == one)
-            slow.bio_bytes += int(
-                transferred(trace.context, bios.opf[rows], bios.bytes[rows]).sum()
-            )
-            files = [file_path(trace.context, row) for row in np.unique(bios.file[rows]).tolist()]
-            slow.files = sorted({*slow.files, *(f for f in files if f is not None)})[:MOST_FILES]
-            slow.bios, left = _slowest(slow.bios, window, rows, trace.context, end)
-            slow.bios_left_out += left
-
-    def _add_journal(self, window: Lifecycles, trace: Trace) -> None:
-        """Which of these threads woke the call is known only once its waits have ended (`finish`).
-
-        Which of these threads woke the call is known only once its waits have ended (`finish`).
-        """
-        bios, end = window.bios, log_end(trace)
-        named = by_threads(JOURNAL_THREADS, bios.task, window.tasks)
-        of_journal = np.flatnonzero(named & (bios.queue != NEVER))
-        if not len(of_journal):
-            return
-        queue = bios.queue[of_journal]
-        ended = np.where(bios.complete[of_journal] == NEVER, end, bios.complete[of_journal])
-        for slow in self.found:
-            begin = slow.call.entry_ns
-            beside = (queue < begin + slow.call.duration_ns) & (ended > begin)
-            rows = of_journal[beside]
-            slow.journal, left = _slowest(slow.journal, window, rows, trace.context, end)
-            slow.journal_left_out += left
 
     def _call_of(self, tid: U32, entry: I64) -> I64:
         """Return per row the index in `found` of its call, by thread and entry; -1: none."""

@@ -8,7 +8,7 @@ second pass: `surroundings`.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,6 @@ from biotrail.converters.analysis.slow.io_details import (
     IO,
     RequestFacts,
     io_at,
-    name_post_flush,
     requests_of,
     row_of,
 )
@@ -30,9 +29,11 @@ from biotrail.converters.events.tables import (
     I64,
     NEVER,
     NO_CPU,
+    STAGE_NAMES,
     Bios,
     Bool,
     Lifecycles,
+    Stage,
     known_id,
 )
 from biotrail.converters.events.tasks import TaskNames
@@ -235,7 +236,7 @@ class Slowest:
         self.devices.update(np.unique(bios.dev).tolist())
         if self.whole_families:
             chosen = chosen & (bios.parent == NEVER)
-        tried = chosen & failed_nowait(self._context, bios)
+        tried = chosen & failed_nowait(self.trace.context, bios)
         self.counts.tries += int(tried.sum())
         chosen = chosen & ~tried
         waited, known = _waits(bios, self._end)
@@ -249,74 +250,72 @@ class Slowest:
         wanted = chosen & (bios.status != 0 if self.wanted.failed else known)
         wanted &= waited >= self.wanted.over
         self.counts.matching += int(wanted.sum())
-        rows = self._slowest(np.flatnonzero(wanted), waited, bios)
-        if len(rows):
-            self._take(result, window, rows)
-
-    @property
-    def _context(self) -> Context:
-        return self.trace.context
-
-    def _slowest(self, rows: I64, waited: I64, bios: Bios) -> I64:
+        rows = np.flatnonzero(wanted)
         hangs = under_way(bios) & (waited >= HANGS_NS)
         if self.found and len(self.found) == self.wanted.top:
             rows = rows[hangs[rows] | (waited[rows] >= self.found[-1].io.waited_ns)]
-        order = np.lexsort((bios.number[rows], -waited[rows], ~hangs[rows]))
-        return rows[order[: self.wanted.top]]
-
-    def _take(self, result: Result, window: Lifecycles, rows: I64) -> None:
-        steps, events = result.histories(window.bios.number[rows])
-        self.found += [self._slow_io(window, steps, events, row) for row in rows.tolist()]
-        self.found.sort(key=lambda slow: (*slow.io.rank, slow.io.number))
-        del self.found[self.wanted.top :]
+        rows = rows[np.lexsort((bios.number[rows], -waited[rows], ~hangs[rows]))]
+        rows = rows[: self.wanted.top]
+        if len(rows):
+            steps, events = result.histories(bios.number[rows])
+            self.found += [self._slow_io(window, steps, events, row) for row in rows.tolist()]
+            self.found.sort(key=lambda slow: (*slow.io.rank, slow.io.number))
+            del self.found[self.wanted.top :]
 
     def _slow_io(self, window: Lifecycles, steps: Histories, events: Events, row: int) -> SlowIO:
         """steps, events: as `Result.histories` returns them, of this bio, and maybe of others."""
-        io = io_at(self._context, window, row, self._end)
+        context, edges = self.trace.context, window.edges
+        io = io_at(context, window, row, self._end)
         first, stop = np.searchsorted(steps.bio, [io.number, io.number + 1]).tolist()
         own_steps = steps.take(np.arange(first, stop))
         origin = io.queue_ns
         if origin is None:
             origin = int(events.ts[own_steps.event[0]]) if len(own_steps) else 0
         numbers = np.unique(own_steps.request[own_steps.request != NEVER]).tolist()
-        mates = _others_of(window, numbers, io.number)
+        beside = np.isin(edges.request, numbers) & (edges.bio != io.number)
+        mates = [
+            at
+            for number in np.unique(edges.bio[beside]).tolist()
+            if (at := row_of(window.bios.number, number)) >= 0
+        ]
         children = _children(window, io.number)
         family = [io.number, *window.bios.number[children].tolist()]
-        shown = _bounded(own_steps)
-        listed = _steps(self.trace.tasks, window, self._context, events, shown)
+        shown = own_steps
+        if len(own_steps) > MOST_EVENTS:
+            half = MOST_EVENTS // 2
+            shown = own_steps.take(np.r_[0:half, len(own_steps) - half : len(own_steps)])
+        listed = _steps(self.trace.tasks, window, context, events, shown)
         for step in listed:
             step.offset_ns -= origin
-        name_post_flush(io, [one.offset_ns for one in listed if one.letter == "C" and one.bytes])
+        completed = [one.offset_ns for one in listed if one.letter == "C" and one.bytes]
+        sequence = not {"PREFLUSH", "FUA"}.isdisjoint(io.flags.split("|"))
+        if io.under_way and sequence and io.stages and completed:
+            last = io.stages[-1]
+            if last.start_ns >= max(completed):  # the log left it in the second flush
+                io.stages[-1] = replace(last, stage=STAGE_NAMES[Stage.POST_FLUSH])
+
+        def ios(rows: list[int]) -> list[IO]:
+            return [io_at(context, window, row, self._end) for row in rows]
+
         return SlowIO(
             io=io,
             begin_ns=origin,
             events=listed,
             events_left_out=len(own_steps) - len(shown),
-            requests=requests_of(self._context, window.requests, numbers, origin),
-            mates=self._ios(window, mates[:MOST_MATES]),
+            requests=requests_of(context, window.requests, numbers, origin),
+            mates=ios(mates[:MOST_MATES]),
             mates_left_out=max(len(mates) - MOST_MATES, 0),
-            parents=self._ios(window, _parents(window, row)),
-            children=self._ios(window, children[:MOST_CHILDREN]),
+            parents=ios(_parents(window, row)),
+            children=ios(children[:MOST_CHILDREN]),
             children_left_out=max(len(children) - MOST_CHILDREN, 0),
-            followed=followed_lives(window, Following(self._context.header).type, family, numbers),
+            followed=followed_lives(window, Following(context.header).type, family, numbers),
         )
-
-    def _ios(self, window: Lifecycles, rows: list[int]) -> list[IO]:
-        return [io_at(self._context, window, row, self._end) for row in rows]
 
 
 def log_end(trace: Trace) -> int:
     """The time of the last clock reading or event read so far, whichever is later, ns."""
     readings = [int(reading["monotonic"]) for reading in trace.context.clocks]
     return max([trace.account.last_ns, *readings])
-
-
-def _bounded(ours: Histories) -> Histories:
-    """Of more than MOST_EVENTS the first and the last half each."""
-    if len(ours) <= MOST_EVENTS:
-        return ours
-    half = MOST_EVENTS // 2
-    return ours.take(np.r_[0:half, len(ours) - half : len(ours)])
 
 
 def _waits(bios: Bios, end: int) -> tuple[I64, Bool]:
@@ -329,12 +328,6 @@ def _waits(bios: Bios, end: int) -> tuple[I64, Bool]:
     known = (bios.queue != NEVER) & ((bios.complete != NEVER) | going_on)
     until = np.where(going_on, end, bios.complete)
     return np.where(known, until - bios.queue, 0), known
-
-
-def _others_of(window: Lifecycles, requests: list[int], bio: int) -> list[int]:
-    edges = window.edges
-    mates = np.unique(edges.bio[np.isin(edges.request, requests) & (edges.bio != bio)])
-    return [row for n in mates.tolist() if (row := row_of(window.bios.number, n)) >= 0]
 
 
 def _parents(window: Lifecycles, row: int) -> list[int]:
