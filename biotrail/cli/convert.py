@@ -371,7 +371,5 @@ def _merge(recordings: list[Recording], asked: ConvertOptions) -> tuple[Result, 
             "by one"
         )
     _check_beside(form, asked)
-    joined = None
-    if asked.guest.guest_of is not None:
-        joined = asked.guest.join([one.paths for one in recordings], asked.reading)
+    joined = asked.guest.joined(recordings, asked.reading)
     return merging.convert(recordings, target, asked.force, asked.drawing, asked.beside, joined)
