@@ -209,7 +209,7 @@ def _make_probes(options: RecordOptions, disks: list[tuple[int, int]]) -> Probes
     probes = make_probes(options.backend, config)
     if options.follow is None:
         return probes
-    from biotrail.recorder.probes.sites.joined import follow_beside  # takes 50 ms
+    from biotrail.recorder.probes.sites.follow import follow_beside  # takes 50 ms
 
     return follow_beside(probes, options.follow, options.filters, disks)
 
