@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from biotrail.recorder.filters.filters import Filters
-from biotrail.recorder.host.device_mounts import Mount, parse_mount, read_lines
+from biotrail.recorder.host.device_mounts import Mount, mount_id, parse_mount, read_lines
 from biotrail.recorder.host.own_io import read_generation
 from biotrail.recorder.schema.device_numbers import kernel_dev
 from biotrail.recorder.schema.errors import ProbeError
@@ -109,7 +109,7 @@ class _Places:
                 raise ProbeError(
                     f"{option} {path}: it is no regular file, so it has no I/O on a disk"
                 )
-            mount = self._mounts.get(_mount_id(handle, self._proc))
+            mount = self._mounts.get(mount_id(handle, str(self._proc)))
         finally:
             os.close(handle)
         dev = kernel_dev(status.st_dev)
@@ -134,8 +134,3 @@ def _generation(path: str, inode: int) -> int | None:
         return read_generation(fd) if os.fstat(fd).st_ino == inode else None
     finally:
         os.close(fd)
-
-
-def _mount_id(handle: int, proc: Path) -> str:
-    info = read_lines(str(proc / "self" / "fdinfo" / str(handle)))
-    return next((line.split()[1] for line in info if line.startswith("mnt_id:")), "")

@@ -95,6 +95,12 @@ def parse_mount(line: str) -> Mount | None:
     return Mount(st_dev, point, rest[0], unescape(rest[1]), root, options)
 
 
+def mount_id(fd: int, proc: str = "/proc") -> str:
+    """Return the number, as in mountinfo, of the mount that an open file is on; "": not known."""
+    lines = read_lines(f"{proc}/self/fdinfo/{fd}")
+    return next((line.split()[1] for line in lines if line.startswith("mnt_id:")), "")
+
+
 def unescape(text: str) -> str:
     r"""Return a path with the kernel's octal escapes (\040 for a space) decoded."""
     return _ESCAPE.sub(lambda match: chr(int(match[1], 8)), text)

@@ -7,7 +7,7 @@ import stat
 import struct
 from typing import NamedTuple
 
-from biotrail.recorder.host.device_mounts import read_lines
+from biotrail.recorder.host.device_mounts import mount_id, read_lines
 from biotrail.recorder.schema.device_numbers import dev_number, kernel_dev
 
 _INITIAL_PID_NAMESPACE = 0xEFFFFFFC
@@ -68,8 +68,7 @@ def read_generation(fd: int) -> int | None:
 def _super_block(fd: int) -> int | None:
     """Return the dev_t of a file's super block, by its mount; None: /proc does not say."""
     try:
-        with open(f"/proc/self/fdinfo/{fd}", encoding="ascii", errors="replace") as info:
-            mount = next(line.split()[1] for line in info if line.startswith("mnt_id:"))
+        mount = mount_id(fd)
         rows = (line.split(" ") for line in read_lines("/proc/self/mountinfo"))
         return dev_number(next(row[2] for row in rows if row[0] == mount))
     except (OSError, StopIteration, IndexError):
