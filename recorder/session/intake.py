@@ -7,7 +7,7 @@ from biotrail.recorder.host import clocks
 from biotrail.recorder.log import Segment
 from biotrail.recorder.notes.stacks import StackWatch
 from biotrail.recorder.notes.titles import TitleWatch
-from biotrail.recorder.output.writer import Job, WriterThread
+from biotrail.recorder.output.writer import Job, Packing, WriterThread
 from biotrail.recorder.probes.backend import Probes
 from biotrail.recorder.session.session_types import RecordOptions
 
@@ -123,6 +123,6 @@ class Intake:
     def jobs(self) -> list[Job]:
         """Return the jobs that write new stacks and all that waits, then titles."""
         writer = self._writer
-        chunk = [writer.chunk(self._pending, self.clock)] if self._pending else []
+        chunk = [writer.chunk(Packing(self._pending, self.clock))] if self._pending else []
         losses = [writer.loss(self._windows)] if self._windows else []
         return [*self._stacks.jobs(writer), *chunk, self._titles.job(writer), *losses]
