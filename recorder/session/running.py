@@ -279,7 +279,8 @@ class Running:
         triggers = self.options.triggers
         hits = self.probes.triggered() if triggers.in_kernel else []
         now_ns, stuck = time.monotonic_ns(), self.opened.stuck
-        hits += self.opened.pressure.hits(now_ns, self.opened.messages)
+        if triggers.pressure:
+            hits += self.opened.pressure.hits(now_ns, self.opened.messages)
         if stuck is not None:
             hits += stuck.hits(now_ns)
         for hit in hits:
