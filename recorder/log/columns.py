@@ -79,26 +79,32 @@ def pack(data: bytes | memoryview, position: int) -> list[bytes | memoryview] | 
     tops = np.ascontiguousarray(words.view(np.uint8)[7::8])
     starts = record_starts(tops, position // 8)
     kinds = tops.take(starts)
-    if not _fills(starts, kinds, position // 8, len(words)):
+    # Records have to fill the segment; a PAD ends with its block, or with the segment.
+    ends = starts + _WORDS.take(kinds)
+    pads = kinds == Kind.PAD
+    ends[pads] = _block_ends(starts[pads], position // 8, len(words))
+    if ends[-1] != len(words) or not np.array_equal(ends[:-1], starts[1:]):
         return None
     table: list[bytes] = []
     columns: list[bytes | memoryview] = []
     # numpy sorts single bytes by counting, which is cheaper than a mask for every kind.
     by_kind = starts.take(np.argsort(kinds, kind="stable"))
     counts = np.bincount(kinds, minlength=256)
-    ends = np.cumsum(counts)
+    last = np.cumsum(counts)
     for kind in np.flatnonzero(counts):
-        of_kind = by_kind[ends[kind] - counts[kind] : ends[kind]]
+        of_kind = by_kind[last[kind] - counts[kind] : last[kind]]
         if kind == Kind.PAD:
             gap = _block_ends(of_kind, position // 8, len(words)) - of_kind
             columns += [(words[of_kind] & _TIME_MASK).tobytes(), gap.astype("<u8").tobytes()]
             table.append(_KIND.pack(kind, _PAD_WORDS, 0, len(of_kind)))
         else:
-            columns += _gather(words, of_kind, int(_WORDS[kind]) - 1)
+            behind = [words[i:].take(of_kind) for i in range(1, int(_WORDS[kind]))]
+            columns += [column.view(np.uint8).data for column in behind]
             table.append(_KIND.pack(kind, _WORDS[kind], 0, len(of_kind)))
-    times = words.take(starts[kinds != Kind.PAD]) & _TIME_MASK
-    head = _HEAD.pack(len(kinds), len(table))
-    return [head, *table, *columns, kinds.data, _planes(times)]
+    times = words.take(starts[~pads]) & _TIME_MASK
+    deltas = np.diff(times, prepend=np.uint64(0)).astype("<u8", copy=False)
+    planes = deltas.view(np.uint8).reshape(-1, 8)[:, :_TIME_BYTES].T.tobytes()
+    return [_HEAD.pack(len(kinds), len(table)), *table, *columns, kinds.data, planes]
 
 
 class Plan:
@@ -257,36 +263,11 @@ def record_starts(tops: Bytes, position: int) -> Index:
     return starts
 
 
-def _fills(starts: Index, kinds: Bytes, position: int, count: int) -> bool:
-    """Return whether records of known kinds fill `count` words without gap or overlap.
-
-    `starts`, `kinds`: of each record (m,), ascending. `position`: of word 0 in its ring, in words.
-    """
-    ends = starts + _WORDS.take(kinds)
-    pads = np.flatnonzero(kinds == Kind.PAD)
-    ends[pads] = _block_ends(starts[pads], position, count)
-    return bool(ends[-1] == count and np.array_equal(ends[:-1], starts[1:]))
-
-
 def _block_ends(starts: Index, position: int, count: int) -> Index:
     """Return per word of `starts` the first word behind its block of the ring, at most `count`."""
     to_end = _BLOCK_WORDS - (starts + position) % _BLOCK_WORDS
     ends: Index = np.minimum(starts + to_end, count)
     return ends
-
-
-def _gather(words: Words, starts: Index, columns: int) -> list[memoryview]:
-    behind = [words[i:].take(starts) for i in range(1, columns + 1)]
-    return [column.view(np.uint8).data for column in behind]
-
-
-def _planes(times: Words) -> bytes:
-    """Return the low 56 bits of the differences of `times` (n,) as 7 planes of n bytes.
-
-    Times need not ascend. Plane 0 has the lowest byte of every difference. The first is to 0.
-    """
-    deltas = np.diff(times, prepend=np.uint64(0)).astype("<u8", copy=False)
-    return deltas.view(np.uint8).reshape(-1, 8)[:, :_TIME_BYTES].T.tobytes()
 
 
 def unpack(packed: memoryview, length: int) -> memoryview:
@@ -337,8 +318,11 @@ def _unpack(packed: memoryview, length: int) -> Words:
             continue
         for i, column in enumerate(cells):
             words[of_kind + (i + 1)] = column
+    deltas = np.zeros((count - pads, 8), dtype=np.uint8)
+    deltas[:, :_TIME_BYTES] = planes.reshape(_TIME_BYTES, -1).T
+    times = np.cumsum(deltas.view("<u8").ravel(), dtype=np.uint64) & _TIME_MASK
     timed = kinds != Kind.PAD
-    words[starts[timed]] = _times(planes) | (kinds[timed].astype(np.uint64) << _KIND_SHIFT)
+    words[starts[timed]] = times | (kinds[timed].astype(np.uint64) << _KIND_SHIFT)
     return words
 
 
@@ -388,11 +372,3 @@ def _starts(kinds: Bytes, columns: dict[int, Words], length: int) -> Index:
     if len(ends) == 0 or not spans.all() or ends[-1] != length:
         raise ValueError("the records' lengths differ from the segment's")
     return ends - spans
-
-
-def _times(planes: Bytes) -> Words:
-    """Return the times (n,), low 56 bits of ns, of which `_planes` made `planes`."""
-    deltas = np.zeros((planes.size // _TIME_BYTES, 8), dtype=np.uint8)
-    deltas[:, :_TIME_BYTES] = planes.reshape(_TIME_BYTES, -1).T
-    times: Words = np.cumsum(deltas.view("<u8").ravel(), dtype=np.uint64) & _TIME_MASK
-    return times

@@ -74,16 +74,11 @@ class NameRecords(NamedTuple):
     calls: Rows = np.empty((0, _CALL_WORDS), np.uint64)
 
 
-def name_records(segments: Sequence[Segment]) -> NameRecords:
-    """Return a copy of the TASK, CGROUP and FILE_NAME records in a chunk's segments, by time.
-
-    A record that goes past its segment's end is left out.
-    """
-    return records_at(find(segments, KINDS))
-
-
 def records_at(found: Sequence[Found]) -> NameRecords:
-    """Do as `name_records`, of a chunk of which it is known where records of KINDS are."""
+    """Return a copy of a chunk's TASK, CGROUP and FILE_NAME records, of KINDS, by time.
+
+    `found`: where they are. A record that goes past its segment's end is left out.
+    """
     parts: tuple[list[Rows], ...] = tuple([] for _ in _FORMS)
     for words, starts in found:
         kinds = words.take(starts) >> np.uint64(TIMESTAMP_BITS)
@@ -127,24 +122,22 @@ def repeatable(named: Sequence[NameRecords], segments: Sequence[Segment]) -> lis
     return [*front, last._replace(calls=running_calls(segments))]
 
 
-def for_notes(records: NameRecords) -> dict[int, bytes]:
-    """Return a chunk's records of NOTED kinds: kind → their bytes, as in the ring, by time."""
-    rows = {Kind.TASK: records.tasks, Kind.FILE_NAME: records.files}
-    return {int(kind): rows[kind].tobytes() for kind in NOTED if len(rows[kind])}
-
-
-def note(records: Mapping[int, Sequence[bytes]], near_ns: int) -> dict[str, Any]:
+def note(named: Sequence[NameRecords], near_ns: int) -> dict[str, Any]:
     """Return the payload of a "names" note: {"monotonic": ns, "count": of records, "records"}.
 
-    `records`: by kind, byte strings as `for_notes` returns; "records" has them as base64, by the
-    kind's number as text. `near_ns`: CLOCK_MONOTONIC within a year of the records' times, of which
-    they have the low 56 bits only.
+    "records" has those of NOTED kinds as in the ring, in base64, by the kind's number as text.
+    `near_ns`: CLOCK_MONOTONIC within a year of their times, of which they have the low 56 bits.
     """
-    joined = {kind: b"".join(parts) for kind, parts in records.items()}
+    found: dict[Kind, list[bytes]] = {}
+    for one in named:
+        for kind, rows in zip(NOTED, (one.tasks, one.files), strict=True):
+            if len(rows):
+                found.setdefault(kind, []).append(rows.tobytes())
+    joined = {kind: b"".join(parts) for kind, parts in found.items()}
     return {
         "monotonic": near_ns,
-        "count": sum(len(data) // BY_KIND[Kind(kind)].size for kind, data in joined.items()),
-        "records": {str(kind): base64.b64encode(data).decode() for kind, data in joined.items()},
+        "count": sum(len(data) // BY_KIND[kind].size for kind, data in joined.items()),
+        "records": {str(int(k)): base64.b64encode(data).decode() for k, data in joined.items()},
     }
 
 

@@ -70,7 +70,7 @@ class LogWriter:
         self._sequence = 0
         self._index = bytearray()
         self._last_index = 0
-        self._names: dict[int, list[bytes]] = {}
+        self._names: list[names.NameRecords] = []
         self._names_bytes = self._named_at = 0
         self._noted = 0
         self.size = 0
@@ -111,9 +111,10 @@ class LogWriter:
         self._write_frame(FrameType.CHUNK, chunk.stored, chunk.codec, chunk.raw, words)
         self.chunks += 1
         self.raw_bytes += chunk.records
-        for kind, records in names.for_notes(chunk.names).items():
-            self._names.setdefault(kind, []).append(records)
-            self._names_bytes += len(records)
+        named = chunk.names.tasks.nbytes + chunk.names.files.nbytes
+        if named:
+            self._names.append(chunk.names)
+            self._names_bytes += named
         self._named_at = chunk.last_ns
         if self._names_bytes >= _MOST_NAMES:
             self._write_names()
@@ -158,7 +159,7 @@ class LogWriter:
         note = names.note(self._names, self._named_at)
         self.write_note(names.NOTE, note)
         self._noted += note["count"]
-        self._names, self._names_bytes = {}, 0
+        self._names, self._names_bytes = [], 0
 
     def _write_payload(
         self, kind: FrameType, payload: bytes | memoryview, words: tuple[int, int] = (0, 0)
