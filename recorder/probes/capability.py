@@ -135,7 +135,7 @@ def _tracepoints(btf: KernelBtf) -> Iterator[Check]:
         program, reason = offered(probe, btf)
         name = f"event {probe.letter} ({probe.tracepoint})"
         required = probe.letter in ESSENTIAL
-        if program is not None:
+        if program:
             yield Check(name, True, f"offered, program {program}", "", required)
         else:
             remedy = "use another kernel" if required else without

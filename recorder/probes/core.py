@@ -6,6 +6,7 @@ import errno
 import resource
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from biotrail.recorder.filters.filters import check_tasks, descendants
@@ -35,13 +36,13 @@ from biotrail.recorder.probes.maps.path_maps import (
 )
 from biotrail.recorder.probes.maps.stack_maps import FreshStacks, StackMaps
 from biotrail.recorder.probes.programs import (
-    Choice,
+    ESSENTIAL,
+    LIGHT,
+    LIGHT_LETTER,
     all_programs,
     choose,
-    essential_letters,
     is_preemptible,
     object_path,
-    without_plugs,
 )
 from biotrail.recorder.probes.rings.barriers import machine_barrier
 from biotrail.recorder.probes.rings.head_stores import ordered_heads, with_exchanges
@@ -51,7 +52,7 @@ from biotrail.recorder.schema import shared
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.limits import FIRED_SLOTS, OWN_FILES
 from biotrail.recorder.schema.payloads import BackendFacts, KernelEnums
-from biotrail.recorder.schema.records import letter_of_part
+from biotrail.recorder.schema.records import RECORDS
 
 _MAX_PROCESSES = 65536
 """Processes that --children can record at once."""
@@ -92,7 +93,7 @@ class CoreProbes(Probes):
         self.enums: KernelEnums = {}
         self._path = path
         self._object: BpfObject | None = None
-        self._choices: list[Choice] = []
+        self._choices: list[ProgramInfo] = []
         self._attached: set[str] = set()
         self._armed = 1
         self._own_files: list[OwnFile] = []
@@ -121,9 +122,7 @@ class CoreProbes(Probes):
         with KernelBtf() as btf:
             self.enums = kernel_enums(btf)
             held = is_preemptible(btf, self.config.preemptible)
-            self._choices = choose(self.config.events, btf, held)
-            if self.config.devices:
-                self._choices = without_plugs(self._choices, btf)
+            self._choices = choose(self.config.events, btf, held, bool(self.config.devices))
             self._hold_irqs = btf.has_function("bpf_local_irq_save")
             self._ends = admission.end_functions()
             # The kernel counts misses of tp_btf programs since 6.2; only since then is the counting
@@ -137,12 +136,11 @@ class CoreProbes(Probes):
             self.files = self._by_file.files
             self.path = choose_path(self.config.path, btf, held)
             self._reports_cgroups = btf.parameters(cgroup_maps.TRACEPOINT) is not None
-        for choice in self._choices:
-            essential = choice.probe.letter in essential_letters(self.config.events)
-            if choice.program is None and essential:
+        essential = (LIGHT_LETTER,) if self.config.events == LIGHT else ESSENTIAL
+        for one in self._choices:
+            if not one.name and one.letter in essential:
                 raise ProbeError(
-                    f"event {choice.probe.letter} cannot be recorded: {choice.reason}; "
-                    "use another kernel"
+                    f"event {one.letter} cannot be recorded: {one.reason}; use another kernel"
                 )
         sizes = RingSizes.choose(cpus, self.config.ring_bytes)
         try:
@@ -204,7 +202,7 @@ class CoreProbes(Probes):
 
     def _prepare(self, bpf: BpfObject, sizes: RingSizes, cpus: int) -> RingSizes:
         """Choose the programs, set constants and maps' sizes; return the rings' sizes."""
-        chosen = {choice.program for choice in self._choices}
+        chosen = {one.name for one in self._choices}
         for program in all_programs():
             bpf.set_autoload(program, program in chosen)
             if program.startswith("bt_queue"):
@@ -262,27 +260,20 @@ class CoreProbes(Probes):
         if self._cgroups is not None:
             self._cgroups.attach()
         if self.config.filters.children:
-            self._follow_forks(bpf)
+            bpf.attach(_FORK_PROGRAM)
+            # /proc is read until it shows no new ones: none that was forked meanwhile is missed.
+            added: set[int] = set()
+            while new := descendants(self.config.filters.pids) - added:
+                for pid in new:
+                    bpf.put("bt_ids", ctypes.c_uint64(admission.ID_PID | pid), _ONE)
+                added |= new
         self._path_maps.attach()
         self._attached |= {program for _, program in self.path.programs}
         # Completions first and Q last: every bio whose Q is recorded has its later events too.
-        for choice in reversed(self._choices):
-            if choice.program is not None:
-                bpf.attach(choice.program)
-                self._attached.add(choice.program)
-
-    def _follow_forks(self, bpf: BpfObject) -> None:
-        """Add the descendants of the chosen processes to bt_ids, present and future ones.
-
-        The program is attached before /proc is read, until it shows no new ones, so that no child
-        that was forked meanwhile is missed.
-        """
-        bpf.attach(_FORK_PROGRAM)
-        added: set[int] = set()
-        while new := descendants(self.config.filters.pids) - added:
-            for pid in new:
-                bpf.put("bt_ids", ctypes.c_uint64(admission.ID_PID | pid), _ONE)
-            added |= new
+        for one in reversed(self._choices):
+            if one.name:
+                bpf.attach(one.name)
+                self._attached.add(one.name)
 
     def detach(self) -> None:
         self._opened().detach()
@@ -356,15 +347,15 @@ class CoreProbes(Probes):
         return {"backend": self.capabilities.backend, "counts_skips": self.counts_skips}
 
     def programs(self) -> list[ProgramInfo]:
-        found = []
-        for choice in self._choices:
-            probe, name = choice.probe, choice.program
-            one = ProgramInfo(
-                name or "", probe.letter, probe.tracepoint, name in self._attached, choice.reason
-            )
-            found.append(one if name is None else one.counted(self._opened().info(name)))
+        known = [*self._choices]
         for part, name in self.path.programs:
-            letter, tracepoint = letter_of_part(part), path_programs()[name]
-            one = ProgramInfo(name, letter, tracepoint, name in self._attached, part=part)
-            found.append(one.counted(self._opened().info(name)))
+            letter = next(record.letter for record in RECORDS if record.part == part)
+            known.append(ProgramInfo(name, letter, path_programs()[name], False, part=part))
+        found = []
+        for one in known:
+            if one.name:
+                attached = replace(one, attached=one.name in self._attached)
+                found.append(attached.counted(self._opened().info(one.name)))
+            else:
+                found.append(one)
         return found

@@ -943,11 +943,6 @@ PATH_PARTS = tuple(dict.fromkeys(r.part for r in RECORDS if r.part))
 """Names of the parts of the path beside the block layer, in RECORDS' order."""
 
 
-def letter_of_part(part: str) -> str:
-    """Return the letter of the first record of a part of the path. Raises StopIteration: none."""
-    return next(r.letter for r in RECORDS if r.part == part)
-
-
 def schema(
     parts: Collection[str] = (), sites: bool = False, light: bool = False
 ) -> list[dict[str, object]]:

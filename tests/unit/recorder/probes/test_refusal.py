@@ -20,7 +20,7 @@ from biotrail.recorder.probes.maps.path_maps import (
     path_programs,
 )
 from biotrail.recorder.probes.maps.stack_maps import Stacks
-from biotrail.recorder.probes.programs import EVENT_SETS, PROBES, essential_letters
+from biotrail.recorder.probes.programs import EVENT_SETS, PROBES
 from biotrail.recorder.rights import capabilities
 from biotrail.recorder.schema.errors import ProbeError
 
@@ -105,7 +105,6 @@ def test_what_a_completion_tells_is_not_refused(monkeypatch: pytest.MonkeyPatch)
     light.refuse(config(filters=filters, triggers=Triggers(slow_ns=1, failed=True)))
     # GIVEN the event sets THEN light has one event, which no other set has
     assert EVENT_SETS["light"] == "L"
-    assert essential_letters("light") == ("L",)
     assert all("L" not in letters for name, letters in EVENT_SETS.items() if name != "light")
     assert {p.letter for p in PROBES} == set(EVENT_SETS["all"]) | {"L"}
     # GIVEN the bcc backend, with all rights
