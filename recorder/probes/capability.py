@@ -141,14 +141,13 @@ def _tracepoints(btf: KernelBtf) -> Iterator[Check]:
             remedy = "use another kernel" if required else without
             yield Check(name, False, reason, remedy, required)
     choice = choose_path(MEANINGS, btf, preemptible=False)
-    known = choice.drivers
-    for part, meaning in (MEANINGS | {"driver": f"steps of {', '.join(known.recorded)}"}).items():
+    for part, meaning in (MEANINGS | {"driver": f"steps of {', '.join(choice.drivers)}"}).items():
         if part in choice.lacking:
             yield Check(f"path {part}", False, choice.lacking[part], without, False)
         else:
             yield Check(f"path {part}", True, f"offered: {meaning}", "", False)
     within = [(name, why) for name, why in choice.lacking.items() if name not in MEANINGS]
-    within += [(f"driver {name}", why) for name, why in known.lacking if known.recorded]
+    within += [(f"driver {name}", why) for name, why in choice.without.items() if choice.drivers]
     for name, why in within:
         yield Check(f"path {name}", False, why, without, False)
 
