@@ -65,7 +65,7 @@ KINDS = frozenset(form.kind for form in _FORMS)
 class NameRecords(NamedTuple):
     """Name records of one chunk: (n, 4), (n, 8), (n, 8) uint64, words as in the ring; by time.
 
-    calls: (n, 8), as `running_calls` returns them; none where nobody asked for them.
+    calls: (n, 8), as `repeatable` adds them.
     """
 
     tasks: Rows
@@ -89,11 +89,12 @@ def records_at(found: Sequence[Found]) -> NameRecords:
     return NameRecords(*(_sorted(rows, f.words) for rows, f in zip(parts, _FORMS, strict=True)))
 
 
-def running_calls(segments: Sequence[Segment]) -> Rows:
-    """Return a copy of the CALLs in a chunk's segments that bios of a later chunk may refer to.
+def repeatable(named: Sequence[NameRecords], segments: Sequence[Segment]) -> list[NameRecords]:
+    """Return what later files repeat of the chunks of one drain: names, and CALLs that go on.
 
-    (n, 8) uint64, by time, of the chunk's last CALL_REPEAT_NS. Words as in the ring, but `bio` is
-    the thread's id, from the Q that the CALL follows in its ring; a CALL without one is left out.
+    named: of each chunk. segments: what all were made of. CALLs are those of the drain's last
+    CALL_REPEAT_NS that bios of a later chunk may refer to. Their `bio` is the thread's id, from the
+    Q that the CALL follows in its ring; a CALL without one is left out.
     """
     parts: list[Rows] = []
     for words, starts in find(segments, (Kind.Q, Kind.CALL)):
@@ -113,13 +114,8 @@ def running_calls(segments: Sequence[Segment]) -> Rows:
         calls = calls[own]
         calls[:, 1] = words[queues[before[own]] + _Q_THREAD] >> np.uint64(32)
         parts.append(calls)
-    return _sorted(parts, _CALL_WORDS)
-
-
-def repeatable(named: Sequence[NameRecords], segments: Sequence[Segment]) -> list[NameRecords]:
-    """Return what later files repeat of the chunks of one drain, made of `segments`."""
     *front, last = named
-    return [*front, last._replace(calls=running_calls(segments))]
+    return [*front, last._replace(calls=_sorted(parts, _CALL_WORDS))]
 
 
 def note(named: Sequence[NameRecords], near_ns: int) -> dict[str, Any]:

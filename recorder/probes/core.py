@@ -3,6 +3,7 @@
 
 import ctypes
 import errno
+import mmap
 import resource
 import threading
 import time
@@ -44,10 +45,10 @@ from biotrail.recorder.probes.programs import (
     is_preemptible,
     object_path,
 )
+from biotrail.recorder.probes.rings import waker
 from biotrail.recorder.probes.rings.barriers import machine_barrier
 from biotrail.recorder.probes.rings.head_stores import ordered_heads, with_exchanges
 from biotrail.recorder.probes.rings.ring import Rings, RingSizes
-from biotrail.recorder.probes.rings.waker import Waker
 from biotrail.recorder.schema import shared
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.limits import FIRED_SLOTS, OWN_FILES
@@ -197,7 +198,7 @@ class CoreProbes(Probes):
             bpf.put("bt_ids", ctypes.c_uint64(admission.ID_TID | tid), _ONE)
         barrier = machine_barrier(ordered)
         self._rings = Rings.map(bpf.map_fd("bt_rings"), cpus, sizes, barrier)
-        self.waker = Waker.map(bpf, barrier)
+        self.waker = waker.Waker.map(bpf, barrier)
         return sizes
 
     def _prepare(self, bpf: BpfObject, sizes: RingSizes, cpus: int) -> RingSizes:
@@ -244,7 +245,7 @@ class CoreProbes(Probes):
         )
         bpf.set_initial_value(".rodata", constants)
         bpf.set_map_size("bt_rings", demand.sizes.area_bytes, cpus)
-        Waker.prepare(bpf)
+        bpf.set_map_size(waker.RING, 0, mmap.PAGESIZE)
         return demand.sizes
 
     def short_of_memory(self) -> str:

@@ -141,8 +141,8 @@ def ways_of(btf: KernelBtf, enums: KernelEnums) -> Any:
         machine = platform.machine()
         ways.direct_flag = os.O_DIRECT
         calls = syscalls.READS_OF_FD | syscalls.WRITES_OF_FD
-        syscalls.set_bits(ways.calls, syscalls.numbers(calls, machine))
-        syscalls.set_bits(ways.writes, syscalls.numbers(syscalls.WRITES_OF_FD, machine))
+        syscalls.set_bits(ways.calls, calls, machine)
+        syscalls.set_bits(ways.writes, syscalls.WRITES_OF_FD, machine)
     return ways
 
 

@@ -90,7 +90,7 @@ class KernelBtf:
     def close(self) -> None:
         """Free the BTF; nothing can be read afterwards. Closing again has no effect."""
         for btf in {self._btf, self._base} - {None}:
-            self._lib.void("btf__free", btf)
+            self._lib.get("btf__free")(btf)
         self._btf = self._base = None
 
     def _find(self, name: str, kind: int, btf: int | None = None) -> int | None:
@@ -135,7 +135,7 @@ class KernelBtf:
         try:
             return self.parameters(tracepoint, btf)
         finally:
-            self._lib.void("btf__free", btf)
+            self._lib.get("btf__free")(btf)
 
     def enum(self, name: str) -> dict[str, int] | None:
         """Return an enum's 32-bit values, read as signed, by name; None: there is no such enum."""
@@ -166,10 +166,6 @@ class KernelBtf:
 
     def function_id(self, name: str) -> int | None:
         return self._find(name, _KIND_FUNC)
-
-    def tracepoint_id(self, name: str) -> int | None:
-        """Return the BTF id that programs on the tracepoint `name` are loaded for; None: none."""
-        return self._find(f"btf_trace_{name}", _KIND_TYPEDEF)
 
     def members(self, name: str) -> list[str] | None:
         """Return the names of a struct's direct members; None: there is no such struct."""

@@ -64,7 +64,6 @@ _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "bpf_obj_get_info_by_fd": (c_int, (c_int, c_void_p, POINTER(c_uint32))),
     "libbpf_num_possible_cpus": (c_int, ()),
     "libbpf_set_print": (c_void_p, (_PrintFunction,)),
-    "libbpf_get_error": (ctypes.c_long, (c_void_p,)),
     "btf__load_vmlinux_btf": (c_void_p, ()),
     "btf__load_module_btf": (c_void_p, (c_char_p, c_void_p)),
     "btf__free": (None, (c_void_p,)),
@@ -148,9 +147,6 @@ class Libbpf:
 
     def possible_cpus(self) -> int:
         return self.call("the number of CPUs is unknown", "libbpf_num_possible_cpus")
-
-    def void(self, name: str, *arguments: Any) -> None:
-        getattr(self._library, name)(*arguments)
 
     def get(self, name: str) -> Callable[..., Any]:
         """Return function `name` unchecked, for callers that interpret its result themselves."""
@@ -374,13 +370,9 @@ class BpfObject:
 
     def rewrite(self, change: Callable[[bytes], bytes]) -> None:
         """Replace the instructions of every program by `change` of them, as many, before load()."""
-        step, name_of = (
-            self._lib.get("bpf_object__next_program"),
-            self._lib.get("bpf_program__name"),
-        )
-        program = None
-        while program := step(self._object, program):
-            name = name_of(program).decode()
+        get, program = self._lib.get, None
+        while program := get("bpf_object__next_program")(self._object, program):
+            name = get("bpf_program__name")(program).decode()
             code = change(self.instructions(name))
             doing = f"the instructions of program {name}"
             self._lib.call(doing, "bpf_program__set_insns", program, code, len(code) // 8)
@@ -411,10 +403,10 @@ class BpfObject:
     def detach_one(self, program: str) -> None:
         link = self._links.pop(program, None)
         if link is not None:
-            self._lib.void("bpf_link__destroy", link)
+            self._lib.get("bpf_link__destroy")(link)
 
     def close(self) -> None:
         self.detach()
         if self._object is not None:
-            self._lib.void("bpf_object__close", self._object)
+            self._lib.get("bpf_object__close")(self._object)
             self._object = None

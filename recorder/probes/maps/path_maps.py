@@ -414,12 +414,9 @@ class PathMaps:
             frozen=choice.frozen,
             **dict.fromkeys(choice.parts, 1),
         )
-        for words, calls in (
-            (constants.idles, syscalls.IDLE_CALLS),
-            (constants.fds, syscalls.FD_CALLS),
-            (constants.reaps, syscalls.REAPING_CALLS),
-        ):
-            syscalls.set_bits(words, syscalls.numbers(calls, machine))
+        syscalls.set_bits(constants.idles, syscalls.IDLE_CALLS, machine)
+        syscalls.set_bits(constants.fds, syscalls.FD_CALLS, machine)
+        syscalls.set_bits(constants.reaps, syscalls.REAPING_CALLS, machine)
         if "fs" in choice.parts:
             found = addresses_of(_TEXT)
             if len(found) == len(_TEXT):

@@ -127,8 +127,9 @@ class Rings:
         self._left_events = self._words((cpus, KINDS), _LEFT_EVENTS_OFFSET, (area, 8))
         self._shares = 1 / np.array(sizes.by_level, dtype=np.float64)
         self._done = self._tails.copy()
-        self._lost_seen = _totals((cpus, LEVELS, 256))
-        self._deep_seen = _totals((cpus, 256))
+        self._lost_seen = np.zeros((cpus, LEVELS, 256), np.uint64)
+        self._deep_seen = np.zeros((cpus, 256), np.uint64)
+        self._lost_seen.flags.writeable = self._deep_seen.flags.writeable = False
 
     @classmethod
     def map(cls, fd: int, cpus: int, sizes: RingSizes, barrier: Barrier) -> "Rings":
@@ -215,12 +216,6 @@ class Rings:
         self._bytes.release()
         if isinstance(self._buffer, mmap.mmap):
             self._buffer.close()
-
-
-def _totals(shape: tuple[int, ...]) -> NDArray[np.uint64]:
-    totals = np.zeros(shape, dtype=np.uint64)
-    totals.flags.writeable = False
-    return totals
 
 
 def _seen(before: NDArray[np.uint64], counters: NDArray[np.uint64]) -> NDArray[np.uint64]:
