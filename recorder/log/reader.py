@@ -24,7 +24,6 @@ from biotrail.recorder.log.frames import (
 from biotrail.recorder.log.opening import read_opening
 from biotrail.recorder.log.source import Source, frame_at, read_payload
 from biotrail.recorder.log.survey import Survey
-from biotrail.recorder.log.validation import Shape
 from biotrail.recorder.schema.errors import LogFormatError
 
 _ENTRY = np.dtype(
@@ -276,12 +275,6 @@ class LogReader:
         self.damaged += survey.damaged
         self.interrupted = survey.interrupted
 
-    def _json(self, frame: Frame, expected: type, shape: Shape | None = None) -> Any:
-        value = validation.plain(decode_json(read_payload(self._source, frame), expected))
-        if shape is not None:
-            shape(value, "")
-        return value
-
     def _absorb(self, frame: Frame) -> None:
         """Store the content of a frame by its type, in `losses`, `notes` or `end`.
 
@@ -290,12 +283,18 @@ class LogReader:
         times.
         """
         try:
-            if frame.type == FrameType.LOSS:
-                self.losses += self._json(frame, list, validation.losses)
-            elif frame.type == FrameType.NOTE:
-                self.notes.append(read_note(self._json(frame, dict)))
-            elif frame.type == FrameType.END:
-                self.end = self._json(frame, dict, validation.end)
+            if frame.type in (FrameType.LOSS, FrameType.NOTE, FrameType.END):
+                expected = list if frame.type == FrameType.LOSS else dict
+                payload = decode_json(read_payload(self._source, frame), expected)
+                value = validation.plain(payload)
+                if frame.type == FrameType.NOTE:
+                    self.notes.append(read_note(value))
+                elif frame.type == FrameType.LOSS:
+                    validation.losses(value, "")
+                    self.losses += value
+                else:
+                    validation.end(value, "")
+                    self.end = value
             elif frame.type > max(FrameType):
                 self._unknown[frame.type] += 1
             elif frame.type < min(FrameType):

@@ -242,17 +242,13 @@ class LogWriter:
                     written += done
             self._stream.flush()
         except OSError as error:
-            self._cut_off(written)
+            if written and _is_file(self._stream):
+                with suppress(OSError):  # the reader leaves it out, too
+                    end = self._stream.seek(0, os.SEEK_CUR)
+                    if end == self._stream.seek(0, os.SEEK_END):  # not behind another writer's
+                        self._stream.truncate(end - written)
             raise self._failed(error) from error
         self.size += written
-
-    def _cut_off(self, written: int) -> None:
-        """Take the last bytes off a file again, unless another writer's came behind them."""
-        if written and _is_file(self._stream):
-            with suppress(OSError):  # the reader leaves them out, too
-                end = self._stream.seek(0, os.SEEK_CUR)
-                if end == self._stream.seek(0, os.SEEK_END):
-                    self._stream.truncate(end - written)
 
     def _failed(self, error: OSError) -> OutputError:
         """Return the exception for `error`, which every later write raises, too."""

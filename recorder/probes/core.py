@@ -27,7 +27,7 @@ from biotrail.recorder.probes.kernel.btf import KernelBtf, kernel_enums
 from biotrail.recorder.probes.kernel.libbpf import BpfObject, RefusedError, load_library
 from biotrail.recorder.probes.maps import admission, cgroup_maps
 from biotrail.recorder.probes.maps.cgroup_maps import CgroupMaps
-from biotrail.recorder.probes.maps.fitting import Demand, ensure_room, least_bytes, may_shrink
+from biotrail.recorder.probes.maps.fitting import ensure_room, fit, least_bytes, may_shrink
 from biotrail.recorder.probes.maps.path_maps import (
     LEAST_DIRTY_BYTES,
     PathMaps,
@@ -229,12 +229,13 @@ class CoreProbes(Probes):
         follow = admission.follows(filters, self.config.devices)
         bpf.set_map_size("bt_followed", 8, filters.max_followed if follow else 1)
         table = self._path_maps.dirty_bytes
-        demand = Demand(sizes, cpus, table, bpf.map_bytes(cpus) - table)
-        demand = demand.fitting(memory_limit.room(), LEAST_DIRTY_BYTES, least_bytes(follow))
+        others = bpf.map_bytes(cpus) - table
+        room, least = memory_limit.room(), least_bytes(follow)
+        sizes, fitted = fit(sizes, cpus, table, others, room, LEAST_DIRTY_BYTES, least)
         if table:
-            self._path_maps.size_dirty(demand.table)
+            self._path_maps.size_dirty(fitted)
         constants = admission.config(
-            demand.sizes,
+            sizes,
             self.config.devices,
             filters,
             self.enums,
@@ -244,9 +245,9 @@ class CoreProbes(Probes):
             ends=self._ends,
         )
         bpf.set_initial_value(".rodata", constants)
-        bpf.set_map_size("bt_rings", demand.sizes.area_bytes, cpus)
+        bpf.set_map_size("bt_rings", sizes.area_bytes, cpus)
         bpf.set_map_size(waker.RING, 0, mmap.PAGESIZE)
-        return demand.sizes
+        return sizes
 
     def short_of_memory(self) -> str:
         return "" if self._object is None else self._path_maps.short_of_memory()

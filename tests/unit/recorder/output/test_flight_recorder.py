@@ -18,7 +18,7 @@ from biotrail.cli import info
 from biotrail.cli.options.record_keeping import amount, limit, together, trigger
 from biotrail.recorder.filters.triggers import Hit, Pressure, Triggers
 from biotrail.recorder.log import LogReader, LogWriter, Segment
-from biotrail.recorder.log.packing import _compressor
+from biotrail.recorder.log.packing import Packer
 from biotrail.recorder.log.writer import _JOINED
 from biotrail.recorder.log.writer import LogWriter as FileLogWriter
 from biotrail.recorder.output.flight_buffer import FlightBuffer
@@ -387,7 +387,7 @@ def test_a_machine_without_mallopt_goes_on(monkeypatch: pytest.MonkeyPatch):
 @pytest.mark.parametrize("level", [1, 2, 3, 19])
 def test_every_level_compresses_to_what_any_zstd_reads(level: int):
     data = bytes(range(256)) * 4096
-    assert zstandard.ZstdDecompressor().decompress(_compressor(level).compress(data)) == data
+    assert zstandard.ZstdDecompressor().decompress(Packer(level).compress(data)[0]) == data
 
 
 @pytest.mark.parametrize("size", [_JOINED - 100, _JOINED + 100])

@@ -21,7 +21,7 @@ from biotrail.recorder.probes.core import CoreProbes
 from biotrail.recorder.probes.kernel.libbpf import MapType, map_bytes
 from biotrail.recorder.probes.maps import path_maps
 from biotrail.recorder.probes.maps.admission import config
-from biotrail.recorder.probes.maps.fitting import Demand, ensure_room, least_bytes
+from biotrail.recorder.probes.maps.fitting import ensure_room, fit, least_bytes
 from biotrail.recorder.probes.maps.path_maps import (
     COMMITS,
     DRIVERS,
@@ -558,9 +558,9 @@ MIB = 1 << 20
 
 def fitted(room: int | None, table: int = 0, others: int = 0) -> tuple[int, int]:
     """Bytes of a ring of level 0, and of the table, of 2 CPUs with rings of 64 MiB, in `room`."""
-    demand = Demand(RingSizes.choose(2, 64 * MIB), 2, table, others)
-    found = demand.fitting(None if room is None else Room(room, "are left"), MIB, 20 * MIB)
-    return found.sizes.ring_bytes, found.table
+    limit = None if room is None else Room(room, "are left")
+    sizes, fits = fit(RingSizes.choose(2, 64 * MIB), 2, table, others, limit, MIB, 20 * MIB)
+    return sizes.ring_bytes, fits
 
 
 @pytest.mark.parametrize(
