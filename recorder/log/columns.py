@@ -108,18 +108,12 @@ def pack(data: bytes | memoryview, position: int) -> list[bytes | memoryview] | 
 
 
 class Plan:
-    """A run of records, counted and about to be written as columns by the compiled loops.
-
-    size: bytes of the segment as columns.
-    """
+    """A run of records, counted and about to be written as columns, in `size` bytes."""
 
     def __init__(
         self, loops: ModuleType, pieces: Sequence[bytes | memoryview], position: int
     ) -> None:
-        """Count the records of `pieces`, which follow each other in a ring from `position` on.
-
-        Raises ValueError where one cannot be parsed as records, as `pack` says.
-        """
+        """Count the records of `pieces`, from `position` on. Raises ValueError: these are none."""
         self._loops = loops
         self._pieces: list[tuple[Index, int]] = []
         self._counts = counts = np.zeros(256, dtype=np.int64)
@@ -142,10 +136,7 @@ class Plan:
         self.size = self._kinds_at + self._records + _TIME_BYTES * self._timed
 
     def write(self, out: Bytes, sought: Collection[int]) -> list[Found]:
-        """Write the segment into `out`, (size,) uint8; return where records of `sought` kinds are.
-
-        PAD is none of these. One Found for each piece that has any.
-        """
+        """Write the segment into `out`, (size,) uint8; return where `sought` kinds are."""
         _HEAD.pack_into(out.data, 0, self._records, len(self._kinds))
         counts = self._counts[self._kinds].tolist()
         table = zip(self._kinds.tolist(), self._widths.tolist(), counts, strict=True)
@@ -177,9 +168,8 @@ class Plan:
 
 
 def plan(pieces: Sequence[bytes | memoryview], position: int) -> Plan | None:
-    """Return a plan to write a ring's pieces as one segment of columns, without joining them.
+    """Return a plan to write a ring's pieces, each of whole records, as one segment of columns.
 
-    `pieces`: each of whole records, the first at `position`, each other where the one before ends.
     None: as of `pack`, or the loops are not compiled.
     """
     if loops is None or not any(map(len, pieces)):
@@ -191,10 +181,7 @@ def plan(pieces: Sequence[bytes | memoryview], position: int) -> Plan | None:
 
 
 def counts_of(data: bytes | memoryview, position: int) -> Index | None:
-    """Return the number of records in `data` by kind, (256,) int64; None: that is not known.
-
-    None: `data` cannot be parsed as records, or the loops are not compiled.
-    """
+    """Return the number of records in `data` by kind, (256,); None: that is not known."""
     if loops is None or len(data) % 8 or position % 8:
         return None
     counts = np.zeros(256, dtype=np.int64)
@@ -210,10 +197,10 @@ def _mask(kinds: Collection[int]) -> Bytes:
 
 
 def starts_of(words: Words, position: int, kinds: Collection[int]) -> Index:
-    """Return the indices of the words at which records of some kinds start, ascending, int64.
+    """Return the indices of words at which records of some kinds start, ascending, int64.
 
-    `position`: of the words in their ring, in words. Of words that are no whole records those that
-    `record_starts` takes for the heads of such records.
+    `position`: of the words in their ring, in words. Of words that are no whole records as
+    `record_starts` has it.
     """
     wanted = _mask(kinds)
     if loops is not None:
@@ -271,11 +258,7 @@ def _block_ends(starts: Index, position: int, count: int) -> Index:
 
 
 def unpack(packed: memoryview, length: int) -> memoryview:
-    """Return the `length` bytes of records that `pack` encoded, in a buffer of their own.
-
-    Raises DamagedError where the columns contradict each other, or do not make `length` bytes,
-    which have to be a multiple of 8.
-    """
+    """Return the `length` bytes of records that `pack` encoded. Raises DamagedError."""
     try:
         words = _unpack(packed, length // 8)
     except (ValueError, struct.error) as error:
@@ -286,10 +269,7 @@ def unpack(packed: memoryview, length: int) -> memoryview:
 
 
 def _unpack(packed: memoryview, length: int) -> Words:
-    """Return the records as `length` words, uint64; raises ValueError or struct.error.
-
-    The words between a PAD's head and the next record are 0.
-    """
+    """Return the records as `length` words, zeros behind PADs; raises ValueError."""
     count, kind_count = _HEAD.unpack_from(packed)
     table = [_KIND.unpack_from(packed, _HEAD.size + i * _KIND.size) for i in range(kind_count)]
     offset = _HEAD.size + kind_count * _KIND.size

@@ -63,10 +63,7 @@ KINDS = frozenset(form.kind for form in _FORMS)
 
 
 class NameRecords(NamedTuple):
-    """Name records of one chunk: (n, 4), (n, 8), (n, 8) uint64, words as in the ring; by time.
-
-    calls: (n, 8), as `repeatable` adds them.
-    """
+    """Name records of one chunk, as in the ring, by time; CALLs as `repeatable` adds them."""
 
     tasks: Rows
     cgroups: Rows
@@ -75,10 +72,7 @@ class NameRecords(NamedTuple):
 
 
 def records_at(found: Sequence[Found]) -> NameRecords:
-    """Return a copy of a chunk's TASK, CGROUP and FILE_NAME records, of KINDS, by time.
-
-    `found`: where they are. A record that goes past its segment's end is left out.
-    """
+    """Return a copy of a chunk's name records, by time; `found`: where those of KINDS are."""
     parts: tuple[list[Rows], ...] = tuple([] for _ in _FORMS)
     for words, starts in found:
         kinds = words.take(starts) >> np.uint64(TIMESTAMP_BITS)
@@ -138,10 +132,7 @@ def note(named: Sequence[NameRecords], near_ns: int) -> dict[str, Any]:
 
 
 def chunk_of(payload: Mapping[str, Any]) -> Chunk:
-    """Return the records of a "names" note's payload as a chunk: a segment for each kind.
-
-    The chunk's clock has "monotonic" alone; offset, sequence and `first_ns` are 0.
-    """
+    """Return a "names" note's payload as a chunk, whose clock has "monotonic" alone."""
     near = int(payload["monotonic"])
     segments = [
         Segment(NO_CPU, level, 0, base64.b64decode(text))
@@ -191,10 +182,7 @@ class Names:
         self._calls: dict[int, NDArray[np.uint64]] = {}
 
     def update(self, records: NameRecords) -> None:
-        """Put a chunk's name records, by time, into their slots, unless the slot's is newer.
-
-        Of each thread's calls the newest stays, as long as bios may refer to it.
-        """
+        """Put a chunk's name records, by time, into their slots, unless the slot's is newer."""
         for path in _paths(records.files):
             slot = file_slot(int(path[0, 1]), int(path[0, 2] & _LOW_32))
             previous = self._files.get(slot)

@@ -99,11 +99,7 @@ def _no_header(source: Source, problems: dict[int, str]) -> LogFormatError:
 
 
 def _check_version(source: Source, problems: dict[int, str]) -> None:
-    """Raise LogFormatError unless the log is of a version that this reader reads.
-
-    A damaged preamble, behind which a header was found, is added to `problems`. Any minor version
-    is accepted.
-    """
+    """Raise LogFormatError unless this reader reads the log's version."""
     data = source.read_at(0, PREAMBLE_BYTES)
     if not data:
         raise LogFormatError(f"{source.name}: is empty (0 bytes): {_RECORD_AGAIN}")

@@ -152,10 +152,7 @@ class LogWriter:
         self._write_payload(FrameType.TRAILER, b"", (self._last_index, self._sequence))
 
     def _write_names(self) -> None:
-        """Write the collected name records as a note, and forget them.
-
-        The kernel writes a name once; a reader of a part of the log finds it in the note.
-        """
+        """Write the collected names as a note, for readers of a part of the log; forget them."""
         note = names.note(self._names, self._named_at)
         self.write_note(names.NOTE, note)
         self._noted += note["count"]

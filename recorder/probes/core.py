@@ -54,6 +54,7 @@ from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.limits import FIRED_SLOTS, OWN_FILES
 from biotrail.recorder.schema.payloads import BackendFacts, KernelEnums
 from biotrail.recorder.schema.records import RECORDS
+from biotrail.recorder.symbols.kallsyms import addresses_of
 
 _MAX_PROCESSES = 65536
 """Processes that --children can record at once."""
@@ -79,11 +80,7 @@ def allow_locked_memory() -> None:
 
 
 class CoreProbes(Probes):
-    """The core backend's programs.
-
-    Nothing is pinned, so the kernel detaches and frees everything when the process ends, however it
-    ends.
-    """
+    """The core backend's programs. Nothing is pinned: the kernel frees all with the process."""
 
     capabilities = Capabilities("core", stacks=True, files=True, path=True)
 
@@ -108,12 +105,7 @@ class CoreProbes(Probes):
         """Whether the kernel counts events whose program was already running; set by open()."""
 
     def open(self) -> None:
-        """Load the programs and map the rings; nothing is recorded until attach().
-
-        If devices are chosen, P and U are left out before 5.17. Raises ProbeError: rights, BTF,
-        libbpf, the object file or an essential tracepoint (Q, D, C) is missing, a filter is
-        invalid, or the kernel refuses the programs; then nothing stays loaded.
-        """
+        """Load the programs and map the rings. Raises ProbeError; then nothing stays loaded."""
         require_rights()
         light.refuse(self.config)
         check_tasks(self.config.filters)
@@ -125,7 +117,7 @@ class CoreProbes(Probes):
             held = is_preemptible(btf, self.config.preemptible)
             self._choices = choose(self.config.events, btf, held, bool(self.config.devices))
             self._hold_irqs = btf.has_function("bpf_local_irq_save")
-            self._ends = admission.end_functions()
+            self._ends = addresses_of(admission.END_FUNCTIONS)
             # The kernel counts misses of tp_btf programs since 6.2; only since then is the counting
             # in a function that BTF lists.
             self.counts_skips = btf.has_function("bpf_prog_inc_misses_counter")
@@ -253,11 +245,6 @@ class CoreProbes(Probes):
         return "" if self._object is None else self._path_maps.short_of_memory()
 
     def attach(self) -> None:
-        """Attach the chosen programs, which starts recording.
-
-        Raises ProbeError: not open, or a program cannot be attached; those before it stay attached
-        until detach() or close().
-        """
         bpf = self._opened()
         if self._cgroups is not None:
             self._cgroups.attach()

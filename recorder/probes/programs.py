@@ -124,10 +124,7 @@ def choose(
 
 
 def offered(probe: Probe, btf: KernelBtf) -> tuple[str, str]:
-    """Return (program that fits this kernel's prototype, "") of a tracepoint, or ("", reason).
-
-    The prototype is known by its number of arguments.
-    """
+    """Return (the program by the tracepoint's number of arguments, ""), or ("", reason)."""
     count = btf.parameters(probe.tracepoint)
     if count is None:
         return "", f"this kernel has no tracepoint {probe.tracepoint}"

@@ -214,6 +214,10 @@ class Record:
         """Bytes of a record, a multiple of eight."""
         return self.dtype.itemsize
 
+    def offset(self, field: Field) -> int:
+        """Return a field's offset in bytes."""
+        return int(self.dtype.fields[field.name][1])  # type: ignore[index]
+
 
 HEAD = Field("head", "u64", "", "kind << 56 | low 56 bits of CLOCK_MONOTONIC, ns")
 _BIO = Field("bio", "u64", "", "address of the struct bio: its identity until it is freed")
@@ -966,7 +970,7 @@ def schema(
                     "name": f.name,
                     "type": f.type,
                     "count": f.count,
-                    "offset": r.dtype.fields[f.name][1],  # type: ignore[index]
+                    "offset": r.offset(f),
                     "unit": f.unit,
                     "meaning": f.meaning,
                 }

@@ -263,10 +263,7 @@ def call_name(number: int, machine: str) -> str:
 
 
 def shown_name(number: int, foreign: bool, machine: str) -> str:
-    """Return the name of a call as outputs show it; foreign: of a 32-bit program.
-
-    Whose numbers are not looked up, so that the name is "32-bit syscall 3".
-    """
+    """Return the name of a call as outputs show it; foreign: a 32-bit program's number."""
     return f"32-bit syscall {number}" if foreign else call_name(number, machine)
 
 

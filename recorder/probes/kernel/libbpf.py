@@ -131,11 +131,7 @@ class Libbpf:
         return result
 
     def pointer(self, doing: str, name: str, *arguments: Any) -> int:
-        """Call function `name` and return the address that it returns.
-
-        Raises RefusedError for NULL (with errno, 0 where the call did not set it) and for an
-        ERR_PTR, an address that stands for an errno.
-        """
+        """Call function `name`; raises RefusedError for NULL and for an ERR_PTR."""
         ctypes.set_errno(0)
         result = getattr(self._library, name)(*arguments)
         value = int(result or 0)
@@ -165,11 +161,7 @@ class Libbpf:
 
 @cache
 def load_library() -> Libbpf:
-    """Return the distribution's libbpf (1 or 0), loaded once for the whole process.
-
-    Raises ProbeError: none is installed, or the first that is lacks a function. A failure is not
-    kept: the next call tries again.
-    """
+    """Return the distribution's libbpf. A failure is not kept: the next call tries again."""
     for name in _NAMES:
         try:
             return Libbpf(ctypes.CDLL(name, use_errno=True))
@@ -271,10 +263,7 @@ class BpfObject:
         )
 
     def verify_by_states(self, program: str) -> None:
-        """Have the verifier compare states at each jump, so that it goes through less of `program`.
-
-        For programs that are too large for old kernels' verifiers otherwise.
-        """
+        """Have the verifier compare states at each jump, for large programs on old kernels."""
         self._lib.call(
             f"program {program}",
             "bpf_program__set_flags",
@@ -332,10 +321,7 @@ class BpfObject:
         )
 
     def keys(self, name: str) -> Iterator[int]:
-        """Yield the keys of a loaded map with 32-bit keys, while programs may add more.
-
-        A key that is added meanwhile may be left out. Ends silently at any error of the kernel.
-        """
+        """Yield a map's 32-bit keys, up to an error; one that is added then may be missed."""
         fd = self.map_fd(name)
         step = self._lib.get("bpf_map_get_next_key")
         key, following = c_uint32(0), c_uint32(0)
@@ -359,10 +345,7 @@ class BpfObject:
         self._lib.get("bpf_map_delete_elem")(self.map_fd(name), byref(key))
 
     def instructions(self, program: str) -> bytes:
-        """Return a program's instructions, 8 bytes each; once it is loaded, as they were loaded.
-
-        Then they have the maps' descriptors, and can be loaded again while this object is open.
-        """
+        """Return a program's instructions, 8 bytes each; once loaded with maps' descriptors."""
         where = self._program(program)
         doing = f"the instructions of program {program}"
         count = self._lib.call(doing, "bpf_program__insn_cnt", where)

@@ -20,7 +20,6 @@ from biotrail.recorder.schema import limits, shared
 from biotrail.recorder.schema.device_numbers import dev_text
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.payloads import KernelEnums
-from biotrail.recorder.symbols.kallsyms import addresses_of
 
 ID_PID = 1 << 32
 """Marks a key of the map bt_ids as a process id (the lower 32 bits); ID_TID: as a thread id."""
@@ -34,6 +33,8 @@ _MAX_OP = 63
 _WAITED_ENDS = ("iomap_dio_bio_end_io", "submit_bio_wait_endio", "bio_wait_end_io")
 """Of iomap's direct I/O, and of submit_bio_wait() on older kernels and on newer ones."""
 _LOOP_COMPLETE = "lo_rw_aio_complete"
+END_FUNCTIONS = (*_WAITED_ENDS, _LOOP_COMPLETE)
+"""Functions that end bios."""
 
 
 DeviceFilter = shared.FILTER.ctype
@@ -91,9 +92,9 @@ def config(
     """Return the programs' configuration (shared.CONFIG).
 
     `filters`: of process and thread ids, and of cgroups, only whether there are any; the caller
-    puts the ids into the maps. `hold_irqs`: the kernel has bpf_local_irq_save(). `ends`: as
-    `end_functions`; None: not known. Partitions' sectors and this process (as the recorder, whose
-    own I/O is known by it) are looked up now. Raises ProbeError: too many devices or filter values,
+    puts the ids into the maps. `hold_irqs`: the kernel has bpf_local_irq_save(). `ends`:
+    addresses of END_FUNCTIONS. Partitions' sectors and this process (as the recorder, whose own I/O
+    is known by it) are looked up now. Raises ProbeError: too many devices or filter values,
     or a partition, operation or flag that this machine lacks.
     """
     ops, bits = enums["op_enum"], enums["flag_bits"]
@@ -132,16 +133,6 @@ def config(
         ns_dev=namespace[0],
         ns_inode=namespace[1],
     )
-    _set_lists(made, filters, bits)
-    return made
-
-
-def end_functions() -> dict[str, int]:
-    """Return the addresses by name of functions that end bios, as far as the kernel shows them."""
-    return addresses_of((*_WAITED_ENDS, _LOOP_COMPLETE))
-
-
-def _set_lists(made: Any, filters: Filters, bits: Mapping[str, int]) -> None:
     for given, limit, what in (
         (filters.comms, limits.MAX_COMMS, "task names"),
         (filters.flags, limits.MAX_FLAGS, "sets of flags"),
@@ -163,3 +154,4 @@ def _set_lists(made: Any, filters: Filters, bits: Mapping[str, int]) -> None:
         made.flags[place] = mask_of
     for place, (first, last) in enumerate(filters.sectors):
         made.ranges[place] = shared.RANGE.ctype(first, last + 1)
+    return made

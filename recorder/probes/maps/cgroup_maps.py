@@ -46,10 +46,7 @@ class CgroupMaps:
     """These maps of one object."""
 
     def __init__(self, bpf: BpfObject, filters: Filters, *, reports: bool, made: bool) -> None:
-        """Look up the cgroups that are chosen by path, and size the maps, before loading.
-
-        reports: the programs' paths of cgroups are read. made: of cgroups that are made, too.
-        """
+        """reports: the programs' paths of cgroups are read; made: of those made later, too."""
         where = cgroups.hierarchy() if filters.cgroups else None
         self._chosen = [cgroup_id(path, where) for path in filters.cgroups]
         self._bpf = bpf

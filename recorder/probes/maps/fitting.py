@@ -69,10 +69,7 @@ def ensure_room(maps: int, room: Room | None, least: int) -> None:
 
 
 def may_shrink(number: int, sizes: RingSizes, locked: bool = False) -> bool:
-    """Return whether smaller rings may load where `sizes` were refused with errno `number`.
-
-    `locked`: maps are charged to RLIMIT_MEMLOCK, beyond which the kernel answers EPERM.
-    """
+    """Return whether smaller rings may load; `locked`: EPERM is for RLIMIT_MEMLOCK."""
     if number == errno.E2BIG:
         return sizes.area_bytes > _OLD_LIMIT
     limits = (errno.ENOMEM, errno.EPERM) if locked else (errno.ENOMEM,)

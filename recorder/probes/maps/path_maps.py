@@ -132,10 +132,9 @@ _DRIVER_SLOTS = 1 << 15
 
 @dataclass(frozen=True)
 class Driver:
-    """A driver's programs by tracepoint, in the order in which a request passes them.
+    """A driver's programs by tracepoint, as a request passes them, with variants (_p).
 
-    Each program has a variant, ending in _p, that disables preemption. remedy: where a tracepoint
-    is missing, what may be the cause.
+    remedy: where a tracepoint is missing, what may be the cause.
     """
 
     name: str
@@ -204,11 +203,7 @@ class PathChoice:
         return [driver.name for driver in DRIVERS if driver.name not in self.without]
 
     def facts(self) -> PathFacts | None:
-        """Return the log header's entry `path`; None if no part was asked for.
-
-        "drivers", only if the part driver is recorded: driver → why its steps are not recorded, ""
-        if they are.
-        """
+        """Return the log header's entry `path`; None if no part was asked for."""
         if not self.parts and not self.lacking:
             return None
         missing: list[MissingPart] = [
@@ -324,9 +319,9 @@ def choose_drivers(
 
 
 def _journal_programs(btf: KernelBtf, preemptible: bool) -> tuple[list[tuple[str, str]], str]:
-    """Return ((part, program) in the order of attaching, "") for commits, or ([], reason).
+    """Return (all programs for commits in the order of attaching, ""), or ([], reason).
 
-    All of the tracepoints or none. libbpf finds modules only with CAP_SYS_ADMIN.
+    libbpf finds modules only with CAP_SYS_ADMIN.
     """
     for tracepoint in JOURNAL_PROGRAMS:
         count = btf.parameters(tracepoint)
@@ -393,11 +388,7 @@ class PathMaps:
     """The maps and programs of the path in one object."""
 
     def __init__(self, bpf: BpfObject, choice: PathChoice, over_ns: int) -> None:
-        """Set constants, maps' sizes and which programs are loaded in `bpf`, before it is loaded.
-
-        Maps of parts that are not recorded get one entry. over_ns: timed calls that took longer are
-        recorded even without I/O.
-        """
+        """Prepare `bpf`, before it is loaded; over_ns: longer calls are recorded without I/O."""
         self._bpf = bpf
         self._choice = choice
         self._timing = 1
@@ -442,10 +433,7 @@ class PathMaps:
         bpf.set_map_size("bt_running_reqs", _RING_THREAD_BYTES, _RING_THREADS if uring else 1)
 
     def size_dirty(self, size: int) -> None:
-        """Set the size of the table of who dirtied pages, before loading; without it, nothing.
-
-        size: bytes, a power of two.
-        """
+        """Set the bytes, a power of two, of the table of who dirtied pages, before loading."""
         slots = 1
         if "dirty" in self._choice.parts:
             self.dirty_bytes = size
@@ -481,10 +469,7 @@ class PathMaps:
         return PathRuns(totals["calls"], totals["timed"], by_part)
 
     def stop_timing(self) -> None:
-        """Detach the programs of the part time; calls that run now stay unrecorded.
-
-        The other parts go on; waits stand by themselves from now on.
-        """
+        """Detach the programs of the part time; waits stand by themselves from now on."""
         self._timing += 1
         self._bpf.update_section(".data.timing", ctypes.c_uint64(self._timing))
         for part, program in self._choice.programs:
@@ -495,8 +480,8 @@ class PathMaps:
 def dirty_table(pages: int) -> int:
     """Return how many bytes the table of who dirtied pages takes where there is room.
 
-    `pages`: of the machine's memory. A slot for two pages at least, in a power of two: more than
-    twice as many as pages may be dirty by default (vm.dirty_ratio, a fifth of memory).
+    A slot for two pages at least: more than twice as many as pages may be dirty by default
+    (vm.dirty_ratio, a fifth of memory).
     """
     size = 1 << (pages * _DIRTY_SLOT_BYTES // 2 - 1).bit_length()
     return min(max(size, LEAST_DIRTY_BYTES), MOST_DIRTY_BYTES)

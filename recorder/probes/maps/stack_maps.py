@@ -64,10 +64,7 @@ class StackMaps:
     """The stack maps of one object. No stack is removed, so an id never changes its meaning."""
 
     def __init__(self, bpf: BpfObject, wanted: Stacks, waits: bool = False) -> None:
-        """Set the sizes of the maps that `wanted` needs, before `bpf` is loaded.
-
-        `waits`: the stacks of waits are recorded, of WAIT_DEPTH frames at most.
-        """
+        """Size the maps before loading; `waits`: stacks of waits are recorded."""
         self._bpf = bpf
         depth = max_depth()
         self._frames: dict[str, int] = {}
@@ -106,10 +103,7 @@ class StackMaps:
 def new_stacks(
     bpf: BpfObject, name: str, known: set[int], value: "ctypes.Array[ctypes.c_char]"
 ) -> list[tuple[int, bytes]]:
-    """Return (id, bytes of `value`) of a map's stacks that are not `known`, which then has them.
-
-    value: memory of a map's value at least.
-    """
+    """Return (id, bytes of `value`) of a map's stacks that are not `known`, which then has them."""
     found = []
     for key in bpf.keys(name):
         if key not in known and bpf.read_value(name, key, value):
