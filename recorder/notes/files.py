@@ -34,7 +34,7 @@ class FileWatch:
         """Message saying why files are not recorded though wanted; else ""."""
         self.facts: Header = {}
         """For the log's header: {"files": {"direct": whether files of iomap's direct I/O are
-        recorded, "ways": file_ways.Ways.names}}, or {} where files are not recorded."""
+        recorded, "ways": file_ways.names_of}}, or {} where files are not recorded."""
         self._mounts: MountWatch | None = None
         if not wanted:
             return
