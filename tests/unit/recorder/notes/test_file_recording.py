@@ -23,6 +23,7 @@ from biotrail.recorder.schema.records import schema
 from biotrail.recorder.session.session import record
 from biotrail.recorder.symbols.kallsyms import LiveKernelSymbols
 from tests.support.chunks_by_hand import HEADER as PLAIN
+from tests.support.chunks_by_hand import name_records
 from tests.support.cli_runner import Cli
 from tests.support.fake_probes import FakeProbes, options
 from tests.support.file_logs import MOUNTS, bio, names, paths_of
