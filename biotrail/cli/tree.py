@@ -26,8 +26,7 @@ from biotrail.converters.analysis.lives.merged import Merged
 from biotrail.converters.analysis.stacks.flame import Flame, Side, flame_of
 from biotrail.converters.analysis.stacks.stacks import Weight
 from biotrail.converters.analysis.stacks.svg import svg
-from biotrail.converters.sites.building import LifeReader, read_lives
-from biotrail.converters.sites.lives import Wanted
+from biotrail.converters.sites.lives import LifeReader, Wanted, read_lives
 from biotrail.converters.sites.tables import Following, follows
 from biotrail.converters.sites.trees import Life
 from biotrail.recorder.output import output
@@ -38,8 +37,7 @@ from biotrail.text.printing import say, say_all, say_json
 from biotrail.text.progress import progress
 from biotrail.text.rows import left_out, limit_option
 from biotrail.text.sites.facts import functions_facts, life_facts, merged_facts, tally_facts
-from biotrail.text.sites.merged import functions_table, merged_lines
-from biotrail.text.sites.tree import life_lines, tally_lines
+from biotrail.text.sites.tree import functions_table, life_lines, merged_lines, tally_lines
 
 _TOLD = {
     Weight.LATENCY: units.duration,

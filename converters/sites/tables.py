@@ -18,8 +18,17 @@ from biotrail.converters.events.tables import NEVER
 from biotrail.converters.events.tasks import TaskNames
 from biotrail.recorder.schema.records import RECORDS, Kind
 
-SITE_KINDS = tuple(record.kind for record in RECORDS if record.sites)
-"""Kinds of records of chosen sites."""
+_SITE_KINDS = tuple(record.kind for record in RECORDS if record.sites)
+_COLUMNS = {
+    **{"number": "<i8", "time": "<i8", "object": "<u8", "detail": "<u8", "value": "<u8"},
+    **{"comm": "S16", "life": "<u4", "tid": "<u4", "stack": "<i4", "site": "<u2"},
+    **{"cpu": "<u2", "role": "u1", "flags": "u1"},
+}
+HIT = np.dtype(list(_COLUMNS.items()))
+"""A row of `site_tables.Hits` in one piece, as rows of one life are copied and kept; without the
+index of its task."""
+HitRows = NDArray[np.void]
+"""Rows of HIT, shape (n,), in order of time."""
 
 
 def late_events(events: Events, complete_to: int) -> int:
@@ -37,7 +46,7 @@ def site_tables(events: Events, tasks: TaskNames) -> SiteTables | None:
     A record is complete in itself, so the tables do not depend on how a log is cut into windows.
     events: sorted by time, with numbers. tasks: the threads' names so far.
     """
-    if not len(events.rows(*SITE_KINDS)):
+    if not len(events.rows(*_SITE_KINDS)):
         return None
     return SiteTables(_pairs(events, tasks), _hits(events, tasks))
 
@@ -76,40 +85,17 @@ def _pairs(events: Events, tasks: TaskNames) -> Pairs:
 def _hits(events: Events, tasks: TaskNames) -> Hits:
     rows = events.rows(Kind.HIT)
     records = events.fields(Kind.HIT, rows)
-    tid = records["tid"].astype(np.uint32)
-    return Hits(
-        number=events.number[rows],
-        time=events.ts[rows],
-        site=records["site"].astype(np.uint16),
-        role=records["role"].astype(np.uint8),
-        flags=records["flags"].astype(np.uint8),
-        life=records["life"].astype(np.uint32),
-        object=records["object"].astype(np.uint64),
-        detail=records["detail"].astype(np.uint64),
-        value=records["value"].astype(np.uint64),
-        cpu=events.cpu[rows],
-        tid=tid,
-        task=tasks.rows(tid, events.ts[rows]),
-        comm=np.asarray(records["comm"]).astype("S16"),
-        stack=records["stack"].astype(np.int32),
-    )
-
-
-_COLUMNS = (
-    *("number", "time", "object", "detail", "value", "comm", "life", "tid", "stack", "site"),
-    *("cpu", "role", "flags"),
-)
-_TYPES = ("<i8", "<i8", "<u8", "<u8", "<u8", "S16", "<u4", "<u4", "<i4", "<u2", "<u2", "u1", "u1")
-HIT = np.dtype(list(zip(_COLUMNS, _TYPES, strict=True)))
-"""A row of `site_tables.Hits` in one piece, as rows of one life are copied and kept; without the
-index of its task."""
-
-HitRows = NDArray[np.void]
-"""Rows of HIT, shape (n,), in order of time."""
+    time = events.ts[rows]
+    given: dict[str, Any] = {"number": events.number[rows], "time": time, "cpu": events.cpu[rows]}
+    own: dict[str, Any] = {
+        name: np.asarray(records[name]).astype(kind)
+        for name, kind in _COLUMNS.items()
+        if name not in given
+    }
+    return Hits(**given, **own, task=tasks.rows(own["tid"], time))
 
 
 def rows_of(hits: Hits) -> HitRows:
-    """Return the rows of a window's hits as HIT; a copy."""
     rows = np.zeros(len(hits), HIT)
     for name in _COLUMNS:
         rows[name] = getattr(hits, name)
@@ -118,21 +104,18 @@ def rows_of(hits: Hits) -> HitRows:
 
 @dataclass(frozen=True)
 class Site:
-    """A place in the kernel that followed objects pass."""
+    """A function or tracepoint that followed objects pass. module: "": the kernel itself."""
 
     name: str
-    """Of the function or tracepoint; "site N" where the header does not name it."""
+    """"site N" where the header does not name it."""
     function: bool
-    """Whether it is a function; else a tracepoint."""
     module: str
-    """"": the kernel itself."""
 
 
 class Following:
     """What a log followed, by the header's sites.follow (docs/log-format.md)."""
 
     def __init__(self, header: Mapping[str, Any]) -> None:
-        """Take the facts from a log's header; one without them has no type and no sites."""
         facts = _facts(header)
         self.type = str(facts.get("type", "object"))
         """Name of the struct."""
@@ -155,7 +138,6 @@ class Following:
 
     @property
     def has_functions(self) -> bool:
-        """Whether functions were attached; else the log has times of tracepoints alone."""
         return any(site.function for site in self._sites)
 
     def site(self, number: int) -> Site:

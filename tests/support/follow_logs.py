@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from biotrail.converters.pipeline import WINDOW_EVENTS, Trace
-from biotrail.converters.sites.building import Followed, LifeReader, read_lives
+from biotrail.converters.sites.lives import Followed, LifeReader, read_lives
 from biotrail.converters.sites.trees import Life, NodeKind
 from biotrail.recorder.schema.payloads import FollowFacts, SiteFacts
 from biotrail.recorder.schema.records import HIT_BORN, HIT_ENDED, Role

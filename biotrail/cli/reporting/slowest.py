@@ -17,9 +17,8 @@ from biotrail.converters.analysis.slow.slowest_pairs import SlowestPairs
 from biotrail.converters.analysis.slow.surroundings import Neighbourhood
 from biotrail.converters.events.tables import Lifecycles
 from biotrail.converters.pipeline import Trace
-from biotrail.converters.sites.building import LifeReader, read_lives
 from biotrail.converters.sites.joining import JOINED_TYPES
-from biotrail.converters.sites.lives import Wanted
+from biotrail.converters.sites.lives import LifeReader, Wanted, read_lives
 from biotrail.converters.sites.pair_names import pairs_in
 from biotrail.converters.sites.tables import Following, follows
 from biotrail.recorder.output import output

@@ -67,7 +67,7 @@ from biotrail.converters.outputs.perfetto.summary import LARGE, PerfettoSummary,
 from biotrail.converters.outputs.perfetto.tracks import Identity, Streams
 from biotrail.converters.outputs.perfetto.tree import Tree
 from biotrail.converters.outputs.perfetto.writing import SliceWriter, last_packet
-from biotrail.converters.sites.building import LifeReader
+from biotrail.converters.sites.lives import LifeReader
 
 __all__ = ["LARGE", "PerfettoSummary", "convert", "convert_parts"]
 

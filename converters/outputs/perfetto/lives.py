@@ -22,11 +22,9 @@ from biotrail.converters.outputs.perfetto.names import ARROW, OF_LIFE
 from biotrail.converters.outputs.perfetto.packets import begin_packet, end_packet
 from biotrail.converters.outputs.perfetto.tracks import Identity
 from biotrail.converters.outputs.perfetto.tree import Tree
-from biotrail.converters.sites.building import Followed, LifeReader
+from biotrail.converters.sites.lives import Followed, LifeReader
 from biotrail.converters.sites.tables import Following
 from biotrail.converters.sites.trees import (
-    ENDING_NAMES,
-    FINISH_NAMES,
     KIND_NAMES,
     ContextKind,
     ContextRun,
@@ -114,7 +112,7 @@ class LifeWriter:
             following.type: None if number == NEVER else number,
             (following.detail_unit or "detail").replace(" ", "_"): life.detail or None,
             "life_ns": None if life.took == NEVER else life.took,
-            "ending": ENDING_NAMES[life.ending],
+            "ending": life.ending,
             "hits": life.hits,
             "unfinished": life.unfinished or None,
             "returns_alone": life.alone or None,
@@ -231,7 +229,7 @@ def _event(node: Node, track: int) -> TracePacket:
         "cpu_at_return": moved,
         "self_ns": node.own if known else None,
         "returned": _value(node.value) if known else None,
-        "no_return": FINISH_NAMES[node.finish] if node.kind == NodeKind.FUNCTION else None,
+        "no_return": node.finish if node.kind == NodeKind.FUNCTION else None,
         "from_stack": "true" if node.kind == NodeKind.FRAME else None,
     }
     if known:

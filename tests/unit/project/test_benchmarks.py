@@ -38,7 +38,7 @@ from benchmarks.offered_figures import summarize as sum_up
 from benchmarks.offered_load import Offer
 from biotrail.converters.events.tables import NEVER, Certainty
 from biotrail.converters.pipeline import Trace
-from biotrail.converters.sites.building import LifeReader, read_lives
+from biotrail.converters.sites.lives import LifeReader, read_lives
 from biotrail.recorder.log import LogReader, LogWriter, Segment
 from biotrail.recorder.schema.records import Kind
 from tests.support import path_sample

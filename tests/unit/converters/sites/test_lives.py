@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from biotrail.converters.events.tables import NEVER
 from biotrail.converters.lifecycles.account import FollowedCounts
 from biotrail.converters.pipeline import Trace
 from biotrail.converters.sites import lives as gathering
@@ -101,11 +100,11 @@ def test_a_life_alone_ends_when_its_address_is_used_again() -> None:
         log.passes(life * US, "a", born=True, life=life, object=address)
     trace = Trace(BytesIO(log.data()))
     # WHEN some are read alone
-    gatherer = gathering.Gatherer(wanted=gathering.Wanted(lives=frozenset((1, 2))))
-    for window in trace.lifecycles():
-        gatherer.add(window.sites and window.sites.hits, NEVER)
+    reader = gathering.LifeReader(trace.context, gathering.Wanted(lives=frozenset((1, 2))))
+    found = {
+        one.life.number: one.life.ending for one in gathering.read_lives(trace.lifecycles(), reader)
+    }
     # THEN the first ended by the third, and no birth elsewhere ended the second
-    found = {life.number: life.ending for life in gatherer.rest()}
     assert found == {1: Ending.REUSED, 2: Ending.LOG_ENDED}
 
 
