@@ -255,7 +255,7 @@ def _time(ns: int) -> int | None:
 
 
 def _table(rows: Sequence[Mapping[str, Any]], to: pa.Schema, **given: Any) -> pa.Table:
-    """Return a table of the rows. given: columns that the rows do not have."""
+    """given: columns that the rows do not have."""
     names = [name for name in to.names if name not in given]
     return pa.table({**given, **{name: [r[name] for r in rows] for name in names}}, schema=to)
 
@@ -280,10 +280,7 @@ PAIR_SCHEMA = schema(PAIRS)
 
 
 def pairs_table(window: Lifecycles, context: Context, names: PairNames) -> pa.Table:
-    """Return a table of PAIR_SCHEMA with a row per pair that ended in the window, by its end.
-
-    names: those of the log's pairs.
-    """
+    """Return a table of PAIR_SCHEMA with a row per pair that ended in the window, by its end."""
     if window.sites is None:
         return PAIR_SCHEMA.empty_table()
     pairs = window.sites.pairs

@@ -39,7 +39,7 @@ _MOST_RUNNING = 256
 
 @dataclass(slots=True)
 class _Hit:
-    """One hit, with what its stack says. at: index in the life's hits."""
+    """at: index in the life's hits."""
 
     at: int
     time: int
@@ -177,14 +177,12 @@ class Builder:
         return self._begin(thread, hit, path)
 
     def _is_near(self, thread: _Thread, context: ContextRun, hit: _Hit) -> bool:
-        """Return whether a hit comes soon after a context's last, or a function is open there."""
         return hit.time - context.end < _SPLIT_NS or self._has_open(thread, context)
 
     def _has_open(self, thread: _Thread, context: ContextRun) -> bool:
         return any(self._life.nodes[index].context == context.number for index in thread.open)
 
     def _innermost(self, thread: _Thread, hit: _Hit) -> ContextRun | None:
-        """Return the context that a hit without a stack is in: the innermost that goes on."""
         if thread.open:
             found = self._life.contexts[self._life.nodes[thread.open[-1]].context]
         elif thread.runs and self._is_near(thread, thread.runs[-1], hit):
@@ -258,7 +256,6 @@ class Builder:
             self._give_up(thread, why)
 
     def _left(self, node: Node, context: ContextRun, hit: _Hit, path: Path, role: int) -> bool:
-        """Return whether the innermost open function has returned, though unrecorded."""
         if not _may_be_of(context, path):
             return True
         if node.path < 0 or not path.rooted:

@@ -29,8 +29,6 @@ JOINED_TYPES = ("request", "bio")
 
 @dataclass
 class _Lives(Table):
-    """Lives that may still be joined, by address and time."""
-
     life: U32
     object: U64
     first: I64
@@ -50,19 +48,12 @@ def _fresh(life: U32, address: U64, first: I64, last: I64) -> _Lives:
 
 
 class LifeJoiner:
-    """Joins the lives of a log with its requests or bios, window after window, in order.
-
-    Between windows it keeps the lives that are not over: about as many as are followed at once.
-    """
+    """Joins the lives of a log with its requests or bios, window after window, in order."""
 
     def __init__(
         self, header: Mapping[str, Any], counts: FollowedCounts, by_pointers: bool
     ) -> None:
-        """Start before the first window.
-
-        header: the log's. counts: gets the counts of lives. by_pointers: whether events have the
-        kernel's addresses.
-        """
+        """by_pointers: whether events have the kernel's addresses."""
         self.type = Following(header).type if follows(header) else ""
         self.counts = counts
         self.on = by_pointers and self.type in JOINED_TYPES
@@ -144,10 +135,7 @@ def _matched(lives: _Lives, owners: "Owners") -> JoinedLives:
 
 
 def _overlaps(lives: _Lives, owners: "Owners") -> tuple[I64, I64]:
-    """Return all pairs (life, owner), as rows, of one address that overlap in time.
-
-    lives: sorted by (address, time); those of one address do not overlap.
-    """
+    """Return all pairs (life, owner), as rows, of one address that overlap in time."""
     address, of_life = np.unique(lives.object, return_inverse=True)
     if not len(address) or not len(owners):
         return np.zeros(0, np.int64), np.zeros(0, np.int64)

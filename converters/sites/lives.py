@@ -156,11 +156,7 @@ class LifeReader:
     """Makes trees of the hits of a log, window after window in order."""
 
     def __init__(self, context: Context, wanted: Wanted | None = None) -> None:
-        """Start before the first window.
-
-        context: the log's, whose stacks grow while it is read: lives wait for theirs. wanted: which
-        lives; None: all.
-        """
+        """context: the log's, whose stacks grow while it is read: lives wait for theirs."""
         self.following = Following(context.header)
         self.tally = Tally()
         self._context = context
@@ -179,7 +175,6 @@ class LifeReader:
         self._waits = 0
 
     def add(self, window: Lifecycles) -> None:
-        """Add the log's next window."""
         loss = window.loss
         lost = np.flatnonzero((loss.kind == Kind.HIT) | (loss.kind == 0))
         times = zip(loss.start[lost].tolist(), loss.end[lost].tolist(), strict=True)
@@ -300,7 +295,6 @@ class LifeReader:
 
 
 def read_lives(windows: Iterable[Lifecycles], reader: LifeReader) -> Iterator[Followed]:
-    """Yield the lives of a log's windows, in the order of their ends."""
     for window in windows:
         reader.add(window)
         yield from reader.ready()

@@ -31,7 +31,6 @@ _EVENTS = {
 
 
 def pairs_in(header: Mapping[str, Any]) -> bool:
-    """Return whether a log's header declares pairs."""
     sites = header.get("sites")
     return isinstance(sites, Mapping) and bool(sites.get("pairs"))
 
@@ -57,7 +56,7 @@ class PairNames:
         return len(self._facts)
 
     def finish(self, end: Mapping[str, Any] | None) -> None:
-        """Take what the log's END says of its pairs: names of functions, and counts."""
+        """Take what the log's END says of its pairs."""
         found = ((end or {}).get("sites") or {}).get("pairs", [])
         self._counts = [dict(f) for f in found if isinstance(f, Mapping)]
         self._symbols = [dict(f.get("names") or {}) for f in self._counts]
@@ -98,7 +97,7 @@ class PairNames:
         return ", ".join(f"{text}={self._text(pair, name, value)}" for text, name, value in values)
 
     def _text(self, pair: int, name: str, value: int) -> str:
-        """Return a value of key0, key1 or by, as the header says it is shown."""
+        """name: key0, key1 or by."""
         names = (self.fact(pair, "names") or {}).get(name, {})
         if str(value) in names:
             return str(names[str(value)])
@@ -111,16 +110,12 @@ class PairNames:
         return value_text(value, form, device, lambda at: symbols.get(str(at)))
 
     def unpaired(self, pair: int) -> dict[str, int]:
-        """Return the counts of events that became no pair, those above 0, by END's names.
-
-        Empty too where the log has no END.
-        """
+        """Return the counts of events that became no pair, those above 0, by END's names."""
         counts = self._counts[pair] if pair < len(self._counts) else {}
         return {name: int(counts[name]) for name in _EVENTS if int(counts.get(name) or 0)}
 
 
 def unpaired_text(name: str) -> str:
-    """Return a count of `PairNames.unpaired` in words."""
     return _EVENTS.get(name, name)
 
 

@@ -32,27 +32,19 @@ HitRows = NDArray[np.void]
 
 
 def late_events(events: Events, complete_to: int) -> int:
-    """Return how many events are from before `complete_to` (ns), without hits.
-
-    Hits are gathered by life, in any order: `follow --slower` writes them when the life is over.
-    """
+    """Return how many events are from before `complete_to` (ns), without hits, which come late."""
     late = events.take(slice(None, int(np.searchsorted(events.ts, complete_to))))
     return len(late) - len(late.rows(Kind.HIT))
 
 
 def site_tables(events: Events, tasks: TaskNames) -> SiteTables | None:
-    """Return the tables of a window's PAIR and HIT records; None if it has none.
-
-    A record is complete in itself, so the tables do not depend on how a log is cut into windows.
-    events: sorted by time, with numbers. tasks: the threads' names so far.
-    """
+    """Return a window's PAIR and HIT records, each complete in itself; None if it has none."""
     if not len(events.rows(*_SITE_KINDS)):
         return None
     return SiteTables(_pairs(events, tasks), _hits(events, tasks))
 
 
 def no_sites() -> SiteTables:
-    """Return tables without rows, all columns in their dtypes."""
     return SiteTables(_pairs(Events.empty(), TaskNames()), _hits(Events.empty(), TaskNames()))
 
 
@@ -162,5 +154,4 @@ def _facts(header: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def follows(header: Mapping[str, Any]) -> bool:
-    """Return whether the log was made by `biotrail follow`."""
     return bool(_facts(header))

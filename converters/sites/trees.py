@@ -176,19 +176,13 @@ class Path:
 
 
 def tells_context(name: str) -> bool:
-    """Return whether a function only says how its context was entered: `do_syscall_64`, `kthread`.
-
-    `Path.kind` and `what` say it, too.
-    """
+    """Return whether a function only says how its context was entered: `do_syscall_64`."""
     entry = name in (_CALLS | _THREADS | _FAULTS | _HANDLING) or name in _WORKERS
     return entry or name in _SOFTIRQ_ROOTS or _is_hard(name) or name.startswith(_CALL_PREFIXES)
 
 
 def path_of(stack: Sequence[Sequence[object]]) -> Path:
-    """Return what a kernel stack says of its hit's context and callers.
-
-    stack: [function, module, offset] per frame, the innermost first, as a `stacks` note has them.
-    """
+    """stack: [function, module, offset] per frame, innermost first, as a `stacks` note has them."""
     frames = [
         Frame(str(name), str(module))
         if name

@@ -190,12 +190,10 @@ class Btf:
         return holder._words[of.at + _TYPE_WORDS :]
 
     def _following(self, of: Type, each: int) -> list[list[int]]:
-        """Return the `each` words of each of the type's elements."""
         rows: list[list[int]] = self._words_of(of)[: each * of.vlen].reshape(-1, each).tolist()
         return rows
 
     def members(self, of: Type) -> list[Member]:
-        """Return the direct members of a struct or union, in order; anonymous ones have name ""."""
         return [
             Member(self.string(name), number, *((at & 0xFFFFFF, at >> 24) if of.flag else (at, 0)))
             for name, number, at in self._following(of, 3)
@@ -212,16 +210,15 @@ class Btf:
         return found
 
     def array(self, of: Type) -> tuple[int, int]:
-        """Return the id of an array's element type, and the number of elements."""
+        """Return (element type, number of elements)."""
         words = self._words_of(of)
         return int(words[0]), int(words[2])
 
     def is_signed(self, of: Type) -> bool:
-        """Return whether an INT is signed."""
         return bool(int(self._words_of(of)[0]) >> 24 & 1)
 
     def arguments(self, proto: Type) -> list[tuple[str, int]]:
-        """Return names ("": not known) and type ids of a function type's parameters."""
+        """Return names ("": not known) and type ids."""
         return [(self.string(name), number) for name, number in self._following(proto, 2)]
 
     def strip(self, number: int) -> Type:
@@ -232,7 +229,7 @@ class Btf:
         return found
 
     def named(self, name: str, *kinds: Kind) -> list[int]:
-        """Return the ids of this blob's own types of that name, ascending; none of the base's."""
+        """Return the ids of this blob's own types of that name, ascending."""
         return (self.first + np.flatnonzero(self.has_name(name) & self.of_kinds(kinds))).tolist()
 
     def of_kinds(self, kinds: tuple[Kind, ...]) -> NDArray[np.bool_]:
@@ -249,10 +246,7 @@ class Btf:
         return inherited + [m.start() + self._string_base for m in wanted.finditer(self._strings)]
 
     def names(self, *kinds: Kind, prefix: str = "") -> dict[str, int]:
-        """Return the ids of this blob's own named types by name, those that begin with `prefix`.
-
-        Of several types of a name the last.
-        """
+        """Return the ids of this blob's own named types by name; of several of a name the last."""
         rows = np.flatnonzero(self.of_kinds(kinds))
         found = {
             self.string(int(at)): int(row)
@@ -261,7 +255,7 @@ class Btf:
         return {n: self.first + r for n, r in found.items() if n.startswith(prefix) and n}
 
     def holds(self, text: str) -> bool:
-        """Return whether the blob's own strings have `text`: a cheap test before a search."""
+        """A cheap test before a search."""
         return text.encode() in self._strings
 
     def close_over(self, mask: NDArray[np.bool_], kinds: tuple[Kind, ...]) -> None:
@@ -274,7 +268,6 @@ class Btf:
             mask[self.first + rows[fresh]] = True
 
     def parameters(self) -> Parameters:
-        """Return the parameters of all of this blob's own function types; computed once."""
         if self._parameters is None:
             rows = np.flatnonzero(self.kinds == Kind.FUNC_PROTO)
             counts = self._vlen[rows]

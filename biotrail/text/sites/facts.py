@@ -38,10 +38,7 @@ _LACKING = {
 
 
 def following_lines(header: Mapping[str, Any], end: Mapping[str, Any] | None) -> list[str]:
-    """Return what was followed, how, what became of it, and what was not seen; empty: nothing was.
-
-    header, end: the log's header and END frame; None: it has none.
-    """
+    """Return what was followed, how, what became of it and was not seen; empty: nothing was."""
     if not follows(header):
         return []
     facts = header["sites"]["follow"]
@@ -120,7 +117,6 @@ def _context(life: Life, run: ContextRun) -> Facts:
 
 
 def _node(node: Node) -> Facts:
-    """Return a node; those that are no functions with an entry have no time of their own."""
     entered = node.kind == NodeKind.FUNCTION
     return {
         "depth": node.depth,
@@ -195,7 +191,7 @@ def _merged_nodes(roots: list[MergedNode]) -> list[Facts]:
 
 
 def functions_facts(functions: Functions, limit: int) -> list[Facts]:
-    """Return the functions with the most time; limit 0: all."""
+    """limit: 0: all."""
     return [
         {
             "kind": row.kind,

@@ -62,7 +62,6 @@ Last = tuple[bool, ...]
 
 
 def tally_lines(tally: Tally) -> list[str]:
-    """Return sentences on hits and lives that were left out; empty: none were."""
     found = []
     if tally.left_out:
         hits = units.plural(tally.left_out, "hit")
@@ -134,11 +133,7 @@ class _Line:
 def life_lines(
     life: Life, following: Following, context: Context, start: int, width: int
 ) -> Iterator[str]:
-    """Yield the lines of a life's tree.
-
-    start: when the recording began (ns), from which the life's begin is told. width: characters of
-    a line, which chains of frames keep to.
-    """
+    """start: when the recording began (ns). width: characters of a line, which chains keep to."""
     yield from _head_lines(life, following, context, start)
     yield f"{'from birth' if life.born != NEVER else 'from first hit':>15}{'took':>10}"
     until = life.begin
@@ -163,7 +158,6 @@ def life_lines(
 
 
 def _head_lines(life: Life, following: Following, context: Context, start: int) -> Iterator[str]:
-    """Yield what a life is: object, number, times, end, and what its tree lacks."""
     what = [f"{following.type} {life.object:#x}", f"life {life.number}"]
     if life.detail and (detail := following.detail_text(life.detail)):
         what.append(detail)
@@ -208,7 +202,6 @@ def _context_text(run: ContextRun) -> str:
 
 
 def _is_told(node: Node | MergedNode) -> bool:
-    """Return whether a context's heading says what the node does."""
     return node.kind == NodeKind.FRAME and tells_context(node.name)
 
 
@@ -271,7 +264,6 @@ def _named(line: _Line) -> str:
 
 
 def merged_lines(merged: Merged, following: Following, width: int) -> Iterator[str]:
-    """Yield the lines of a merged tree. width: characters of a line, which chains keep to."""
     yield from _merged_head_lines(merged, following)
     columns = ("from birth", "median", "p90", "share", "lives")
     yield "".join(f"{name:>{size}}" for name, size in zip(columns, (11, 10, 10, 8, 8), strict=True))
@@ -290,7 +282,6 @@ def merged_lines(merged: Merged, following: Following, width: int) -> Iterator[s
 
 
 def _merged_head_lines(merged: Merged, following: Following) -> Iterator[str]:
-    """Yield how many lives were merged, how long they took, and what is missing."""
     lives = units.plural(merged.lives, "life", "lives")
     yield f"{lives} of {following.type}, {units.plural(merged.hits, 'hit')}"
     if count := merged.took.of.count:
@@ -365,7 +356,7 @@ def _per_cent(part: int, whole: int) -> str:
 
 
 def functions_table(functions: Functions, limit: int, width: int) -> RenderableType:
-    """Return the functions with the most time as a table. limit: number of rows, 0: all."""
+    """limit: number of rows, 0: all."""
     rows, more = first(functions.rows(), limit)
     if functions.has_functions:
         title, columns = "Functions by time", _COLUMNS
@@ -376,7 +367,6 @@ def functions_table(functions: Functions, limit: int, width: int) -> RenderableT
 
 
 def _cells(row: Calls, functions: Functions) -> Sequence[str]:
-    """Return the cells of a function or tracepoint, without times where it has none."""
     name = _name(row)
     if row.kind != NodeKind.FUNCTION:
         name = f"· {name}" if row.kind == NodeKind.EVENT else f"{name} returned, no entry"

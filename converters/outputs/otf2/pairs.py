@@ -25,10 +25,6 @@ class PairLocations:
     """Writes the pairs of a log, window by window, as they end."""
 
     def __init__(self, archive: Archive, handles: Handles, context: Context) -> None:
-        """Write into `archive`; nothing is written yet.
-
-        handles: numbers locations and regions. context: the log's, whose header declares the pairs.
-        """
         self._archive = archive
         self._handles = handles
         self._names = PairNames(context)
@@ -54,11 +50,7 @@ class PairLocations:
         self.last_ns = NEVER
 
     def add(self, window: Lifecycles) -> None:
-        """Write the pairs that ended in a window, the log's next.
-
-        Creates locations and regions in `handles`. Changes the class's counts. Raises OutputError
-        where writing fails.
-        """
+        """Write the pairs that ended in a window, the log's next. Raises OutputError."""
         if window.sites is None or not len(window.sites.pairs):
             return
         pairs = window.sites.pairs

@@ -165,7 +165,7 @@ class _Converter:
         self._interrupts = InterruptMaker(drawing)
         self._with_path = False
         """Whether a window had what was recorded beside the block layer."""
-        self._lives = LifeWriter(context, self._identity, tree, lives)
+        self._lives = LifeWriter(self._identity, tree, lives or LifeReader(context))
         self._counters = CounterWriter(drawing, *parts)
         self._slowest = Slowest(drawing, self._flights)
         self._blame = blame

@@ -15,8 +15,6 @@ _TRACK_BITS = 16
 
 
 class PairMaker:
-    """Makes slices of the pairs of each window."""
-
     def __init__(self, drawing: Drawing, tracks: dict[int, PairTrack]) -> None:
         """tracks: per `Slices.group` of a pair its track; filled here."""
         self._strings, self._tracks = drawing.strings, tracks

@@ -108,10 +108,7 @@ class Template:
 
     @classmethod
     def of(cls, bpf_object: BpfObject, name: str) -> "Template":
-        """Return the template `name` of a loaded object; it may have no cookie.
-
-        Raises RefusedError: there is no such program, or it was not loaded.
-        """
+        """Raises RefusedError: there is no such program, or it was not loaded."""
         code = bpf_object.instructions(name)
         low, high = struct.pack("<I", COOKIE & 0xFFFFFFFF), struct.pack("<I", COOKIE >> 32)
         loads = [
@@ -123,7 +120,6 @@ class Template:
         return cls(name, code, tuple(loads))
 
     def with_cookie(self, cookie: int) -> bytes:
-        """Return the instructions with the cookie (0 to 2^64-1) in place of COOKIE."""
         code = bytearray(self.code)
         for at in self.cookie_at:
             struct.pack_into("<I", code, at + 4, cookie & 0xFFFFFFFF)
@@ -144,10 +140,7 @@ class Template:
         return Template(self.name, bytes(code), self.cookie_at)
 
     def load(self, place: Place, cookie: int = 0) -> int:
-        """Load a clone with this cookie for a place; return its descriptor, the caller's to close.
-
-        Raises RefusedError: the kernel refuses; quotes the end of the verifier's log.
-        """
+        """Load a clone; return its descriptor, the caller's to close. Raises RefusedError."""
         return load(self.name, self.with_cookie(cookie), place)
 
 
@@ -156,11 +149,7 @@ RETURN_0 = struct.pack("<BBhi", 0xB7, 0, 0, 0) + struct.pack("<BBhi", 0x95, 0, 0
 
 
 def load(name: str, code: bytes, place: Place) -> int:
-    """Load instructions as a program; return its descriptor, the caller's to close.
-
-    name: of the program, cut to 15 bytes. Raises RefusedError: the kernel refuses. Only then the
-    program is loaded again with the verifier's log, whose end is quoted.
-    """
+    """Return the descriptor of a loaded program, the caller's to close. Raises RefusedError."""
     try:
         return _load(name, code, place, None)
     except OSError as error:
@@ -206,7 +195,6 @@ class Descriptors(ExitStack):
     """Descriptors of programs and of their attachments, closed in the reverse order of adding."""
 
     def add(self, descriptor: int) -> int:
-        """Keep a descriptor to close, and return it."""
         self.callback(_close, descriptor)
         return descriptor
 
@@ -217,7 +205,7 @@ def _close(descriptor: int) -> None:
 
 
 class ModuleBtfs(Descriptors):
-    """Descriptors of modules' BTF."""
+    """Descriptors of the BTF of modules."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -281,12 +269,7 @@ def functions(
     *,
     returns: bool = False,
 ) -> int:
-    """Attach a program of type KPROBE to many functions at once, all or none.
-
-    addresses: of the functions. cookies: for bpf_get_attach_cookie(), one for each. attach_type:
-    KPROBE_MULTI or KPROBE_SESSION, the one that the program was loaded with. returns: to the
-    functions' returns instead of their entries (KPROBE_MULTI only).
-    """
+    """Attach a program of type KPROBE to many functions, or to their returns, all or none."""
     count = len(addresses)
     places = (c_uint64 * count)(*addresses)
     values = (c_uint64 * count)(*cookies)
@@ -302,10 +285,7 @@ def functions(
 
 
 def kprobe_event(function: str, *, returns: bool = False) -> int:
-    """Return the descriptor of a perf event at a function's entry, or at its return.
-
-    function: its name; "MODULE:NAME" for a module's, as in the kernel's kprobe events.
-    """
+    """Return a perf event's descriptor. function: "MODULE:NAME" for a module's."""
     name = ctypes.create_string_buffer(function.encode())
     retprobe = (_KPROBES / "format" / "retprobe").read_text() if returns else ""  # "config:0"
     attr = PerfEventAttr(
@@ -372,10 +352,7 @@ class Way:
 
 @cache
 def all_ways() -> tuple[Way, ...]:
-    """Try every way on this kernel, and return them in the order of FUNCTION_WAYS.
-
-    Takes some milliseconds; done once in a process. Raises ProbeError: no BTF, or no libbpf.
-    """
+    """Try every way on this kernel, which takes some milliseconds. Raises ProbeError: no BTF."""
     with KernelBtf() as btf:
         function, session = btf.function_id(_TRIED_ON), btf.function_id(SESSION_CALL)
 

@@ -69,11 +69,7 @@ def _dev(directory: Path) -> int | None:
 def per_cpu(
     bpf: BpfObject, name: str, key: "ctypes._CData", kind: type[ctypes.Structure]
 ) -> list[ctypes.Structure]:
-    """Return the values of a per-CPU map's key, by possible CPU; all 0 where it is not there.
-
-    kind: the ctypes class of a value, whose size is a multiple of 8. Raises RefusedError: there is
-    no such map.
-    """
+    """Return the values of a per-CPU map's key, by possible CPU; all 0 where it is not there."""
     library = load_library()
     values = (kind * library.possible_cpus())()
     look_up = library.get("bpf_map_lookup_elem")
@@ -91,7 +87,6 @@ _ALL_TEMPLATES = (
 
 
 def fill_value(to: Any, value: Value) -> None:
-    """Fill a struct bt_value."""
     to.source, to.size, to.steps = int(value.source), value.size, len(value.at)
     to.shift, to.bits, to.is_signed = value.shift, value.bits, value.is_signed
     for index, offset in enumerate(value.at):
@@ -120,7 +115,6 @@ class SiteProbes(Probes):
         self._links = Descriptors()
 
     def short_of_memory(self) -> str:
-        """Return a message if the ring was made smaller as memory was short; "" if it was not."""
         if self._ring is None or self._ring.size >= self._wanted_bytes:
             return ""
         return (
@@ -215,7 +209,6 @@ class SiteProbes(Probes):
             self._object.detach()
 
     def close(self) -> None:
-        """Detach and unload everything. Closing again has no effect."""
         self._run_stats.switch(False)
         self._links.close()
         self._programs.close()
@@ -235,10 +228,7 @@ class SiteProbes(Probes):
         return self._ring.fill() if self._ring is not None else 0.0
 
     def lost(self) -> NDArray[np.uint64]:
-        """Return counts of records lost to a full ring, (cpus, LEVELS, 256) by kind, since open.
-
-        All at level 0, as the ring is one for all levels. Raises ProbeError: not open.
-        """
+        """All at level 0, as the ring is one for all levels."""
         counts = per_cpu(self._opened(), "bt_site_counts", ctypes.c_uint32(0), SITE_COUNTS.ctype)
         totals = np.zeros((len(counts), LEVELS, 256), np.uint64)
         for cpu, one in enumerate(counts):
@@ -247,7 +237,7 @@ class SiteProbes(Probes):
         return totals
 
     def too_deep(self) -> NDArray[np.uint64]:
-        """Return zeros (cpus, 256): sites' programs may nest to any depth."""
+        """Return zeros: sites' programs may nest to any depth."""
         return np.zeros((load_library().possible_cpus(), 256), np.uint64)
 
     def kernel_enums(self) -> KernelEnums:

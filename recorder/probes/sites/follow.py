@@ -4,6 +4,10 @@
 By themselves, or beside the block layer's events in one log.
 """
 
+import ctypes
+import mmap
+import os
+import platform
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -19,9 +23,14 @@ from biotrail.recorder.probes.backend import Capabilities, Probes, ProgramInfo
 from biotrail.recorder.probes.capability import require_rights
 from biotrail.recorder.probes.kernel import tracefs
 from biotrail.recorder.probes.kernel.bpf_calls import program_info
-from biotrail.recorder.probes.kernel.libbpf import BpfObject, RefusedError
+from biotrail.recorder.probes.kernel.libbpf import BpfObject, RefusedError, load_library
 from biotrail.recorder.probes.maps.path_maps import PathRuns
-from biotrail.recorder.probes.maps.stack_maps import FreshStacks
+from biotrail.recorder.probes.maps.stack_maps import (
+    FreshStacks,
+    before_zero,
+    max_depth,
+    new_stacks,
+)
 from biotrail.recorder.probes.sites import attaching, functions
 from biotrail.recorder.probes.sites.attaching import (
     AttachType,
@@ -32,12 +41,19 @@ from biotrail.recorder.probes.sites.attaching import (
     Way,
     all_ways,
 )
-from biotrail.recorder.probes.sites.base import SiteProbes
-from biotrail.recorder.probes.sites.follow_maps import FollowMaps
+from biotrail.recorder.probes.sites.base import SiteProbes, fill_value, per_cpu
 from biotrail.recorder.probes.sites.follow_options import AUTO, PART, FollowOptions
 from biotrail.recorder.probes.sites.functions import FunctionPrograms
-from biotrail.recorder.probes.sites.ring import ring_bytes
+from biotrail.recorder.probes.sites.ring import SITE_ENTRY, ring_bytes
+from biotrail.recorder.schema import follow_structs
 from biotrail.recorder.schema.errors import ProbeError, SiteError
+from biotrail.recorder.schema.follow_structs import (
+    KEPT_HITS,
+    SITE_BIRTH,
+    SITE_DEATH,
+    LifeState,
+    Machine,
+)
 from biotrail.recorder.schema.payloads import BackendFacts, End
 from biotrail.recorder.schema.records import BY_KIND, Kind, Role
 from biotrail.recorder.sites import declarations, following
@@ -46,6 +62,16 @@ from biotrail.recorder.sites.following import TYPED, FollowPlan, KernelFunctions
 from biotrail.recorder.sites.types import TypeTable
 from biotrail.recorder.symbols.kallsyms import addresses_by_module
 
+_CALL_THREADS = 4096
+"""Threads with open calls at one time (BT_CALL_THREADS)."""
+_STACKS = 16384
+_MACHINES = {"x86_64": Machine.X86_64, "aarch64": Machine.AARCH64}
+_LOOK_NS = 100_000_000
+_IDLE_NS = 200_000_000
+_STACK_MAP, _CALLS = "bt_site_stacks", "bt_calls_of_threads"
+_COUNTS = tuple(m.name for m in follow_structs.FOLLOW_COUNTS.members if m.name != "pad")
+_LIFE = np.dtype(follow_structs.LIFE.ctype)
+_HIT = BY_KIND[Kind.HIT].dtype
 _LETTER = BY_KIND[Kind.HIT].letter
 _NO_ADDRESS = "its address is not known"
 """Reason of functions that kallsyms does not list, as a key of `unseen`."""
@@ -126,7 +152,6 @@ class FollowProbes(SiteProbes):
         self._tracepoints: dict[str, int] = {}
 
     def open(self) -> None:
-        """Load the templates and map the ring. Raises ProbeError; then nothing stays loaded."""
         self._check_start(self.filters)
         if self.devices and not self.plan.device.at:
             raise ProbeError(
@@ -205,7 +230,6 @@ class FollowProbes(SiteProbes):
         super().detach()
 
     def close(self) -> None:
-        """Detach and unload everything. Closing again has no effect."""
         if self._maps is not None:
             self._maps.close()
             self._maps = None
@@ -221,15 +245,11 @@ class FollowProbes(SiteProbes):
         return self._ring.drain(self._maps.take_kept())
 
     def fresh_stacks(self) -> FreshStacks:
-        """Return the stacks that are new since the last call. Raises RefusedError."""
         site = self._maps.fresh_stacks() if self._maps is not None else {}
         return FreshStacks({}, {}, {}, site)
 
     def counts(self) -> dict[str, int]:
-        """Return what became of lives and calls: totals of struct bt_follow_counts by name.
-
-        After close() those of the last call before; {} without one.
-        """
+        """Return totals of struct bt_follow_counts by name; after close() those read last."""
         if self._maps is not None:
             self._counts = {**self._maps.counts(), "idle": self._maps.idle}
         return self._counts
@@ -239,11 +259,9 @@ class FollowProbes(SiteProbes):
         return self.counts().get("runs", 0)
 
     def end_facts(self) -> End:
-        """Return the END frame's counts of lives and calls."""
         return {"sites": {"follow": self.counts()}}
 
     def backend_facts(self) -> BackendFacts:
-        """Return the header's entries, with "sites"."""
         options = self.options
         follow = self.plan.facts()
         follow["every"], follow["max"] = options.every, options.at_once
@@ -255,10 +273,7 @@ class FollowProbes(SiteProbes):
         }
 
     def programs(self) -> list[ProgramInfo]:
-        """Return the programs, those of functions summed up by what they are for.
-
-        Where each function has a program of its own, their counters are added up.
-        """
+        """Return the programs, those of functions summed up by what they are for."""
         rows = [
             _summed(f"{self._way.name} {role}", "", descriptors)
             for role, descriptors in self.attached.programs.items()
@@ -269,6 +284,156 @@ class FollowProbes(SiteProbes):
 
 def _summed(name: str, tracepoint: str, programs: Iterable[int]) -> ProgramInfo:
     return ProgramInfo(name, _LETTER, tracepoint, True).counted(*map(program_info, programs))
+
+
+# The maps of the programs that follow objects (bpf/objects.h, bpf/open_calls.h)
+
+
+class FollowMaps:
+    """The maps of one object: sized before it is loaded, then filled and read."""
+
+    def __init__(self, bpf: BpfObject, plan: FollowPlan, options: FollowOptions) -> None:
+        """Set the sizes of the maps, before `bpf` is loaded."""
+        self._bpf, self._plan, self._options = bpf, plan, options
+        self._depth = max_depth()
+        self._known: set[int] = set()
+        self._value = ctypes.create_string_buffer(self._depth * 8)
+        slots = options.at_once
+        self._kept = slots * KEPT_HITS if options.slower_ns else 1
+        threads = _CALL_THREADS if plan.functions else 1
+        for name, value_size, entries in (
+            ("bt_objects", 4, slots),
+            ("bt_lives", _LIFE.itemsize, slots),
+            ("bt_free_lives", 4, slots),
+            ("bt_kept_hits", SITE_ENTRY.itemsize, self._kept),
+            ("bt_refused", 8, 1 << follow_structs.REFUSED_BITS),
+            (_CALLS, bpf.value_size(_CALLS), threads),
+            (_STACK_MAP, self._depth * 8, _STACKS),
+        ):
+            bpf.set_map_size(name, value_size, entries)
+        self._lives: NDArray[np.void] = np.empty(0, _LIFE)
+        self._hits: NDArray[np.void] = np.empty(0, SITE_ENTRY)
+        self._mapped: list[mmap.mmap] = []
+        self._has_deaths = bool(plan.named(SITE_DEATH))
+        self._looked = 0
+        self.idle = 0
+        """Lives that ended as nothing more was seen of their object."""
+
+    def constants(self) -> Any:
+        plan, options = self._plan, self._options
+        made = follow_structs.FOLLOW.ctype(
+            slower_ns=options.slower_ns,
+            lives=options.lives,
+            every=options.every,
+            remember=options.every > 1 or sum(bool(s.meaning & SITE_BIRTH) for s in plan.sites) > 1,
+            returns=bool(plan.functions),
+            machine=_MACHINES.get(platform.machine(), 0),
+        )
+        fill_value(made.detail, plan.detail)
+        fill_value(made.device, plan.device)
+        fill_value(made.process, plan.process)
+        return made
+
+    def map(self) -> None:
+        self._lives = self._view("bt_lives", _LIFE, self._options.at_once)
+        if self._options.slower_ns:
+            self._hits = self._view("bt_kept_hits", SITE_ENTRY, self._kept)
+
+    def _view(self, name: str, dtype: np.dtype[np.void], count: int) -> NDArray[np.void]:
+        """Map an array of `count` elements, which the kernel rounds up to whole pages each 8."""
+        size = dtype.itemsize * count
+        try:
+            mapped = mmap.mmap(self._bpf.map_fd(name), -(-size // mmap.PAGESIZE) * mmap.PAGESIZE)
+        except OSError as error:
+            raise ProbeError(
+                f"the map {name} ({size} bytes) cannot be mapped: {os.strerror(error.errno or 0)}"
+            ) from error
+        self._mapped.append(mapped)
+        view: NDArray[np.void] = np.ndarray((count,), dtype, mapped)
+        return view
+
+    def start(self) -> None:
+        self._free(range(self._options.at_once))
+        self._bpf.update_section("bt_follow_numbers", follow_structs.FOLLOW_NUMBERS.ctype(open=1))
+
+    def stop(self) -> None:
+        """Let no life begin any more; those that go on are still followed."""
+        self._bpf.update_section("bt_follow_numbers", follow_structs.FOLLOW_NUMBERS.ctype())
+
+    def _free(self, slots: Iterable[int]) -> None:
+        library, fd = load_library(), self._bpf.map_fd("bt_free_lives")
+        for slot in slots:
+            number = ctypes.c_uint32(slot)
+            library.call(
+                "map bt_free_lives", "bpf_map_update_elem", fd, None, ctypes.byref(number), 0
+            )
+
+    def forget_idle(self, now_ns: int) -> None:
+        """End lives without a hit for a while, whose end was not seen.
+
+        So if a site was passed after which only the release comes, which not every way of release
+        shows; or if this type has no deaths at all. now_ns: CLOCK_MONOTONIC. Looks at most every
+        _LOOK_NS.
+        """
+        if now_ns - self._looked < _LOOK_NS:
+            return
+        self._looked = now_ns
+        lives = self._lives
+        idle = now_ns - lives["touched"].astype(np.int64)
+        over = (lives["last"] != 0) & (idle > _IDLE_NS)
+        if not self._has_deaths:
+            over |= idle > self._options.idle_ns
+        for slot in np.flatnonzero(over & (lives["object"] != 0)).tolist():
+            self._forget(slot)
+
+    def _forget(self, slot: int) -> None:
+        """End the life in a slot, as bt_end_life in bpf/objects.h does."""
+        life = self._lives[slot]
+        key, value = ctypes.c_uint64(int(life["object"])), ctypes.c_uint32(0)
+        fd, library = self._bpf.map_fd("bt_objects"), load_library()
+        look_up, delete = library.get("bpf_map_lookup_elem"), library.get("bpf_map_delete_elem")
+        if look_up(fd, ctypes.byref(key), ctypes.byref(value)) or value.value != slot:
+            return
+        delete(fd, ctypes.byref(key))
+        life["object"] = 0
+        self.idle += 1
+        slower = self._options.slower_ns
+        if slower and int(life["touched"]) - int(life["born"]) >= slower:
+            life["state"] = LifeState.KEPT
+            return
+        life["state"] = LifeState.DROPPED
+        self._free([slot])
+
+    def take_kept(self) -> NDArray[np.void]:
+        """Return the hits (n,) of SITE_ENTRY of long lives that ended; their slots become free."""
+        slots = np.flatnonzero(self._lives["state"] == LifeState.KEPT).tolist()
+        if not slots:
+            return np.empty(0, SITE_ENTRY)
+        parts = []
+        for slot in slots:
+            hits = self._hits[slot * KEPT_HITS : (slot + 1) * KEPT_HITS].copy()
+            # Places that stayed empty hold hits of former lives.
+            raw = hits.view(np.uint8).reshape(len(hits), SITE_ENTRY.itemsize)
+            records = np.ascontiguousarray(raw[:, -_HIT.itemsize :]).view(_HIT)[:, 0]
+            parts.append(hits[records["life"] == self._lives["life"][slot]])
+        self._lives["state"][slots] = LifeState.TAKEN
+        self._free(slots)
+        return np.concatenate(parts)
+
+    def fresh_stacks(self) -> dict[int, NDArray[np.uint64]]:
+        """Return the stacks that are new since the last call, by id, innermost frame first."""
+        found = new_stacks(self._bpf, _STACK_MAP, self._known, self._value)
+        return {key: before_zero(np.frombuffer(data, "<u8")) for key, data in found}
+
+    def counts(self) -> dict[str, int]:
+        kind = follow_structs.FOLLOW_COUNTS.ctype
+        rows = per_cpu(self._bpf, "bt_follow_counts", ctypes.c_uint32(0), kind)
+        return {name: sum(int(getattr(row, name)) for row in rows) for name in _COUNTS}
+
+    def close(self) -> None:
+        self._lives, self._hits = np.empty(0, _LIFE), np.empty(0, SITE_ENTRY)
+        while self._mapped:
+            self._mapped.pop().close()
 
 
 # Beside the block layer's events
@@ -310,12 +475,10 @@ class JoinedProbes:
         return self._block.capabilities._replace(site_stacks=True)
 
     def path_runs(self) -> PathRuns:
-        """Return how often the programs of the path, and those that follow, ran since open."""
         runs = self._block.path_runs()
         return replace(runs, by_part={**runs.by_part, PART: self._follow.runs() or 0})
 
     def open(self) -> None:
-        """Raises ProbeError; then nothing stays loaded."""
         self._block.open()
         try:
             self._follow.open()

@@ -58,17 +58,15 @@ def cookie(site: PlannedSite, role: Role, result: int = 0) -> int:
 
 
 def templates(way: Way) -> tuple[str, ...]:
-    """Return the names of the programs that a way needs, to be loaded with the object."""
     if way.name == "kprobe" and not way.cookies:
         return _COPIES
     return _TEMPLATES[way.name]
 
 
 class FunctionPrograms:
-    """Programs at functions: what was attached, and what was refused."""
+    """Programs at functions; loaded and links get their descriptors."""
 
     def __init__(self, loaded: Descriptors, links: Descriptors) -> None:
-        """loaded, links: get descriptors of programs, and of what attaches them."""
         self._loaded, self._links = loaded, links
         self.programs: dict[str, list[int]] = {}
         """Descriptors by what they are for: "entry", "return", "entry and return"."""
@@ -204,7 +202,6 @@ class FunctionPrograms:
         self.programs.setdefault("entry", []).append(entry)
 
     def _attach_kprobes(self, bpf: BpfObject, way: Way, sites: Sequence[PlannedSite]) -> None:
-        """Attach a kretprobe and a kprobe to each function."""
         place = Place(ProgramType.KPROBE)
         entry, back = (Template.of(bpf, name) for name in templates(way))
         roles = {"return": back, "entry": entry}

@@ -17,10 +17,14 @@ from biotrail.recorder.log import LogReader, Segment
 from biotrail.recorder.probes.backend import Capabilities, ProgramInfo
 from biotrail.recorder.probes.maps.stack_maps import FreshStacks
 from biotrail.recorder.probes.rings.barriers import NoBarrier
-from biotrail.recorder.probes.sites import follow, follow_maps, functions
+from biotrail.recorder.probes.sites import follow, functions
 from biotrail.recorder.probes.sites.attaching import Descriptors, Way
-from biotrail.recorder.probes.sites.follow import FollowProbes, JoinedProbes, follow_beside
-from biotrail.recorder.probes.sites.follow_maps import FollowMaps
+from biotrail.recorder.probes.sites.follow import (
+    FollowMaps,
+    FollowProbes,
+    JoinedProbes,
+    follow_beside,
+)
 from biotrail.recorder.probes.sites.follow_options import PART, FollowOptions
 from biotrail.recorder.probes.sites.functions import FunctionPrograms
 from biotrail.recorder.probes.sites.ring import (
@@ -87,7 +91,7 @@ class FakeObject:
 @pytest.fixture
 def library(monkeypatch: pytest.MonkeyPatch) -> FakeLibrary:
     fake = FakeLibrary()
-    monkeypatch.setattr(follow_maps, "load_library", lambda: fake)
+    monkeypatch.setattr(follow, "load_library", lambda: fake)
     return fake
 
 
@@ -96,7 +100,7 @@ def maps(slower_ns: int = 0, *, has_deaths: bool = True) -> FollowMaps:
     end = Taking("blk_end", "", "function", 0, 1, 0, 0)
     plan = FollowPlan("request", "multi", (PlannedSite(0, end, "multi", SITE_DEATH * has_deaths),))
     made = FollowMaps(FakeObject(), plan, choice)  # type: ignore[arg-type]
-    made._lives = np.zeros(SLOTS, follow_maps._LIFE)
+    made._lives = np.zeros(SLOTS, follow._LIFE)
     made._hits = np.zeros(SLOTS * KEPT_HITS, SITE_ENTRY)
     return made
 
@@ -240,7 +244,7 @@ def test_a_cookie_has_the_sites_index_role_meaning_and_places() -> None:
     assert cookie >> 48 == 5
     # GIVEN what the programs are loaded with  THEN it is as large as the section
     assert ctypes.sizeof(follow_structs.FOLLOW.ctype) % 8 == 0
-    assert follow_maps._LIFE.itemsize == 56
+    assert follow._LIFE.itemsize == 56
 
 
 # Followed objects beside the block layer's events: two backends as one.
