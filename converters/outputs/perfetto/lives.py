@@ -49,7 +49,7 @@ class LifeWriter:
     """Makes the packets of the lives of a log, window after window."""
 
     def __init__(self, identity: Identity, tree: Tree, reader: LifeReader) -> None:
-        """reader: parts of one trace share theirs: a life is drawn whole, in that in which it ends."""
+        """reader: parts of one trace share theirs, so that a life is drawn whole, where it ends."""
         self._identity, self._tree, self._reader = identity, tree, reader
         self._group = 0
         """The group's uuid; 0: it has none so far."""

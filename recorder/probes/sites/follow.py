@@ -47,13 +47,7 @@ from biotrail.recorder.probes.sites.functions import FunctionPrograms
 from biotrail.recorder.probes.sites.ring import SITE_ENTRY, ring_bytes
 from biotrail.recorder.schema import follow_structs
 from biotrail.recorder.schema.errors import ProbeError, SiteError
-from biotrail.recorder.schema.follow_structs import (
-    KEPT_HITS,
-    SITE_BIRTH,
-    SITE_DEATH,
-    LifeState,
-    Machine,
-)
+from biotrail.recorder.schema.follow_structs import KEPT_HITS, SITE_BIRTH, SITE_DEATH, LifeState
 from biotrail.recorder.schema.payloads import BackendFacts, End
 from biotrail.recorder.schema.records import BY_KIND, Kind, Role
 from biotrail.recorder.sites import declarations, following
@@ -65,7 +59,10 @@ from biotrail.recorder.symbols.kallsyms import addresses_by_module
 _CALL_THREADS = 4096
 """Threads with open calls at one time (BT_CALL_THREADS)."""
 _STACKS = 16384
-_MACHINES = {"x86_64": Machine.X86_64, "aarch64": Machine.AARCH64}
+_MACHINES = {
+    "x86_64": follow_structs.Machine.X86_64,
+    "aarch64": follow_structs.Machine.AARCH64,
+}
 _LOOK_NS = 100_000_000
 _IDLE_NS = 200_000_000
 _STACK_MAP, _CALLS = "bt_site_stacks", "bt_calls_of_threads"
@@ -121,7 +118,10 @@ def _chosen_way(name: str) -> Way:
 
 
 class FollowProbes(SiteProbes):
-    """The programs of followed objects: open(), attach(), drain() repeatedly, detach(), close()."""
+    """The programs of followed objects: open(), attach(), drain() repeatedly, detach(), close().
+
+    Their maps are in bpf/objects.h and bpf/open_calls.h.
+    """
 
     capabilities = Capabilities("core", site_stacks=True)
 
@@ -145,7 +145,15 @@ class FollowProbes(SiteProbes):
         self.options, self.filters, self.devices = options, filters, devices
         self._way, self._wanted_ring = way, ring
         self.attached = FunctionPrograms(self._programs, self._links)
-        self._maps: FollowMaps | None = None
+        self.idle = 0
+        """Lives that ended as nothing more was seen of their object."""
+        self._has_deaths = bool(plan.named(SITE_DEATH))
+        self._looked = 0
+        self._lives: NDArray[np.void] = np.empty(0, _LIFE)
+        self._hits: NDArray[np.void] = np.empty(0, SITE_ENTRY)
+        self._mapped: list[mmap.mmap] = []
+        self._stack = ctypes.create_string_buffer(max_depth() * 8)
+        self._known_stacks: set[int] = set()
         self._counts: dict[str, int] = {}
         self._addresses: dict[tuple[str, str], int] = {}
         self._typed = functions.TYPED
@@ -162,21 +170,62 @@ class FollowProbes(SiteProbes):
         if self.plan.functions:
             names = (site.taking.name for site in self.plan.functions)
             self._addresses = addresses_by_module(names)
+        slots = self.options.at_once
+        kept = slots * KEPT_HITS if self.options.slower_ns else 1
 
         def fill(bpf: BpfObject) -> None:
-            self._maps = FollowMaps(bpf, self.plan, self.options)
-            bpf.set_initial_value(".rodata.follow", self._maps.constants())
+            bpf.set_initial_value(".rodata.follow", self._constants())
+            for name, value_size, entries in (
+                ("bt_objects", 4, slots),
+                ("bt_lives", _LIFE.itemsize, slots),
+                ("bt_free_lives", 4, slots),
+                ("bt_kept_hits", SITE_ENTRY.itemsize, kept),
+                ("bt_refused", 8, 1 << follow_structs.REFUSED_BITS),
+                (_CALLS, bpf.value_size(_CALLS), _CALL_THREADS if self.plan.functions else 1),
+                (_STACK_MAP, len(self._stack), _STACKS),
+            ):
+                bpf.set_map_size(name, value_size, entries)
 
         try:
             self._typed = functions.TYPED + ("_p" if self._read_kernel() else "")
             templates = {self._typed, *functions.templates(self._way)}
             ring = ring_bytes(self._wanted_ring)
             self._load(templates, self.filters, self.devices, fill, ring)
-            if self._maps is not None:
-                self._maps.map()
+            self._lives = self._view("bt_lives", _LIFE, slots)
+            if self.options.slower_ns:
+                self._hits = self._view("bt_kept_hits", SITE_ENTRY, kept)
         except (OSError, ProbeError):
             self.close()
             raise
+
+    def _constants(self) -> Any:
+        plan, options = self.plan, self.options
+        made = follow_structs.FOLLOW.ctype(
+            slower_ns=options.slower_ns,
+            lives=options.lives,
+            every=options.every,
+            remember=options.every > 1 or sum(bool(s.meaning & SITE_BIRTH) for s in plan.sites) > 1,
+            returns=bool(plan.functions),
+            machine=_MACHINES.get(platform.machine(), 0),
+        )
+        fill_value(made.detail, plan.detail)
+        fill_value(made.device, plan.device)
+        fill_value(made.process, plan.process)
+        return made
+
+    def _view(self, name: str, dtype: np.dtype[np.void], count: int) -> NDArray[np.void]:
+        """Map an array of `count` elements, which the kernel rounds up to whole pages each 8."""
+        size = dtype.itemsize * count
+        fd = self._opened().map_fd(name)
+        try:
+            mapped = mmap.mmap(fd, -(-size // mmap.PAGESIZE) * mmap.PAGESIZE)
+        except OSError as error:
+            raise ProbeError(
+                f"the map {name} ({size} bytes) cannot be mapped: {os.strerror(error.errno or 0)}"
+            ) from error
+        self._mapped.append(mapped)
+        view: NDArray[np.void] = np.ndarray((count,), dtype, mapped)
+        return view
 
     def attach(self) -> None:
         """Attach functions and tracepoints, then let lives begin. Raises ProbeError.
@@ -204,8 +253,8 @@ class FollowProbes(SiteProbes):
                 f"none of the sites of struct {self.plan.struct} could be attached: "
                 + "; ".join(sorted(refused))
             )
-        if self._maps is not None:
-            self._maps.start()
+        self._free(range(self.options.at_once))
+        bpf.update_section("bt_follow_numbers", follow_structs.FOLLOW_NUMBERS.ctype(open=1))
 
     def _attach_tracepoints(self, bpf: BpfObject, refused: dict[str, list[str]]) -> None:
         template = Template.of(bpf, self._typed)
@@ -225,33 +274,100 @@ class FollowProbes(SiteProbes):
 
     def detach(self) -> None:
         """Let no life begin any more, then detach all programs; the ring stays readable."""
-        if self._maps is not None and self._object is not None:
-            self._maps.stop()
+        if self._mapped and self._object is not None:
+            closed = follow_structs.FOLLOW_NUMBERS.ctype()
+            self._object.update_section("bt_follow_numbers", closed)
         super().detach()
 
     def close(self) -> None:
-        if self._maps is not None:
-            self._maps.close()
-            self._maps = None
+        self._lives, self._hits = np.empty(0, _LIFE), np.empty(0, SITE_ENTRY)
+        while self._mapped:
+            self._mapped.pop().close()
         self._tracepoints.clear()
         self.attached.programs.clear()
         super().close()
 
     def drain(self) -> list[Segment]:
         """Copy out all complete records, and those of long lives that ended (--slower)."""
-        if self._maps is None or self._ring is None:
+        if self._ring is None:
             return []
-        self._maps.forget_idle(time.monotonic_ns())
-        return self._ring.drain(self._maps.take_kept())
+        self.forget_idle(time.monotonic_ns())
+        return self._ring.drain(self.take_kept())
+
+    def _free(self, slots: Iterable[int]) -> None:
+        library, fd = load_library(), self._opened().map_fd("bt_free_lives")
+        for slot in slots:
+            number = ctypes.c_uint32(slot)
+            library.call(
+                "map bt_free_lives", "bpf_map_update_elem", fd, None, ctypes.byref(number), 0
+            )
+
+    def forget_idle(self, now_ns: int) -> None:
+        """End lives without a hit for a while, whose end was not seen.
+
+        So if a site was passed after which only the release comes, which not every way of release
+        shows; or if this type has no deaths at all. now_ns: CLOCK_MONOTONIC. Looks at most every
+        _LOOK_NS.
+        """
+        if now_ns - self._looked < _LOOK_NS:
+            return
+        self._looked = now_ns
+        lives = self._lives
+        idle = now_ns - lives["touched"].astype(np.int64)
+        over = (lives["last"] != 0) & (idle > _IDLE_NS)
+        if not self._has_deaths:
+            over |= idle > self.options.idle_ns
+        for slot in np.flatnonzero(over & (lives["object"] != 0)).tolist():
+            self._forget(slot)
+
+    def _forget(self, slot: int) -> None:
+        """End the life in a slot, as bt_end_life in bpf/objects.h does."""
+        life = self._lives[slot]
+        key, value = ctypes.c_uint64(int(life["object"])), ctypes.c_uint32(0)
+        fd, library = self._opened().map_fd("bt_objects"), load_library()
+        look_up, delete = library.get("bpf_map_lookup_elem"), library.get("bpf_map_delete_elem")
+        if look_up(fd, ctypes.byref(key), ctypes.byref(value)) or value.value != slot:
+            return
+        delete(fd, ctypes.byref(key))
+        life["object"] = 0
+        self.idle += 1
+        slower = self.options.slower_ns
+        if slower and int(life["touched"]) - int(life["born"]) >= slower:
+            life["state"] = LifeState.KEPT
+            return
+        life["state"] = LifeState.DROPPED
+        self._free([slot])
+
+    def take_kept(self) -> NDArray[np.void]:
+        """Return the hits (n,) of SITE_ENTRY of long lives that ended; their slots become free."""
+        slots = np.flatnonzero(self._lives["state"] == LifeState.KEPT).tolist()
+        if not slots:
+            return np.empty(0, SITE_ENTRY)
+        parts = []
+        for slot in slots:
+            hits = self._hits[slot * KEPT_HITS : (slot + 1) * KEPT_HITS].copy()
+            # Places that stayed empty hold hits of former lives.
+            raw = hits.view(np.uint8).reshape(len(hits), SITE_ENTRY.itemsize)
+            records = np.ascontiguousarray(raw[:, -_HIT.itemsize :]).view(_HIT)[:, 0]
+            parts.append(hits[records["life"] == self._lives["life"][slot]])
+        self._lives["state"][slots] = LifeState.TAKEN
+        self._free(slots)
+        return np.concatenate(parts)
 
     def fresh_stacks(self) -> FreshStacks:
-        site = self._maps.fresh_stacks() if self._maps is not None else {}
+        if self._object is None:
+            return FreshStacks({}, {}, {}, {})
+        found = new_stacks(self._object, _STACK_MAP, self._known_stacks, self._stack)
+        site = {key: before_zero(np.frombuffer(data, "<u8")) for key, data in found}
         return FreshStacks({}, {}, {}, site)
 
     def counts(self) -> dict[str, int]:
         """Return totals of struct bt_follow_counts by name; after close() those read last."""
-        if self._maps is not None:
-            self._counts = {**self._maps.counts(), "idle": self._maps.idle}
+        if self._mapped and self._object is not None:
+            kind = follow_structs.FOLLOW_COUNTS.ctype
+            rows = per_cpu(self._object, "bt_follow_counts", ctypes.c_uint32(0), kind)
+            totals = {name: sum(int(getattr(row, name)) for row in rows) for name in _COUNTS}
+            self._counts = {**totals, "idle": self.idle}
         return self._counts
 
     def runs(self) -> int | None:
@@ -284,156 +400,6 @@ class FollowProbes(SiteProbes):
 
 def _summed(name: str, tracepoint: str, programs: Iterable[int]) -> ProgramInfo:
     return ProgramInfo(name, _LETTER, tracepoint, True).counted(*map(program_info, programs))
-
-
-# The maps of the programs that follow objects (bpf/objects.h, bpf/open_calls.h)
-
-
-class FollowMaps:
-    """The maps of one object: sized before it is loaded, then filled and read."""
-
-    def __init__(self, bpf: BpfObject, plan: FollowPlan, options: FollowOptions) -> None:
-        """Set the sizes of the maps, before `bpf` is loaded."""
-        self._bpf, self._plan, self._options = bpf, plan, options
-        self._depth = max_depth()
-        self._known: set[int] = set()
-        self._value = ctypes.create_string_buffer(self._depth * 8)
-        slots = options.at_once
-        self._kept = slots * KEPT_HITS if options.slower_ns else 1
-        threads = _CALL_THREADS if plan.functions else 1
-        for name, value_size, entries in (
-            ("bt_objects", 4, slots),
-            ("bt_lives", _LIFE.itemsize, slots),
-            ("bt_free_lives", 4, slots),
-            ("bt_kept_hits", SITE_ENTRY.itemsize, self._kept),
-            ("bt_refused", 8, 1 << follow_structs.REFUSED_BITS),
-            (_CALLS, bpf.value_size(_CALLS), threads),
-            (_STACK_MAP, self._depth * 8, _STACKS),
-        ):
-            bpf.set_map_size(name, value_size, entries)
-        self._lives: NDArray[np.void] = np.empty(0, _LIFE)
-        self._hits: NDArray[np.void] = np.empty(0, SITE_ENTRY)
-        self._mapped: list[mmap.mmap] = []
-        self._has_deaths = bool(plan.named(SITE_DEATH))
-        self._looked = 0
-        self.idle = 0
-        """Lives that ended as nothing more was seen of their object."""
-
-    def constants(self) -> Any:
-        plan, options = self._plan, self._options
-        made = follow_structs.FOLLOW.ctype(
-            slower_ns=options.slower_ns,
-            lives=options.lives,
-            every=options.every,
-            remember=options.every > 1 or sum(bool(s.meaning & SITE_BIRTH) for s in plan.sites) > 1,
-            returns=bool(plan.functions),
-            machine=_MACHINES.get(platform.machine(), 0),
-        )
-        fill_value(made.detail, plan.detail)
-        fill_value(made.device, plan.device)
-        fill_value(made.process, plan.process)
-        return made
-
-    def map(self) -> None:
-        self._lives = self._view("bt_lives", _LIFE, self._options.at_once)
-        if self._options.slower_ns:
-            self._hits = self._view("bt_kept_hits", SITE_ENTRY, self._kept)
-
-    def _view(self, name: str, dtype: np.dtype[np.void], count: int) -> NDArray[np.void]:
-        """Map an array of `count` elements, which the kernel rounds up to whole pages each 8."""
-        size = dtype.itemsize * count
-        try:
-            mapped = mmap.mmap(self._bpf.map_fd(name), -(-size // mmap.PAGESIZE) * mmap.PAGESIZE)
-        except OSError as error:
-            raise ProbeError(
-                f"the map {name} ({size} bytes) cannot be mapped: {os.strerror(error.errno or 0)}"
-            ) from error
-        self._mapped.append(mapped)
-        view: NDArray[np.void] = np.ndarray((count,), dtype, mapped)
-        return view
-
-    def start(self) -> None:
-        self._free(range(self._options.at_once))
-        self._bpf.update_section("bt_follow_numbers", follow_structs.FOLLOW_NUMBERS.ctype(open=1))
-
-    def stop(self) -> None:
-        """Let no life begin any more; those that go on are still followed."""
-        self._bpf.update_section("bt_follow_numbers", follow_structs.FOLLOW_NUMBERS.ctype())
-
-    def _free(self, slots: Iterable[int]) -> None:
-        library, fd = load_library(), self._bpf.map_fd("bt_free_lives")
-        for slot in slots:
-            number = ctypes.c_uint32(slot)
-            library.call(
-                "map bt_free_lives", "bpf_map_update_elem", fd, None, ctypes.byref(number), 0
-            )
-
-    def forget_idle(self, now_ns: int) -> None:
-        """End lives without a hit for a while, whose end was not seen.
-
-        So if a site was passed after which only the release comes, which not every way of release
-        shows; or if this type has no deaths at all. now_ns: CLOCK_MONOTONIC. Looks at most every
-        _LOOK_NS.
-        """
-        if now_ns - self._looked < _LOOK_NS:
-            return
-        self._looked = now_ns
-        lives = self._lives
-        idle = now_ns - lives["touched"].astype(np.int64)
-        over = (lives["last"] != 0) & (idle > _IDLE_NS)
-        if not self._has_deaths:
-            over |= idle > self._options.idle_ns
-        for slot in np.flatnonzero(over & (lives["object"] != 0)).tolist():
-            self._forget(slot)
-
-    def _forget(self, slot: int) -> None:
-        """End the life in a slot, as bt_end_life in bpf/objects.h does."""
-        life = self._lives[slot]
-        key, value = ctypes.c_uint64(int(life["object"])), ctypes.c_uint32(0)
-        fd, library = self._bpf.map_fd("bt_objects"), load_library()
-        look_up, delete = library.get("bpf_map_lookup_elem"), library.get("bpf_map_delete_elem")
-        if look_up(fd, ctypes.byref(key), ctypes.byref(value)) or value.value != slot:
-            return
-        delete(fd, ctypes.byref(key))
-        life["object"] = 0
-        self.idle += 1
-        slower = self._options.slower_ns
-        if slower and int(life["touched"]) - int(life["born"]) >= slower:
-            life["state"] = LifeState.KEPT
-            return
-        life["state"] = LifeState.DROPPED
-        self._free([slot])
-
-    def take_kept(self) -> NDArray[np.void]:
-        """Return the hits (n,) of SITE_ENTRY of long lives that ended; their slots become free."""
-        slots = np.flatnonzero(self._lives["state"] == LifeState.KEPT).tolist()
-        if not slots:
-            return np.empty(0, SITE_ENTRY)
-        parts = []
-        for slot in slots:
-            hits = self._hits[slot * KEPT_HITS : (slot + 1) * KEPT_HITS].copy()
-            # Places that stayed empty hold hits of former lives.
-            raw = hits.view(np.uint8).reshape(len(hits), SITE_ENTRY.itemsize)
-            records = np.ascontiguousarray(raw[:, -_HIT.itemsize :]).view(_HIT)[:, 0]
-            parts.append(hits[records["life"] == self._lives["life"][slot]])
-        self._lives["state"][slots] = LifeState.TAKEN
-        self._free(slots)
-        return np.concatenate(parts)
-
-    def fresh_stacks(self) -> dict[int, NDArray[np.uint64]]:
-        """Return the stacks that are new since the last call, by id, innermost frame first."""
-        found = new_stacks(self._bpf, _STACK_MAP, self._known, self._value)
-        return {key: before_zero(np.frombuffer(data, "<u8")) for key, data in found}
-
-    def counts(self) -> dict[str, int]:
-        kind = follow_structs.FOLLOW_COUNTS.ctype
-        rows = per_cpu(self._bpf, "bt_follow_counts", ctypes.c_uint32(0), kind)
-        return {name: sum(int(getattr(row, name)) for row in rows) for name in _COUNTS}
-
-    def close(self) -> None:
-        self._lives, self._hits = np.empty(0, _LIFE), np.empty(0, SITE_ENTRY)
-        while self._mapped:
-            self._mapped.pop().close()
 
 
 # Beside the block layer's events

@@ -15,12 +15,12 @@ from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.host.memory_limit import Room
 from biotrail.recorder.log import LogReader, Segment
 from biotrail.recorder.probes.backend import Capabilities, ProgramInfo
+from biotrail.recorder.probes.kernel.libbpf import BpfObject
 from biotrail.recorder.probes.maps.stack_maps import FreshStacks
 from biotrail.recorder.probes.rings.barriers import NoBarrier
 from biotrail.recorder.probes.sites import follow, functions
 from biotrail.recorder.probes.sites.attaching import Descriptors, Way
 from biotrail.recorder.probes.sites.follow import (
-    FollowMaps,
     FollowProbes,
     JoinedProbes,
     follow_beside,
@@ -78,12 +78,6 @@ class FakeLibrary:
 
 
 class FakeObject:
-    def set_map_size(self, name: str, value_size: int, entries: int) -> None:
-        pass
-
-    def value_size(self, name: str) -> int:
-        return 64
-
     def map_fd(self, name: str) -> int:
         return 3
 
@@ -95,17 +89,18 @@ def library(monkeypatch: pytest.MonkeyPatch) -> FakeLibrary:
     return fake
 
 
-def maps(slower_ns: int = 0, *, has_deaths: bool = True) -> FollowMaps:
+def followed(slower_ns: int = 0, *, has_deaths: bool = True) -> FollowProbes:
     choice = FollowOptions("request", at_once=SLOTS, slower_ns=slower_ns)
     end = Taking("blk_end", "", "function", 0, 1, 0, 0)
     plan = FollowPlan("request", "multi", (PlannedSite(0, end, "multi", SITE_DEATH * has_deaths),))
-    made = FollowMaps(FakeObject(), plan, choice)  # type: ignore[arg-type]
+    made = FollowProbes(plan, Way("multi"), choice, Filters())
+    made._object = cast(BpfObject, FakeObject())
     made._lives = np.zeros(SLOTS, follow._LIFE)
     made._hits = np.zeros(SLOTS * KEPT_HITS, SITE_ENTRY)
     return made
 
 
-def keep(made: FollowMaps, slot: int, place: int, life: int, time: int) -> None:
+def keep(made: FollowProbes, slot: int, place: int, life: int, time: int) -> None:
     """Put a hit where the programs put it."""
     hit = np.zeros(1, HIT)
     hit["head"], hit["life"] = time, life
@@ -118,7 +113,7 @@ def keep(made: FollowMaps, slot: int, place: int, life: int, time: int) -> None:
 
 def test_hits_of_a_long_life_are_taken_once_and_its_slot_is_free(library: FakeLibrary) -> None:
     # GIVEN a long life that has ended, whose slot holds hits of a former life too
-    made = maps(slower_ns=1)
+    made = followed(slower_ns=1)
     for place, life in ((0, 7), (1, 7), (2, 6), (KEPT_HITS - 1, 7)):
         keep(made, 2, place, life, 100 + place)
     made._lives[2] = (0, 0, 0, 2, 0, 0, 7, LifeState.KEPT)
@@ -137,7 +132,7 @@ def test_a_life_without_hits_after_its_last_site_is_forgotten(
     library: FakeLibrary, slower_ns: int
 ) -> None:
     # GIVEN two lives that passed a last site, one of them just now, and one that did not
-    made = maps(slower_ns)
+    made = followed(slower_ns)
     now = 100 * SECOND
     library.objects = {0x1000: 0, 0x2000: 1, 0x3000: 2}
     old, new = now - SECOND, now - 1
@@ -154,7 +149,7 @@ def test_a_life_without_hits_after_its_last_site_is_forgotten(
 
 def test_idle_lives_are_kept_if_long_and_left_alone_if_another_s(library: FakeLibrary) -> None:
     # GIVEN a life of two seconds up to its newest hit
-    made = maps(slower_ns=SECOND)
+    made = followed(slower_ns=SECOND)
     library.objects = {0x1000: 0}
     made._lives[0] = (0x1000, SECOND, 3 * SECOND, 1, 0, 3 * SECOND, 1, LifeState.OPEN)
     keep(made, 0, 0, 1, 5)
@@ -163,7 +158,7 @@ def test_idle_lives_are_kept_if_long_and_left_alone_if_another_s(library: FakeLi
     # THEN its hits are written
     assert len(made.take_kept()) == 1
     # GIVEN a slot whose object is followed in another slot
-    made = maps()
+    made = followed()
     library.freed.clear()
     library.objects = {0x1000: 3}
     made._lives[0] = (0x1000, 1, 1, 0, 0, 1, 1, LifeState.OPEN)
@@ -172,7 +167,7 @@ def test_idle_lives_are_kept_if_long_and_left_alone_if_another_s(library: FakeLi
     assert library.objects == {0x1000: 3}
     assert library.freed == []
     # GIVEN a type of which no deaths are seen
-    made = maps(has_deaths=False)
+    made = followed(has_deaths=False)
     library.objects = {0x1000: 0}
     made._lives[0] = (0x1000, SECOND, SECOND, 0, 0, 0, 1, LifeState.OPEN)
     made.forget_idle(2 * SECOND)
@@ -316,7 +311,7 @@ def both(*, fails: bool = False) -> tuple[JoinedProbes, FakeProbes, FakeFollow]:
 
 def test_both_are_recorded_into_one_log(tmp_path: Any) -> None:
     # GIVEN both  WHEN a recording of a moment is made
-    probes, block, followed = both()
+    probes, block, lives = both()
     summary = record(options(tmp_path / "log", duration=0.1), probes=probes)
     # THEN the lives begin last and end first
     order = [call for call in block.calls if call != "last"]
@@ -327,7 +322,7 @@ def test_both_are_recorded_into_one_log(tmp_path: Any) -> None:
     # AND the log has the records of both, what is followed, and what became of it
     reader = LogReader(tmp_path / "log")
     found = b"".join(bytes(s.data) for chunk in reader.chunks() for s in chunk.segments)
-    assert len(found) == block.given * block.size + followed.given * followed.size
+    assert len(found) == block.given * block.size + lives.given * lives.size
     assert reader.header["sites"] == {"follow": FOLLOW}
     assert "hit" in str(reader.header["schema"])
     assert reader.end is not None
