@@ -118,22 +118,14 @@ class ContextKind(IntEnum):
     WORKER = 1
     """A worker of the kernel's work queues, or of io_uring."""
     THREAD = 2
-    """Another thread of the kernel."""
     IDLE = 3
     SOFTIRQ = 4
     INTERRUPT = 5
     NMI = 6
 
 
-KIND_NAMES = {
-    ContextKind.TASK: "task",
-    ContextKind.WORKER: "worker",
-    ContextKind.THREAD: "kernel thread",
-    ContextKind.IDLE: "idle",
-    ContextKind.SOFTIRQ: "softirq",
-    ContextKind.INTERRUPT: "interrupt",
-    ContextKind.NMI: "NMI",
-}
+_KINDS = ("task", "worker", "kernel thread", "idle", "softirq", "interrupt", "NMI")
+KIND_NAMES = dict(zip(ContextKind, _KINDS, strict=True))
 """Names of contexts, in every output."""
 
 

@@ -183,7 +183,7 @@ class TypeTable:
         """Return (argument, arguments, slot) by the id of each function type that takes it."""
         pointers = self._pointers(blob, struct)
         found = dict(self._protos(blob.base, struct)) if blob.base else {}
-        parameters = blob.parameters()
+        parameters = blob.parameters
         hits = np.flatnonzero(pointers[parameters.type])
         protos, first = np.unique(parameters.proto[hits], return_index=True)
         for proto, at in zip(protos.tolist(), hits[first].tolist(), strict=True):
@@ -201,13 +201,13 @@ class TypeTable:
         structs, mask = np.zeros((2, blob.end), np.bool_)
         blobs = (blob.base, blob) if blob.base else (blob,)
         for one in blobs:  # `struct` itself, and forward declarations of it
-            own = one.has_name(struct) & one.of_kinds((*RECORDS, Kind.FWD))
+            own = one.has_name(struct) & one.of_kinds(*RECORDS, Kind.FWD)
             structs[one.first : one.end] |= own
-            one.close_over(structs, MODIFIERS)
+            one.close_over(structs)
         for one in blobs:
             rows = np.flatnonzero(one.kinds == Kind.PTR)
             mask[one.first + rows[structs[one.refs[rows]]]] = True
-            one.close_over(mask, MODIFIERS)
+            one.close_over(mask)
         self._masks[blob.name, struct] = mask
         return mask
 

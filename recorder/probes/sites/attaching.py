@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from biotrail.recorder.probes.kernel import bpf_calls
 from biotrail.recorder.probes.kernel.bpf_calls import (
@@ -79,22 +80,24 @@ class Place:
     btf_fd: int = 0
 
 
-class _LoadAttr(ctypes.Structure):
-    """The members of `union bpf_attr` for BPF_PROG_LOAD, up to attach_btf_obj_fd."""
+def _attr(*fields: tuple[str, Any]) -> type[ctypes.Structure]:
+    """Return the members of `union bpf_attr` for a command, or another struct of bpf(2)."""
+    return type("attr", (ctypes.Structure,), {"_fields_": fields})
 
-    _fields_ = (
-        *u32("prog_type", "insn_cnt"),
-        *u64("insns", "license"),
-        *u32("log_level", "log_size"),
-        *u64("log_buf"),
-        *u32("kern_version", "prog_flags"),
-        ("prog_name", c_char * 16),
-        *u32("prog_ifindex", "expected_attach_type", "prog_btf_fd", "func_info_rec_size"),
-        *u64("func_info"),
-        *u32("func_info_cnt", "line_info_rec_size"),
-        *u64("line_info"),
-        *u32("line_info_cnt", "attach_btf_id", "attach_btf_obj_fd", "pad"),
-    )
+
+_LoadAttr = _attr(  # BPF_PROG_LOAD, up to attach_btf_obj_fd
+    *u32("prog_type", "insn_cnt"),
+    *u64("insns", "license"),
+    *u32("log_level", "log_size"),
+    *u64("log_buf"),
+    *u32("kern_version", "prog_flags"),
+    ("prog_name", c_char * 16),
+    *u32("prog_ifindex", "expected_attach_type", "prog_btf_fd", "func_info_rec_size"),
+    *u64("func_info"),
+    *u32("func_info_cnt", "line_info_rec_size"),
+    *u64("line_info"),
+    *u32("line_info_cnt", "attach_btf_id", "attach_btf_obj_fd", "pad"),
+)
 
 
 @dataclass(frozen=True)
@@ -218,42 +221,18 @@ class ModuleBtfs(Descriptors):
         return self._known[module]
 
 
-class _RawTracepoint(ctypes.Structure):
-    """`union bpf_attr` for BPF_RAW_TRACEPOINT_OPEN."""
-
-    _fields_ = (*u64("name"), *u32("prog_fd", "pad"))
-
-
-class _PerfLink(ctypes.Structure):
-    """`union bpf_attr` for BPF_LINK_CREATE on a perf event."""
-
-    _fields_ = (*u32("prog_fd", "target_fd", "attach_type", "flags"), *u64("cookie"))
-
-
-class _MultiLink(ctypes.Structure):
-    """`union bpf_attr` for BPF_LINK_CREATE on many functions."""
-
-    _fields_ = (
-        *u32("prog_fd", "target_fd", "attach_type", "flags", "multi_flags", "count"),
-        *u64("symbols", "addresses", "cookies"),
-    )
-
-
-class _ById(ctypes.Structure):
-    """`union bpf_attr` for BPF_BTF_GET_NEXT_ID and BPF_BTF_GET_FD_BY_ID."""
-
-    _fields_ = (*u32("id", "next_id", "open_flags"),)
-
-
-class _BtfInfo(ctypes.Structure):
-    """`struct bpf_btf_info`."""
-
-    _fields_ = (
-        *u64("btf"),
-        *u32("btf_size", "id"),
-        *u64("name"),
-        *u32("name_len", "kernel_btf"),
-    )
+_RawTracepoint = _attr(*u64("name"), *u32("prog_fd", "pad"))  # BPF_RAW_TRACEPOINT_OPEN
+_PerfLink = _attr(  # BPF_LINK_CREATE on a perf event
+    *u32("prog_fd", "target_fd", "attach_type", "flags"), *u64("cookie")
+)
+_MultiLink = _attr(  # BPF_LINK_CREATE on many functions
+    *u32("prog_fd", "target_fd", "attach_type", "flags", "multi_flags", "count"),
+    *u64("symbols", "addresses", "cookies"),
+)
+_ById = _attr(*u32("id", "next_id", "open_flags"))  # BPF_BTF_GET_NEXT_ID, BPF_BTF_GET_FD_BY_ID
+_BtfInfo = _attr(  # struct bpf_btf_info
+    *u64("btf"), *u32("btf_size", "id"), *u64("name"), *u32("name_len", "kernel_btf")
+)
 
 
 def typed(program: int) -> int:
@@ -307,26 +286,19 @@ def link_event(event: int, program: int, cookie: int) -> int:
 def module_btf(module: str) -> int:
     """Return a descriptor of a loaded module's BTF. Raises OSError: none, or no right to look."""
     attr = _ById()
+    name = ctypes.create_string_buffer(_MODULE_NAME_BYTES)
     while True:
         bpf(_BTF_GET_NEXT_ID, attr)
         attr.id = attr.next_id
-        descriptor = bpf(_BTF_GET_FD_BY_ID, _ById(attr.id))
-        try:
-            found = _btf_name(descriptor)
-        except OSError:
-            os.close(descriptor)
-            raise
-        if found == module:
-            return descriptor
-        os.close(descriptor)
-
-
-def _btf_name(descriptor: int) -> str:
-    """Return the module of a BTF object: "vmlinux" for the kernel's, "" for a program's."""
-    name = ctypes.create_string_buffer(_MODULE_NAME_BYTES)
-    info = _BtfInfo(name=ctypes.addressof(name), name_len=len(name))
-    bpf(OBJ_GET_INFO_BY_FD, InfoByFd(descriptor, ctypes.sizeof(info), ctypes.addressof(info)))
-    return name.value.decode() if info.kernel_btf else ""
+        info = _BtfInfo(name=ctypes.addressof(name), name_len=len(name))
+        with Descriptors() as kept:
+            descriptor = kept.add(bpf(_BTF_GET_FD_BY_ID, _ById(attr.id)))
+            place = InfoByFd(descriptor, ctypes.sizeof(info), ctypes.addressof(info))
+            bpf(OBJ_GET_INFO_BY_FD, place)
+            # A program's BTF has no name; the kernel's is called vmlinux.
+            if info.kernel_btf and name.value.decode() == module:
+                kept.pop_all()
+                return descriptor
 
 
 _TRIED_ON = "bpf_fentry_test1"
