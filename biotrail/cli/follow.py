@@ -243,11 +243,7 @@ def _unseen_lines(plan: FollowPlan) -> Iterator[str]:
 
 
 def record_lives(
-    plan: FollowPlan,
-    way: Way,
-    asked: FollowCommandOptions,
-    command: Sequence[str],
-    log: str,
+    plan: FollowPlan, way: Way, asked: FollowCommandOptions, command: Sequence[str], log: str
 ) -> int:
     """Return the exit status: that of the command, or 0. Raises TraceError or OSError."""
     devices = [host_devices.resolve(name) for name in asked.devices]

@@ -26,7 +26,7 @@ from biotrail.converters.analysis.lives.merged import Merged
 from biotrail.converters.analysis.stacks.flame import Side, flame_of
 from biotrail.converters.analysis.stacks.stacks import Weight
 from biotrail.converters.analysis.stacks.svg import svg
-from biotrail.converters.sites.lives import LifeReader, Wanted, read_lives
+from biotrail.converters.sites.lives import LifeReader
 from biotrail.converters.sites.tables import follows
 from biotrail.converters.sites.trees import Life
 from biotrail.recorder.output import output
@@ -194,7 +194,7 @@ def find(source: Opened, asked: TreeOptions) -> Found:
         raise ConversionError(
             "this log follows no objects: record with biotrail follow TYPE -o LOG"
         )
-    reader = LifeReader(context, Wanted(frozenset(asked.lives), frozenset(asked.objects)))
+    reader = LifeReader(context, asked.lives, asked.objects)
     found = Found(source, reader, Merged(), Functions(reader.following.has_functions))
     slowest: list[tuple[int, int, Life]] = []
 
@@ -205,7 +205,7 @@ def find(source: Opened, asked: TreeOptions) -> Found:
             found.kept.append(life)
 
     with progress(source.trace, "reading") as windows:
-        for life in (one.life for one in read_lives(windows, reader)):
+        for life in reader.read(windows):
             if not asked.holds(life):
                 continue
             found.count += 1

@@ -18,7 +18,7 @@ from biotrail.converters.lifecycles.arrow.columns import (
     schema,
 )
 from biotrail.converters.lifecycles.arrow.tables import wall_clock
-from biotrail.converters.sites.lives import Followed, LifeReader
+from biotrail.converters.sites.lives import LifeReader
 from biotrail.converters.sites.pair_names import PairNames
 from biotrail.converters.sites.tables import Following
 from biotrail.converters.sites.trees import KIND_NAMES, Life, NodeKind
@@ -96,7 +96,7 @@ HITS = (
 LIFE_SCHEMA, SPAN_SCHEMA, HIT_SCHEMA = schema(LIVES), schema(SPANS), schema(HITS)
 _ROLES = {Role.ENTRY: "entry", Role.RETURN: "return", Role.EVENT: "tracepoint"}
 
-Make = Callable[[Sequence[Followed], Following, Context], pa.Table]
+Make = Callable[[Sequence[Life], Following, Context], pa.Table]
 """Makes a table of lives."""
 
 
@@ -113,9 +113,9 @@ def followed_tables(
     yield tuple(make(rest, reader.following, context) for make in makes)
 
 
-def lives_table(lives: Sequence[Followed], following: Following, context: Context) -> pa.Table:
+def lives_table(lives: Sequence[Life], following: Following, context: Context) -> pa.Table:
     """Return a table of LIFE_SCHEMA with a row per life, in the order of their ends."""
-    begin = np.array([one.life.begin for one in lives], np.int64)
+    begin = np.array([life.begin for life in lives], np.int64)
     rows = [
         {
             "life": life.number,
@@ -128,8 +128,8 @@ def lives_table(lives: Sequence[Followed], following: Following, context: Contex
             "ended_ns": _time(life.ended),
             "ending": life.ending,
             "life_ns": _time(life.took),
-            "tid": int(hits["tid"][0]),
-            "comm": _comm(hits["comm"][0]),
+            "tid": int(life.rows["tid"][0]),
+            "comm": _comm(life.rows["comm"][0]),
             "hits": life.hits,
             "contexts": len(life.contexts),
             "spans": sum(node.kind == NodeKind.FUNCTION for node in life.nodes),
@@ -139,16 +139,16 @@ def lives_table(lives: Sequence[Followed], following: Following, context: Contex
             "cut": life.cut,
             "lost": life.lost,
         }
-        for life, hits in ((one.life, one.hits) for one in lives)
+        for life in lives
     ]
     return _table(rows, LIFE_SCHEMA, born_time=wall_clock(context, begin))
 
 
-def spans_table(lives: Sequence[Followed], following: Following, context: Context) -> pa.Table:
+def spans_table(lives: Sequence[Life], following: Following, context: Context) -> pa.Table:
     """Return a table of SPAN_SCHEMA with a row per function that was entered, by life and entry."""
     rows = []
-    for one in lives:
-        life, places = one.life, _Places(one.life)
+    for life in lives:
+        places = _Places(life)
         for index, node in enumerate(life.nodes):
             if node.kind != NodeKind.FUNCTION:
                 continue
@@ -175,13 +175,13 @@ def spans_table(lives: Sequence[Followed], following: Following, context: Contex
     return _table(rows, SPAN_SCHEMA)
 
 
-def hits_table(lives: Sequence[Followed], following: Following, context: Context) -> pa.Table:
+def hits_table(lives: Sequence[Life], following: Following, context: Context) -> pa.Table:
     """Return a table of HIT_SCHEMA with a row per hit, by life and time."""
     names = ("number", "time", "site", "role", "detail", "value", "flags", "tid", "comm", "cpu")
     rows = []
-    for one in lives:
-        life, places = one.life, _Places(one.life)
-        columns = (one.hits[name].tolist() for name in names)
+    for life in lives:
+        places = _Places(life)
+        columns = (life.rows[name].tolist() for name in names)
         for index, values in zip(life.node_of, zip(*columns, strict=True), strict=True):
             number, time, site, role, detail, value, flags, tid, comm, cpu = values
             rows.append(

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from biotrail.converters.events.tables import NEVER
-from biotrail.converters.sites.tables import Following, HitRows, Site
+from biotrail.converters.sites.tables import Following, Site
 from biotrail.converters.sites.trees import (
     LEAVING,
     ContextKind,
@@ -66,24 +66,19 @@ class _Thread:
 class Builder:
     """Builds one life's tree, hit after hit."""
 
-    def __init__(self, life: Life, rows: HitRows, following: Following, path_of: PathOf) -> None:
-        """life: with its number, object, ended, ending, left_out and lost; the rest is set here.
-
-        rows: its hits, at least one, in order of time.
-        """
-        self._life, self._rows, self._sites, self._path_of = life, rows, following, path_of
+    def __init__(self, life: Life, following: Following, path_of: PathOf) -> None:
+        """life: with at least one hit, and what its hits do not say."""
+        self._life, self._sites, self._path_of = life, following, path_of
         self._threads: dict[int, _Thread] = {}
         self._running: list[_Thread] = []
         """Threads with contexts that a hit may continue."""
 
     def build(self) -> None:
-        life, rows = self._life, self._rows
-        life.first, life.last = int(rows["time"][0]), int(rows["time"][-1])
+        life, rows = self._life, self._life.rows
         born = rows["time"][(rows["flags"] & HIT_BORN) != 0]
         life.born = int(born[0]) if len(born) else NEVER
         details = rows["detail"][(rows["detail"] != 0) & (rows["detail"] != _NO_DETAIL)]
         life.detail = int(details[0]) if len(details) else 0
-        life.hits = len(rows)
         life.cut = bool((rows["flags"] & HIT_CUT).any())
         names = ("time", "site", "role", "cpu", "tid", "comm", "value", "stack")
         columns = (rows[name].tolist() for name in names)
@@ -260,7 +255,7 @@ class Builder:
             return True
         if node.path < 0 or not path.rooted:
             return False
-        path_in = self._path_of(int(self._rows["stack"][node.hit]))
+        path_in = self._path_of(int(self._life.rows["stack"][node.hit]))
         callers = () if path_in is None else path_in.above(node.name)
         frames = path.above(hit.site.name)
         if frames[: len(callers)] != callers:

@@ -6,7 +6,7 @@ hits' own times, and the lives come in the order of their ends.
 """
 
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -36,21 +36,6 @@ _FAR = np.iinfo(np.int64).max
 
 
 @dataclass
-class Wanted:
-    """Which lives are read, by their numbers and addresses; empty: any."""
-
-    lives: frozenset[int] = frozenset()
-    objects: frozenset[int] = frozenset()
-
-    def of(self, hits: HitRows) -> HitRows:
-        if self.lives:
-            hits = hits[np.isin(hits["life"], np.array(sorted(self.lives), np.uint32))]
-        if self.objects:
-            hits = hits[np.isin(hits["object"], np.array(sorted(self.objects), np.uint64))]
-        return hits
-
-
-@dataclass
 class Tally:
     """Counts of hits and lives, complete once all windows were read."""
 
@@ -67,19 +52,11 @@ class Tally:
 
 
 @dataclass
-class Followed:
-    """A life's tree, and the hits that it was made of."""
-
-    life: Life
-    hits: HitRows
-    """Row i is of the node `life.node_of[i]`."""
-    number: int = NEVER
-    """Number of the request or bio that it is; NEVER: none, or not known by its end."""
-
-
-@dataclass
 class _Held:
-    """A life whose hits are gathered. reused: when the next life at the address began (ns)."""
+    """A life whose hits are gathered. reused: when the next life at the address began (ns).
+
+    parts: hits; once it is closed, and `ending` set, all in one, in order of time.
+    """
 
     number: int
     object: int
@@ -90,7 +67,6 @@ class _Held:
     ended: int = _FAR
     reused: int = _FAR
     ending: Ending = Ending.LOG_ENDED
-    """Set when it is closed."""
 
     @property
     def closes(self) -> int:
@@ -107,11 +83,6 @@ class _Held:
         deaths = rows["time"][(rows["flags"] & HIT_ENDED) != 0]
         if len(deaths) and self.ended == _FAR and int(deaths[0]) <= _until(self.reused):
             self.ended = int(deaths[0])
-
-    @property
-    def rows(self) -> HitRows:
-        """All hits, once it is closed, in order of time."""
-        return self.parts[0]
 
 
 def _until(closes: int) -> int:
@@ -155,12 +126,17 @@ class _Address:
 class LifeReader:
     """Makes trees of the hits of a log, window after window in order."""
 
-    def __init__(self, context: Context, wanted: Wanted | None = None) -> None:
-        """context: the log's, whose stacks grow while it is read: lives wait for theirs."""
+    def __init__(
+        self, context: Context, lives: Collection[int] = (), objects: Collection[int] = ()
+    ) -> None:
+        """context: the log's, whose stacks grow while it is read: lives wait for theirs.
+
+        lives, objects: the numbers and addresses of those that are read; empty: any.
+        """
         self.following = Following(context.header)
         self.tally = Tally()
         self._context = context
-        self._wanted = wanted or Wanted()
+        self._lives, self._objects = lives, objects
         self._losses: list[tuple[int, int]] = []
         """(start, end) in ns of each loss of hits, or of records of unknown kinds."""
         self._paths: dict[int, Path] = {}
@@ -191,29 +167,39 @@ class LifeReader:
             self.tally.no_room += 1
             self._close(next(iter(self._open.values())), Ending.NO_ROOM)
 
-    def ready(self) -> Iterator[Followed]:
+    def ready(self) -> Iterator[Life]:
         """Yield the lives that are over, in the order of their ends; each once."""
         known = self._context.site_stacks.keys()
         while self._waiting:
-            stacks = self._waiting[0].rows["stack"]
+            stacks = self._waiting[0].parts[0]["stack"]
             if self._waits <= _MOST_WAITING and not set(stacks[stacks >= 0].tolist()) <= known:
                 return
             held = self._waiting.popleft()
-            self._waits -= len(held.rows)
-            yield self._followed(held)
+            self._waits -= len(held.parts[0])
+            yield self._life(held)
 
-    def rest(self) -> Iterator[Followed]:
+    def rest(self) -> Iterator[Life]:
         """Yield all other lives, after the last window."""
         for held in sorted(self._open.values(), key=lambda held: (held.closes, held.number)):
             ending = Ending.DIED if held.ended != _FAR else Ending.REUSED
             self._close(held, Ending.LOG_ENDED if held.closes == _FAR else ending)
         while self._waiting:
-            yield self._followed(self._waiting.popleft())
+            yield self._life(self._waiting.popleft())
         self._waits = 0
 
+    def read(self, windows: Iterable[Lifecycles]) -> Iterator[Life]:
+        """Yield the lives of all of a log's windows, in the order of their ends."""
+        for window in windows:
+            self.add(window)
+            yield from self.ready()
+        yield from self.rest()
+
     def _gather(self, table: Hits) -> None:
-        rows = rows_of(table)
-        hits = self._wanted.of(rows)
+        hits = rows = rows_of(table)
+        if self._lives:
+            hits = hits[np.isin(hits["life"], np.array(sorted(self._lives), np.uint32))]
+        if self._objects:
+            hits = hits[np.isin(hits["object"], np.array(sorted(self._objects), np.uint64))]
         self.tally.hits += len(hits)
         if len(hits):
             hits = hits[np.argsort(hits["life"], kind="stable")]
@@ -273,29 +259,26 @@ class LifeReader:
         self._waiting.append(held)
         self._waits += kept
 
-    def _followed(self, held: _Held) -> Followed:
-        rows, number = held.rows, held.number
+    def _life(self, held: _Held) -> Life:
+        rows, number = held.parts[0], held.number
         first, last = int(rows["time"][0]), int(rows["time"][-1])
         life = Life(
             number,
             held.object,
+            rows,
+            first,
+            last,
             ended=held.ended if held.ending == Ending.DIED else NEVER,
             ending=held.ending,
             left_out=held.left_out,
             lost=any(start <= last and end >= first for start, end in self._losses),
+            io=self._numbers.pop(number, NEVER),
         )
-        Builder(life, rows, self.following, self._path).build()
-        return Followed(life, rows, self._numbers.pop(number, NEVER))
+        Builder(life, self.following, self._path).build()
+        return life
 
     def _path(self, stack: int) -> Path | None:
         found = self._paths.get(stack)
         if found is None and (frames := self._context.site_stacks.get(stack)) is not None:
             found = self._paths[stack] = path_of(frames)
         return found
-
-
-def read_lives(windows: Iterable[Lifecycles], reader: LifeReader) -> Iterator[Followed]:
-    for window in windows:
-        reader.add(window)
-        yield from reader.ready()
-    yield from reader.rest()

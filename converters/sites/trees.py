@@ -10,6 +10,7 @@ from enum import IntEnum, StrEnum
 from typing import NamedTuple
 
 from biotrail.converters.events.tables import NEVER
+from biotrail.converters.sites.tables import HitRows
 
 
 def _words(text: str) -> frozenset[str]:
@@ -306,7 +307,7 @@ class Node:
     cpu_end: int
     seen: int
     hit: int = -1
-    """Index in the life's hits of the entry or tracepoint; -1: a frame."""
+    """Index in the life's rows of the entry or tracepoint; -1: a frame."""
     value: int = 0
     """What it returned."""
     inner: int = 0
@@ -355,28 +356,29 @@ class ContextRun:
 class Life:
     """One life of a followed object, with its tree.
 
-    number: `HIT.life`, from 1 on. object: address. ended, born: times; NEVER: not recorded.
-    left_out: hits beyond the most that a life may have. lost: whether records were lost meanwhile.
-    first, last: times of its hits.
+    number: `HIT.life`, from 1 on. object: address. rows: its hits, in order of time. first, last:
+    times of its hits. ended, born: times; NEVER: not recorded. left_out: hits beyond the most that
+    a life may have. lost: whether records were lost meanwhile. io: number of the request or bio
+    that it is; NEVER: none, or not known by its end.
     """
 
     number: int
     object: int
+    rows: HitRows
+    first: int
+    last: int
     ended: int
     ending: Ending
     left_out: int
     lost: bool
-    first: int = 0
-    last: int = 0
+    io: int
     born: int = NEVER
     detail: int = 0
     """Of its first hit that has one, as later ones may tell what is left of it; 0: none has."""
     contexts: list[ContextRun] = field(default_factory=list)
     nodes: list[Node] = field(default_factory=list)
-    hits: int = 0
-    """Number of its hits in the tree."""
     node_of: list[int] = field(default_factory=list)
-    """Per hit: index of its node in `nodes`."""
+    """Per row: index of its node in `nodes`."""
     alone: int = 0
     """Returns whose entry is not recorded."""
     unfinished: int = 0
@@ -385,6 +387,10 @@ class Life:
     """Whether the recorder had no room for some of its hits (`follow --slower`)."""
     unknown_stacks: int = 0
     """Hits whose stack is not in the log."""
+
+    @property
+    def hits(self) -> int:
+        return len(self.rows)
 
     @property
     def begin(self) -> int:

@@ -20,7 +20,7 @@ from biotrail.converters.outputs.perfetto.names import ARROW, OF_LIFE
 from biotrail.converters.outputs.perfetto.packets import begin_packet, end_packet
 from biotrail.converters.outputs.perfetto.tracks import Identity
 from biotrail.converters.outputs.perfetto.tree import Tree
-from biotrail.converters.sites.lives import Followed, LifeReader
+from biotrail.converters.sites.lives import LifeReader
 from biotrail.converters.sites.trees import (
     KIND_NAMES,
     ContextKind,
@@ -73,19 +73,18 @@ class LifeWriter:
         """Return the packets of all other lives; no window follows."""
         return self._of(self._reader.rest())
 
-    def _of(self, lives: Iterable[Followed]) -> list[TracePacket]:
+    def _of(self, lives: Iterable[Life]) -> list[TracePacket]:
         found: list[TracePacket] = []
-        for one in lives:
-            life = one.life
+        for life in lives:
             self.lives += 1
             self.begin = life.first if self.begin < 0 else min(self.begin, life.first)
             self.end = max(self.end, life.last)
             span = life.begin, life.last
             self.longest = max(self.longest, span, key=lambda one: one[1] - one[0])
-            found += self._life(life, one.number)
+            found += self._life(life)
         return found
 
-    def _life(self, life: Life, number: int) -> Iterator[TracePacket]:
+    def _life(self, life: Life) -> Iterator[TracePacket]:
         following = self._reader.following
         if not self._group:
             self._group = self._identity.uuid("followed")
@@ -109,7 +108,7 @@ class LifeWriter:
             {
                 "object": f"{life.object:#x}",
                 "life": life.number,
-                following.type: None if number == NEVER else number,
+                following.type: None if life.io == NEVER else life.io,
                 (following.detail_unit or "detail").replace(" ", "_"): life.detail or None,
                 "life_ns": None if life.took == NEVER else life.took,
                 "ending": life.ending,
@@ -120,7 +119,7 @@ class LifeWriter:
                 "lost": "records were lost meanwhile" if life.lost else None,
             },
         )
-        if number != NEVER:  # a slice of no length with an arrow
+        if life.io != NEVER:  # a slice of no length with an arrow
             mark = begin_packet(uuid, life.begin, OF_LIFE, ARROW)
             mark.track_event.flow_ids.append(life_flow(self._identity, life.number))
             yield mark

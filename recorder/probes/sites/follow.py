@@ -25,12 +25,7 @@ from biotrail.recorder.probes.kernel import tracefs
 from biotrail.recorder.probes.kernel.bpf_calls import program_info
 from biotrail.recorder.probes.kernel.libbpf import BpfObject, RefusedError, load_library
 from biotrail.recorder.probes.maps.path_maps import PathRuns
-from biotrail.recorder.probes.maps.stack_maps import (
-    FreshStacks,
-    before_zero,
-    max_depth,
-    new_stacks,
-)
+from biotrail.recorder.probes.maps.stack_maps import FreshStacks, before_zero, max_depth, new_stacks
 from biotrail.recorder.probes.sites import attaching, functions
 from biotrail.recorder.probes.sites.attaching import (
     AttachType,
@@ -59,10 +54,7 @@ from biotrail.recorder.symbols.kallsyms import addresses_by_module
 _CALL_THREADS = 4096
 """Threads with open calls at one time (BT_CALL_THREADS)."""
 _STACKS = 16384
-_MACHINES = {
-    "x86_64": follow_structs.Machine.X86_64,
-    "aarch64": follow_structs.Machine.AARCH64,
-}
+_MACHINES = {"x86_64": follow_structs.Machine.X86_64, "aarch64": follow_structs.Machine.AARCH64}
 _LOOK_NS = 100_000_000
 _IDLE_NS = 200_000_000
 _STACK_MAP, _CALLS = "bt_site_stacks", "bt_calls_of_threads"

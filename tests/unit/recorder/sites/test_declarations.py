@@ -53,10 +53,7 @@ def test_a_file_is_read_beside_the_ready_made_ones(tmp_path: Path) -> None:
     # THEN both are there beside the ready-made ones, with the file that they come from
     mine = found.pairs["mine"]
     variant = mine.variants[0]
-    assert variant.begins == (
-        Event("sys:one"),
-        Event("sys:two", ("b",), ("x == 1",)),
-    )
+    assert variant.begins == (Event("sys:one"), Event("sys:two", ("b",), ("x == 1",)))
     assert (variant.key, variant.by, mine.names) == (("a|c",), ("d", "e"), {0: "zero"})
     assert mine.origin == str(tmp_path / "pairs.toml")
     assert "softirq" in found.pairs

@@ -20,11 +20,7 @@ from biotrail.recorder.probes.maps.stack_maps import FreshStacks
 from biotrail.recorder.probes.rings.barriers import NoBarrier
 from biotrail.recorder.probes.sites import follow, functions
 from biotrail.recorder.probes.sites.attaching import Descriptors, Way
-from biotrail.recorder.probes.sites.follow import (
-    FollowProbes,
-    JoinedProbes,
-    follow_beside,
-)
+from biotrail.recorder.probes.sites.follow import FollowProbes, JoinedProbes, follow_beside
 from biotrail.recorder.probes.sites.follow_options import PART, FollowOptions
 from biotrail.recorder.probes.sites.functions import FunctionPrograms
 from biotrail.recorder.probes.sites.ring import (
