@@ -19,12 +19,16 @@ from biotrail.converters.events.tasks import TaskNames
 from biotrail.recorder.schema.records import RECORDS, Kind
 
 _SITE_KINDS = tuple(record.kind for record in RECORDS if record.sites)
-_COLUMNS = {
+_PAIR_COLUMNS = {
+    **{"pair": "<u2", "key0": "<u8", "key1": "<u8", "by": "<u8", "began": "<u8"},
+    **{"tid": "<u4", "comm": "S16"},
+}
+_HIT_COLUMNS = {
     **{"number": "<i8", "time": "<i8", "object": "<u8", "detail": "<u8", "value": "<u8"},
     **{"comm": "S16", "life": "<u4", "tid": "<u4", "stack": "<i4", "site": "<u2"},
     **{"cpu": "<u2", "role": "u1", "flags": "u1"},
 }
-HIT = np.dtype(list(_COLUMNS.items()))
+HIT = np.dtype(list(_HIT_COLUMNS.items()))
 """A row of `site_tables.Hits` in one piece, as rows of one life are copied and kept; without the
 index of its task."""
 HitRows = NDArray[np.void]
@@ -48,48 +52,39 @@ def no_sites() -> SiteTables:
     return SiteTables(_pairs(Events.empty(), TaskNames()), _hits(Events.empty(), TaskNames()))
 
 
+def _columns(
+    events: Events, tasks: TaskNames, kind: Kind, types: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return the columns of a kind's records; time: their own, when they were written."""
+    rows = events.rows(kind)
+    records, time = events.fields(kind, rows), events.ts[rows]
+    found: dict[str, Any] = {"number": events.number[rows], "time": time, "cpu": events.cpu[rows]}
+    for name, type_ in types.items():
+        if name not in found:
+            found[name] = np.asarray(records[name]).astype(type_)
+    return {**found, "task": tasks.rows(found["tid"], time)}
+
+
 def _pairs(events: Events, tasks: TaskNames) -> Pairs:
     """Return a row for each PAIR record, in order of time.
 
     A beginning that is not known (0) or is after the end, as only a damaged record has it, becomes
     the end.
     """
-    rows = events.rows(Kind.PAIR)
-    records = events.fields(Kind.PAIR, rows)
-    ended = events.ts[rows]
-    began = full_time(events, rows, records["began"].astype(np.uint64))
-    tid = records["tid"].astype(np.uint32)
-    return Pairs(
-        number=events.number[rows],
-        pair=records["pair"].astype(np.uint16),
-        key0=records["key0"].astype(np.uint64),
-        key1=records["key1"].astype(np.uint64),
-        by=records["by"].astype(np.uint64),
-        began=np.where((began == NEVER) | (began > ended), ended, began),
-        ended=ended,
-        cpu=events.cpu[rows],
-        tid=tid,
-        task=tasks.rows(tid, ended),
-        comm=np.asarray(records["comm"]).astype("S16"),
-    )
+    columns = _columns(events, tasks, Kind.PAIR, _PAIR_COLUMNS)
+    ended = columns.pop("time")
+    began = full_time(events, events.rows(Kind.PAIR), columns.pop("began"))
+    began = np.where((began == NEVER) | (began > ended), ended, began)
+    return Pairs(**columns, began=began, ended=ended)
 
 
 def _hits(events: Events, tasks: TaskNames) -> Hits:
-    rows = events.rows(Kind.HIT)
-    records = events.fields(Kind.HIT, rows)
-    time = events.ts[rows]
-    given: dict[str, Any] = {"number": events.number[rows], "time": time, "cpu": events.cpu[rows]}
-    own: dict[str, Any] = {
-        name: np.asarray(records[name]).astype(kind)
-        for name, kind in _COLUMNS.items()
-        if name not in given
-    }
-    return Hits(**given, **own, task=tasks.rows(own["tid"], time))
+    return Hits(**_columns(events, tasks, Kind.HIT, _HIT_COLUMNS))
 
 
 def rows_of(hits: Hits) -> HitRows:
     rows = np.zeros(len(hits), HIT)
-    for name in _COLUMNS:
+    for name in _HIT_COLUMNS:
         rows[name] = getattr(hits, name)
     return rows
 

@@ -9,7 +9,7 @@ from biotrail.converters.analysis.lives.merged import Figures, Merged, MergedNod
 from biotrail.converters.events.tables import NEVER
 from biotrail.converters.sites.lives import Tally
 from biotrail.converters.sites.tables import Following, follows
-from biotrail.converters.sites.trees import KIND_NAMES, ContextRun, Life, Node, NodeKind
+from biotrail.converters.sites.trees import KIND_NAMES, Life, Node, NodeKind
 from biotrail.text import units
 
 _WAYS = {
@@ -97,22 +97,21 @@ def life_facts(life: Life) -> Facts:
         "cut": life.cut,
         "lost": life.lost,
         "unknown_stacks": life.unknown_stacks,
-        "contexts": [_context(life, run) for run in life.contexts],
-    }
-
-
-def _context(life: Life, run: ContextRun) -> Facts:
-    return {
-        "number": run.number,
-        "kind": KIND_NAMES[run.kind],
-        "what": run.what,
-        "tid": run.tid,
-        "comm": run.comm,
-        "cpus": run.cpus,
-        "begin_ns": run.begin,
-        "end_ns": run.end,
-        "on_top_of": run.on_top if run.on_top >= 0 else None,
-        "nodes": [_node(node) for node in life.walk(run.roots)],
+        "contexts": [
+            {
+                "number": run.number,
+                "kind": KIND_NAMES[run.kind],
+                "what": run.what,
+                "tid": run.tid,
+                "comm": run.comm,
+                "cpus": run.cpus,
+                "begin_ns": run.begin,
+                "end_ns": run.end,
+                "on_top_of": run.on_top if run.on_top >= 0 else None,
+                "nodes": [_node(node) for node in life.walk(run.roots)],
+            }
+            for run in life.contexts
+        ],
     }
 
 

@@ -21,8 +21,8 @@ from biotrail.recorder.probes.backend import Capabilities, ProgramInfo
 from biotrail.recorder.probes.kernel.libbpf import BpfObject
 from biotrail.recorder.probes.maps.stack_maps import FreshStacks
 from biotrail.recorder.probes.rings.barriers import NoBarrier
-from biotrail.recorder.probes.sites import follow, functions
-from biotrail.recorder.probes.sites.attaching import Descriptors, Way
+from biotrail.recorder.probes.sites import attaching, follow, functions
+from biotrail.recorder.probes.sites.attaching import AttachType, Descriptors, Way
 from biotrail.recorder.probes.sites.follow import FollowProbes, JoinedProbes, follow_beside
 from biotrail.recorder.probes.sites.follow_options import PART, FollowOptions
 from biotrail.recorder.probes.sites.functions import FunctionPrograms
@@ -186,32 +186,34 @@ def site(index: int) -> PlannedSite:
 class FakeLinks:
     """Attaches all but some; descriptors are of /dev/null."""
 
-    def __init__(self, refused: Sequence[int], number: int = errno.EINVAL) -> None:
+    def __init__(self, refused: Sequence[int] = (), number: int = errno.EINVAL) -> None:
         self.refused, self.number = set(refused), number
         self.calls = 0
 
-    def __call__(self, places: list[int], cookies: list[int], links: Descriptors) -> None:
+    def __call__(self, program: int, places: Sequence[int], *_: object, returns: bool) -> int:
         self.calls += 1
         if self.refused & {place - 1000 for place in places}:
             raise OSError(self.number, os.strerror(self.number))
-        links.add(os.open("/dev/null", os.O_RDONLY))
+        return os.open("/dev/null", os.O_RDONLY)
 
 
-def attach(links: FakeLinks, count: int) -> FunctionPrograms:
-    with Descriptors() as loaded, Descriptors() as kept:
-        attached = FunctionPrograms(loaded, kept)
-        attached._attach_parts([site(i) for i in range(count)], links)
-        return attached
+def test_functions_are_attached_at_once_but_for_those_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def attach(links: FakeLinks, count: int) -> FunctionPrograms:
+        monkeypatch.setattr(attaching, "functions", links)
+        with Descriptors() as loaded, Descriptors() as kept:
+            attached = FunctionPrograms(loaded, kept)
+            sites = [site(i) for i in range(count)]
+            attached._attach_parts(sites, AttachType.KPROBE_SESSION, {7: False})
+            return attached
 
-
-def test_functions_are_attached_at_once_but_for_those_refused() -> None:
     # GIVEN functions that the kernel takes  THEN there is one link
-    links = FakeLinks([])
-    attached = attach(links, 1000)
+    links = FakeLinks()
+    assert attach(links, 1000).functions == set(range(1000))
     assert links.calls == 1
-    assert attached.functions == set(range(1000))
     # AND for none there is no call
-    links = FakeLinks([])
+    links = FakeLinks()
     assert (attach(links, 0).functions, links.calls) == (set(), 0)
     # GIVEN two functions of a thousand that the kernel refuses
     links = FakeLinks([17, 800])
