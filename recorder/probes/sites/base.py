@@ -2,7 +2,8 @@
 """What programs at chosen sites have in common: their object, filters, ring and losses."""
 
 import ctypes
-from collections.abc import Callable, Collection, Sequence
+from abc import abstractmethod
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from biotrail.recorder.probes.maps.fitting import ensure_room, least_bytes
 from biotrail.recorder.probes.programs import is_preemptible, object_path
 from biotrail.recorder.probes.rings.ring import LEVELS, RingSizes
 from biotrail.recorder.probes.sites.attaching import Descriptors
-from biotrail.recorder.probes.sites.ring import SiteRing, fitting
+from biotrail.recorder.probes.sites.ring import SiteRing, fitting, ring_bytes
 from biotrail.recorder.schema.device_numbers import dev_number
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.limits import MAX_DEVS
@@ -31,7 +32,6 @@ from biotrail.recorder.schema.payloads import KernelEnums
 from biotrail.recorder.schema.site_structs import SITE_CONFIG, SITE_COUNTS
 from biotrail.recorder.sites.expressions import Value
 
-_ONE = ctypes.c_uint64(1)
 _BLOCK = Path("/sys/class/block")
 
 
@@ -96,77 +96,83 @@ def fill_value(to: Any, value: Value) -> None:
 class SiteProbes(Probes):
     """Base of what records sites.
 
-    A subclass has open(), attach(), programs() and backend_facts(). It sets `_object` and `_ring`,
-    and adds its programs and what attaches them to `_programs` and `_links`. Nothing is pinned, so
-    the kernel detaches and frees everything when the process ends, however it ends.
+    A subclass has attach(), programs(), backend_facts(), and what open() calls: _look_up(), _fill()
+    and _loaded(). It adds its programs and what attaches them to `_programs` and `_links`. Nothing
+    is pinned, so the kernel detaches and frees everything when the process ends, however it ends.
     """
 
     capabilities = Capabilities("core")
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._enums: KernelEnums = {}
-        self.counts_skips = False
-        self._hold_irqs = self._reports_cgroups = False
-        self._object: BpfObject | None = None
-        self._ring: SiteRing | None = None
-        self._wanted_bytes = 0
-        self._programs = Descriptors()
-        self._links = Descriptors()
-
-    def short_of_memory(self) -> str:
-        if self._ring is None or self._ring.size >= self._wanted_bytes:
-            return ""
-        return (
-            f"the ring of pairs and followed objects is {self._ring.size >> 10} KiB instead of "
-            f"{self._wanted_bytes >> 10}: a memory limit leaves no room for more, so records may "
-            "be lost under load; raise the memory limit of this service or login"
-        )
-
-    @staticmethod
-    def _check_start(filters: Filters) -> None:
-        """Raise ProbeError where rights or memory are missing; allow locked memory."""
-        require_rights()
-        ensure_room(0, memory_limit.room(), least_bytes(filters=False))
-        check_tasks(filters)
-        allow_locked_memory()
-
-    def _read_kernel(self) -> bool:
-        """Take facts from the kernel's types; return whether its tracepoints are preemptible."""
-        with KernelBtf() as btf:
-            self._enums = kernel_enums(btf)
-            self.counts_skips = btf.has_function("bpf_prog_inc_misses_counter")
-            self._hold_irqs = btf.has_function("bpf_local_irq_save")
-            self._reports_cgroups = btf.parameters(TRACEPOINT) is not None
-            return is_preemptible(btf)
-
-    def _load(
+    def __init__(
         self,
-        templates: Collection[str],
         filters: Filters,
         devices: Sequence[tuple[int, int]],
-        fill: Callable[[BpfObject], None],
-        ring: int,
+        ring: int | None,
         *,
         record: bool = False,
         count: bool = False,
-    ) -> BpfObject:
-        """Load the object with these templates, and map its ring. Raises ProbeError.
+    ) -> None:
+        """Keep the arguments; nothing is loaded or looked up before open().
 
-        fill: sets constants and sizes of maps before. ring: its wanted bytes. record, count: what
-        becomes of pairs of events, records or histograms.
+        devices: (dev_t of the disk, dev_t of the partition or 0); empty: all. ring: bytes of the
+        one ring; None: chosen. record, count: what becomes of pairs of events, records or
+        histograms.
         """
+        super().__init__()
+        self.filters, self.devices = filters, devices
+        self._asked_ring, self._wanted_bytes = ring, 0
+        self._record, self._count = record, count
+        self._enums: KernelEnums = {}
+        self.counts_skips = False
+        self._object: BpfObject | None = None
+        self._ring: SiteRing | None = None
+        self._programs = Descriptors()
+        self._links = Descriptors()
+
+    @abstractmethod
+    def _look_up(self) -> None:
+        """Look up what the kernel has, before anything is loaded. Raises SiteError, ProbeError."""
+
+    @abstractmethod
+    def _fill(self, bpf: BpfObject, suffix: str) -> Collection[str]:
+        """Set constants and sizes of maps; return the names of the templates to load.
+
+        suffix: of typed templates, where the kernel's tracepoints may be preempted.
+        """
+
+    @abstractmethod
+    def _loaded(self, bpf: BpfObject) -> None:
+        """Use the loaded object. Raises OSError, ProbeError."""
+
+    def open(self) -> None:
+        require_rights()
+        ensure_room(0, memory_limit.room(), least_bytes(filters=False))
+        check_tasks(self.filters)
+        allow_locked_memory()
+        self._look_up()
+        try:
+            self._load()
+        except (OSError, ProbeError):
+            self.close()
+            raise
+
+    def _load(self) -> None:
+        filters = self.filters
+        with KernelBtf() as btf:
+            self._enums = kernel_enums(btf)
+            self.counts_skips = btf.has_function("bpf_prog_inc_misses_counter")
+            hold_irqs = btf.has_function("bpf_local_irq_save")
+            reports_cgroups = btf.parameters(TRACEPOINT) is not None
+            suffix = "_p" if is_preemptible(btf) else ""
         bpf = self._object = BpfObject(object_path("sites.bpf.o"))
-        for name in _ALL_TEMPLATES:
-            bpf.set_autoload(name, name in templates)
         sizes = RingSizes.choose(1, None)
-        config = admission.config(sizes, [], filters, self._enums, hold_irqs=self._hold_irqs)
+        config = admission.config(sizes, [], filters, self._enums, hold_irqs=hold_irqs)
         bpf.set_initial_value(".rodata", config)
-        numbers = _device_numbers(devices)
+        numbers = _device_numbers(self.devices)
         where = cgroups.hierarchy() if filters.by_cgroup else None
         made = SITE_CONFIG.ctype(
-            record=record,
-            count=count,
+            record=self._record,
+            count=self._count,
             unified=where is not None and where.unified,
             nr_devs=len(numbers),
             devs=(ctypes.c_uint32 * MAX_DEVS)(*numbers),
@@ -179,23 +185,34 @@ class SiteProbes(Probes):
         ids += [admission.ID_TID | tid for tid in filters.tids]
         bpf.set_map_size("bt_ids", 8, max(1, len(ids)))
         maps = self._cgroups = CgroupMaps(
-            bpf, filters, reports=bool(filters.named), made=self._reports_cgroups
+            bpf, filters, reports=bool(filters.named), made=reports_cgroups
         )
-        fill(bpf)
+        templates = self._fill(bpf, suffix)
+        for name in _ALL_TEMPLATES:
+            bpf.set_autoload(name, name in templates)
         # What memory allows beside the other maps.
-        self._wanted_bytes, room = ring, memory_limit.room()
+        wanted, room = ring_bytes(self._asked_ring), memory_limit.room()
         if room is not None:
             others = bpf.map_bytes(load_library().possible_cpus())
             room = room._replace(bytes=room.bytes - others)
-        size = fitting(ring, room)
+        self._wanted_bytes, size = wanted, fitting(wanted, room)
         ensure_room(size, room, least_bytes(filters=False))
         bpf.set_map_size("bt_site_ring", 0, size)
         bpf.load()
         for number in ids:
-            bpf.put("bt_ids", ctypes.c_uint64(number), _ONE)
+            bpf.put("bt_ids", ctypes.c_uint64(number), ctypes.c_uint64(1))
         maps.open()
         self._ring = SiteRing.map(bpf.map_fd("bt_site_ring"), size)
-        return bpf
+        self._loaded(bpf)
+
+    def short_of_memory(self) -> str:
+        if self._ring is None or self._ring.size >= self._wanted_bytes:
+            return ""
+        return (
+            f"the ring of pairs and followed objects is {self._ring.size >> 10} KiB instead of "
+            f"{self._wanted_bytes >> 10}: a memory limit leaves no room for more, so records may "
+            "be lost under load; raise the memory limit of this service or login"
+        )
 
     def _opened(self) -> BpfObject:
         if self._object is None:

@@ -9,7 +9,7 @@ import mmap
 import os
 import platform
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any, cast
@@ -39,7 +39,7 @@ from biotrail.recorder.probes.sites.attaching import (
 from biotrail.recorder.probes.sites.base import SiteProbes, fill_value, per_cpu
 from biotrail.recorder.probes.sites.follow_options import AUTO, PART, FollowOptions
 from biotrail.recorder.probes.sites.functions import FunctionPrograms
-from biotrail.recorder.probes.sites.ring import SITE_ENTRY, ring_bytes
+from biotrail.recorder.probes.sites.ring import SITE_ENTRY
 from biotrail.recorder.schema import follow_structs
 from biotrail.recorder.schema.errors import ProbeError, SiteError
 from biotrail.recorder.schema.follow_structs import KEPT_HITS, SITE_BIRTH, SITE_DEATH, LifeState
@@ -126,16 +126,10 @@ class FollowProbes(SiteProbes):
         devices: Sequence[tuple[int, int]] = (),
         ring: int | None = None,
     ) -> None:
-        """Keep the arguments; nothing is loaded or checked before open().
-
-        devices: (dev_t of the disk, dev_t of the partition or 0); empty: all. ring: bytes of the
-        one ring; None: chosen.
-        """
-        super().__init__()
+        super().__init__(filters, devices, ring)
         self.plan = plan
         """What is attached; after attach() with what the kernel refused."""
-        self.options, self.filters, self.devices = options, filters, devices
-        self._way, self._wanted_ring = way, ring
+        self.options, self._way = options, way
         self.attached = FunctionPrograms(self._programs, self._links)
         self.idle = 0
         """Lives that ended as nothing more was seen of their object."""
@@ -151,8 +145,7 @@ class FollowProbes(SiteProbes):
         self._typed = functions.TYPED
         self._tracepoints: dict[str, int] = {}
 
-    def open(self) -> None:
-        self._check_start(self.filters)
+    def _look_up(self) -> None:
         if self.devices and not self.plan.device.at:
             raise ProbeError(
                 f"a struct {self.plan.struct} names no device: follow it without -d, or declare "
@@ -162,33 +155,31 @@ class FollowProbes(SiteProbes):
         if self.plan.functions:
             names = (site.taking.name for site in self.plan.functions)
             self._addresses = addresses_by_module(names)
+
+    def _fill(self, bpf: BpfObject, suffix: str) -> Collection[str]:
+        bpf.set_initial_value(".rodata.follow", self._constants())
         slots = self.options.at_once
-        kept = slots * KEPT_HITS if self.options.slower_ns else 1
+        for name, value_size, entries in (
+            ("bt_objects", 4, slots),
+            ("bt_lives", _LIFE.itemsize, slots),
+            ("bt_free_lives", 4, slots),
+            ("bt_kept_hits", SITE_ENTRY.itemsize, self._kept_hits or 1),
+            ("bt_refused", 8, 1 << follow_structs.REFUSED_BITS),
+            (_CALLS, bpf.value_size(_CALLS), _CALL_THREADS if self.plan.functions else 1),
+            (_STACK_MAP, len(self._stack), _STACKS),
+        ):
+            bpf.set_map_size(name, value_size, entries)
+        self._typed = functions.TYPED + suffix
+        return {self._typed, *functions.templates(self._way)}
 
-        def fill(bpf: BpfObject) -> None:
-            bpf.set_initial_value(".rodata.follow", self._constants())
-            for name, value_size, entries in (
-                ("bt_objects", 4, slots),
-                ("bt_lives", _LIFE.itemsize, slots),
-                ("bt_free_lives", 4, slots),
-                ("bt_kept_hits", SITE_ENTRY.itemsize, kept),
-                ("bt_refused", 8, 1 << follow_structs.REFUSED_BITS),
-                (_CALLS, bpf.value_size(_CALLS), _CALL_THREADS if self.plan.functions else 1),
-                (_STACK_MAP, len(self._stack), _STACKS),
-            ):
-                bpf.set_map_size(name, value_size, entries)
+    @property
+    def _kept_hits(self) -> int:
+        return self.options.at_once * KEPT_HITS if self.options.slower_ns else 0
 
-        try:
-            self._typed = functions.TYPED + ("_p" if self._read_kernel() else "")
-            templates = {self._typed, *functions.templates(self._way)}
-            ring = ring_bytes(self._wanted_ring)
-            self._load(templates, self.filters, self.devices, fill, ring)
-            self._lives = self._view("bt_lives", _LIFE, slots)
-            if self.options.slower_ns:
-                self._hits = self._view("bt_kept_hits", SITE_ENTRY, kept)
-        except (OSError, ProbeError):
-            self.close()
-            raise
+    def _loaded(self, bpf: BpfObject) -> None:
+        self._lives = self._view("bt_lives", _LIFE, self.options.at_once)
+        if self._kept_hits:
+            self._hits = self._view("bt_kept_hits", SITE_ENTRY, self._kept_hits)
 
     def _constants(self) -> Any:
         plan, options = self.plan, self.options

@@ -4,7 +4,7 @@
 import ctypes
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from ctypes import byref, c_uint32
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
@@ -29,7 +29,7 @@ from biotrail.recorder.probes.sites.attaching import (
     Template,
 )
 from biotrail.recorder.probes.sites.base import SiteProbes, fill_value, per_cpu
-from biotrail.recorder.probes.sites.ring import SMALLEST_RING_BYTES, ring_bytes
+from biotrail.recorder.probes.sites.ring import SMALLEST_RING_BYTES
 from biotrail.recorder.schema import site_structs
 from biotrail.recorder.schema.device_numbers import dev_text
 from biotrail.recorder.schema.errors import ProbeError, SiteError
@@ -280,17 +280,13 @@ class PairProbes(SiteProbes):
         max_open: int = MAX_OPEN,
         by_values: int = BY_VALUES,
     ) -> None:
-        """Keep what to pair; nothing is loaded or looked up before open().
+        """record: write PAIR records into the ring. max_open: begins that may wait at once.
 
-        devices: (dev_t of the disk, dev_t of the partition or 0); empty: all. record: write PAIR
-        records into the ring, of so many bytes (None: chosen). max_open: begins that may wait at
-        once. by_values: values of --by with a histogram of their own, for each pair.
+        by_values: values of --by with a histogram of their own, for each pair.
         """
-        super().__init__()
-        self.filters = filters
-        self._wanted, self._devices = wanted, devices
-        self._record, self._wanted_ring = record, ring
-        self._max_open, self._by_values = max_open, by_values
+        ring = ring if record else SMALLEST_RING_BYTES
+        super().__init__(filters, devices, ring, record=record, count=True)
+        self._wanted, self._max_open, self._by_values = wanted, max_open, by_values
         self.pairs: list[ResolvedPair] = []
         """The pairs as this kernel has them; set by open()."""
         self.final: list[PairReading] = []
@@ -300,47 +296,30 @@ class PairProbes(SiteProbes):
         self._events: list[_Event] = []
         self._attached = False
 
-    def open(self) -> None:
-        """Load a program for each event. Raises SiteError: a pair is not here; ProbeError."""
-        self._check_start(self.filters)
-        known = Tracepoints(TypeTable.kernel())
-        self.pairs = resolve_all(self._wanted, known, needs_device=bool(self._devices))
+    def _look_up(self) -> None:
+        self._known = Tracepoints(TypeTable.kernel())
+        self.pairs = resolve_all(self._wanted, self._known, needs_device=bool(self.devices))
         # Now, as the right to see addresses is given up later.
         if any(pair.by and pair.by_value.format == _SYMBOL for pair in self.pairs):
             self._symbols = LiveKernelSymbols()
 
-        def fill(bpf: BpfObject) -> None:
-            bpf.set_initial_value(".rodata.pairs", section(self.pairs))
-            by_values = self._by_values * sum(bool(pair.by) for pair in self.pairs)
-            begun_size = ctypes.sizeof(site_structs.PAIR_BEGUN.ctype)
-            bpf.set_map_size(_BEGUN, begun_size, self._max_open)
-            bpf.set_map_size(_BY_HISTS, ctypes.sizeof(_Hist), max(1, by_values))
+    def _fill(self, bpf: BpfObject, suffix: str) -> Collection[str]:
+        bpf.set_initial_value(".rodata.pairs", section(self.pairs))
+        by_values = self._by_values * sum(bool(pair.by) for pair in self.pairs)
+        begun_size = ctypes.sizeof(site_structs.PAIR_BEGUN.ctype)
+        bpf.set_map_size(_BEGUN, begun_size, self._max_open)
+        bpf.set_map_size(_BY_HISTS, ctypes.sizeof(_Hist), max(1, by_values))
+        for index, pair in enumerate(self.pairs):
+            self._events += _events(pair, index, self._known, suffix)
+        return {event.template for event in self._events}
 
-        try:
-            suffix = "_p" if self._read_kernel() else ""
-            events = [
-                event
-                for index, pair in enumerate(self.pairs)
-                for event in _events(pair, index, known, suffix)
-            ]
-            bpf = self._load(
-                {event.template for event in events},
-                self.filters,
-                self._devices,
-                fill,
-                ring_bytes(self._wanted_ring) if self._record else SMALLEST_RING_BYTES,
-                record=self._record,
-                count=True,
-            )
-            for event in events:
-                with ModuleBtfs() as modules:
-                    place = _place(event, modules)
-                    descriptor = Template.of(bpf, event.template).load(place, event.cookie)
-                self._programs.add(descriptor)
-                self._events.append(replace(event, descriptor=descriptor))
-        except (OSError, ProbeError):
-            self.close()
-            raise
+    def _loaded(self, bpf: BpfObject) -> None:
+        for at, event in enumerate(self._events):
+            with ModuleBtfs() as modules:
+                place = _place(event, modules)
+                descriptor = Template.of(bpf, event.template).load(place, event.cookie)
+            self._programs.add(descriptor)
+            self._events[at] = replace(event, descriptor=descriptor)
 
     def attach(self) -> None:
         """Attach the programs, of each pair the begins first.
