@@ -239,7 +239,7 @@ class _Converter:
             recorded = slices.number[slices.number < FIRST_UNRECORDED]
             total.families = max(total.families, int(recorded.max(initial=-1)) + 1)
         self._at_end = _at_end(window)
-        if len(self._drawing.strings) > _MOST_STRINGS:
+        if len(self._drawing.strings.known) > _MOST_STRINGS:
             self._streams.forget_strings()
 
     def _beside(self, window: Lifecycles) -> list[Slices]:
