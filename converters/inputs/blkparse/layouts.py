@@ -75,9 +75,7 @@ def is_blkparse(first: bytes) -> bool:
 
 def _is_record(tokens: Sequence[bytes]) -> bool:
     """Return whether the words of a line may be a record's: a time and an action."""
-    return any(map(_FORMS["time"].fullmatch, tokens)) and any(
-        map(_FORMS["action"].fullmatch, tokens)
-    )
+    return all(any(map(_FORMS[form].fullmatch, tokens)) for form in ("time", "action"))
 
 
 def layout_of(block: bytes, name: str) -> "Layout | None":
@@ -114,8 +112,7 @@ class Layout:
     _left: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
-        self.has_cpu = "cpu" in self.columns
-        self.has_number = "number" in self.columns
+
         words = [
             rb"(?P<comm>\[?[^\n]*?\]?)"
             if c == "comm"

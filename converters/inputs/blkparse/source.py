@@ -5,13 +5,13 @@ import os
 import re
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
-from numpy.typing import NDArray
 
 from biotrail.converters.events.events import Events
-from biotrail.converters.events.tables import I64, SECTOR_BYTES, U8, U64, Bool
+from biotrail.converters.events.tables import I64, SECTOR_BYTES, U64, Bool
 from biotrail.converters.inputs.beginning import PathOrStream
 from biotrail.converters.inputs.blkparse.layouts import Layout, layout_of
 from biotrail.converters.inputs.blktrace.files import RecordBatch
@@ -23,8 +23,8 @@ from biotrail.converters.inputs.blktrace.format import (
     Act,
     Category,
 )
-from biotrail.converters.inputs.blktrace.records import Numbers, RecordSource, kept_rows
-from biotrail.converters.inputs.foreign import MAX_NS
+from biotrail.converters.inputs.blktrace.records import LETTERS, Numbers, RecordSource, kept_of
+from biotrail.converters.inputs.foreign import MAX_NS, ForeignSource
 from biotrail.converters.inputs.line_loops import COLUMNS, KINDS
 from biotrail.converters.inputs.lines import Examples, LineReader, Lines, TextFile, texts
 from biotrail.converters.inputs.translate import (
@@ -45,6 +45,7 @@ ACTS[ord("?")] = NOT_TOLD
 _NO_NAMES = (b"(null)", b"unknown")
 """What blkparse prints for a thread whose name was not recorded."""
 _NUMBER_WORD = np.dtype(">u8")
+_HEAD_NAMES = {"number": "sequence", "dev": "device"}
 
 
 @dataclass
@@ -60,14 +61,14 @@ class RecordLines(Lines):
 
     @property
     def is_message(self) -> Bool:
-        """Which are messages, (n,)."""
+
         bit = np.uint64(int(Category.NOTIFY) << CATEGORY_SHIFT)
         found: Bool = (self.column("action") & bit) != 0
         return found
 
     @property
     def text_length(self) -> I64:
-        """Bytes of each message, or thread's name, (n,)."""
+
         length: I64 = self.table[COLUMNS["comm"] + 1].view(np.int64)
         return length
 
@@ -79,35 +80,15 @@ class RecordLines(Lines):
 
 
 def batch_of(lines: RecordLines) -> RecordBatch:
-    """Return the records as blktrace's would be: what stands in the text in place of payloads.
+    """Return the records as blktrace's would be, with payloads as far as the text has them.
 
     The action has no category of FS, and an A is of the device in column dev.
     """
     head = np.zeros(len(lines), HEAD)
-    for name, column in (
-        ("sequence", "number"),
-        ("time", "time"),
-        ("sector", "sector"),
-        ("bytes", "bytes"),
-        ("action", "action"),
-        ("pid", "pid"),
-        ("device", "dev"),
-        ("cpu", "cpu"),
-    ):
-        head[name] = lines.column(column)
+    for name in ("number", "time", "sector", "bytes", "action", "pid", "dev", "cpu"):
+        head[_HEAD_NAMES.get(name, name)] = lines.column(name)
     head["error"] = lines.column("error").astype(np.uint16).view(np.int16)
-    words, length = _payloads(lines)
-    messages = np.flatnonzero(lines.is_message)
-    at = np.arange(len(lines)) * REMAP.itemsize
-    at[messages] = words.size + lines.column("comm")[messages].view(np.int64)
-    length[messages] = np.minimum(lines.text_length[messages], 0xFFFF)
-    head["pdu_len"] = length
-    data = np.concatenate([words, np.frombuffer(lines.data, np.uint8)])
-    return RecordBatch(data, "<", head, at, [])
-
-
-def _payloads(lines: RecordLines) -> tuple[U8, NDArray[np.uint16]]:
-    """Return (payloads of X, U and A, 16 bytes for each record, their lengths (n,))."""
+    # Payloads of X, U and A, 16 bytes for each record; a message's is in the text itself.
     act = lines.act
     words = np.zeros((len(lines), REMAP.itemsize), np.uint8)
     length = np.zeros(len(lines), np.uint16)
@@ -122,11 +103,17 @@ def _payloads(lines: RecordLines) -> tuple[U8, NDArray[np.uint16]]:
     where["sector_from"] = lines.column("old_sector")[remap]
     words[remap] = where.view(np.uint8).reshape(-1, REMAP.itemsize)
     length[remap] = REMAP.itemsize
-    return words.ravel(), length
+    messages = np.flatnonzero(lines.is_message)
+    at = np.arange(len(lines)) * REMAP.itemsize
+    at[messages] = words.size + lines.column("comm")[messages].view(np.int64)
+    length[messages] = np.minimum(lines.text_length[messages], 0xFFFF)
+    head["pdu_len"] = length
+    data = np.concatenate([words.ravel(), np.frombuffer(lines.data, np.uint8)])
+    return RecordBatch(data, "<", head, at, [])
 
 
 def names_of(lines: RecordLines) -> list[TracepointRows]:
-    """Return the threads' names in the lines, as rows of THREAD_NAMES, for those that have one."""
+    """Return the threads' names in the lines, for those that have one."""
     named = np.flatnonzero((lines.text_length > 0) & ~lines.is_message)
     comm = texts(lines, "comm", COMM_BYTES, named)
     known = ~np.isin(comm, np.array(_NO_NAMES, comm.dtype))
@@ -135,7 +122,6 @@ def names_of(lines: RecordLines) -> list[TracepointRows]:
     return [TracepointRows(THREAD_NAMES, lines.time[named], cpu, pid, named, {"comm": comm})]
 
 
-_LETTERS = "QGMFXAcIRmDCPU"
 _FEW_GAPS = 8
 """Gaps in the numbers of the first block, and of so many records one may follow a gap; where more
 do, lines were selected."""
@@ -159,12 +145,11 @@ class BlkparseSource(RecordSource):
         """
         super().__init__(path, "blktrace")
         self.header["created_by"] = "blkparse"
-        self.header["events"]["letters"] = list(_LETTERS)
+        self.header["events"]["letters"] = list(LETTERS)
         self.end = {"reason": "end of blkparse's text"}
         self._text = TextFile(path, self.name)
         self.size = self._text.size
         self.reached = -1
-        self._blocks = self._text.blocks()
         self._reader = LineReader(RecordLines, acts=bytes(ACTS))
         self._requests = Requests()
         self._names = ThreadNames()
@@ -175,34 +160,37 @@ class BlkparseSource(RecordSource):
         self._lines = 0
         self._bad_lines = Examples()
         self._other_lines = Examples()
-        self.summary = Summary(self.name)
-        first = next(self._blocks, b"")
+        self.summary = Summary(self)
+        blocks = self._text.blocks()
+        first = next(blocks, b"")
         self._layout: Layout | None = layout_of(first, self.name)
-        self._first = self._plain(first)
         if self._layout is not None:
-            self.remarks += [f"{self.name}: {remark}" for remark in self._layout.remarks]
-        self._judge_beginning(path)
+            first = self._layout.rewritten(first)
+            blocks = map(self._layout.rewritten, blocks)
+            for remark in self._layout.remarks:
+                self.remark(remark)
+        self._blocks = chain([first], blocks)
+        self._judge_beginning(path, self._reader.read(first))
 
     @property
     def offset(self) -> int:
-        """Bytes of the file that were read so far."""
+
         return self._text.offset
 
-    def _judge_beginning(self, path: PathOrStream) -> None:
+    def _judge_beginning(self, path: PathOrStream, lines: RecordLines) -> None:
         """Judge by the first block whether numbers tell losses, and which device it is, if one."""
-        lines = self._reader.read(self._first)
         if not len(lines):
             return
-        head = batch_of(lines).head
-        found = Numbers().check(head[lines.act != Act.REMAP])
-        gaps = sum(step.count > 0 for step in found.steps)
+        no_remap = lines.act != Act.REMAP
+        found = Numbers().check(batch_of(lines).head[no_remap])
+        gaps = sum(step.missing > 0 for step in found.steps)
         if gaps > _FEW_GAPS and gaps * _FEW_GAPS > len(lines):
             self.numbers_tell = False
-            self.remarks.append(
-                f"{self.name}: the numbers of its records have gaps everywhere: lines were "
-                "selected, by blkparse -a or grep; what the trace lost is not known"
+            self.remark(
+                "the numbers of its records have gaps everywhere: lines were selected, by blkparse "
+                "-a or grep; what the trace lost is not known"
             )
-        devices = np.unique(lines.column("dev")[lines.act != Act.REMAP]).tolist()
+        devices = np.unique(lines.column("dev")[no_remap]).tolist()
         names = set(_NAMED.findall(_tail(path)))
         if len(devices) == 1 and len(names) == 1 and b"," not in (name := names.pop()):
             text = name.decode("utf-8", "replace")
@@ -212,7 +200,7 @@ class BlkparseSource(RecordSource):
         """Yield each block's events, when the first time of what follows them is known."""
         held: Events | None = None
         carried = b""
-        for block in self._all_blocks():
+        for block in self._blocks:
             lines = self._reader.read(carried + block)
             lines, carried = self._with_devices(lines)
             first = int(lines.column("time").min(initial=np.uint64(MAX_NS)))
@@ -226,14 +214,6 @@ class BlkparseSource(RecordSource):
         if not self._met:
             raise self.without_block_events()
         yield Events.join(last), max(self.reached, 0), max(self.offset, 0)
-
-    def _all_blocks(self) -> Iterator[bytes]:
-        first, self._first = self._first, b""
-        yield first
-        yield from map(self._plain, self._blocks)
-
-    def _plain(self, block: bytes) -> bytes:
-        return block if self._layout is None else self._layout.rewritten(block)
 
     def _with_devices(self, lines: RecordLines) -> tuple[RecordLines, bytes]:
         """Return (lines whose remaps are of the device that was traced, text that has to wait).
@@ -287,11 +267,8 @@ class BlkparseSource(RecordSource):
             newest = np.maximum.accumulate(np.maximum(times, self._last.get(cpu, 0)))
             keep[rows] = times >= newest
             self._last[cpu] = int(newest[-1])
-        if keep.all():
-            return batch
         self._unnumbered_repeats += int(np.count_nonzero(~keep))
-        lost = kept_rows(keep, batch.lost)
-        return replace(batch, head=batch.head[keep], payload=batch.payload[keep], lost=lost)
+        return batch if keep.all() else kept_of(batch, keep)
 
     def _take_others(self, lines: RecordLines) -> None:
         for other in lines.others:
@@ -304,44 +281,41 @@ class BlkparseSource(RecordSource):
         self.summary.count(lines)
 
     def _report(self) -> None:
+        layout, bad, other = self._layout, self._bad_lines, self._other_lines
         self.problems += self._text.problems
         self.unreadable_bytes += self._text.unreadable
         self.left_out.pop(f"action {NOT_TOLD}", None)  # `Layout` counts them
         self.report_rest()
         if self._unnumbered_repeats:
-            self.problems.append(
-                f"{self.name}: {self._unnumbered_repeats} lines have earlier times than the lines "
-                "before: a part of the text is there twice, or another trace follows; left out"
+            self.problem(
+                f"{self._unnumbered_repeats} lines have earlier times than the lines before: a "
+                "part of the text is there twice, or another trace follows; left out"
             )
-        if self._layout is not None:
-            self.remarks += [f"{self.name}: {remark}" for remark in self._layout.left_out()]
-            if self._layout.unread:
-                self.problems.append(
-                    f"{self.name}: left out: {self._layout.unread} lines with a time that do not "
-                    "have the layout of the others"
+        if layout is not None:
+            for remark in layout.left_out():
+                self.remark(remark)
+            if layout.unread:
+                self.problem(
+                    f"left out: {layout.unread} lines with a time that do not have the layout of "
+                    "the others"
                 )
-        if self._bad_lines.count:
-            self.problems.append(
-                f"{self.name}: left out: {self._bad_lines.count} lines of records that are not "
-                f"understood, {self._bad_lines.first}"
+        if bad.count:
+            self.problem(
+                f"left out: {bad.count} lines of records that are not understood, {bad.first}"
             )
-        if self._other_lines.count:
-            self.remarks.append(
-                f"{self.name}: {self._other_lines.count} lines are no records, "
-                f"{self._other_lines.first}"
-            )
+        if other.count:
+            self.remark(f"{other.count} lines are no records, {other.first}")
         missing = sorted(set(range(max(self._cpus, default=0))) - self._cpus)
-        if missing and (self._layout is None or self._layout.has_cpu):
-            numbers = ", ".join(map(str, missing))
-            self.remarks.append(
-                f"{self.name}: no line of CPU {numbers}: it was idle or offline, or its file was "
-                "missing when blkparse read the others"
+        if missing and (layout is None or "cpu" in layout.columns):
+            self.remark(
+                f"no line of CPU {', '.join(map(str, missing))}: it was idle or offline, or its "
+                "file was missing when blkparse read the others"
             )
-        self.problems += self.summary.problems()
-        if self.summary.skipped and self._layout is not None and not self._layout.has_number:
-            self.problems.append(
-                f"{self.name}: its summary says that {self.summary.skipped} records are missing "
-                "(Skips); its lines do not tell where"
+        self.summary.report()
+        if self.summary.skipped and layout is not None and "number" not in layout.columns:
+            self.problem(
+                f"its summary says that {self.summary.skipped} records are missing (Skips); its "
+                "lines do not tell where"
             )
 
 
@@ -522,7 +496,6 @@ _OTHER = re.compile(
     rb"(?:Throughput \(R/W\): |Input file .* added$|PC |Read depth|IO unplugs: |Allocation wait: "
     rb"|Dispatch wait: |Completion wait: )"
 )
-_DRIVER = np.uint64(int(Category.PC) << CATEGORY_SHIFT)
 _COUNTED: dict[str, tuple[Act, ...]] = {
     "Queued": (Act.QUEUE,),
     "Dispatches": (Act.ISSUE,),
@@ -543,9 +516,9 @@ _NAMES = {
 class Summary:
     """The counts of the summary, added up over devices and CPUs, and those of the text."""
 
-    def __init__(self, name: str) -> None:
-        """name: of the text, for messages."""
-        self._name = name
+    def __init__(self, source: ForeignSource) -> None:
+        """source: gets the problem."""
+        self._source = source
         self._said: Counter[str] = Counter()
         self._inexact: Counter[str] = Counter()
         self._found: Counter[str] = Counter()
@@ -575,13 +548,13 @@ class Summary:
         """Count the records of a block of text as blkparse does."""
         act = lines.act
         self._found["entries"] += int(np.count_nonzero(act >= 0))
-        plain = act[(lines.column("action") & _DRIVER) == 0]
+        plain = act[(lines.column("action") & _PASSTHROUGH) == 0]
         numbers = np.bincount(plain[plain >= 0], minlength=len(Act) + 1)
         for what, acts in _COUNTED.items():
             self._found[what] += int(sum(numbers[a] for a in acts))
 
-    def problems(self) -> list[str]:
-        """Return what does not add up; nothing where the text has no summary."""
+    def report(self) -> None:
+        """Add a problem with what does not add up; none where the text has no summary."""
         found = []
         for what, said in self._said.items():
             # A requeued request is issued again; releases differ in whether it counts twice.
@@ -590,12 +563,11 @@ class Summary:
             if abs(said - self._found[what]) > slack:
                 about = "about " if self._inexact[what] else ""
                 found.append(f"{about}{said} {_NAMES[what]}, of which {self._found[what]} are here")
-        if not found:
-            return []
-        return [
-            f"{self._name}: its summary does not add up: it counts {'; '.join(found)}: lines were "
-            "left out or are there twice, or it is another text's"
-        ]
+        if found:
+            self._source.problem(
+                f"its summary does not add up: it counts {'; '.join(found)}: lines were left out "
+                "or are there twice, or it is another text's"
+            )
 
     def _add(self, what: str, digits: bytes, unit: bytes) -> None:
         value, inexact = _value(digits, unit)

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from biotrail.converters.events.tables import I64, U8, U64, Bool
+from biotrail.converters.events.tables import I64, U8
 from biotrail.converters.inputs.beginning import PathOrStream, name_of, open_file
 from biotrail.converters.inputs.blktrace.format import (
     CUT_PDU_LEN_AT,
@@ -31,8 +31,7 @@ _TAIL_BYTES = 1 << 16
 """Bytes at a file's end that are searched for its newest record."""
 _BEGIN_BYTES = 256
 """Bytes read to recognise a file's format."""
-_KEEP_GARBAGE = 64
-"""Unparsed bytes kept besides the newest block: a LOST EVENTS line may lie across two blocks."""
+_KEEP_GARBAGE = 64  # a LOST EVENTS line may lie across two blocks
 
 
 def find(path: str | os.PathLike[str]) -> dict[int, Path]:
@@ -41,9 +40,7 @@ def find(path: str | os.PathLike[str]) -> dict[int, Path]:
     path: the set's prefix or one of its files, such as `sda`, `traces/sda` and
     `traces/sda.blktrace.3`. Empty if there are no such files or the directory cannot be read.
     """
-    path = Path(path)
-    member = _SET_FILE.fullmatch(path.name)
-    name = member["name"] if member else path.name
+    path, name = Path(path), set_name(path)
     try:
         neighbours = list(path.parent.iterdir())
     except OSError:
@@ -57,7 +54,6 @@ def find(path: str | os.PathLike[str]) -> dict[int, Path]:
 
 
 def set_name(path: str | os.PathLike[str]) -> str:
-    """Return the NAME of a set: `sda` for `traces/sda` and `traces/sda.blktrace.3`."""
     name = Path(path).name
     member = _SET_FILE.fullmatch(name)
     return member["name"] if member else name
@@ -91,9 +87,9 @@ class RecordFile:
     def __init__(self, source: PathOrStream, block_bytes: int, cpu: int = -1) -> None:
         """Open the source, recognise its format, and read its first block.
 
-        source: a path or a binary stream. block_bytes: bytes per read. cpu: the file's CPU, -1 for
-        a stream of all. Raises LogFormatError: not readable, no blktrace data, or of an unknown
-        version; an empty file is accepted.
+        block_bytes: bytes per read. cpu: the file's CPU, -1 for a stream of all. Raises
+        LogFormatError: not readable, no blktrace data, or of an unknown version; an empty file is
+        accepted.
         """
         self.name = name_of(source)
         self._stream = open_file(source, "a file or set of files that blktrace wrote")
@@ -109,16 +105,18 @@ class RecordFile:
         self._block = block_bytes
         self._rest = b""
         self._ended = False
-        self._first = self._read_block() if self._begin() else None
-
-    @property
-    def empty(self) -> bool:
-        """Whether the file has not one byte."""
-        return self._ended and self._first is None and not self.offset
-
-    def peek(self) -> RecordBatch | None:
-        """Return the first batch, which `batches` yields as well; None if there is no record."""
-        return self._first
+        while len(self._rest) < _BEGIN_BYTES and not self._ended:
+            self._rest += self._read(self._block)
+        self.empty = not self._rest
+        self.first: RecordBatch | None = None
+        """The first batch, which `batches` yields as well."""
+        if not self.empty:
+            # A LOST EVENTS line may precede the first record.
+            lost = re.match(rb"(?:" + _LOST.pattern + rb")+", self._rest)
+            start = self._rest[lost.end() if lost else 0 :]
+            self.order = check_start(start, self.name)
+            self.cut = is_cut(start, self.order)
+            self.first = self._read_block()
 
     def newest(self) -> int:
         """Return the newest time (ns) in the last bytes of a file on disk; -1: there is none."""
@@ -136,26 +134,14 @@ class RecordFile:
         Raises `reached` to a batch's newest time before yielding the batch. At the end closes the
         file, but not a stream passed in. Raises LogFormatError: a read fails.
         """
-        batch, self._first = self._first, None
+        batch, self.first = self.first, None
         while batch is not None:
             if len(batch.head):
                 self.reached = max(self.reached, int(batch.head["time"].max()))
             yield batch
             batch = self._read_block()
-        if self._stream is not None and self.size >= 0:
+        if self.size >= 0:
             self._stream.close()
-
-    def _begin(self) -> bool:
-        """Read the beginning, set `order` and `cut`; return whether there is any byte."""
-        while len(self._rest) < _BEGIN_BYTES and not self._ended:
-            self._rest += self._read(self._block)
-        if self._rest:
-            # A LOST EVENTS line may precede the first record.
-            lost = re.match(rb"(?:" + _LOST.pattern + rb")+", self._rest)
-            start = lost.end() if lost else 0
-            self.order = check_start(self._rest[start:], self.name)
-            self.cut = is_cut(self._rest[start:], self.order)
-        return bool(self._rest)
 
     def _read(self, count: int) -> bytes:
         """Return at most `count` bytes; b"" at the end, which sets `_ended`."""
@@ -181,40 +167,27 @@ class RecordFile:
                 break
             if self._ended:
                 lost = self._end_with_rest()
-                none = np.zeros(0, np.int64)
-                head, payload = heads(data, none, self.order, self.cut)
+                head, payload = heads(data, found.at, self.order, self.cut)
                 return RecordBatch(data, self.order, head, payload, lost) if lost else None
             self._rest += self._read(self._block)
-            if not self._ended and byte_order(self._rest[:MAGIC_BYTES]) is None:
-                self._drop_garbage()
+            drop = len(self._rest) - self._block - _KEEP_GARBAGE
+            if drop > 0 and not self._ended and byte_order(self._rest[:MAGIC_BYTES]) is None:
+                self._add_unreadable(self.offset, drop)
+                self.offset += drop
+                self._rest = self._rest[drop:]
         head, payload = heads(data, found.at, self.order, self.cut)
-        good = self._in_time(head["time"], found.at)
-        head, payload = head[good], payload[good]
-        lost = self._losses_in_gaps(data, found.gaps, found.at[good])
-        self.offset += found.rest
-        self._rest = self._rest[found.rest :]
-        more = self._read(self._block)
-        self._rest += more
-        return RecordBatch(data, self.order, head, payload, lost)
-
-    def _in_time(self, time: U64, at: I64) -> Bool:
-        """Return which records (n,) have times up to MAX_NS; others are a problem."""
-        good: Bool = time <= np.uint64(MAX_NS)
+        good = head["time"] <= np.uint64(MAX_NS)
         if not good.all():
-            bad = at[~good]
+            bad = found.at[~good]
             self.problems.append(
                 f"{self.name}: {len(bad)} records, from offset {self.offset + int(bad[0])} on, "
                 "have times past 146 years: left out"
             )
-        return good
-
-    def _drop_garbage(self) -> None:
-        """Drop what holds no record from `_rest`, but the newest block and _KEEP_GARBAGE bytes."""
-        drop = len(self._rest) - self._block - _KEEP_GARBAGE
-        if drop > 0:
-            self._add_unreadable(self.offset, drop)
-            self.offset += drop
-            self._rest = self._rest[drop:]
+        lost = self._losses_in_gaps(data, found.gaps, found.at[good])
+        self.offset += found.rest
+        self._rest = self._rest[found.rest :]
+        self._rest += self._read(self._block)
+        return RecordBatch(data, self.order, head[good], payload[good], lost)
 
     def _losses_in_gaps(
         self, data: U8, gaps: list[tuple[int, int]], at: I64
@@ -228,9 +201,10 @@ class RecordFile:
         for start, end in gaps:
             text = data[start:end].tobytes()[self._cut_record_rest(data[start:end]) :]
             following = int(np.searchsorted(at, start))
+            bad = len(text)
             for match in _LOST.finditer(text):
                 lost.append((following, int(match[1]), int(match[2] or -1)))
-            bad = len(text) - sum(len(m[0]) for m in _LOST.finditer(text))
+                bad -= len(match[0])
             if bad:
                 self._add_unreadable(self.offset + start, bad)
         return lost
