@@ -5,9 +5,8 @@ import os
 import re
 import stat
 from collections.abc import Callable
-from dataclasses import dataclass
 from io import BytesIO
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, NamedTuple, cast
 
 from biotrail.converters.inputs.unpacking import GZIP, ZSTD, ZSTD_BLOCK
 from biotrail.recorder.log.frames import MAGIC
@@ -20,10 +19,10 @@ PEEKED_BYTES = 4096
 PACKED_PEEKED_BYTES = ZSTD_BLOCK + 64
 """Bytes in which zstd's first block ends: its head is at most 18, the block's 3."""
 PIPE = "the path of a log, or of a pipe that you may read"
-"""What to give instead of a pipe that cannot be opened."""
+
 _ZEROS_BYTES = 1 << 20
 _LEAST_BYTES = 64
-"""Bytes of a pipe that are waited for."""
+
 _URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+://")
 UTF8_MARK = b"\xef\xbb\xbf"
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
@@ -34,8 +33,7 @@ _MOST_ODD = 0.02
 """Share of control characters and of bytes that are no UTF-8, which names of threads may have."""
 
 
-@dataclass(frozen=True)
-class Beginning:
+class Beginning(NamedTuple):
     """What is known of a recording before it is read.
 
     given: the path, or a stream that still yields `first`. first: the first bytes, up to
@@ -95,7 +93,7 @@ def begin(given: PathOrStream) -> Beginning:
 
 
 def name_of(given: PathOrStream) -> str:
-    """Return a path, or what stands for a stream in messages."""
+
     if isinstance(given, str | os.PathLike):
         return os.fspath(given)
     return str(getattr(given, "name", "the stream"))
@@ -146,10 +144,7 @@ def is_pipe(path: str | os.PathLike[str]) -> bool:
 
 
 def _arrived(stream: BinaryIO) -> bytes:
-    """Return what is there of a pipe: _LEAST_BYTES at least, except at its end.
-
-    A log that is still being written must not be waited for longer.
-    """
+    """Return what is there of a pipe: _LEAST_BYTES at least, as a log may still be written."""
     read: Callable[[int], bytes] = getattr(stream, "read1", stream.read)
     first = b""
     while len(first) < _LEAST_BYTES:
@@ -163,15 +158,12 @@ def _arrived(stream: BinaryIO) -> bytes:
 
 
 def _wanted(first: bytes) -> int:
-    """Return how many more bytes are needed to know the beginning of what is compressed.
-
-    Nothing can be read of a block of zstd before its end, and of gzip's maybe less than is stored.
-    """
+    """Return how many more bytes are needed to know the beginning of what is compressed."""
     return max(PACKED_PEEKED_BYTES - len(first), 0) if first.startswith((GZIP, ZSTD)) else 0
 
 
 class _Prefixed(BytesIO):
-    """A stream of the bytes already read from a pipe, then of the rest of the pipe."""
+    """The bytes already read from a pipe, then the rest of the pipe."""
 
     def __init__(self, first: bytes, stream: BinaryIO) -> None:
         super().__init__(first)

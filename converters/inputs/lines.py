@@ -78,7 +78,7 @@ class TextFile:
             self._file.close()
 
     def use(self, count: int) -> None:
-        """Count events that were found in what was read, which lets more be unpacked."""
+
         self._allowance.use(count)
 
     def _next(self) -> bytes:
@@ -122,12 +122,6 @@ _LEAST_LINE_BYTES = 20
 
 @dataclass(frozen=True)
 class OtherLine:
-    """A line that is no event or record: number in the block, kind, and its text.
-
-    kind: of `line_loops.KINDS`; of "other event" the text is the event's name. at: the text's
-    offset in the block.
-    """
-
     line: int
     kind: int
     text: bytes

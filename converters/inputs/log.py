@@ -126,18 +126,17 @@ class LogSource(LogReader):
         self.unreadable_bytes = 0
         self.parts_read = 0
         self.parts_searched = 0
-        self.remarks: list[str] = []
-        """Always empty: a log's limits are in its header."""
+        self.remarks: list[str] = []  # a log's limits are in its header
         self._decoder = Decoder(self.header.get("schema"))
 
     def parts(self) -> Iterator[Part]:
-        """Yield all chunks of the log, decoded."""
+
         for chunk in self.chunks():
             yield self.part(chunk)
 
     @property
     def parts_total(self) -> int:
-        """Number of chunks; -1 for a pipe."""
+
         spans = self.chunk_spans
         return -1 if spans is None else len(spans)
 
@@ -149,9 +148,11 @@ class LogSource(LogReader):
         spans = self.chunk_spans
         if spans is None:
             return None
-        clocks = (_monotonic(self.header), _monotonic(self.end or {}))
+        clocks = (
+            facts.get("clocks", {}).get("monotonic") for facts in (self.header, self.end or {})
+        )
         times = [time for span in spans for time in span]
-        times += [time for time in clocks if time is not None]
+        times += [int(time) for time in clocks if time is not None]
         return (min(times), max(times)) if times else None
 
     def clock_near(self, ns: int) -> dict[str, int] | None:
@@ -196,10 +197,7 @@ class LogSource(LogReader):
             yield self.part(chunk)
 
     def part(self, chunk: Chunk) -> Part:
-        """Return a chunk decoded as a Part; `complete_to` is its clock reading's "monotonic" (ns).
-
-        Adds to `parts_read`, `unknown` and `unreadable_bytes`.
-        """
+        """Return a chunk decoded; `complete_to` is its clock reading's "monotonic" (ns)."""
         self.parts_read += 1
         decoded = self._decoder.decode(chunk)
         self.unknown.update(decoded.unknown)
@@ -210,8 +208,3 @@ class LogSource(LogReader):
 
 def _naming(events: Events) -> Events:
     return events.take(events.rows(Kind.TASK, Kind.FILE_NAME))
-
-
-def _monotonic(facts: dict[str, Any]) -> int | None:
-    time = facts.get("clocks", {}).get("monotonic")
-    return None if time is None else int(time)

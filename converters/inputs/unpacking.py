@@ -59,16 +59,12 @@ class Allowance:
         self.gained += gained
 
     def use(self, count: int) -> None:
-        """Count events that were found: each stands for EVENT_BYTES."""
+
         self.used += count * EVENT_BYTES
 
 
 def beginning(first: bytes, most: int) -> bytes:
-    """Return up to `most` bytes that a recording's first bytes unpack to; plain ones unchanged.
-
-    As far as they are whole; empty if they are damaged, or of zstd's first block a part is missing
-    (`ZSTD_BLOCK`).
-    """
+    """Return up to `most` bytes that a recording's first bytes unpack to; "" if damaged."""
     allowance = Allowance()
     try:
         return unpacked(io.BytesIO(first), first, allowance).read(most)
