@@ -101,7 +101,9 @@ def locate(url: str) -> Location:
         )
     if scheme not in _NATIVE:
         return _by_fsspec(url)
-    bucket, options = rest.partition("/")[0], _patient(scheme, options)
+    bucket = rest.partition("/")[0]
+    if scheme in _GOOGLE and _GOOGLE_PATIENCE not in options:
+        options += f"{'&' if options else '?'}{_GOOGLE_PATIENCE}={_GOOGLE_SECONDS}"
     if not bucket:
         raise LocationError(f"{url}: names no bucket; give {scheme}://BUCKET/FOLDER")
     # Made from the bucket alone: pyarrow would take a key's % and spaces for escapes and errors.
@@ -112,13 +114,6 @@ def locate(url: str) -> Location:
         container = bucket.partition("@")[0]
         return Location(filesystem, f"{container}/{rest.partition('/')[2]}".rstrip("/"), url)
     return Location(filesystem, rest.removeprefix(f"{_ANONYMOUS}@").rstrip("/"), url)
-
-
-def _patient(scheme: str, options: str) -> str:
-    """Return a URL's options (with their `?`, or "") with an end of trying, where it needs one."""
-    if scheme not in _GOOGLE or _GOOGLE_PATIENCE in options:
-        return options
-    return f"{options}{'&' if options else '?'}{_GOOGLE_PATIENCE}={_GOOGLE_SECONDS}"
 
 
 @lru_cache(64)
@@ -192,10 +187,7 @@ def expand(url: str, suffix: str = SUFFIX) -> list[str]:
 
 
 def _below(base: Location, recursive: bool) -> list[str]:
-    """Return the names of the files in a folder, relative to it; of no folder none.
-
-    Raises OSError or pa.ArrowException.
-    """
+    """Return the names of the files in a folder, relative to it; of no folder none."""
     selector = fs.FileSelector(base.path, recursive=recursive, allow_not_found=True)
     start = len(base.path.rstrip("/")) + 1
     infos = base.filesystem.get_file_info(selector)
