@@ -23,7 +23,7 @@ from biotrail.recorder.schema.records import Kind
 MOST_WAITING_BYTES = 64 << 20
 
 MOST_WAITING_NS = 5_000_000_000
-"""Time that the waiting chunks may span, by their last records."""
+
 IDLE_SECONDS = 0.25
 
 QUIET_NS = 1_500_000_000
@@ -36,7 +36,7 @@ MOST_NAMES = 1000
 
 _NAMING = [int(kind) for kind in (Kind.TASK, Kind.CGROUP, Kind.FILE_NAME)]
 MOST_SKIPS = 100_000
-"""Skips kept until `take_skips` is called, about a day's; older ones are dropped."""
+
 MOST_WINDOWS = 1000
 
 
@@ -103,11 +103,11 @@ class LiveSource(LogSource):
 
     @property
     def lost_records(self) -> int:
-        """Number of lost records that the recorder has counted so far."""
+
         return self._forgotten + _count(self.losses)
 
     def take_skips(self) -> list[Skip]:
-        """Return the chunks skipped since the last call, in time order."""
+
         with self._changed:
             found = list(self._skips)
             self._skips.clear()
@@ -138,10 +138,7 @@ class LiveSource(LogSource):
                 self._changed.notify()
 
     def put(self, chunk: Chunk) -> None:
-        """Append a chunk to the queue, skip the oldest while too much is waiting, wake `parts`.
-
-        The newest chunk is never skipped. Called in the reading thread.
-        """
+        """Append a chunk, skip the oldest while too much waits; for the reading thread."""
         with self._changed:
             self._waiting.append(chunk)
             self._bytes += _size(chunk)
@@ -153,7 +150,7 @@ class LiveSource(LogSource):
             self._changed.notify()
 
     def _skip(self, chunk: Chunk) -> None:
-        """Count a chunk that was removed from the queue as skipped, and as a damaged window."""
+
         self._bytes -= _size(chunk)
         self.skipped_parts += 1
         self.skipped_ns += chunk.last_ns - chunk.first_ns

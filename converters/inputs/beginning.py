@@ -34,27 +34,19 @@ _MOST_ODD = 0.02
 
 
 class Beginning(NamedTuple):
-    """What is known of a recording before it is read.
-
-    given: the path, or a stream that still yields `first`. first: the first bytes, up to
-    PEEKED_BYTES, of gzip and zstd up to PACKED_PEEKED_BYTES; empty for a directory, and for a path
-    that cannot be read.
-    """
+    """given: the path, or a stream that still yields `first`, the first bytes; b"": none."""
 
     given: PathOrStream
     first: bytes
 
     @property
     def path(self) -> str | None:
-        """The path; None: it is a stream."""
+
         given = self.given
         return os.fspath(given) if isinstance(given, str | os.PathLike) else None
 
     def beyond_zeros(self) -> bytes:
-        """Return the first bytes; where these are zeros, of a path what follows, within 1 MiB.
-
-        A page that was lost leaves zeros.
-        """
+        """Return the first bytes; of a path behind zeros, which a lost page leaves."""
         if self.first.strip(b"\0") or not self.first or self.path is None:
             return self.first
         with open(self.path, "rb") as stream:
@@ -100,10 +92,7 @@ def name_of(given: PathOrStream) -> str:
 
 
 def open_file(given: PathOrStream, what: str) -> BinaryIO:
-    """Return a stream, or a file opened by its path, which the caller closes.
-
-    what: continues "give" in the message. Raises LogFormatError: it cannot be opened.
-    """
+    """Return a stream, or a file opened by its path, which the caller closes."""
     if not isinstance(given, str | os.PathLike):
         return given
     try:
@@ -115,10 +104,7 @@ def open_file(given: PathOrStream, what: str) -> BinaryIO:
 
 
 def is_text(first: bytes) -> bool:
-    """Return whether a file that begins with these bytes is text in ASCII, UTF-8 or the like.
-
-    Pages of zeros in it do not matter: text whose pages were lost still is text.
-    """
+    """Return whether a file that begins with these bytes is text in ASCII, UTF-8 or the like."""
     if first.startswith((*_UTF16, MAGIC)):
         return False
     text = _LOST_PAGE.sub(b"", first.removeprefix(UTF8_MARK))
@@ -133,10 +119,7 @@ def is_url(given: Any) -> bool:
 
 
 def is_pipe(path: str | os.PathLike[str]) -> bool:
-    """Return whether a path names a pipe: a named one, or /dev/fd/N of one without a name.
-
-    bash gives such a path for `<(zcat LOG.gz)`. False if there is no such path.
-    """
+    """Return whether a path is a FIFO, or /dev/fd/N of a pipe, as bash makes of `<(…)`."""
     try:
         return stat.S_ISFIFO(os.stat(path).st_mode)
     except (OSError, ValueError):
@@ -222,11 +205,10 @@ _KINDS: tuple[tuple[bytes, str, str], ...] = (
     ),
     (rb"\0{64}", "zeros", "copy it again"),
 )
-"""Of the first bytes a pattern, what such a file is, and what to do."""
 
 
 def refusal(name: str, first: bytes) -> LogFormatError:
-    """Return the error for a file that begins with `first` and is none of those that are read."""
+
     for magic, what in COMPRESSED.items():
         if first.startswith(magic):
             return LogFormatError(f"{name}: is compressed by {what}; {WHAT_IS_READ}")

@@ -50,7 +50,7 @@ def open_source(path: str | os.PathLike[str] | BinaryIO | Source) -> Source:
 
 
 def _no_log(beginning: Beginning) -> Source | None:
-    """Return the source of an archive or another tool's recording; None: of no known tool."""
+
     given, first, path = beginning.given, beginning.first, beginning.path
     is_directory = path is not None and os.path.isdir(path)
 
@@ -123,17 +123,11 @@ def _archive(given: PathOrStream) -> Source:
 
 
 def says_time(reader: Source) -> bool:
-    """Return whether a source says from when to when was recorded: biotrail's own logs do.
-
-    Other tools' clocks may be of their first event, and none of them has the end.
-    """
+    """Return whether a source says from when to when was recorded: biotrail's own logs do."""
     known = reader.header.get("backend", "core") in ("core", "bcc")
     return known and "monotonic" in reader.header.get("clocks", {})
 
 
 def has_pointers(reader: Source) -> bool:
-    """Return whether the source's events have kernel pointers.
-
-    bcc's stable tracepoint formats, which other tools record too, and blktrace's records have none.
-    """
+    """Return whether the source's events have kernel pointers: those of our own probes do."""
     return bool(reader.header.get("backend", "core") == "core")

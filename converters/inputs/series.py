@@ -19,12 +19,7 @@ class SeriesSource:
     """
 
     def __init__(self, sources: Sequence[tuple[str, Source]]) -> None:
-        """Order the files of one recording by their numbers, and take the first file's header.
-
-        Its "series" gets the last file's number as "last", if there are several; what the first
-        file has found so far is copied. sources: (name, source) of each file, at least one, in any
-        order. Raises LogFormatError: files of several recordings, or the same file twice.
-        """
+        """sources: (name, source) of each file. Raises LogFormatError: of two recordings."""
         self._files = sorted(sources, key=lambda file: _number(file[1]))
         self.name = self._files[0][0]
         self.notes: list[tuple[str, dict[str, Any]]] = []
@@ -42,10 +37,7 @@ class SeriesSource:
         self._copy_findings(0)
 
     def _refuse_others(self) -> None:
-        """Raise LogFormatError unless all files are of one rotated recording, each once.
-
-        Of several, none may lack a recording's id, as a log that was not rotated does.
-        """
+        """Raise LogFormatError unless all are of one rotated recording, each once."""
         for (name, source), (other, behind) in pairwise(self._files):
             if run_of(source) is None or run_of(source) != run_of(behind):
                 raise LogFormatError(
@@ -73,7 +65,7 @@ class SeriesSource:
 
     @property
     def problems(self) -> list[str]:
-        """Descriptions of missing files and of damage; of several files, with the file's name."""
+
         if len(self._files) == 1:
             return self._files[0][1].problems
         problems = [f"{name}: {text}" for name, source in self._files for text in source.problems]
@@ -100,12 +92,7 @@ class SeriesSource:
         return any(source.interrupted for source in self.sources)
 
     def parts(self) -> Iterator[Part]:
-        """Yield the chunks of all files, one file after the other; can be called once.
-
-        `offset` counts through all files. Notes, losses and damaged windows of a file are added to
-        those of the series as they are met, unknown kinds and unreadable bytes after its last
-        chunk.
-        """
+        """Yield the chunks of all files; `offset` counts through all. Can be called once."""
         done = complete_to = 0
         for index, source in enumerate(self.sources):
             self._begin_file(index, complete_to)
@@ -144,7 +131,7 @@ class SeriesSource:
         self._copy_findings(index)
 
     def _copy_findings(self, index: int) -> None:
-        """Copy notes, losses and damaged that a file has found since the last call."""
+
         source, taken = self._files[index][1], self._copied[index]
         self.notes += source.notes[taken[0] :]
         self.losses += source.losses[taken[1] :]
@@ -165,10 +152,7 @@ def _number(source: Source) -> int:
 
 
 def series_of(sources: Sequence[tuple[str, Source]]) -> SeriesSource:
-    """Return the files of one recording as one source, an IndexedSeries if all are Indexed.
-
-    sources: (name, source) of each file. Raises LogFormatError: as of SeriesSource.
-    """
+    """Return files (name, source) of one recording as one source. Raises LogFormatError."""
     if all(isinstance(source, Indexed) for _, source in sources):
         return IndexedSeries(sources)
     return SeriesSource(sources)
@@ -195,17 +179,14 @@ class IndexedSeries(SeriesSource):
         return -1 if -1 in totals else sum(totals)
 
     def bounds(self) -> tuple[int, int] | None:
-        """Return the (first, last) time (ns) over all files; None if one file has no bounds."""
+
         found = [bounds for source in self._indexed if (bounds := source.bounds()) is not None]
         if len(found) < len(self.sources):
             return None
         return min(first for first, _ in found), max(last for _, last in found)
 
     def clock_near(self, ns: int) -> dict[str, int] | None:
-        """Return clock readings (name → ns) near `ns`, of the first file that has any.
-
-        Files that end before `ns`, or whose bounds are not known, are passed over.
-        """
+        """Return clock readings (name → ns) near `ns`, of the first file that has any."""
         for source in self._indexed:
             bounds = source.bounds()
             if bounds is None or bounds[1] < ns:
@@ -215,20 +196,12 @@ class IndexedSeries(SeriesSource):
         return None
 
     def names_before(self, ns: int) -> Events:
-        """Return the events with names of threads and files before `ns` (ns), sorted by time.
-
-        Files whose bounds are not known are passed over. At equal times the earlier file's come
-        first.
-        """
+        """Return the events with names of threads and files before `ns` (ns), sorted by time."""
         known = [(source, source.bounds()) for source in self._indexed]
         return Events.join([s.names_before(ns) for s, at in known if at is not None and at[0] < ns])
 
     def parts_between(self, begin: int, end: int) -> Iterator[Part]:
-        """Yield the chunks that overlap begin <= ts < end (ns), file by file; can be called once.
-
-        Files outside that time, or whose bounds are not known, are not read, but the devices in
-        their headers are noted, and missing files reported. `offset` counts through all files.
-        """
+        """As of Indexed; devices of files outside are noted, and missing files reported."""
         complete_to = done = 0
         for index, source in enumerate(self._indexed):
             self._begin_file(index, complete_to)

@@ -43,15 +43,13 @@ for _number, _letter in enumerate(b"QMFGSRDCPUTIXBA", 1):
     ACTS[_letter] = _number
 ACTS[ord("?")] = NOT_TOLD
 _NO_NAMES = (b"(null)", b"unknown")
-"""What blkparse prints for a thread whose name was not recorded."""
+
 _NUMBER_WORD = np.dtype(">u8")
 _HEAD_NAMES = {"number": "sequence", "dev": "device"}
 
 
 @dataclass
 class RecordLines(Lines):
-    """The lines of a block that blkparse printed."""
-
     @property
     def act(self) -> I64:
         """Each record's action (`Act`), (n,); of a message -1."""
@@ -113,7 +111,7 @@ def batch_of(lines: RecordLines) -> RecordBatch:
 
 
 def names_of(lines: RecordLines) -> list[TracepointRows]:
-    """Return the threads' names in the lines, for those that have one."""
+
     named = np.flatnonzero((lines.text_length > 0) & ~lines.is_message)
     comm = texts(lines, "comm", COMM_BYTES, named)
     known = ~np.isin(comm, np.array(_NO_NAMES, comm.dtype))
@@ -127,22 +125,16 @@ _FEW_GAPS = 8
 do, lines were selected."""
 _TAIL_BYTES = 1 << 12
 _MOST_CARRIED = 1 << 14
-"""Bytes of lines that wait for the next block, for what a remap's device is."""
+
 _OF_REQUEST = np.uint64(int(Category.FS) << CATEGORY_SHIFT)
 _NAMED = re.compile(rb"^Events \(([^)\n]+)\): ", re.MULTILINE)
 
 
 class BlkparseSource(RecordSource):
-    """The text of blkparse or btrace, by the path of a file, or as a stream.
-
-    reached: newest time met (ns), of the text, whose times count from the trace's first event.
-    """
+    """The text of blkparse or btrace. reached: newest time met (ns since the first event)."""
 
     def __init__(self, path: PathOrStream) -> None:
-        """Open the text, read its first block, and make a log's header of what is there.
-
-        Raises LogFormatError: it cannot be opened, or its layout does not tell what is needed.
-        """
+        """Open the text, read its first block, and make a log's header of what is there."""
         super().__init__(path, "blktrace")
         self.header["created_by"] = "blkparse"
         self.header["events"]["letters"] = list(LETTERS)
@@ -178,7 +170,7 @@ class BlkparseSource(RecordSource):
         return self._text.offset
 
     def _judge_beginning(self, path: PathOrStream, lines: RecordLines) -> None:
-        """Judge by the first block whether numbers tell losses, and which device it is, if one."""
+
         if not len(lines):
             return
         no_remap = lines.act != Act.REMAP
@@ -255,10 +247,7 @@ class BlkparseSource(RecordSource):
         return events
 
     def _in_order(self, batch: RecordBatch, lines: RecordLines) -> RecordBatch:
-        """Return the batch without records that have no number and an earlier time than before.
-
-        blkparse sorts by time: such lines are there twice, or of another trace.
-        """
+        """Leave out unnumbered records before the newest time: there twice, or another trace's."""
         bare = np.flatnonzero((batch.head["sequence"] == 0) & ~lines.is_message)
         keep = np.ones(len(batch.head), np.bool_)
         for cpu in np.unique(batch.head["cpu"][bare]).tolist():
@@ -383,10 +372,7 @@ class Requests:
         """Devices with requests."""
 
     def follow(self, lines: RecordLines) -> tuple[Bool, U64]:
-        """Return (which merges and completions are of requests, sizes in bytes), (n,) each.
-
-        Of passthrough's C the size is that of its D.
-        """
+        """Return (which merges and completions are of requests, sizes in bytes), (n,) each."""
         act, size = lines.act, lines.column("bytes").copy()
         dev, sector = lines.column("dev"), lines.column("sector")
         of_request = np.zeros(len(act), np.bool_)
@@ -448,10 +434,7 @@ class Requests:
             ends.append(rest)
 
     def _complete(self, place: tuple[int, int], end: int) -> bool:
-        """Return whether a completion is of a request.
-
-        One that ends before the request does is of a part: the rest is completed later.
-        """
+        """Return whether a completion is of a request. Its rest may complete later."""
         ends = self._issued.get(place)
         if ends:
             whole = ends.pop(ends.index(end)) if end in ends else ends.pop(0)
@@ -465,7 +448,7 @@ class Requests:
         return place[0] in self._request_based or place[0] not in self._queues
 
     def _passthrough(self, act: int, key: tuple[int, int], size: int) -> int:
-        """Return the bytes of a passthrough request; of a C those of the D of its command."""
+
         if act == _D:
             self._commands[key].append(size)
         elif act in (_C, _R) and (waiting := self._commands.get(key)):
@@ -476,7 +459,7 @@ class Requests:
 
 
 def _take(held: Ends, place: tuple[int, int], end: int) -> bool:
-    """Remove what has this place and end; return whether it was there."""
+
     ends = held.get(place)
     if not ends or end not in ends:
         return False
@@ -517,7 +500,7 @@ class Summary:
     """The counts of the summary, added up over devices and CPUs, and those of the text."""
 
     def __init__(self, source: ForeignSource) -> None:
-        """source: gets the problem."""
+
         self._source = source
         self._said: Counter[str] = Counter()
         self._inexact: Counter[str] = Counter()
@@ -545,7 +528,7 @@ class Summary:
         return bool(counts) or _OTHER.match(text) is not None
 
     def count(self, lines: RecordLines) -> None:
-        """Count the records of a block of text as blkparse does."""
+
         act = lines.act
         self._found["entries"] += int(np.count_nonzero(act >= 0))
         plain = act[(lines.column("action") & _PASSTHROUGH) == 0]
@@ -576,9 +559,6 @@ class Summary:
 
 
 def _value(digits: bytes, unit: bytes) -> tuple[int, int]:
-    """Return (a printed count, by how much it may be less than what was counted).
-
-    blkparse cuts off: 1,234,567 is printed as 1,234K. The locale's separators are left out.
-    """
+    """Return (a printed count, by how much it may be too small): 1,234,567 is printed as 1,234K."""
     step = 1000 ** (b" KMGP".index(unit) if unit else 0)
     return int(re.sub(rb"\D", b"", digits) or b"0") * step, step - 1

@@ -28,9 +28,9 @@ from biotrail.recorder.schema.errors import LogFormatError
 _SET_FILE = re.compile(r"(?P<name>.+)\.blktrace\.(?P<cpu>\d+)")
 _LOST = re.compile(rb"CPU:(\d+) \[LOST (?:(\d+) )?EVENTS\]\n")
 _TAIL_BYTES = 1 << 16
-"""Bytes at a file's end that are searched for its newest record."""
+
 _BEGIN_BYTES = 256
-"""Bytes read to recognise a file's format."""
+
 _KEEP_GARBAGE = 64  # a LOST EVENTS line may lie across two blocks
 
 
@@ -85,12 +85,7 @@ class RecordFile:
     """
 
     def __init__(self, source: PathOrStream, block_bytes: int, cpu: int = -1) -> None:
-        """Open the source, recognise its format, and read its first block.
-
-        block_bytes: bytes per read. cpu: the file's CPU, -1 for a stream of all. Raises
-        LogFormatError: not readable, no blktrace data, or of an unknown version; an empty file is
-        accepted.
-        """
+        """Read the first block. Raises LogFormatError; an empty file is accepted."""
         self.name = name_of(source)
         self._stream = open_file(source, "a file or set of files that blktrace wrote")
         owned = isinstance(source, str | os.PathLike)
@@ -129,11 +124,7 @@ class RecordFile:
         return int(times.max()) if len(times) else -1
 
     def batches(self) -> Iterator[RecordBatch]:
-        """Yield all records, block by block; can be called once.
-
-        Raises `reached` to a batch's newest time before yielding the batch. At the end closes the
-        file, but not a stream passed in. Raises LogFormatError: a read fails.
-        """
+        """Yield all records, and set `reached` to the newest time. Closes the file at the end."""
         batch, self.first = self.first, None
         while batch is not None:
             if len(batch.head):
@@ -156,10 +147,7 @@ class RecordFile:
         return data
 
     def _read_block(self) -> RecordBatch | None:
-        """Return all whole records in `_rest` as a RecordBatch, and read on; None at the end.
-
-        A batch may have no records, as the last has if LOST EVENTS lines end the file.
-        """
+        """Return all whole records in `_rest`, maybe none, and read on; None at the end."""
         while True:
             data = np.frombuffer(self._rest, dtype=np.uint8)
             found = find_records(data, self.order, self.cut)
@@ -210,10 +198,7 @@ class RecordFile:
         return lost
 
     def _cut_record_rest(self, gap: U8) -> int:
-        """Return how many bytes of a gap belong to the CUT record before it.
-
-        It is followed by as many bytes as its payload has; their number, pdu_len, is among them.
-        """
+        """Return how many bytes, as many as its payload has, follow a CUT record."""
         length = gap[CUT_PDU_LEN_AT : CUT_PDU_LEN_AT + 2].tobytes()
         if not self.cut or len(length) < 2:
             return 0
@@ -228,10 +213,7 @@ class RecordFile:
         )
 
     def _end_with_rest(self) -> list[tuple[int, int, int]]:
-        """Count the bytes in `_rest` at the file's end as unreadable; return the losses in them.
-
-        A record that is cut off takes all bytes to the end, LOST EVENTS lines too.
-        """
+        """Count what is left at the file's end as unreadable; return the losses in it."""
         rest, self._rest = self._rest, b""
         lost: list[tuple[int, int, int]] = []
         if byte_order(rest[:MAGIC_BYTES]) is None:

@@ -29,7 +29,6 @@ CGROUP = 1 << 8
 CGROUP_BYTES = 8
 CATEGORY_SHIFT = 16
 MINOR_BITS = 20
-"""A device number is major << 20 | minor."""
 
 
 class Act(IntEnum):
@@ -140,7 +139,7 @@ CUT_PDU_LEN_AT = 2
 
 
 HEAD = np.dtype([(n, "u8" if n == "action" else RECORD.fields[n][0]) for n in RECORD.names or ()])  # type: ignore[index]
-"""The fields of both versions, in the byte order of this machine."""
+
 
 REMAP = np.dtype([("device_from", ">u4"), ("device_to", ">u4"), ("sector_from", ">u8")])
 """Payload of REMAP: `struct blk_io_trace_remap`. Big-endian on every machine."""
@@ -167,10 +166,7 @@ def byte_order(magic: bytes) -> ByteOrder | None:
 
 
 def check_start(data: bytes, name: str) -> ByteOrder:
-    """Return the byte order of a blktrace file, by its first bytes.
-
-    Raises LogFormatError: no blktrace data, or an unknown version.
-    """
+    """Return the byte order of a blktrace file, by its first bytes."""
     magic = data[:MAGIC_BYTES]
     order = byte_order(magic)
     if order is None:
@@ -201,10 +197,7 @@ class RecordPlaces(NamedTuple):
 
 
 def is_cut(data: bytes, order: ByteOrder) -> bool:
-    """Return whether `data` begins with a CUT record: its device is where version 1 has the CPU.
-
-    False if `data` is too short to tell, or of version 2.
-    """
+    """Return whether `data` begins with a CUT record: its device is where version 1 has the CPU."""
     if len(data) < CUT.itemsize or version_of(data, order) != VERSION:
         return False
     as_1 = np.frombuffer(data, RECORD.newbyteorder(order), 1)
@@ -250,10 +243,7 @@ def find_records(data: U8, order: ByteOrder, cut: bool = False) -> RecordPlaces:
 
 
 def _candidates(data: U8, order: ByteOrder) -> I64:
-    """Return all offsets in `data` of the magic number with a known version, ascending.
-
-    Includes headers that are cut off at the end, and chance matches in payloads.
-    """
+    """Return all offsets in `data` of the magic number with a known version, ascending."""
     fixed = np.array([0x74, 0x61, 0x65] if order == "<" else [0x65, 0x61, 0x74], dtype=np.uint8)
     if len(data) < MAGIC_BYTES:
         return np.zeros(0, np.int64)

@@ -19,16 +19,13 @@ from biotrail.converters.inputs.foreign import WITHOUT_BIOS, ForeignSource
 from biotrail.recorder.schema.records import Kind
 
 Key = tuple[int, int]
-"""Device (dev_t) and CPU."""
+
 
 _WRAP, _HALF = 1 << 32, 1 << 31
 
 
 class Step(NamedTuple):
-    """A jump of the numbers between two records of a CPU and device, at `start` and `end` (ns).
-
-    missing: number of missing records; -1: not known, as the numbers go back at a later time.
-    """
+    """A jump of a CPU's numbers for a device (ns). missing: -1 where they go back."""
 
     key: Key
     start: int
@@ -38,8 +35,6 @@ class Step(NamedTuple):
 
 @dataclass
 class NumberCheck:
-    """Result of `Numbers.check`. keep: per record, whether it is not a repeat."""
-
     keep: Bool
     steps: list[Step] = field(default_factory=list)
 
@@ -70,7 +65,7 @@ class Numbers:
         return found
 
     def _compare(self, key: Key, rows: I64, number: I64, time: I64, found: NumberCheck) -> None:
-        """Add the steps and repeats among records (`rows`) of one device and CPU to `found`."""
+
         if key not in self._newest:
             self._newest[key] = int(number[0]) - 1, int(time[0])
         before, since = self._newest[key]
@@ -106,11 +101,10 @@ class Numbers:
 
 MESSAGES_KEPT = 10_000
 LETTERS = "QGMFXAcIRmDCPU"
-"""Kinds of events that there may be."""
 
 
 def kept_of(batch: RecordBatch, keep: Bool) -> RecordBatch:
-    """Return the records of the mask `keep`, (n,)."""
+
     places = np.concatenate([[0], np.cumsum(keep)]).tolist()
     lost = [(places[row], cpu, count) for row, cpu, count in batch.lost]
     return replace(batch, head=batch.head[keep], payload=batch.payload[keep], lost=lost)
@@ -149,7 +143,7 @@ class RecordSource(ForeignSource):
         self._met: set[int] = set()
 
     def report_rest(self) -> None:
-        """Add the problems and remarks that are known at the end only."""
+
         for name, count in self._repeats.items():
             self.problems.append(
                 f"{name}: {count} records have numbers and times that were there before: a part "

@@ -94,8 +94,6 @@ class TranslatedRecords:
 
 
 class Translator:
-    """Translator of one source's batches to rows."""
-
     def __init__(self, context: Context) -> None:
 
         self._op = context.op_number
@@ -172,11 +170,7 @@ class Translator:
                 result.left_out[f"note {note}"] += 1
 
     def _fill(self, batch: RecordBatch, at: I64, kind: U8, category: U32, raw: U64) -> None:
-        """Write into `raw` all words of the records but the first (kind and time).
-
-        at: rows of the records in the batch. kind, category, raw: per record of `at`; raw is (n,
-        8), 0 before.
-        """
+        """Write the words of the records `at` into `raw`, (n, 8), all but the first."""
         head = batch.head[at]
         pid = head["pid"].astype(np.uint64)
         dev = head["device"].astype(np.uint64)
@@ -243,7 +237,7 @@ class Translator:
             raw[row, 2:4] = np.frombuffer(name, dtype="<u8")
 
     def _opf(self, category: U32) -> U32:
-        """Return bi_opf or cmd_flags of each record, (n,), as far as its category tells it."""
+
         write = has(category, Category.WRITE)
         opf = np.where(write, self._op("write"), self._op("read")).astype(np.uint32)
         flush = has(category, Category.FLUSH)
@@ -258,7 +252,7 @@ class Translator:
 
 
 def _left_out(action: U64, category: U32, kind: U8) -> Counter[str]:
-    """Return the number of records without a kind in a log (0), notes aside, by action's name."""
+
     rows: Bool = (kind == 0) & ~has(category, Category.NOTIFY)
     numbers, counts = np.unique(action[rows] & np.uint64(ACT_MASK), return_counts=True)
     known: dict[int, str] = {int(a): a.name.lower() for a in Act}

@@ -20,7 +20,7 @@ from biotrail.recorder.schema.records import Kind
 
 BLOCK_BYTES = 1 << 20
 _ALL_BLOCKS_BYTES = 32 << 20
-"""Bytes of blocks that all files of a set may hold in memory at once."""
+
 _LEAST_BLOCK_BYTES = 1 << 16
 _CLOCK_UNCERTAINTY_NS = 1_000
 
@@ -29,12 +29,7 @@ class BlktraceSource(RecordSource):
     """A set of blktrace's files, by its prefix or one of its files, or one stream, as a Source."""
 
     def __init__(self, path: str | os.PathLike[str] | BinaryIO) -> None:
-        """Open every file, read its first block, and make a log's header of what is there.
-
-        path: the prefix of a set, one of its files, another file, or a binary stream. Raises
-        LogFormatError: a file is no blktrace data, of a newer version, or cannot be read, or all
-        files are empty.
-        """
+        """path: the prefix of a set, one of its files, another file, or a stream."""
         super().__init__(path, "blktrace")
         self.set_name: str | None = None
         """Name of the set, which is its device's; None: the data are no set."""
@@ -79,10 +74,7 @@ class BlktraceSource(RecordSource):
         )
 
     def _describe(self) -> None:
-        """Take clocks and device into the header, by the first batch of each file.
-
-        A set whose records are of one device has that device's name.
-        """
+        """Take clocks and device into the header, by the first batch of each file."""
         first: list[tuple[int, int]] = []
         devices: set[int] = set()
         self.header["events"]["letters"] = list(LETTERS)
@@ -115,10 +107,7 @@ class BlktraceSource(RecordSource):
         return int(times.min())
 
     def pieces(self) -> Iterator[tuple[Events, int, int]]:
-        """Yield each batch's events, as `parts` wants them.
-
-        Always the file that is furthest behind in time is read next, so that memory is bounded.
-        """
+        """Yield each batch's events; the file furthest behind in time is read next."""
         readers = {index: file.batches() for index, file in enumerate(self._files)}
         while readers:
             index = min(readers, key=lambda i: self._files[i].reached)

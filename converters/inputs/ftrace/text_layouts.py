@@ -13,7 +13,7 @@ from biotrail.converters.events.tables import NO_CPU
 from biotrail.recorder.schema.block_events import KIND_OF
 
 NAMES_BLOCK_EVENT = re.compile(rb"\bblock_[a-z_]+(?:: |\()")
-"""A block event's name, as it stands before its fields."""
+
 _SCRIPT = "`perf script --ns -F comm,tid,cpu,time,event,trace`"
 _LONGEST = 1000
 """Bytes of a line, more than any event's: what the patterns cost stays small."""
@@ -29,8 +29,6 @@ class Rewritten(NamedTuple):
 
 
 class Unreadable(NamedTuple):
-    """A layout without what is needed. name, instead: shown."""
-
     name: str
     pattern: re.Pattern[bytes]
     instead: str
@@ -188,7 +186,7 @@ BLK_TRACER = Unreadable(
     re.compile(rb"\d+,\d+"),
     "print it as blktrace's data: options `bin` and `nocontext-info` (docs/blktrace.md)",
 )
-"""Of its lines the device stands where the name of an event does."""
+
 DIFFERENCES = (
     "times are differences to the event before (perf script --deltatime), from which none can be "
     f"told where lines are missing: print times: {_SCRIPT}"
@@ -206,17 +204,17 @@ def usual(line: bytes) -> bytes | None:
 
 
 def unreadable(lines: bytes) -> Unreadable | None:
-    """Return the layout of lines of which none could be read; None: no known one."""
+
     return next((one for one in UNREADABLE if one.pattern.search(lines)), None)
 
 
 _BEGINNING = 1 << 16
-"""Bytes of a block within which a mail's own words end."""
+
 _QUOTES = re.compile(rb"^(?:> ?)+", re.MULTILINE)
 
 
 def without_quotes(data: bytes) -> bytes:
-    """Return lines without the marks by which mail quotes them, if most of the lines have such."""
+
     if not data.startswith(b">") and b"\n>" not in data[:_BEGINNING]:
         return data
     if 2 * (data.count(b"\n>") + data.startswith(b">")) < data.count(b"\n"):

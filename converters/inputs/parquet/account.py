@@ -39,7 +39,6 @@ MAX_CHUNKS = 1 << 22
 
 _MAX_NS = 1 << 62
 NO_CLOCK = -1
-"""In `Metadata.chunks`: the chunk has no clock reading."""
 
 
 @dataclass
@@ -55,9 +54,9 @@ class Account:
 
     created_by: str
     log: str
-    """Name of the log when it was archived."""
+
     log_bytes: int
-    """Size of the log in bytes."""
+
     events: int = 0
     kinds: dict[str, int] = field(default_factory=dict)
     groups: list[int] = field(default_factory=list)
@@ -89,7 +88,7 @@ class Metadata:
 
 
 def clock_of(row: I64) -> dict[str, int] | None:
-    """Return the clock reading (name → ns) in a row of `Metadata.chunks`; None if it has none."""
+
     names = _CHUNK_COLUMNS[2:]
     return None if row[2] == NO_CLOCK else dict(zip(names, row[2:].tolist(), strict=True))
 
@@ -101,10 +100,7 @@ def chunk_row(events: int, complete_to: int, clock: Mapping[str, int] | None) ->
 
 
 def pack(metadata: Metadata) -> dict[str, str]:
-    """Return the keys and values for a Parquet file's metadata, which `unpack` reads.
-
-    Keys begin with PREFIX. All values are text, as some readers of Parquet accept nothing else.
-    """
+    """Return the keys and values for a Parquet file's metadata, which `unpack` reads."""
     parts = {
         **pack_facts(metadata.facts),
         "account": pack_json(asdict(metadata.account)),
@@ -115,13 +111,7 @@ def pack(metadata: Metadata) -> dict[str, str]:
 
 
 def unpack(name: str, stored: Mapping[bytes, bytes]) -> Metadata:
-    """Return the metadata that `pack` packed.
-
-    name: of the file, for messages. stored: the Parquet file's key-value metadata; keys of other
-    names, also of names that are no UTF-8, are ignored. Raises LogFormatError: not an archive of
-    events, of another format, a wrong checksum, a part that is missing, or contents that biotrail
-    does not write.
-    """
+    """Return the metadata that `pack` packed; other keys are ignored. Raises LogFormatError."""
     parts = {
         key.decode(errors="replace").removeprefix(PREFIX): value
         for key, value in stored.items()
@@ -162,10 +152,7 @@ def _checksum(parts: Mapping[str, str]) -> str:
 
 
 def _pack_chunks(chunks: I64) -> str:
-    """Return chunks as text: row differences, column by column, zstd, base64.
-
-    That takes a few bytes per chunk.
-    """
+    """Return chunks as text, a few bytes each: row differences, by column, zstd, base64."""
     steps = np.diff(chunks, axis=0, prepend=np.zeros((1, chunks.shape[1]), np.int64))
     data = np.ascontiguousarray(steps.T, "<i8").tobytes()
     return base64.b64encode(zstandard.ZstdCompressor().compress(data)).decode()
@@ -189,10 +176,7 @@ def _unpack_chunks(name: str, packed: bytes) -> I64:
 
 
 def _account(name: str, value: dict[str, Any]) -> Account:
-    """Return the Account in a decoded JSON object. Raises LogFormatError.
-
-    A key may not be missing, nor a value or a member of it have another type than biotrail writes.
-    """
+    """Return the Account in a decoded JSON object. Raises LogFormatError."""
     try:
         account = Account(**{f.name: value[f.name] for f in fields(Account)})
     except KeyError as error:
@@ -218,7 +202,7 @@ def _account(name: str, value: dict[str, Any]) -> Account:
 
 
 def _check(name: str, account: Account, chunks: I64) -> None:
-    """Raise LogFormatError unless the account fits the table of chunks."""
+
     if min(account.groups, default=0) < 0 or sum(account.groups) != len(chunks):
         raise _wrong(name, "has row groups that do not cover its chunks")
     if (chunks < NO_CLOCK).any() or (chunks > _MAX_NS).any() or (chunks[:, 0] < 0).any():
@@ -228,5 +212,5 @@ def _check(name: str, account: Account, chunks: I64) -> None:
 
 
 def _wrong(name: str, what: str) -> LogFormatError:
-    """Return the error for an account that is wrong; what: continues "its account"."""
+
     return LogFormatError(f"{name}: its account {what}: no biotrail writes that; {_MAKE_AGAIN}")

@@ -50,7 +50,6 @@ _REASONS = (
     ("libjvm", "HDFS needs Java and Hadoop: install them, and set JAVA_HOME and HADOOP_HOME"),
     ("No response body", "access denied or no such bucket: check both"),
 )
-"""What pyarrow's messages hold, and what that means; the first that fits counts."""
 
 
 _GOOGLE = frozenset({"gs", "gcs"})
@@ -72,7 +71,7 @@ class Location(NamedTuple):
     url: str
 
     def child(self, name: str) -> "Location":
-        """Return the location of `name` (with / between folders) below this one."""
+
         before, options = _split_options(self.url)
         path, url = (text.rstrip("/") for text in (self.path, before))
         return Location(self.filesystem, f"{path}/{name}", f"{url}/{name}{options}")
@@ -147,10 +146,7 @@ def _split_options(url: str) -> tuple[str, str]:
 
 
 def open_url(url: str) -> BinaryIO:
-    """Return a file at a URL, open for reading and seekable.
-
-    Raises LogNotFoundError, LogFormatError: it cannot be read; LocationError.
-    """
+    """Return a file at a URL, open for reading and seekable."""
     place = locate(url)
     try:
         return cast(BinaryIO, place.filesystem.open_input_file(place.path))
@@ -187,7 +183,7 @@ def expand(url: str, suffix: str = SUFFIX) -> list[str]:
 
 
 def _below(base: Location, recursive: bool) -> list[str]:
-    """Return the names of the files in a folder, relative to it; of no folder none."""
+
     selector = fs.FileSelector(base.path, recursive=recursive, allow_not_found=True)
     start = len(base.path.rstrip("/")) + 1
     infos = base.filesystem.get_file_info(selector)
@@ -203,11 +199,7 @@ def _matches(parts: Sequence[str], patterns: Sequence[str]) -> bool:
 
 
 def reason(error: BaseException) -> str:
-    """Return in a few words why a file system failed, and what to do about it where that is known.
-
-    pyarrow's own messages are several sentences with request ids; what is not known is cut to
-    the first line.
-    """
+    """Return in a few words why a file system failed, and what to do about it if known."""
     text = str(error)
     for sign, meaning in _REASONS:
         if sign in text:

@@ -33,20 +33,16 @@ EVENTS = "events"
 
 
 TABLE_KEY = "biotrail.table"
-"""Metadata key that marks a dataset's tables of bios and of requests."""
+
 
 _MAX_NS = 1 << 62
 MOST_EVENTS_A_BYTE = 256
 """Most events per stored byte of a row group; biotrail stores two or three bytes per event."""
 _MAX_GROUP = 1 << 22
-"""Most events in a row group, as each is read at once."""
 
 
 class ArchiveSource:
-    """An archive of one recording, as a Source with the same contents as its log.
-
-    `parts` adds damage of the archive itself to `problems` and `damaged` when it gets there.
-    """
+    """An archive of one recording, as a Source with the same contents as its log."""
 
     def __init__(self, path: str | os.PathLike[str] | BinaryIO) -> None:
         """Open an archive, or a dataset's directory that holds one archive; check its metadata.
@@ -104,7 +100,7 @@ class ArchiveSource:
             )
 
     def _group_events(self) -> list[int]:
-        """Return the number of events in each group of chunks, in order (`Account.groups`)."""
+
         total = np.concatenate([[0], np.cumsum(self.metadata.chunks[:, 0])])
         counts: list[int] = np.diff(total[np.cumsum([0, *self.metadata.account.groups])]).tolist()
         return counts
@@ -135,11 +131,7 @@ class ArchiveSource:
         self._replay_findings(None)
 
     def wrong_blocks(self) -> list[str]:
-        """Read the file; return a description of each block that fails its checksum.
-
-        Blocks are of BLOCK_BYTES, up to the metadata, which is not checked here. Empty: all are
-        right. Raises OSError: the file cannot be read.
-        """
+        """Read the file; return a description of each block that fails its checksum."""
         account, found = self.metadata.account, []
         self._stream.seek(0)
         for index, crc in enumerate(account.checksums):
@@ -150,11 +142,7 @@ class ArchiveSource:
         return found
 
     def _events_of_group(self, index: int, counts: I64, first: int) -> Events:
-        """Return a row group's events, in the log's order; if it is damaged, none, and report that.
-
-        index: of the row group. counts: number of events in each of its chunks. first: index of its
-        first chunk.
-        """
+        """Return a row group's events, in the log's order; if it is damaged none."""
         try:
             events, chunk = arrow.read_events(
                 lambda names: self._file.read_row_group(index, columns=names),
@@ -170,12 +158,7 @@ class ArchiveSource:
             return Events.empty()
 
     def _report_damage(self, index: int, what: str, first: int, chunks: int) -> None:
-        """Add a row group that cannot be read to `problems`, and its time to `damaged`.
-
-        The time is that in the statistics of the group's first column (time_ns); without these that
-        of its `chunks` chunks from index `first` on, from the `complete_to` of the chunk before
-        them.
-        """
+        """Note a damaged row group: its time by statistics, else by its chunks."""
         group = self._file.metadata.row_group(index)
         offset = _group_offset(group)
         self.problems.append(
@@ -242,11 +225,7 @@ def _what(error: Exception) -> str:
 
 
 def _open(path: str | os.PathLike[str] | BinaryIO, name: str) -> tuple[BinaryIO, Any, int]:
-    """Return (stream, pq.ParquetFile, size in bytes) of an archive.
-
-    path: a path, a URL, or a seekable stream, which is returned. name: for messages. Raises
-    LogFormatError: not readable, cut off, a damaged footer, or no archive of events; LocationError.
-    """
+    """Return (stream, pq.ParquetFile, size in bytes) of an archive. Raises LogFormatError."""
     remote = is_url(path)
     given = open_url(name) if remote else path
     try:
@@ -283,7 +262,7 @@ def _open(path: str | os.PathLike[str] | BinaryIO, name: str) -> tuple[BinaryIO,
 
 
 def only_archive(directory: str | os.PathLike[str]) -> Path:
-    """Return the path of the only archive in a dataset's directory. Raises LogFormatError."""
+
     found = sorted(Path(directory, EVENTS).rglob("*.parquet"))
     if not found:
         raise LogFormatError(
@@ -299,11 +278,7 @@ def only_archive(directory: str | os.PathLike[str]) -> Path:
 
 
 def is_table(path: str) -> bool:
-    """Return whether a file is a dataset's table of bios or requests, by its metadata.
-
-    path: may be a URL. False if it is no Parquet file, or cannot be read. Raises LocationError, and
-    for a URL LogFormatError: there is no such file, or it cannot be reached.
-    """
+    """Return whether a file or URL is a dataset's table of bios or requests, by its metadata."""
     try:
         return TABLE_KEY.encode() in (pq.read_metadata(_given(path)).metadata or {})
     except (pa.ArrowException, OSError):
@@ -311,17 +286,12 @@ def is_table(path: str) -> bool:
 
 
 def _given(path: str) -> Any:
-    """Return an open file: pyarrow's paths are UTF-8. Raises OSError; of a URL as open_url."""
+
     return open_url(path) if is_url(path) else pa.OSFile(os.fsencode(path))
 
 
 def check_table(path: str) -> tuple[int, int, list[str]]:
-    """Read a dataset's table with its page checksums; return (bytes, readable rows, problems).
-
-    path: may be a URL. bytes: the file's size. problems: a description of each row group that
-    cannot be read. Raises pa.ArrowException or OSError: the file's footer cannot be read; as
-    open_url.
-    """
+    """Read a table with its page checksums; return (bytes, readable rows, problems)."""
     given = _given(path)
     size = given.size() if is_url(path) else os.stat(path).st_size
     file = pq.ParquetFile(given, page_checksum_verification=True)

@@ -28,8 +28,6 @@ _PIPE_HEADER_BYTES = 16
 
 
 class Tracepoint(NamedTuple):
-    """A tracepoint's system ("block") and format."""
-
     system: str
     form: Format
 

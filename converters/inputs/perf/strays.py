@@ -115,7 +115,6 @@ _ANY_END = (RecordType.SAMPLE, 17, 18)
 """A sample, and KSYMBOL and BPF_EVENT: where several events get one of these, the kernel adds the
 trailer's size anew for each (perf_event_ksymbol_output), so bytes follow the trailer."""
 Window = tuple[int, int]
-"""First and last time (ns)."""
 
 
 class Strays:
@@ -133,10 +132,7 @@ class Strays:
     def find(
         self, block: Block, words: Words, types: I64, rows: Sequence[TracepointRows]
     ) -> list[Window]:
-        """Return when what such records held was recorded, a window for each run of them.
-
-        types: of the block's records (n,). rows: its samples, by which the others are dated.
-        """
+        """Return when what such records held was recorded, a window for each run of them."""
         odd = _is_odd(block, words, types)
         hidden, time = np.zeros(len(types), np.bool_), np.zeros(len(types), np.int64)
         others = np.flatnonzero(types != RecordType.SAMPLE)
