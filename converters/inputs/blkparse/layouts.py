@@ -80,22 +80,19 @@ def _is_record(tokens: Sequence[bytes]) -> bool:
 
 def layout_of(block: bytes, name: str) -> "Layout | None":
     """Return the layout of a text by its first block; None: blkparse's default format."""
-    if _DEFAULT.search(block) and not _has_one_form(block):
-        return None
+    if _DEFAULT.search(block):
+        # Most lines of an action have the form of all, or none; a few may be damaged.
+        counts: Counter[tuple[bytes, bool]] = Counter()
+        for line in _OWN_FORM.finditer(block):
+            form = _SAME_FOR_ALL[line["action"]]
+            counts[line["action"], form.match(line["rest"]) is not None] += 1
+        if all(counts[action, True] <= counts[action, False] for action in _SAME_FOR_ALL):
+            return None
     rows = [_TOKEN.findall(line) for line in block.splitlines()[:_TRIED_LINES]]
     rows = [row for row in rows if _is_record(row)]
     if not rows:
         raise LogFormatError(f"{name}: has no lines of blkparse: {_ADVICE}")
     return Layout(_columns(rows, name))
-
-
-def _has_one_form(block: bytes) -> bool:
-    """Return whether most lines of an action have the form of all; a few may be damaged."""
-    counts: Counter[tuple[bytes, bool]] = Counter()
-    for line in _OWN_FORM.finditer(block):
-        form = _SAME_FOR_ALL[line["action"]]
-        counts[line["action"], form.match(line["rest"]) is not None] += 1
-    return any(counts[action, True] > counts[action, False] for action in _SAME_FOR_ALL)
 
 
 @dataclass

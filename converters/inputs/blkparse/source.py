@@ -234,7 +234,14 @@ class BlkparseSource(RecordSource):
 
     def _events(self, lines: RecordLines) -> Events:
         self._text.use(len(lines))
-        self._take_others(lines)
+        for other in lines.others:
+            number = self._lines + other.line + 1
+            if other.kind == KINDS["bad event"]:
+                self._bad_lines.add(number, other.text)
+            elif not self.summary.take(other.text):
+                self._other_lines.add(number, other.text)
+        self._lines += lines.lines
+        self.summary.count(lines)
         batch = batch_of(lines)
         of_request, size = self._requests.follow(lines)
         batch.head["action"][of_request] |= _OF_REQUEST
@@ -258,16 +265,6 @@ class BlkparseSource(RecordSource):
             self._last[cpu] = int(newest[-1])
         self._unnumbered_repeats += int(np.count_nonzero(~keep))
         return batch if keep.all() else kept_of(batch, keep)
-
-    def _take_others(self, lines: RecordLines) -> None:
-        for other in lines.others:
-            number = self._lines + other.line + 1
-            if other.kind == KINDS["bad event"]:
-                self._bad_lines.add(number, other.text)
-            elif not self.summary.take(other.text):
-                self._other_lines.add(number, other.text)
-        self._lines += lines.lines
-        self.summary.count(lines)
 
     def _report(self) -> None:
         layout, bad, other = self._layout, self._bad_lines, self._other_lines

@@ -182,12 +182,17 @@ class RecordFile:
     ) -> list[tuple[int, int, int]]:
         """Return (index of the next record, CPU, lost or -1) per LOST EVENTS line in the gaps.
 
-        Other bytes in gaps are unreadable, but for what follows a CUT record. gaps: (start, end)
-        offsets in `data`. at: offset of each record in `data`, ascending.
+        Other bytes in gaps are unreadable, but for what follows a CUT record: as many bytes as its
+        payload has, their number, pdu_len, among them. gaps: (start, end) offsets in `data`. at:
+        offset of each record in `data`, ascending.
         """
         lost = []
         for start, end in gaps:
-            text = data[start:end].tobytes()[self._cut_record_rest(data[start:end]) :]
+            text = data[start:end].tobytes()
+            length = text[CUT_PDU_LEN_AT : CUT_PDU_LEN_AT + 2]
+            if self.cut and len(length) == 2:
+                count = int.from_bytes(length, "little" if self.order == "<" else "big")
+                text = text[count:] if count <= len(text) else text
             following = int(np.searchsorted(at, start))
             bad = len(text)
             for match in _LOST.finditer(text):
@@ -196,14 +201,6 @@ class RecordFile:
             if bad:
                 self._add_unreadable(self.offset + start, bad)
         return lost
-
-    def _cut_record_rest(self, gap: U8) -> int:
-        """Return how many bytes, as many as its payload has, follow a CUT record."""
-        length = gap[CUT_PDU_LEN_AT : CUT_PDU_LEN_AT + 2].tobytes()
-        if not self.cut or len(length) < 2:
-            return 0
-        count = int.from_bytes(length, "little" if self.order == "<" else "big")
-        return count if count <= len(gap) else 0
 
     def _add_unreadable(self, offset: int, count: int) -> None:
         self.unreadable += count

@@ -378,25 +378,21 @@ def without_zeros(blocks: Iterable[bytes]) -> Iterator[Block]:
     offset = 0
     for data in blocks:
         plain = data if offset else data.removeprefix(UTF8_MARK)
-        yield _block(plain, offset + len(data) - len(plain))
+        block = Block(plain, offset + len(data) - len(plain))
         offset += len(data)
-
-
-def _block(data: bytes, offset: int) -> Block:
-    if b"\0" not in data:
-        return Block(data, offset)
-    zeros: list[OtherLine] = []
-    pieces: list[bytes] = []
-    line = done = 0
-    at = data.find(b"\0")
-    while at >= 0:
-        begin, end = data.rfind(b"\n", 0, at) + 1, data.find(b"\n", at)
-        line += data.count(b"\n", done, begin)
-        count = data.count(b"\0", at, end)
-        zeros.append(OtherLine(line, _ZEROS, bytes(count), offset + at))
-        pieces.append(data[done:begin])
-        done, at = end, data.find(b"\0", end)
-    return Block(b"".join([*pieces, data[done:]]), offset, zeros)
+        pieces: list[bytes] = []
+        line = done = 0
+        at = plain.find(b"\0")
+        while at >= 0:
+            begin, end = plain.rfind(b"\n", 0, at) + 1, plain.find(b"\n", at)
+            line += plain.count(b"\n", done, begin)
+            zeros = bytes(plain.count(b"\0", at, end))
+            block.zeros.append(OtherLine(line, _ZEROS, zeros, block.offset + at))
+            pieces.append(plain[done:begin])
+            done, at = end, plain.find(b"\0", end)
+        if pieces:
+            block.data = b"".join([*pieces, plain[done:]])
+        yield block
 
 
 # Events that a text has twice, and times that go back on a CPU.

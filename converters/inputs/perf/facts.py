@@ -136,13 +136,6 @@ class Facts:
             self.ids[ids.number(8)] = len(self.events)
         self.events.append(attr)
 
-    def add_attr_record(self, data: bytes) -> None:
-        """Add the event of a pipe's HEADER_ATTR record; data: behind the record's header."""
-        attr = read_attr(data, self.order, self.where)
-        cursor = Cursor(data, self.order, self.where)
-        cursor.take(attr.size)
-        self.add_event(attr, cursor)
-
     def add_tracing_data(self, data: bytes) -> None:
 
         self.tracepoints |= read_tracing_data(data, self.where)

@@ -10,7 +10,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from biotrail.converters.events.tables import I64, Bool
-from biotrail.converters.inputs.perf.layout import FIRST_OF_PERF, HEADER_BYTES, RecordType, is_known
+from biotrail.converters.inputs.perf.layout import (
+    FIRST_OF_PERF,
+    HEADER_BYTES,
+    LAST_OF_KERNEL,
+    LAST_OF_PERF,
+    RecordType,
+)
 from biotrail.converters.inputs.perf.records import PACKED, Block
 from biotrail.converters.inputs.perf.samples import EventReader, Words
 from biotrail.converters.inputs.translate import TracepointRows
@@ -178,7 +184,8 @@ def _is_odd(block: Block, words: Words, types: I64) -> Bool:
 
     Packed ones stand in blocks only if they cannot be unpacked.
     """
-    odd: Bool = ~is_known(types)
+    kernel = (types > 0) & (types <= LAST_OF_KERNEL)
+    odd: Bool = ~(kernel | ((types >= FIRST_OF_PERF) & (types <= LAST_OF_PERF)))
     size = words.size(block.at)
     for kind in np.flatnonzero(np.bincount(types[~odd], minlength=1)).tolist():
         if kind == RecordType.SAMPLE:

@@ -30,10 +30,6 @@ MISSING, NUMBER = -1, -2
 """Lengths (`Fields.length`) of a field that does not occur, and of one that is a number."""
 
 
-def _scratch() -> I64:
-    return np.zeros(4, dtype=np.int64)
-
-
 @dataclass(frozen=True)
 class Messages:
     """Messages in a buffer: begin[i] to end[i] are the bytes of the i-th."""
@@ -61,7 +57,7 @@ class Messages:
         value, length = np.empty(shape, dtype=np.int64), np.empty(shape, dtype=np.int64)
         found = Fields(self.data, tuple(numbers), value, length)
         found.broken = loops.single_fields(
-            self.data, self.begin, self.end, slots, value, length, _scratch()
+            self.data, self.begin, self.end, slots, value, length, np.zeros(4, dtype=np.int64)
         )
         return found
 
@@ -70,8 +66,9 @@ class Messages:
         # A field has two bytes at least; pages that are not written take no memory.
         most = int((self.end - self.begin).sum()) // 2
         owner, begin, end = (np.empty(most, dtype=np.int64) for _ in range(3))
+        scratch = np.zeros(4, dtype=np.int64)
         count, _ = loops.repeated_fields(
-            self.data, self.begin, self.end, number, owner, begin, end, _scratch()
+            self.data, self.begin, self.end, number, owner, begin, end, scratch
         )
         return owner[:count].copy(), Messages(self.data, begin[:count].copy(), end[:count].copy())
 
@@ -255,10 +252,8 @@ def plain(stream: BinaryIO, allowance: Allowance) -> Unpacked:
 def is_perfetto(first: bytes) -> bool:
     """Return whether the first packet has fields that a TracePacket may have alone."""
     first = beginning(first, _ENOUGH)
-    return first.startswith(_TAG_BYTE) and _has_packets(first)
-
-
-def _has_packets(first: bytes) -> bool:
+    if not first.startswith(_TAG_BYTE):
+        return False
     length, begin = _varint(first, 1)
     end = begin + length
     if length < 0 or not _is_packet(first[begin:end], end > len(first)):
