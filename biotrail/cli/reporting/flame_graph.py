@@ -6,7 +6,7 @@ from pathlib import Path
 
 from biotrail import __version__
 from biotrail.converters.analysis.page.data import bounded
-from biotrail.converters.analysis.page.html import flame_page
+from biotrail.converters.analysis.page.html import page
 from biotrail.converters.analysis.stacks.flame import Flame, Recorded, as_dict, flame
 from biotrail.converters.analysis.stacks.stacks import Weight
 from biotrail.converters.analysis.stacks.svg import svg
@@ -76,7 +76,7 @@ def _page(tree: Flame, by: Weight, title: str, notes: Sequence[str]) -> str:
         "about": _about(tree),
         "notes": [*shown, *([f"and {units.count(more)} more"] if more else [])],
     }
-    return flame_page(title, {**as_dict(tree, by), "words": words})
+    return page("flame", title, {**as_dict(tree, by), "words": words})
 
 
 def _about(tree: Flame) -> str:

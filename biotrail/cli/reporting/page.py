@@ -3,6 +3,7 @@
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,7 +52,7 @@ def write(
         [data["log_name"]] = one.about([one.file_name])
         title = f"{data['log_name']}: biotrail report"
         with output.replacing(target, force=force) as stream:
-            stream.write(page(title, data).encode("utf-8", "replace"))
+            stream.write(page("page", title, data).encode("utf-8", "replace"))
     return Path(target)
 
 
@@ -102,7 +103,7 @@ def collect(again: Callable[[], Trace], cut: Cut = EVERYTHING) -> dict[str, Any]
 def _guest(figures: "Figures") -> dict[str, Any]:
     from biotrail.text.guests import STAGE_MEANINGS, guest_lines
 
-    rows, more = bounded(figures.as_dict()["rows"], ROOM["guest"])
+    rows, more = bounded(asdict(figures)["rows"], ROOM["guest"])
     words = [short(line.strip().rstrip(":")) for line in guest_lines(figures)]
     return {"rows": rows, "left_out": more, "words": words, "stages": STAGE_MEANINGS}
 

@@ -109,7 +109,25 @@ class HostBios(Table):
 
 def guest_side(trace: Trace) -> GuestRequests:
     """Raises ConversionError: the guest's log has no requests."""
-    parts = [_guest_requests(trace.context, window) for window in trace.lifecycles()]
+    parts = []
+    for window in trace.lifecycles():
+        # Those that a driver was given, or may have been given.
+        table = window.requests
+        replaced = (table.bytes == 0) & (table.issue == NEVER)
+        table = table.take((table.absorbed_by == NEVER) & ~replaced)
+        op, sector = _codes(trace.context, table.opf, table.bytes), table.sector
+        parts.append(
+            GuestRequests(
+                number=table.number,
+                dev=table.dev,
+                op=op,
+                sector=np.where(op == FLUSHES, 0, sector.astype(np.int64)),
+                sectors=table.bytes.astype(np.int64) // SECTOR_BYTES,
+                issue=table.issue,
+                complete=table.complete,
+                doubtful=table.doubtful,
+            )
+        )
     requests = GuestRequests.concatenate(parts) if parts else None
     if requests is None or not len(requests):
         raise ConversionError(
@@ -117,24 +135,6 @@ def guest_side(trace: Trace) -> GuestRequests:
             "disks there, by --events lifecycle or light"
         )
     return requests.take(np.argsort(requests.issue, kind="stable"))
-
-
-def _guest_requests(context: Context, window: Lifecycles) -> GuestRequests:
-    """Return the window's requests that a driver was given, or may have been given."""
-    table = window.requests
-    replaced = (table.bytes == 0) & (table.issue == NEVER)
-    table = table.take((table.absorbed_by == NEVER) & ~replaced)
-    op, sector = _codes(context, table.opf, table.bytes), table.sector
-    return GuestRequests(
-        number=table.number,
-        dev=table.dev,
-        op=op,
-        sector=np.where(op == FLUSHES, 0, sector.astype(np.int64)),
-        sectors=table.bytes.astype(np.int64) // SECTOR_BYTES,
-        issue=table.issue,
-        complete=table.complete,
-        doubtful=table.doubtful,
-    )
 
 
 def _codes(context: Context, opf: U32, size: U32) -> I64:

@@ -71,9 +71,6 @@ class Figures:
     unmatched: list[str]
     """The guest's disks that are on no device of the host's log."""
 
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
     def lines(self) -> Iterator[dict[str, Any]]:
         """Yield a line for each stage of each disk and operation, as the columns of a CSV report.
 

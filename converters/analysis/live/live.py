@@ -7,7 +7,7 @@ stretches add up to the report of the same log.
 
 import heapq
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Self
 
@@ -16,7 +16,7 @@ import numpy as np
 from biotrail.converters.analysis.blame import online
 from biotrail.converters.analysis.blame.company import everybody_recorded
 from biotrail.converters.analysis.blame.online import Online, Waits
-from biotrail.converters.analysis.blame.tree import BASES, Blamed, Victim, Waited
+from biotrail.converters.analysis.blame.tree import BASES, Blamed, Victim
 from biotrail.converters.analysis.distributions.call_figures import (
     CALL_PARTS,
     coded,
@@ -25,12 +25,11 @@ from biotrail.converters.analysis.distributions.call_figures import (
 from biotrail.converters.analysis.distributions.depth import Depth, Span, in_window
 from biotrail.converters.analysis.distributions.groups import (
     LEFT_OUT,
-    Group,
     Groups,
     add_to_all,
     merged_by_code,
 )
-from biotrail.converters.analysis.distributions.keys import OP_BITS, ByProcess
+from biotrail.converters.analysis.distributions.keys import OP_BITS, ByProcess, name_of
 from biotrail.converters.analysis.distributions.samples import Samples, of_bios, of_requests
 from biotrail.converters.analysis.distributions.sketch import Distribution
 from biotrail.converters.analysis.figures import Summary
@@ -56,7 +55,6 @@ from biotrail.converters.analysis.report.report import (
 )
 from biotrail.converters.analysis.report.tree import (
     DepthReport,
-    GroupReport,
     LossReport,
     Percentiles,
     Report,
@@ -140,14 +138,12 @@ def _slow(calls: Calls, row: int, tasks: Tasks, context: Context) -> SlowCall:
 
 
 _NOTHING_LOST = LossReport({}, 0, 0, 0, False, 0, 0, 0, 0, [], [])
-Places = dict[int, Group]
 
 
 class Recent:
     """What sentences need of a stretch beside its groups: calls that waited, and limits."""
 
     def __init__(self, context: Context) -> None:
-        self._context = context
         self._waits = WaitsByReason(context)
         self._calls = CallsByGroup(context, "process")
         self._callers = Callers(context, self._calls, self._waits)
@@ -162,37 +158,53 @@ class Recent:
         self._held.add(window)
 
     def report(
-        self,
-        begin: int,
-        end: int,
-        groups: tuple[Places, Places],
-        processes: list[GroupReport],
-        depths: Mapping[str, DepthReport],
-        blamed: Blamed | None,
-    ) -> Report:
-        """Return the stretch's report, whose lists are those that sentences are made of.
-
-        groups: of bios that no stacked device queued for others, and of requests, by place. depths:
-        name of a device → bios in flight.
-        """
-        context, span = self._context, max(end - begin, 0)
-        bios, requests = groups
-        devices = []
+        self, part: "_Part", now: Stretch, devices: list[DeviceNow], context: Context
+    ) -> Report | None:
+        """Return the stretch `now` as a report, with what sentences are made of; None: no I/O."""
+        if not now.total.bios.ios:
+            return None
+        bios, requests = part.bios.by_code, part.requests.by_code
+        span, nothing = max(now.end_ns - now.begin_ns, 0), Device(Depth(0), Depth(0))
+        depths = {
+            one.device: DepthReport(
+                one.queue.mean,
+                one.queue.max,
+                one.queue.active_ns,
+                one.queue.time_ns - one.queue.active_ns,
+                Summary.of(Distribution()),
+            )
+            for one in devices
+        }
+        found = []
         for dev in sorted({place >> OP_BITS for place in (*bios, *requests) if place >= 0}):
             operations = operation_reports(bios, requests, span, context, dev)
-            nothing = Device(Depth(0), Depth(0))
-            one = device_report(dev, nothing, None, [], [], operations, {}, span, context)
-            devices.append(replace(one, queue=depths.get(one.device, one.queue)))
+            device = device_report(dev, nothing, None, [], [], operations, {}, span, context)
+            found.append(replace(device, queue=depths.get(device.device, device.queue)))
+        blamed = None
+        if now.blame is not None:  # without what would be without a culprit
+            victims = [
+                Victim(
+                    name=one.name,
+                    ios=one.ios,
+                    wait_ns=one.wait_ns,
+                    parts=one.parts,
+                    small_ns=one.small_ns,
+                    p99_ns=0,
+                    without=[],
+                )
+                for one in now.blame.victims
+            ]
+            blamed = Blamed(now.blame.by, now.blame.by, victims)
         return Report(
             log_id=context.log_id,
             host=context.host,
             kernel="",
-            begin_ns=begin,
-            end_ns=end,
+            begin_ns=now.begin_ns,
+            end_ns=now.end_ns,
             begin=None,
             total=operation_report({}, bios.values(), requests.values(), span, context),
-            devices=sorted(devices, key=lambda one: time_and_number(one.total.bios)),
-            processes=processes,
+            devices=sorted(found, key=lambda one: time_and_number(one.total.bios)),
+            processes=now.processes,
             loss=_NOTHING_LOST,
             percentiles=Percentiles(),
             waits=self._waits.reports(),
@@ -201,23 +213,6 @@ class Recent:
             path_parts=tuple(context.path_parts),
             blamed=blamed,
         )
-
-
-def blamed_now(by: str, victims: list[Waited]) -> Blamed:
-    """Return who waited for whom in a stretch, without what would be without a culprit."""
-    blamed = [
-        Victim(
-            name=one.name,
-            ios=one.ios,
-            wait_ns=one.wait_ns,
-            parts=one.parts,
-            small_ns=one.small_ns,
-            p99_ns=0,
-            without=[],
-        )
-        for one in victims
-    ]
-    return Blamed(by, by, blamed)
 
 
 MINUTE_NS = 60_000_000_000
@@ -372,7 +367,7 @@ class Live:
             skipped_ns=source.skipped_ns,
             slowest_calls=minute.calls.slowest,
             calls_until_ns=self._context.calls_timed_until,
-            report=_report(recent, part, now, devices),
+            report=recent.report(part, now, devices, self._context),
         )
 
     def _fresh(self, begin: int) -> _Part:
@@ -383,15 +378,21 @@ class Live:
         bios = merged_by_code(part.bios.by_code, part.lower.by_code)
         requests = part.requests.by_code
         places = sorted({*bios, *requests})
-        found = [
-            operation_report(
-                self._name(place),
-                [bios[place]] if place in bios else [],
-                [requests[place]] if place in requests else [],
-                span,
-                context,
+        found = []
+        for place in places:
+            device, operation = context.device_name(place >> OP_BITS), context.op_name(place)
+            found.append(
+                operation_report(
+                    {"others": 1} if place < 0 else {"device": device, "operation": operation},
+                    [bios[place]] if place in bios else [],
+                    [requests[place]] if place in requests else [],
+                    span,
+                    context,
+                )
             )
-            for place in places
+        processes = [
+            group_report(name_of(self._processes, code), group, span, context)
+            for code, group in part.processes.by_code.items()
         ]
         return Stretch(
             begin_ns=max(part.begin, 0),
@@ -400,7 +401,7 @@ class Live:
                 {}, part.bios.by_code.values(), requests.values(), span, context
             ),
             operations=sorted(found, key=lambda o: -o.bios.ios),
-            processes=self._process_reports(part, span),
+            processes=sorted(processes, key=lambda one: -one.ios),
             calls=part.calls.reports(context),
             blame=self._blame(part.waits),
         )
@@ -413,58 +414,31 @@ class Live:
         left_out = {name: waits.left_out.get(name, 0) for name in online.LEFT_OUT}
         return Blame(self._by, waits.victims(), based, left_out, everybody)
 
-    def _name(self, place: int) -> dict[str, str | int | None]:
-        """Of OTHERS: {"others": 1}."""
-        if place < 0:
-            return {"others": 1}
-        return {
-            "device": self._context.device_name(place >> OP_BITS),
-            "operation": self._context.op_name(place),
-        }
-
-    def _process_reports(self, part: _Part, span: int) -> list[GroupReport]:
-        found = [
-            group_report(
-                self._processes.name(code) if code >= 0 else {"others": 1},
-                group,
-                span,
-                self._context,
-            )
-            for code, group in part.processes.by_code.items()
-        ]
-        return sorted(found, key=lambda g: -g.ios)
-
     def _add_slow(self, window: Lifecycles, bios: Samples, codes: I64) -> None:
-        rows = np.argsort(-bios.latency, kind="stable")[:MOST_SLOW]
-        found = [
-            self._slow(window, bios, codes, row) for row in rows.tolist() if bios.latency[row] >= 0
-        ]
-        self._part.slowest = slowest_of(self._part.slowest + found)
-
-    def _slow(
-        self,
-        window: Lifecycles,
-        bios: Samples,
-        codes: I64,
-        row: int,
-    ) -> Slow:
-        stages = np.flatnonzero(bios.stage_owner == row)
-        longest = int(stages[np.argmax(bios.stage_ns[stages])]) if len(stages) else -1
-        place = int(bios.place[row])
-        name = self._processes.name(int(codes[row]))
-        return Slow(
-            device=self._context.device_name(place >> OP_BITS),
-            operation=self._context.op_name(place),
-            process=None if name["process"] is None else str(name["process"]),
-            pid=None if name["pid"] is None else int(name["pid"]),
-            sector=int(window.bios.sector[row]),
-            bytes=int(bios.size[row]),
-            end_ns=int(bios.end[row]),
-            latency_ns=int(bios.latency[row]),
-            stage=STAGE_NAMES[Stage(int(bios.stage[longest]))] if longest >= 0 else None,
-            stage_ns=int(bios.stage_ns[longest]) if longest >= 0 else 0,
-            title=None if name["title"] is None else str(name["title"]),
-        )
+        found = self._part.slowest
+        for row in np.argsort(-bios.latency, kind="stable")[:MOST_SLOW].tolist():
+            if bios.latency[row] < 0:
+                break
+            stages = np.flatnonzero(bios.stage_owner == row)
+            longest = int(stages[np.argmax(bios.stage_ns[stages])]) if len(stages) else -1
+            place = int(bios.place[row])
+            name = self._processes.name(int(codes[row]))
+            found.append(
+                Slow(
+                    device=self._context.device_name(place >> OP_BITS),
+                    operation=self._context.op_name(place),
+                    process=None if name["process"] is None else str(name["process"]),
+                    pid=None if name["pid"] is None else int(name["pid"]),
+                    sector=int(window.bios.sector[row]),
+                    bytes=int(bios.size[row]),
+                    end_ns=int(bios.end[row]),
+                    latency_ns=int(bios.latency[row]),
+                    stage=STAGE_NAMES[Stage(int(bios.stage[longest]))] if longest >= 0 else None,
+                    stage_ns=int(bios.stage_ns[longest]) if longest >= 0 else 0,
+                    title=None if name["title"] is None else str(name["title"]),
+                )
+            )
+        self._part.slowest = slowest_of(found)
 
     def _add_depths(self, window: Lifecycles) -> None:
         """Also count in `_open` what is in flight."""
@@ -492,25 +466,6 @@ class Live:
                 both.append(Depths(in_flight, mean, most, span.busy_ns, span.time_ns))
             found.append(DeviceNow(self._context.device_name(dev), *both))
         return found
-
-
-def _report(recent: Recent, part: _Part, now: Stretch, devices: list[DeviceNow]) -> Report | None:
-    if not now.total.bios.ios:
-        return None
-    nothing = Summary.of(Distribution())
-    depths = {
-        one.device: DepthReport(
-            one.queue.mean,
-            one.queue.max,
-            one.queue.active_ns,
-            one.queue.time_ns - one.queue.active_ns,
-            nothing,
-        )
-        for one in devices
-    }
-    blamed = None if now.blame is None else blamed_now(now.blame.by, now.blame.victims)
-    groups = part.bios.by_code, part.requests.by_code
-    return recent.report(now.begin_ns, now.end_ns, groups, now.processes, depths, blamed)
 
 
 def _under_way(table: Bios | Requests, dev: int) -> int:

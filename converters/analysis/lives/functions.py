@@ -5,8 +5,6 @@ Functions have the time that they took. Where a log has tracepoints alone, these
 the life's next hit: what came after them.
 """
 
-from collections.abc import Iterator
-
 from biotrail.converters.analysis.lives.merged import Calls
 from biotrail.converters.events.tables import NEVER
 from biotrail.converters.sites.trees import (
@@ -71,9 +69,6 @@ class Functions:
         elif not self.has_functions:
             found.took.add(following)
             own = following
-        self._add_stack(stack, own)
-
-    def _add_stack(self, stack: tuple[str, ...], own: int) -> None:
         calls, time = self._stacks.get(stack, (0, 0))
         if not calls and len(self._stacks) >= MOST_STACKS:
             self.left_out += 1
@@ -83,11 +78,9 @@ class Functions:
 
 def context_name(run: ContextRun) -> str:
     """What contexts of one kind share, as the outermost frame: `fio`, `softirq`."""
-    return run.comm or KIND_NAMES[run.kind] if run.kind == ContextKind.TASK else _kind(run)
-
-
-def _kind(run: ContextRun) -> str:
     name = KIND_NAMES[run.kind]
+    if run.kind == ContextKind.TASK:
+        return run.comm or name
     return f"{name} {run.what}" if run.what and run.kind <= ContextKind.THREAD else name
 
 
@@ -97,16 +90,11 @@ def until_next(life: Life) -> list[int]:
     A death that is not the last hit (functions return after it) ends the time of the one before.
     """
     times = [0] * len(life.node_of)
-    for at, following in _pairs(life):
-        times[at] = following
-    return times
-
-
-def _pairs(life: Life) -> Iterator[tuple[int, int]]:
     before = -1
     for at, index in enumerate(life.node_of):
         node = life.nodes[index]
         time = node.begin if node.hit == at else node.end
         if before >= 0:
-            yield at - 1, max(time - before, 0)
+            times[at - 1] = max(time - before, 0)
         before = time
+    return times

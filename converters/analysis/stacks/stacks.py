@@ -8,7 +8,7 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from biotrail.converters.analysis.distributions.sketch import Distribution, add_grouped
+from biotrail.converters.analysis.distributions.sketch import Distribution, add_grouped, sum_by
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.stacks import Frame, Stack
 from biotrail.converters.events.tables import I32, I64, NEVER, Bios, Lifecycles
@@ -108,8 +108,8 @@ class StackTable:
         doubtful = np.bincount(group[ended & bios.doubtful], minlength=len(keys))
         ended &= ~bios.doubtful
         count = np.bincount(group)
-        size = _sums(group, transferred(self._context, bios.opf, bios.bytes), len(keys))
-        times = _sums(group[ended], latency[ended], len(keys))
+        size = sum_by(group, transferred(self._context, bios.opf, bios.bytes), len(keys))
+        times = sum_by(group[ended], latency[ended], len(keys))
         places = group[ended] * BUCKETS + log2(latency[ended])
         histogram = np.bincount(places, minlength=len(keys) * BUCKETS).reshape(-1, BUCKETS)
         fine = [Distribution() for _ in keys]
@@ -133,12 +133,6 @@ class StackTable:
             comm = str(self._comms[task]) if task >= 0 else UNKNOWN
             found.setdefault((comm, stack), Callers(comm, stack)).merge(part)
         return list(found.values())
-
-
-def _sums(group: NDArray[np.intp], values: I64, groups: int) -> I64:
-    total = np.zeros(groups, np.int64)
-    np.add.at(total, group, values)
-    return total
 
 
 def log2(latency: I64) -> I32:
@@ -185,21 +179,21 @@ def grouped(
         stack = stack_at(stacks, caller.stack)
         key = caller.stack if offsets else (*map(tuple, stack_texts(stack)), stack.missing)
         members.setdefault((caller.comm, key), []).append(caller)
-    groups = [_group(found, stacks) for found in members.values()]
+    groups = []
+    for same in members.values():
+        sums = Callers(same[0].comm, same[0].stack)
+        for caller in same:
+            sums.merge(caller)
+        found = [stack_at(stacks, caller.stack) for caller in same]
+        stack = found[0]
+        if len(found) > 1:
+            kernel = _common([one.kernel for one in found])
+            stack = Stack(
+                kernel, _common([tuple(shown_user(one.user)) for one in found]), stack.missing
+            )
+        groups.append(Group(sums, stack, len(found)))
     # The sort is stable: among equals the order of their heaviest members stays.
     return sorted(groups, key=lambda group: (-group.sums.weight(by), group.sums.comm))
-
-
-def _group(members: list[Callers], stacks: list[Stack]) -> Group:
-    sums = Callers(members[0].comm, members[0].stack)
-    for caller in members:
-        sums.merge(caller)
-    found = [stack_at(stacks, caller.stack) for caller in members]
-    if len(found) == 1:
-        return Group(sums, found[0], 1)
-    kernel = _common([stack.kernel for stack in found])
-    user = _common([tuple(shown_user(stack.user)) for stack in found])
-    return Group(sums, Stack(kernel, user, found[0].missing), len(found))
 
 
 def _common(sides: list[tuple[Frame, ...]]) -> tuple[Frame, ...]:
@@ -262,12 +256,9 @@ def folded(callers: Iterable[Callers], stacks: list[Stack], by: Weight) -> list[
             kernel, user = stack_texts(stacks[caller.stack])
             missing = [f"[{stacks[caller.stack].missing}]"] if stacks[caller.stack].missing else []
             frames = [*user[::-1], *missing, *kernel[::-1]]
-        line = ";".join(_plain(part) for part in (caller.comm, *(frames or [UNKNOWN])))
+        # Names without what the format does not take.
+        names = (caller.comm, *(frames or [UNKNOWN]))
+        line = ";".join(n.replace(";", ":").replace("\n", " ") or UNKNOWN for n in names)
         weights[line] = weights.get(line, 0) + caller.weight(by)
     scale = 1000 if by == Weight.LATENCY else 1
     return [f"{line} {round(weight / scale)}" for line, weight in sorted(weights.items())]
-
-
-def _plain(text: str) -> str:
-    """Return a name without what the folded format does not take."""
-    return text.replace(";", ":").replace("\n", " ") or UNKNOWN
