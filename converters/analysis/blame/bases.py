@@ -129,10 +129,14 @@ class Learner:
             whole[kind].merge(found)
         for kind, mine in whole.items():
             every = self._every[kind]
+            # The fallback of QUEUE is a time that a hundredth of the I/Os is below.
+            seen = np.cumsum(every.count[QUEUE])
+            low = int(np.searchsorted(seen, max(int(seen[-1]) // 100, 1)))
+            least = int(every.total[QUEUE, low]) // max(int(every.count[QUEUE, low]), 1)
             bases.limit[kind] = _limit(mine.count[QUEUE]), _limit(mine.count[DEVICE])
             bases.of_log[kind] = (
                 _mean(mine, QUEUE, bases.limit[kind][QUEUE])
-                or (_hundredth(every), 0),
+                or (least, 0),
                 _mean(mine, DEVICE, bases.limit[kind][DEVICE])
                 or (int(every.total[DEVICE].sum() // max(every.count[DEVICE].sum(), 1)), 0),
             )  # fmt: skip
@@ -222,9 +226,3 @@ def _mean(found: _Alone, part: int, limit: int) -> tuple[int, int] | None:
     if number < LEAST_ALONE:
         return None
     return int(found.total[part, : limit + 1].sum()) // number, number
-
-
-def _hundredth(every: _Alone) -> int:
-    seen = np.cumsum(every.count[QUEUE])
-    bucket = int(np.searchsorted(seen, max(int(seen[-1]) // 100, 1)))
-    return int(every.total[QUEUE, bucket]) // max(int(every.count[QUEUE, bucket]), 1)

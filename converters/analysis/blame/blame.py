@@ -96,10 +96,9 @@ class Tally:
         self.had: Counter[tuple[int, int]] = Counter()
         """(code of the victim, of the culprit) → ns of its I/Os with a device."""
 
-    def add(self, chosen: Ios) -> None:
+    def add(self, chosen: Ios, victim: I64, culprit: I64, ns: I64) -> None:
+        """Add the time of I/Os that are asked for, and how long a device had I/O of parties."""
         _count_up(self.waited, (chosen.victim,), chosen.complete - chosen.queue)
-
-    def add_had(self, victim: I64, culprit: I64, ns: I64) -> None:
         _count_up(self.had, (victim, culprit), ns)
 
     def names(
@@ -123,16 +122,6 @@ class Tally:
         row_of = {
             code: at.get(name, len(victims) - 1) for code, name in name_of.items() if name in wanted
         }
-        return self._with_slots(victims, row_of, by, options, suspects)
-
-    def _with_slots(
-        self,
-        victims: list[str],
-        row_of: dict[int, int],
-        by: tuple[Parties, Parties],
-        options: BlameOptions,
-        suspects: tuple[str, ...],
-    ) -> Names:
         of_code: dict[tuple[int, int], tuple[str, str]] = {}
         had: Counter[tuple[str, str]] = Counter()
         for (victim, culprit), ns in self.had.items():
@@ -150,8 +139,8 @@ class Tally:
             ),
         )
         slots = [*order[:MOST_SLOTS], (OTHERS, OTHERS)]
-        at = {pair: slot for slot, pair in enumerate(slots)}
-        slot_of = {code: at.get(pair, len(slots) - 1) for code, pair in of_code.items()}
+        at_slot = {pair: slot for slot, pair in enumerate(slots)}
+        slot_of = {code: at_slot.get(pair, len(slots) - 1) for code, pair in of_code.items()}
         own = np.zeros((len(victims), len(slots)), np.uint8)
         for slot, (name, _) in enumerate(slots[:-1]):
             if name in victims[:-1]:
@@ -263,7 +252,10 @@ class Shares:
         times = np.stack([ios.issue - ios.queue, ios.complete - ios.issue])
         latency = ios.complete - ios.queue
         base = self._bases.of(ios.kind, ios.queue)
-        tell = self._tells(ios.kind)
+        kinds, _, place = distinct_values(ios.kind)
+        both = [self._bases.of_log[kind] for kind in kinds.tolist()]
+        slow = [int(sum(ns for ns, _ in one) >= TELLING_NS) for one in both]
+        tell = np.array(slow, np.int64)[place]
         if self._company.context.device_name(int(ios.dev[0])).startswith(ON_CPU):
             self.shared.add(int(ios.dev[0]))
             tell[:] = 0
@@ -281,12 +273,6 @@ class Shares:
         self.ios += np.bincount(row, minlength=len(self.ios))
         self.untold += sum_by(row, np.where(tell == 0, latency, 0), len(self.ios))
         return cells
-
-    def _tells(self, kind: I64) -> I64:
-        found, _, place = distinct_values(kind)
-        both = [self._bases.of_log[one] for one in found.tolist()]
-        of = [int(sum(base for base, _ in one) >= TELLING_NS) for one in both]
-        return np.array(of, np.int64)[place]
 
     def row(self, row: int) -> Row:
         names, cells, own = self._names, self.cells[row], self._own[row].astype(bool)
@@ -383,8 +369,7 @@ class First(_Pass):
         self.blocks.reach(ios.queue)
         runs = self._runs(ios)
         chosen = ios.take(ios.chosen & runs)
-        self.tally.add(chosen)
-        self.tally.add_had(ios.victim, ios.culprit, ios.complete - ios.issue)
+        self.tally.add(chosen, ios.victim, ios.culprit, ios.complete - ios.issue)
         _count_up(self.of_class, (chosen.victim, chosen.kind), chosen.complete - chosen.queue)
         _count_up(self.doing, (ios.culprit, ios.kind), ios.complete - ios.issue)
         learn(self.learner, batch, runs)
@@ -510,7 +495,9 @@ class Second(_Pass):
         learned: Learned,
         course: Course | None = None,
     ) -> None:
-        long = _none() if learned.long is None else learned.long
+        none, no = np.zeros(0, np.int64), np.zeros(0, np.bool_)
+        nothing = Served(none, none, none, none, none, none, none, no, none)
+        long = nothing if learned.long is None else learned.long
         super().__init__(context, choice, options, long, learned.commits)
         self.learned = learned
         self.periods = learned.periods
@@ -596,11 +583,6 @@ class Second(_Pass):
             self.course.add(ios.complete, victim, cells)
         if self.calls is not None:
             self.calls.add_cells(ios, cells)
-
-
-def _none() -> Served:
-    none, no = np.zeros(0, np.int64), np.zeros(0, np.bool_)
-    return Served(none, none, none, none, none, none, none, no, none)
 
 
 def distribution(counts: I64) -> Distribution:

@@ -77,17 +77,13 @@ class Classes:
         size = np.frexp(np.maximum(table.bytes, 1) - 1.0)[1].astype(np.int64)
         key = (table.dev.astype(np.int64) << 8 | op) << _SIZE_BITS | size
         names, _, place = distinct_values(key << _FLAG_BITS | flags)
-        known = [self._number(name) for name in names.tolist()]
+        known = []
+        for name in names.tolist():
+            if len(self.numbers) < self._most:
+                known.append(self.numbers.setdefault(name, len(self.numbers)))
+            else:
+                known.append(self.numbers.get(name, self._most - 1))
         return np.array(known, np.int64)[place], (op == self._flush) | (flags != 0)
-
-    def _number(self, key: int) -> int:
-        if len(self.numbers) < self._most:
-            return self.numbers.setdefault(key, len(self.numbers))
-        return self.numbers.get(key, self._most - 1)
-
-    def device(self, number: int) -> int:
-        key = next(key for key, one in self.numbers.items() if one == number)
-        return key >> 8 + _SIZE_BITS + _FLAG_BITS
 
 
 @dataclass
@@ -253,7 +249,12 @@ class Company:
         leaf = np.ones(len(bios), np.bool_)
         if len(parents):
             leaf = ~rows_of(parents, bios.number)[1]
-        chosen = self._chosen(window, top, own_is_left_out)
+        # The recording's own I/O, where it is left out, is no victim, but may be a culprit.
+        chosen = self._choice.mask(bios, window.tasks)
+        if not self._choice.all:
+            chosen |= chosen[top]
+        if own_is_left_out:
+            chosen &= ~bios.own
         known = (samples.latency != NEVER) & leaf
         tried = samples.counters.get("tries", np.zeros(len(bios), np.bool_))
         self.counts.ios += int((leaf & chosen & ~tried).sum())
@@ -299,16 +300,6 @@ class Company:
             )
         )
         self._pieces.append(Pieces(alone.number, alone.number))
-
-    def _chosen(self, window: Lifecycles, top: I64, own_is_left_out: bool) -> Bool:
-        """top: row of the bio that each one's family is of.
-
-        The recording's own I/O, where it is left out, is no victim, but may be a culprit.
-        """
-        chosen = self._choice.mask(window.bios, window.tasks)
-        if not self._choice.all:
-            chosen |= chosen[top]
-        return chosen & ~window.bios.own if own_is_left_out else chosen
 
     def _calls_of(self, window: Lifecycles) -> tuple[I64, I64, Bool]:
         """Return (entry of the call, thread, whether another call reaps it) of each bio."""
@@ -373,11 +364,7 @@ class Company:
         self._named = until
         batch = Batch(ready, served, pieces, until)
         self._ios = [later]
-        self._keep(served, pieces, later, min(until, queued, self.needed))
-        return batch
-
-    def _keep(self, served: Served, pieces: Pieces, later: Ios, until: int) -> None:
-        low = int(later.queue.min(initial=until))
+        low = int(later.queue.min(initial=min(until, queued, self.needed)))
         kept = served.end > low
         if self._given is not None:
             kept[: len(self._given)] = True
@@ -387,7 +374,9 @@ class Company:
             self.floor = max(self.floor, int(oldest))
             rest = rest[served.end[rest] >= oldest]
         self._served = [served.take(rest)]
-        self._pieces = [pieces.take(rows_of(np.sort(later.number, kind="stable"), pieces.bio)[1])]
+        left = rows_of(np.sort(later.number, kind="stable"), pieces.bio)[1]
+        self._pieces = [pieces.take(left)]
+        return batch
 
 
 def _name_flushes(served: Served, ios: Ios, since: int, until: int) -> None:

@@ -68,20 +68,15 @@ class Waiters:
         self._waited.append(found)
         self._known += int(np.count_nonzero(np.diff(found[:, 0], prepend=0)))
 
-    def _codes(self, tasks: I64) -> I64:
-        """Return the codes of threads' parties, (n, 2); NEVER: no I/O, or no party."""
-        found = np.full((len(tasks), 2), NEVER)
-        for side, by in enumerate(self._by):
-            if isinstance(by, Writers):
-                found[:, side] = looked_up(by.code_of_task, tasks, NEVER)
-        return found
-
     def close(self) -> AwaitedCommits:
         every = np.concatenate([np.zeros((0, 4), np.int64), *self._commits])
         every = every[every[:, 1] != NEVER]
         every = every[np.lexsort((every[:, 2], every[:, 0]))]
         waited = _added_up(np.concatenate([np.zeros((0, 3), np.int64), *self._waited]))
-        codes = self._codes(waited[:, 1])
+        codes = np.full((len(waited), 2), NEVER)
+        for side, by in enumerate(self._by):
+            if isinstance(by, Writers):  # NEVER: the thread did no I/O
+                codes[:, side] = looked_up(by.code_of_task, waited[:, 1], NEVER)
         good = (waited[:, 2] > 0) & (codes != NEVER).any(axis=1)
         waited = np.stack([waited[:, 0], codes[:, 0], codes[:, 1], waited[:, 2]], axis=1)[good]
         waited = _added_up(waited)

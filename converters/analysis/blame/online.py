@@ -148,8 +148,7 @@ class Online:
         ios = batch.ios
         known = batch.served.take(batch.served.victim >= 0)
         tally = Tally()
-        tally.add(ios.take(asked))
-        tally.add_had(known.victim, known.culprit, known.end - known.issue)
+        tally.add(ios.take(asked), known.victim, known.culprit, known.end - known.issue)
         names = tally.names(self._by, self._options)
         shares = Shares(self._company, bases, names)
         slot, weight = slots_of(names, batch.served), weights(bases, batch.served)

@@ -29,7 +29,6 @@ from biotrail.converters.events.tables import (
     Bool,
     Certainty,
     Lifecycles,
-    Stages,
 )
 from biotrail.converters.lifecycles.windows import first_seen, last_seen
 from biotrail.converters.sites.pair_names import PairNames
@@ -281,7 +280,12 @@ class Histograms:
         if self.question.stage == Q2C:
             values = np.where(whole, bios.complete - bios.queue, 0)
             return values, whole, np.ones(len(bios), dtype=np.bool_)
-        values, present = _stage_times(bios, window.bio_stages, self.question.stage)
+        stages = window.bio_stages
+        stages = stages.take(stages.stage == _BY_NAME[self.question.stage])
+        row = np.searchsorted(bios.number, stages.owner)
+        values, present = np.zeros(len(bios), np.int64), np.zeros(len(bios), np.bool_)
+        np.add.at(values, row, stages.end - stages.start)
+        present[row] = True
         # A bio without Q or C may have had the stage: it counts as left out, not as without.
         return values, whole, present | ~whole
 
@@ -293,11 +297,23 @@ class Histograms:
         chosen = self.choice.mask(bios, window.tasks)
         over = np.arange(len(bios)) < len(window.bios)
         self.left_out += int((chosen & over & (bios.queue == NEVER)).sum())
+        # In flight is from the first known time (Q, or a later event) to the completion. Without a
+        # completion: to the last known time if its certainty is LOST, else for ever.
+        begun = first_seen(bios)
+        begun = np.where(begun == NEVER, FOREVER, begun)
+        lost = (bios.complete == NEVER) & (bios.certainty == Certainty.LOST)
+        ended = np.where(lost, last_seen(bios), bios.complete)
+        ended = np.where(ended == NEVER, FOREVER, ended)
         depth = np.zeros(len(bios), dtype=np.int64)
         for dev in names_of(bios.dev).tolist():
             here = np.flatnonzero(bios.dev == dev)
             asked = here[queued[here]]
-            depth[asked] = _depth_at(bios.take(here), bios.queue[asked])
+            # Bios that began at that very time count, bios that ended then do not.
+            came, went = (
+                np.searchsorted(np.sort(of[here]), bios.queue[asked], side="right")
+                for of in (begun, ended)
+            )
+            depth[asked] = came - went
         self._count(bios, depth, bios.queue, queued & chosen)
 
     def _count(self, bios: Bios, values: I64, times: I64, rows: Bool) -> None:
@@ -334,30 +350,3 @@ class Histograms:
             for group in self.groups.values():
                 group.heat.merge(min(merged, MOST_COLUMNS))
         return columns
-
-
-def _stage_times(bios: Bios, stages: Stages, name: str) -> tuple[I64, Bool]:
-    ours = stages.take(stages.stage == _BY_NAME[name])
-    row = np.searchsorted(bios.number, ours.owner)
-    values = np.zeros(len(bios), dtype=np.int64)
-    np.add.at(values, row, ours.end - ours.start)
-    present = np.zeros(len(bios), dtype=np.bool_)
-    present[row] = True
-    return values, present
-
-
-def _depth_at(bios: Bios, times: I64) -> I64:
-    """Return how many bios of a device were in flight at each time (ns).
-
-    Bios that began at that very time count, bios that ended then do not. In flight is from the
-    first known time (Q, or a later event) to the completion. Without a completion: to the last
-    known time if its certainty is LOST, else for ever. A bio without any time never is.
-    """
-    begun = first_seen(bios)
-    begun = np.where(begun == NEVER, FOREVER, begun)
-    lost = (bios.complete == NEVER) & (bios.certainty == Certainty.LOST)
-    ended = np.where(lost, last_seen(bios), bios.complete)
-    ended = np.where(ended == NEVER, FOREVER, ended)
-    came = np.searchsorted(np.sort(begun), times, side="right")
-    went = np.searchsorted(np.sort(ended), times, side="right")
-    return came - went

@@ -24,8 +24,6 @@ from biotrail.converters.events.tables import (
     I64,
     NO_CPU,
     OP_MASK,
-    Bios,
-    Bool,
     Lifecycles,
     PageKind,
     Tasks,
@@ -369,8 +367,11 @@ class ByWriter(Key):
             for t, cgroup in distinct.tolist()
         ]
         found = self._codes_of(of_pair)[place]
+        op = (bios.opf & OP_MASK).astype(np.int64)
+        numbers = [self._context.op_number(name) for name in ("write", "zone_append")]
+        writes = np.isin(op, [number for number in numbers if number >= 0])
         for kinds, why in _OTHERS_PAGES:
-            rows = np.flatnonzero(self._writes(window) & np.isin(bios.page, kinds))
+            rows = np.flatnonzero(writes & np.isin(bios.page, kinds))
             found[rows] = self._codes_of([(*why, one) for one in bios.cgroup[rows].tolist()])
         if window.path is None:
             return found
@@ -396,11 +397,6 @@ class ByWriter(Key):
             return pid, comm
         self._names.add_thread(pid, comm)
         return pid, ""
-
-    def _writes(self, window: Lifecycles) -> Bool:
-        op = (window.bios.opf & OP_MASK).astype(np.int64)
-        writes = [self._context.op_number(name) for name in ("write", "zone_append")]
-        return np.asarray(np.isin(op, [n for n in writes if n >= 0]), dtype=np.bool_)
 
     def _codes_of(self, writers: list[_Writer]) -> I64:
         return np.array([self._writers.of(writer) for writer in writers], dtype=np.int64)
@@ -471,13 +467,10 @@ class ByInode(Key):
         if len(missing):
             bios = window.bios if len(missing) == len(row) else window.bios.take(missing)
             found[missing] = _OF_PURPOSE[purposes(bios, window.tasks, self._context)]
-            found[missing[self._carries_nothing(bios)]] = _EMPTY
+            operations, names = self._context.op_codes(bios.opf)
+            empty = np.array([name in NO_DATA for name in names], dtype=np.bool_)[operations]
+            found[missing[empty | (bios.bytes == 0)]] = _EMPTY
         return found
-
-    def _carries_nothing(self, bios: Bios) -> Bool:
-        operations, names = self._context.op_codes(bios.opf)
-        empty = np.array([name in NO_DATA for name in names], dtype=np.bool_)[operations]
-        return np.asarray(empty | (bios.bytes == 0), dtype=np.bool_)
 
     def name(self, code: int) -> Name:
         """file: the last path; `file_was`, if it was renamed: the one before.

@@ -18,7 +18,7 @@ from biotrail.converters.analysis.distributions.sketch import BySlot, Distributi
 from biotrail.converters.analysis.distributions.slots import Slots
 from biotrail.converters.analysis.figures import begin_text, extent
 from biotrail.converters.analysis.fleet.tree import FleetGroup, HostReport, LeftOut, RecordingFacts
-from biotrail.converters.analysis.report.devices import Device, Flush, Pattern
+from biotrail.converters.analysis.report.devices import Flush, Pattern
 from biotrail.converters.analysis.report.report import Reporter
 from biotrail.converters.analysis.report.tree import Report
 from biotrail.converters.events.context import Context
@@ -126,16 +126,6 @@ class Sums(Mergeable):
     """Sum of the recordings' lengths, over which rates are."""
     hosts: set[str] = field(default_factory=set)
 
-    def add_device(self, device: Device | None, flush: Flush | None) -> None:
-        self.devices += 1
-        if device is not None:
-            self.queue.merge(device.queue)
-            self.issued.merge(device.issued)
-            self.queue_pattern.merge(device.queue_pattern)
-            self.issue_pattern.merge(device.issue_pattern)
-        if flush is not None:
-            self.flush.merge(flush)
-
 
 class Groups(dict[str, Sums]):
     """Name of a group, such as a host's or a model's → figures; past MOST_GROUPS they are REST."""
@@ -163,7 +153,14 @@ def device_sums(reporter: Reporter, context: Context, *, once: bool = False) -> 
         found.setdefault(dev, Sums()).operations.setdefault(name, Both()).merge(both)
     devices, flushes = reporter.devices.by_dev, reporter.flushes.by_dev
     for dev in {*found, *devices} - {-1}:
-        found.setdefault(dev, Sums()).add_device(devices.get(dev), flushes.get(dev))
+        sums = found.setdefault(dev, Sums())
+        sums.devices += 1
+        if (device := devices.get(dev)) is not None:
+            sums.queue.merge(device.queue)
+            sums.issued.merge(device.issued)
+            sums.queue_pattern.merge(device.queue_pattern)
+            sums.issue_pattern.merge(device.issue_pattern)
+        sums.flush.merge(flushes.get(dev, Flush()))
     return found
 
 

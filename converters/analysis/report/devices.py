@@ -289,39 +289,36 @@ class Flushes:
         A wait is matched with the last of the device's flush requests to complete by the wait's
         end, if that was issued during the wait.
         """
-        known = _Recent.concatenate([self._recent, self._ended(window)])
-        waits = np.flatnonzero(is_in(window.bio_stages.stage, *_WAITS))
-        if len(waits):
-            self._match(window, waits, known)
+        requests, stages, bios = window.requests, window.bio_stages, window.bios
+        flushes = requests.take(
+            (requests.kind == RequestKind.FLUSH)
+            & (requests.issue != NEVER)
+            & (requests.complete != NEVER)
+        )
+        for dev in names_of(flushes.dev).tolist():
+            mine, one = flushes.take(flushes.dev == dev), self.by_dev[dev]
+            one.time.add((mine.complete - mine.issue)[~mine.doubtful])
+            one.doubtful += int(mine.doubtful.sum())
+        none = np.zeros(len(flushes), dtype=np.int64)
+        fresh = _Recent(flushes.dev, flushes.issue, flushes.complete, none)
+        known = _Recent.concatenate([self._recent, fresh])
+        waits = stages.take(is_in(stages.stage, *_WAITS))
+        waiting = (
+            bios.dev[np.searchsorted(bios.number, waits.owner)] if len(waits) else bios.dev[:0]
+        )
+        for dev in names_of(waiting).tolist():
+            ours, theirs = waiting == dev, np.flatnonzero(known.dev == dev)
+            theirs = theirs[np.argsort(known.complete[theirs], kind="stable")]
+            at = np.searchsorted(known.complete[theirs], waits.end[ours], side="right") - 1
+            begun, last = waits.start[ours][at >= 0], theirs[at[at >= 0]]
+            matched = last[known.issue[last] >= begun]
+            self.by_dev[dev].waits += len(at)
+            self.by_dev[dev].unmatched += len(at) - len(matched)
+            np.add.at(known.bios, matched, 1)
         self._retire(known, known.complete < window.begin - LINGER_NS)
 
     def finish(self) -> None:
         self._retire(self._recent, np.ones(len(self._recent.dev), dtype=np.bool_))
-
-    def _ended(self, window: Lifecycles) -> _Recent:
-        requests = window.requests
-        chosen = (requests.kind == RequestKind.FLUSH) & (requests.issue != NEVER)
-        rows = np.flatnonzero(chosen & (requests.complete != NEVER))
-        dev, issue, complete = requests.dev[rows], requests.issue[rows], requests.complete[rows]
-        for one in names_of(dev).tolist():
-            mine, doubtful = self.by_dev[one], requests.doubtful[rows][dev == one]
-            mine.time.add((complete - issue)[dev == one][~doubtful])
-            mine.doubtful += int(doubtful.sum())
-        return _Recent(dev, issue, complete, np.zeros(len(rows), dtype=np.int64))
-
-    def _match(self, window: Lifecycles, waits: I64, known: _Recent) -> None:
-        stages = window.bio_stages
-        bio_row = np.searchsorted(window.bios.number, stages.owner[waits])
-        dev, start, end = window.bios.dev[bio_row], stages.start[waits], stages.end[waits]
-        for one in names_of(dev).tolist():
-            ours, theirs = dev == one, np.flatnonzero(known.dev == one)
-            theirs = theirs[np.argsort(known.complete[theirs], kind="stable")]
-            at = np.searchsorted(known.complete[theirs], end[ours], side="right") - 1
-            begun, last = start[ours][at >= 0], theirs[at[at >= 0]]
-            matched = last[known.issue[last] >= begun]
-            self.by_dev[one].waits += len(at)
-            self.by_dev[one].unmatched += len(at) - len(matched)
-            np.add.at(known.bios, matched, 1)
 
     def _retire(self, known: _Recent, old: Bool) -> None:
         for dev, bios in zip(known.dev[old].tolist(), known.bios[old].tolist(), strict=True):
