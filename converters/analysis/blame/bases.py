@@ -24,7 +24,6 @@ LEAST_ALONE = 3
 CALM = 10
 """An I/O without company that takes more than so many times the median is no base."""
 QUEUE, DEVICE = 0, 1
-"""Parts of an I/O's time: before D, and from D."""
 _OCTAVE = 3
 """log2 of the buckets to each power of two of ns."""
 _BUCKETS = 64 << _OCTAVE
@@ -79,9 +78,7 @@ class Learner:
     def __init__(self, most: int | None = MOST_STRETCHES) -> None:
         self.stretches = Steps(STRETCH_NS, most)
         self._alone: dict[tuple[int, int], _Alone] = {}
-        """(class, stretch) → times of I/Os without company."""
         self._past: dict[int, _Alone] = {}
-        """Class → likewise, of the stretches that were forgotten."""
         self._every: dict[int, _Alone] = {}
         """Class → times of all its I/Os; in part DEVICE: since the completion before."""
 

@@ -40,7 +40,6 @@ from biotrail.converters.events.tables import FAR, I64, NEVER, Bool, Lifecycles,
 from biotrail.recorder.schema.errors import ConversionError
 
 MOST_VICTIMS = 31
-"""Victims that are kept apart."""
 MOST_SLOTS = 15
 """Culprits that are kept apart; where they are named by another dimension than victims, pairs."""
 MOST_NAMES = 256
@@ -52,9 +51,7 @@ TELLING_NS = 30_000
 ON_CPU = ("loop", "zram", "ram", "pmem")
 """Beginnings of the names of devices that are programs on the CPUs which the loads have."""
 _MOST_LISTED = 10
-"""Names that a message lists."""
 _MOST_WEIGHT = 16_383
-"""Weight of the work of the slowest class."""
 _BUCKETS = 48 * 128
 """Buckets of Q2C: `sketch.buckets_of`, from 1 ns."""
 _FIRST_BUCKET = int(buckets_of(np.array([1]))[0])
@@ -78,11 +75,8 @@ class Names:
     victims: list[str]
     """Names of the rows; the last one is OTHERS."""
     slots: list[tuple[str, str]]
-    """(victim's name, culprit's name) of each slot; the last one is OTHERS."""
     row_of: dict[int, int]
-    """Code of a victim → row."""
     slot_of: dict[tuple[int, int], int]
-    """(code of the victim, of the culprit) → slot."""
     own: NDArray[np.uint8]
     """(rows, slots): 1 where the slot is the row's own I/O."""
 
@@ -92,7 +86,6 @@ class Tally:
 
     def __init__(self) -> None:
         self.waited: Counter[int] = Counter()
-        """Code of the victim → ns of its chosen I/Os."""
         self.had: Counter[tuple[int, int]] = Counter()
         """(code of the victim, of the culprit) → ns of its I/Os with a device."""
 
@@ -201,7 +194,6 @@ class Row:
     untold: int = 0
     """Time of I/Os of which it cannot be told who slowed them."""
     behind: Counter[str] = field(default_factory=Counter)
-    """Culprit → ns."""
 
     @property
     def wait_ns(self) -> int:
@@ -231,9 +223,7 @@ class Shares:
         """(rows + 1, slots + 3) ns: I/O of each slot, own service, device alone, unknown. The last
         row is of I/Os that are not asked for, also of what is below."""
         self.ios = np.zeros(rows + 1, np.int64)
-        """(rows + 1,): I/Os."""
         self.untold = np.zeros(rows + 1, np.int64)
-        """(rows + 1,): ns of I/Os of which blame cannot tell."""
         self.free = np.zeros((rows + 1, slots + 1, buckets), np.int64)
         """(rows + 1, slots + 1, buckets): I/Os by Q2C without work of the slot beside them; last:
         all."""
@@ -348,9 +338,7 @@ class First(_Pass):
         self.blocks = Steps(BLOCK_NS, MOST_BLOCKS)
         self.tally = Tally()
         self.doing: Counter[tuple[int, int]] = Counter()
-        """(code of the culprit, class) → likewise."""
         self.of_class: Counter[tuple[int, int]] = Counter()
-        """(code of the victim, class) → ns of its chosen I/Os."""
         self._tasks: Tasks | None = None
 
     @property
@@ -434,16 +422,12 @@ class Learned:
     bases: Bases
     names: Names
     pairs: list[tuple[int, int]]
-    """(row of the victim, class), of which the bootstrap draws."""
     long: Served | None
     blocks: Steps
     doing: dict[str, Counter[int]]
-    """Name of the culprit → class → ns of its I/Os with a device."""
     commits: journals.AwaitedCommits
-    """Who waited for each commit of a journal."""
     periods: Periods | None
     suspect: Suspect | None
-    """Of an experiment; None: there was none."""
 
 
 class Sums(Shares):
@@ -453,7 +437,6 @@ class Sums(Shares):
         super().__init__(company, learned.bases, learned.names, _BUCKETS, pairs)
         rows, classes = len(self.ios), max(learned.bases.of_log, default=-1) + 1
         self.block_ios, self.block_ns = np.zeros((2, MOST_BLOCKS, rows), np.int64)
-        """(blocks, rows + 1)."""
         self.block_bases = np.zeros((MOST_BLOCKS, classes, 2, 2), np.int64)
         """(blocks, classes, 2 parts, 2): number and ns of what counts for bases."""
         self.based: Counter[str] = Counter()
@@ -466,13 +449,11 @@ class Course:
     origin: int
     """ns where the first slot begins, which also has what ended before."""
     width: int
-    """ns of a slot."""
     slots: int
     """The last one also has what ended later."""
     cells: I64 = field(default_factory=lambda: np.zeros((0, 0, 0), np.int64))
     """(slots, rows + 1, slots of culprits + 3): as Sums.cells."""
     ios: I64 = field(default_factory=lambda: np.zeros((0, 0), np.int64))
-    """(slots, rows + 1): I/Os."""
 
     def add(self, end: I64, victim: I64, cells: I64) -> None:
         """cells: (n, slots of culprits + 3)."""

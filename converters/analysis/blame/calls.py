@@ -120,12 +120,10 @@ class CallBlame:
         self._of_commits = _Vectors(slots + len(_KINDS), MOST_COMMITS)
         self._calls: list[tuple[Calls, Waits]] = []
         self._tasks: Tasks | None = None
-        """Of the newest window: rows of former ones stay."""
         self._commits = no_commits()
         self._ready = np.zeros((0, 3), np.int64)
         """Waits of journals' threads: thread, when woken, when it ran again (ns)."""
         self._begun = _Vectors(1, MOST_COMMITS)
-        """When each commit began, ns."""
         self._journal: list[tuple[Ios, I64]] = []
         self.sums: dict[tuple[int, int, bool], I64] = {}
         """(row of the thread, number of the call, whether a 32-bit program's) → ns by column."""

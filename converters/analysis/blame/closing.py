@@ -158,7 +158,6 @@ class _Draws:
         stretch = learned.bases.stretches.of(learned.blocks.begin(self._blocks))
         self._stretches, self._stretch = np.unique(stretch, return_inverse=True)
         self._bases = {kind: self._of_class(kind) for kind in {kind for _, kind in learned.pairs}}
-        """Class → (draws, blocks, 2 parts), ns."""
 
     def _of_class(self, kind: int) -> NDArray[np.float64]:
         bases, blocks = self._learned.bases, self._blocks

@@ -42,7 +42,6 @@ _SETTLED_NS = 100_000_000
 MOST_KEPT = 2_000_000
 """Requests that are kept for bios still in flight; older ones are forgotten."""
 MOST_LONG = 100_000
-"""Long requests that are kept for the second pass."""
 MOST_CLASSES = 4096
 """Classes of I/O that are told apart; all others are one."""
 _SUBMITTING = frozenset({"io_submit", "io_uring_enter"})
@@ -96,7 +95,6 @@ class Ios(Table):
     """Code of the party, by the dimension of victims; culprit: by that of culprits."""
     culprit: I64
     kind: I64
-    """Number of the class."""
     queue: I64
     issue: I64
     """D; Q where the I/O has no issue of its own."""
@@ -104,13 +102,11 @@ class Ios(Table):
     flushes: Bool
     """Whether flushes are a part of the I/O itself."""
     chosen: Bool
-    """Whether it is asked for."""
     tid: I64
     """Thread that queued it, or for which a limit held it."""
     entry: I64
     """Entry of the call that queued it; NEVER."""
     journal: Bool
-    """Whether a journal's thread (jbd2) queued it."""
     submitted: Bool
     """Whether another call reaps it: aio, io_uring."""
 
@@ -146,7 +142,6 @@ class Batch:
     served: Served
     pieces: Pieces
     until: int
-    """ns: all that ended by then is known."""
 
 
 @dataclass
@@ -190,9 +185,7 @@ class Company:
         self.needed = FAR
         """ns from which requests are needed for anything but bios."""
         self.long: list[Served] = []
-        """Requests that are left out of batches, for the second pass."""
         self.devices: set[int] = set()
-        """dev_t of all devices with bios."""
         self.context, self._choice, self._by = context, choice, by
         self._given, self._commits = long, commits
         self._submitting = numbers(_SUBMITTING, context.machine)
@@ -406,7 +399,6 @@ class OthersWork:
     """What stood beside bios of one device, by slot: (n, slots) of weight times ns."""
 
     rows: I64
-    """Rows of the batch's `ios`, of one device."""
     queue: I64
     device: I64
 

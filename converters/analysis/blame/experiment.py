@@ -36,7 +36,6 @@ SKIP_NS = 200_000_000
 LEAST_IOS = 30
 """I/Os, or calls, that a victim needs in each state."""
 _LEAST_BLOCKS = 4
-"""Blocks with both states that an interval needs."""
 _CONFIDENCE = 0.95
 _MAINLY = 0.5
 """Share of a party's time with the devices that is the suspect's, from which it is the suspect."""

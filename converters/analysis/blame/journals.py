@@ -13,7 +13,6 @@ from biotrail.converters.events.tables import I64, NEVER, U32, Bool, Lifecycles
 MOST_COMMITS = 500_000
 """Commits of which it is known who waited; later ones stay the journal's own."""
 _GOLDEN = 0x9E3779B97F4A7C15
-"""2**64 over the golden ratio."""
 
 
 @dataclass
@@ -51,7 +50,6 @@ class Waiters:
         self._waited: list[I64] = []
         """By window, (n, 3): commit (`_key`), row of the thread, ns."""
         self._known = 0
-        """How many commits these are of."""
 
     def add(self, window: Lifecycles) -> None:
         if window.path is None or self._known >= MOST_COMMITS:

@@ -40,7 +40,6 @@ LEFT_OUT = (
     "requests_too_long",
     "too_long_ago",
 )
-"""What is left out of blame, or stands beside nothing."""
 
 
 @dataclass
@@ -49,7 +48,6 @@ class Waits:
 
     rows: dict[str, Row] = field(default_factory=dict)
     based: Counter[str] = field(default_factory=Counter)
-    """How many I/Os have a base of their stretch of time, of all time, and of a substitute."""
     left_out: Counter[str] = field(default_factory=Counter)
     """What is not in the rows, or stands beside nothing: number by name, as in JSON."""
 
@@ -101,7 +99,6 @@ class Cells:
     cells: I64
     """(n, slots + 3) ns: I/O of each slot, own service, device alone, unknown."""
     row: I64
-    """(n,): the victim's row in `names`."""
     names: Names
 
     def behind(self) -> I64:
@@ -128,7 +125,6 @@ class Online:
         self._company = Company(context, Choice(context), self._by, None, None, MOST_CLASSES)
         self._long = 0
         self._told: Counter[str] = Counter()
-        """What was said to be left out so far."""
         self._learner = Learner(most=None)
         self._bases = Bases(self._learner.stretches)
 

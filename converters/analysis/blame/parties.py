@@ -190,7 +190,6 @@ _OF_KEYS = ("file", "dir", "device", "op", "purpose", "call")
 DIMENSIONS = (*_OF_WRITERS, *_OF_KEYS)
 """Words of --by: what parties are told apart by."""
 WRITERS = tuple(_OF_WRITERS)
-"""Those of DIMENSIONS that every recording has."""
 
 
 def parties(by: str, context: Context) -> Parties:

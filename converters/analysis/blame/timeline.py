@@ -20,9 +20,7 @@ from biotrail.converters.events.tables import I64, Lifecycles
 MOST_SLOW = 256
 """Slowest I/Os of which it is kept who slowed them."""
 UNKNOWN = "(unknown)"
-"""Name of the culprit of what cannot be told."""
 MOST_VICTIMS = 8
-"""Victims with a track."""
 STEP_NS = 10_000_000
 """Least length of a step of a victim's track; it doubles while there are more than MOST_STEPS."""
 MOST_STEPS = 2000

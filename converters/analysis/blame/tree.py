@@ -31,11 +31,9 @@ class Kind(StrEnum):
     JOURNAL = "journal"
     """Of calls: waiting for a commit, where no I/O explains it."""
     WAITING = "waiting"
-    """Of calls: all other waits."""
 
 
 OTHERS = "(others)"
-"""Name of the parties that are not kept apart."""
 
 
 @dataclass
@@ -44,7 +42,6 @@ class Part:
 
     kind: Kind
     culprit: str | None
-    """Of OTHER; None of all others."""
     wait_ns: int
 
 
@@ -91,7 +88,6 @@ class Waited:
     ios: int
     wait_ns: int
     mean_ns: Annotated[float, Shown(digits=".1f")] = field(init=False)
-    """Mean of the I/Os' times."""
     parts: list[Part]
     small_ns: Annotated[int, Shown("cannot_tell_ns")] = 0
     """Time of I/Os of which it cannot be told who slowed them."""
@@ -166,7 +162,6 @@ class CallTruth:
     truth: Annotated[Share, Shown(flat=True)]
     cpu: Share
     waits: Share
-    """All but the CPU, which blame's answer is to be compared with."""
     blamed: Annotated[float | None, Shown(digits=".4f")]
 
 
@@ -196,7 +191,6 @@ class Experiment:
 
 
 BASES = ("stretch", "log", "substitute")
-"""Where the base of an I/O comes from."""
 
 
 @dataclass
@@ -204,7 +198,6 @@ class Blamed:
     """What was found in a log."""
 
     victim_by: Annotated[str, Shown("by.victim")]
-    """What victims are told apart by."""
     culprit_by: Annotated[str, Shown("by.culprit")]
     victims: list[Victim]
     """By time, the most first; those past a limit are one, OTHERS."""
@@ -223,4 +216,3 @@ class Blamed:
     shared: Annotated[list[str], Shown("devices_on_the_cpus")] = field(default_factory=list)
     """Devices that are programs on the same CPUs, of which blame cannot tell."""
     experiment: Experiment | None = None
-    """None: nobody was stopped while recording."""

@@ -41,13 +41,10 @@ class Span:
     """The depth of one device in a stretch of time."""
 
     time_ns: int = 0
-    """Length of the stretch."""
     depth_ns: int = 0
     """Integral of the depth over time: I/Os times ns."""
     busy_ns: int = 0
-    """Time with a depth above 0."""
     most: int = 0
-    """Largest depth."""
 
     @property
     def mean(self) -> float:
@@ -69,13 +66,10 @@ class Depth:
     """
 
     origin: int
-    """ns where interval 0 begins."""
     interval: int = 0
     """Length of an interval, ns; 0: only `whole` is kept, no `spans`."""
     whole: Span = field(default_factory=Span)
-    """The depth in all windows so far."""
     spans: dict[int, Span] = field(default_factory=dict)
-    """Interval, counted from the origin → the depth in that interval."""
     met: Distribution = field(default_factory=Distribution)
     """For each I/O that began: how many others were in flight then."""
     unended: int = 0
@@ -179,7 +173,6 @@ class Seen(Table):
     """Bios in the order of Q, or requests in that of their first D, (n,): those in the log."""
 
     at: I64
-    """ns."""
     dev: U32
     sector: U64
     bytes: I64
@@ -194,7 +187,6 @@ class Steps:
     end: int
     start: Moments
     stop: Moments
-    """Completions."""
     fade: Moments
     """Last events of I/Os whose completion was not recorded: from here on it is not known whether
     they are in flight."""

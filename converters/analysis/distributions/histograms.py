@@ -42,7 +42,6 @@ MOST_BUCKETS = 1024
 MOST_COLUMNS = 512
 Count = TypeVar("Count", np.int64, np.uint32)
 FIRST_COLUMN_NS = 1_000_000
-"""Width of a heat map's column at first, ns."""
 
 
 @dataclass(frozen=True)
@@ -79,11 +78,8 @@ def _grown(counts: NDArray[Count], size: int) -> NDArray[Count]:
 class Histogram:
     scale: Scale
     counts: I64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    """Number of values by bucket, up to the last bucket that has any."""
     total: int = 0
-    """Sum of the values."""
     maximum: int = 0
-    """Largest value; 0 without values."""
 
     @property
     def count(self) -> int:
@@ -104,9 +100,7 @@ class Columns:
     """At most MOST_COLUMNS columns of time of one width, which doubles as the log goes on."""
 
     origin: int
-    """ns where column 0 begins."""
     width: int = FIRST_COLUMN_NS
-    """ns of a column."""
     used: int = 0
     """Columns up to the last one that has a time."""
 
@@ -126,7 +120,6 @@ class Columns:
 class HeatMap:
     scale: Scale
     counts: U32 = field(default_factory=lambda: np.zeros((0, MOST_COLUMNS), dtype=np.uint32))
-    """(buckets, MOST_COLUMNS): number of values."""
 
     def add(self, values: I64, columns: I64) -> None:
         slots = self.scale.slots(values)
@@ -142,7 +135,6 @@ class HeatMap:
 
 Q2C = "Q2C"
 STAGES = [Q2C, *STAGE_NAMES.values()]
-"""Values of Question.stage."""
 _BY_NAME = {name: stage for stage, name in STAGE_NAMES.items()}
 FOREVER = np.iinfo(np.int64).max
 
@@ -166,24 +158,19 @@ OTHER_VALUES = "(others)"
 class Question:
     measure: Measure = Measure.LATENCY
     stage: str = Q2C
-    """Of the latency: one of STAGES."""
     unit: int = 1
     """ns, bytes or I/Os in one unit of the scale (1000: µs); values are rounded down to units."""
     scale: Scale = field(default_factory=Scale)
-    """Buckets, in units."""
     over_time: bool = False
-    """Whether heat maps are made, too."""
 
 
 @dataclass
 class GroupHistogram:
     histogram: Histogram
     heat: HeatMap
-    """Empty unless Question.over_time."""
     values: Distribution = field(default_factory=Distribution)
     """The same values in finer buckets, for percentiles; in ns, bytes or I/Os, not in units."""
     bytes: int = 0
-    """Sum of the sizes of the counted bios."""
     doubtful: Distribution = field(default_factory=Distribution)
     """Values (ns) in doubt (`Bios.doubtful`), which are nowhere else."""
 

@@ -112,7 +112,6 @@ class ByCall(Key):
 _MOST_NAMES = 3
 """Threads whose names stand for a process whose own name is not known."""
 _ROOT = 1
-"""Id of the cgroup above all, its low half."""
 WORKERS = "kworker/"
 """Beginning of the names of the kernel's workers, which write what others asked for."""
 
@@ -335,7 +334,6 @@ _OTHERS_PAGES = (
 )
 """Kinds of pages that whoever writes them need not have dirtied, and what their writer is then."""
 RECORDER = "(the recorder)"
-"""Name of who does the recording's own I/O, where it is told what devices did meanwhile."""
 
 
 class ByWriter(Key):
@@ -428,7 +426,6 @@ _EMPTY, _UNKNOWN, _SWAP, _JOURNAL, _METADATA, NO_IO = range(len(_KINDS))
 """Codes of bios without data, of bios whose file is not known, of what such are for, and of calls
 that queued no I/O."""
 _FIRST = len(_KINDS)
-"""Code of the first file."""
 _PURPOSES = {
     Purpose.NONE: _EMPTY,
     Purpose.SWAP: _SWAP,
@@ -436,7 +433,6 @@ _PURPOSES = {
     Purpose.METADATA: _METADATA,
 }
 _OF_PURPOSE = np.array([_PURPOSES.get(one, _UNKNOWN) for one in sorted(Purpose)], np.int64)
-"""Purpose → code of its bios without a file."""
 
 
 def _without(code: int) -> Name:
@@ -691,7 +687,6 @@ KEYS: dict[str, Callable[[Context], Key]] = {
     "writer": ByWriter,
     "purpose": by_purpose,
 }
-"""Word that --by takes → key."""
 
 
 OF_FILES = ("file", "inode", "dir")

@@ -17,9 +17,7 @@ from biotrail.converters.analysis.distributions import sum_loops as loops
 from biotrail.converters.events.tables import I64
 
 SUB_BITS = 7
-"""log2 of PER_OCTAVE."""
 PER_OCTAVE = 1 << SUB_BITS
-"""Buckets in each power of two."""
 RELATIVE_ERROR = 1 / (2 * PER_OCTAVE)
 """Largest error of a percentile, as a share of the exact value at the percentile's rank."""
 

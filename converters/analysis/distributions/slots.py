@@ -33,7 +33,6 @@ from biotrail.converters.pipeline import Trace
 from biotrail.converters.sites.pair_names import PairNames
 
 WHOLE = "Q2C"
-"""Name of the whole of a victim's time, beside its parts."""
 
 
 @dataclass
@@ -51,7 +50,6 @@ class BlameSlots:
 
 
 LEAST_SLOT_NS = 10_000_000
-"""Width of the slots of a short recording, ns."""
 MOST_SLOTS = 128
 LEAST_SLOTS = MOST_SLOTS // 2
 MOST_PLACES = 64
@@ -63,7 +61,6 @@ MOST_PAIR_NAMES = 64
 their name, and in `pairs_left_out`."""
 
 CallName = tuple[str, bool]
-"""(name of a call, whether the calls did I/O)"""
 PairName = tuple[str, str]
 """(name of the declared pair, value of --by as text; "": all pairs of that name)"""
 
@@ -73,7 +70,6 @@ class Slots:
     """Figures of one recording by slot of time: of I/O, calls, pairs, and of blame."""
 
     width: int = LEAST_SLOT_NS
-    """ns of a slot."""
     origin: int = -1
     """ns where the first slot begins; -1 before the first window."""
     bios: BySlot[int, Group] = field(default_factory=BySlot)
@@ -83,15 +79,12 @@ class Slots:
     """dev_t → in flight, of the first MOST_PLACES devices: bios from Q to C, requests from D to C.
     """
     left_out: int = 0
-    """Bios and requests of devices and operations past the first MOST_PLACES."""
     calls: BySlot[CallName, CallFigures] = field(default_factory=BySlot)
-    """Timed system calls by the slot in which they returned."""
     calls_left_out: int = 0
     pairs: BySlot[PairName, Distribution] = field(default_factory=BySlot)
     """Latencies (ns) of pairs by the slot in which they ended; empty until `name_pairs`."""
     pairs_left_out: int = 0
     blame: BlameSlots = field(default_factory=BlameSlots)
-    """Who waited for whom; set after a second reading, where that was asked for."""
     _pairs: BySlot[tuple[int, int | None], Distribution] = field(default_factory=BySlot)
     """(index of the declared pair, value of --by; None: all) → slot → latencies."""
     _flows: tuple[Flow, Flow] = field(default_factory=lambda: (Flow(), Flow()))
@@ -253,7 +246,6 @@ class Recording:
     """(slots,): that as far as calls were timed; 0 if the log does not say how long calls took."""
     span_ns: int
     begin: str | None
-    """Wall-clock time of the first event, as `begin_text`."""
     log_id: str
     hosts: list[str]
     kernels: list[str]
@@ -264,9 +256,7 @@ class Recording:
     """The log's header and END; of several recordings see `parts`."""
     device_name: Callable[[int], str]
     operation_name: Callable[[int], str]
-    """Name of the operation of a place of `slots`."""
     parts: list["Recording"] = field(default_factory=list)
-    """Of several recordings; empty of one."""
     device_times: dict[int, I64] = field(default_factory=dict)
     """Device that cannot have had I/O in all slots → `times`, 0 for slots of other hosts."""
 

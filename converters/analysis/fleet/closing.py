@@ -137,7 +137,6 @@ def spreads_of(values: F64) -> list[float | None]:
 MOST_VICTIMS, MOST_CULPRITS = 8, 4
 """Of each host, kept apart; of the fleet there are online.MOST_NAMES."""
 _STATUSES = Context({})
-"""Names of statuses, which are the same for all kernels."""
 
 
 def close_host(parts: Iterable[Part], seed: int, by: str) -> Part:

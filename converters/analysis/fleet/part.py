@@ -31,7 +31,6 @@ from biotrail.converters.pipeline import Trace
 DRAWS = 400
 """Draws of each host. `diff` takes 1000 of two recordings; these are kept for every host."""
 FIGURES = ("mean", "p50", "p90", "p99")
-"""Figures that hosts are compared by."""
 _ALL = ("mean", *PERCENTILES)
 
 Times = BySlot[tuple[str, str], Distribution]
@@ -43,7 +42,6 @@ class HostTimes:
     """Times of the bios of one recording, by slot of time."""
 
     width: int
-    """ns of a slot."""
     slots: int
     values: Times
 
@@ -109,21 +107,14 @@ class Sums(Mergeable):
     operations: dict[str, Both] = field(default_factory=dict)
     """Operation → bios and requests; REST: I/O whose devices and operations are not known."""
     queue: Depth = field(default_factory=lambda: Depth(0))
-    """Bios in flight, Q to C: time of all devices, one after the other."""
     issued: Depth = field(default_factory=lambda: Depth(0))
-    """Requests in flight, D to C, likewise."""
     queue_pattern: Pattern = field(default_factory=Pattern)
-    """Bios in the order of Q, each device by itself."""
     issue_pattern: Pattern = field(default_factory=Pattern)
-    """Requests in the order of D, likewise."""
     flush: Flush = field(default_factory=Flush)
     events: Counter[str] = field(default_factory=Counter)
-    """Letter → number of such events in the logs."""
     devices: int = 0
-    """Devices with I/O; one that is in several recordings counts in each."""
     recordings: int = 0
     span_ns: int = 0
-    """Sum of the recordings' lengths, over which rates are."""
     hosts: set[str] = field(default_factory=set)
 
 
@@ -184,14 +175,12 @@ OF_DEVICES: dict[str, Callable[[Context, int], str]] = {
 }
 """Word of --by → what the I/O of a device is grouped by."""
 OF_CGROUPS = tuple(IDENTITIES)
-"""Words of --by that group bios by what their cgroup is."""
 OF_BIOS = ("cgroup", *OF_CGROUPS)
 """Words of --by that group bios alone; requests are of no cgroup."""
 WORDS = (*OF_RECORDINGS, *OF_DEVICES, *OF_BIOS)
 """Words that --by takes beside the columns of the table of hosts."""
 
 Sentences = list[dict[str, Any]]
-"""As in the JSON of a report."""
 
 
 @dataclass
@@ -200,22 +189,17 @@ class Part(Mergeable):
 
     whole: Sums = field(default_factory=Sums)
     groups: Groups = field(default_factory=Groups)
-    """Groups of --by, as long as more recordings can add to them."""
     closed: list[FleetGroup] = field(default_factory=list)
     """Groups of --by host to which nothing can be added any more."""
     recordings: list[RecordingFacts] = field(default_factory=list)
     hosts: list[HostReport] = field(default_factory=list)
     left_out: list[LeftOut] = field(default_factory=list)
     certainty: Counter[str] = field(default_factory=Counter)
-    """Name of the certainty, lower case → number of bios."""
     lost_records: Counter[str] = field(default_factory=Counter)
-    """Letter of the record's kind → number of records lost."""
     models: set[str] = field(default_factory=set)
-    """Models of the devices with I/O, which add up, too."""
     times: list[HostTimes] = field(default_factory=list)
     """Latencies by slot of time, of each recording of one host; empty once that is closed."""
     waits: Waits | None = None
-    """Who waited for whom; None: it was not asked for."""
 
 
 def merged(parts: Iterable[Part]) -> Part:

@@ -30,16 +30,13 @@ class RecordingFacts:
     begin: str | None
     """Wall-clock time of the beginning, UTC; None: not known."""
     span_ns: int
-    """Length of the recorded time (`figures.extent`)."""
     events: int
     lost_records: int
     interrupted: bool
-    """Whether the log has no end."""
     damaged_windows: int
     problems: list[str]
     """The first sentences about damage."""
     problem_count: int
-    """Number of all of them."""
     kernel: Annotated[str, HIDDEN] = field(repr=False)
     machine: Annotated[str, HIDDEN] = field(repr=False)
     bytes: Annotated[int, HIDDEN] = field(repr=False)
@@ -80,22 +77,16 @@ class FleetGroup:
     hosts: int
     recordings: int
     devices: int
-    """Devices with I/O; one that is in several recordings counts in each."""
     span_ns: int
     """Sum of the recordings' lengths; rates are per this time, so they are means of one host."""
     total: OperationReport
     operations: list[OperationReport]
-    """Those with most bios first."""
     queue: Annotated[DepthReport, Shown("depth.queue")]
-    """Bios from Q to C; mean and active time of one device."""
     issued: Annotated[DepthReport, Shown("depth.issued")]
-    """Requests from D to C, likewise."""
     q2q: Annotated[PatternReport, Shown("pattern.q2q")]
     d2d: Annotated[PatternReport, Shown("pattern.d2d")]
     flushes: FlushReport | None
-    """None where no device had flushes."""
     events: dict[str, int]
-    """Name as in report.EVENT_NAMES → number of such events."""
 
 
 @dataclass
@@ -125,15 +116,12 @@ class HostReport:
     estimates: Annotated[dict[tuple[str, str, str], Estimate], HIDDEN] = field(
         default_factory=dict, repr=False
     )
-    """(operation, stage, figure) → the host's value with its draws."""
     figures: list[HostFigure] = field(init=False)
-    """These values."""
     said: Annotated[list[dict[str, Any]], Shown("verdict")] = field(default_factory=list)
     """The first sentences of the report of one recording, of `said_of`."""
     said_of: Annotated[str, Shown("verdict_of")] = ""
     """Id of the log of the recording with most time of I/O."""
     blame: list[Waited] | None = None
-    """Who waited for whom, most time first; None: it was not asked for."""
 
     def __post_init__(self) -> None:
         self.figures = [HostFigure(*key, one.value) for key, one in self.estimates.items()]
@@ -149,7 +137,6 @@ class Deviation:
     host: str
     operation: str
     peers: int
-    """Hosts that it is compared with."""
     spreads: Annotated[float | None, Shown(digits=".3f")]
     """Distance of the host's value from the median of all hosts, on a logarithmic scale, in
     standard deviations as the median absolute deviation estimates them; None: all hosts but a few
@@ -168,9 +155,7 @@ class FleetReport:
     groups: list[FleetGroup]
     """Groups of `by`, those with most bios first."""
     hosts: list[HostReport]
-    """By name."""
     recordings: Annotated[list[RecordingFacts], HIDDEN] = field(repr=False)
-    """By host, begin and files."""
     deviations: Annotated[list[Deviation], HIDDEN] = field(repr=False)
     """Outliers first, those with the largest relative difference first."""
     left_out: list[LeftOut]
@@ -179,14 +164,11 @@ class FleetReport:
     files: int
     """Files in the figures."""
     bytes: int
-    """Of these files."""
     events: int
     begin: str | None
     """Wall-clock time when the first of all began, UTC; None: no recording has one."""
     blame: list[Waited] | None = None
-    """Who waited for whom, added up by name; None: it was not asked for."""
     blame_by: str | None = None
-    """What victims and culprits are."""
 
     @property
     def unlike_options(self) -> dict[str, dict[str, int]]:

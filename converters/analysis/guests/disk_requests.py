@@ -36,21 +36,17 @@ class Side:
     """Where the time of one of the guest's requests went."""
 
     request: int
-    """Its number in the guest's log."""
     disk: str
     behind: str
     stages_ns: dict[str, int]
     """Stage → ns; empty if the host's times are not known."""
     side: str
-    """HOST or GUEST, whichever had more of the time; "" without stages."""
     certainty: str
-    """Of the link; "" without one."""
     host_bios: list[int]
     """Numbers of the bios in the host's log, in the order of their queue."""
     reason: str
     """Why it has no bio on the host; "" if it has."""
     within_ns: int
-    """Bound of the clocks' error."""
 
 
 OPERATIONS = ("read", "write", FLUSH, "discard")
@@ -95,7 +91,6 @@ class HostBios(Table):
     part: U32
     tgid: I64
     cgroup: U64
-    """Id of the cgroup that the bio is charged to; 0 unknown."""
     op: I64
     sector: I64
     """First sector in the image: of `part`, moved by the image's mapping."""

@@ -23,7 +23,6 @@ class StageFigures:
 
     stage: str
     share: float
-    """Of the time of all stages."""
     mean_ns: float
     p50_ns: int
     p99_ns: int
@@ -41,7 +40,6 @@ class Row:
     requests: int
     linked: int
     bios: int
-    """Bios that served the linked ones."""
     stages: list[StageFigures]
     """Empty if no request has both times."""
     doubtful: int
@@ -58,14 +56,11 @@ class Figures:
     """The host's CLOCK_MONOTONIC minus the guest's, in the middle of the recording."""
     drift_ppm: float
     within_ns: int
-    """Bound of the error of offset and drift together."""
     bounds: int
-    """Requests that bound it."""
     contradicting: int
     """Requests that were left out because they contradict the others."""
     rows: list[Row]
     certainty: dict[str, int]
-    """How many linked requests of each certainty."""
     unlinked: dict[str, int]
     """Why requests have no bio on the host, and how many of each."""
     unmatched: list[str]

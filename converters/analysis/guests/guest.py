@@ -36,7 +36,6 @@ _MOST_ALIKE = 64
 """Bios at a request's sector; requests with more are no help."""
 _MOST_CANDIDATES = 4_000_000
 LEAST = 8
-"""Requests that have to agree."""
 _LEAST_SHARE = 0.3
 """Share of the requests with candidates that have to agree, of a stretch."""
 
@@ -48,7 +47,6 @@ class Pairs:
     request: I64
     """Row of `GuestRequests` (n,), ascending."""
     at: I64
-    """Its issue, ns of the guest's clock."""
     low: I64
     """Least offset, ns: from both completions."""
     high: I64
@@ -67,7 +65,6 @@ class Agreement:
 
     fit: Fit
     requests: int
-    """Pairs of requests and bios that bound it."""
     contradicting: int
     """Pairs that were left out because they contradict the others."""
 
@@ -186,7 +183,6 @@ class Disk:
     """A virtual disk and what is behind it."""
 
     dev: int
-    """dev_t in the guest."""
     part: int
     """dev_t on the host of the device, or partition, with the image."""
     requests: GuestRequests

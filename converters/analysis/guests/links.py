@@ -31,7 +31,6 @@ class Unlinked(IntEnum):
     NO_HOST_IO = 1
     """The process queued nothing for it: the host's page cache, or the image, answered."""
     OUTSIDE = 2
-    """The host was not recording then."""
     NOT_ENDED = 3
     """Its issue or completion is not in the guest's log."""
     COMMAND = 4
@@ -55,9 +54,7 @@ class Edges(Table):
     """One row per range of a request that a bio served, by (request, queue of the bio)."""
 
     request: I64
-    """Row of `GuestRequests`."""
     bio: I64
-    """Row of `HostBios`."""
     sectors: I64
     """Sectors of the range; 0: a flush."""
 
@@ -72,7 +69,6 @@ class Links:
 
     edges: Edges
     unlinked: U8
-    """Unlinked value."""
     certainty: U8
     """Of linked requests. EXACT: each sector was moved by one bio; INCOMPLETE: some sectors by
     none, or a completion is not known; AMBIGUOUS: a sector by several, or others wanted the same

@@ -78,7 +78,6 @@ from biotrail.converters.lifecycles.windows import queued_below
 from biotrail.converters.pipeline import Trace
 
 MOST_SLOW = 10
-"""Slowest I/Os, and slowest calls, in a snapshot."""
 
 
 @dataclass
@@ -219,7 +218,6 @@ MINUTE_NS = 60_000_000_000
 MOST_GROUPS = 256
 """Groups of one kind in one stretch; I/O of later groups is added to `others`."""
 MOST_DEVICES = 256
-"""Devices whose depths are kept."""
 
 
 class LiveTrace(Trace):
@@ -251,9 +249,7 @@ class _Part:
     """Figures of one stretch of time, which can be added up with others."""
 
     begin: int = -1
-    """ns; -1: not known yet."""
     end: int = -1
-    """ns; -1: not known yet."""
     bios: Groups = field(default_factory=lambda: Groups(MOST_GROUPS))
     lower: Groups = field(default_factory=lambda: Groups(MOST_GROUPS))
     """Bios that stacked devices queued for others, which `bios` and `processes` leave out."""

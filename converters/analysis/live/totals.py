@@ -105,11 +105,9 @@ class BlameTotals:
     def __init__(self, context: Context, by: str) -> None:
         self._online = Online(context, by)
         self.waited: Counter[str] = Counter()
-        """Victim → Q2C of its I/Os, ns."""
         self.untold: Counter[str] = Counter()
         """Victim → that of I/Os of which it cannot be told who slowed them."""
         self.behind: Counter[tuple[str, str]] = Counter()
-        """(victim, culprit) → ns."""
         self._rest: Counter[tuple[str, str]] = Counter()
         """(victim, culprit) → ns, 0 or less, that is carried forward."""
 

@@ -27,9 +27,7 @@ class Functions:
         self.has_functions = functions
         self.lives = 0
         self.time = 0
-        """ns of all lives."""
         self.left_out = 0
-        """Calls whose stacks had no room."""
         self._by_name: dict[tuple[NodeKind, str, str], Calls] = {}
         self._stacks: dict[tuple[str, ...], tuple[int, int]] = {}
         """Names from the context inwards → (calls, ns)."""

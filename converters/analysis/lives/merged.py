@@ -63,11 +63,9 @@ class Calls:
     module: str
     calls: int = 0
     lives: int = 0
-    """Lives that have it."""
     last: int = 0
     """Number of the life that was counted last."""
     unfinished: int = 0
-    """Calls without a return."""
     took: Figures = field(default_factory=Figures)
     """From entry to return, of calls that have both; of tracepoints and frames nothing."""
     own: Figures = field(default_factory=Figures)
@@ -109,20 +107,17 @@ class MergedContext:
     name: str
     """Of a task the name of its thread, of others that of the kind: as texts begin."""
     what: str
-    """As `ContextRun.what`."""
     which: int
     """From 1: the first such context in a life, the second, the third and all later ones."""
     runs: int = 0
     lives: int = 0
     last: int = 0
-    """As `Calls.last`."""
     start: Figures = field(default_factory=Figures)
     """From the life's begin to the context's first hit, of the first in the life."""
     waited: Figures = field(default_factory=Figures)
     """From the last hit before, in any context, to the first in it; of those where there is time
     between."""
     took: Figures = field(default_factory=Figures)
-    """From the first hit in it to the last."""
     roots: dict[tuple[str, bool], MergedNode] = field(default_factory=dict)
 
     def ordered(self) -> list[MergedNode]:

@@ -68,7 +68,6 @@ MOST = {
     "commits": 16,
     "submissions": 32,
 }
-"""Rows of each list at most; `left_out` counts the others."""
 ROOM = {
     "devices": 1_000_000,
     "processes": 150_000,
@@ -105,9 +104,7 @@ MOST_PAIRS = 32
 MOST_PAIR_GROUPS = 24
 MOST_PAIR_KEYS = 10
 MOST_VICTIMS = 12
-"""Victims, and victims' calls, of blame."""
 MOST_EVENTS = 40
-"""Events of a slow I/O."""
 MOST_OTHERS = 8
 """Requests, mates, children and parents of a slow I/O, each."""
 

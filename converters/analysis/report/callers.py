@@ -48,18 +48,15 @@ MOST_KEPT = 1 << 17
 MOST_COLUMNS = 24
 """Parties of a window, by device and operation, that are told apart: those with most time."""
 _RECORDER = (1 << 24) - 1
-"""Code of who does the recording's own I/O; those of others are less."""
 
 
 @dataclass
 class _Flight(Table):
     begin: I64
     end: I64
-    """FAR: in flight."""
     dev: U32
     op: U32
     who: I64
-    """Code of ByWriter."""
     bytes: I64
 
 
@@ -228,7 +225,6 @@ class Callers:
         self._meanwhile = Meanwhile(context)
         self._names = ProcessNames()
         self._process: dict[int, int] = {}
-        """Thread → its process."""
 
     def add(self, window: Lifecycles) -> None:
         if window.path is None:

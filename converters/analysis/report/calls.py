@@ -44,7 +44,6 @@ OF_CALLS = (
     *("process", "thread", "cgroup", "unit", "container", "pod", "namespace"),
     *("file", "inode", "dir"),
 )
-"""Words of KEYS by which calls are grouped, too."""
 
 
 class CallsByGroup:
@@ -63,7 +62,6 @@ class CallsByGroup:
         self._first = FirstBios()
         self._files = by in OF_FILES
         self._figures: dict[tuple[int, int], CallFigures] = {}
-        """(code of the group, code of name and I/O) → figures."""
 
     def add(self, window: Lifecycles) -> None:
         """Past MOST_GROUPS pairs of group and name calls are in OTHERS."""
@@ -138,7 +136,6 @@ def _report(code: int, figures: CallFigures, context: Context, group: Name) -> C
 @dataclass
 class CallsByName(Mergeable):
     figures: dict[int, CallFigures] = field(default_factory=dict)
-    """Code of `coded` → figures."""
 
     def add(self, calls: Calls, context: Context) -> None:
         codes = coded(calls)
@@ -166,16 +163,13 @@ _SUBMITTING = frozenset({"io_uring_enter", "io_submit"})
 class _Figures:
     count: int = 0
     modes: Counter[str] = field(default_factory=Counter)
-    """Name of a Runner → submissions whose first bio it queued."""
     completed: int = 0
     errors: Counter[str] = field(default_factory=Counter)
-    """Name of the error → submissions that completed with it."""
     bios: int = 0
     bytes: int = 0
     time: Distribution = field(default_factory=Distribution)
     """ns from submission to completion, where both are known."""
     steps: dict[str, Distribution] = field(default_factory=dict)
-    """Name in STEPS → ns, where both of its ends are known."""
 
     def add(self, rows: Submissions) -> None:
         """A step that would be negative is not counted."""
@@ -200,7 +194,6 @@ class _Figures:
 class SubmissionsByOperation:
     def __init__(self, context: Context) -> None:
         self._figures: dict[int, _Figures] = {}
-        """Number of `operations_of` → figures."""
         self._recorded = "uring" in context.path_parts
         self._submitting = numbers(_SUBMITTING, context.machine)
         self.unknown = 0

@@ -30,9 +30,7 @@ DOUBTFUL = ("doubtful", "mean_with_doubtful_ns", "p99_with_doubtful_ns")
 """Columns of latencies in doubt, which are in no other figure of a time: how many, and mean and p99
 of the latency with them in; added later."""
 CGROUPS = (*cgroup_names.FIELDS, "cgroup_kind")
-"""Columns that say what a cgroup is; added later."""
 TITLE = ("title",)
-"""Column of what a process calls itself; added later still."""
 LABEL = ("label", "container_file")
 """Columns of what people call a file, and where containers see it; likewise."""
 TIMES = tuple(summary(Summary(0, 0, 0.0, 0, 0, 0, 0, 0, 0)))
@@ -73,7 +71,6 @@ _COUNTED = (
     *CLEARED.values(),
     "by_workers",
 )
-"""Counters that are columns of their own."""
 Line = dict[str, Any]
 """Column → value; absent columns are empty."""
 Labelled = tuple[str, Report, Mapping[str, str]]

@@ -38,15 +38,10 @@ from biotrail.converters.lifecycles.windows import HANGS_NS, sure_complete, unde
 @dataclass
 class Below:
     children: int = 0
-    """Number of children."""
     doubtful: int = 0
-    """Children of which their own completion, or the parent's, is in doubt (`Bios.doubtful`)."""
     to_child: Distribution = field(default_factory=Distribution)
-    """ns from the parent's Q to the child's Q."""
     child: Distribution = field(default_factory=Distribution)
-    """ns from the child's Q to the child's C."""
     from_child: Distribution = field(default_factory=Distribution)
-    """ns from the child's C to the parent's C."""
 
 
 @dataclass
@@ -56,7 +51,6 @@ class Stacked:
     by_pair: dict[tuple[int, int, int], Below] = field(default_factory=dict)
     """(upper dev_t, lower dev_t, the parent's operation as in Samples.place) → times."""
     unmatched: int = 0
-    """Children whose parent did not end in the same window; they are in no pair."""
 
     def add(self, window: Lifecycles, context: Context) -> None:
         """A time that is not known, in doubt, or negative, is not counted, but the child is."""
@@ -136,17 +130,11 @@ class Pattern(Mergeable):
     """Distances between successive I/Os with data of one device, in time order."""
 
     sequential: int = 0
-    """I/Os that began at the sector where the previous one ended."""
     forward: int = 0
-    """I/Os that began after that sector."""
     backward: int = 0
-    """I/Os that began before that sector."""
     seek: Distribution = field(default_factory=Distribution)
-    """Bytes from the previous I/O's end to the beginning, in either direction; 0: sequential."""
     gap: Distribution = field(default_factory=Distribution)
-    """ns from one beginning to the next."""
     _end: int = -1
-    """Sector where the last I/O ended."""
     _at: int = -1
     """ns when the last I/O began; -1 before the first one."""
 
@@ -180,13 +168,9 @@ class Pattern(Mergeable):
 @dataclass
 class Device:
     queue: Depth
-    """Bios in flight, Q to C."""
     issued: Depth
-    """Requests in flight, D to C."""
     queue_pattern: Pattern = field(default_factory=Pattern)
-    """Bios in the order of Q."""
     issue_pattern: Pattern = field(default_factory=Pattern)
-    """Requests in the order of D."""
     operations: dict[int, tuple[Depth, Depth]] = field(default_factory=dict)
     """Number of an operation (as in Samples.place) → (queue, issued) of that operation alone;
     without intervals."""
@@ -247,17 +231,11 @@ _WAITS = (Stage.FLUSH, Stage.PRE_FLUSH, Stage.POST_FLUSH)
 @dataclass
 class Flush(Mergeable):
     requests: int = 0
-    """Flush requests with D and C."""
     waits: int = 0
-    """Times that a bio waited for a flush: before its data, after its data, or without data."""
     unmatched: int = 0
-    """Waits during which no flush request in the log was issued and completed."""
     shared: Counter[int] = field(default_factory=Counter)
-    """Number of bios that waited for one flush request → number of such requests."""
     time: Distribution = field(default_factory=Distribution)
-    """ns from D to C of flush requests."""
     doubtful: int = 0
-    """Flush requests with D and C that are not in `time`, as their C is in doubt."""
 
     @property
     def bios_per_request(self) -> float:
@@ -353,7 +331,6 @@ class Hanging:
         self._names = ProcessNames()
         self._open: dict[int, _Open] = {}
         self._done: dict[int, int] = {}
-        """dev_t → time of its last completion, ns."""
 
     def add(self, window: Lifecycles) -> None:
         self._names.take(window.tasks)

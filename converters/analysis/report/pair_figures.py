@@ -26,14 +26,12 @@ MOST_GROUPS = 1_000
 MOST_KEYS = 10_000
 """Keys of a pair that are counted; those of further ones are in the total alone."""
 SHOWN_KEYS = 100
-"""Keys in a report: those with the most time."""
 
 
 @dataclass
 class _Figures:
     time: Distribution = field(default_factory=Distribution)
     groups: dict[int, Distribution] = field(default_factory=dict)
-    """By value of --by."""
     keys: dict[tuple[int, int], list[int]] = field(default_factory=dict)
     """By (key0, key1): [count, sum, max], ns."""
     without_group: int = 0

@@ -66,7 +66,6 @@ STEPS_BY_WAY = (
     ("D to raise", "raise to softirq", "softirq to C"),
     ("D to C",),
 )
-"""Names of the steps of each way, from the issue to the completion."""
 _IN_SOFTIRQ, _IN_INTERRUPT = 1, 2
 
 SETUP = "setup to D"
@@ -91,13 +90,10 @@ class _Divided:
 
     requests: int = 0
     undivided: int = 0
-    """Those of them without steps."""
     steps: dict[str, Distribution] = field(default_factory=dict)
-    """Name of the step → ns."""
     errors: int = 0
     timeouts: int = 0
     setup: Distribution = field(default_factory=Distribution)
-    """ns from the setup to D; of NVMe alone."""
 
     def add(self, names: Sequence[str], requests: Requests, between: Sequence[I64]) -> Bool:
         """Return which requests are divided, (n,).
@@ -205,7 +201,6 @@ KEPT_NS = 2_000_000_000
 @dataclass
 class Ready:
     _sums: Counter[tuple[int, int]] = field(default_factory=Counter)
-    """(place, stage) → ns."""
     _waits: I64 = field(default_factory=lambda: np.zeros((0, 3), np.int64))
     """(n, 3): thread, when woken, when it ran again."""
     _calls: list[Calls] = field(default_factory=list)
@@ -295,7 +290,6 @@ class _Held:
     bios: int = 0
     several: int = 0
     time: Distribution = field(default_factory=Distribution)
-    """ns of those for which it is known."""
     bps: int = NO_BPS
     iops: int = NO_IOPS
     processes: Counter[int] = field(default_factory=Counter)
@@ -307,7 +301,6 @@ class HeldByLimit:
         self._context = context
         self._names = ProcessNames()
         self._held: dict[tuple[int, int, str], _Held] = {}
-        """(cgroup's id, dev_t, operation) → its bios."""
 
     def add(self, window: Lifecycles) -> None:
         if window.path is None or not len(window.path.held):

@@ -111,7 +111,6 @@ class Reporter:
         self._interval = interval
         self._by = by
         self.bios, self.requests = Groups(), Groups()
-        """By place (Samples.place, or OTHERS)."""
         self._lower = Groups()
         """Bios that stacked devices queued for others, which `bios` and lists leave out."""
         self._keys: dict[str, Key] = {
@@ -441,7 +440,6 @@ STAGE_ORDER = (
     Stage.FAILED,
     Stage.UNKNOWN,
 )
-"""Stages in the order in which an I/O meets them."""
 
 EVENT_NAMES = {
     "M": "back_merges",
@@ -454,10 +452,8 @@ EVENT_NAMES = {
     "P": "plugs",
     "U": "unplugs",
 }
-"""Letter → name of the events that are counted for each device."""
 
 Places = dict[int, Group]
-"""Place (as in Samples.place) → group."""
 
 
 def group_report(name: Name, group: Group, span_ns: int, context: Context) -> GroupReport:

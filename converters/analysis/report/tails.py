@@ -25,7 +25,6 @@ MOST_PLACES = 1024
 TIMES = 10
 """Multiple of the median latency from which on an I/O is slow."""
 NOT_KNOWN = -1
-"""Bytes beside a bio whose Q is not in the log."""
 _FAR = np.iinfo(np.int64).max
 
 
@@ -38,7 +37,6 @@ class BytesInFlight:
     """
 
     _number: I64 = field(default_factory=lambda: np.zeros(0, np.int64))
-    """(n,): numbers of the bios under way at the last window's end, ascending."""
     _found: I64 = field(default_factory=lambda: np.zeros(0, np.int64))
     """(n,): bytes beside each of them, or NOT_KNOWN."""
 
@@ -108,13 +106,9 @@ class Tail:
     from_ns: int
     """Least latency of a slow I/O: the least power of two that is TIMES the median or more."""
     count: int
-    """Number of slow I/Os: latency of `from_ns` or more."""
     of: int
-    """Number of all I/Os with a latency."""
     ns: int
-    """Sum of the slow I/Os' latencies."""
     of_ns: int
-    """Sum of all latencies."""
     stages: dict[str, int]
     """Stage → ns that the slow I/Os spent in it, the longest stage first."""
     beside: float

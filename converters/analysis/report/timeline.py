@@ -18,7 +18,6 @@ from biotrail.converters.events.tables import I64, Bool, Lifecycles
 
 MOST_COLUMNS = 256
 FIRST_INTERVAL = 1_000
-"""Width of a column at first, ns."""
 LOWER = 1 << 48
 """Added to the place of bios that stacked devices queued for others (windows.queued_below)."""
 MOST_PLACES = 64
@@ -27,7 +26,6 @@ MOST_PLACES = 64
 _COLUMN, _ROW = 16, 32
 """Bits of a key below its column and its row: `row << _ROW | column << _COLUMN | bucket`."""
 _MOST_WAITING = 500_000
-"""Latencies that wait to be counted, at most."""
 _NONE = np.iinfo(np.int64).max
 """Least latency of a row and column without I/O."""
 
@@ -39,7 +37,6 @@ class Course(Mergeable):
     ios: I64
     """Bios that ended in each column."""
     bytes: I64
-    """Their bytes."""
     latency: dict[int, Distribution] = field(default_factory=dict)
     """Column → latencies, ns; columns without a latency are absent."""
 
@@ -49,9 +46,7 @@ class Timeline:
 
     def __init__(self, most: int = MOST_COLUMNS) -> None:
         self.interval = FIRST_INTERVAL
-        """Width of a column, ns; doubles as the log goes on."""
         self.origin = -1
-        """ns where column 0 begins; -1 before the first window."""
         self.devices = Devices(self.interval)
         """Depths, with the columns as intervals. The caller of `add` has to add each window here,
         too, afterwards."""

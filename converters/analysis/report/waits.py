@@ -40,7 +40,6 @@ _MOST_WAKERS = 64
 @dataclass
 class Waited(Mergeable):
     time: Distribution = field(default_factory=Distribution)
-    """ns from leaving the CPU to the wake-up."""
     own: int = 0
     """ns of these with a bio of the call in flight."""
     no_file: int = 0
@@ -59,9 +58,7 @@ class WaitsByReason:
         self._on = "fs" in context.path_parts
         self._pending: Waits | None = None
         self._waited: dict[tuple[int, str, WaitReason], Waited] = {}
-        """(process, name, reason) → waits; past MOST_GROUPS the process is OTHERS."""
         self._calls: dict[str, int] = {}
-        """Name of a call → ns of all calls of this name that did I/O."""
         self.dropped = 0
         """Waits whose calls had not returned when there were more than MOST_PENDING of them."""
 

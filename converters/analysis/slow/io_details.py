@@ -44,7 +44,6 @@ class HeldBack:
     limits: int
     """Cgroups with a limit, from the I/O's own upwards; of several any may have held it."""
     ns: int | None
-    """For how long."""
     by: str | None
     """How that is known: "remap" (from a partition or an upper device), or the "wait" of a call,
     which gives the least that it can be."""
@@ -99,13 +98,10 @@ class Span:
     """One stage of an I/O."""
 
     stage: str
-    """Name of the stage, as in STAGE_NAMES."""
     start_ns: int
     """ns since the I/O was queued or, if that was not recorded, since its first stage began."""
     ns: int
-    """Duration."""
     share: float
-    """Share of the I/O's whole time, 0 to 1."""
 
 
 def slowest_first(under_way: bool, waited_ns: int) -> tuple[bool, int]:
@@ -142,7 +138,6 @@ class IO:
     """Q2C; 0 if C is in doubt; if under way, from Q to the log's end; else the end of the bio's
     known stages, or 0."""
     under_way: bool
-    """Whether the bio was in flight when the log ended."""
     doubtful: bool
     """Whether C may be that of another I/O (`Bios.doubtful`); then there are no stages either."""
     status: str
@@ -197,7 +192,6 @@ class RequestFacts:
     doubtful: bool
     """Whether C may be that of another I/O (`Requests.doubtful`)."""
     bios: int
-    """Bios that the request served."""
     others: int
     """Further bios that the request served: left out by the recording's filters, or its own I/O."""
     requeues: int

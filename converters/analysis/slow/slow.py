@@ -60,7 +60,6 @@ class Counts:
     held: int = 0
     """I/Os of these that a cgroup's limit held before their Q, which is no part of a duration."""
     tries: int = 0
-    """Failed NOWAIT attempts; not counted in the other numbers."""
 
 
 MOST_LIVES = 20
@@ -102,9 +101,7 @@ def followed_lives(
 MOST_EVENTS = 1000
 """Events kept of one I/O: a discard of a whole disk has thousands of pieces."""
 MOST_MATES = 64
-"""Other bios of an I/O's requests that are kept."""
 MOST_CHILDREN = 64
-"""Bios below an I/O that are kept."""
 _WITH_TASK = frozenset({Kind.Q, Kind.G, Kind.M, Kind.F, Kind.X, Kind.A})
 _WITH_TAG = frozenset({Kind.START, Kind.I, Kind.R, Kind.RQ_MERGE, Kind.D})
 
@@ -114,17 +111,13 @@ class Step:
     """One event of an I/O."""
 
     offset_ns: int
-    """ns since the I/O was queued."""
     letter: str
-    """Letter of the event: Q, G, I, D, C, …"""
     name: str
     """Name of the event's record kind."""
     cpu: int | None
-    """CPU of the event; None: not known."""
     tid: int | None
     """Thread in which the event happened; None: not recorded for this kind."""
     comm: str | None
-    """Name of that thread; None: not known."""
     request: int | None
     """Number of the event's request; None: an event of the bio, or of a piece of the bio."""
     device: str
@@ -133,7 +126,6 @@ class Step:
     tag: int | None
     """Tag in the event's record; None: no tag, or none recorded for this kind."""
     bios: int | None
-    """Number of bios that the request holds; only of D."""
     status: str | None
     """Status with which the bio or request ended; only of C, E and c."""
 
@@ -151,7 +143,6 @@ class SlowIO:
     requests: list[RequestFacts]
     """Requests that served the bio, by number."""
     mates: list[IO]
-    """Other bios of these requests, in the order in which they were queued."""
     mates_left_out: int
     parents: list[IO]
     """The parent (the upper device's bio), then the parent's parent, and so on."""
@@ -196,9 +187,7 @@ class Wanted:
     top: int = 20
     """How many at most; 0: none, matching I/Os are only counted."""
     over: int = 0
-    """Only those that took at least this long, ns."""
     failed: bool = False
-    """Only those that ended with an error."""
 
 
 @dataclass
@@ -214,7 +203,6 @@ class Slowest:
     found: list[SlowIO] = field(default_factory=list)
     """The slowest I/Os so far, at most `wanted.top`, the slowest first."""
     devices: set[int] = field(default_factory=set)
-    """dev_t of all devices with bios, chosen or not."""
     lives: dict[int, Life] | None = None
     """The followed lives of `found`, by number; None unless a further pass filled it in."""
     _end: int = NEVER
@@ -396,7 +384,6 @@ def _step(context: Context, events: Events, event: int, request: int) -> Step:
 
 
 OF_EACH = 5
-"""Slowest I/Os kept of each device and operation."""
 MOST_EACH = 24
 """Pairs of device and operation of which the slowest I/Os are kept; later pairs have none."""
 _OP_BITS = 16

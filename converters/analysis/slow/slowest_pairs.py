@@ -16,7 +16,6 @@ class SlowPair:
     """A pair of events. Times in ns of CLOCK_MONOTONIC."""
 
     pair: str
-    """Name of the declared pair."""
     by: str
     """Value of --by as text; "" without."""
     key: str
@@ -27,7 +26,6 @@ class SlowPair:
     comm: str
     cpu: int
     number: int
-    """Index of the record among the log's events."""
 
     @property
     def latency_ns(self) -> int:
@@ -40,7 +38,6 @@ class SlowestPairs:
 
     context: Context
     top: int
-    """How many are kept at most."""
     over_ns: int = 0
     """Only pairs that took at least this long are taken; they are counted in `slower`."""
     count: int = 0

@@ -42,14 +42,10 @@ class Neighbour:
     """
 
     number: int
-    """Number of the bio."""
     operation: str
     ios: int
-    """Number of bios."""
     bytes: int
-    """Sum of the bios' sizes."""
     comm: str | None
-    """Name of the submitting thread; None: not known."""
     queue_ns: int
     """Time of Q; negative: queued before the I/O in question."""
     issue_ns: int | None
@@ -57,9 +53,7 @@ class Neighbour:
     end_ns: int | None
     """Time of C; None: not in the log, in doubt, or still in flight at the log's end."""
     waited_ns: int | None
-    """Q to D; None without D."""
     in_device_ns: int | None
-    """D to C; None without D or C, or with C in doubt."""
 
 
 @dataclass
@@ -67,9 +61,7 @@ class Before:
     """The neighbours of one I/O, gathered window by window."""
 
     queue: int
-    """ns: when the I/O in question was queued."""
     end: int
-    """ns: when the I/O in question ended."""
     mates: frozenset[int] = frozenset()
     """Numbers of bios that shared requests with the I/O in question, and so are no neighbours."""
     _kept: list[tuple[int, Neighbour]] = field(default_factory=list)
@@ -148,7 +140,6 @@ FOREVER = np.iinfo(np.int64).max
 MOST_TASKS = 8
 """Thread names kept in a BioCounts besides OTHERS."""
 MOST_FLUSHES = 64
-"""Flushes listed for each I/O."""
 UNKNOWN_TASK = "(unknown)"
 
 
@@ -199,7 +190,6 @@ class Surroundings:
     """The other bios and the flush requests on an I/O's device while the I/O was under way."""
 
     when_queued: QueueState = field(default_factory=QueueState)
-    """The device at the I/O's Q."""
     when_issued: QueueState | None = None
     """The device at the I/O's D. None: the I/O was not issued (a flush without data, a bio-based
     device), or its D was not recorded."""

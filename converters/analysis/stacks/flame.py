@@ -21,7 +21,6 @@ from biotrail.converters.analysis.stacks.stacks import (
 from biotrail.converters.events.stacks import Stack
 
 ROOM = 3_500_000
-"""Characters of JSON that a tree may have, so that a page is below 5 MB."""
 OF_EACH = 200
 """Characters of JSON that a frame has besides its name, at most."""
 MOST_NAME = 500
@@ -69,13 +68,11 @@ class Node(Weighed):
     name: str
     side: Side
     parent: int
-    """Index of the caller in the list of nodes; -1 for the first node, which is "all"."""
     depth: int
     """Number of frames outside this one; 0 for the first node."""
     bios: int = 0
     bytes: int = 0
     latency_ns: int = 0
-    """Sum of the bios' latencies."""
     below: dict[tuple[str, Side], int] = field(default_factory=dict, repr=False)
     """(name, side) of each function called → its index in the list of nodes."""
 

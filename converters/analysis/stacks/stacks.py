@@ -15,7 +15,6 @@ from biotrail.converters.events.tables import I32, I64, NEVER, Bios, Lifecycles
 from biotrail.converters.lifecycles.operations import transferred
 
 BUCKETS = 64
-"""Bucket b holds latencies of [2^b, 2^(b+1)) ns; bucket 0 also 0 ns."""
 UNKNOWN = "[unknown]"
 NO_OFFSET = -1
 """Offset of a frame that stands for frames at different offsets of the same function."""
@@ -61,7 +60,6 @@ class Callers(Weighed):
     doubtful: int = 0
     """Bios with both whose C is in doubt (`Bios.doubtful`); they have no latency."""
     latency_ns: int = 0
-    """Sum of these bios' latencies, Q to C."""
     histogram: I64 = field(default_factory=lambda: np.zeros(BUCKETS, np.int64))
     """(BUCKETS,): number of these bios by power of two of the latency in ns."""
     times: Distribution = field(default_factory=Distribution)
@@ -163,7 +161,6 @@ class Group:
     stack: Stack
     """The stack; if there are several, the frames that they have in common, as of `_common`."""
     stacks: int
-    """Number of stacks in the group."""
 
 
 def grouped(
