@@ -12,6 +12,7 @@ from biotrail.converters.analysis.lives.merged import (
     Merged,
     MergedContext,
     MergedNode,
+    in_order,
 )
 from biotrail.converters.sites.tables import Following
 from biotrail.converters.sites.trees import KIND_NAMES, ContextKind, NodeKind, tells_context
@@ -90,9 +91,9 @@ def context_text(context: MergedContext) -> str:
 
 
 def _without_told(context: MergedContext) -> list[MergedNode]:
-    nodes = context.ordered()
+    nodes = in_order(context.roots.values())
     while len(nodes) == 1 and nodes[0].kind == NodeKind.FRAME and tells_context(nodes[0].name):
-        nodes = nodes[0].ordered()
+        nodes = in_order(nodes[0].below.values())
     return nodes
 
 
@@ -102,7 +103,7 @@ def _lines(nodes: Sequence[MergedNode]) -> Iterator[tuple[list[MergedNode], tupl
     while rest:
         found, last = rest.pop()
         yield found, last
-        rest += _beside(found[-1].ordered(), last)
+        rest += _beside(in_order(found[-1].below.values()), last)
 
 
 def _beside(

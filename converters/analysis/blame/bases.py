@@ -181,9 +181,6 @@ class Bases:
             found["stretch" if here else source] += count
         return found
 
-    def rest_on(self, kind: int) -> int:
-        return min(count for _, count in self.of_log[kind])
-
     def counts(self, kind: I64, times: I64, alone: Bool) -> Bool:
         """Mark what counts for bases, (2, n): alone in the part, and not beyond its limit."""
         kinds, _, place = distinct_values(kind)

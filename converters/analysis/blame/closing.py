@@ -86,6 +86,7 @@ def _victim(second: Second, drawn: "_Draws", row: int) -> Victim:
         without=[],
         small_ns=waited.untold,
     )
+    keys = {number: key for key, number in second.company.classes.numbers.items()}
     blame = sum(max(ns, 0) for ns in waited.behind.values())
     for culprit, ns in sorted(waited.behind.items(), key=lambda one: (-one[1], one[0])):
         if culprit == OTHERS or ns < TELLING_SHARE * found.wait_ns or ns <= 0:
@@ -93,7 +94,10 @@ def _victim(second: Second, drawn: "_Draws", row: int) -> Victim:
         slots = [
             slot for slot, (_, name) in enumerate(names.slots) if name == culprit and not own[slot]
         ]
-        found.doing[culprit] = _doing(second, culprit)
+        ops: Counter[str] = Counter()
+        for kind, spent in second.learned.doing.get(culprit, Counter()).items():
+            ops[second.context.op_name(keys[kind] >> 8 & OP_MASK)] += spent
+        found.doing[culprit] = max(ops, key=lambda name: (ops[name], name), default="I/O")
         without = drawn.without(row, culprit, slots, ns)
         if without is not None:
             mainly = ns >= MAINLY * blame and len(slots) == 1
@@ -102,15 +106,6 @@ def _victim(second: Second, drawn: "_Draws", row: int) -> Victim:
                 without.p99_ns = rest.percentiles([0.99])[0]
             found.without.append(without)
     return found
-
-
-def _doing(second: Second, culprit: str) -> str:
-    keys = {number: key for key, number in second.company.classes.numbers.items()}
-    ops: Counter[str] = Counter()
-    for kind, ns in second.learned.doing.get(culprit, Counter()).items():
-        op = keys[kind] >> 8 & OP_MASK
-        ops[second.context.op_name(op)] += ns
-    return max(ops, key=lambda name: (ops[name], name), default="I/O")
 
 
 def by_slot(second: Second, course: Course) -> BlameSlots:
@@ -199,11 +194,13 @@ class _Draws:
                                       mine[:, 2 * part + 1])  # fmt: skip
                     blamed += whole - usual
         total = sum(by_class.values())
-        sure = {kind: ns for kind, ns in by_class.items() if bases.rest_on(kind) >= ENOUGH}
+        # I/Os without company that a class's bases rest on, of the lesser part.
+        alone = {kind: min(count for _, count in bases.of_log[kind]) for kind in by_class}
+        sure = {kind: ns for kind, ns in by_class.items() if alone[kind] >= ENOUGH}
         if not total or sum(sure.values()) < _SURE * total:
             return None
         ios, waited = int(sums.ios[row]), int(sums.cells[row].sum())
-        rests = min(bases.rest_on(kind) for kind, ns in sure.items() if ns >= 0.1 * total)
+        rests = min(alone[kind] for kind, ns in sure.items() if ns >= 0.1 * total)
         return Without(
             culprit=culprit,
             mean_ns=(waited - wait_ns) / ios,

@@ -302,8 +302,7 @@ class Company:
         if window.path is not None and self._commits is not None:  # the first pass has no calls
             row, there = rows_of(window.path.bios.number, bios.number)
             entry[there] = window.path.bios.entry[row[there]]
-            for number in self._submitting:
-                submitted[there] |= window.path.bios.call[row[there]] == number
+            submitted[there] = np.isin(window.path.bios.call[row[there]], list(self._submitting))
             held = window.path.held
             row, there = rows_of(held.number, bios.number)
             there &= held.entry[row] != NEVER if len(held) else False

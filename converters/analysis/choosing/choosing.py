@@ -78,7 +78,15 @@ class Who:
         chosen = self.of_threads(bios, tasks)
         if self.by_cgroup:
             ids, id_of_bio = np.unique(bios.cgroup, return_inverse=True)
-            inside = [self._charged(one, context) for one in ids.tolist()]
+            above = [name.rstrip("/") for name in self.cgroups]
+            inside = []
+            for one in ids.tolist():
+                path = context.cgroups.get(one)
+                if path is None or str(one) in self.cgroups:
+                    inside.append(str(one) in self.cgroups)
+                    continue
+                below = any(path == (name or "/") or path.startswith(f"{name}/") for name in above)
+                inside.append(below or self.named.holds(path, context.cgroup_names))
             chosen &= np.array(inside, dtype=np.bool_)[id_of_bio]
         return chosen
 
@@ -103,14 +111,6 @@ class Who:
         tgid = _of_tasks(np.isin(tasks.tgid, pids), table)
         alone = (table.tid > 0) & np.isin(table.tid, pids)
         return np.asarray(np.where(table.task >= 0, tgid, alone), dtype=np.bool_)
-
-    def _charged(self, one: int, context: Context) -> bool:
-        path = context.cgroups.get(one)
-        if str(one) in self.cgroups or path is None:
-            return str(one) in self.cgroups
-        above = [name.rstrip("/") for name in self.cgroups]
-        inside = any(path == (name or "/") or path.startswith(f"{name}/") for name in above)
-        return inside or self.named.holds(path, context.cgroup_names)
 
     def unknown_cgroups(self, context: Context, bios: Bios) -> Bool:
         """Mark the bios of whose cgroup it is not known whether it is chosen.
@@ -187,17 +187,14 @@ class Choice:
             chosen &= self.who.mask(self.context, bios, tasks)
         if self._files:
             files, file_of_bio = np.unique(bios.file, return_inverse=True)
-            wanted = [self._is_wanted(row) for row in files.tolist()]
+            wanted = []
+            for row in files.tolist():
+                file = self.context.files[row] if row >= 0 else None
+                names = () if file is None else (file.path, file.was, file.label)
+                known = [name for name in names if name is not None]
+                wanted.append(any(fnmatchcase(name, one) for name in known for one in self._files))
             chosen &= np.array(wanted, dtype=np.bool_)[file_of_bio]
         return chosen
-
-    def _is_wanted(self, row: int) -> bool:
-        """file: row of Context.files, -1: none."""
-        if row < 0:
-            return False
-        file = self.context.files[row]
-        names = [one for one in (file.path, file.was, file.label) if one is not None]
-        return any(fnmatchcase(name, pattern) for name in names for pattern in self._files)
 
     def request_mask(self, requests: Requests) -> Bool:
         """None if the choice is by submitter or file, which are known of bios alone."""

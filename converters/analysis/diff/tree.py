@@ -246,13 +246,17 @@ class Diff:
 
 def as_dict(diff: Diff) -> dict[str, Any]:
     found = as_json(diff)
+    sides = {}
+    for name, side in (("a", diff.a), ("b", diff.b)):
+        options = [{"option": option, "values": of} for option, of in side.options.items()]
+        facts = as_json(side, without=("log_id", "runs", "options"))
+        sides[name] = {"id": side.log_id, "runs": side.runs, "options": options, **facts}
     return {
         "format": FORMAT,
         "confidence": diff.confidence,
         "draws": diff.draws,
         "seed": diff.seed,
-        "a": _side(diff.a),
-        "b": _side(diff.b),
+        **sides,
         "equal": diff.equal,
         "by_runs": diff.by_runs,
         "one_after_other": diff.one_after_other,
@@ -267,10 +271,3 @@ def as_dict(diff: Diff) -> dict[str, Any]:
         "blame_by": diff.blame_by,
         "blame": found["blame"],
     }
-
-
-def _side(side: SideReport) -> dict[str, Any]:
-    options = [{"option": name, "values": values} for name, values in side.options.items()]
-    return {"id": side.log_id, "runs": side.runs, "options": options} | as_json(
-        side, without=("log_id", "runs", "options")
-    )

@@ -237,7 +237,13 @@ class Histograms:
         found, of = distinct(pairs.pair, pairs.by)
         columns = self._columns(pairs.ended) if self.question.over_time else None
         keys: dict[tuple[int, str], int] = {}
-        codes = [keys.setdefault(self._pair_key(*one), len(keys)) for one in found]
+        codes = []
+        for pair, value in found:
+            key = pair, self.pair_names.by(pair, value)
+            if key not in self.groups and len(self.groups) >= MOST_PAIR_GROUPS:
+                key = pair, OTHER_VALUES
+            self._group(*key)
+            codes.append(keys.setdefault(key, len(keys)))
         code = np.array(codes, dtype=np.int64)[of]
         order = np.argsort(code, kind="stable")
         ends = np.cumsum(np.bincount(code, minlength=len(keys)))
@@ -248,14 +254,6 @@ class Histograms:
             group.values.add(exact)
             if columns is not None:
                 group.heat.add(exact // self.question.unit, columns[rows])
-
-    def _pair_key(self, pair: int, value: int) -> tuple[int, str]:
-        """Past MOST_PAIR_GROUPS that of other values."""
-        key = pair, self.pair_names.by(pair, value)
-        if key not in self.groups and len(self.groups) >= MOST_PAIR_GROUPS:
-            key = pair, OTHER_VALUES
-        self._group(*key)
-        return key
 
     @cached_property
     def pair_names(self) -> PairNames:

@@ -229,7 +229,27 @@ def read_part(
         slots.add(window, trace.context)
         del window  # not kept while the next is made
     report = reporter.finish(trace)
-    facts = _facts(trace, report, columns, files, told(report))
+    loss = report.loss
+    facts = RecordingFacts(
+        host=report.host,
+        kernel=report.kernel,
+        machine=trace.context.machine,
+        log_id=report.log_id,
+        files=files,
+        bytes=max(0, trace.reader.size),
+        events=trace.account.total,
+        begin=begin_text(trace),
+        span_ns=report.span_ns,
+        lost_records=sum(loss.lost_records.values()),
+        interrupted=loss.interrupted,
+        problems=loss.problems[:MOST_PROBLEMS],
+        problem_count=len(loss.problems),
+        damaged_windows=loss.damaged_windows,
+        columns=columns,
+        options=options_of(trace.context.header),
+        io_ns=report.total.bios.latency.sum,
+        said=told(report),
+    )
     devices = device_sums(reporter, trace.context, once=True)
     each = device_sums(reporter, trace.context)
     for of in (devices, each):
@@ -292,29 +312,3 @@ def _of_cgroup(by: str, name: Mapping[str, str | int | None]) -> str:
         found = found or name.get("pod_uid")
     none = NONE if by != "cgroup" and name["cgroup_kind"] != "not known" else UNKNOWN
     return str(found) if found else none
-
-
-def _facts(
-    trace: Trace, report: Report, columns: dict[str, str], files: list[str], said: Sentences
-) -> RecordingFacts:
-    account, loss = trace.account, report.loss
-    return RecordingFacts(
-        host=report.host,
-        kernel=report.kernel,
-        machine=trace.context.machine,
-        log_id=report.log_id,
-        files=files,
-        bytes=max(0, trace.reader.size),
-        events=account.total,
-        begin=begin_text(trace),
-        span_ns=report.span_ns,
-        lost_records=sum(loss.lost_records.values()),
-        interrupted=loss.interrupted,
-        problems=loss.problems[:MOST_PROBLEMS],
-        problem_count=len(loss.problems),
-        damaged_windows=loss.damaged_windows,
-        columns=columns,
-        options=options_of(trace.context.header),
-        io_ns=report.total.bios.latency.sum,
-        said=said,
-    )

@@ -293,7 +293,7 @@ class Live:
         self._by, self._online = blame, Online(context, blame) if blame else None
         self._processes = ByProcess(context)
         begin = context.clocks[0]["monotonic"] if context.clocks else -1
-        self._part = self._fresh(begin)
+        self._part = _Part(begin, begin, calls=CallsOfStretch(every=every_call))
         self._recent = Recent(context)
         self._minute: deque[_Part] = deque()
         self._depths: dict[int, tuple[Depth, Depth]] = {}
@@ -342,7 +342,8 @@ class Live:
         """
         if last and self._online is not None:
             self._part.waits.merge(self._online.finish().waits)
-        part, self._part = self._part, self._fresh(self._part.end)
+        part, calls = self._part, CallsOfStretch(every=self._every_call)
+        self._part = _Part(part.end, part.end, calls=calls)
         self._minute.append(part)
         while part.end - self._minute[0].begin > MINUTE_NS and len(self._minute) > 1:
             self._minute.popleft()
@@ -365,9 +366,6 @@ class Live:
             calls_until_ns=self._context.calls_timed_until,
             report=recent.report(part, now, devices, self._context),
         )
-
-    def _fresh(self, begin: int) -> _Part:
-        return _Part(begin, begin, calls=CallsOfStretch(every=self._every_call))
 
     def _stretch(self, part: _Part) -> Stretch:
         span, context = max(part.end - part.begin, 0), self._context

@@ -3,6 +3,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 
@@ -95,9 +96,6 @@ class MergedNode(Calls):
     below: "dict[tuple[str, bool], MergedNode]" = field(default_factory=dict)
     """By name, and whether the node has times of its own."""
 
-    def ordered(self) -> "list[MergedNode]":
-        return in_order(self.below.values())
-
 
 @dataclass
 class MergedContext:
@@ -120,17 +118,13 @@ class MergedContext:
     took: Figures = field(default_factory=Figures)
     roots: dict[tuple[str, bool], MergedNode] = field(default_factory=dict)
 
-    def ordered(self) -> list[MergedNode]:
-        return in_order(self.roots.values())
+
+Placed = TypeVar("Placed", MergedNode, MergedContext)
 
 
-def in_order(nodes: Iterable[MergedNode]) -> list[MergedNode]:
+def in_order(nodes: Iterable[Placed]) -> list[Placed]:
     """Return nodes in the order of their mean starts; of equal ones, that of most lives first."""
-    return sorted(nodes, key=_place)
-
-
-def _place(one: MergedNode | MergedContext) -> tuple[float, int]:
-    return one.start.total / max(one.start.of.count, 1), -one.lives
+    return sorted(nodes, key=lambda one: (one.start.total / max(one.start.of.count, 1), -one.lives))
 
 
 class Merged:
@@ -154,7 +148,7 @@ class Merged:
         self._nodes = 0
 
     def contexts(self) -> list[MergedContext]:
-        return sorted(self._contexts.values(), key=_place)
+        return in_order(self._contexts.values())
 
     def add(self, life: Life) -> None:
         self.lives += 1

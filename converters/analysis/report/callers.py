@@ -28,7 +28,6 @@ from biotrail.converters.events.tables import (
     NEVER,
     OP_MASK,
     U32,
-    Bios,
     Lifecycles,
     Table,
     WaitCause,
@@ -119,18 +118,14 @@ class Meanwhile:
         who = self._writer.codes(window, of_bios(bios, none, self._context))
         size = transferred(self._context, bios.opf, bios.bytes)
         if carries:
-            self._carry(window, who, size)
+            journal = by_threads(JOURNAL_THREADS, bios.task, window.tasks)
+            for row in np.flatnonzero(journal).tolist():
+                self._carried[(int(bios.dev[row]), int(who[row]))] += int(size[row])
         who = np.where(bios.own, _RECORDER, who)
         kept = bios.queue != NEVER
         end = np.where(bios.complete == NEVER, FAR, bios.complete)
         op = (bios.opf & OP_MASK).astype(np.uint32)
         return _Flight(bios.queue, end, bios.dev, op, who, size).take(kept)
-
-    def _carry(self, window: Lifecycles, who: I64, size: I64) -> None:
-        """Note whose data the threads that commit journals wrote."""
-        bios: Bios = window.bios
-        for row in np.flatnonzero(by_threads(JOURNAL_THREADS, bios.task, window.tasks)).tolist():
-            self._carried[(int(bios.dev[row]), int(who[row]))] += int(size[row])
 
     def _add_waits(self, process: I64, out: I64, woken: I64, flights: _Flight) -> None:
         pids, place = np.unique(process, return_inverse=True)

@@ -71,10 +71,17 @@ class CallsByGroup:
         first = self._first.of_calls(window)
         if not len(calls):
             return
-        stand_in = _bios(window.bios, calls)
+        # Keys are of bios: a stand-in for each call, of 1 byte, has what they look at.
+        columns = {one.name: getattr(window.bios, one.name) for one in fields(Bios)}
+        columns = {
+            name: np.zeros((len(calls), *like.shape[1:]), like.dtype)
+            for name, like in columns.items()
+        }
+        stand_in = Bios(**columns)
+        stand_in.tid, stand_in.task, stand_in.cpu = calls.tid, calls.task, calls.cpu
+        stand_in.bytes[:], stand_in.whom[:] = 1, -1
         stand_in.cgroup, stand_in.file = first.cgroup, first.file.astype(np.int32)
         stand_in.opf, stand_in.page = first.opf, first.page
-        # Keys are of bios: a stand-in for each call has what they look at.
         stood = replace(window, bios=stand_in, path=None)
         none = window.bio_stages.take(np.zeros(0, dtype=np.int64))
         group = self._key.codes(stood, of_bios(stand_in, none, self._context))
@@ -103,21 +110,6 @@ class CallsByGroup:
             found.append(sorted(reports, key=lambda one: (not one.io, -one.time.sum)))
         found.sort(key=lambda reports: -sum(one.time.sum for one in reports))
         return [one for reports in found for one in reports]
-
-
-def _bios(like: Bios, calls: Calls) -> Bios:
-    """Return a table with a bio per call that has its tid, task, CPU and 1 byte."""
-    count = len(calls)
-    columns = {
-        one.name: np.zeros(
-            (count, *getattr(like, one.name).shape[1:]), getattr(like, one.name).dtype
-        )
-        for one in fields(Bios)
-    }
-    columns.update(tid=calls.tid, task=calls.task, cpu=calls.cpu)
-    columns["bytes"] = np.ones(count, dtype=np.uint32)
-    columns["whom"] = np.full(count, -1, dtype=np.int32)
-    return Bios(**columns)
 
 
 def _report(code: int, figures: CallFigures, context: Context, group: Name) -> CallReport:

@@ -78,10 +78,6 @@ Labelled = tuple[str, Report, Mapping[str, str]]
 only one recording."""
 
 
-def write(report: Report, out: TextIO, scope: Mapping[str, str] | None = None) -> None:
-    write_all([("", report, scope or {})], out)
-
-
 def write_all(
     reports: Sequence[Labelled],
     out: TextIO,

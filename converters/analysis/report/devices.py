@@ -348,8 +348,18 @@ class Hanging:
             one.operations.add(names[codes[row]])
             if bios.issue[row] != NEVER:
                 one.issued_operations.add(names[codes[row]])
-            if one.queued < 0:
-                self._first(one, window, row)
+            if one.queued >= 0:
+                continue
+            one.queued = int(bios.queue[row])
+            task = int(doers(bios.take(np.array([row])))[0])
+            if task >= 0:
+                one.tid, one.pid = int(window.tasks.tid[task]), int(window.tasks.tgid[task])
+            if window.path is not None and task == int(bios.task[row]):
+                paths = window.path.bios
+                place, known = rows_of(paths.number, bios.number[row : row + 1])
+                if known[0] and (call := int(paths.call[place[0]])) >= 0:
+                    foreign = bool(paths.foreign[place[0]])
+                    one.call = name_of_call(call, foreign, self._context.machine)
         requests = window.requests
         still = (requests.issue != NEVER) & (requests.complete == NEVER)
         still &= (requests.absorbed_by == NEVER) & (requests.certainty == Certainty.INCOMPLETE)
@@ -359,20 +369,6 @@ class Hanging:
                 found.request_bytes += int(requests.bytes[row])
                 issue = int(requests.issue[row])
                 found.issued = issue if found.issued < 0 else min(issue, found.issued)
-
-    def _first(self, one: _Open, window: Lifecycles, row: int) -> None:
-        bios = window.bios
-        one.queued = int(bios.queue[row])
-        task = int(doers(bios.take(np.array([row])))[0])
-        if task >= 0:
-            one.tid, one.pid = int(window.tasks.tid[task]), int(window.tasks.tgid[task])
-        if window.path is None or task != int(bios.task[row]):
-            return
-        paths = window.path.bios
-        place, known = rows_of(paths.number, bios.number[row : row + 1])
-        if known[0] and (call := int(paths.call[place[0]])) >= 0:
-            foreign = bool(paths.foreign[place[0]])
-            one.call = name_of_call(call, foreign, self._context.machine)
 
     def reports(self, end: int) -> list[HangingReport]:
         """Return devices with I/O that completed none for HANGS_NS at `end` (ns), oldest first."""

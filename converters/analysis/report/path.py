@@ -34,7 +34,6 @@ from biotrail.converters.events.path_tables import (
     NO_BPS,
     NO_IOPS,
     Calls,
-    DriverSteps,
     HeldBios,
     PathTables,
 )
@@ -148,20 +147,18 @@ class Completions:
             mine = steps.driver == number
             for dev in names_of(requests.dev[mine]).tolist() if driver in STEPS else ():
                 rows = mine & (requests.dev == dev)
-                self._add_driver(
-                    self._drivers[dev, driver], driver, requests.take(rows), steps.take(rows)
+                work, asked, done = (
+                    self._drivers[dev, driver],
+                    requests.take(rows),
+                    steps.take(rows),
                 )
-
-    def _add_driver(
-        self, work: _Divided, driver: str, requests: Requests, steps: DriverSteps
-    ) -> None:
-        between = [getattr(steps, name) for name in _BETWEEN[driver]]
-        divided = work.add(STEPS[driver], requests, between)
-        work.errors += int(steps.errors.sum())
-        work.timeouts += int(steps.timeouts.sum())
-        if driver == "nvme":
-            set_up = divided & (steps.begun != NEVER) & (steps.begun <= requests.issue)
-            work.setup.add((requests.issue - steps.begun)[set_up])
+                between_of = [getattr(done, name) for name in _BETWEEN[driver]]
+                divided = work.add(STEPS[driver], asked, between_of)
+                work.errors += int(done.errors.sum())
+                work.timeouts += int(done.timeouts.sum())
+                if driver == "nvme":
+                    set_up = divided & (done.begun != NEVER) & (done.begun <= asked.issue)
+                    work.setup.add((asked.issue - done.begun)[set_up])
 
     def reports(self, dev: int) -> tuple[list[CompletionReport], list[DriverReport]]:
         ways = [

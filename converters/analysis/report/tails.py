@@ -56,37 +56,31 @@ class BytesInFlight:
         place = both.dev.astype(np.int64) << 8 | operations_of(both, context)
         asked = np.flatnonzero(begun)
         size = transferred(context, both.opf, both.bytes)
-        found[asked] = _beside(place, both, size, ended, asked)
+        names, _, of = distinct_values(place)
+        devices, _, device = distinct_values(names >> 8)
+        flown = np.zeros(len(both), np.int64)
+        if len(devices) < len(names):  # else no device has several operations
+            until = np.where(ended != NEVER, ended, _FAR)
+            queued = np.flatnonzero(both.queue != NEVER)
+            queued = queued[np.argsort(both.queue[queued], kind="stable")]
+            order = queued[np.argsort(until[queued])]
+            loops.beside(
+                both.queue,
+                of,
+                np.where(ended != NEVER, size, 0),
+                queued,
+                order,
+                until[order],
+                device,
+                np.zeros(len(names), np.int64),
+                np.zeros(len(devices), np.int64),
+                flown,
+            )
+        found[asked] = flown[asked]
         order = np.argsort(window.open_bios.number)
         self._number = window.open_bios.number[order]
         self._found = found[~over][order]
         return found[over]
-
-
-def _beside(place: I64, bios: Bios, size: I64, ended: I64, asked: I64) -> I64:
-    names, _, of = distinct_values(place)
-    devices, _, device = distinct_values(names >> 8)
-    if len(devices) == len(names):  # no device has several operations
-        return np.zeros(len(asked), np.int64)
-    queued = np.flatnonzero(bios.queue != NEVER)
-    size = np.where(ended != NEVER, size, 0)
-    over = np.where(ended != NEVER, ended, _FAR)
-    queued = queued[np.argsort(bios.queue[queued], kind="stable")]
-    order = queued[np.argsort(over[queued])]
-    found = np.empty(len(bios), np.int64)
-    loops.beside(
-        bios.queue,
-        of,
-        size,
-        queued,
-        order,
-        over[order],
-        device,
-        np.zeros(len(names), np.int64),
-        np.zeros(len(devices), np.int64),
-        found,
-    )
-    return found[asked]
 
 
 def bytes_until(at: I64, size: I64, times: I64) -> I64:

@@ -22,7 +22,7 @@ from biotrail.converters.calls.reason_rules import WAIT_REASON_NAMES, WaitReason
 from biotrail.converters.events.array_steps import take_or
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.distinct import names_of
-from biotrail.converters.events.path_tables import Calls, Waits
+from biotrail.converters.events.path_tables import Waits
 from biotrail.converters.events.tables import FAR, I64, NEVER, Lifecycles, WaitCause
 from biotrail.recorder.schema.syscalls import PAGE_FAULT, shown_name
 
@@ -82,19 +82,15 @@ class WaitsByReason:
         did_io = (calls.bios > 0) | (calls.own_io > 0) | (calls.other_io > 0)
         did_io[row[known[waits.cause[known] != WaitCause.OTHERWISE]]] = True
         known = known[did_io[row[known]]]
-        self._add_calls(calls.take(did_io))
+        timed, codes = calls.take(did_io), coded(calls)[did_io] >> 1
+        for code in names_of(codes).tolist():
+            mine = timed.take(codes == code)
+            name, _ = named(code << 1, self._context)
+            self._calls[name] = self._calls.get(name, 0) + int((mine.exit - mine.entry).sum())
         row = row[known]
         io = np.where(calls.timed, FAR, calls.own_io + calls.other_io)[row]
         process = take_or(window.tasks.tgid.astype(np.int64), calls.task[row], 0)
         self._add_waits(waits.take(known), process, coded(calls)[row] >> 1, io)
-
-    def _add_calls(self, calls: Calls) -> None:
-        codes = coded(calls) >> 1
-        for code in names_of(codes).tolist():
-            mine = codes == code
-            lasted = int((calls.exit[mine] - calls.entry[mine]).sum())
-            name = self._name(code)
-            self._calls[name] = self._calls.get(name, 0) + lasted
 
     def _add_waits(self, waits: Waits, process: I64, code: I64, most: I64) -> None:
         """code: of `coded`, without its lowest bit.
@@ -106,7 +102,8 @@ class WaitsByReason:
         own = np.where(waits.cause == WaitCause.OWN_IO, blocked, 0)
         no_file = np.where((waits.number == PAGE_FAULT) & (waits.file < 0), blocked, 0)
         for pid, key, mine in by_pair(process, keys):
-            name, reason = self._name(key >> _BITS), WaitReason(key & ((1 << _BITS) - 1))
+            name, _ = named(key >> _BITS << 1, self._context)
+            reason = WaitReason(key & ((1 << _BITS) - 1))
             known = (pid, name, reason) in self._waited or len(self._waited) < MOST_GROUPS
             one = self._waited.setdefault((pid if known else OTHERS, name, reason), Waited())
             one.time.add(blocked[mine])
@@ -117,9 +114,6 @@ class WaitsByReason:
                 _count(one.limits, waits.limit[mine], blocked[mine])
             elif reason in LOCKS:
                 _count(one.wakers, waits.waker[mine], blocked[mine])
-
-    def _name(self, code: int) -> str:
-        return named(code << 1, self._context)[0]
 
     def reports(self) -> list[WaitReport]:
         merged: dict[tuple[str, WaitReason], Waited] = {}
