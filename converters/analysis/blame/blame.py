@@ -59,8 +59,6 @@ _FIRST_BUCKET = int(buckets_of(np.array([1]))[0])
 
 @dataclass(frozen=True)
 class BlameOptions:
-    """Which victims and culprits the matrix shows."""
-
     by: tuple[str, str]
     """Words of DIMENSIONS, of victims and of culprits."""
     victims: tuple[str, ...] = ()
@@ -320,8 +318,6 @@ class _Pass(ABC):
 
 
 class First(_Pass):
-    """Learns the bases, and who has most time."""
-
     def __init__(
         self,
         context: Context,
@@ -417,8 +413,6 @@ def _count_up(into: Counter, codes: tuple[I64, ...], ns: I64) -> None:  # type: 
 
 @dataclass
 class Learned:
-    """What the first pass found."""
-
     bases: Bases
     names: Names
     pairs: list[tuple[int, int]]
@@ -466,8 +460,6 @@ class Course:
 
 
 class Second(_Pass):
-    """Shares each I/O's time."""
-
     def __init__(
         self,
         context: Context,

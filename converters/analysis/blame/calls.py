@@ -108,8 +108,6 @@ class _Vectors:
 
 
 class CallBlame:
-    """Adds up the calls' time, window after window, as the I/O beside them settles."""
-
     def __init__(self, context: Context, parties: Writers, slots: int, trial: Trial | None) -> None:
         self._context, self._parties, self._slots = context, parties, slots
         self._trial = trial

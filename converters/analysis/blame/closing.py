@@ -137,8 +137,6 @@ def by_slot(second: Second, course: Course) -> BlameSlots:
 
 
 class _Draws:
-    """Draws of the log's blocks: each estimates the bases anew."""
-
     def __init__(self, second: Second) -> None:
         learned, sums = second.learned, second.sums
         self._learned, self._sums = learned, sums

@@ -85,8 +85,6 @@ class Periods:
 
 @dataclass(frozen=True)
 class Suspect:
-    """Who stood, as far as the notes and the first pass tell."""
-
     name: str
     label: str
     parties: tuple[str, ...]
@@ -122,8 +120,6 @@ def suspect_of(
 
 
 class Trial:
-    """Adds up I/Os and calls by period."""
-
     def __init__(self, periods: Periods, rows: int) -> None:
         self.periods = periods
         self._ios = np.zeros((periods.blocks, 2, rows, 2), np.int64)

@@ -10,8 +10,6 @@ from biotrail.converters.analysis.figures import HIDDEN, Shown
 
 
 class Kind(StrEnum):
-    """What a part of a victim's time is."""
-
     SERVICE = "own service"
     """What I/O of the class takes without company, and all of I/O that was without."""
     OWN = "own other I/O"
@@ -38,8 +36,6 @@ OTHERS = "(others)"
 
 @dataclass
 class Part:
-    """One part of a victim's time."""
-
     kind: Kind
     culprit: str | None
     wait_ns: int
@@ -68,8 +64,6 @@ def parts_of(
 
 @dataclass
 class Without:
-    """What a victim's I/Os would take without one culprit."""
-
     culprit: str
     mean_ns: Annotated[float, Shown(digits=".1f")]
     between_ns: Annotated[tuple[float, float] | None, Shown("mean_between_ns", digits=".1f")]
@@ -82,8 +76,6 @@ class Without:
 
 @dataclass(kw_only=True)
 class Waited:
-    """A party that waited."""
-
     name: str
     ios: int
     wait_ns: int
@@ -98,8 +90,6 @@ class Waited:
 
 @dataclass(kw_only=True)
 class Victim(Waited):
-    """A party that waited, and what would be without its culprits."""
-
     p99_ns: int
     without: list[Without]
     doing: Annotated[dict[str, str], HIDDEN] = field(default_factory=dict, repr=False)
@@ -108,8 +98,6 @@ class Victim(Waited):
 
 @dataclass
 class CallVictim:
-    """The system calls of one name that a party made."""
-
     name: str
     call: str
     calls: int
@@ -123,8 +111,6 @@ class CallVictim:
 
 @dataclass
 class State:
-    """A victim's I/Os, or calls, while the suspect of an experiment ran, or stood."""
-
     count: int
     mean_ns: Annotated[float, Shown(digits=".1f")]
 
@@ -167,8 +153,6 @@ class CallTruth:
 
 @dataclass
 class Experiment:
-    """What `record --pause` found."""
-
     name: str
     label: str
     parties: Annotated[tuple[str, ...], Shown("culprits")]
@@ -195,8 +179,6 @@ BASES = ("stretch", "log", "substitute")
 
 @dataclass
 class Blamed:
-    """What was found in a log."""
-
     victim_by: Annotated[str, Shown("by.victim")]
     culprit_by: Annotated[str, Shown("by.culprit")]
     victims: list[Victim]

@@ -142,8 +142,6 @@ def _of_tasks(chosen: Bool, table: "Bios | Calls | Waits | Pairs") -> Bool:
 
 
 class Choice:
-    """The I/Os of some devices (disks or partitions), operations, submitters and files."""
-
     def __init__(
         self,
         context: Context,
@@ -253,8 +251,6 @@ def failed_nowait(context: Context, table: Bios | Requests) -> Bool:
 
 @dataclass(frozen=True)
 class OutcomeFilter:
-    """The outcome that I/Os are chosen by; all conditions have to hold."""
-
     slower_than: int = 0
     """Only I/Os that took at least this long, ns."""
     slowest: int = 0

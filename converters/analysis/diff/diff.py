@@ -37,8 +37,6 @@ _LEADING = ("bios", "Q2C", "mean")
 
 
 class Comparison:
-    """Compares two recordings, A and B, both read to their end."""
-
     def __init__(
         self,
         a: Recording,

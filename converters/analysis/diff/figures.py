@@ -49,8 +49,6 @@ def draws(slots: int, length: int, count: int, seed: Sequence[int]) -> F64:
 
 @dataclass
 class Resampling:
-    """The draws of one recording."""
-
     weights: F64
     """(draws, slots): how often each slot is in each draw."""
     blocks: int
@@ -120,8 +118,6 @@ NOT_IN_A, NOT_IN_B = "not in A", "not in B"
 
 @dataclass
 class Estimate:
-    """A figure of one recording, with its value in each draw."""
-
     value: float | None
     """None: the recording has no such I/O."""
     draws: F64 | None = None

@@ -97,8 +97,6 @@ TOO_FEW_RUNS = f"in fewer than {LEAST_RUNS} runs"
 
 @dataclass
 class Run:
-    """One run of a side: what it was on, when, and its own value of each figure."""
-
     side: int
     """A, B or EQUAL."""
     host: str
@@ -122,8 +120,6 @@ class _Spread:
 
 @dataclass
 class Design:
-    """The runs of a comparison in their blocks."""
-
     runs: Sequence[Run]
     hosts: list[str]
     """Per run, the host that it is compared within; "" for all where the sides share no host."""

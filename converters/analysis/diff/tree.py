@@ -74,8 +74,6 @@ class Figure:
 
 @dataclass
 class OperationDiff:
-    """One operation of a device, compared."""
-
     operation: str
     ios_a: int
     ios_b: int
@@ -90,8 +88,6 @@ class OperationDiff:
 
 @dataclass
 class DeviceDiff:
-    """A device of A compared with one of B."""
-
     device_a: str
     device_b: str
     figures: list[Figure]
@@ -101,8 +97,6 @@ class DeviceDiff:
 
 @dataclass
 class CallDiff:
-    """System calls of one name, compared."""
-
     call: str
     io: bool
     """Whether the calls queued bios or waited for I/O; the others are there for taking long."""
@@ -113,8 +107,6 @@ class CallDiff:
 
 @dataclass
 class PairDiff:
-    """Pairs of events of one declaration, or of one value of its --by, compared."""
-
     pair: str
     by: str
     """Value of --by as text; "": all pairs of that name."""
@@ -140,8 +132,6 @@ class BlameDiff:
 
 @dataclass
 class SideReport:
-    """Facts about one side of the comparison."""
-
     log_id: str
     host: str
     kernel: str
@@ -170,8 +160,6 @@ class SideReport:
 
 @dataclass
 class Diff:
-    """The whole comparison."""
-
     confidence: float
     draws: int
     seed: int

@@ -38,8 +38,6 @@ MOST_HELD = 1 << 20
 
 @dataclass
 class Span:
-    """The depth of one device in a stretch of time."""
-
     time_ns: int = 0
     depth_ns: int = 0
     """Integral of the depth over time: I/Os times ns."""
@@ -153,8 +151,6 @@ class Depth:
 
 @dataclass
 class Moments(Table):
-    """Beginnings, or ends, of bios or requests, (n,), in time order."""
-
     at: I64
     """ns."""
     dev: U32
@@ -281,8 +277,6 @@ def _moments(rows: _Rows) -> tuple[Moments, Moments, Moments, Moments, Seen]:
 
 @dataclass
 class Flow:
-    """Steps of bios (Q to C) or of requests (D to C), window after window."""
-
     _held: list[tuple[Moments | Seen, ...]] = field(default_factory=list)
     _until: int = NEVER
     _begun: I64 = field(default_factory=lambda: np.zeros(0, np.int64))

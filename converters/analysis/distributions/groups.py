@@ -39,8 +39,6 @@ class OfOperation(Mergeable):
 
 @dataclass
 class Group(Mergeable):
-    """Figures of the bios (or requests) of one group."""
-
     counters: I64 = field(default_factory=lambda: np.zeros(len(COUNTERS), dtype=np.int64))
     statuses: Counter[int] = field(default_factory=Counter)
     """Number of failed bios (requests) by status: blk_status_t, or a negative errno."""

@@ -80,8 +80,6 @@ class Key(ABC):
 
 
 class ByCall(Key):
-    """Key: name of the system call that queued the bio, or a page fault."""
-
     def __init__(self, context: Context) -> None:
         self._context = context
         self._names = Codes[str | None](None)
@@ -204,8 +202,6 @@ class ByProcess(Key):
 
 
 class ByThread(Key):
-    """Key: the thread whose I/O it is, by its id and name, and its process."""
-
     def __init__(self, context: Context) -> None:
         self._names = ProcessNames()
         self._groups = Codes[tuple[int, int, str]]((-1, -1, ""))
@@ -228,8 +224,6 @@ class ByThread(Key):
 
 
 class ByCgroup(Key):
-    """Key: the cgroup that is charged for the I/O."""
-
     def __init__(self, context: Context) -> None:
         self._context = context
         self._ids = Codes[int]()

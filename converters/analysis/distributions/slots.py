@@ -67,8 +67,6 @@ PairName = tuple[str, str]
 
 @dataclass
 class Slots:
-    """Figures of one recording by slot of time: of I/O, calls, pairs, and of blame."""
-
     width: int = LEAST_SLOT_NS
     origin: int = -1
     """ns where the first slot begins; -1 before the first window."""

@@ -39,8 +39,6 @@ Times = BySlot[tuple[str, str], Distribution]
 
 @dataclass
 class HostTimes:
-    """Times of the bios of one recording, by slot of time."""
-
     width: int
     slots: int
     values: Times
@@ -94,16 +92,12 @@ REST = ""
 
 @dataclass
 class Both(Mergeable):
-    """Figures of bios, and of the requests that served them."""
-
     bios: Group = field(default_factory=Group)
     requests: Group = field(default_factory=Group)
 
 
 @dataclass
 class Sums(Mergeable):
-    """Figures of the devices of one group of a fleet."""
-
     operations: dict[str, Both] = field(default_factory=dict)
     """Operation → bios and requests; REST: I/O whose devices and operations are not known."""
     queue: Depth = field(default_factory=lambda: Depth(0))

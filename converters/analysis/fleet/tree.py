@@ -22,8 +22,6 @@ FORMAT = 2
 
 @dataclass(frozen=True, kw_only=True)
 class RecordingFacts:
-    """What is known of a recording that was read."""
-
     host: str
     log_id: str
     files: list[str]
@@ -60,8 +58,6 @@ class RecordingFacts:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """A file that is not in the figures."""
-
     file: str
     why: str
 
@@ -91,8 +87,6 @@ class FleetGroup:
 
 @dataclass
 class HostFigure:
-    """A host's value of a figure that hosts are compared by."""
-
     operation: str
     stage: str
     figure: str
@@ -101,8 +95,6 @@ class HostFigure:
 
 @dataclass
 class HostReport:
-    """What is known of one host, and its figures that are compared with those of others."""
-
     host: str
     kernels: list[str]
     models: list[str]
@@ -148,8 +140,6 @@ class Deviation:
 
 @dataclass
 class FleetReport:
-    """The whole report of a fleet."""
-
     by: str
     total: FleetGroup
     groups: list[FleetGroup]

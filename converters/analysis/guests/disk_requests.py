@@ -140,8 +140,6 @@ def _codes(context: Context, opf: U32, size: U32) -> I64:
 
 @dataclass(frozen=True)
 class Process:
-    """The virtual machine's process on the host."""
-
     pid: int
     name: str
 

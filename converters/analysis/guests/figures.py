@@ -19,8 +19,6 @@ _METHOD: Literal["inverted_cdf"] = "inverted_cdf"
 
 @dataclass(frozen=True)
 class StageFigures:
-    """Time in a stage, ns, over all requests whose stages are known."""
-
     stage: str
     share: float
     mean_ns: float
@@ -31,8 +29,6 @@ class StageFigures:
 
 @dataclass(frozen=True)
 class Row:
-    """Requests of a virtual disk with one operation."""
-
     disk: str
     behind: str
     """The host's device, or partition, with the image."""
@@ -48,8 +44,6 @@ class Row:
 
 @dataclass(frozen=True)
 class Figures:
-    """What is known of a guest on its host."""
-
     process: str
     pid: int
     offset_ns: int

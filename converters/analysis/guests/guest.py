@@ -61,8 +61,6 @@ class Pairs:
 
 @dataclass(frozen=True)
 class Agreement:
-    """The clocks' line, and what it rests on."""
-
     fit: Fit
     requests: int
     contradicting: int
@@ -180,8 +178,6 @@ def _most_agreed(
 
 @dataclass(frozen=True)
 class Disk:
-    """A virtual disk and what is behind it."""
-
     dev: int
     part: int
     """dev_t on the host of the device, or partition, with the image."""
@@ -193,8 +189,6 @@ class Disk:
 
 @dataclass(frozen=True)
 class Guest:
-    """What `join` found."""
-
     process: Process
     guest: Context
     host: Context

@@ -25,8 +25,6 @@ _MOST_AT_ONCE = 4_000_000
 
 
 class Unlinked(IntEnum):
-    """Why a request has no bio of the host."""
-
     LINKED = 0
     NO_HOST_IO = 1
     """The process queued nothing for it: the host's page cache, or the image, answered."""

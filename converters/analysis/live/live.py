@@ -82,8 +82,6 @@ MOST_SLOW = 10
 
 @dataclass
 class CallsOfStretch(CallsByName):
-    """Figures of the calls whose windows came in a stretch of time, and the slowest of them."""
-
     every: bool = False
     """Whether calls that neither queued a bio nor waited for I/O are among the slowest, too."""
     slowest: list[SlowCall] = field(default_factory=list)
@@ -246,8 +244,6 @@ class LiveTrace(Trace):
 
 @dataclass
 class _Part:
-    """Figures of one stretch of time, which can be added up with others."""
-
     begin: int = -1
     end: int = -1
     bios: Groups = field(default_factory=lambda: Groups(MOST_GROUPS))

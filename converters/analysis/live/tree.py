@@ -41,8 +41,6 @@ class DeviceNow:
 
 @dataclass
 class Slow:
-    """One slow bio."""
-
     device: str
     operation: str
     process: str | None
@@ -60,8 +58,6 @@ class Slow:
 
 @dataclass
 class SlowCall:
-    """One slow system call."""
-
     call: str
     process: str | None
     """Name of the calling thread."""
@@ -95,8 +91,6 @@ class Blame:
 
 @dataclass
 class Stretch:
-    """A stretch of time, and the bios and requests whose windows came in it."""
-
     begin_ns: int
     end_ns: int
     total: OperationReport
@@ -110,8 +104,6 @@ class Stretch:
 
 @dataclass(kw_only=True)
 class Snapshot:
-    """The figures that `top` shows at one time."""
-
     format: int = FORMAT
     number: int
     last: bool

@@ -21,8 +21,6 @@ MOST_STACKS = 50_000
 
 
 class Functions:
-    """Adds up the functions and tracepoints of lives, and their stacks."""
-
     def __init__(self, functions: bool) -> None:
         self.has_functions = functions
         self.lives = 0

@@ -89,8 +89,6 @@ class Calls:
 
 @dataclass
 class MergedNode(Calls):
-    """A function or tracepoint at one place of the lives' trees."""
-
     start: Figures = field(default_factory=Figures)
     """From the life's begin to the first call in the life."""
     below: "dict[tuple[str, bool], MergedNode]" = field(default_factory=dict)
@@ -128,8 +126,6 @@ def in_order(nodes: Iterable[Placed]) -> list[Placed]:
 
 
 class Merged:
-    """The trees of many lives as one."""
-
     def __init__(self) -> None:
         self.lives = 0
         self.took = Figures()

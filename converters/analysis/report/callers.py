@@ -213,8 +213,6 @@ _WAITING = ("runnable", "own_io", "other_io")
 
 
 class Callers:
-    """Finds the calls that waited most; takes each window after the figures that it rests on."""
-
     def __init__(self, context: Context, calls: CallsByGroup, waits: WaitsByReason) -> None:
         self._context, self._calls, self._waits = context, calls, waits
         self._meanwhile = Meanwhile(context)

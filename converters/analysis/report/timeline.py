@@ -42,8 +42,6 @@ class Course(Mergeable):
 
 
 class Timeline:
-    """Bios by the column in which they ended, and each device's queue depth in each column."""
-
     def __init__(self, most: int = MOST_COLUMNS) -> None:
         self.interval = FIRST_INTERVAL
         self.origin = -1

@@ -19,8 +19,6 @@ FORMAT = 2
 
 @dataclass
 class PairGroup:
-    """Pairs of events with one value of --by."""
-
     text: str
     """The value as the log's header has it shown."""
     value: int
@@ -29,8 +27,6 @@ class PairGroup:
 
 @dataclass
 class PairKey:
-    """Pairs of events with one key."""
-
     text: str
     """The key's fields and values, such as "vec=TIMER, @cpu=1"."""
     values: list[int]
@@ -41,16 +37,12 @@ class PairKey:
 
 @dataclass
 class PairInterval:
-    """The pairs of one declaration that ended in one interval of time."""
-
     name: str
     time: Summary
 
 
 @dataclass
 class PairReport:
-    """One declared pair of events (`biotrail pairs`)."""
-
     name: str
     begin: str
     """Tracepoint, as system:name; `end` likewise."""
@@ -118,8 +110,6 @@ class OthersInFlight:
 
 @dataclass
 class Who:
-    """A process, and for how long."""
-
     process: str
     pid: int
     title: str | None
@@ -128,8 +118,6 @@ class Who:
 
 @dataclass
 class CallerWait:
-    """Waits for one reason."""
-
     reason: str
     ns: int
     own_io_ns: int
@@ -142,8 +130,6 @@ class CallerWait:
 
 @dataclass
 class OperationFigures:
-    """A group's bios of one operation."""
-
     operation: str
     ios: int
     bytes: int
@@ -153,8 +139,6 @@ class OperationFigures:
 
 @dataclass
 class GroupReport:
-    """Figures of the bios or requests of one group."""
-
     name: Annotated[Name, Shown(flat=True)]
     ios: int
     bytes: int
@@ -234,8 +218,6 @@ class FlushReport:
 
 @dataclass
 class CompletionReport:
-    """Requests of a device that were completed in one way."""
-
     way: str
     """A name of path.WAYS."""
     requests: int
@@ -248,8 +230,6 @@ class CompletionReport:
 
 @dataclass
 class DriverReport:
-    """What a device's driver did with its requests."""
-
     driver: str
     """A name of path.STEPS."""
     requests: int
@@ -288,8 +268,6 @@ class CallReport:
 
 @dataclass
 class Caller:
-    """Calls of one name of one process."""
-
     call: CallReport
     """`name` is the process's; io is true."""
     waits: list[CallerWait]
@@ -305,8 +283,6 @@ class Caller:
 
 @dataclass
 class Throttled:
-    """A cgroup whose CPU quota held its threads."""
-
     cgroup: str
     ns: int
     """Summed over CPUs."""
@@ -383,8 +359,6 @@ class HangingReport:
 
 @dataclass
 class CommitReport:
-    """Commits of the journal (jbd2) of one file system."""
-
     device: str
     dev: int
     commits: int
@@ -414,8 +388,6 @@ class OperationReport:
 
 @dataclass
 class DeviceReport:
-    """Figures of one device."""
-
     device: str
     dev: str
     kind: str
@@ -437,8 +409,6 @@ class DeviceReport:
 
 @dataclass
 class StackedReport:
-    """Bios of an upper device's operation, and their children on one lower device."""
-
     device: str
     below: str
     operation: str
@@ -472,8 +442,6 @@ class IntervalDepth:
 
 @dataclass
 class IntervalReport:
-    """Figures of the I/O that ended in one interval of time."""
-
     begin_ns: int
     end_ns: int
     groups: list[GroupReport]
@@ -484,8 +452,6 @@ class IntervalReport:
 
 @dataclass
 class LossReport:
-    """What is missing from the log."""
-
     lost_records: dict[str, int]
     """Letter of the record's kind ("?" if the kind is not known) → number of records lost."""
     loss_windows: int
@@ -505,8 +471,6 @@ class LossReport:
 
 @dataclass
 class Percentiles:
-    """How the report's percentiles were made."""
-
     method: str = "log-linear buckets"
     buckets_per_octave: int = round(1 / (2 * RELATIVE_ERROR))
     relative_error: Annotated[float, Shown(digits="")] = RELATIVE_ERROR
@@ -527,8 +491,6 @@ class ReadyTime:
 
 @dataclass
 class PurposeTime:
-    """Bios of one device that are for one thing."""
-
     device: str
     purpose: str
     """A name of purposes.PURPOSE_NAMES, `discard`, or "no data"."""

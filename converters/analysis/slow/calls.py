@@ -87,8 +87,6 @@ class CallFacts:
 
 @dataclass
 class WaitFacts:
-    """One wait of a call."""
-
     start_ns: int
     """ns from the call's entry to when its thread left the CPU."""
     blocked_ns: int
@@ -116,8 +114,6 @@ class WaitFacts:
 
 @dataclass
 class SlowCall:
-    """One slow call with its waits and the bios that it queued."""
-
     call: CallFacts
     waits: list[WaitFacts] = field(default_factory=list)
     """In order of time; of more than MOST_WAITS the longest."""

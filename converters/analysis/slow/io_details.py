@@ -95,8 +95,6 @@ def wait_for_request(window: Lifecycles, row: int) -> str | None:
 
 @dataclass
 class Span:
-    """One stage of an I/O."""
-
     stage: str
     start_ns: int
     """ns since the I/O was queued or, if that was not recorded, since its first stage began."""

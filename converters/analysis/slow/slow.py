@@ -68,8 +68,6 @@ MOST_LIVES = 20
 
 @dataclass
 class FollowedLife:
-    """A followed life that belongs to an I/O."""
-
     life: int
     """Its number, as `biotrail tree --life` takes it."""
     number: int
@@ -108,8 +106,6 @@ _WITH_TAG = frozenset({Kind.START, Kind.I, Kind.R, Kind.RQ_MERGE, Kind.D})
 
 @dataclass
 class Step:
-    """One event of an I/O."""
-
     offset_ns: int
     letter: str
     name: str
@@ -132,8 +128,6 @@ class Step:
 
 @dataclass
 class SlowIO:
-    """One slow I/O with its events, requests and related bios."""
-
     io: IO
     begin_ns: int
     """CLOCK_MONOTONIC: time of Q; if not recorded, of the first event; 0 without any event."""

@@ -34,8 +34,6 @@ class SlowPair:
 
 @dataclass
 class SlowestPairs:
-    """The slowest pairs so far. `add` takes `Trace.lifecycles`' windows in order."""
-
     context: Context
     top: int
     over_ns: int = 0

@@ -58,8 +58,6 @@ class Neighbour:
 
 @dataclass
 class Before:
-    """The neighbours of one I/O, gathered window by window."""
-
     queue: int
     end: int
     mates: frozenset[int] = frozenset()
@@ -145,16 +143,12 @@ UNKNOWN_TASK = "(unknown)"
 
 @dataclass
 class Share:
-    """Number of I/Os, and the sum of their bytes."""
-
     ios: int = 0
     bytes: int = 0
 
 
 @dataclass
 class BioCounts:
-    """A set of bios, counted by operation and by submitting thread."""
-
     ios: int = 0
     bytes: int = 0
     operations: dict[str, Share] = field(default_factory=dict)
@@ -164,8 +158,6 @@ class BioCounts:
 
 @dataclass
 class QueueState:
-    """The other I/Os that a device had in flight at one time."""
-
     waiting: BioCounts = field(default_factory=BioCounts)
     """Bios that were queued but not yet issued to the driver."""
     in_device: BioCounts = field(default_factory=BioCounts)
@@ -187,8 +179,6 @@ class Flush:
 
 @dataclass
 class Surroundings:
-    """The other bios and the flush requests on an I/O's device while the I/O was under way."""
-
     when_queued: QueueState = field(default_factory=QueueState)
     when_issued: QueueState | None = None
     """The device at the I/O's D. None: the I/O was not issued (a flush without data, a bio-based

@@ -28,8 +28,6 @@ MOST_NAME = 500
 
 
 class Recorded(NamedTuple):
-    """Callers of one recording."""
-
     label: str
     """Name of the recording, shown as a frame below "all"; "" if there is only one recording."""
     callers: Iterable[Callers]
@@ -38,8 +36,6 @@ class Recorded(NamedTuple):
 
 
 class Side(StrEnum):
-    """Kind of a frame, from which its colour follows."""
-
     ALL = "all"
     RECORDING = "recording"
     COMMAND = "command"
@@ -84,8 +80,6 @@ class Node(Weighed):
 
 @dataclass
 class Flame:
-    """The tree of a flame graph."""
-
     nodes: list[Node]
     """Depth first, siblings by name; `below` is empty."""
     left_out: int

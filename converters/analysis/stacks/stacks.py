@@ -30,8 +30,6 @@ class Weight(StrEnum):
 
 
 class Weighed:
-    """What has figures by which stacks are compared."""
-
     bios: int
     bytes: int
     latency_ns: int
@@ -76,8 +74,6 @@ class Callers(Weighed):
 
 
 class StackTable:
-    """Adds up windows' bios by stack and task; memory depends on the number of distinct pairs."""
-
     def __init__(self, context: Context, percentiles: bool = False) -> None:
         self._context = context
         self._percentiles = percentiles
