@@ -105,10 +105,7 @@ def stage_times(
     names: Mapping[Any, str] | Sequence[str],
     whole: int | None = None,
 ) -> list[StageTimes]:
-    """Return the parts that have times, in the order of `names` (part → name).
-
-    whole: ns that shares are of; None: the sum of all parts.
-    """
+    """In the order of `names` (part → name), with times. whole: ns of the shares; None: of all."""
     named = names if isinstance(names, Mapping) else {name: name for name in names}
     if whole is None:
         whole = sum(times.sum for times in parts.values())
@@ -146,10 +143,7 @@ def _shown(one: Field[Any]) -> Shown:
 def as_json(
     row: Any, without: Collection[str] = (), rename: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """Return a row, and rows in it, as dicts and lists for json.dumps.
-
-    without: names of fields that are left out. rename: field → key.
-    """
+    """As dicts and lists for json.dumps. without: fields left out. rename: field → key."""
     found: dict[str, Any] = {}
     for one in fields(row):
         how = _shown(one)

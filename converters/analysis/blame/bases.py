@@ -83,10 +83,7 @@ class Learner:
         """Class → times of all its I/Os; in part DEVICE: since the completion before."""
 
     def add(self, kind: I64, queue: I64, times: I64, alone: Bool, gap: I64) -> None:
-        """times, alone: (2, n), of both parts.
-
-        gap: ns of each one from the completion before its own on its device, or its issue.
-        """
+        """times, alone: (2, n). gap: ns from the completion before on its device, or its issue."""
         if not len(kind):
             return
         grown = self.stretches.reach(queue)

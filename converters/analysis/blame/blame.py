@@ -95,10 +95,7 @@ class Tally:
     def names(
         self, by: tuple[Parties, Parties], options: BlameOptions, suspects: tuple[str, ...] = ()
     ) -> Names:
-        """Choose whom to keep apart: who waited most, and whose I/O had the devices for longest.
-
-        suspects: culprits that come first.
-        """
+        """Keep those apart who waited, or whose I/O had a device, for longest; `suspects` first."""
         name_of = {code: by[0].name(code) for code in self.waited}
         waited: Counter[str] = Counter()
         for code, ns in self.waited.items():
@@ -140,10 +137,7 @@ class Tally:
 
 
 def learn(learner: Learner, batch: Batch, runs: Bool | None = None) -> None:
-    """Add the batch's I/Os, and which of them are without company.
-
-    runs: those of which bases may be made.
-    """
+    """runs: I/Os of which bases may be made."""
     ios, served = batch.ios, batch.served
     nobody = np.zeros(len(served), np.int64)
     for found in others_work(batch, np.arange(len(ios)), nobody, nobody + 1, 1):
@@ -517,10 +511,7 @@ class Second(_Pass):
     def _share(
         self, batch: Batch, rows: I64, row: I64, runs: Bool, queue: I64, device: I64
     ) -> None:
-        """Share the time of I/Os `rows` of one device.
-
-        row, runs: of all I/Os: that of their victims; whether they count for bases.
-        """
+        """row, runs: of all I/Os: of their victims; whether they count for bases."""
         ios, sums, bases = batch.ios, self.sums, self.learned.bases
         kind, begun = ios.kind[rows], ios.queue[rows]
         times = np.stack([ios.issue[rows] - begun, ios.complete[rows] - ios.issue[rows]])

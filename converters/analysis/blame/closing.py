@@ -20,7 +20,7 @@ from biotrail.converters.analysis.blame.tree import (
 )
 from biotrail.converters.analysis.choosing.choosing import matches
 from biotrail.converters.analysis.distributions.slots import BlameSlots
-from biotrail.converters.events.tables import FAR, I64, OP_MASK
+from biotrail.converters.events.tables import FAR, OP_MASK
 
 TELLING_SHARE = 0.01
 """Share of a victim's time from which it is told what would be without the culprit."""
@@ -170,10 +170,7 @@ class _Draws:
         return found
 
     def without(self, row: int, culprit: str, slots: list[int], wait_ns: int) -> Without | None:
-        """Return a victim's I/Os without a culprit; None: too few were without company.
-
-        wait_ns: how long the victim waited behind its I/O.
-        """
+        """None: too few were without company. wait_ns: waited behind the culprit's I/O."""
         sums, bases = self._sums, self._learned.bases
         shape = (-1, self._pairs, *sums.factors.shape[1:])
         factors = sums.factors.reshape(shape)[self._blocks][:, :, slots].sum(axis=2)
@@ -198,24 +195,18 @@ class _Draws:
         if not total or sum(sure.values()) < _SURE * total:
             return None
         ios, waited = int(sums.ios[row]), int(sums.cells[row].sum())
+        between = None  # the 95 % interval of the mean without what is blamed
+        if self.enough and np.count_nonzero(sums.block_ios[:, row]) >= _LEAST_BLOCKS:
+            drawn = self._times @ sums.block_ios[self._blocks, row]
+            means = self._times @ sums.block_ns[self._blocks, row] - blamed
+            means = means[drawn > 0] / drawn[drawn > 0]
+            low, high = np.quantile(means, [0.025, 0.975]).tolist()
+            between = max(low, 0.0), max(high, 0.0)
         rests = min(alone[kind] for kind, ns in sure.items() if ns >= 0.1 * total)
         return Without(
             culprit=culprit,
             mean_ns=(waited - wait_ns) / ios,
-            between_ns=self._between(row, blamed),
+            between_ns=between,
             p99_ns=None,
             rests_on=rests,
         )
-
-    def _between(self, row: int, blamed: I64 | NDArray[np.float64]) -> tuple[float, float] | None:
-        """Return the 95 % interval of the mean without what is blamed, (draws,) ns."""
-        if not self.enough:
-            return None
-        ios = self._times @ self._sums.block_ios[self._blocks, row]
-        waited = self._times @ self._sums.block_ns[self._blocks, row]
-        some = ios > 0
-        if np.count_nonzero(self._sums.block_ios[:, row]) < _LEAST_BLOCKS:
-            return None
-        means = (waited - blamed)[some] / ios[some]
-        low, high = np.quantile(means, [0.025, 0.975]).tolist()
-        return max(low, 0.0), max(high, 0.0)

@@ -405,10 +405,7 @@ class OthersWork:
 def others_work(
     batch: Batch, rows: I64, slot: I64, weight: I64, slots: int
 ) -> Iterator[OthersWork]:
-    """Yield the work of others beside the bios, device by device.
-
-    rows: of `batch.ios`. slot, weight: by row of `batch.served`.
-    """
+    """Device by device. rows: of `batch.ios`. slot, weight: by row of `batch.served`."""
     ios, served = batch.ios, batch.served
     for dev in distinct_values(ios.dev[rows])[0].tolist():
         mine = rows[ios.dev[rows] == dev]
@@ -436,11 +433,7 @@ def _integrate(
     queue: I64,
     device: I64,
 ) -> None:
-    """times: (bios, 3): Q, D and C (ns).
-
-    asked: of which bios, as `share_loops.work_beside` has it. times: (bios, 3): Q, D and C (ns).
-    asked: of which bios, as `share_loops.work_beside` has it.
-    """
+    """times: (bios, 3): Q, D and C (ns). asked: as `share_loops.work_beside` has it."""
     if not len(theirs) or not len(asked):
         return
     first = int(times[:, 0].min())

@@ -101,10 +101,7 @@ def suspect_of(
     shared: set[str],
     by_writer: bool,
 ) -> Suspect:
-    """had: (culprit's name, whether it is the suspect's) → ns of I/O with a device.
-
-    shared: names that processes beside the suspect's have. by_writer: whether culprits are writers.
-    """
+    """had: (culprit, whether it is the suspect's) → ns. shared: names of other processes, too."""
     parties = [
         name
         for (name, its), ns in had.items()
@@ -214,10 +211,7 @@ def _states(sums: I64) -> tuple[State, State]:
 
 
 def _share(sums: I64, part: I64) -> Share:
-    """Return how much less of a part there is while the suspect stands, of the time while it runs.
-
-    sums: (blocks, 2, columns). part: (blocks, 2) ns.
-    """
+    """Less time of a part while the suspect stands, of all while it runs; part: (blocks, 2)."""
     count, ns = sums[..., _COUNT].astype(np.float64), sums[:, RUNNING, _NS].astype(np.float64)
     with_both = (count > 0).all(axis=1)
     total = count.sum(axis=0)

@@ -120,10 +120,7 @@ def _added_up(rows: I64) -> I64:
 def named(
     commits: AwaitedCommits, numbers: I64, tid: I64, queue: I64, rows: Bool, codes: tuple[I64, I64]
 ) -> None:
-    """Give the journals' bios the parties that waited for their commits, in place.
-
-    rows: those that a journal queued. codes: of victims and culprits.
-    """
+    """Give the journals' bios (rows) the parties that waited for their commits, in place."""
     mine = np.flatnonzero(rows)
     for one in np.unique(tid[mine]).tolist():
         first, last = np.searchsorted(commits.tid, [one, one + 1])

@@ -62,11 +62,7 @@ class Waits:
         """By time, the most first; OTHERS is last."""
         found = [
             Waited(
-                name=name,
-                ios=row.ios,
-                wait_ns=row.wait_ns,
-                parts=row.parts,
-                small_ns=row.untold,
+                name=name, ios=row.ios, wait_ns=row.wait_ns, parts=row.parts, small_ns=row.untold
             )
             for name, row in self.rows.items()
         ]

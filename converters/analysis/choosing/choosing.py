@@ -71,10 +71,7 @@ class Who:
         return bool(self.cgroups or self.named)
 
     def mask(self, context: Context, bios: Bios, tasks: Tasks) -> Bool:
-        """A bio that was queued for another thread (`Bios.whom`) is of both.
-
-        Where `bios.task` is -1, `pids` match the thread's id, and no name matches.
-        """
+        """Where `bios.task` is -1, `pids` match the thread's id, and no name matches."""
         chosen = self.of_threads(bios, tasks)
         if self.by_cgroup:
             ids, id_of_bio = np.unique(bios.cgroup, return_inverse=True)
@@ -175,10 +172,7 @@ class Choice:
         """By process or thread name alone, which calls have as well."""
 
     def mask(self, bios: Bios, tasks: Tasks) -> Bool:
-        """An empty write with REQ_PREFLUSH is a flush and no write.
-
-        A device that the log does not have, and a file that is not known, match nothing.
-        """
+        """An unknown device or file matches nothing; an empty PREFLUSH write is a flush."""
         chosen = self._on_devices(bios.dev, bios.part)
         chosen &= self._doing(bios.opf, bios.bytes)
         if self.who != ANYBODY:
@@ -220,10 +214,7 @@ class Choice:
         return [dev for dev in devs if dev is not None]
 
     def check(self, seen: Collection[int]) -> None:
-        """Raise ConversionError if a chosen device is not in the log, which was read to its end.
-
-        seen: dev_t of the devices with events; blktrace's files list no others.
-        """
+        """Raise ConversionError if a chosen device is not in the log. seen: those with events."""
         known = {*self.context.devices, *seen}
         for name in self._devices:
             if device_named(self.context, name) not in known:

@@ -191,10 +191,7 @@ class Diff:
     """Whether several runs of one side are all before those of the other (Design)."""
 
     def named(self) -> Iterator[tuple[Named, Named, Figure]]:
-        """Yield (its name in A, in B, figure) of all devices, operations, calls, pairs, victims.
-
-        Names tell a figure apart within a side.
-        """
+        """Yield (its name in A, in B, figure), which tell figures apart within a side."""
         for device in self.devices:
             ends = device.device_a, device.device_b
             for operation, figures in (

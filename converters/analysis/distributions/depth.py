@@ -32,6 +32,8 @@ from biotrail.converters.events.tables import (
 )
 from biotrail.converters.lifecycles.windows import last_seen, sure_complete
 
+MOST_DEVICES = 256
+"""Devices whose depths are kept where memory is bounded."""
 MOST_HELD = 1 << 20
 """I/Os that are held back at most for one that is still open; then it is taken to go on."""
 
@@ -125,10 +127,7 @@ class Depth:
                 self.spans.setdefault(place, Span()).add(*row)
 
     def merge(self, other: "Depth") -> None:
-        """Add another device's figures, but spans of intervals.
-
-        So `whole.mean` is the mean depth of one device, and `whole.most` the largest of any.
-        """
+        """Add another device's figures, but spans: `whole.mean` is then of one device."""
         if other.high is not None and self.high is None:
             self.high = deepcopy(self)
         if self.high is not None:
@@ -291,10 +290,7 @@ class Flow:
         open_: Bios | Requests,
         context: Context | None = None,
     ) -> Steps:
-        """Return what lies before the beginning of the oldest open I/O; hold back the rest.
-
-        context: by which operations are numbered; None: all are 0.
-        """
+        """Return what lies before the beginning of the oldest open I/O; hold back the rest."""
         begin = window.begin if self._until == NEVER else self._until
         rows = _rows(over, context)
         going_on = _rows(open_, context)
@@ -321,6 +317,23 @@ class Flow:
         parts = [_due(kind, FAR if final else until) for kind in kinds]
         self._held = [tuple(held for _, held in parts)]
         return Steps(begin, until, *(due for due, _ in parts))
+
+
+def follow(
+    depths: dict[int, tuple[Depth, Depth]],
+    steps: tuple[Steps, Steps],
+    origin: int,
+    interval: int = 0,
+    most: int = MOST_DEVICES,
+) -> None:
+    """Add steps of bios and of requests to the depths by dev_t, of `most` devices."""
+    for dev in dict.fromkeys([*steps[0].devices(), *steps[1].devices()]):
+        if dev not in depths and len(depths) < most:
+            queue, issued = (Depth.idle(origin, one.begin, interval) for one in steps)
+            depths[dev] = queue, issued
+    for dev, both in depths.items():
+        for depth, one in zip(both, steps, strict=True):
+            depth.add(one, dev)
 
 
 def in_window(window: Lifecycles, over: Bios | Requests, open_: Bios | Requests) -> Steps:

@@ -72,10 +72,7 @@ class Key(ABC):
     @abstractmethod
     def name(self, code: int) -> Name: ...
     def canonical(self, code: int) -> int:
-        """Return the code of the group to which the I/O of `code` (or OTHERS) belongs at the end.
-
-        It differs where a group's name was learned after its first I/O (see ByPath).
-        """
+        """Return the group's code at the end: its name may be learned after its first I/O."""
         return code
 
 
@@ -379,10 +376,7 @@ class ByWriter(Key):
         return found
 
     def _who(self, pid: int, comm: str) -> tuple[int, str]:
-        """Return a thread's process; _UNKNOWN_WRITER for a kernel worker, which acts for others.
-
-        With a name where that alone tells: why it is not known, which idle task it is (id 0).
-        """
+        """Return a thread's process; with a name where that alone tells it apart (idle tasks)."""
         if comm.startswith(WORKERS):
             return _UNKNOWN_WRITER
         if pid <= 0:
@@ -394,10 +388,7 @@ class ByWriter(Key):
         return np.array([self._writers.of(writer) for writer in writers], dtype=np.int64)
 
     def name(self, code: int) -> Name:
-        """process and pid are None where the writer is not known; `writer` then says why.
-
-        cgroup: path, None if not in the log; cgroup_id: 0 if not known.
-        """
+        """`writer` says why the writer is not known; then process and pid are None."""
         pid, comm, cgroup = self._writers.values[code]
         known = pid >= 0
         process = comm or self._names[pid]
@@ -431,14 +422,6 @@ _OF_PURPOSE = np.array([_PURPOSES.get(one, _UNKNOWN) for one in sorted(Purpose)]
 
 def _without(code: int) -> Name:
     return {"file": None, "file_kind": _KINDS[code], "file_dev": None, "inode": None}
-
-
-def _kind(file: File) -> str:
-    if file.device:
-        return "device"
-    if file.dev == OTHER_DEV:
-        return "other"
-    return "file" if file.known else "no name"
 
 
 class ByInode(Key):
@@ -476,7 +459,12 @@ class ByInode(Key):
             return _without(code)
         file = self._context.files[code - _FIRST]
         path, inode = (None, None) if file.device else (file.path, file.inode)
-        fields = {"file": path, "file_kind": _kind(file)}
+        kind = "file" if file.known else "no name"
+        if file.device:
+            kind = "device"
+        elif file.dev == OTHER_DEV:
+            kind = "other"
+        fields = {"file": path, "file_kind": kind}
         if file.dev == OTHER_DEV:
             return {**fields, "file_dev": None, "inode": None}
         if file.was is not None:
@@ -513,10 +501,7 @@ class ByPath(ByInode):
         return file.path
 
     def codes(self, window: Lifecycles, samples: Samples) -> I64:
-        """The same path on two devices has two codes.
-
-        So does the stand-in (`inode N of …`) of a file whose path is not known yet.
-        """
+        """The same path on two devices has two codes, and so has a file without a path yet."""
         self._take_renamed()
         inodes = super().codes(window, samples)
         rows, place = np.unique(inodes, return_inverse=True)
@@ -528,10 +513,7 @@ class ByPath(ByInode):
         return np.array(found, dtype=np.int64)[place]
 
     def _take_renamed(self) -> None:
-        """Have files that were renamed since the last call looked up anew.
-
-        A path that they alone had is free for another file's code.
-        """
+        """A path that renamed files alone had is free for another file's code."""
         renamed = self._context.files.renamed
         for row in renamed[self._renamed :]:
             code = int(self._of_row[row]) if row < len(self._of_row) else 0
@@ -647,8 +629,7 @@ def by_device(context: Context) -> ByNumber:
 
 def by_operation(context: Context) -> ByNumber:
     return ByNumber(
-        lambda _, samples: samples.place & OP_MASK,
-        lambda op: {"operation": context.op_name(op)},
+        lambda _, samples: samples.place & OP_MASK, lambda op: {"operation": context.op_name(op)}
     )
 
 

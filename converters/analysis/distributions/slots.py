@@ -18,7 +18,7 @@ from biotrail.converters.analysis.distributions.call_figures import (
     coded,
     named,
 )
-from biotrail.converters.analysis.distributions.depth import Depth, Flow
+from biotrail.converters.analysis.distributions.depth import Depth, Flow, follow
 from biotrail.converters.analysis.distributions.groups import Group, gather
 from biotrail.converters.analysis.distributions.keys import OP_BITS
 from biotrail.converters.analysis.distributions.samples import Samples, of_bios, of_requests
@@ -88,10 +88,7 @@ class Slots:
     _flows: tuple[Flow, Flow] = field(default_factory=lambda: (Flow(), Flow()))
 
     def add(self, window: Lifecycles, context: Context) -> None:
-        """An I/O without a recorded completion is in the slot in which it began.
-
-        `width` is doubled until nothing ends past MOST_SLOTS slots.
-        """
+        """An I/O without a recorded completion is in the slot in which it began."""
         if window.begin < 0 or window.end <= 0:  # the log has no events
             return
         if self.origin < 0:
@@ -103,7 +100,11 @@ class Slots:
             self.widen()
         self._add_samples(bios, self.bios)
         self._add_samples(requests, self.requests)
-        self._add_depths(window)
+        steps = (
+            self._flows[0].steps(window, window.bios, window.open_bios),
+            self._flows[1].steps(window, window.requests, window.open_requests),
+        )
+        follow(self.depths, steps, self.origin, self.width, MOST_PLACES)
         if window.path is not None:
             self._add_calls(window.path.calls, context)
         if window.sites is not None:
@@ -113,10 +114,7 @@ class Slots:
         return sorted({*self.bios, *self.requests})
 
     def times(self, end: int) -> I64:
-        """Return the length of each slot from `origin` to `end` (ns).
-
-        The last slot has what is left, which can be 0.
-        """
+        """Return the length of each slot until `end` (ns); the last one can be 0."""
         span = max(end - self.origin, 0) if self.origin >= 0 else 0
         whole, rest = divmod(span, self.width)
         return np.array([self.width] * whole + [rest], dtype=np.int64)
@@ -138,19 +136,6 @@ class Slots:
         cells, of = distinct(samples.place, self._slot(samples.end))
         for (place, slot), group in zip(cells, gather(of, samples, len(cells)), strict=True):
             into.add(place, slot, group)
-
-    def _add_depths(self, window: Lifecycles) -> None:
-        queue = self._flows[0].steps(window, window.bios, window.open_bios)
-        issue = self._flows[1].steps(window, window.requests, window.open_requests)
-        for dev in dict.fromkeys([*queue.devices(), *issue.devices()]):
-            if dev not in self.depths and len(self.depths) < MOST_PLACES:
-                self.depths[dev] = (
-                    Depth.idle(self.origin, queue.begin, self.width),
-                    Depth.idle(self.origin, issue.begin, self.width),
-                )
-        for dev, depths in self.depths.items():
-            for steps, depth in zip((queue, issue), depths, strict=True):
-                depth.add(steps, dev)
 
     def _add_calls(self, calls: Calls, context: Context) -> None:
         calls = calls.take(calls.timed)
@@ -272,10 +257,7 @@ class Recording:
 
 
 def read_slots(trace: Trace, windows: Iterable[Lifecycles] | None = None) -> Recording:
-    """Read a trace to its end.
-
-    windows: of the trace, of which I/Os may have been left out; None: all.
-    """
+    """windows: of the trace, of which I/Os may have been left out; None: all."""
     slots, context = Slots(), trace.context
     for window in trace.lifecycles() if windows is None else windows:
         slots.add(window, context)

@@ -45,10 +45,7 @@ class HostTimes:
 
     @classmethod
     def of(cls, slots: Slots, end: int, context: Context) -> "HostTimes":
-        """end: ns of the recording's last event.
-
-        Devices are added up; nothing of `slots` is shared.
-        """
+        """Devices are added up; nothing of `slots` is shared."""
         values = Times()
         for place in slots.places():
             name = context.op_name(place)
@@ -71,10 +68,7 @@ def joined(parts: Sequence[HostTimes]) -> HostTimes:
 
 
 def estimates(host: HostTimes, seed: Sequence[int]) -> dict[tuple[str, str, str], Estimate]:
-    """Return (operation, stage, figure) → estimate with its draws, of the names in FIGURES.
-
-    The same seed gives the same draws. Draws are float32, to take less memory.
-    """
+    """By (operation, stage, figure). Draws are float32, to take less memory."""
     drawn = Resampling.of(host.slots, DRAWS, seed)
     found = {}
     for (name, stage), by_slot in sorted(host.values.items()):

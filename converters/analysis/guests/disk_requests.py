@@ -157,7 +157,13 @@ def host_side(trace: Trace, wanted: str, mapping: Mapping) -> tuple[HostBios, Pr
         tasks = window.tasks
     process = _process(wanted, tasks, parts)
     served = HostBios.concatenate(parts)
-    served = served.take(_is_of(served, process, tasks))
+    mine = served.tgid == process.pid
+    if tasks is not None:  # and what the kernel's threads queued for it
+        mine |= np.isin(served.tgid, tasks.tgid[tasks.comm == f"vhost-{process.pid}"])
+        cgroups = np.setdiff1d(served.cgroup[mine], (_UNKNOWN_CGROUP, _ROOT_CGROUP))
+        is_worker = np.array([comm.startswith(WORKERS) for comm in tasks.comm], dtype=bool)
+        mine |= np.isin(served.cgroup, cgroups) & np.isin(served.tgid, tasks.tgid[is_worker])
+    served = served.take(mine)
     return mapping.in_image(served), process
 
 
@@ -211,15 +217,3 @@ def _process(wanted: str, tasks: Tasks | None, parts: list[HostBios]) -> Process
             f"--guest-of {wanted}: several processes are called so: give one of {pids}"
         )
     return Process(found[0], mains.get(found[0], ""))
-
-
-def _is_of(served: HostBios, process: Process, tasks: Tasks | None) -> Bool:
-    """Mark bios of the process, and those that the kernel's threads queued for it."""
-    mine: Bool = served.tgid == process.pid
-    if tasks is None:
-        return mine
-    mine |= np.isin(served.tgid, tasks.tgid[tasks.comm == f"vhost-{process.pid}"])
-    cgroups = np.setdiff1d(served.cgroup[mine], (_UNKNOWN_CGROUP, _ROOT_CGROUP))
-    is_worker = np.array([comm.startswith(WORKERS) for comm in tasks.comm], dtype=bool)
-    held: Bool = np.isin(served.cgroup, cgroups) & np.isin(served.tgid, tasks.tgid[is_worker])
-    return mine | held

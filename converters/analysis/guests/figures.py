@@ -61,10 +61,7 @@ class Figures:
     """The guest's disks that are on no device of the host's log."""
 
     def lines(self) -> Iterator[dict[str, Any]]:
-        """Yield a line for each stage of each disk and operation, as the columns of a CSV report.
-
-        Column `of` is the host's device; `ios` is the number of linked requests.
-        """
+        """As the columns of a CSV report; `of` is the host's device, `ios` the linked requests."""
         for row in self.rows:
             work = {"section": "guest", "device": row.disk, "operation": row.operation}
             for one in row.stages:
@@ -76,8 +73,24 @@ def figures(found: Guest) -> Figures:
     line = found.agreement.fit.line
     certainty: Counter[str] = Counter()
     unlinked: Counter[str] = Counter()
+    rows = []
     for disk in found.disks:
         links = disk.links
+        bios = np.bincount(links.edges.request, minlength=len(disk.requests))
+        for code, name in enumerate(OPERATIONS):
+            mine = disk.requests.op == code
+            if mine.any():
+                row = Row(
+                    disk=found.guest.device_name(disk.dev),
+                    behind=found.host.device_name(disk.part),
+                    operation=name,
+                    requests=int(mine.sum()),
+                    linked=int((mine & (links.unlinked == Unlinked.LINKED)).sum()),
+                    bios=int(bios[mine].sum()),
+                    stages=_stages(links.stages[mine & links.timed]),
+                    doubtful=int((mine & links.doubtful).sum()),
+                )
+                rows.append(row)
         linked = links.unlinked == Unlinked.LINKED
         certainty.update(Certainty(one).name.lower() for one in links.certainty[linked].tolist())
         unlinked.update(REASONS[Unlinked(one)] for one in links.unlinked[~linked].tolist())
@@ -89,32 +102,11 @@ def figures(found: Guest) -> Figures:
         within_ns=line.within,
         bounds=found.agreement.requests,
         contradicting=found.agreement.contradicting,
-        rows=[row for disk in found.disks for row in _rows(found, disk)],
+        rows=rows,
         certainty=dict(certainty),
         unlinked=dict(unlinked),
         unmatched=[found.guest.device_name(dev) for dev in found.unmatched],
     )
-
-
-def _rows(found: Guest, disk: Disk) -> list[Row]:
-    links, rows = disk.links, []
-    bios = np.bincount(links.edges.request, minlength=len(disk.requests))
-    for code, name in enumerate(OPERATIONS):
-        mine = disk.requests.op == code
-        if mine.any():
-            rows.append(
-                Row(
-                    disk=found.guest.device_name(disk.dev),
-                    behind=found.host.device_name(disk.part),
-                    operation=name,
-                    requests=int(mine.sum()),
-                    linked=int((mine & (links.unlinked == Unlinked.LINKED)).sum()),
-                    bios=int(bios[mine].sum()),
-                    stages=_stages(links.stages[mine & links.timed]),
-                    doubtful=int((mine & links.doubtful).sum()),
-                )
-            )
-    return rows
 
 
 def _stages(times: I64) -> list[StageFigures]:

@@ -93,10 +93,7 @@ class Recorded:
 
 
 def link(requests: GuestRequests, served: HostBios, line: Line, recorded: Recorded) -> Links:
-    """requests, served: of one virtual disk and its image.
-
-    line: the host's clock by the guest's. recorded: of the host.
-    """
+    """line: the host's clock by the guest's. recorded: of the host."""
     issue, complete = line.times(requests.issue), line.times(requests.complete)
     known = (requests.issue != NEVER) & (requests.complete != NEVER) & (requests.op != OTHER)
     edges = _edges(requests, served, np.flatnonzero(known), issue, complete, line.within)
@@ -104,9 +101,16 @@ def link(requests: GuestRequests, served: HostBios, line: Line, recorded: Record
     stages, timed = _stages(edges, served, issue, complete, found)
     doubtful = requests.doubtful.copy()
     doubtful[edges.request[served.doubtful[edges.bio]]] = True
+    unlinked = np.full(len(requests), Unlinked.NO_HOST_IO, dtype=np.uint8)
+    unlinked[(complete < recorded.begin) | (issue > recorded.end)] = Unlinked.OUTSIDE
+    for start, stop in recorded.lost:
+        unlinked[(complete >= start) & (issue <= stop)] = Unlinked.HOST_LOST
+    unlinked[(requests.issue == NEVER) | (requests.complete == NEVER)] = Unlinked.NOT_ENDED
+    unlinked[requests.op == OTHER] = Unlinked.COMMAND
+    unlinked[found] = Unlinked.LINKED
     return Links(
         edges=edges,
-        unlinked=_reasons(requests, found, issue, complete, recorded),
+        unlinked=unlinked,
         certainty=_certainty(requests, served, edges, timed),
         stages=stages,
         timed=timed & ~doubtful,
@@ -182,16 +186,3 @@ def _stages(
     known = timed[row]
     stages[row[known]] = np.diff(marks[known], axis=1)
     return stages, timed
-
-
-def _reasons(
-    requests: GuestRequests, found: Bool, issue: I64, complete: I64, recorded: Recorded
-) -> U8:
-    reasons = np.full(len(requests), Unlinked.NO_HOST_IO, dtype=np.uint8)
-    reasons[(complete < recorded.begin) | (issue > recorded.end)] = Unlinked.OUTSIDE
-    for start, stop in recorded.lost:
-        reasons[(complete >= start) & (issue <= stop)] = Unlinked.HOST_LOST
-    reasons[(requests.issue == NEVER) | (requests.complete == NEVER)] = Unlinked.NOT_ENDED
-    reasons[requests.op == OTHER] = Unlinked.COMMAND
-    reasons[found] = Unlinked.LINKED
-    return reasons

@@ -9,7 +9,7 @@ import heapq
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -17,12 +17,8 @@ from biotrail.converters.analysis.blame import online
 from biotrail.converters.analysis.blame.company import everybody_recorded
 from biotrail.converters.analysis.blame.online import Online, Waits
 from biotrail.converters.analysis.blame.tree import BASES, Blamed, Victim
-from biotrail.converters.analysis.distributions.call_figures import (
-    CALL_PARTS,
-    coded,
-    named,
-)
-from biotrail.converters.analysis.distributions.depth import Depth, Span, in_window
+from biotrail.converters.analysis.distributions.call_figures import CALL_PARTS, coded, named
+from biotrail.converters.analysis.distributions.depth import Depth, Span, follow, in_window
 from biotrail.converters.analysis.distributions.groups import (
     LEFT_OUT,
     Groups,
@@ -53,12 +49,7 @@ from biotrail.converters.analysis.report.report import (
     operation_reports,
     time_and_number,
 )
-from biotrail.converters.analysis.report.tree import (
-    DepthReport,
-    LossReport,
-    Percentiles,
-    Report,
-)
+from biotrail.converters.analysis.report.tree import DepthReport, LossReport, Percentiles, Report
 from biotrail.converters.analysis.report.waits import WaitsByReason
 from biotrail.converters.calls.names import name_of_error
 from biotrail.converters.events.context import Context
@@ -215,7 +206,6 @@ class Recent:
 MINUTE_NS = 60_000_000_000
 MOST_GROUPS = 256
 """Groups of one kind in one stretch; I/O of later groups is added to `others`."""
-MOST_DEVICES = 256
 
 
 class LiveTrace(Trace):
@@ -384,6 +374,12 @@ class Live:
             group_report(name_of(self._processes, code), group, span, context)
             for code, group in part.processes.by_code.items()
         ]
+        blame = None
+        if self._by is not None:
+            waits, everybody = part.waits, everybody_recorded(context)
+            based = {name: waits.based.get(name, 0) for name in BASES}
+            left_out = {name: waits.left_out.get(name, 0) for name in online.LEFT_OUT}
+            blame = Blame(self._by, waits.victims(), based, left_out, everybody)
         return Stretch(
             begin_ns=max(part.begin, 0),
             end_ns=max(part.end, 0),
@@ -393,16 +389,8 @@ class Live:
             operations=sorted(found, key=lambda o: -o.bios.ios),
             processes=sorted(processes, key=lambda one: -one.ios),
             calls=part.calls.reports(context),
-            blame=self._blame(part.waits),
+            blame=blame,
         )
-
-    def _blame(self, waits: Waits) -> Blame | None:
-        if self._by is None:
-            return None
-        everybody = everybody_recorded(self._context)
-        based = {name: waits.based.get(name, 0) for name in BASES}
-        left_out = {name: waits.left_out.get(name, 0) for name in online.LEFT_OUT}
-        return Blame(self._by, waits.victims(), based, left_out, everybody)
 
     def _add_slow(self, window: Lifecycles, bios: Samples, codes: I64) -> None:
         found = self._part.slowest
@@ -412,20 +400,20 @@ class Live:
             stages = np.flatnonzero(bios.stage_owner == row)
             longest = int(stages[np.argmax(bios.stage_ns[stages])]) if len(stages) else -1
             place = int(bios.place[row])
-            name = self._processes.name(int(codes[row]))
+            name: dict[str, Any] = {**self._processes.name(int(codes[row]))}
             found.append(
                 Slow(
                     device=self._context.device_name(place >> OP_BITS),
                     operation=self._context.op_name(place),
-                    process=None if name["process"] is None else str(name["process"]),
-                    pid=None if name["pid"] is None else int(name["pid"]),
+                    process=name["process"],
+                    pid=name["pid"],
                     sector=int(window.bios.sector[row]),
                     bytes=int(bios.size[row]),
                     end_ns=int(bios.end[row]),
                     latency_ns=int(bios.latency[row]),
                     stage=STAGE_NAMES[Stage(int(bios.stage[longest]))] if longest >= 0 else None,
                     stage_ns=int(bios.stage_ns[longest]) if longest >= 0 else 0,
-                    title=None if name["title"] is None else str(name["title"]),
+                    title=name["title"],
                 )
             )
         self._part.slowest = slowest_of(found)
@@ -434,12 +422,7 @@ class Live:
         """Also count in `_open` what is in flight."""
         queue = in_window(window, window.bios, window.open_bios)
         issue = in_window(window, window.requests, window.open_requests)
-        for dev in dict.fromkeys([*queue.devices(), *issue.devices()]):
-            if dev not in self._depths and len(self._depths) < MOST_DEVICES:
-                self._depths[dev] = Depth(window.begin), Depth(window.begin)
-        for dev, depths in self._depths.items():
-            for steps, depth in zip((queue, issue), depths, strict=True):
-                depth.add(steps, dev)
+        follow(self._depths, (queue, issue), window.begin)
         self._open = {
             dev: (_under_way(window.open_bios, dev), _under_way(window.open_requests, dev))
             for dev in self._depths

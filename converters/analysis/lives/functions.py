@@ -31,10 +31,7 @@ class Functions:
         """Names from the context inwards → (calls, ns)."""
 
     def rows(self) -> list[Calls]:
-        """Return all functions and tracepoints, those with the most time first.
-
-        `took` of tracepoints is the time until the life's next hit, if the log has no functions.
-        """
+        """Most time first; of tracepoints until the next hit, if the log has no functions."""
         return sorted(self._by_name.values(), key=lambda f: (-f.took.total, -f.calls, f.name))
 
     def stacks(self) -> list[tuple[tuple[str, ...], int, int]]:
@@ -44,7 +41,15 @@ class Functions:
     def add(self, life: Life) -> None:
         self.lives += 1
         self.time += max(life.span, 0)
-        following = until_next(life)
+        # Per hit the ns until the next one; of the last one 0. A death that is not the last hit
+        # (functions return after it) ends the time of the one before.
+        following, before = [0] * len(life.node_of), -1
+        for at, index in enumerate(life.node_of):
+            node = life.nodes[index]
+            time = node.begin if node.hit == at else node.end
+            if before >= 0:
+                following[at - 1] = max(time - before, 0)
+            before = time
         for run in life.contexts:
             above = [context_name(run)]
             for node in life.walk(run.roots):
@@ -78,19 +83,3 @@ def context_name(run: ContextRun) -> str:
     if run.kind == ContextKind.TASK:
         return run.comm or name
     return f"{name} {run.what}" if run.what and run.kind <= ContextKind.THREAD else name
-
-
-def until_next(life: Life) -> list[int]:
-    """Return per hit of a life the ns until the next one; of the last one 0.
-
-    A death that is not the last hit (functions return after it) ends the time of the one before.
-    """
-    times = [0] * len(life.node_of)
-    before = -1
-    for at, index in enumerate(life.node_of):
-        node = life.nodes[index]
-        time = node.begin if node.hit == at else node.end
-        if before >= 0:
-            times[at - 1] = max(time - before, 0)
-        before = time
-    return times

@@ -182,7 +182,19 @@ class Merged:
         if waited > 0:
             context.waited.add(waited)
         context.took.add(run.end - run.begin)
-        self._add_nodes(life, run.roots, context.roots)
+        rest = [(index, context.roots) for index in reversed(run.roots)]
+        while rest:
+            index, beside = rest.pop()
+            node = life.nodes[index]
+            place = node.name, node.kind != NodeKind.FRAME
+            found = beside.get(place)
+            if found is None:
+                if not self._has_room(life, [index]):
+                    continue
+                found = beside[place] = MergedNode(node.kind, node.name, node.module)
+            if found.add(node, self.lives):
+                found.start.add(max(node.begin - life.begin, 0))
+            rest += [(below, found.below) for below in reversed(node.below)]
 
     def _has_room(self, life: Life, roots: list[int]) -> bool:
         if self._nodes < MOST_NODES:
@@ -190,20 +202,3 @@ class Merged:
             return True
         self.left_out += sum(1 for _ in life.walk(roots))
         return False
-
-    def _add_nodes(
-        self, life: Life, roots: list[int], into: dict[tuple[str, bool], MergedNode]
-    ) -> None:
-        rest = [(index, into) for index in reversed(roots)]
-        while rest:
-            index, beside = rest.pop()
-            node = life.nodes[index]
-            key = node.name, node.kind != NodeKind.FRAME
-            found = beside.get(key)
-            if found is None:
-                if not self._has_room(life, [index]):
-                    continue
-                found = beside[key] = MergedNode(node.kind, node.name, node.module)
-            if found.add(node, self.lives):
-                found.start.add(max(node.begin - life.begin, 0))
-            rest += [(below, found.below) for below in reversed(node.below)]

@@ -50,10 +50,7 @@ def page(kind: str, title: str, data: Mapping[str, Any]) -> str:
 
 
 def readable(value: Any) -> Any:
-    """Return a copy of the value with every text in it made safe to show (docs/names.md).
-
-    Keys are not changed; tuples become lists.
-    """
+    """Return a copy in which every text is safe to show (docs/names.md); keys are not changed."""
     if isinstance(value, str):
         return shown(value)
     if isinstance(value, Mapping):

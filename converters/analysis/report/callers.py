@@ -3,6 +3,7 @@
 
 from collections import Counter
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -153,10 +154,7 @@ class Meanwhile:
                 sums[1] += size
 
     def of(self, pid: int) -> list[OthersInFlight]:
-        """Return what was in flight while calls of a process waited, the most first.
-
-        Without what threads that commit journals write for themselves, which is the commit.
-        """
+        """The most first, without what threads that commit journals write for themselves."""
         found: dict[Party, OthersInFlight] = {}
         for (of, dev, op, who), (ns, size) in self._sums.items():
             if of != pid or not ns:
@@ -179,16 +177,15 @@ class Meanwhile:
         return dict(found)
 
     def _party(self, dev: int, who: int, operation: str) -> Party:
-        if who == _RECORDER:
-            device = self._context.device_name(dev)
-            return Party(device=device, operation=operation, process=RECORDER, pid=None, title=None)
-        name = self._writer.name(who)
+        name: dict[str, Any] = {"process": RECORDER, "pid": None, "title": None}
+        if who != _RECORDER:
+            name |= self._writer.name(who)
         return Party(
             device=self._context.device_name(dev),
             operation=operation,
-            process=None if name["process"] is None else str(name["process"]),
-            pid=None if name["pid"] is None else int(name["pid"]),
-            title=None if name["title"] is None else str(name["title"]),
+            process=name["process"],
+            pid=name["pid"],
+            title=name["title"],
         )
 
 
@@ -226,10 +223,7 @@ class Callers:
         self._meanwhile.add(window)
 
     def reports(self) -> list[Caller]:
-        """Return the MOST pairs of a process and a call's name that waited most, the first most.
-
-        Calls that did no I/O, of kernel threads and of processes that are not known are none.
-        """
+        """The MOST pairs of a process and a call's name that waited most; of calls with I/O."""
         found = [
             one
             for one in self._calls.reports()

@@ -8,12 +8,7 @@ import numpy as np
 from biotrail.converters.analysis.distributions.groups import Series
 from biotrail.converters.analysis.distributions.sketch import Distribution, add_grouped
 from biotrail.converters.analysis.figures import Summary
-from biotrail.converters.analysis.report.tree import (
-    PairGroup,
-    PairInterval,
-    PairKey,
-    PairReport,
-)
+from biotrail.converters.analysis.report.tree import PairGroup, PairInterval, PairKey, PairReport
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.distinct import distinct, names_of
 from biotrail.converters.events.site_tables import Pairs

@@ -30,13 +30,7 @@ from biotrail.converters.calls.keys import rows_by_key, rows_of
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.distinct import distinct, names_of
 from biotrail.converters.events.drivers import DRIVERS
-from biotrail.converters.events.path_tables import (
-    NO_BPS,
-    NO_IOPS,
-    Calls,
-    HeldBios,
-    PathTables,
-)
+from biotrail.converters.events.path_tables import NO_BPS, NO_IOPS, Calls, PathTables
 from biotrail.converters.events.tables import (
     I64,
     NEVER,
@@ -45,7 +39,6 @@ from biotrail.converters.events.tables import (
     Lifecycles,
     Requests,
     Stage,
-    Tasks,
 )
 from biotrail.converters.lifecycles.operations import operations
 from biotrail.converters.lifecycles.windows import sure_complete
@@ -311,16 +304,13 @@ class HeldByLimit:
         for place, (limit, dev, code) in enumerate(distinct.tolist()):
             key = limit, dev, names[code]
             rows = np.flatnonzero(at.reshape(-1) == place)
-            self._add(self._held.setdefault(key, _Held()), held.take(rows), window.tasks)
-
-    def _add(self, one: _Held, held: "HeldBios", tasks: Tasks) -> None:
-        """The limit shown is the last one, as it may be changed."""
-        one.bios += len(held)
-        one.several += int((held.limits > 1).sum())
-        one.bps, one.iops = int(held.bps[-1]), int(held.iops[-1])
-        one.time.add(held.held[held.held != NEVER])
-        for task in held.task[held.task >= 0].tolist():
-            one.processes[int(tasks.tgid[task])] += 1
+            one, mine = self._held.setdefault(key, _Held()), held.take(rows)
+            one.bios += len(mine)
+            one.several += int((mine.limits > 1).sum())
+            # The limit shown is the last one, as it may be changed.
+            one.bps, one.iops = int(mine.bps[-1]), int(mine.iops[-1])
+            one.time.add(mine.held[mine.held != NEVER])
+            one.processes.update(window.tasks.tgid[mine.task[mine.task >= 0]].tolist())
 
     def reports(self) -> list[HeldReport]:
         found = []

@@ -144,10 +144,7 @@ class Reporter:
 
     @property
     def groups(self) -> tuple[dict[int, Group], dict[int, Group]]:
-        """(bios, requests): place (Samples.place, or OTHERS) → group.
-
-        Not copies, where no stacked device queued bios.
-        """
+        """(bios, requests): place (or OTHERS) → group; not copies where no device is stacked."""
         bios = merged_by_code(self.bios.by_code, self._lower.by_code)
         return bios, self.requests.by_code
 
@@ -387,10 +384,7 @@ def make_report(
     interval: int = 0,
     by: str | None = None,
 ) -> Report:
-    """Read a trace to its end and return its report.
-
-    windows: of the trace, of which I/Os may have been left out; None: all.
-    """
+    """windows: of the trace, of which I/Os may have been left out; None: all."""
     reporter = Reporter(trace.context, interval, by)
     for window in trace.lifecycles() if windows is None else windows:
         reporter.add(window)

@@ -41,10 +41,7 @@ class BytesInFlight:
     """(n,): bytes beside each of them, or NOT_KNOWN."""
 
     def add(self, window: Lifecycles, context: Context) -> I64:
-        """Return the bytes beside each ended bio: of other operations on its device, at its Q.
-
-        Not those without a Q in the log, or given up in this window without a C.
-        """
+        """Return the bytes of other operations on its device at each ended bio's Q."""
         both = Bios.concatenate([window.bios, window.open_bios])
         found = np.full(len(both), NOT_KNOWN, dtype=np.int64)
         if len(self._number) and len(both):
@@ -143,10 +140,7 @@ class Tails:
             by_stage += by_octave[row]
 
     def tails(self, bios: dict[int, Group], context: Context) -> list[Tail]:
-        """Return the slow I/Os of each device and operation, the greatest sum of latencies first.
-
-        bios: place → group of all the log's bios, from which the medians are taken.
-        """
+        """The greatest sum of latencies first. bios: by place, from which the medians are taken."""
         found = []
         for place, (sums, by_stage) in sorted(self.by_place.items()):
             latency = bios[place].latency if place in bios else Distribution()

@@ -60,10 +60,7 @@ class Timeline:
         self._last = -1
 
     def add(self, window: Lifecycles, bios: Samples, lower: Bool) -> None:
-        """Add the window's bios to the columns of time in which they ended (without a C: of Q).
-
-        lower: those of queued_below. The caller adds the window to `devices` afterwards.
-        """
+        """lower: those of queued_below. The caller adds the window to `devices` afterwards."""
         if self.origin < 0:
             self.origin = window.begin
         last = max(window.end - 1, int(bios.end.max(initial=0)))
@@ -94,10 +91,7 @@ class Timeline:
         return (self._last - self.origin) // self.interval + 1 if self.origin >= 0 else 0
 
     def courses(self) -> dict[int, Course]:
-        """Return place → I/O over time; LOWER is added to the place of bios queued below.
-
-        Arrays are views of the timeline's.
-        """
+        """By place, LOWER added to that of bios queued below; arrays are views."""
         self._fold()
         width = self.columns
         places = {row: place for place, row in self._rows.items() if self._ios[row].any()}

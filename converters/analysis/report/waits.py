@@ -93,10 +93,7 @@ class WaitsByReason:
         self._add_waits(waits.take(known), process, coded(calls)[row] >> 1, io)
 
     def _add_waits(self, waits: Waits, process: I64, code: I64, most: I64) -> None:
-        """code: of `coded`, without its lowest bit.
-
-        most: ns of each wait that count at most: of a call that reaps only while I/O was in flight.
-        """
+        """code: of `coded`, without its lowest bit. most: ns that count of each wait."""
         keys = code << _BITS | waits.reason.astype(np.int64)
         blocked = np.minimum(np.maximum(waits.woken - waits.out, 0), most)
         own = np.where(waits.cause == WaitCause.OWN_IO, blocked, 0)
@@ -165,10 +162,7 @@ class CommitsByDevice:
         self._journals: dict[int, _Journal] = {}
 
     def add(self, window: Lifecycles) -> None:
-        """A commit whose start was not seen counts, but has no time.
-
-        A wait counts for the device of the commit that ended it.
-        """
+        """A commit whose start was not seen has no time. Waits are of their commit's device."""
         if window.path is None:
             return
         commits, waits = window.path.commits, window.path.waits

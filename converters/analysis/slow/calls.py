@@ -177,10 +177,7 @@ def call_at(calls: Calls, row: int, tasks: Tasks, context: Context) -> CallFacts
 def waits_at(
     waits: Waits, rows: Mapping[int, int], names: TaskNames, context: Context
 ) -> list[WaitFacts]:
-    """rows: row in `waits` → ns of CLOCK_MONOTONIC from which `start_ns` counts.
-
-    names: of threads, for the name that the waker had when it woke.
-    """
+    """rows: row in `waits` → ns from which `start_ns` counts. names: of threads, for wakers."""
     chosen = waits.take(np.array(list(rows), dtype=np.int64))
     tasks, task = names.table(), names.rows(chosen.waker, chosen.woken)
     found = []

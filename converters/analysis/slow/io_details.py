@@ -77,10 +77,7 @@ def held_back(context: Context, window: Lifecycles, number: int) -> HeldBack | N
 
 
 def wait_for_request(window: Lifecycles, row: int) -> str | None:
-    """Return what the thread that queued a bio waited for longest between its Q and G.
-
-    As in WAIT_REASON_NAMES, of _BEFORE_REQUEST alone.
-    """
+    """What a bio's thread waited for longest between Q and G, of _BEFORE_REQUEST."""
     queue, getrq = int(window.bios.queue[row]), int(window.bios.getrq[row])
     if window.path is None or NEVER in (queue, getrq):
         return None

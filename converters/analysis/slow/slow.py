@@ -152,10 +152,7 @@ class SlowIO:
 
     @property
     def longest_pause(self) -> tuple[Step, Step] | None:
-        """The two successive events with the most time between; of equal ones the first.
-
-        None: fewer than two events, or some of the I/O's events were left out.
-        """
+        """Between two successive events; None: fewer than two, or some were left out."""
         if len(self.events) < 2 or self.events_left_out:
             return None
         pairs = zip(self.events, self.events[1:], strict=False)
@@ -163,10 +160,7 @@ class SlowIO:
 
     @property
     def below(self) -> tuple[int, int] | None:
-        """ns from D (without D: Q) to the first child's Q, and from there to the last child's C.
-
-        None: there are no children, or these times are not all known, or not in this order.
-        """
+        """ns from D (else Q) to the first child's Q, and to the last child's C; None: not known."""
         ends = [c.queue_ns + c.waited_ns for c in self.children if c.queue_ns is not None]
         known = all(c.latency_ns is not None for c in self.children) and self.io.latency_ns
         if not known or not ends or len(ends) < len(self.children) or self.children_left_out:
@@ -341,40 +335,36 @@ def _steps(
     tasks: TaskNames, window: Lifecycles, context: Context, events: Events, shown: Histories
 ) -> list[Step]:
     """offset_ns is CLOCK_MONOTONIC; the caller has to subtract the time of Q."""
-    found = [
-        _step(context, events, event, request)
-        for event, request in zip(shown.event.tolist(), shown.request.tolist(), strict=True)
-    ]
+    found = []
+    for event, request in zip(shown.event.tolist(), shown.request.tolist(), strict=True):
+        kind = Kind(int(events.kind[event]))
+        record = BY_KIND[kind]
+        fields = events.fields(kind, np.array([event]))
+        values: dict[str, Any] = {one: fields[one].tolist()[0] for one in fields.dtype.names or ()}
+        tag = values["tag"] if kind in _WITH_TAG else NO_TAG
+        sector = values.get("sector", NO_SECTOR)
+        step = Step(
+            offset_ns=int(events.ts[event]),
+            letter=record.letter,
+            name=record.name,
+            cpu=None if events.cpu[event] == NO_CPU else int(events.cpu[event]),
+            tid=(int(values["tid"]) or None) if kind in _WITH_TASK else None,
+            comm=None,
+            request=None if request == NEVER else request,
+            device=context.device_name(int(values["dev"])),
+            sector=None if sector == NO_SECTOR else sector,
+            bytes=int(values.get("bytes", 0)),
+            tag=None if tag == NO_TAG else int(tag),
+            bios=int(values["nr_bios"]) if kind == Kind.D else None,
+            status=context.status_name(int(values["status"])) if "status" in values else None,
+        )
+        found.append(step)
     tid = np.array([step.tid or 0 for step in found], dtype=np.uint32)
     rows = tasks.rows(tid, events.ts[shown.event])
     for step, row in zip(found, rows.tolist(), strict=True):
         step.comm = str(window.tasks.comm[row]) if step.tid and row >= 0 else None
         step.tid = None if step.tid is None else known_id(step.tid)
     return found
-
-
-def _step(context: Context, events: Events, event: int, request: int) -> Step:
-    kind = Kind(int(events.kind[event]))
-    record = BY_KIND[kind]
-    fields = events.fields(kind, np.array([event]))
-    values: dict[str, Any] = {name: fields[name].tolist()[0] for name in fields.dtype.names or ()}
-    tag = values["tag"] if kind in _WITH_TAG else NO_TAG
-    sector = values.get("sector", NO_SECTOR)
-    return Step(
-        offset_ns=int(events.ts[event]),
-        letter=record.letter,
-        name=record.name,
-        cpu=None if events.cpu[event] == NO_CPU else int(events.cpu[event]),
-        tid=(int(values["tid"]) or None) if kind in _WITH_TASK else None,
-        comm=None,
-        request=None if request == NEVER else request,
-        device=context.device_name(int(values["dev"])),
-        sector=None if sector == NO_SECTOR else sector,
-        bytes=int(values.get("bytes", 0)),
-        tag=None if tag == NO_TAG else int(tag),
-        bios=int(values["nr_bios"]) if kind == Kind.D else None,
-        status=context.status_name(int(values["status"])) if "status" in values else None,
-    )
 
 
 OF_EACH = 5

@@ -95,36 +95,32 @@ class Before:
         )
         size = np.zeros(len(ios), np.int64)
         np.add.at(size, group.reshape(-1), bios.bytes[bio_row].astype(np.int64))
+        complete = sure_complete(bios)
         longest = np.lexsort((bios.number[bio_row[first]], -beside[first]))
         for one in longest[:MOST_BEFORE].tolist():
             row = int(bio_row[first[one]])
-            neighbour = self._neighbour(bios, row, operations[codes[row]], tasks)
-            neighbour.ios, neighbour.bytes = int(ios[one]), int(size[one])
+            queue, issued, ended = (
+                None if time == NEVER else int(time) - self.queue
+                for time in (bios.queue[row], bios.issue[row], complete[row])
+            )
+            task = int(bios.task[row])
+            neighbour = Neighbour(
+                number=int(bios.number[row]),
+                operation=operations[codes[row]],
+                ios=int(ios[one]),
+                bytes=int(size[one]),
+                comm=str(tasks.comm[task]) if task >= 0 else None,
+                queue_ns=queue or 0,
+                issue_ns=issued,
+                end_ns=ended,
+                waited_ns=None if issued is None or queue is None else issued - queue,
+                in_device_ns=None if issued is None or ended is None else ended - issued,
+            )
             self._kept.append((int(beside[first[one]]), neighbour))
         self._kept.sort(key=lambda kept: (-kept[0], kept[1].number))
         self.left_out += int(ios[longest[MOST_BEFORE:]].sum())
         self.left_out += sum(neighbour.ios for _, neighbour in self._kept[MOST_BEFORE:])
         del self._kept[MOST_BEFORE:]
-
-    def _neighbour(self, bios: Bios, row: int, operation: str, tasks: Tasks) -> Neighbour:
-        """Return a bio as a neighbour on its own; `end_ns` is never the log's end."""
-        queue, issue, complete = (
-            None if time == NEVER else int(time) - self.queue
-            for time in (bios.queue[row], bios.issue[row], sure_complete(bios)[row])
-        )
-        task = int(bios.task[row])
-        return Neighbour(
-            number=int(bios.number[row]),
-            operation=operation,
-            ios=1,
-            bytes=int(bios.bytes[row]),
-            comm=str(tasks.comm[task]) if task >= 0 else None,
-            queue_ns=queue or 0,
-            issue_ns=issue,
-            end_ns=complete,
-            waited_ns=None if issue is None or queue is None else issue - queue,
-            in_device_ns=None if issue is None or complete is None else complete - issue,
-        )
 
     def neighbours(self) -> list[Neighbour]:
         """By the time of D (without D: of Q)."""
@@ -289,11 +285,7 @@ class Neighbourhood:
     def __init__(
         self, context: Context, ios: Iterable[IO], mates: Mapping[int, frozenset[int]] | None = None
     ) -> None:
-        """ios: those without a Q in the log get none.
-
-        mates: number of an I/O → numbers of the other bios of its requests, which `before` leaves
-        out.
-        """
+        """mates: number of an I/O → bios of its requests, which `before` leaves out."""
         self._context = context
         self._targets = [
             _Target(io, (mates or {}).get(io.number, frozenset()))

@@ -11,6 +11,7 @@ from zlib import crc32
 from biotrail.converters.analysis.page.data import as_json
 from biotrail.converters.analysis.stacks.stacks import (
     UNKNOWN,
+    WEIGHTS,
     Callers,
     Weighed,
     Weight,
@@ -182,7 +183,7 @@ def _ordered(nodes: list[Node], kept: set[int]) -> list[Node]:
 def as_dict(found: Flame, by: Weight) -> dict[str, object]:
     """by: the weight that the frames' widths show at first."""
     return {
-        "by": {Weight.COUNT: "bios", Weight.BYTES: "bytes", Weight.LATENCY: "latency_ns"}[by],
+        "by": WEIGHTS[by],
         "frames": [
             {
                 "name": node.name,

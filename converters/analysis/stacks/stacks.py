@@ -8,7 +8,12 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from biotrail.converters.analysis.distributions.sketch import Distribution, add_grouped, sum_by
+from biotrail.converters.analysis.distributions.sketch import (
+    Distribution,
+    add_grouped,
+    plus,
+    sum_by,
+)
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.stacks import Frame, Stack
 from biotrail.converters.events.tables import I32, I64, NEVER, Bios, Lifecycles
@@ -29,17 +34,18 @@ class Weight(StrEnum):
     LATENCY = "latency"
 
 
+WEIGHTS = {Weight.COUNT: "bios", Weight.BYTES: "bytes", Weight.LATENCY: "latency_ns"}
+"""Weight → the field that has it."""
+
+
 class Weighed:
     bios: int
     bytes: int
     latency_ns: int
 
     def weight(self, by: Weight) -> int:
-        return {
-            Weight.COUNT: self.bios,
-            Weight.BYTES: self.bytes,
-            Weight.LATENCY: self.latency_ns,
-        }[by]
+        weight: int = getattr(self, WEIGHTS[by])
+        return weight
 
 
 @dataclass
@@ -64,13 +70,8 @@ class Callers(Weighed):
     """These bios' latencies in finer buckets, for percentiles; empty if the table keeps none."""
 
     def merge(self, other: "Callers") -> None:
-        self.bios += other.bios
-        self.bytes += other.bytes
-        self.ended += other.ended
-        self.doubtful += other.doubtful
-        self.latency_ns += other.latency_ns
-        self.histogram += other.histogram
-        self.times.merge(other.times)
+        for name in ("bios", "bytes", "ended", "doubtful", "latency_ns", "histogram", "times"):
+            setattr(self, name, plus(getattr(self, name), getattr(other, name)))
 
 
 class StackTable:
@@ -130,10 +131,7 @@ class StackTable:
 
 
 def log2(latency: I64) -> I32:
-    """Return the index of the highest bit of each latency (ns), and 0 for 0.
-
-    Exact for all int64, where a float's logarithm would be rounded.
-    """
+    """Return the index of each latency's highest bit, exact where floats are rounded."""
     bucket = np.zeros(len(latency), np.int32)
     rest = latency.copy()
     for shift in (32, 16, 8, 4, 2, 1):
