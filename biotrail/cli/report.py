@@ -85,7 +85,6 @@ class ReportOptions:
     )
 
     def check(self) -> None:
-        """Raise click.UsageError if options contradict each other."""
         if self.as_json and self.as_csv:
             raise click.UsageError("--json and --csv: give one of them")
         if self.as_csv and self.blame is not None:

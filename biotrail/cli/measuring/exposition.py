@@ -41,9 +41,7 @@ class Exposition:
     ) -> None:
         """source: None: set before figures are first asked for. info: labels of biotrail_info.
 
-        counts: of the kernel, by devices' names.
-        exemplars: of the flight recorder's logs; None: there is none. labels: names of the labels
-        that figures have beside device and operation.
+        counts: of the kernel, by devices' names. labels: names beside device and operation.
         """
         self._labels = (*_PLACE, *labels)
         self.source, self._info, self._counts = source, info, counts
@@ -61,7 +59,6 @@ class Exposition:
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metric families with their samples. Raises TraceError."""
         assert self.source is not None
         reading = self.source.read()
         exemplars = self._exemplars() if self._exemplars else None
@@ -107,9 +104,10 @@ def _io(io: list[Figures], exemplars: Exemplars | None, names: tuple[str, ...]) 
         labels=(*names, "stage"),
         unit="seconds",
     )
+    known = exemplars or Exemplars()
     for one in io:
-        slow = _slow(one, exemplars)
-        failed = exemplars.failed.get((one.device, one.operation)) if exemplars else None
+        slow = {at: io for (*name, at), io in known.slow.items() if tuple(name) == one.name}
+        failed = known.failed.get((one.device, one.operation))
         ios.add_metric(one.name, one.ios)
         size.add_metric(one.name, one.bytes)
         errors.add_metric(one.name, one.failed, exemplar=_exemplar(failed, 1.0))
@@ -119,12 +117,6 @@ def _io(io: list[Figures], exemplars: Exemplars | None, names: tuple[str, ...]) 
             marked = slow if stage == "D2C" else {}
             _add_times(stages, (*one.name, stage), times, marked)
     yield from (ios, size, errors, doubtful, latency, stages)
-
-
-def _slow(one: Figures, exemplars: Exemplars | None) -> dict[int, TriggerIO]:
-    if exemplars is None:
-        return {}
-    return {bucket: io for (*name, bucket), io in exemplars.slow.items() if tuple(name) == one.name}
 
 
 def _add_times(

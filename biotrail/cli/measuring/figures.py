@@ -69,10 +69,7 @@ class Figures:
 
 
 def by_name(found: Iterable[Figures]) -> list[Figures]:
-    """Return figures with one name added up, sorted by name.
-
-    Two devices have one name where a device went away, and another took its name.
-    """
+    """Return figures with one name added up: a device may have taken that of one that is gone."""
     added: dict[tuple[str, ...], Figures] = {}
     for one in found:
         added[one.name] = added[one.name] + one if one.name in added else one
@@ -98,9 +95,7 @@ class Cost:
     cpu_seconds: dict[str, float]
     """Process (`metrics`, `recorder`) → CPU seconds, without the BPF programs."""
     runs: int = 0
-    """Runs of the program that the kernel timed: a sample, 1 % of the time."""
     run_ns: int = 0
-    """What these runs took."""
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,6 @@ class Exemplars:
 
 
 def bucket_of(ns: int) -> int:
-    """Return the bucket of a time, as BOUNDS_NS divides them."""
     return bisect_left(BOUNDS_NS, ns)
 
 

@@ -5,6 +5,7 @@ import os
 import threading
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from biotrail.cli.measuring.figures import (
@@ -48,24 +49,24 @@ def kernel_counts(names: Iterable[str], sysfs: str = SYSFS) -> list[Counts]:
     """
     wanted = set(names)
     found = []
-    for entry in _listed(sysfs):
+    entries: list[str] = []
+    with suppress(OSError):
+        entries = os.listdir(sysfs)
+    for entry in entries:
         name = _read(f"{sysfs}/{entry}/dm/name") or entry
         if name not in wanted:
             continue
-        in_flight = _numbers(f"{sysfs}/{entry}/inflight")
-        done = _numbers(f"{sysfs}/{entry}/stat")
+        numbers: dict[str, list[int]] = {}
+        for file in ("inflight", "stat"):
+            words = _read(f"{sysfs}/{entry}/{file}").split()
+            numbers[file] = list(map(int, words)) if all(map(str.isdecimal, words)) else []
+        done = numbers["stat"]
         if not done:
             continue
         counted = {op: done[field] for op, field in _DONE.items() if field < len(done)}
-        found.append(Counts(name, dict(zip(_IN_FLIGHT, in_flight, strict=False)), counted))
+        in_flight = dict(zip(_IN_FLIGHT, numbers["inflight"], strict=False))
+        found.append(Counts(name, in_flight, counted))
     return sorted(found, key=lambda one: one.device)
-
-
-def _listed(directory: str) -> list[str]:
-    try:
-        return os.listdir(directory)
-    except OSError:
-        return []
 
 
 def _read(path: str) -> str:
@@ -76,11 +77,6 @@ def _read(path: str) -> str:
         return ""
 
 
-def _numbers(path: str) -> list[int]:
-    words = _read(path).split()
-    return [int(word) for word in words] if all(map(str.isdecimal, words)) else []
-
-
 LEAST_AGE = 0.5
 """Seconds for which a reading serves: more frequent requests cost no more look-ups."""
 
@@ -89,7 +85,6 @@ class KernelSums:
     """A Source of the kernel's sums."""
 
     def __init__(self, program: Measuring) -> None:
-        """program: entered."""
         self._program = program
         self._lock = threading.Lock()
         self._names: dict[int, str] = {}

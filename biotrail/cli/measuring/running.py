@@ -33,9 +33,8 @@ def serve_sums(
 ) -> int:
     """Serve what the kernel adds up until the end; return the exit status.
 
-    devices: (dev_t, 0) of each disk; empty: all. seconds: after which to end; None: at a signal.
-    flight, target: arguments and -o of a flight recorder beside it; if its process ends, so does
-    this; target "": there is none. Raises TraceError.
+    devices: (dev_t, 0) of each disk; empty: all. flight, target: arguments and -o of a flight
+    recorder beside it, which ends this with it; target "": there is none.
     """
     with ExitStack() as stack:
         stop = stack.enter_context(stopped_by_signals())
@@ -86,11 +85,7 @@ def serve_model(
     by: str | None = None,
     blame: str | None = None,
 ) -> int:
-    """Serve what the model adds up of a recorder's log until that ends; return the exit status.
-
-    arguments: of `biotrail record`. events: its event set. by: what I/O is divided by, of LABELS.
-    blame: what victims and culprits are; None: nobody is blamed. Raises TraceError.
-    """
+    """Serve what the model adds up of a recorder's log until that ends; return the exit status."""
     from biotrail.cli.measuring.live_model import LiveModel
     from biotrail.converters.analysis.live.totals import LABELS
     from biotrail.converters.inputs.backlog import LiveSource

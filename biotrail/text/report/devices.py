@@ -16,7 +16,6 @@ from biotrail.text.report.cells import NONE, TIMES, mean_size, recorder_lines, s
 
 
 def stages(device: DeviceReport, width: int) -> RenderableType:
-    """Return the table of a device's stages, by operation."""
     rows = []
     for one in device.operations:
         rows += stage_rows(one.bios, [one.operation])
@@ -50,19 +49,21 @@ def stages(device: DeviceReport, width: int) -> RenderableType:
 
 
 def queues(devices: Sequence[DeviceReport], width: int) -> RenderableType:
-    """Return the table of bios and requests in flight, by device.
-
-    Where ends are not known, figures are bounds, and a line below says of how many.
-    """
+    """Return the table of I/O in flight; where ends are not known, figures are bounds."""
     rows = []
     notes = []
+
+    def active(one: DepthReport) -> str:
+        span = one.active_ns + one.idle_ns
+        return f"{100 * one.active_ns / span:.1f} %" if span else NONE
+
     for device in devices:
         queue, issued = device.queue, device.issued
         rows.append(
             [
                 device.device,
                 *(_bounds(of, text) for of in (queue, issued) for text in _IN_FLIGHT),
-                _bounds(queue, _active),
+                _bounds(queue, active),
                 _bounds(queue, lambda one: units.duration(one.idle_ns)),
             ]
         )
@@ -91,11 +92,6 @@ def queues(devices: Sequence[DeviceReport], width: int) -> RenderableType:
     return with_lines(found, notes)
 
 
-def _active(one: DepthReport) -> str:
-    span = one.active_ns + one.idle_ns
-    return f"{100 * one.active_ns / span:.1f} %" if span else NONE
-
-
 _IN_FLIGHT: tuple[Callable[[DepthReport], str], ...] = (
     lambda one: f"{one.mean:.2f}",
     lambda one: units.count(one.max),
@@ -121,7 +117,6 @@ _EVENTS = (
 
 
 def patterns(devices: Sequence[DeviceReport], width: int) -> RenderableType:
-    """Return the table of merges, splits and seeks, by device."""
     rows = [
         [
             device.device,
@@ -145,7 +140,6 @@ def patterns(devices: Sequence[DeviceReport], width: int) -> RenderableType:
 
 
 def flushes(devices: Sequence[DeviceReport], width: int) -> RenderableType:
-    """Return the table of flush requests, by device."""
     rows, doubtful = [], 0
     for device in devices:
         if (found := device.flushes) is not None:
@@ -171,25 +165,15 @@ def _without(doubtful: int, what: str) -> list[str]:
 
 
 def stacked(pairs: Sequence[StackedReport], width: int) -> RenderableType:
-    """Return the table of stacked devices: time above, in and below each lower device's bios."""
+    """Return the table of time above, in and below each lower device's bios."""
     rows = [
-        row
+        [pair.device, pair.below, pair.operation, name, units.count(values.count), *times(values)]
         for pair in pairs
         for name, values in (
             ("Q to Q below", pair.to_child),
             ("Q2C below", pair.child),
             ("C below to C", pair.from_child),
         )
-        for row in [
-            [
-                pair.device,
-                pair.below,
-                pair.operation,
-                name,
-                units.count(values.count),
-                *times(values),
-            ]
-        ]
     ]
     columns = [
         Column("device", left=True),

@@ -32,7 +32,16 @@ def pair_parts(
         yield _keys(keyed, report.span_ns, width, MOST_KEYS if limit is None else limit)
     if any(interval.pairs for interval in report.intervals):
         yield _intervals(report, width, MOST_LINES if limit is None else limit)
-    said = [line for pair in report.pairs for line in _unpaired(pair)]
+    said = []
+    for pair in report.pairs:
+        said += [
+            f"{pair.name}: {units.count(n)} {unpaired_text(name)}"
+            for name, n in pair.unpaired.items()
+        ]
+        if left := pair.groups_left_out:
+            said.append(f"{pair.name}: {units.count(left)} pairs of further values of --by")
+        if left := pair.keys_left_out:
+            said.append(f"{pair.name}: {units.count(left)} pairs of further keys")
     if said:
         yield block(said)
 
@@ -107,12 +116,3 @@ def _intervals(report: Report, width: int, limit: int) -> RenderableType:
     shown, more = first(rows, limit)
     title = f"Pairs over time, {units.duration(report.interval_ns)} each"
     return with_more(table(title, columns, without_repeats(shown, 1), width), more)
-
-
-def _unpaired(pair: PairReport) -> Iterator[str]:
-    for name, number in pair.unpaired.items():
-        yield f"{pair.name}: {units.count(number)} {unpaired_text(name)}"
-    if pair.groups_left_out:
-        yield f"{pair.name}: {units.count(pair.groups_left_out)} pairs of further values of --by"
-    if pair.keys_left_out:
-        yield f"{pair.name}: {units.count(pair.keys_left_out)} pairs of further keys"

@@ -35,11 +35,11 @@ _WHOLE = "submit to complete"
 
 
 def of_calls(report: Report, width: int, most: int) -> Iterator[RenderableType]:
-    """Yield the tables of calls, their waits, journals' commits and submissions; none if empty."""
     if report.calls:
         yield calls(report, width, most)
     if report.call_groups:
-        yield call_groups(report, width, most)
+        fields = FIELDS[report.by or "process"]
+        yield _table(f"{TITLE}, by {report.by}", report.call_groups, fields, width, most)
     if report.waits:
         yield waits(report, width, most)
     if report.commits:
@@ -49,7 +49,6 @@ def of_calls(report: Report, width: int, most: int) -> Iterator[RenderableType]:
 
 
 def calls(report: Report, width: int, limit: int) -> RenderableType:
-    """Return the table of system calls with the parts of their time. limit: rows, 0: all."""
     title = f"{TITLE}, from entry to return: running, waiting to run, blocked for I/O or otherwise"
     if report.calls_until_ns is not None:
         timed = units.duration(max(report.calls_until_ns - report.begin_ns, 0))
@@ -59,16 +58,9 @@ def calls(report: Report, width: int, limit: int) -> RenderableType:
     return _table(title, report.calls, (), width, limit)
 
 
-def call_groups(report: Report, width: int, limit: int) -> RenderableType:
-    """Return the table of system calls by group of --by. limit: rows, 0: all."""
-    fields = FIELDS[report.by or "process"]
-    return _table(f"{TITLE}, by {report.by}", report.call_groups, fields, width, limit)
-
-
 def _table(
     title: str, reports: Sequence[CallReport], fields: Sequence[str], width: int, limit: int
 ) -> RenderableType:
-    """Return a table of calls. fields: of their group's name, which are the first columns."""
     shown, more = first(reports, limit)
     used = [part for part in PARTS if any(_share(one, part) for one in reports)]
     columns = [
@@ -88,25 +80,20 @@ def _table(
     rows = [
         [
             *(name_cells(one, fields) if fields else []),
-            *_cells(one),
+            one.call if one.io else f"{one.call} (no I/O)",
+            units.count(one.count),
+            ", ".join(f"{name} {units.count(n)}" for name, n in one.errors.items()) or _NONE,
+            units.size(one.bytes) if one.bytes else _NONE,
+            units.count(one.bios) if one.bios else _NONE,
+            *(
+                units.duration(ns) if one.time.count else _NONE
+                for ns in (one.time.sum, one.time.mean, one.time.p50, one.time.p99, one.time.max)
+            ),
             *(_percent(_share(one, part)) for part in used),
         ]
         for one in shown
     ]
     return with_more(table(title, columns, without_repeats(rows, len(fields)), width), more)
-
-
-def _cells(one: CallReport) -> list[str]:
-    time = one.time
-    lasted = (time.sum, time.mean, time.p50, time.p99, time.max)
-    return [
-        one.call if one.io else f"{one.call} (no I/O)",
-        units.count(one.count),
-        ", ".join(f"{name} {units.count(n)}" for name, n in one.errors.items()) or _NONE,
-        units.size(one.bytes) if one.bytes else _NONE,
-        units.count(one.bios) if one.bios else _NONE,
-        *(units.duration(ns) if time.count else _NONE for ns in lasted),
-    ]
 
 
 def _share(one: CallReport, part: str) -> float:
@@ -118,7 +105,6 @@ def _percent(share: float) -> str:
 
 
 def completions(device: DeviceReport, width: int) -> RenderableType:
-    """Return the table of the steps from the issue of a device's requests to their completion."""
     rows = [
         [way.way, step.stage, units.count(step.time.count), _percent(step.share), *times(step.time)]
         for way in device.completions
@@ -136,10 +122,7 @@ def completions(device: DeviceReport, width: int) -> RenderableType:
 
 
 def drivers(device: DeviceReport, width: int) -> RenderableType:
-    """Return the table of the steps of a device's driver; NVMe's setup, before them, comes first.
-
-    The title has the failed dispatches and the time-outs, where there are any.
-    """
+    """Return the table of the steps of a device's driver; NVMe's setup comes first."""
     rows = []
     for one in device.drivers:
         if one.setup is not None:
@@ -164,10 +147,6 @@ def drivers(device: DeviceReport, width: int) -> RenderableType:
 
 
 def waits(report: Report, width: int, limit: int) -> RenderableType:
-    """Return the table of waits by name of the call and reason. limit: rows, 0: all.
-
-    It says how much of page faults' waits is for files that are not known, if any is.
-    """
     shown, more = first(report.waits, limit)
     faults = any(one.no_file_ns for one in report.waits)
     rows = [
@@ -198,7 +177,6 @@ def waits(report: Report, width: int, limit: int) -> RenderableType:
 
 
 def commits(report: Report, width: int) -> RenderableType:
-    """Return the table of the commits of each journal, with their phases."""
     rows = []
     for one in report.commits:
         name, waited = one.device, units.count(one.waits)
@@ -218,7 +196,6 @@ def commits(report: Report, width: int) -> RenderableType:
 
 
 def held(report: Report, width: int, limit: int) -> RenderableType:
-    """Return the table of held bios by limit, device and operation. limit: rows, 0: all."""
     shown, more = first(report.held, limit)
     rows = [
         [
@@ -252,14 +229,12 @@ def held(report: Report, width: int, limit: int) -> RenderableType:
 
 
 def limit_text(bps: int | None, iops: int | None) -> str:
-    """Return a limit's rates; `-` where none is known."""
     found = [f"{units.size(bps)}/s"] if bps is not None else []
     found += [f"{units.count(iops)}/s"] if iops is not None else []
     return ", ".join(found) or _NONE
 
 
 def length_text(one: HeldReport) -> str:
-    """Return for how long limits held these bios, as far as it is known."""
     if not one.time.count:
         return "for how long is not known"
     unknown = one.bios - one.time.count
@@ -268,7 +243,6 @@ def length_text(one: HeldReport) -> str:
 
 
 def submissions(report: Report, width: int) -> RenderableType:
-    """Return the table of submissions by operation: their whole time, then its steps."""
     rows = [row for one in report.submissions for row in _rows(one)]
     columns = [
         Column("operation", left=True),

@@ -57,11 +57,10 @@ def parts(
     order: Order | None = None,
     words: Sequence[str] = (),
 ) -> Iterator[RenderableType]:
-    """Yield what to print, with a blank line between two parts.
+    """Yield what to print. words: further lines below the first one.
 
     limit: rows of each table of operations, groups and intervals, 0: all; None: MOST_ROWS groups,
-    MOST_LINES of intervals. order: of an interval's groups; None: by count. words: further lines
-    below the first one.
+    MOST_LINES of intervals.
     """
     most = MOST_ROWS if limit is None else limit
     first, *others = _head(report)
@@ -95,8 +94,7 @@ def parts(
 def _of_devices(report: Report, width: int, limit: int | None) -> Iterator[RenderableType]:
     """Yield the tables of devices with I/O, and below them how many devices are left out.
 
-    limit: devices that have rows and tables, and rows of the table of operations, 0: all; None: the
-    MOST_ROWS first devices, and the sum of the others in the table of operations.
+    limit: devices, 0: all; None: MOST_ROWS, and the sum of the others in the table of operations.
     """
     devices, more = first(report.devices, MOST_ROWS if limit is None else limit)
     if limit is None:
@@ -172,18 +170,9 @@ def _head(report: Report) -> list[str]:
 def operations(
     report: Report, width: int, limit: int = 0, rest: Sequence[DeviceReport] = ()
 ) -> RenderableType:
-    """Return the table of devices and operations, with their latencies.
-
-    limit: rows, 0: all. rest: devices whose sum is the last row.
-    """
+    """Return the table of devices and operations. rest: devices whose sum is the last row."""
     every = [
-        [
-            device.device,
-            one.operation,
-            *work(one.bios),
-            *times(one.bios.latency),
-            *tail(one.bios),
-        ]
+        [device.device, one.operation, *work(one.bios), *times(one.bios.latency), *tail(one.bios)]
         for device in report.devices
         for one in device.operations
         if one.bios.ios or one.bios.counters["tries"]
@@ -199,7 +188,6 @@ def operations(
 
 
 def processes(report: Report, width: int) -> RenderableType:
-    """Return the table of processes with their latencies, in the report's order."""
     return _list("Processes", FIELDS["process"], report.processes, width, MOST_ROWS)
 
 
@@ -207,7 +195,6 @@ def _lists(report: Report, width: int, limit: int) -> Iterator[RenderableType]:
     """Yield the tables of processes, cgroups, files and CPUs that have groups.
 
     A table whose only group is an unknown one is named instead, in a line after the tables.
-    limit: rows of each, 0: all.
     """
     nothing_known = []
     for title, word, groups in (
@@ -235,10 +222,7 @@ def _list(
     *,
     divided: bool = False,
 ) -> RenderableType:
-    """Return a table of groups with their latencies.
-
-    limit: groups, 0: all. divided: whether rows of its operations stand below a group.
-    """
+    """Return a table of groups. divided: whether rows of its operations stand below a group."""
     shown, more = first(groups, limit)
     rows = []
     for group in shown:
@@ -277,21 +261,9 @@ def _intervals(report: Report, width: int, limit: int, order: Order) -> Renderab
         if not interval.groups:
             rows.append([at, "-", *([""] * (len(fields) - 1 + len(WORK) + len(TIMES) + len(TAIL)))])
         for group in in_order(interval.groups, order):
-            rows.append(
-                [
-                    at,
-                    *name_cells(group, fields),
-                    *work(group),
-                    *times(group.latency),
-                    *tail(group),
-                ]
-            )
-    columns = [
-        Column("from"),
-        *(Column(field, left=True) for field in fields),
-        *WORK,
-        *TIMES,
-    ]
+            cells = [*work(group), *times(group.latency), *tail(group)]
+            rows.append([at, *name_cells(group, fields), *cells])
+    columns = [Column("from"), *(Column(field, left=True) for field in fields), *WORK, *TIMES]
     title = f"Over time, {units.duration(report.interval_ns)} each"
     shown, more = first(rows, limit)
     return with_more(with_tail(title, columns, without_repeats(shown, 1), width), more)

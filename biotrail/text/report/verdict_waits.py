@@ -83,7 +83,6 @@ def percent(share: float) -> str:
 
 
 def ios_text(name: str) -> str:
-    """Return an operation's plural: `reads`, `write_zeroes I/Os`."""
     return _PLURALS.get(name, f"{name} I/Os")
 
 
@@ -105,7 +104,6 @@ def upper_devices(report: Report) -> list[DeviceReport]:
 
 
 def time_by_part(ones: Iterable[OperationReport]) -> Counter[str]:
-    """Return the time of the operations' bios by part, ns."""
     found: Counter[str] = Counter()
     for one in ones:
         for stage in one.bios.stages:
@@ -114,12 +112,10 @@ def time_by_part(ones: Iterable[OperationReport]) -> Counter[str]:
 
 
 def upper_operations(report: Report) -> list[tuple[str, OperationReport]]:
-    """Return (device, operation) for all operations of upper devices."""
     return [(device.device, one) for device in upper_devices(report) for one in device.operations]
 
 
 def whole_time(report: Report) -> tuple[Counter[str], int]:
-    """Return the time of all bios of upper devices by part, and in all, ns."""
     parts = time_by_part(one for _, one in upper_operations(report))
     return parts, sum(parts.values())
 
