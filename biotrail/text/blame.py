@@ -21,7 +21,7 @@ from biotrail.converters.analysis.blame.tree import (
 from biotrail.converters.analysis.distributions.keys import RECORDER
 from biotrail.text import blame_experiment as experiment_text
 from biotrail.text import units
-from biotrail.text.columns import Column, block, table, with_more
+from biotrail.text.columns import Column, block, columns_of, table, with_more
 from biotrail.text.rows import first
 
 MOST_ROWS = 15
@@ -85,13 +85,7 @@ def parts(
         )
         for one in victims
     ]
-    heads = (
-        Column("victim", left=True),
-        Column("I/Os", 2),
-        Column("time"),
-        Column("mean"),
-        Column("p99", 3),
-    )
+    heads = columns_of("victim < | I/Os @2 | time | mean | p99 @3")
     yield with_more(matrix(title, heads, rows, width), more, "victim")
     yield block(_sentences(victims, blamed.culprit_by == "op"))
     if blamed.calls:
@@ -103,13 +97,7 @@ def parts(
             )
             for one in calls
         ]
-        heads = (
-            Column("victim", left=True),
-            Column("call", left=True),
-            Column("calls", 2),
-            Column("time"),
-            Column("mean"),
-        )
+        heads = columns_of("victim < | call < | calls @2 | time | mean")
         yield with_more(matrix("Where the time of calls went", heads, of_calls, width), more)
         yield block(_call_sentences(calls))
     if blamed.experiment is not None:

@@ -31,6 +31,16 @@ class Column:
     left: bool = False
 
 
+def columns_of(text: str) -> list[Column]:
+    """Return the columns of `device < | count @1 | share`: `<` is left, `@1` the rank."""
+    found = []
+    for one in text.split("|"):
+        head, _, rank = one.strip().partition("@")
+        left = head.rstrip().endswith("<")
+        found.append(Column(head.strip().removesuffix("<").strip(), int(rank or 0), left))
+    return found
+
+
 class Screen(Console):
     """A console whose `str` argument is one line, escaped by `shown`."""
 

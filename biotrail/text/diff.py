@@ -16,7 +16,7 @@ from biotrail.converters.analysis.diff.tree import (
 )
 from biotrail.converters.analysis.distributions.slots import WHOLE
 from biotrail.text import tallies, units
-from biotrail.text.columns import Column, block, table, with_lines, without_repeats
+from biotrail.text.columns import Column, block, columns_of, table, with_lines, without_repeats
 from biotrail.text.report.path import PARTS
 
 _MAIN = ("ios_per_s", "bytes_per_s", "mean_bytes", "merged_per_io", "in_flight")
@@ -40,16 +40,7 @@ _FIGURES = {
     "p99_9": "p99.9",
 }
 """A figure's name in the table."""
-_COLUMNS = (
-    Column("operation", left=True),
-    Column("of", left=True),
-    Column("figure", left=True),
-    Column("A"),
-    Column("B"),
-    Column("change"),
-    Column("interval", 1),
-    Column("", left=True),
-)
+_COLUMNS = columns_of("operation < | of < | figure < | A | B | change | interval @1 | <")
 _VICTIM_SHARE, _BLAME_SHARE = 0.01, 0.05
 _GROWN_SHARE = 0.2
 """Of what a victim's mean changed by, from which a sentence tells of a part."""
@@ -167,7 +158,7 @@ def _pairs(pairs: Sequence[PairDiff], width: int, everything: bool) -> Renderabl
         for figure in one.figures
         if everything or figure.marked or not one.by
     ]
-    columns = [Column("pair", left=True), Column("of", left=True), *_COLUMNS[2:]]
+    columns = [*columns_of("pair < | of <"), *_COLUMNS[2:]]
     return table("Pairs of events", columns, without_repeats(rows, 2), width)
 
 
@@ -180,7 +171,7 @@ def _blame(diff: Diff, width: int, everything: bool) -> Iterator[RenderableType]
         for figure in one.figures
         if everything or figure.marked or _much(figure, one)
     ]
-    columns = [Column("victim", left=True), Column("part", left=True), *_COLUMNS[3:]]
+    columns = [*columns_of("victim < | part <"), *_COLUMNS[3:]]
     title = f"Whose I/O made whose I/O wait, mean of each I/O, by {diff.blame_by}"
     made = table(title, columns, without_repeats(rows, 1), width)
     left = sum(one.left_out for one in shown)

@@ -8,7 +8,7 @@ from rich.console import RenderableType
 from biotrail.cli.options.recordings import AlignedRecording
 from biotrail.converters.analysis.report.tree import GroupReport, Report
 from biotrail.text import units
-from biotrail.text.columns import Column, table, with_more, without_repeats
+from biotrail.text.columns import Column, columns_of, table, with_more, without_repeats
 from biotrail.text.report.cells import (
     FIELDS,
     GROUP_WORK,
@@ -85,14 +85,7 @@ def _recordings(reports: Labelled, lined: Sequence[AlignedRecording], width: int
         bios = report.total.bios
         cells = [label, at, units.duration(report.span_ns), requests]
         rows.append([*cells, *work(bios), *times(bios.latency)])
-    columns = [
-        Column("recording", left=True),
-        Column("begins"),
-        Column("length"),
-        Column("requests", 1),
-        *WORK,
-        *TIMES,
-    ]
+    columns = [*columns_of("recording < | begins | length | requests @1"), *WORK, *TIMES]
     return table("Recordings, on one timeline" if lined else "Recordings", columns, rows, width)
 
 

@@ -12,7 +12,7 @@ from biotrail.converters.analysis.report.tree import CallReport, GroupReport, Re
 from biotrail.converters.events.context import called
 from biotrail.converters.lifecycles.operations import CLEARED
 from biotrail.text import tallies, units
-from biotrail.text.columns import Column, table
+from biotrail.text.columns import Column, columns_of, table
 from biotrail.text.rows import Order, first
 
 # Sort and shorten a report's lists of groups.
@@ -77,31 +77,11 @@ _WITHOUT_FILE = {
 """file_kind → what stands for a path."""
 PATH_WIDTH = 48
 """Most characters of a path; --json has the whole path."""
-TIMES = (
-    Column("mean", 1),
-    Column("p50"),
-    Column("p90", 3),
-    Column("p99"),
-    Column("p99.9", 2),
-    Column("max"),
-)
-WORK = (
-    Column("I/Os"),
-    Column("I/O/s", 2),
-    Column("data", 1),
-    Column("data/s", 2),
-    Column("size", 4),
-)
-GROUP_WORK = (
-    Column("I/Os"),
-    Column("I/O/s", 3),
-    Column("read", 1),
-    Column("written", 1),
-    Column("data/s", 4),
-    Column("size", 5),
-)
+TIMES = columns_of("mean @1 | p50 | p90 @3 | p99 | p99.9 @2 | max")
+WORK = columns_of("I/Os | I/O/s @2 | data @1 | data/s @2 | size @4")
+GROUP_WORK = columns_of("I/Os | I/O/s @3 | read @1 | written @1 | data/s @4 | size @5")
 """The same of a group of a list, with reads beside writes."""
-TOTAL = (Column("total"), Column("share"))
+TOTAL = columns_of("total | share")
 """Sum of a group's times, and its share of all groups'."""
 NONE = "-"
 IN_DOUBT = "in doubt (with: mean, p99)"
@@ -111,7 +91,7 @@ RANGES = {name: name.removesuffix("_bytes") for name in CLEARED.values()}
 """Counter of bytes that were acted on without moving data → head of its column."""
 TAIL = (
     *map(Column, RANGES.values()),
-    *(Column("failed"), Column("by workers", 2), Column("tries", 2), Column(IN_DOUBT)),
+    *(*columns_of("failed | by workers @2 | tries @2"), Column(IN_DOUBT)),
 )
 """Columns that are shown if any row has something in them."""
 RECORDER_SHARE = 0.1

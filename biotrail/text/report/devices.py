@@ -11,7 +11,7 @@ from biotrail.converters.analysis.report.tree import (
     StackedReport,
 )
 from biotrail.text import units
-from biotrail.text.columns import Column, table, with_lines, without_repeats
+from biotrail.text.columns import Column, columns_of, table, with_lines, without_repeats
 from biotrail.text.report.cells import NONE, TIMES, mean_size, recorder_lines, stage_rows, times
 
 
@@ -30,13 +30,7 @@ def stages(device: DeviceReport, width: int) -> RenderableType:
             for stage in one.requests.stages
             if stage.stage == "D2C"
         ]
-    columns = [
-        Column("operation", left=True),
-        Column("stage", left=True),
-        Column("count", 1),
-        Column("share"),
-        *TIMES,
-    ]
+    columns = [*columns_of("operation < | stage < | count @1 | share"), *TIMES]
     made = table(f"Where the time goes: {device.device}", columns, without_repeats(rows, 1), width)
     ones = ((device.total.bios, "bios"), (device.total.requests, "requests"))
     left = [
@@ -77,17 +71,10 @@ def queues(devices: Sequence[DeviceReport], width: int) -> RenderableType:
                 f"{device.device}: of {' and '.join(what)} the end is not known: figures are from "
                 "what is known to have been in flight to what may have been"
             )
-    columns = [
-        Column("device", left=True),
-        Column("Q-C mean"),
-        Column("Q-C max"),
-        Column("met at Q", 2),
-        Column("D-C mean"),
-        Column("D-C max"),
-        Column("met at D", 2),
-        Column("active"),
-        Column("idle", 1),
-    ]
+    columns = columns_of(
+        "device < | Q-C mean | Q-C max | met at Q @2 | D-C mean | D-C max | met at D @2 | "
+        "active | idle @1"
+    )
     found = table("In flight: bios from Q to C, requests from D to C", columns, rows, width)
     return with_lines(found, notes)
 
@@ -131,10 +118,7 @@ def patterns(devices: Sequence[DeviceReport], width: int) -> RenderableType:
     columns = [
         Column("device", left=True),
         *(Column(head) for head, _ in _EVENTS),
-        Column("sequential at Q"),
-        Column("mean seek", 1),
-        Column("at D"),
-        Column("mean seek", 1),
+        *columns_of("sequential at Q | mean seek @1 | at D | mean seek @1"),
     ]
     return table("Merges (back, front, of requests), splits and seeks", columns, rows, width)
 
@@ -149,10 +133,7 @@ def flushes(devices: Sequence[DeviceReport], width: int) -> RenderableType:
             rows.append([device.device, *counts, mean, *times(found.time), shared])
             doubtful += found.doubtful
     columns = [
-        Column("device", left=True),
-        Column("flushes"),
-        Column("waits"),
-        Column("bios each"),
+        *columns_of("device < | flushes | waits | bios each"),
         *TIMES,
         Column("flushes by bios that waited", 1, left=True),
     ]
@@ -175,13 +156,6 @@ def stacked(pairs: Sequence[StackedReport], width: int) -> RenderableType:
             ("C below to C", pair.from_child),
         )
     ]
-    columns = [
-        Column("device", left=True),
-        Column("below", left=True),
-        Column("operation", left=True),
-        Column("part", left=True),
-        Column("count", 1),
-        *TIMES,
-    ]
+    columns = [*columns_of("device < | below < | operation < | part < | count @1"), *TIMES]
     made = table("Stacked devices", columns, without_repeats(rows, 3), width)
     return with_lines(made, _without(sum(p.doubtful for p in pairs), "lower bio"))

@@ -8,7 +8,7 @@ from rich.console import RenderableType
 from biotrail.converters.analysis.report.tree import PairReport, Report
 from biotrail.converters.sites.pair_names import unpaired_text
 from biotrail.text import units
-from biotrail.text.columns import Column, block, table, with_more, without_repeats
+from biotrail.text.columns import block, columns_of, table, with_more, without_repeats
 from biotrail.text.report.cells import TIMES, times
 from biotrail.text.rows import first
 
@@ -56,13 +56,7 @@ def _latencies(report: Report, width: int, limit: int) -> RenderableType:
         for text, found in (whole, *((f"{pair.by} = {g.text}", g.time) for g in groups)):
             rate = f"{units.count(round(found.count / seconds))}/s"
             rows.append([pair.name, text, units.count(found.count), rate, *times(found)])
-    columns = [
-        Column("pair", left=True),
-        Column("of", left=True),
-        Column("count"),
-        Column("rate", 1),
-        *TIMES,
-    ]
+    columns = [*columns_of("pair < | of < | count | rate @1"), *TIMES]
     title = "Pairs of events, from the first to the second"
     return with_more(table(title, columns, without_repeats(rows, 1), width), left_out)
 
@@ -82,14 +76,7 @@ def _keys(pairs: list[PairReport], span_ns: int, width: int, limit: int) -> Rend
                     units.duration(key.max_ns),
                 ]
             )
-    columns = [
-        Column("pair", left=True),
-        Column("key", left=True),
-        Column("count"),
-        Column("share"),
-        Column("mean"),
-        Column("max"),
-    ]
+    columns = columns_of("pair < | key < | count | share | mean | max")
     left_out = sum(pair.keys_known for pair in pairs) - len(rows)
     title = "Keys with the most time"
     return with_more(table(title, columns, without_repeats(rows, 1), width), left_out, "key")
@@ -106,13 +93,7 @@ def _intervals(report: Report, width: int, limit: int) -> RenderableType:
             count = pair.time.count
             rate = f"{units.count(round(count / seconds))}/s"
             rows.append([at, pair.name, units.count(count), rate, *times(pair.time)])
-    columns = [
-        Column("from"),
-        Column("pair", left=True),
-        Column("count"),
-        Column("rate", 1),
-        *TIMES,
-    ]
+    columns = [*columns_of("from | pair < | count | rate @1"), *TIMES]
     shown, more = first(rows, limit)
     title = f"Pairs over time, {units.duration(report.interval_ns)} each"
     return with_more(table(title, columns, without_repeats(shown, 1), width), more)

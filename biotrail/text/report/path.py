@@ -15,7 +15,7 @@ from biotrail.converters.analysis.report.tree import (
 )
 from biotrail.converters.calls.names import WAIT_ONLY
 from biotrail.text import units
-from biotrail.text.columns import Column, table, with_more, without_repeats
+from biotrail.text.columns import Column, columns_of, table, with_more, without_repeats
 from biotrail.text.report.cells import FIELDS, TIMES, name_cells, times
 from biotrail.text.rows import first
 
@@ -65,16 +65,10 @@ def _table(
     used = [part for part in PARTS if any(_share(one, part) for one in reports)]
     columns = [
         *(Column(field, left=not place) for place, field in enumerate(fields)),
-        Column("call", left=True),
-        Column("count"),
-        Column("failed", 4),
-        Column("data", 3),
-        Column("bios", 4),
-        Column("total", 1),
-        Column("mean"),
-        Column("p50", 3),
-        Column("p99", 2),
-        Column("max", 2),
+        *columns_of(
+            "call < | count | failed @4 | data @3 | bios @4 | total @1 | mean | p50 @3 | "
+            "p99 @2 | max @2"
+        ),
         *(Column(PARTS[part]) for part in used),
     ]
     rows = [
@@ -110,13 +104,7 @@ def completions(device: DeviceReport, width: int) -> RenderableType:
         for way in device.completions
         for step in way.steps
     ]
-    columns = [
-        Column("completed in", left=True),
-        Column("step", left=True),
-        Column("count", 1),
-        Column("share"),
-        *TIMES,
-    ]
+    columns = [*columns_of("completed in < | step < | count @1 | share"), *TIMES]
     title = f"From issue to completion: {device.device}"
     return table(title, columns, without_repeats(rows, 1), width)
 
@@ -130,13 +118,7 @@ def drivers(device: DeviceReport, width: int) -> RenderableType:
         for step in one.steps:
             cells = [one.driver, step.stage, units.count(step.time.count), _percent(step.share)]
             rows.append([*cells, *times(step.time)])
-    columns = [
-        Column("driver", left=True),
-        Column("step", left=True),
-        Column("count", 1),
-        Column("share"),
-        *TIMES,
-    ]
+    columns = [*columns_of("driver < | step < | count @1 | share"), *TIMES]
     title = f"Steps of the driver: {device.device}"
     failed = sum(one.errors for one in device.drivers)
     late = sum(one.timeouts for one in device.drivers)
@@ -162,11 +144,7 @@ def waits(report: Report, width: int, limit: int) -> RenderableType:
         for one in shown
     ]
     columns = [
-        Column("call", left=True),
-        Column("waited for", left=True),
-        Column("count"),
-        Column("total"),
-        Column("of calls"),
+        *columns_of("call < | waited for < | count | total | of calls"),
         *([Column("no file", 1)] if faults else []),
         *TIMES,
     ]
@@ -184,14 +162,7 @@ def commits(report: Report, width: int) -> RenderableType:
         for part in one.phases:
             count, share = units.count(part.time.count), _percent(part.share)
             rows.append([name, part.stage, count, "", share, *times(part.time)])
-    columns = [
-        Column("journal of", left=True),
-        Column("phase", left=True),
-        Column("count"),
-        Column("waits", 1),
-        Column("share"),
-        *TIMES,
-    ]
+    columns = [*columns_of("journal of < | phase < | count | waits @1 | share"), *TIMES]
     return table("Commits of journals (jbd2)", columns, without_repeats(rows, 1), width)
 
 
@@ -212,14 +183,9 @@ def held(report: Report, width: int, limit: int) -> RenderableType:
         for one in shown
     ]
     columns = [
-        Column("limit of", left=True),
-        Column("device", left=True),
-        Column("operation", left=True),
-        Column("limit"),
-        Column("bios"),
-        Column("most of", 2, left=True),
-        Column("known"),
-        Column("total"),
+        *columns_of(
+            "limit of < | device < | operation < | limit | bios | most of < @2 | known | total"
+        ),
         *TIMES,
     ]
     title = "Held by a cgroup's limit before Q (blk-throttle)"
@@ -245,12 +211,7 @@ def length_text(one: HeldReport) -> str:
 def submissions(report: Report, width: int) -> RenderableType:
     rows = [row for one in report.submissions for row in _rows(one)]
     columns = [
-        Column("operation", left=True),
-        Column("mode", 2, left=True),
-        Column("failed", 4),
-        Column("data", 3),
-        Column("step", left=True),
-        Column("count", 1),
+        *columns_of("operation < | mode < @2 | failed @4 | data @3 | step < | count @1"),
         *TIMES,
     ]
     title = "io_uring and aio, from submission to completion, of I/O that reached a device"

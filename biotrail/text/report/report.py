@@ -12,6 +12,7 @@ from biotrail.text import tallies, units
 from biotrail.text.columns import (
     Column,
     block,
+    columns_of,
     table,
     with_lines,
     with_more,
@@ -182,7 +183,7 @@ def operations(
         whole = group_sum([device.total.bios for device in rest])
         name = f"({units.plural(len(rest), 'other device')})"
         rows.append([name, "all", *work(whole), *times(whole.latency), *tail(whole)])
-    columns = [Column("device", left=True), Column("operation", left=True), *WORK, *TIMES]
+    columns = [*columns_of("device < | operation <"), *WORK, *TIMES]
     title = "From queue to completion (Q2C)"
     return with_more(with_tail(title, columns, without_repeats(rows, 1), width), more)
 
@@ -242,9 +243,7 @@ def _chosen(report: Report, width: int, limit: int) -> Iterator[RenderableType]:
     rows = [row for group in shown for row in stage_rows(group, name_cells(group, fields))]
     columns = [
         *(Column(field, left=True) for field in fields),
-        Column("stage", left=True),
-        Column("count", 1),
-        Column("share"),
+        *columns_of("stage < | count @1 | share"),
         *TIMES,
     ]
     title = f"Where the time goes, by {report.by}"

@@ -8,7 +8,7 @@ from rich.console import RenderableType
 from biotrail.converters.analysis.slow.slowest_pairs import SlowestPairs, SlowPair
 from biotrail.converters.pipeline import Trace
 from biotrail.text import tallies, units
-from biotrail.text.columns import Column, block, table
+from biotrail.text.columns import Column, block, columns_of, table
 
 Found = tuple[str, Trace, SlowestPairs]
 """A recording's label, empty if it is the only one; its trace; its slow pairs."""
@@ -35,13 +35,7 @@ def _table(rows: Sequence[tuple[str, Trace, SlowPair]], width: int) -> Renderabl
     several = any(label for label, _, _ in rows)
     columns = [
         *([Column("recording", left=True)] if several else []),
-        Column("pair", left=True),
-        Column("of", left=True),
-        Column("took"),
-        Column("from"),
-        Column("cpu"),
-        Column("thread", left=True),
-        Column("key", left=True),
+        *columns_of("pair < | of < | took | from | cpu | thread < | key <"),
     ]
     lines = [
         [

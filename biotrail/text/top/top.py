@@ -14,7 +14,7 @@ from biotrail.converters.analysis.report.tree import GroupReport, OperationRepor
 from biotrail.converters.events.context import called
 from biotrail.text import units
 from biotrail.text.blame import FILTERED, KINDS, share
-from biotrail.text.columns import Column, block, table, with_more, without_repeats
+from biotrail.text.columns import Column, block, columns_of, table, with_more, without_repeats
 from biotrail.text.report.cells import doubtful_lines, in_order, name_cells, ranges_text, weight
 from biotrail.text.report.path import PARTS
 from biotrail.text.report.verdict import lines, verdict
@@ -22,13 +22,7 @@ from biotrail.text.rows import Order, first
 
 PLAIN_ROWS = 10
 """Rows of a table without a screen or a limit."""
-TIMES = (
-    Column("p50"),
-    Column("p99"),
-    Column("max", 2),
-    Column("p50 1 min", 1),
-    Column("p99 1 min", 1),
-)
+TIMES = columns_of("p50 | p99 | max @2 | p50 1 min @1 | p99 1 min @1")
 
 
 @dataclass(frozen=True)
@@ -74,13 +68,7 @@ def blame(snapshot: Snapshot) -> Table:
                 continue
             cells = [share(mine.get(what, 0), sum(mine.values())), share(ns, one.wait_ns)]
             rows.append([one.name, what, *cells, units.duration(ns / max(one.ios, 1))])
-    columns = [
-        Column("waits", left=True),
-        Column("", left=True),
-        Column("share", 1),
-        Column("share 1 min"),
-        Column("of each I/O"),
-    ]
+    columns = columns_of("waits < | < | share @1 | share 1 min | of each I/O")
     return Table(columns, rows, 1, 2 * PLAIN_ROWS)
 
 
@@ -110,7 +98,7 @@ _HEAD = 2
 """Lines of a table's head."""
 _LATE_NS = 3_000_000_000
 """ns that the snapshot may be behind before the head says so."""
-_WORK = (Column("I/O/s"), Column("data/s", 1))
+_WORK = columns_of("I/O/s | data/s @1")
 
 
 @dataclass(frozen=True)
@@ -254,16 +242,7 @@ def _devices(snapshot: Snapshot) -> Table:
                 f"{active:.0f} %",
             ]
         )
-    columns = [
-        Column("in flight", left=True),
-        Column("Q-C now"),
-        Column("mean"),
-        Column("max"),
-        Column("D-C now"),
-        Column("mean"),
-        Column("max"),
-        Column("active"),
-    ]
+    columns = columns_of("in flight < | Q-C now | mean | max | D-C now | mean | max | active")
     return Table(columns, rows)
 
 
@@ -288,7 +267,7 @@ def _operations(snapshot: Snapshot) -> Table:
         newest = now[name].bios if name in now else None
         found = times(newest.latency if newest else None, one.bios.latency)
         rows.append([*name_cells(one.bios, _FIELDS), *_work(newest), *found])
-    columns = [Column("Q to C", left=True), Column("", left=True), *_WORK, *TIMES]
+    columns = [*columns_of("Q to C < | <"), *_WORK, *TIMES]
     return Table(columns, rows)
 
 
@@ -302,13 +281,7 @@ def _stages(snapshot: Snapshot) -> Table:
             share = units.percent(stage.share, 0)
             found = times(newest.get(stage.stage), stage.time)
             rows.append([*name_cells(one.bios, _FIELDS), stage.stage, share, *found])
-    columns = [
-        Column("stages", left=True),
-        Column("", left=True),
-        Column("", left=True),
-        Column("share 1 min"),
-        *TIMES,
-    ]
+    columns = [*columns_of("stages < | < | < | share 1 min"), *TIMES]
     return Table(columns, rows, 2, 2 * PLAIN_ROWS)
 
 
@@ -320,7 +293,7 @@ def _processes(snapshot: Snapshot) -> Table:
         newest = now.get(tuple(group.name.values()))
         found = times(newest.latency if newest else None, group.latency)
         rows.append([*name_cells(group, fields), *_work(newest), *found])
-    columns = [Column("process", left=True), Column("pid"), *_WORK, *TIMES]
+    columns = [*columns_of("process < | pid"), *_WORK, *TIMES]
     return Table(columns, rows)
 
 
@@ -339,17 +312,10 @@ def _slowest(snapshot: Snapshot) -> Table:
         ]
         for one in snapshot.slowest
     ]
-    columns = [
-        Column("slowest"),
-        Column("device", left=True),
-        Column("", left=True),
-        Column("sector", 2),
-        Column("size", 2),
-        Column("process", left=True),
-        Column("pid", 3),
-        Column("longest stage", 1, left=True),
-        Column("when", 1),
-    ]
+    columns = columns_of(
+        "slowest | device < | < | sector @2 | size @2 | process < | pid @3 | "
+        "longest stage < @1 | when @1"
+    )
     return Table(columns, rows)
 
 
@@ -372,9 +338,7 @@ def calls(snapshot: Snapshot) -> Table:
             ]
         )
     columns = [
-        Column("calls with I/O or waits", left=True),
-        Column("calls/s"),
-        Column("failed 1 min", 3),
+        *columns_of("calls with I/O or waits < | calls/s | failed 1 min @3"),
         *TIMES,
         Column("most of it", left=True),
     ]
@@ -395,14 +359,7 @@ def slowest_calls(snapshot: Snapshot) -> Table:
         ]
         for one in snapshot.slowest_calls
     ]
-    columns = [
-        Column("slowest calls"),
-        Column("", left=True),
-        Column("process", left=True),
-        Column("pid", 3),
-        Column("bios", 2),
-        Column("longest part", 1, left=True),
-        Column("", 2, left=True),
-        Column("when", 1),
-    ]
+    columns = columns_of(
+        "slowest calls | < | process < | pid @3 | bios @2 | longest part < @1 | < @2 | when @1"
+    )
     return Table(columns, rows)
