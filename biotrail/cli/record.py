@@ -193,7 +193,9 @@ def _what(options: RecordOptions) -> str:
     until = record_closing.until_text(options.command, options.duration)
     to = options.output or "standard output"
     if options.keep is not None:
-        kept = " or ".join(units.amount(x) for x in (options.keep.seconds, options.keep.bytes) if x)
+        seconds, size = options.keep.seconds, options.keep.bytes
+        lengths = [units.duration(seconds * 1e9)] if seconds else []
+        kept = " or ".join([*lengths, *([units.size(size)] if size else [])])
         how = f"kill -USR1 {os.getpid()} writes it"
         return f"recording {what} {until}, keeping the newest {kept}; {how}"
     if options.rotate is not None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 import click
+import zstandard
 
 from biotrail.cli.options import compressing
 from biotrail.cli.options.cuts import Cut, cut_options, opened
@@ -191,7 +192,8 @@ def is_trace(path: str) -> bool:
             raise LogFormatError(f"{path} is empty: neither a log nor a trace.")
         if head == compressing.ZSTD_MAGIC:
             stream.seek(0)
-            head = compressing.first_bytes(stream, len(head))
+            with suppress(zstandard.ZstdError):
+                head = zstandard.ZstdDecompressor().stream_reader(stream).read(len(head))
     return head.startswith(_TRACE_STARTS)
 
 

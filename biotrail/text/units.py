@@ -145,8 +145,3 @@ def since(nanoseconds: int) -> str:
 def plural(number: int, one: str, many: str = "") -> str:
     """Return a number with its noun: `1 event`, `2,000 events`."""
     return f"{count(number)} {one if number == 1 else many or one + 's'}"
-
-
-def amount(number: int | float) -> str:
-    """Return an int as a size in bytes, a float as a duration in seconds."""
-    return size(number) if isinstance(number, int) else duration(number * 1e9)

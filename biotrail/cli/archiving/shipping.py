@@ -83,8 +83,8 @@ class Shipper:
         read back and is the same. Raises OutputError or LocationError where the destination or the
         staging directory fails; any other TraceError is the log's own fault.
         """
-        with opened(self.logs, log) as (log, stream):  # noqa: PLR1704 - the same, with its size
-            return self._ship(log, stream)
+        with opened(self.logs, log) as (found, stream):
+            return self._ship(found, stream)
 
     def _ship(self, log: FoundLog, stream: BinaryIO) -> Shipped | None:
         trace = Trace(stream)

@@ -50,7 +50,7 @@ def serve_sums(
             stack.enter_context(recorder)
             stack.enter_context(passing_dumps(recorder))
         with server:
-            _say_where(server.address)
+            say(f"biotrail: metrics at http://{server.address}/metrics", err=True)
             return _measure(program, stop, recorder, seconds)
 
 
@@ -108,14 +108,10 @@ def serve_model(
         model = LiveModel(source, recorder, by, blame)
         figures.source = model
         with server:
-            _say_where(server.address)
+            say(f"biotrail: metrics at http://{server.address}/metrics", err=True)
             model.run()
         source.join()
         recorder.failed()
         if said := recorder.said().rstrip():
             relay(said, err=True)
         return recorder.wait()
-
-
-def _say_where(address: Address) -> None:
-    say(f"biotrail: metrics at http://{address}/metrics", err=True)

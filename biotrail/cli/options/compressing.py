@@ -119,15 +119,6 @@ def compressed(stream: BinaryIO, path: str | os.PathLike[str]) -> Iterator[Binar
         yield stream
 
 
-def first_bytes(stream: BinaryIO, count: int) -> bytes:
-    """Return the first `count` bytes of decompressed zstd data; empty if it is damaged."""
-    try:
-        with zstandard.ZstdDecompressor().stream_reader(stream, closefd=False) as reader:
-            return reader.read(count)
-    except zstandard.ZstdError:
-        return b""
-
-
 def unpack(stream: BinaryIO, out: BinaryIO, name: str) -> None:
     """Decompress zstd data from `stream`, which messages call `name`, into `out`."""
     try:

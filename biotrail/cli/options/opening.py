@@ -59,7 +59,6 @@ class Reading:
 
     associate: str = option(
         "--associate",
-        usual="auto",
         type=click.Choice(["auto", "identity", "intervals"]),
         default="auto",
         show_default=True,
@@ -68,14 +67,12 @@ class Reading:
     )
     own_io: bool = option(
         "--own-io",
-        usual=False,
         is_flag=True,
         help="Include the recorder's own I/O, marked. Default: leave it out and count it.",
     )
     include_ambiguous: bool = added(include_ambiguous_option, usual=False)
     labels: Labels | None = option(
         "--labels",
-        usual=None,
         type=values.FileName(),
         callback=lambda _context, _option, path: None if path is None else read_labels(path),
         metavar="FILE",

@@ -52,7 +52,7 @@ def open_recordings(logs: Sequence[str], reading: Reading = USUAL) -> list[Recor
         return [Recording([logs[0]], reading.trace(open_log(logs[0])))]
     if "-" in logs:
         raise click.UsageError("- is one log from a pipe: save it to a file to read it with others")
-    from biotrail.converters.inputs.series import run_of
+    from biotrail.converters.inputs.series import run_of, series_of
 
     groups: dict[str, list[tuple[str, Source]]] = {}
     known: dict[str, str] = {}
@@ -62,7 +62,14 @@ def open_recordings(logs: Sequence[str], reading: Reading = USUAL) -> list[Recor
             raise LogFormatError(f"{known[log_id]} and {log} are the same log: give each once")
         known[log_id] = log
         groups.setdefault(run_of(source) or log, []).append((log, source))
-    return [_recording(files, reading) for files in groups.values()]
+    found = []
+    for files in groups.values():  # of one recording, given in any order
+        paths, source = [files[0][0]], files[0][1]
+        if len(files) > 1:
+            source = series_of(files)
+            paths = source.paths
+        found.append(Recording(paths, reading.trace(source)))
+    return found
 
 
 def meant(logs: Sequence[str]) -> list[str]:
@@ -78,17 +85,6 @@ def meant(logs: Sequence[str]) -> list[str]:
             raise LogFormatError(f"{log}: no archive there; give another URL")
         found += inside
     return found
-
-
-def _recording(files: list[tuple[str, Source]], reading: Reading) -> Recording:
-    """Open the files (path, source) of one recording, which are given in any order."""
-    if len(files) == 1:
-        path, source = files[0]
-        return Recording([path], reading.trace(source))
-    from biotrail.converters.inputs.series import series_of
-
-    series = series_of(files)
-    return Recording(series.paths, reading.trace(series))
 
 
 def without_log_ending(log: str) -> str:

@@ -11,7 +11,6 @@ from biotrail.converters.analysis.report.tree import (
     DeviceReport,
     HeldReport,
     Report,
-    SubmissionReport,
 )
 from biotrail.converters.calls.names import WAIT_ONLY
 from biotrail.text import units
@@ -209,7 +208,15 @@ def length_text(one: HeldReport) -> str:
 
 
 def submissions(report: Report, width: int) -> RenderableType:
-    rows = [row for one in report.submissions for row in _rows(one)]
+    rows = []
+    for one in report.submissions:
+        modes = ", ".join(f"{name} {units.count(count)}" for name, count in one.modes.items())
+        errors = ", ".join(f"{name} {units.count(n)}" for name, n in one.errors.items()) or _NONE
+        head = [one.operation, modes, errors, units.size(one.bytes) if one.bytes else _NONE]
+        steps = [(_WHOLE, one.time), *((step.stage, step.time) for step in one.steps)]
+        known = [(step, time) for step, time in steps if time.count]
+        rows += [[*head, step, units.count(time.count), *times(time)] for step, time in known]
+        rows += [] if known else [[*head, _WHOLE, _NONE, *[_NONE] * len(TIMES)]]
     columns = [
         *columns_of("operation < | mode < @2 | failed @4 | data @3 | step < | count @1"),
         *TIMES,
@@ -219,13 +226,3 @@ def submissions(report: Report, width: int) -> RenderableType:
         missed = units.plural(report.submissions_unknown, "bio")
         title += f" ({missed} of their calls without a known request)"
     return table(title, columns, without_repeats(rows, 4), width)
-
-
-def _rows(one: SubmissionReport) -> list[list[str]]:
-    modes = ", ".join(f"{name} {units.count(count)}" for name, count in one.modes.items())
-    errors = ", ".join(f"{name} {units.count(n)}" for name, n in one.errors.items()) or _NONE
-    head = [one.operation, modes, errors, units.size(one.bytes) if one.bytes else _NONE]
-    steps = [(_WHOLE, one.time), *((step.stage, step.time) for step in one.steps)]
-    return [
-        [*head, step, units.count(time.count), *times(time)] for step, time in steps if time.count
-    ] or [[*head, _WHOLE, _NONE, *[_NONE] * len(TIMES)]]

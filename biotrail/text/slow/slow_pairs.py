@@ -5,10 +5,10 @@ from collections.abc import Iterator, Sequence
 
 from rich.console import RenderableType
 
-from biotrail.converters.analysis.slow.slowest_pairs import SlowestPairs, SlowPair
+from biotrail.converters.analysis.slow.slowest_pairs import SlowestPairs
 from biotrail.converters.pipeline import Trace
 from biotrail.text import tallies, units
-from biotrail.text.columns import Column, block, columns_of, table
+from biotrail.text.columns import block, columns_of, table
 
 Found = tuple[str, Trace, SlowestPairs]
 """A recording's label, empty if it is the only one; its trace; its slow pairs."""
@@ -24,19 +24,8 @@ def parts_of_all(found: Sequence[Found], top: int, width: int) -> Iterator[Rende
     over = max((slow.over_ns for _, _, slow in found), default=0)
     which = f"; {units.count(slower)} took {units.duration(over)} or longer" if over else ""
     yield block([f"{units.plural(count, 'pair')} of events{which}"])
-    if rows:
-        yield _table(rows, width)
-    yield from (
-        block([f"missing: {line}"]) for _, trace, _ in found for line in tallies.loss_lines(trace)
-    )
-
-
-def _table(rows: Sequence[tuple[str, Trace, SlowPair]], width: int) -> RenderableType:
     several = any(label for label, _, _ in rows)
-    columns = [
-        *([Column("recording", left=True)] if several else []),
-        *columns_of("pair < | of < | took | from | cpu | thread < | key <"),
-    ]
+    columns = columns_of("recording < |" * several + "pair < | of < | took | from | cpu | thread <")
     lines = [
         [
             *([label] if several else []),
@@ -50,4 +39,8 @@ def _table(rows: Sequence[tuple[str, Trace, SlowPair]], width: int) -> Renderabl
         ]
         for label, trace, one in rows
     ]
-    return table("The slowest pairs", columns, lines, width)
+    if lines:
+        yield table("The slowest pairs", [*columns, *columns_of("key <")], lines, width)
+    yield from (
+        block([f"missing: {line}"]) for _, trace, _ in found for line in tallies.loss_lines(trace)
+    )
