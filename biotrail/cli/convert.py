@@ -162,8 +162,6 @@ def report_lines(source: Opened, result: Result, form: str) -> list[str]:
 
 @dataclass(frozen=True)
 class ConvertOptions:
-    """What the options say about the output, and the part of the log that goes into it."""
-
     target: str | None = option(
         "-o",
         "--output",

@@ -133,15 +133,12 @@ def _blkparse(trace: Trace, choice: "Choice") -> Iterator[str]:
 
 
 class Choice:
-    """A choice of records by kind and device."""
-
     def __init__(
         self,
         context: Context,
         kinds: frozenset[int] | None = None,
         devices: Collection[str] = (),
     ) -> None:
-        """kinds: their numbers; None: all kinds. devices: names; empty: all devices."""
         self._kinds = None if kinds is None else np.array(sorted(kinds), dtype=np.uint8)
         self._context = context
         self._devices = devices
@@ -179,7 +176,6 @@ def rows(trace: Trace, choice: Choice) -> Iterator[Row]:
 
 
 def _window_rows(trace: Trace, events: Events, start_ns: int) -> list[Row]:
-    """Return the events as rows, in their order. start_ns: where `seconds` counts from."""
     found: list[Row] = [{}] * len(events)
     for number in np.unique(events.kind).tolist():
         kind = Kind(number)

@@ -38,7 +38,6 @@ ENDINGS = {
 FORMATS = tuple(dict.fromkeys(ENDINGS.values()))
 BINARY = ("parquet", "arrow")
 FOLLOWED = ("lives", "spans", "hits")
-"""Tables of followed objects."""
 WHAT = (
     "bios",
     "requests",
@@ -133,7 +132,6 @@ def command(
 
 
 def chosen(target: str) -> str:
-    """Return the format that the output's ending asks for; csv for `-`."""
     if target == "-":
         return "csv"
     if (ending := Path(target).suffix) in ENDINGS:
@@ -152,7 +150,6 @@ def export(
     force: bool,
     cell: Callable[[str], str] = guarded,
 ) -> Iterator[str]:
-    """Write the chosen part of a trace to `target` and yield lines about the output."""
     trace = source.trace
 
     def into(stream: BinaryIO) -> list[str]:
@@ -201,7 +198,6 @@ def _table(
 def _tables(
     source: Opened, what: str, reached: Callable[[int], None] | None
 ) -> "tuple[Iterator[pa.Table], pa.Schema]":
-    """Return (a table per window, the tables' schema) of the rows `what`, one of WHAT."""
     from biotrail import library
     from biotrail.converters.lifecycles.arrow.events import EVENT_SCHEMA, events_table
     from biotrail.converters.sites.arrow import PAIR_SCHEMA, followed_tables, pairs_table

@@ -78,7 +78,6 @@ def _inside(directory: Path) -> list[str]:
 
 
 HOST = "host"
-"""Column with the hosts' names."""
 
 
 HostsTable = dict[str, dict[str, str]]
@@ -124,8 +123,6 @@ def command() -> None:
 
 @dataclass(frozen=True)
 class FleetOptions:
-    """What the options say about the workers, the groups and the form of the report."""
-
     cut: Cut = added(choice_options)
     by: str = option(
         "--by",

@@ -91,7 +91,6 @@ class LazyGroup(click.Group):
         return command if isinstance(command, click.Command) else None
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Return the subcommands and options that begin with `incomplete`; import no module."""
         names = [
             CompletionItem(name, help=text)
             for name, text in _COMMANDS.items()
@@ -110,7 +109,6 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the subcommand; return PIPE_STATUS if stdout's reader has gone."""
         keep_freed_memory()
         try:
             result = super().invoke(ctx)

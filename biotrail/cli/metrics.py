@@ -30,8 +30,6 @@ _NOT_PASSED_ON = frozenset({"listen", "by", "blame", "target"})
 
 @dataclass(frozen=True)
 class MetricsOptions:
-    """What the options say."""
-
     listen: Address = option(
         "--listen",
         type=parse_address,
@@ -141,7 +139,6 @@ def command(wanted: MetricsOptions) -> int:
 
 
 def _disks(specs: tuple[str, ...]) -> list[tuple[int, int]]:
-    """Return (dev_t, 0) of each device."""
     found = []
     for spec in specs:
         disk, part = devices.resolve(spec)

@@ -107,7 +107,6 @@ def print_all(source: LiveSource, *, own_io: bool, as_json: bool) -> int:
 
 
 def put(lines: Iterable[str]) -> int:
-    """Print lines, whose control characters are escaped already, and flush; return their number."""
     found = list(lines)
     if found:
         sys.stdout.write("\n".join([*found, ""]))

@@ -35,8 +35,6 @@ NOT_PASSED_ON = frozenset({"print_ios", "as_json", "output", "force", "quiet"})
 
 @dataclass(frozen=True)
 class RecordCommandOptions:
-    """The options of `biotrail record`."""
-
     what: RecordArguments = added(gathered(RecordArguments, "what"))
     print_ios: bool = option(
         "--print",
@@ -207,7 +205,6 @@ class LiveLine:
     """A status line on standard error that is overwritten with each status."""
 
     def __init__(self, what: str, show: bool) -> None:
-        """what: printed once, when recording has begun. show: whether to draw."""
         self._what = what
         self._line = StatusLine(draws=show)
         self._last = Status(0.0, 0, 0, 0)
@@ -235,7 +232,6 @@ class LiveLine:
 
 
 def _finish(options: RecordOptions, summary: Summary, quiet: bool) -> int:
-    """Print the summary and what was lost; return the status of the command that ran, or 0."""
     if not quiet:
         for line in _summary_lines(options, summary):
             tell(line)
@@ -303,7 +299,6 @@ def _cost(summary: Summary) -> str:
 
 
 def loss_lines(summary: Summary) -> list[str]:
-    """Return lines that say what was lost and how to avoid it."""
     lines = []
     if summary.lost:
         named = {

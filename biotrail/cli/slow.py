@@ -55,13 +55,10 @@ if TYPE_CHECKING:  # imported where a guest is asked for
     from biotrail.converters.analysis.guests.guest import Guest
 
 USUAL = 20
-"""Number of I/Os shown without --limit."""
 
 
 @dataclass(frozen=True)
 class SlowOptions:
-    """What the options say about which I/Os to find, and how to show them."""
-
     over: float | None = option(
         "--over",
         "--slower-than",
@@ -70,9 +67,7 @@ class SlowOptions:
         help="Only I/Os that took at least this long.",
     )
     order: Order | None = added(sort_option("total", (Order.TOTAL, Order.BYTES)))
-    """Order.BYTES: the I/Os found, the largest first; else the slowest first."""
     limit: int | None = added(limit_option(f"{USUAL}", "--top", "--slowest", most=MOST))
-    """Number of I/Os; 0: as many as can be shown; None: USUAL."""
     failed: bool = option("--failed", is_flag=True, help="Only I/Os that ended in an error.")
     calls: bool = option(
         "--calls", is_flag=True, help="Show system calls instead of I/Os (of record --path)."

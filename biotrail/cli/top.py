@@ -64,7 +64,6 @@ class Watch:
         source.on_idle = self._idle
 
     def run(self) -> None:
-        """Show snapshots until the end; a last one for the rest unless `count` was reached."""
         for window in self._trace.windows():
             self._live.add(window)
             self._end = max(window.end, self._end)
@@ -81,7 +80,6 @@ class Watch:
         self._show_if_ready()
 
     def _show_if_ready(self) -> None:
-        """Show a snapshot if an interval is over; stop the recorder after the last of `count`."""
         if self._left != 0 and self._live.ready():
             self._show()
             if self._left is not None:
@@ -114,7 +112,6 @@ class _Meter:
 
 
 def _say(limit: int, order: Order | None, snapshot: Snapshot, cost: Cost) -> None:
-    """Print a snapshot as a line of JSON. limit: rows per table, 0: all; order: of the rows."""
     if order is not None:
         snapshot = arranged(snapshot, order)
     facts = as_json(shortened(snapshot, limit))
@@ -139,8 +136,6 @@ _NOT_PASSED_ON = frozenset(
 
 @dataclass(frozen=True)
 class TopOptions:
-    """What the options say about the recording and its snapshots."""
-
     devices: tuple[str, ...] = added(device_option)
     interval: float = option(
         "--interval",

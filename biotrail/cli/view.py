@@ -174,7 +174,6 @@ def unnamed_file() -> Iterator[BinaryIO]:
 
 
 def written(file: BinaryIO) -> None:
-    """Flush the file and rewind it."""
     try:
         file.seek(0)
     except OSError as error:
@@ -207,7 +206,6 @@ def served_name(source: str) -> str:
 
 
 def show(address: str, port: int, no_open: bool) -> None:
-    """Print the address, and open it in a browser if there is one and not `no_open`."""
     # Root's is no browser to start.
     graphical = any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
     browser = os.geteuid() != 0 and (sys.platform == "darwin" or graphical)

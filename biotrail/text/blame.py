@@ -25,9 +25,7 @@ from biotrail.text.columns import Column, block, columns_of, table, with_more
 from biotrail.text.rows import first
 
 MOST_ROWS = 15
-"""Victims shown by default."""
 _MOST_COLUMNS = 5
-"""Culprits with a column of their own."""
 _COLUMN_SHARE = 0.005
 """Share of all time from which a culprit has a column."""
 _TOLD = 0.1
@@ -165,7 +163,6 @@ def matrix(
 
 
 def share(ns: int, total: int) -> str:
-    """Return a part's share of its victim's time."""
     if not ns or not total:
         return _NONE
     share = 100 * ns / total
@@ -223,7 +220,6 @@ def _of_victim(victim: Victim, of_operations: bool) -> Iterator[str]:
 
 
 def whose(victim: Victim, culprit: str, of_operations: bool) -> str:
-    """Return what a victim waited behind: `backup's writes`. of_operations: culprits are these."""
     operation = culprit if of_operations else victim.doing.get(culprit, "I/O")
     ios = {"flush": "flushes", "I/O": "I/O"}.get(operation, operation + "s")
     return f"others' {ios}" if of_operations else f"{culprit}'s {ios}"

@@ -15,7 +15,6 @@ _NONE = "-"
 
 
 def parts(found: Experiment, width: int, limit: int) -> Iterator[RenderableType]:
-    """Yield what to print. limit: rows of a table; 0: all."""
     times = units.plural(max(found.periods, found.wanted), "time")
     times = f"{found.periods} of {times}" if found.periods < found.wanted else times
     title = f"The experiment: {found.label} stood {times}, {units.duration(found.stood_ns)} in all"
@@ -54,7 +53,6 @@ def _states(one: Truth | CallTruth) -> list[str]:
 
 
 def share(one: Share) -> str:
-    """Return a share with its interval."""
     if one.between is None:
         return f"{units.percent(one.share, 0)} (?)"
     low, high = (f"{100 * end:.0f}" for end in one.between)

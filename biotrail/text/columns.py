@@ -53,7 +53,6 @@ class Screen(Console):
 
 
 def block(lines: Iterable[str]) -> Text:
-    """Return the lines, escaped, as one text without blank lines between them."""
     return Text("\n".join(map(shown, lines)))
 
 
@@ -102,7 +101,6 @@ def table(
 
 
 def with_more(made: Table, more: int, what: str = "row") -> RenderableType:
-    """Return the table, followed by how many rows are left out of it."""
     return with_lines(made, [left_out(more, what)] if more else [])
 
 

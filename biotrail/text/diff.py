@@ -39,7 +39,6 @@ _FIGURES = {
     "in_flight": "in flight",
     "p99_9": "p99.9",
 }
-"""A figure's name in the table."""
 _COLUMNS = columns_of("operation < | of < | figure < | A | B | change | interval @1 | <")
 _VICTIM_SHARE, _BLAME_SHARE = 0.01, 0.05
 _GROWN_SHARE = 0.2
@@ -244,7 +243,6 @@ def _row(operation: str, figure: Figure) -> list[str]:
 
 
 def _of(figure: Figure) -> str:
-    """Return what a figure is of: a stage, bios, requests, or the device's in-flight I/O."""
     if figure.of == "device":
         return "Q to C" if figure.stage == "Q2C" else "D to C"
     if figure.of == "blame":

@@ -28,12 +28,10 @@ from biotrail.text.report.cells import (
 from biotrail.text.rows import first, left_out
 
 MOST_ROWS = 15
-"""Rows of each table by default."""
 _PER_CENT = 100
 
 
 def parts(report: FleetReport, width: int, limit: int | None) -> Iterator[RenderableType]:
-    """Yield what to print. limit: rows of each table, 0: all; None: MOST_ROWS."""
     most = MOST_ROWS if limit is None else limit
     yield block(head(report))
     yield _operations(report, width)
@@ -132,7 +130,6 @@ def _said(report: FleetReport, limit: int) -> Iterator[RenderableType]:
 def _blame(
     report: FleetReport, victims: list[Waited], width: int, limit: int
 ) -> Iterator[RenderableType]:
-    """Yield who waited for whom, of all hosts added up by name, then on which hosts most."""
     heads = columns_of("victim < | I/Os @2 | time | mean")
     shown, more = first(victims, limit)
     rows = [([one.name, units.count(one.ios), *_times(one)], one.parts) for one in shown]

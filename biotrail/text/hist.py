@@ -34,7 +34,6 @@ WIDTH = 80
 """Characters of a line where the terminal's width is not known."""
 
 Key = tuple[int, str]
-"""(dev_t, operation)."""
 
 
 def ranked(
@@ -64,7 +63,6 @@ def ranked(
 def lines(
     trace: Trace, found: Histograms, unit: str, order: Order | None = None, limit: int = 0
 ) -> Iterator[str]:
-    """Yield all histograms or heat maps, and what is left out or missing."""
     groups, more = ranked(trace.context, found, order, limit)
     what = "pair" if found.question.measure == Measure.PAIRS else "I/O"
     heats = [group.heat for _, group in groups if len(group.heat.counts)]
@@ -181,8 +179,6 @@ def _joined(counts: U32, together: int) -> U32:
 
 
 class Shades:
-    """Shows counts as colours or as characters."""
-
     def __init__(self, marks: str, coloured: bool) -> None:
         """marks: characters from 0 to the most; coloured: use HEAT instead."""
         self._marks = marks
@@ -216,7 +212,6 @@ class Shades:
         return 1 + int(share * (self._levels - 1) + 1e-9)
 
     def legend(self, most: int, what: str) -> str:
-        """Return all shades with the counts that they span."""
         if self._coloured:
             steps = "".join(click.style(" ", bg=colour) for colour in HEAT if colour is not None)
         else:

@@ -101,8 +101,6 @@ def credentials() -> _Credentials | None:
 
 
 class _S3Bucket:
-    """A bucket of S3, for requests without a body."""
-
     def __init__(self, place: Location, bucket: str, found: _Credentials) -> None:
         """place: in the bucket; its file system knows the region, its URL may name the endpoint."""
         self._found = found
@@ -209,7 +207,6 @@ class Destination(Protocol):
 
 
 def destination(to: str) -> Destination:
-    """Return the destination of a directory's path or a URL."""
     return _Bucket(to) if is_url(to) and not to.startswith("file://") else _Directory(to)
 
 
@@ -221,7 +218,6 @@ def _digest(stream: BinaryIO) -> str:
 
 
 def ensure_same(place: Destination, staged: Path, name: str) -> None:
-    """Read the archive back from its destination; raise OutputError unless it is `staged`."""
     found = place.open(name)
     if found is None:
         raise OutputError(f"{place.shown(name)}: is not there after it was written: written again")
@@ -321,8 +317,6 @@ class _Directory:
 
 
 class _Bucket:
-    """A folder of object storage, by pyarrow's file systems."""
-
     def __init__(self, url: str) -> None:
         self._root = locate(url)
 

@@ -115,7 +115,6 @@ class Shipper:
             self.place.clear(name)
 
     def _stored(self, name: str, log_id: str, log: FoundLog) -> Metadata | None:
-        """Return the metadata of the log's whole archive at the destination, from its end."""
         stream = self.place.open(name)
         if stream is None:
             return None
@@ -132,7 +131,6 @@ class Shipper:
         return metadata if metadata.account.log_bytes == log.size else None
 
     def _fetched_whole(self, name: str, staged: Path) -> bool:
-        """Copy an archive from the destination to `staged`; return whether it is whole."""
         stream = self.place.open(name)
         if stream is None:
             return False
@@ -200,7 +198,6 @@ def _ensure_whole(staged: Path, log: FoundLog, source: Source) -> None:
 
 
 LOOK_SECONDS = 1.0
-"""Time between two looks at the directory."""
 MOST_SECONDS = 300.0
 """Longest time until a destination that failed is tried again; the first is LOOK_SECONDS."""
 _DESTINATION_ERRORS = (OutputError, LocationError)
@@ -244,8 +241,6 @@ class _Apart:
 
 
 class _Watching:
-    """Looks at a directory, and what became of its logs."""
-
     def __init__(self, shipper: Shipper, stop: threading.Event, *, once: bool, quiet: bool) -> None:
         self._once, self._quiet = once, quiet
         self._logs = shipper.logs

@@ -133,8 +133,6 @@ def run_one(name: str, directory: Path) -> None:
 
 
 class Loads:
-    """All loads: a process each, prepared and waiting in one directory."""
-
     def __init__(self, directory: Path, processes: list[subprocess.Popen[str]]) -> None:
         self._directory, self._processes = directory, processes
 
@@ -145,7 +143,6 @@ class Loads:
         return ["/bin/sh", "-c", ': > "$1" && cat "$2"', "demo", *pipes]
 
     def failed(self) -> int:
-        """Wait for all loads; return how many failed."""
         return sum(process.wait(_PATIENCE) != 0 for process in self._processes)
 
 

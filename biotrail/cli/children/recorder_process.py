@@ -112,7 +112,6 @@ class Recorder:
 
     @property
     def stream(self) -> BinaryIO:
-        """The recorder's standard output: the log, if no file was given."""
         return cast(BinaryIO, self._process.stdout)
 
     @property
@@ -129,7 +128,6 @@ class Recorder:
             self._process.send_signal(number)
 
     def kill(self) -> None:
-        """Send SIGKILL; the log then lacks its end."""
         self.send(signal.SIGKILL)
 
     def wait(self) -> int:
@@ -156,7 +154,6 @@ class Recorder:
         return self._said.read().decode(errors="replace")
 
     def cpu_seconds(self) -> float:
-        """Return the recorder's CPU seconds so far, without the BPF programs."""
         try:
             with open(f"/proc/{self.pid}/stat", encoding="ascii", errors="replace") as stream:
                 fields = stream.read().rpartition(")")[2].split()
@@ -202,7 +199,6 @@ class Tail:
     """A readable stream that follows a file while a recorder writes it."""
 
     def __init__(self, file: BinaryIO, ended: Callable[[], bool], name: str) -> None:
-        """file: open for writing; read from its beginning. ended: whether it is complete."""
         self._stream = open(f"/proc/self/fd/{file.fileno()}", "rb", buffering=0)  # noqa: SIM115
         self._ended, self.name = ended, name
 
@@ -228,7 +224,6 @@ class Tee:
         self._stream, self._kept, self.name = stream, kept, name
 
     def read(self, count: int = -1) -> bytes:
-        """Return bytes, and copy them to the file."""
         data: bytes = self._stream.read(count)
         if self._kept is not None:
             try:

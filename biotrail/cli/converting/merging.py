@@ -61,7 +61,6 @@ class Aligned:
     """How it stands beside another program's trace, whose clock is the timeline; None: there is no
     such trace."""
     crossing: Crossing | None = None
-    """What is drawn between a guest and its host; None: the recording is neither."""
 
 
 def align(recordings: Sequence[Recording], guest: Guest | None, other: str | None) -> list[Aligned]:
@@ -174,7 +173,6 @@ def _write(logs: Sequence[Aligned], out: BinaryIO, drawing: Drawing) -> Perfetto
 
 
 def report_lines(logs: Sequence[Aligned], result: Result) -> list[str]:
-    """Return what was written, how certain each log is and how logs are aligned."""
     where = "standard output" if result.path is None else str(result.path)
     size = f" ({units.size(result.bytes)})" if result.bytes else ""
     found = [f"wrote {where}{size}: {units.plural(len(logs), 'recording')} on one timeline"]

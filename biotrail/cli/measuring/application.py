@@ -100,7 +100,6 @@ _TYPES = {"counter": COUNTER, "gauge": GAUGE, "info": GAUGE, "histogram": HISTOG
 
 
 def generate(families: Iterable[Metric]) -> bytes:
-    """Return families in the protobuf format, each with its length before it."""
     out = io.BytesIO()
     for family in families:
         if family.samples:
@@ -187,8 +186,6 @@ _METHODS = [("Allow", "GET, HEAD, OPTIONS")]
 
 
 def application(registry: CollectorRegistry) -> Application:
-    """Return what answers with the registry's figures, whatever the path."""
-
     def answer(request: Request) -> Response:
         if request.method == "OPTIONS":
             return Response(HTTPStatus.OK, _METHODS)

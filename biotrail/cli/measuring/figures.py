@@ -38,11 +38,9 @@ class Figures:
     latency: Times = NO_TIMES
     """From Q, or the request's start, to the completion."""
     stages: dict[str, Times] = field(default_factory=dict)
-    """Name of a stage → its times."""
     doubtful: int = 0
     """I/Os that completed and are in no times, as their latency is in doubt."""
     labels: tuple[str, ...] = ()
-    """Values of further labels."""
 
     @property
     def name(self) -> tuple[str, ...]:
@@ -78,8 +76,6 @@ def by_name(found: Iterable[Figures]) -> list[Figures]:
 
 @dataclass(frozen=True)
 class Losses:
-    """What is missing in the figures, since `metrics` began."""
-
     lost: dict[str, int]
     """Reason → events that were lost: `ring_full`, or `recursion` of the program."""
     unseen: int | None = None
@@ -90,8 +86,6 @@ class Losses:
 
 @dataclass(frozen=True)
 class Cost:
-    """What measuring took, since `metrics` began."""
-
     cpu_seconds: dict[str, float]
     """Process (`metrics`, `recorder`) → CPU seconds, without the BPF programs."""
     runs: int = 0
@@ -112,15 +106,12 @@ class Blame:
 
 @dataclass(frozen=True)
 class Reading:
-    """All figures at one moment."""
-
     io: list[Figures]
     losses: Losses
     cost: Cost
     behind_ns: int | None = None
     """How far the model is behind; None: no model."""
     blame: Blame | None = None
-    """None: it was not asked for."""
     verdict: dict[str, bool] | None = None
     """Rule of a report's sentences → whether it held in the last minute; None: none is over."""
 

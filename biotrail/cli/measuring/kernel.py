@@ -33,8 +33,6 @@ _DONE = {"read": 0, "write": 4, "discard": 11, "flush": 15}
 
 @dataclass(frozen=True)
 class Counts:
-    """What the kernel counts of one disk."""
-
     device: str
     in_flight: dict[str, int]
     """`read`, `write` → requests (without requests: bios) that have begun and not ended."""

@@ -67,7 +67,6 @@ class LiveModel:
         self._judge()
 
     def _judge(self) -> None:
-        """Find which rules of the report's first sentences hold, once a minute is over."""
         if self._minute.ready():
             said = verdict(self._minute.snapshot(self._source).report)
             held = {one.rule for one in said}
@@ -86,7 +85,6 @@ class LiveModel:
 
 
 def blamed(totals: BlameTotals) -> Blame:
-    """Return who waited for whom, as labels name them."""
     behind, waited, untold = Counter[tuple[str, str]](), Counter[str](), Counter[str]()
     for (victim, culprit), ns in totals.behind.items():
         behind[_label(victim), _label(culprit)] += ns
@@ -101,7 +99,6 @@ def _label(party: str) -> str:
 
 
 def figures(total: Total, labels: int = 0) -> Figures:
-    """Return a group's figures. labels: how many there are beside device and operation."""
     group = total.group
     return Figures(
         total.device or OTHER,

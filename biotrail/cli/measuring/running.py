@@ -85,7 +85,6 @@ def serve_model(
     by: str | None = None,
     blame: str | None = None,
 ) -> int:
-    """Serve what the model adds up of a recorder's log until that ends; return the exit status."""
     from biotrail.cli.measuring.live_model import LiveModel
     from biotrail.converters.analysis.live.totals import LABELS
     from biotrail.converters.inputs.backlog import LiveSource

@@ -15,7 +15,6 @@ import zstandard
 from biotrail.recorder.schema.errors import LogFormatError
 
 _PIECE = 1 << 20
-"""Bytes that are passed on at a time."""
 _WAITING = 4
 """Pieces that wait at most: who writes faster than the stream takes them has to wait as well."""
 
@@ -120,7 +119,6 @@ def compressed(stream: BinaryIO, path: str | os.PathLike[str]) -> Iterator[Binar
 
 
 def unpack(stream: BinaryIO, out: BinaryIO, name: str) -> None:
-    """Decompress zstd data from `stream`, which messages call `name`, into `out`."""
     try:
         zstandard.ZstdDecompressor().copy_stream(stream, out)
     except zstandard.ZstdError as error:

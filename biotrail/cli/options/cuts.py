@@ -256,7 +256,6 @@ def _seconds(span: Span, start: int) -> str:
 
 
 def read_lines(trace: Trace) -> list[str]:
-    """Return a line with the time that the trace is limited to and the chunks read for it."""
     span, reader = trace.span, trace.reader
     if span is None:
         return []
@@ -271,7 +270,6 @@ def read_lines(trace: Trace) -> list[str]:
 
 @contextmanager
 def opened(log: str, cut: Cut, reading: Reading = USUAL) -> Iterator[Opened]:
-    """Yield the chosen part of a log. Standard input that is read twice is copied to a file."""
     if not cut.needs_file():
         yield cut_of(lambda: reading.trace(open_log(log)), cut)
         return
@@ -448,7 +446,6 @@ cut_options = _options(*_TIMES, _DEVICE, *_IOS, _FILE, *_OUTCOMES)
 choice_options = _options(*_TIMES, _DEVICE, *_IOS, _FILE)
 """For commands that have their own --slower-than, --slowest and --failed."""
 record_options = _options(*_TIMES, _DEVICE)
-"""All that records have."""
 time_options = _options(*_TIMES)
 
 

@@ -19,8 +19,6 @@ _BYTES_PER_EVENT = 100
 
 @dataclass(frozen=True)
 class Drawing:
-    """How a Perfetto trace is written. max_size: bytes of each part; None: a single file."""
-
     max_size: int | None = option(
         "--max-size",
         type=units.Size(),

@@ -53,8 +53,6 @@ def gathered(kind: type[Any], name: str, *, without: Collection[str] = ()) -> De
 
 
 def with_options(*options: Decorator) -> Decorator:
-    """Return a decorator that adds options to a command, in this order in its help."""
-
     def decorate(command: Command) -> Command:
         for one in reversed(options):
             command = one(command)

@@ -96,13 +96,11 @@ USUAL = Reading()
 
 
 def reading_options(*, own_io: bool = False, labels: bool = False) -> Decorator:
-    """Return a decorator that adds these options; the command gets `reading`, a Reading."""
     wanted = {"own_io": own_io, "labels": labels}
     return gathered(Reading, "reading", without=[one for one, is_in in wanted.items() if not is_in])
 
 
 def open_log(log: str) -> Source:
-    """Open a log, an archive, another tool's recording, or standard input for `-`."""
     return open_source(log if log != "-" else _standard_input())
 
 

@@ -103,13 +103,10 @@ def without_log_ending(log: str) -> str:
 
 Answer = TypeVar("Answer")
 _HEAD = 80
-"""Width, in characters, of the heading above a recording's part of the output."""
 
 
 @dataclass
 class InputRecording:
-    """A recording that the command was given."""
-
     label: str
     """Distinguishes the recording from the others (host, …); empty if there are no others."""
     paths: list[str]
@@ -231,7 +228,6 @@ def as_one_object(
 
 
 def marked(one: InputRecording, facts: dict[str, Any]) -> dict[str, Any]:
-    """Return facts on a recording for JSON, behind its label and paths."""
     return {"recording": one.label, "logs": one.paths, **facts}
 
 

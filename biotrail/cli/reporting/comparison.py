@@ -37,7 +37,6 @@ def parts(
     limit: int | None = None,
     order: Order | None = None,
 ) -> Iterator[RenderableType]:
-    """Yield the tables to print before the reports themselves. lined: may be empty."""
     yield _recordings(reports, lined, width)
     rows = [
         ([label, device.device, one.operation], one.bios)
@@ -97,7 +96,6 @@ def _beside(
     limit: int,
     order: Order | None,
 ) -> RenderableType:
-    """Return a table with groups of all recordings. limit: rows, 0: all; order None: as given."""
     shown, more = first(rows if order is None else _sorted(rows, order), limit)
     cells = [[*name, *work(group), *times(group.latency), *tail(group)] for name, group in shown]
     columns = [*(Column(head, left=True) for head in heads), *WORK, *TIMES]
@@ -108,5 +106,4 @@ def _beside(
 def _sorted(
     rows: Sequence[tuple[list[str], GroupReport]], order: Order
 ) -> list[tuple[list[str], GroupReport]]:
-    """Return the rows of groups of all recordings, the largest first; the rest of a list last."""
     return sorted(rows, key=lambda row: ("others" in row[1].name, -weight(row[1], order)))

@@ -45,7 +45,6 @@ class Findings:
 
 
 def find(trace: Trace, wanted: WantedIOs, choice: Choice) -> Findings:
-    """Read the trace to its end (first pass); return the slowest I/Os with their families."""
     slowest = Slowest(trace, choice, wanted, whole_families=not choice.by_device)
     for _ in trace.lifecycles(on_window=slowest.watch):
         pass
@@ -154,7 +153,6 @@ def _facts(found: Findings, wanted: dict[str, Any], rows: dict[str, Any]) -> dic
 
 
 def find_calls(opened: Opened, wanted: WantedCalls) -> Findings:
-    """Read the chosen part of a trace to its end (first pass); return the slowest calls in it."""
     if not opened.trace.context.path_parts & {"time", "wait"}:
         raise ConversionError(
             "this log does not say how long calls took: record again with biotrail record --path"

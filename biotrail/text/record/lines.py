@@ -43,7 +43,6 @@ class Text:
     """Lines for people. A line that is no I/O begins with `#`."""
 
     def __init__(self, context: Context, start: int) -> None:
-        """start: ns of CLOCK_MONOTONIC, which TIME counts from."""
         self._context, self._start = context, start
 
     def head(self) -> Iterator[str]:
@@ -109,7 +108,6 @@ class Json:
     """Lines of JSON, with the keys of `slow --json`."""
 
     def __init__(self, context: Context, *, own_io: bool = False) -> None:
-        """own_io: add the key `own`, as the recording's own I/O is included."""
         self._context, self._own_io = context, own_io
 
     def head(self) -> Iterator[str]:

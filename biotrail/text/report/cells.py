@@ -22,7 +22,6 @@ LISTS = ("processes", "cgroups", "cpus", "files", "groups")
 
 
 def weight(group: GroupReport, order: Order) -> float:
-    """Return what a group of a report is sorted by: its I/Os, bytes, or latency in ns."""
     return {
         Order.COUNT: group.ios,
         Order.BYTES: group.bytes,
@@ -52,7 +51,6 @@ def arranged(report: Report, order: Order | None) -> Report:
 
 
 def shortened(report: Report, limit: int | None) -> tuple[Report, dict[str, int]]:
-    """Return the report with at most `limit` groups per list, and how many each list leaves out."""
     if not limit:
         return report, {}
     shown: dict[str, Any] = {}

@@ -14,9 +14,7 @@ from biotrail.text.rows import first
 
 _ALL, _NONE = "all", "-"
 MOST_KEYS = 5
-"""Rows of keys of each pair by default."""
 MOST_LINES = 1000
-"""Rows of intervals by default."""
 
 
 def pair_parts(

@@ -48,7 +48,6 @@ MOST_ROWS = 15
 MOST_VICTIMS = 5
 """Rows of the tables of blame likewise; `biotrail blame` shows more."""
 MOST_LINES = 1000
-"""Rows of a time series by default."""
 
 
 def parts(
@@ -223,7 +222,6 @@ def _list(
     *,
     divided: bool = False,
 ) -> RenderableType:
-    """Return a table of groups. divided: whether rows of its operations stand below a group."""
     shown, more = first(groups, limit)
     rows = []
     for group in shown:

@@ -554,8 +554,6 @@ SHOWN = 3
 
 @dataclass(frozen=True)
 class Sentence:
-    """One finding. next: what to look at; figures: the numbers that the text states."""
-
     rule: str
     text: str
     next: str
@@ -577,14 +575,12 @@ def verdict(report: Report | None) -> list[Sentence]:
 
 
 def lines(said: list[Sentence]) -> list[str]:
-    """Return the first SHOWN sentences for people, each with what to look at next."""
     found = [f"* {one.text}. Next: {one.next}." for one in said[:SHOWN]]
     more = len(said) - SHOWN
     return [*found, *([f"* {units.plural(more, 'more sentence')} in --json"] if more > 0 else [])]
 
 
 def as_dicts(said: list[Sentence]) -> list[dict[str, Any]]:
-    """Return all sentences for JSON; docs/report.md names every key."""
     return [
         {"rule": s.rule, "sentence": s.text, "next": s.next, "figures": s.figures} for s in said
     ]

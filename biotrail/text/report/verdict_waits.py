@@ -23,7 +23,6 @@ from biotrail.text import units
 # Parts of an I/O's way through the block layer: their time in a report, their words.
 
 Found = tuple[str, str, dict[str, Any]]
-"""What a rule of the verdict finds: text, what to look at next, figures."""
 BELOW_SHARE = 0.5
 """A device is below another if at least this share of its bios have a parent."""
 READING = "docs/reading.md"
@@ -87,7 +86,6 @@ def ios_text(name: str) -> str:
 
 
 def where_text(device: str, name: str) -> str:
-    """Return which I/O a sentence is about: `writes on sda`."""
     return f"{ios_text(name)} on {device}"
 
 
@@ -131,8 +129,6 @@ QUOTA_SHARE = 0.1
 
 @dataclass(frozen=True)
 class _Cause:
-    """What a call can wait for."""
-
     words: str
     next: str
     device: bool = True

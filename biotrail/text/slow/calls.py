@@ -142,7 +142,6 @@ def _one(trace: Trace, place: int, slow: SlowCall, verbose: bool, above: str) ->
 
 
 def _who(call: CallFacts) -> str:
-    """Return a call's name and thread: `fsync, fio (4711)`."""
     return f"{call.call}, {called(call.comm or '?', call.title)} ({call.tid})"
 
 
@@ -251,7 +250,6 @@ def _woken(wait: WaitFacts) -> str:
 
 
 def _bio_lines(context: Context, slow: SlowCall, verbose: bool) -> Iterator[str]:
-    """Yield the bios that the call queued, then those of the journal that it waited for."""
     total = len(slow.bios) + slow.bios_left_out
     if total:
         size = f", {units.size(slow.bio_bytes)}" if slow.bio_bytes else ""

@@ -110,7 +110,6 @@ SHOWN_EVENTS = 24
 
 
 def request_names(slow: SlowIO) -> dict[int, str]:
-    """Return `request 1`, `request 2`, … by the request's number."""
     return {r.number: f"request {place}" for place, r in enumerate(slow.requests, 1)}
 
 
@@ -273,7 +272,6 @@ def other_lines(ios: list[IO], left_out: int, begin: int, verbose: bool) -> Iter
 # Stages of a slow I/O as lines: how long, and what it waited for.
 
 BAR = 40
-"""Characters of a stage's bar for the whole latency."""
 
 
 def stage_lines(context: Context, slow: SlowIO) -> Iterator[str]:
@@ -317,7 +315,6 @@ _DOUBTS = ("interval", "ambiguous", "incomplete", "lost")
 
 
 def took_text(io: IO) -> str:
-    """Return an I/O's latency; without one its time in flight, or why it is not known."""
     if io.doubtful:
         return "time in doubt"
     if io.under_way:
@@ -328,7 +325,6 @@ def took_text(io: IO) -> str:
 
 
 def io_text(io: IO) -> str:
-    """Return an I/O's device, operation, flags, size and sector."""
     where = f" at sector {io.sector}" if io.sector is not None and io.bytes else ""
     size = f" of {units.size(io.bytes)}" if io.bytes else ""
     flags = f" {io.flags}" if io.flags else ""
@@ -375,8 +371,6 @@ _INDENT = 4
 
 
 class Detail(StrEnum):
-    """How much is shown of each I/O."""
-
     LINE = "line"
     USUAL = "usual"
     ALL = "all"
@@ -410,7 +404,6 @@ def lines_of_all(
 
 
 def missing_lines(each: Iterable[tuple[str, Iterable[str]]]) -> Iterator[str]:
-    """Yield what is missing, below a blank line. each: label and lines of every recording."""
     lines = [f"{label}: {line}" if label else line for label, own in each for line in own]
     if lines:
         yield ""
@@ -459,7 +452,6 @@ def _summary(each: Sequence[Slowest], wanted: Wanted) -> Iterator[str]:
 
 
 def all_shown_by(shown: int) -> str:
-    """Return how to see what is not shown."""
     if shown < MOST:
         return "--limit 0 shows all"
     return f"{MOST:,} at most: choose a part, docs/cuts.md"

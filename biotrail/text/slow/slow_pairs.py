@@ -15,7 +15,6 @@ Found = tuple[str, Trace, SlowestPairs]
 
 
 def parts_of_all(found: Sequence[Found], top: int, width: int) -> Iterator[RenderableType]:
-    """Yield the slow pairs of all recordings in one table, the slowest first; what is missing."""
     rows = [(label, trace, one) for label, trace, slow in found for one in slow.found()]
     rows.sort(key=lambda row: -row[2].latency_ns)
     rows = rows[:top]

@@ -21,7 +21,6 @@ from biotrail.text.report.verdict import lines, verdict
 from biotrail.text.rows import Order, first
 
 PLAIN_ROWS = 10
-"""Rows of a table without a screen or a limit."""
 TIMES = columns_of("p50 | p99 | max @2 | p50 1 min @1 | p99 1 min @1")
 
 
@@ -36,7 +35,6 @@ class Table:
     """Rows shown where neither a terminal nor an option limits them."""
 
     def drawn(self, limit: int, width: int, screen: bool = False) -> RenderableType:
-        """Return the first `limit` rows (0: all). screen: has no room for a line on --limit."""
         shown, more = first(self.rows, limit)
         rows = without_repeats(shown, self.repeats) if self.repeats else shown
         made = table("", self.columns, rows, width)
@@ -95,7 +93,6 @@ def blame_lines(snapshot: Snapshot) -> list[str]:
 
 
 _HEAD = 2
-"""Lines of a table's head."""
 _LATE_NS = 3_000_000_000
 """ns that the snapshot may be behind before the head says so."""
 _WORK = columns_of("I/O/s | data/s @1")
@@ -103,14 +100,11 @@ _WORK = columns_of("I/O/s | data/s @1")
 
 @dataclass(frozen=True)
 class Cost:
-    """CPU time of watching, and the delay of a snapshot."""
-
     recorder: float
     """The recorder process's share of one core, without the BPF programs."""
     top: float
     """This process's share of one core."""
     behind_ns: int
-    """Time from the newest event shown to now."""
 
 
 def parts(
@@ -165,8 +159,6 @@ def _lines(shown: int, rows: int) -> int:
 
 
 def arranged(snapshot: Snapshot, order: Order) -> Snapshot:
-    """Return the snapshot with the operations and processes of each stretch sorted."""
-
     def ranked(stretch: Stretch) -> Stretch:
         operations = sorted(stretch.operations, key=lambda one: -weight(one.bios, order))
         return replace(stretch, operations=operations, processes=in_order(stretch.processes, order))
@@ -175,8 +167,6 @@ def arranged(snapshot: Snapshot, order: Order) -> Snapshot:
 
 
 def shortened(snapshot: Snapshot, limit: int) -> Snapshot:
-    """Return the snapshot with at most `limit` rows of each list but `devices`; 0: all."""
-
     def cut(stretch: Stretch) -> Stretch:
         blamed = stretch.blame
         if blamed is not None:
