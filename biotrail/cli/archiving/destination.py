@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, Protocol, cast
+from typing import BinaryIO, NamedTuple, cast
 
 import pyarrow as pa
 from pyarrow import fs
@@ -186,27 +186,7 @@ class NotShippedError(TraceError):
     """A log that cannot be shipped, whatever the destination: the others go on."""
 
 
-class Destination(Protocol):
-    """A place for archives by name: `events/host=…/date=…/NAME.parquet`.
-
-    Methods raise OutputError or LocationError where the place fails or cannot be reached, and
-    NotShippedError where it works, but can have no archive of that name.
-    """
-
-    def shown(self, name: str) -> str:
-        """Return an archive's path or URL, as commands take it."""
-
-    def open(self, name: str) -> BinaryIO | None:
-        """Return an archive, open for reading and seekable; None: there is none of that name."""
-
-    def put(self, staged: Path, name: str) -> None:
-        """Store the file `staged` as `name`, in place of one that is there, and for good."""
-
-    def clear(self, name: str) -> None:
-        """Remove what tries to store the archive that broke off have left; raise nothing."""
-
-
-def destination(to: str) -> Destination:
+def destination(to: str) -> "Destination":
     return _Bucket(to) if is_url(to) and not to.startswith("file://") else _Directory(to)
 
 
@@ -217,7 +197,7 @@ def _digest(stream: BinaryIO) -> str:
     return found.hexdigest()
 
 
-def ensure_same(place: Destination, staged: Path, name: str) -> None:
+def ensure_same(place: "Destination", staged: Path, name: str) -> None:
     found = place.open(name)
     if found is None:
         raise OutputError(f"{place.shown(name)}: is not there after it was written: written again")
@@ -365,3 +345,12 @@ class _Bucket:
     def clear(self, name: str) -> None:
         with suppress(TraceError):
             abort_uploads(self._place(name))
+
+
+Destination = _Directory | _Bucket
+"""A place for archives by name: `events/host=…/date=…/NAME.parquet`.
+
+Methods raise OutputError or LocationError where the place fails or cannot be reached, and
+NotShippedError where it works, but can have no archive of that name. `put` replaces an archive that
+is there; `clear` removes what tries that broke off have left.
+"""

@@ -3,7 +3,6 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from biotrail.recorder.schema.limits import MEASURE_BUCKETS
 
@@ -114,10 +113,3 @@ class Reading:
     blame: Blame | None = None
     verdict: dict[str, bool] | None = None
     """Rule of a report's sentences → whether it held in the last minute; None: none is over."""
-
-
-class Source(Protocol):
-    """Where figures come from."""
-
-    def read(self) -> Reading:
-        """Return the figures now; called from any thread. Raises TraceError."""

@@ -80,7 +80,7 @@ LEAST_AGE = 0.5
 
 
 class KernelSums:
-    """A Source of the kernel's sums."""
+    """The kernel's sums."""
 
     def __init__(self, program: Measuring) -> None:
         self._program = program
@@ -91,7 +91,7 @@ class KernelSums:
         self._read_at = 0.0
 
     def read(self) -> Reading:
-        """See Source; at most LEAST_AGE old."""
+        """Return figures that are at most LEAST_AGE old."""
         with self._lock:
             now = time.monotonic()
             if self._last is None or now - self._read_at >= LEAST_AGE:

@@ -29,7 +29,7 @@ from biotrail.text.report.verdict import RULES, verdict
 
 
 class LiveModel:
-    """A Source whose figures `run` keeps up to date."""
+    """Figures that `run` keeps up to date."""
 
     def __init__(
         self,

@@ -42,7 +42,7 @@ def serve_sums(
         program = stack.enter_context(Measuring(devices))
         exemplars = FlightLogs(target).exemplars if target else None
         info = {"version": __version__, "figures": "kernel"}
-        figures = Exposition(KernelSums(program), info, kernel_counts, exemplars)
+        figures = Exposition(KernelSums(program).read, info, kernel_counts, exemplars)
         server = MetricsServer(address, application(figures.registry()))
         recorder = None
         if target:  # before the server's thread: it is started by fork()
@@ -105,7 +105,7 @@ def serve_model(
             return recorder.wait() or 1
         source.start()
         model = LiveModel(source, recorder, by, blame)
-        figures.source = model
+        figures.read = model.read
         with server:
             say(f"biotrail: metrics at http://{server.address}/metrics", err=True)
             model.run()
