@@ -76,24 +76,6 @@ def format_and_path(log: str, target: str | None, form: str | None) -> tuple[str
     return form, target
 
 
-def check_drawing(form: str, target: str, drawing: Drawing) -> None:
-    if form != PERFETTO and drawing.detail != Detail.STANDARD:
-        raise click.UsageError("--detail is for Perfetto traces")
-    if form != PERFETTO and drawing.colour != Colour.AUTO:
-        raise click.UsageError("--colour is for Perfetto traces")
-    if form != PERFETTO and (drawing.flows or drawing.all_calls or drawing.ftrace):
-        raise click.UsageError("--flows, --all-calls and --ftrace are for Perfetto traces")
-    if drawing.ftrace and not drawing.detail.requests:
-        raise click.UsageError(f"--ftrace is of requests, which --detail {drawing.detail} has not")
-    max_size = drawing.max_size
-    if max_size is None:
-        return
-    if form != PERFETTO or target == "-":
-        raise click.UsageError("--max-size is for Perfetto traces that are written to files")
-    if max_size < LEAST_PART:
-        raise click.UsageError(f"--max-size must be at least {units.size(LEAST_PART)}")
-
-
 BLKTRACE_FILES = "*.blktrace.*"
 OTF2_ANCHOR = "traces.otf2"
 
@@ -280,7 +262,20 @@ def _other_trace(log: str, source: Opened, form: str, asked: ConvertOptions) -> 
 
 def _checked_output(log: str, asked: ConvertOptions) -> tuple[str, str]:
     form, target = format_and_path(log, asked.target, asked.form)
-    check_drawing(form, target, asked.drawing)
+    drawing = asked.drawing
+    if form != PERFETTO and drawing.detail != Detail.STANDARD:
+        raise click.UsageError("--detail is for Perfetto traces")
+    if form != PERFETTO and drawing.colour != Colour.AUTO:
+        raise click.UsageError("--colour is for Perfetto traces")
+    if form != PERFETTO and (drawing.flows or drawing.all_calls or drawing.ftrace):
+        raise click.UsageError("--flows, --all-calls and --ftrace are for Perfetto traces")
+    if drawing.ftrace and not drawing.detail.requests:
+        raise click.UsageError(f"--ftrace is of requests, which --detail {drawing.detail} has not")
+    if drawing.max_size is not None:
+        if form != PERFETTO or target == "-":
+            raise click.UsageError("--max-size is for Perfetto traces that are written to files")
+        if drawing.max_size < LEAST_PART:
+            raise click.UsageError(f"--max-size must be at least {units.size(LEAST_PART)}")
     if form == BLKTRACE and replace(asked.cut, times=Times()) != Cut():
         raise click.UsageError(
             "files for blkparse hold records, of whole devices: only --from, --to and --around "

@@ -58,7 +58,7 @@ class Watch:
         self._source, self._recorder, self._show_snapshot = source, recorder, show
         self._trace = LiveTrace(source, include_ambiguous=include_ambiguous)
         self._live = Live(self._trace.context, interval, blame, every_call)
-        self._meter = _Meter(recorder)
+        self._used = self._cpu_times()
         self._left = count
         self._end = 0
         source.on_idle = self._idle
@@ -89,26 +89,15 @@ class Watch:
 
     def _show(self, last: bool = False) -> None:
         snapshot = self._live.snapshot(self._source, last)
-        self._show_snapshot(snapshot, self._meter.cost(self._end))
-
-
-class _Meter:
-    """Measures the CPU time of the recorder and this process between snapshots."""
-
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
-        self._last = self._read()
-
-    def _read(self) -> tuple[float, float, float]:
-        return time.monotonic(), self._recorder.cpu_seconds(), time.process_time()
-
-    def cost(self, shown_ns: int) -> Cost:
-        """Return the cost since the last call. shown_ns: of the newest event that is shown."""
-        before, self._last = self._last, self._read()
-        passed, recorder, own = (b - a for a, b in zip(before, self._last, strict=True))
+        before, self._used = self._used, self._cpu_times()
+        passed, recorder, own = (b - a for a, b in zip(before, self._used, strict=True))
         passed = max(passed, 1e-3)
-        behind = max(time.monotonic_ns() - shown_ns, 0)
-        return Cost(max(recorder, 0.0) / passed, own / passed, behind)
+        behind = max(time.monotonic_ns() - self._end, 0)
+        self._show_snapshot(snapshot, Cost(max(recorder, 0.0) / passed, own / passed, behind))
+
+    def _cpu_times(self) -> tuple[float, float, float]:
+        """Return the time, and the CPU seconds of the recorder and this process until now."""
+        return time.monotonic(), self._recorder.cpu_seconds(), time.process_time()
 
 
 def _say(limit: int, order: Order | None, snapshot: Snapshot, cost: Cost) -> None:

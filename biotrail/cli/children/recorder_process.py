@@ -30,25 +30,6 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _LOOK_SECONDS = 0.05
 
 
-def _begin_with(parent: int) -> Callable[[], None]:
-    """Return a preexec function that makes the child get SIGTERM when `parent` (a pid) dies.
-
-    Needed where the parent is killed with SIGKILL: on an idle device the recorder writes nothing,
-    and would never get SIGPIPE. A dump that is asked for before the recorder has set its handlers
-    is none, and must not end it.
-    """
-    prctl = ctypes.CDLL(None).prctl
-
-    def ask() -> None:
-        for number in DUMP_SIGNALS:
-            signal.signal(number, signal.SIG_IGN)
-        prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-        if os.getppid() != parent:
-            os._exit(1)
-
-    return ask
-
-
 def _biotrail() -> list[str]:
     # -P: root must not import a `biotrail` package that lies in the current directory.
     python = [sys.executable, "-P"]
@@ -83,6 +64,18 @@ class Recorder:
         self._process: subprocess.Popen[bytes]
 
     def __enter__(self) -> Self:
+        parent, prctl = os.getpid(), ctypes.CDLL(None).prctl
+
+        def before_exec() -> None:
+            # A dump that is asked for before the recorder has set its handlers must not end it.
+            for number in DUMP_SIGNALS:
+                signal.signal(number, signal.SIG_IGN)
+            # SIGTERM when this process dies, as of SIGKILL: on an idle device the recorder writes
+            # nothing, and would never get SIGPIPE.
+            prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+            if os.getppid() != parent:
+                os._exit(1)
+
         # A session of its own: Ctrl-C reaches this process only, which then stops the recorder.
         self._process = subprocess.Popen(
             self._command,
@@ -90,7 +83,7 @@ class Recorder:
             stdout=subprocess.PIPE if self._log is None else self._log,
             stderr=None if self._speaks else self._said,
             start_new_session=True,
-            preexec_fn=_begin_with(os.getpid()),  # noqa: PLW1509 - no thread runs yet
+            preexec_fn=before_exec,  # noqa: PLW1509 - no thread runs yet
         )
         return self
 
@@ -105,7 +98,7 @@ class Recorder:
             # The pipe stays open and its reader reads on, or the recorder would block in write().
             self._process.wait(END_SECONDS)
         except subprocess.TimeoutExpired:
-            self.kill()
+            self.send(signal.SIGKILL)
         finally:
             self._process.wait()
             self._said.close()
@@ -126,9 +119,6 @@ class Recorder:
         self._sent.add(number)
         with suppress(ProcessLookupError):
             self._process.send_signal(number)
-
-    def kill(self) -> None:
-        self.send(signal.SIGKILL)
 
     def wait(self) -> int:
         """Wait for the recorder to exit and return its exit status; its stream must be read."""
@@ -171,7 +161,7 @@ def stopping(recorder: Recorder) -> Iterator[None]:
         nonlocal seen
         seen += 1
         if seen > 1:
-            recorder.kill()
+            recorder.send(signal.SIGKILL)
             raise KeyboardInterrupt
         recorder.stop()
 

@@ -20,25 +20,30 @@ from biotrail.recorder.schema.errors import ConversionError
 from biotrail.text import values
 
 
-def read_labels(path: str) -> Labels:
-    """Return the labels in a CSV file with a pattern and a label in each line that is not empty."""
-    pairs: list[tuple[str, str]] = []
+def csv_lines(path: str, what: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield the lines of a CSV file, which messages call `what`, with their numbers; none empty."""
     try:
         with open(path, newline="", encoding="utf-8-sig") as stream:
             lines = csv.reader(stream)
             for line in lines:
-                cells = [cell.strip() for cell in line]
-                if not any(cells):
-                    continue
-                if len(cells) != 2 or not all(cells):
-                    raise ConversionError(
-                        f"{path}:{lines.line_num}: a line of labels has a pattern of paths, a "
-                        f"comma and a label; this one has {line!r}"
-                    )
-                pairs.append((cells[0], cells[1]))
+                if any(cell.strip() for cell in line):
+                    yield lines.line_num, line
     except (OSError, UnicodeError, csv.Error) as error:
-        what = getattr(error, "strerror", None) or error
-        raise ConversionError(f"{path}: the labels cannot be read: {what}") from error
+        why = getattr(error, "strerror", None) or error
+        raise ConversionError(f"{path}: {what} cannot be read: {why}") from error
+
+
+def read_labels(path: str) -> Labels:
+    """Return the labels in a CSV file with a pattern and a label in each line that is not empty."""
+    pairs: list[tuple[str, str]] = []
+    for number, line in csv_lines(path, "the labels"):
+        cells = [cell.strip() for cell in line]
+        if len(cells) != 2 or not all(cells):
+            raise ConversionError(
+                f"{path}:{number}: a line of labels has a pattern of paths, a comma and a label; "
+                f"this one has {line!r}"
+            )
+        pairs.append((cells[0], cells[1]))
     return Labels(pairs)
 
 

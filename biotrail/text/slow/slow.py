@@ -8,7 +8,7 @@ from enum import StrEnum
 from biotrail.converters.analysis.guests.disk_requests import Side
 from biotrail.converters.analysis.slow.io_details import IO, HeldBack, RequestFacts, Span
 from biotrail.converters.analysis.slow.slow import Counts, Slowest, SlowIO, Step, Wanted
-from biotrail.converters.analysis.slow.surroundings import BioCounts, QueueState, Surroundings
+from biotrail.converters.analysis.slow.surroundings import BioCounts, QueueState
 from biotrail.converters.events.context import Context, called
 from biotrail.converters.events.tables import SECTOR_BYTES
 from biotrail.converters.lifecycles.meanings import meaning
@@ -30,10 +30,16 @@ def device_lines(context: Context, slow: SlowIO) -> Iterator[str]:
     around = slow.surroundings
     if around is None:
         return
-    yield f"  {_device(context, slow.io)}"
-    queued = around.when_queued
-    most = int(context.devices.get(slow.io.dev, {}).get("queue", {}).get("nr_requests", 0))
-    yield f"    when queued     {_moment(queued, most)}"
+    entry = context.devices.get(slow.io.dev, {})
+    most = int(entry.get("queue", {}).get("nr_requests") or 0)
+    facts = {
+        "scheduler": entry.get("scheduler"),
+        "nr_requests": most,
+        "write cache": entry.get("write_cache"),
+    }
+    known = ", ".join(f"{name} {value}" for name, value in facts.items() if value)
+    yield f"  {context.device_label(slow.io.dev)}" + (f": {known}" if known else "")
+    yield f"    when queued     {_moment(around.when_queued, most)}"
     if around.when_issued is not None:
         yield f"    when issued     {_moment(around.when_issued, most)}"
         for name, group in (
@@ -50,31 +56,14 @@ def device_lines(context: Context, slow: SlowIO) -> Iterator[str]:
     note = f", {later.ios} of them began later" if later.ios else ""
     yield f"    {done}{_group(around.completed_meanwhile, 'completed')}{note}"
     if around.flushes:
-        yield f"    cache flushes   {_flushes(around)}"
-
-
-def _flushes(around: Surroundings) -> str:
-    number = len(around.flushes) + around.flushes_left_out
-    ended = [f for f in around.flushes if f.complete_ns is not None]
-    text = f"{units.count(number)} meanwhile"
-    if not ended:
-        return text
-    longest = max(ended, key=lambda f: (f.complete_ns or 0) - f.issue_ns)
-    took = units.duration((longest.complete_ns or 0) - longest.issue_ns)
-    since = f"{longest.issue_ns / 1000:+,.3f} µs"
-    return f"{text}, {'the longest' if number > 1 else 'of'} {took} from {since} on"
-
-
-def _device(context: Context, io: IO) -> str:
-    entry = context.devices.get(io.dev, {})
-    queue = entry.get("queue", {})
-    facts = [
-        f"scheduler {entry['scheduler']}" if entry.get("scheduler") else "",
-        f"nr_requests {queue['nr_requests']}" if queue.get("nr_requests") else "",
-        f"write cache {entry['write_cache']}" if entry.get("write_cache") else "",
-    ]
-    known = ", ".join(fact for fact in facts if fact)
-    return f"{context.device_label(io.dev)}" + (f": {known}" if known else "")
+        number = len(around.flushes) + around.flushes_left_out
+        text = f"    cache flushes   {units.count(number)} meanwhile"
+        if ended := [f for f in around.flushes if f.complete_ns is not None]:
+            longest = max(ended, key=lambda f: (f.complete_ns or 0) - f.issue_ns)
+            took = units.duration((longest.complete_ns or 0) - longest.issue_ns)
+            since = f"{longest.issue_ns / 1000:+,.3f} µs"
+            text += f", {'the longest' if number > 1 else 'of'} {took} from {since} on"
+        yield text
 
 
 def _moment(moment: QueueState, most: int) -> str:
