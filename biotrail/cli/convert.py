@@ -37,12 +37,7 @@ if TYPE_CHECKING:
     from biotrail.cli.converting.other_trace import OtherTrace
 
 PERFETTO, OTF2, BLKTRACE = "perfetto", "otf2", "blktrace"
-ENDINGS = {
-    ".pftrace": PERFETTO,
-    ".perfetto-trace": PERFETTO,
-    ".otf2": OTF2,
-    ".blktrace": BLKTRACE,
-}
+ENDINGS = {".pftrace": PERFETTO, ".perfetto-trace": PERFETTO, ".otf2": OTF2, ".blktrace": BLKTRACE}
 SUFFIX = {PERFETTO: ".pftrace", OTF2: ".otf2", BLKTRACE: ".blktrace"}
 
 

@@ -83,13 +83,7 @@ def kinds(text: str) -> frozenset[int]:
 )
 @record_options
 @limit_option("all")
-def command(
-    log: str,
-    form: str,
-    kinds: frozenset[int] | None,
-    cut: Cut,
-    limit: int | None,
-) -> None:
+def command(log: str, form: str, kinds: frozenset[int] | None, cut: Cut, limit: int | None) -> None:
     """Print the records of LOG in the order of their time stamps.
 
     Times are seconds since the recording began. A line has time, CPU, kind, device, operation,
@@ -134,10 +128,7 @@ def _blkparse(trace: Trace, choice: "Choice") -> Iterator[str]:
 
 class Choice:
     def __init__(
-        self,
-        context: Context,
-        kinds: frozenset[int] | None = None,
-        devices: Collection[str] = (),
+        self, context: Context, kinds: frozenset[int] | None = None, devices: Collection[str] = ()
     ) -> None:
         self._kinds = None if kinds is None else np.array(sorted(kinds), dtype=np.uint8)
         self._context = context

@@ -52,12 +52,7 @@ WHAT = (
 """The tables that --what offers."""
 _ONE = {"lives": "life"}
 """Table → what a row is, where that is not the table's name without its s."""
-_PARTS = {
-    "calls": {"time", "wait"},
-    "waits": {"wait"},
-    "commits": {"fs"},
-    "submissions": {"uring"},
-}
+_PARTS = {"calls": {"time", "wait"}, "waits": {"wait"}, "commits": {"fs"}, "submissions": {"uring"}}
 """Table → parts of `record --path` of which it needs one."""
 
 

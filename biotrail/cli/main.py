@@ -20,12 +20,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from biotrail import __version__
-from biotrail.cli.options.ending import (
-    ERROR_STATUS,
-    INTERRUPTED_STATUS,
-    PIPE_STATUS,
-    USAGE_STATUS,
-)
+from biotrail.cli.options.ending import ERROR_STATUS, INTERRUPTED_STATUS, PIPE_STATUS, USAGE_STATUS
 from biotrail.recorder.schema.allocator import keep_freed_memory
 from biotrail.recorder.schema.errors import (
     DeclarationError,

@@ -101,7 +101,7 @@ def print_all(source: LiveSource, *, own_io: bool, as_json: bool) -> int:
     if skipped:
         tell(
             f"{units.plural(skipped, 'I/O')} skipped, for printing could not keep up: "
-            "choose fewer devices (-d) or operations (--op)",
+            "choose fewer devices (-d) or operations (--op)"
         )
     return printed
 

@@ -48,7 +48,6 @@ from biotrail.text.printing import say, say_all, say_json
 from biotrail.text.rows import Order, limit_option, sort_option
 from biotrail.text.slow import calls as slow_calls_text
 from biotrail.text.slow import slow as slow_text
-from biotrail.text.slow import slow_pairs as slow_pairs_text
 from biotrail.text.slow.slow import MOST, Detail
 
 if TYPE_CHECKING:  # imported where a guest is asked for
@@ -289,9 +288,7 @@ def _pairs(given: Sequence[InputRecording], asked: SlowOptions) -> Callable[[], 
             say_json(pairs_as_dict(found, asked.most), indent=2)
             return
         screen = console()
-        for number, part in enumerate(
-            slow_pairs_text.parts_of_all(found, asked.most, screen.width)
-        ):
+        for number, part in enumerate(slow_text.pair_parts(found, asked.most, screen.width)):
             if number:
                 screen.print()
             screen.print(part)

@@ -8,7 +8,7 @@ from functools import partial
 
 import click
 
-from biotrail.cli.children.recorder_process import Recorder, Tee, live_source, stopping
+from biotrail.cli.children.recorder_process import Recorder, Tee, live_source, outcome, stopping
 from biotrail.cli.options.blaming import blame_option
 from biotrail.cli.options.gathering import added, gathered, option
 from biotrail.cli.options.opening import include_ambiguous_option
@@ -32,7 +32,7 @@ from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.output import output
 from biotrail.recorder.probes.backend import BACKENDS
 from biotrail.text import units, values
-from biotrail.text.printing import relay, say_json
+from biotrail.text.printing import say_json
 from biotrail.text.report.verdict import as_dicts, verdict
 from biotrail.text.rows import Order, limit_option, sort_option
 from biotrail.text.top.screen import Show, screen
@@ -221,9 +221,7 @@ def command(asked: TopOptions) -> int:
         if source is None:
             if kept is not None:
                 kept.discard()
-            if recorder.failed() >= 0:
-                relay(recorder.said().rstrip() or "biotrail: the recorder ended", err=True)
-            return recorder.wait() or 1
+            return outcome(recorder, begun=False)
         if kept is not None:
             kept.publish()
         with ExitStack() as drawing:
@@ -242,7 +240,4 @@ def command(asked: TopOptions) -> int:
             ).run()
             source.join()
             tee.drain()
-        recorder.failed()
-        if said := recorder.said().rstrip():
-            relay(said, err=True)
-        return recorder.wait()
+        return outcome(recorder)

@@ -117,10 +117,7 @@ def _time(ns: int, count: int) -> list[str]:
 
 
 def matrix(
-    title: str,
-    heads: Sequence[Column],
-    rows: Sequence[tuple[list[str], list[Part]]],
-    width: int,
+    title: str, heads: Sequence[Column], rows: Sequence[tuple[list[str], list[Part]]], width: int
 ) -> Table:
     """Return the matrix: a row for each victim, a column for each kind, and for each culprit."""
     whole = sum(part.wait_ns for _, found in rows for part in found)

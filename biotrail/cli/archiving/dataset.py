@@ -108,12 +108,7 @@ def stem(recording: Recording) -> str:
 
 
 def _write(
-    recording: Recording,
-    name: str,
-    part: Path,
-    tables: Sequence[str],
-    reading: Reading,
-    level: int,
+    recording: Recording, name: str, part: Path, tables: Sequence[str], reading: Reading, level: int
 ) -> Iterator[str]:
     if "events" in tables:
         folder = part / folder_of(recording.trace)

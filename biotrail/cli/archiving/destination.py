@@ -26,12 +26,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from biotrail.converters.inputs.beginning import is_url
-from biotrail.converters.inputs.parquet.locations import (
-    Location,
-    LocationError,
-    locate,
-    reason,
-)
+from biotrail.converters.inputs.parquet.locations import Location, LocationError, locate, reason
 from biotrail.recorder.output import folders, output
 from biotrail.recorder.output.folders import explain
 from biotrail.recorder.schema.errors import OutputError, TraceError

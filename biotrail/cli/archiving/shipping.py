@@ -348,7 +348,7 @@ class _Watching:
             self._unknown_said = True
             tell(
                 f"{log.path}: has no end, and this file system does not tell whether it "
-                "is being written: left alone; move it elsewhere once its recorder has ended",
+                "is being written: left alone; move it elsewhere once its recorder has ended"
             )
         return ended
 

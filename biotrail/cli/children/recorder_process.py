@@ -18,6 +18,7 @@ from biotrail.cli.options.ending import handled
 from biotrail.recorder.output.folders import explain
 from biotrail.recorder.schema.errors import LogFormatError, ProbeError
 from biotrail.recorder.session.stop import DUMP_SIGNALS
+from biotrail.text.printing import relay
 
 if TYPE_CHECKING:
     from biotrail.converters.inputs.backlog import LiveSource
@@ -150,6 +151,16 @@ class Recorder:
         except OSError:
             return 0.0
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def outcome(recorder: Recorder, *, begun: bool = True) -> int:
+    """Wait for the recorder, print what it said, and return its status; 1 if it began no log."""
+    ended, said = recorder.failed(), recorder.said().rstrip()
+    if not begun:
+        said = (said or "biotrail: the recorder ended") if ended >= 0 else ""
+    if said:
+        relay(said, err=True)
+    return recorder.wait() or int(not begun)
 
 
 @contextmanager

@@ -50,12 +50,7 @@ _MESSAGES = {
     "Bucket": ("1 cumulative_count uint64", "2 upper_bound double", "3 exemplar Exemplar"),
     "BucketSpan": ("1 offset sint32", "2 length uint32"),
     "Exemplar": ("1 label LabelPair*", "2 value double", "3 timestamp Timestamp"),
-    "Metric": (
-        "1 label LabelPair*",
-        "2 gauge Gauge",
-        "3 counter Counter",
-        "7 histogram Histogram",
-    ),
+    "Metric": ("1 label LabelPair*", "2 gauge Gauge", "3 counter Counter", "7 histogram Histogram"),
     "MetricFamily": ("1 name string", "2 help string", "3 type int32", "4 metric Metric*"),
 }
 """Message → its fields: number, name and type; a star: repeated."""

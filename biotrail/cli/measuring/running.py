@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 
 from biotrail import __version__
-from biotrail.cli.children.recorder_process import Recorder, passing_dumps, stopping
+from biotrail.cli.children.recorder_process import Recorder, outcome, passing_dumps, stopping
 from biotrail.cli.measuring.application import application
 from biotrail.cli.measuring.exposition import Exposition
 from biotrail.cli.measuring.flight_logs import FlightLogs
@@ -16,7 +16,7 @@ from biotrail.cli.measuring.server import Address, MetricsServer
 from biotrail.cli.options.ending import stopped_by_signals
 from biotrail.recorder.probes.measuring import Measuring
 from biotrail.recorder.schema.errors import LogFormatError
-from biotrail.text.printing import relay, say
+from biotrail.text.printing import say
 
 SAMPLE_SECONDS = 0.1
 EVERY_SECONDS = 10.0
@@ -100,9 +100,7 @@ def serve_model(
             source = LiveSource(recorder.stream)
         except LogFormatError:
             recorder.stop()
-            if recorder.failed() >= 0:
-                relay(recorder.said().rstrip() or "biotrail: the recorder ended", err=True)
-            return recorder.wait() or 1
+            return outcome(recorder, begun=False)
         source.start()
         model = LiveModel(source, recorder, by, blame)
         figures.read = model.read
@@ -110,7 +108,4 @@ def serve_model(
             say(f"biotrail: metrics at http://{server.address}/metrics", err=True)
             model.run()
         source.join()
-        recorder.failed()
-        if said := recorder.said().rstrip():
-            relay(said, err=True)
-        return recorder.wait()
+        return outcome(recorder)

@@ -14,13 +14,7 @@ import click
 from biotrail.cli.options.gathering import Command, Decorator, with_options
 from biotrail.cli.options.opening import USUAL, Reading, open_again, open_log, readable_twice
 from biotrail.cli.options.task_options import named_options
-from biotrail.converters.analysis.choosing.choosing import (
-    ANY,
-    Choice,
-    Finder,
-    OutcomeFilter,
-    Who,
-)
+from biotrail.converters.analysis.choosing.choosing import ANY, Choice, Finder, OutcomeFilter, Who
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import Lifecycles
 from biotrail.converters.inputs.log import Indexed

@@ -88,10 +88,7 @@ class Reading:
 
     def trace(self, source: str | BinaryIO | Source) -> Trace:
         trace = Trace(
-            source,
-            self.associate,
-            own_io=self.own_io,
-            include_ambiguous=self.include_ambiguous,
+            source, self.associate, own_io=self.own_io, include_ambiguous=self.include_ambiguous
         )
         trace.context.files.labels = self.labels
         return trace

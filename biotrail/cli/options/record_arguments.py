@@ -115,12 +115,7 @@ _RAW = "biotrail.cli.recording.arguments"
 
 def path_option(text: str) -> Decorator:
     return click.option(
-        "--path",
-        type=path_parts,
-        is_flag=False,
-        flag_value="all",
-        metavar="[=PARTS]",
-        help=text,
+        "--path", type=path_parts, is_flag=False, flag_value="all", metavar="[=PARTS]", help=text
     )
 
 

@@ -5,11 +5,7 @@ from collections.abc import Callable, Sequence
 
 from rich.console import RenderableType
 
-from biotrail.converters.analysis.report.tree import (
-    DepthReport,
-    DeviceReport,
-    StackedReport,
-)
+from biotrail.converters.analysis.report.tree import DepthReport, DeviceReport, StackedReport
 from biotrail.text import units
 from biotrail.text.columns import Column, columns_of, table, with_lines, without_repeats
 from biotrail.text.report.cells import NONE, TIMES, mean_size, recorder_lines, stage_rows, times

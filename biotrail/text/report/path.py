@@ -6,12 +6,7 @@ from collections.abc import Iterator, Sequence
 from rich.console import RenderableType
 
 from biotrail.converters.analysis.report.path import SETUP
-from biotrail.converters.analysis.report.tree import (
-    CallReport,
-    DeviceReport,
-    HeldReport,
-    Report,
-)
+from biotrail.converters.analysis.report.tree import CallReport, DeviceReport, HeldReport, Report
 from biotrail.converters.calls.names import WAIT_ONLY
 from biotrail.text import units
 from biotrail.text.columns import Column, columns_of, table, with_more, without_repeats

@@ -136,14 +136,14 @@ def _head(report: Report) -> list[str]:
     total = report.total.bios
     span += " from the first event to the last" if report.time_of == "events" else ""
     found = [
-        f"{report.host}, kernel {report.kernel}; from {report.begin or 'an unknown time'}, {span}",
+        f"{report.host}, kernel {report.kernel}; from {report.begin or 'an unknown time'}, {span}"
     ]
     if report.pairs and not report.devices:
         return found  # a recording of pairs alone
     found += [
         f"{units.plural(total.ios, 'bio')}, {units.size(total.bytes)}"
         f"{ranges_text(total.counters)}, "
-        f"{units.plural(report.total.requests.ios, 'request')}",
+        f"{units.plural(report.total.requests.ios, 'request')}"
     ]
     if report.lower_bios:
         found.append(

@@ -5,9 +5,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 
+from rich.console import RenderableType
+
 from biotrail.converters.analysis.guests.disk_requests import Side
 from biotrail.converters.analysis.slow.io_details import IO, HeldBack, RequestFacts, Span
 from biotrail.converters.analysis.slow.slow import Counts, Slowest, SlowIO, Step, Wanted
+from biotrail.converters.analysis.slow.slowest_pairs import SlowestPairs
 from biotrail.converters.analysis.slow.surroundings import BioCounts, QueueState
 from biotrail.converters.events.context import Context, called
 from biotrail.converters.events.tables import SECTOR_BYTES
@@ -17,7 +20,7 @@ from biotrail.converters.sites.tables import Following
 from biotrail.converters.sites.trees import Life
 from biotrail.recorder.schema.strings import shown
 from biotrail.text import tallies, units
-from biotrail.text.columns import console
+from biotrail.text.columns import block, columns_of, console, table
 from biotrail.text.printing import Styled, styled
 from biotrail.text.report.path import limit_text
 from biotrail.text.sites.tree import life_lines
@@ -534,4 +537,37 @@ def followed_line(trace: Trace, slowest: Slowest) -> str:
     return (
         f"functions: of {with_lives} of these {units.plural(len(shown), 'I/O')}; "
         f"{known} are a recorded {kind}'s{further}"
+    )
+
+
+def pair_parts(
+    found: Sequence[tuple[str, Trace, SlowestPairs]], top: int, width: int
+) -> Iterator[RenderableType]:
+    rows = [(label, trace, one) for label, trace, slow in found for one in slow.found()]
+    rows.sort(key=lambda row: -row[2].latency_ns)
+    rows = rows[:top]
+    count = sum(slow.count for _, _, slow in found)
+    slower = sum(slow.slower for _, _, slow in found)
+    over = max((slow.over_ns for _, _, slow in found), default=0)
+    which = f"; {units.count(slower)} took {units.duration(over)} or longer" if over else ""
+    yield block([f"{units.plural(count, 'pair')} of events{which}"])
+    several = any(label for label, _, _ in rows)
+    columns = columns_of("recording < |" * several + "pair < | of < | took | from | cpu | thread <")
+    lines = [
+        [
+            *([label] if several else []),
+            one.pair,
+            one.by,
+            units.duration(one.latency_ns),
+            units.duration(one.began_ns - trace.start),
+            str(one.cpu),
+            f"{one.comm} {one.tid}",
+            one.key,
+        ]
+        for label, trace, one in rows
+    ]
+    if lines:
+        yield table("The slowest pairs", [*columns, *columns_of("key <")], lines, width)
+    yield from (
+        block([f"missing: {line}"]) for _, trace, _ in found for line in tallies.loss_lines(trace)
     )

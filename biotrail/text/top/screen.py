@@ -54,10 +54,7 @@ def screen(
     if not sys.stdout.isatty():
         yield print_below
         return
-    with (
-        _keys(stop),
-        Live("recording …", console=to, screen=True, auto_refresh=False) as live,
-    ):
+    with _keys(stop), Live("recording …", console=to, screen=True, auto_refresh=False) as live:
         yield draw
 
 
