@@ -94,6 +94,15 @@ def visit(page: Path, choice: str = "") -> Figures:
     return found
 
 
+def with_script(page: Path, used: Path, script: str) -> Path:
+    """Write the page with a script that uses it, without the policy that forbids that."""
+    text = page.read_text("utf-8")
+    policy, end = text.index("<meta http-equiv"), text.index('<meta name="viewport"')
+    body, tag, rest = text[end:].rpartition("</body>")
+    used.write_text(f"{text[:policy]}{body}<script>{script}</script>{tag}{rest}", "utf-8")
+    return used
+
+
 def make(log: Path, page: Path) -> Path:
     biotrail("report", "--html", page, log)
     return page
