@@ -55,23 +55,18 @@ Index = NDArray[np.int64]
 
 
 class Found(NamedTuple):
-    """Where records of some kinds are.
-
-    words: of a ring, uint64. starts: indices of these records' first words, ascending, int64.
-    """
+    """Where records of some kinds are: indices of their first words, ascending, in `words`."""
 
     words: Words
     starts: Index
 
 
 def pack(data: bytes | memoryview, position: int) -> list[bytes | memoryview] | None:
-    """Return the records in `data` as columns, or None where `data` cannot be parsed as records.
+    """Return the records of one ring as columns, in byte strings to be written one after the other.
 
-    `data`: records of one ring, as in the ring. `position`: running byte position of `data[0]` in
-    its ring. The result is the segment as drawn above, in byte strings to be written one after the
-    other. None: no bytes, a length or position that is no multiple of 8, an unknown kind, or
-    records that do not fill `data` exactly. The bytes between a PAD's head and the next multiple of
-    4096 of the position are not stored: `unpack` returns zeros for them.
+    `position`: running byte position of `data[0]` in its ring. None: no bytes, a length or position
+    that is no multiple of 8, an unknown kind, or records that do not fill `data` exactly. The bytes
+    between a PAD's head and the end of its block are not stored.
     """
     if len(data) % 8 or position % 8 or not len(data):
         return None
@@ -109,8 +104,7 @@ def pack(data: bytes | memoryview, position: int) -> list[bytes | memoryview] | 
 class Plan:
     """A run of records, counted and about to be written as columns by the compiled loops.
 
-    Attributes:
-        size: bytes of the segment as columns.
+    size: bytes of the segment as columns.
     """
 
     def __init__(
@@ -142,9 +136,9 @@ class Plan:
         self.size = self._kinds_at + self._records + _TIME_BYTES * self._timed
 
     def write(self, out: Bytes, sought: Collection[int]) -> list[Found]:
-        """Write the segment into `out`, (size,) uint8, of which every byte is written.
+        """Write the segment into `out`, (size,) uint8; return where records of `sought` kinds are.
 
-        Returns where records of the kinds `sought`, of which PAD is none, are in each piece.
+        PAD is none of these. One Found for each piece that has any.
         """
         _HEAD.pack_into(out.data, 0, self._records, len(self._kinds))
         counts = self._counts[self._kinds].tolist()
@@ -193,8 +187,7 @@ def plan(pieces: Sequence[bytes | memoryview], position: int) -> Plan | None:
 def counts_of(data: bytes | memoryview, position: int) -> Index | None:
     """Return the number of records in `data` by kind, (256,) int64; None: that is not known.
 
-    `data`, `position`: as for `pack`. None: `data` cannot be parsed as records, or the loops are
-    not compiled.
+    None: `data` cannot be parsed as records, or the loops are not compiled.
     """
     if loops is None or len(data) % 8 or position % 8:
         return None
@@ -205,7 +198,6 @@ def counts_of(data: bytes | memoryview, position: int) -> Index | None:
 
 
 def _mask(kinds: Collection[int]) -> Bytes:
-    """Return (256,) uint8: 1 for each of the kinds."""
     wanted = np.zeros(256, dtype=np.uint8)
     wanted[list(kinds)] = 1
     return wanted
@@ -214,7 +206,7 @@ def _mask(kinds: Collection[int]) -> Bytes:
 def starts_of(words: Words, position: int, kinds: Collection[int]) -> Index:
     """Return the indices of the words at which records of some kinds start, ascending, int64.
 
-    `words`: of a ring, from `position` (in words) on. Of words that are no whole records those that
+    `position`: of the words in their ring, in words. Of words that are no whole records those that
     `record_starts` takes for the heads of such records.
     """
     wanted = _mask(kinds)
@@ -231,11 +223,7 @@ def starts_of(words: Words, position: int, kinds: Collection[int]) -> Index:
 
 
 def kinds_of(body: memoryview) -> set[int]:
-    """Return the numbers of the kinds in a segment of columns, read from its table of kinds.
-
-    `body`: the bytes that `pack` returned, joined. If they end within the table, the kinds listed
-    before the end; if within the 8 bytes in front of the table, none.
-    """
+    """Return the kinds in a segment of columns, as far as its table of kinds is there."""
     if len(body) < _HEAD.size:
         return set()
     kinds = int(_HEAD.unpack_from(body)[1])
@@ -245,12 +233,11 @@ def kinds_of(body: memoryview) -> set[int]:
 def record_starts(tops: Bytes, position: int) -> Index:
     """Return the indices of the words at which a record starts, ascending, int64.
 
-    `tops`: the top byte of every word (n,), n > 0, uint8, which is the kind where the word is a
-    record's head. `position`: of word 0 in its ring, in 8-byte words. In each block of 4096 bytes
-    of the ring, the first word (in a partial first block, word 0) is taken for a head, and each
-    kind's size leads to the next; a PAD or an unknown kind is the block's last. So the result is
-    right only if `tops` are of whole records, which the caller has to check. All blocks are walked
-    in parallel.
+    `tops`: the top byte of every word (n,), n > 0, uint8: the kind where the word is a record's
+    head. `position`: of word 0 in its ring, in words. All blocks of 4096 bytes are walked in
+    parallel: the first word of each (in a partial first block, word 0) is taken for a head, and
+    each kind's size leads to the next; a PAD or an unknown kind is the block's last. Whether they
+    are whole records is for the caller to check.
     """
     count = len(tops)
     ends = np.arange(_BLOCK_WORDS - position % _BLOCK_WORDS, count + _BLOCK_WORDS, _BLOCK_WORDS)
@@ -273,9 +260,7 @@ def record_starts(tops: Bytes, position: int) -> Index:
 def _fills(starts: Index, kinds: Bytes, position: int, count: int) -> bool:
     """Return whether records of known kinds fill `count` words without gap or overlap.
 
-    `starts`, `kinds`: index of the first word, and kind, of each record (m,), ascending. Each
-    record must end where the next begins, the last at `count`; a PAD ends with its block or at
-    `count`. An unknown kind makes the result False. `position`: of word 0 in its ring, in words.
+    `starts`, `kinds`: of each record (m,), ascending. `position`: of word 0 in its ring, in words.
     """
     ends = starts + _WORDS.take(kinds)
     pads = np.flatnonzero(kinds == Kind.PAD)
@@ -291,7 +276,6 @@ def _block_ends(starts: Index, position: int, count: int) -> Index:
 
 
 def _gather(words: Words, starts: Index, columns: int) -> list[memoryview]:
-    """Return the `columns` words behind each word of `starts`: a byte view for each column."""
     behind = [words[i:].take(starts) for i in range(1, columns + 1)]
     return [column.view(np.uint8).data for column in behind]
 
@@ -299,8 +283,7 @@ def _gather(words: Words, starts: Index, columns: int) -> list[memoryview]:
 def _planes(times: Words) -> bytes:
     """Return the low 56 bits of the differences of `times` (n,) as 7 planes of n bytes.
 
-    `times`: uint64, ns, low 56 bits, in the order of the records; they need not ascend. Plane 0 has
-    the lowest byte of every difference, plane 6 the highest. The first difference is to 0.
+    Times need not ascend. Plane 0 has the lowest byte of every difference. The first is to 0.
     """
     deltas = np.diff(times, prepend=np.uint64(0)).astype("<u8", copy=False)
     return deltas.view(np.uint8).reshape(-1, 8)[:, :_TIME_BYTES].T.tobytes()
@@ -309,8 +292,8 @@ def _planes(times: Words) -> bytes:
 def unpack(packed: memoryview, length: int) -> memoryview:
     """Return the `length` bytes of records that `pack` encoded, in a buffer of their own.
 
-    `packed`: the segment as columns. Raises DamagedError where the columns contradict each other,
-    or do not make `length` bytes, which have to be a multiple of 8.
+    Raises DamagedError where the columns contradict each other, or do not make `length` bytes,
+    which have to be a multiple of 8.
     """
     try:
         words = _unpack(packed, length // 8)
@@ -322,10 +305,9 @@ def unpack(packed: memoryview, length: int) -> memoryview:
 
 
 def _unpack(packed: memoryview, length: int) -> Words:
-    """Return the records of the columns `packed` as `length` 8-byte words, uint64, as in the ring.
+    """Return the records as `length` words, uint64; raises ValueError or struct.error.
 
-    The words between a PAD's head and the next record are 0. Raises ValueError or struct.error
-    where the columns do not fit together.
+    The words between a PAD's head and the next record are 0.
     """
     count, kind_count = _HEAD.unpack_from(packed)
     table = [_KIND.unpack_from(packed, _HEAD.size + i * _KIND.size) for i in range(kind_count)]
@@ -387,10 +369,9 @@ def _unpack_compiled(
 def _starts(kinds: Bytes, columns: dict[int, Words], length: int) -> Index:
     """Return the index of each record's first word (n,), int64, in the order of `kinds`.
 
-    `kinds`: of every record (n,). `columns`: by kind, the words (w - 1, c) behind the heads of its
-    c records of w words; of PAD, row 1 is the words to the next record instead. Raises ValueError
-    where there is no record, the records of a kind are not c, a kind in `kinds` has no columns, a
-    pad has no words or more than a block, or all records do not make `length` words.
+    `columns`: by kind, the words (w - 1, c) behind the heads of its c records of w words; of PAD,
+    row 1 is the words to the next record instead. Raises ValueError where they contradict each
+    other, or do not make `length` words.
     """
     width = np.zeros(256, dtype=np.int64)
     for kind, cells in columns.items():

@@ -73,11 +73,7 @@ class Choice:
 
 
 def wanted_letters(events: str, has_start: bool) -> str:
-    """Return the letters of an event set, in no order. Raises ProbeError: there is no such set.
-
-    `has_start`: the kernel has block_io_start; else G joins a set that has s without G, to report
-    when a request is allocated.
-    """
+    """Return the letters of an event set, in no order. Raises ProbeError: there is no such set."""
     if events not in EVENT_SETS:
         names = ", ".join(EVENT_SETS)
         raise ProbeError(f"there is no event set {events!r}: choose one of {names}")
@@ -88,19 +84,16 @@ def wanted_letters(events: str, has_start: bool) -> str:
 
 
 def essential_letters(events: str) -> tuple[str, ...]:
-    """Return the letters of an event set without which recording is refused."""
     return (LIGHT_LETTER,) if events == LIGHT else ESSENTIAL
 
 
 def is_preemptible(btf: KernelBtf, known: bool | None = None) -> bool:
     """Return whether programs on tracepoints can be preempted, and so have to disable preemption.
 
-    known: the answer, if it is not None.
-
-    Up to 6.19 a tracepoint runs its probes with preemption off. Since 7.0 it is an SRCU read-side
-    section instead (kernel commit a46023d5616e), recognized by the member srcu_gp of struct
-    tp_transition_snapshot, or by that struct's absence. bpf_preempt_disable() is there since 6.10;
-    without it the answer is False.
+    known: the answer, if it is not None. Up to 6.19 a tracepoint runs its probes with preemption
+    off. Since 7.0 it is an SRCU read-side section instead (kernel commit a46023d5616e), recognized
+    by the member srcu_gp of struct tp_transition_snapshot, or by that struct's absence.
+    bpf_preempt_disable() is there since 6.10; without it the answer is False.
     """
     if known is not None:
         return known
@@ -117,11 +110,7 @@ def all_programs() -> list[str]:
 
 
 def choose(events: str, btf: KernelBtf, preemptible: bool | None = None) -> list[Choice]:
-    """Return a Choice for each tracepoint, in the order of PROBES.
-
-    `preemptible`: take the programs that disable preemption; None: as `is_preemptible` says. Raises
-    ProbeError: there is no such set.
-    """
+    """Return a Choice for each tracepoint, in the order of PROBES. Raises ProbeError."""
     letters = wanted_letters(events, btf.parameters("block_io_start") is not None)
     suffix = PREEMPTION_OFF if is_preemptible(btf, preemptible) else ""
     found = []
@@ -152,8 +141,7 @@ def without_plugs(choices: list[Choice], btf: KernelBtf) -> list[Choice]:
 def offered(probe: Probe, btf: KernelBtf) -> tuple[str | None, str]:
     """Return (program that fits this kernel's prototype, "") of a tracepoint, or (None, reason).
 
-    The prototype is known by its number of arguments. None where the kernel lacks the tracepoint,
-    or it has a number of arguments that no program is for.
+    The prototype is known by its number of arguments.
     """
     count = btf.parameters(probe.tracepoint)
     if count is None:
@@ -164,7 +152,6 @@ def offered(probe: Probe, btf: KernelBtf) -> tuple[str | None, str]:
 
 
 def object_path(name: str = OBJECT_NAME) -> Path:
-    """Return the path of an installed BPF object. Raises ProbeError: it was not built."""
     # Not by importlib.resources, which takes 10 ms for temporary files that it might make.
     path = Path(__file__).parents[2] / "bpf" / name
     if not path.exists():

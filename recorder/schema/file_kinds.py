@@ -21,10 +21,9 @@ def file_kind(mode: int) -> str:
 
 
 def no_regular_file(path: str | os.PathLike[str]) -> str:
-    """Return what is at a path where that is no regular file: "a FIFO".
+    """Return what is at a path: "a FIFO", "a link to PATH, which is not there".
 
-    A link is what it leads to; one that leads nowhere is "a link to PATH, which is not there". "":
-    it is a regular file, or opening it tells what is wrong.
+    Links are followed. "": it is a regular file, or opening it tells what is wrong.
     """
     try:
         mode = os.stat(path).st_mode

@@ -19,8 +19,8 @@ _COMMON = "common_"
 class Field:
     """One field of a tracepoint's record; offset and size in bytes.
 
-    type: as the format writes it, without brackets ("char", "struct request *", "__data_loc
-    char"). elements: of an array; 0: it is none.
+    type: as the format writes it, without brackets ("char", "struct request *", "__data_loc char").
+    elements: of an array; 0: it is none.
     """
 
     name: str
@@ -58,9 +58,8 @@ class Format:
 def parse(name: str, text: str) -> Format:
     """Return the format that is in `text`, the content of tracepoint `name`'s file `format`.
 
-    Fields are by name alone ("rwbs" of "char rwbs[10]", "cmd" of "__data_loc char[] cmd"); those of
-    the common header (common_type, …) are among them. Other lines are skipped. Raises ProbeError:
-    the text has no ID or no field.
+    Fields, also those of the common header, are by name alone ("rwbs" of "char rwbs[10]", "cmd" of
+    "__data_loc char[] cmd"). Raises ProbeError: the text has no ID or no field.
     """
     number = re.search(r"^ID:\s*(\d{1,9})\s*$", text, re.MULTILINE)
     fields = {}
@@ -77,7 +76,6 @@ def parse(name: str, text: str) -> Format:
 
 
 def _field(match: re.Match[str]) -> Field:
-    """Return the field of a line: "char rwbs[10]", "__data_loc char[] cmd", "struct bio * bio"."""
     declaration = match["declaration"]
     size, offset = int(match["size"]), int(match["offset"])
     words = _ELEMENTS.sub("", declaration).replace("*", " * ").split()

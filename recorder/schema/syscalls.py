@@ -131,7 +131,6 @@ _GENERIC_RUNS = (
 
 
 def _numbered(runs: tuple[tuple[int, str], ...]) -> dict[int, str]:
-    """Return names by number of runs (first number, names with spaces between)."""
     return {first + n: name for first, names in runs for n, name in enumerate(names.split())}
 
 
@@ -251,10 +250,10 @@ def plain_number(number: int) -> int:
 
 
 def call_name(number: int, machine: str) -> str:
-    """Return the name of a system call, such as "pread64"; "page fault" for PAGE_FAULT.
+    """Return the name of a system call: "pread64", "ioctl FITRIM", "syscall 600".
 
-    Likewise "(kernel thread)" and "(call not known)"; one of with_command `ioctl FITRIM`. machine:
-    uname's, as in the log's header. A number or machine that is not known gives "syscall N".
+    "page fault" for PAGE_FAULT, likewise "(kernel thread)" and "(call not known)". machine:
+    uname's, as in the log's header.
     """
     if number in _NOT_CALLS:
         return _NOT_CALLS[number]
@@ -265,10 +264,9 @@ def call_name(number: int, machine: str) -> str:
 
 
 def shown_name(number: int, foreign: bool, machine: str) -> str:
-    """Return the name of a call as outputs show it: "pread64", "page fault", "syscall 600".
+    """Return the name of a call as outputs show it; foreign: of a 32-bit program.
 
-    foreign: whether a 32-bit program called; its numbers are not looked up, so that the name is
-    "32-bit syscall 3". machine: uname's, as in the log's header.
+    Whose numbers are not looked up, so that the name is "32-bit syscall 3".
     """
     return f"32-bit syscall {number}" if foreign else call_name(number, machine)
 

@@ -109,7 +109,7 @@ def test_issue_to_complete_is_that_of_the_lifecycles(loop_device: LoopDevice, wa
     # AND the same latency, but for the time between two programs
     assert median(apart) < NEAR_NS
     counts = pairs.readings[0].counts
-    assert len(requests) <= counts.no_begin + counts.overwritten + counts.open
+    assert len(requests) <= counts["no_begin"] + counts["overwritten"] + counts["open"]
     assert pairs.lost == 0
     # AND the histogram has each of the records
     total = pairs.readings[0].total
@@ -168,7 +168,7 @@ def test_each_fsync_is_a_pair(make_loop: MakeLoop, tmp_path: Path) -> None:
     # THEN there is a pair for each, of that file and thread
     records = pairs.records()
     counts = pairs.readings[0].counts
-    assert len(records) + counts.overwritten + counts.open == 20
+    assert len(records) + counts["overwritten"] + counts["open"] == 20
     assert {record.key0 for record in records} == {inode}
     assert {record.tid for record in records} == {os.getpid()}
 
@@ -236,9 +236,6 @@ def test_what_does_not_exist_is_said(words: list[str], said: str) -> None:
     done = biotrail("pairs", *words, "--for", "1s", status=1)
     assert said in done.stderr
     assert "Traceback" not in done.stderr
-
-
-# Records declared pairs around a command, and reads the log's table of pairs.
 
 
 # The pair `runqueue` beside the scheduler's own counters of the same threads.

@@ -36,9 +36,8 @@ _TRACEPOINT = 5
 def find_bcc() -> str | None:
     """Return the path of the Python package bcc itself (…/dist-packages/bcc); None: not installed.
 
-    Looked for in _PLACES in order: Debian's directory, those of this Python's version, those of any
-    version (of several the newest: 3.11 before 3.9); then in sys.path. Another package of that name
-    is skipped, known by its lack of libbcc.py.
+    Of several versions of Python the newest: 3.11 before 3.9. Another package of that name is
+    skipped, known by its lack of libbcc.py.
     """
     patterns = [place.format(*sys.version_info[:2]) for place in _PLACES]
     directories = [
@@ -58,11 +57,7 @@ def _by_version(path: str) -> tuple[list[int], str]:
 
 
 def import_bcc(place: str) -> Any:
-    """Import and return the package bcc at `place`, its own directory, as from `find_bcc`.
-
-    Nothing is added to sys.path. Sets "bcc" in sys.modules, which stays also where running the
-    package fails. Raises ImportError, or whatever bcc raises.
-    """
+    """Import and return the package bcc at `place`, without adding to sys.path."""
     spec = importlib.util.spec_from_file_location(
         "bcc", os.path.join(place, "__init__.py"), submodule_search_locations=[place]
     )
@@ -86,10 +81,6 @@ def _load(request: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
 
 
 def main() -> None:
-    """Read one request from standard input, a socket, and send the answer with its descriptors.
-
-    Whatever goes wrong becomes the answer {"error": "TYPE: text"}.
-    """
     with socket.socket(fileno=os.dup(0)) as peer:
         data = b"".join(iter(lambda: peer.recv(1 << 16), b""))
         try:

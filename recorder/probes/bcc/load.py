@@ -34,17 +34,13 @@ class Loaded:
     maps: dict[str, int]
 
     def close(self) -> None:
-        """Close the descriptors, which unloads the programs. Closing again has no effect."""
         for descriptors in (self.programs, self.maps):
             while descriptors:
                 os.close(descriptors.popitem()[1])
 
 
 def require() -> str:
-    """Return the directory of the package bcc. Raises ProbeError: bcc or headers are missing.
-
-    Whether the headers are complete is not checked.
-    """
+    """Return the directory of the package bcc. Raises ProbeError: bcc or headers are missing."""
     place = bcc_child.find_bcc()
     if place is None:
         raise ProbeError(f"the bcc backend needs bcc, which is not installed: {INSTALL_BCC}")
@@ -54,12 +50,10 @@ def require() -> str:
 
 
 def load(text: str, programs: list[str], maps: list[str]) -> Loaded:
-    """Compile C text in a child process and load its programs; return the descriptors.
+    """Compile C text in a child process and load its programs; return descriptors.
 
-    `text`: C for bcc. `programs`, `maps`: names of the functions and maps in it whose descriptors
-    are returned, for the caller to close. Waits however long; the child has ended when this
-    returns or raises, and by an error no descriptor stays open. Raises TooBigError: the kernel
-    refused maps for their size; ProbeError: bcc or headers are missing or not complete, or
+    `programs`, `maps`: names in the text whose descriptors are returned. Raises TooBigError: the
+    kernel refused maps for their size; ProbeError: bcc or headers are missing or not complete, or
     compiling or loading failed, also where the child ended without an answer.
     """
     request = {"text": text, "programs": programs, "maps": maps, "place": require()}

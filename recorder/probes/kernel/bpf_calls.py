@@ -15,17 +15,15 @@ from biotrail.recorder.schema.errors import ProbeError
 
 
 def u32(*names: str) -> list[tuple[str, type[c_uint32]]]:
-    """Return members of a struct of the kernel's, for `_fields_`."""
     return [(name, c_uint32) for name in names]
 
 
 def u64(*names: str) -> list[tuple[str, type[c_uint64]]]:
-    """Return members of a struct of the kernel's, for `_fields_`."""
     return [(name, c_uint64) for name in names]
 
 
 class ProgInfo(ctypes.Structure):
-    """A loaded program: `struct bpf_prog_info` (include/uapi/linux/bpf.h), up to attach_btf_id.
+    """`struct bpf_prog_info` (include/uapi/linux/bpf.h), up to attach_btf_id.
 
     Members that are newer than the running kernel stay 0.
     """
@@ -114,8 +112,7 @@ def bpf(command: int, attr: ctypes.Structure) -> int:
 def refused() -> int | None:
     """Return the errno with which bpf(2) is refused to a process with CAP_BPF; None: it is not.
 
-    The kernel itself answers a command that does not exist with EINVAL. None too for machines that
-    are not in _NUMBERS.
+    The kernel itself answers a command that does not exist with EINVAL.
     """
     try:
         bpf(_NO_COMMAND, InfoByFd())
@@ -144,20 +141,12 @@ def perf_event_open(attr: PerfEventAttr) -> int:
 
 
 def set_program(event: int, program: int) -> None:
-    """Have the kernel run a program at each occurrence of a perf event. Raises OSError.
-
-    Both are descriptors. The program runs until the event's is closed.
-    """
+    """Have the kernel run a program at each occurrence of a perf event, until that is closed."""
     fcntl.ioctl(event, _IOC_SET_BPF, program)
 
 
 def attach_tracepoint(program: int, number: int) -> int:
-    """Attach a loaded program to a tracepoint, on all CPUs; return the descriptor of a perf event.
-
-    Closing it detaches the program. `program`: the program's descriptor, which stays open.
-    `number`: the tracepoint's ID (formats.Format.number). Raises OSError, with no perf event left
-    open, and ProbeError on a machine that is not in _NUMBERS.
-    """
+    """Attach a program to a tracepoint's ID; return a perf event, whose closing detaches it."""
     attr = PerfEventAttr(type=_PERF_TYPE_TRACEPOINT, config=number, flags=_DISABLED)
     event = perf_event_open(attr)
     try:
@@ -169,11 +158,6 @@ def attach_tracepoint(program: int, number: int) -> int:
 
 
 def program_info(program: int) -> ProgInfo:
-    """Return the kernel's description and counters of a program, by its descriptor, as of now.
-
-    Members that the kernel does not know are 0. Raises OSError, and ProbeError on a machine that is
-    not in _NUMBERS.
-    """
     info = ProgInfo()
     bpf(OBJ_GET_INFO_BY_FD, InfoByFd(program, ctypes.sizeof(info), ctypes.addressof(info)))
     return info

@@ -16,7 +16,7 @@ from biotrail.recorder.host.own_io import pid_namespace
 from biotrail.recorder.probes.file_ways import NO_FILES, Files
 from biotrail.recorder.probes.maps.stack_maps import Stacks
 from biotrail.recorder.probes.rings.ring import RingSizes
-from biotrail.recorder.schema import shared
+from biotrail.recorder.schema import limits, shared
 from biotrail.recorder.schema.device_numbers import dev_text
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.payloads import KernelEnums
@@ -40,7 +40,6 @@ DeviceFilter = shared.FILTER.ctype
 
 
 def _partition_sectors(dev: int) -> tuple[int, int]:
-    """Return (first sector, sector after the last) of a partition on its disk, from sysfs."""
     base = Path(f"/sys/dev/block/{dev_text(dev)}")
     try:
         start = int((base / "start").read_text())
@@ -53,13 +52,10 @@ def _partition_sectors(dev: int) -> tuple[int, int]:
 
 
 def device_filters(devices: list[tuple[int, int]]) -> list[ctypes.Structure]:
-    """Return a DeviceFilter for each of `devices`; a partition's with its sectors.
-
-    Raises ProbeError: more than shared.MAX_FILTERS, or a partition that sysfs does not have.
-    """
-    if len(devices) > shared.MAX_FILTERS:
+    """Return a DeviceFilter for each of `devices`; a partition's with its sectors."""
+    if len(devices) > limits.MAX_FILTERS:
         raise ProbeError(
-            f"{len(devices)} devices were named, at most {shared.MAX_FILTERS} can be: "
+            f"{len(devices)} devices were named, at most {limits.MAX_FILTERS} can be: "
             "record all devices and choose when converting"
         )
     return [
@@ -78,7 +74,6 @@ def follows(filters: Filters, devices: Sequence[tuple[int, int]]) -> bool:
 
 
 def _comm(name: str) -> Any:
-    """Return the filter for a task name: compared with its NUL, or as a prefix if it ends in *."""
     prefix = name.endswith("*")
     text = os.fsencode(name[:-1] if prefix else name)[:_COMM_BYTES]
     mask = b"\xff" * (len(text) if prefix else len(text) + 1)
@@ -108,14 +103,11 @@ def config(
 ) -> Any:
     """Return the programs' configuration (shared.CONFIG).
 
-    `sizes`: of the rings. `devices`: (dev_t of the disk, dev_t of the partition or 0), empty for
-    all. `filters`: of process and thread ids, and of cgroups, only whether there are any; the
-    caller puts the ids into the maps. `enums`: this kernel's `op_enum` and `flag_bits`
-    (btf.kernel_enums). `stacks`, `files`: which call stacks and file facts are recorded.
-    `hold_irqs`: the kernel has bpf_local_irq_save(). `ends`: as `end_functions`; None: not known.
-    Partitions' sectors and this process (as the recorder, whose own I/O is known by it) are looked
-    up now. Raises ProbeError: too many devices or filter values, or a partition, operation or flag
-    that this machine lacks.
+    `filters`: of process and thread ids, and of cgroups, only whether there are any; the caller
+    puts the ids into the maps. `hold_irqs`: the kernel has bpf_local_irq_save(). `ends`: as
+    `end_functions`; None: not known. Partitions' sectors and this process (as the recorder, whose
+    own I/O is known by it) are looked up now. Raises ProbeError: too many devices or filter values,
+    or a partition, operation or flag that this machine lacks.
     """
     ops, bits = enums["op_enum"], enums["flag_bits"]
     chosen, ends = device_filters(devices), ends or {}
@@ -126,7 +118,7 @@ def config(
         area_bytes=sizes.area_bytes,
         nr_filters=len(chosen),
         no_data_ops=_bits(_NO_DATA_OPS, ops),
-        filters=(DeviceFilter * shared.MAX_FILTERS)(*chosen),
+        filters=(DeviceFilter * limits.MAX_FILTERS)(*chosen),
         follow=follows(filters, devices),
         by_pid=bool(filters.pids),
         by_tid=bool(filters.tids),
@@ -158,17 +150,14 @@ def config(
 
 
 def end_functions() -> dict[str, int]:
-    """Return the addresses of functions that end bios by name.
-
-    Without those that this kernel lacks, or whose addresses it hides.
-    """
+    """Return the addresses by name of functions that end bios, as far as the kernel shows them."""
     return addresses_of((*_WAITED_ENDS, _LOOP_COMPLETE))
 
 
 def _set_lists(made: Any, filters: Filters, bits: Mapping[str, int]) -> None:
-    _refuse_many(len(filters.comms), shared.MAX_COMMS, "task names")
-    _refuse_many(len(filters.flags), shared.MAX_FLAGS, "sets of flags")
-    _refuse_many(len(filters.sectors), shared.MAX_RANGES, "ranges of sectors")
+    _refuse_many(len(filters.comms), limits.MAX_COMMS, "task names")
+    _refuse_many(len(filters.flags), limits.MAX_FLAGS, "sets of flags")
+    _refuse_many(len(filters.sectors), limits.MAX_RANGES, "ranges of sectors")
     flags = [sum(1 << n for n in set(masks(names, bits, "--flags"))) for names in filters.flags]
     made.nr_comms, made.nr_flags = len(filters.comms), len(flags)
     made.nr_ranges = len(filters.sectors)

@@ -23,16 +23,14 @@ _OLD_LIMIT = 4 << 20
 
 
 def least_bytes(filters: bool) -> int:
-    """Return what the recorder takes at the least beside its maps. filters: it has some by I/O."""
     return _LEAST_WITH_FILTERS if filters else _LEAST
 
 
 @dataclass(frozen=True)
 class Demand:
-    """What is to be recorded in: rings of each CPU, a table that may be smaller, and other maps.
+    """Rings of each CPU, a table that may be smaller, and other maps.
 
-    sizes: of the rings, on `cpus` CPUs. table: bytes, a power of two; 0: there is none. others:
-    bytes of all other maps.
+    table: bytes, a power of two; 0: there is none. others: bytes of all other maps.
     """
 
     sizes: RingSizes
@@ -42,12 +40,10 @@ class Demand:
 
     @property
     def rings(self) -> int:
-        """Bytes of all rings."""
         return self.cpus * self.sizes.area_bytes
 
     @property
     def total(self) -> int:
-        """Bytes of all maps."""
         return self.rings + self.table + self.others
 
     def fitting(self, room: Room | None, least_table: int, least: int) -> "Demand":

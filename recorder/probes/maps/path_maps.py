@@ -13,15 +13,14 @@ from typing import Any
 import numpy as np
 
 from biotrail.recorder.host import cgroups
-from biotrail.recorder.probes import drivers
-from biotrail.recorder.probes.drivers import NO_DRIVERS, DriverChoice, choose_drivers
 from biotrail.recorder.probes.kernel.btf import KernelBtf
 from biotrail.recorder.probes.kernel.libbpf import BpfObject
 from biotrail.recorder.rights import capabilities
 from biotrail.recorder.schema import shared, syscalls
+from biotrail.recorder.schema.limits import PATH_CPUS
 from biotrail.recorder.schema.payloads import MissingPart, PathFacts
 from biotrail.recorder.schema.records import PATH_PARTS
-from biotrail.recorder.symbols.kallsyms import addresses_of
+from biotrail.recorder.symbols.kallsyms import address_in, addresses_of, has_symbol, read_symbols
 
 _NEEDS = {"fs": "wait"}
 """A part that says nothing without another: the stacks are those of waits."""
@@ -122,14 +121,105 @@ JOURNAL_PROGRAMS = {
 commit whose beginning was seen."""
 
 
+# Drivers are modules in most kernels, whose types are not in the kernel's own BTF, and on 5.10
+# nowhere. So their tracepoints are known by the kernel's symbols, and their programs are raw
+# (bpf/drivers.h).
+_DRIVER = "driver"
+"""The part of drivers' steps."""
+_LOOP_COMPLETE = "lo_rw_aio_complete"
+_DRIVER_SLOTS = 1 << 15
+"""Entries of bt_driver_steps, if the part is recorded."""
+
+
+@dataclass(frozen=True)
+class Driver:
+    """A driver's programs by tracepoint, in the order in which a request passes them.
+
+    Each program has a variant, ending in _p, that disables preemption. remedy: where a tracepoint
+    is missing, what may be the cause.
+    """
+
+    name: str
+    programs: dict[str, str]
+    remedy: str
+    present: str | None = None
+    """Directory of sysfs that has an entry while a device has the driver; None: always there."""
+
+
+DRIVERS = (
+    Driver(
+        "nvme",
+        {
+            "nvme_setup_cmd": "bt_nvme_setup",
+            "nvme_sq": "bt_nvme_sq",
+            "nvme_complete_rq": "bt_nvme_done",
+        },
+        "is the module nvme_core loaded?",
+        "/sys/class/nvme",
+    ),
+    Driver(
+        "scsi",
+        {
+            "scsi_dispatch_cmd_start": "bt_scsi_start",
+            "scsi_dispatch_cmd_done": "bt_scsi_done",
+            "scsi_dispatch_cmd_error": "bt_scsi_error",
+            "scsi_dispatch_cmd_timeout": "bt_scsi_late",
+        },
+        "is the module scsi_mod loaded?",
+        "/sys/class/scsi_device",
+    ),
+    Driver(
+        "loop",
+        {"iomap_dio_rw_begin": "bt_loop_begin", "iomap_dio_complete": "bt_loop_done"},
+        "6.1 has none, 6.12 has them",
+    ),
+)
+"""In the order of the `driver` field's numbers, from 1 on."""
+
+
+def _has_devices(name: str) -> bool:
+    """Return whether the host has devices of the driver, as far as sysfs tells."""
+    present = next(driver.present for driver in DRIVERS if driver.name == name)
+    try:
+        return present is None or bool(os.listdir(present))
+    except OSError:  # the module is not loaded
+        return False
+
+
+@dataclass(frozen=True)
+class DriverChoice:
+    """Which drivers' steps are recorded.
+
+    programs: in the order of attaching. lacking: driver → why its steps are not recorded.
+    """
+
+    programs: tuple[str, ...] = ()
+    lacking: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def recorded(self) -> list[str]:
+        """Names of the drivers that are not `lacking`, in the order of DRIVERS."""
+        without = dict(self.lacking)
+        return [driver.name for driver in DRIVERS if driver.name not in without]
+
+    @property
+    def reason(self) -> str:
+        """Why the part is not recorded at all; "" if some driver's steps are."""
+        if self.recorded:
+            return ""
+        return "; ".join(f"{name}: {why}" for name, why in self.lacking)
+
+
+NO_DRIVERS = DriverChoice()
+
+
 @dataclass(frozen=True)
 class PathChoice:
     """What of the path is recorded on this kernel.
 
-    parts: names of PATH_PARTS that are recorded. programs: (part, program) to load, in the order of
-    PROBES. lacking: why a part that was asked for, or something of it
-    (COMMITS), is not recorded, by part. drivers: which drivers' steps are
-    recorded, if the part driver was asked for.
+    parts: names of PATH_PARTS. programs: (part, program) to load, in the order of attaching.
+    lacking: why a part that was asked for, or something of it (COMMITS), is not recorded. drivers:
+    which drivers' steps are.
     """
 
     parts: frozenset[str] = frozenset()
@@ -142,9 +232,8 @@ class PathChoice:
     def facts(self) -> PathFacts | None:
         """Return the log header's entry `path`; None if no part was asked for.
 
-        "parts": those recorded, in the order of PATH_PARTS. "missing": part and reason of each
-        entry of `lacking`. "drivers", only if the part driver is recorded: driver → why its steps
-        are not recorded, "" if they are.
+        "drivers", only if the part driver is recorded: driver → why its steps are not recorded, ""
+        if they are.
         """
         if not self.parts and not self.lacking:
             return None
@@ -155,23 +244,19 @@ class PathChoice:
             "parts": [part for part in PATH_PARTS if part in self.parts],
             "missing": missing,
         }
-        if drivers.PART in self.parts:
+        if _DRIVER in self.parts:
             found["drivers"] = dict.fromkeys(self.drivers.recorded, "")
             found["drivers"].update(self.drivers.lacking)
         return found
 
     def messages(self) -> list[str]:
-        """Return a message for each entry of `lacking`; [] if all that was asked for is recorded.
-
-        Where the part driver is recorded, also one for each driver of the host's devices whose
-        steps are not.
-        """
+        """Return a message for each entry of `lacking`, and for drivers of the host's devices."""
         found = [f"--path {part} is not recorded: {why}" for part, why in self.lacking.items()]
-        if drivers.PART in self.parts:
+        if _DRIVER in self.parts:
             found += [
                 f"--path driver: requests of {name} have no steps: {why}"
                 for name, why in self.drivers.lacking
-                if drivers.BY_NAME[name].has_devices()
+                if _has_devices(name)
             ]
         return found
 
@@ -198,13 +283,11 @@ def choose_path(
 ) -> PathChoice:
     """Return which of the parts `wanted` this kernel can record, and the programs for them.
 
-    wanted: names of PATH_PARTS. A part is left out whole, with the reason in `lacking`, where one
-    of its tracepoints is missing or has another number of arguments (but for optional ones, which
-    are left out alone), where a part that it needs is not wanted or lacks (`fs` needs `wait`), and
-    `call` where programs cannot read a task's registers. Without commits of journals `fs` is
-    recorded all the same. `driver` lacks only if no driver's steps can be recorded
-    (`drivers.choose_drivers`). preemptible: tracepoints leave preemption on: take the programs that
-    disable it (_p). symbols: text as in /proc/kallsyms; None: that of this kernel.
+    A part is left out whole where one of its tracepoints is missing or has another number of
+    arguments (but for optional ones), where a part that it needs is not recorded, and `call` where
+    programs cannot read a task's registers. Without commits of journals `fs` is recorded all the
+    same. preemptible: take the programs that disable preemption (_p). symbols: text as in
+    /proc/kallsyms; None: that of this kernel.
     """
     lacking: dict[str, str] = {}
     programs: list[tuple[str, str]] = []
@@ -227,16 +310,44 @@ def choose_path(
         commits, reason = _journal_programs(btf, preemptible)
         programs += commits
         lacking.update({COMMITS: reason} if reason else {})
-    known = choose_drivers(preemptible, symbols) if drivers.PART in wanted else NO_DRIVERS
-    programs += [(drivers.PART, program) for program in known.programs]
-    if drivers.PART in wanted and known.reason:
-        lacking[drivers.PART] = known.reason
+    known = choose_drivers(preemptible, symbols) if _DRIVER in wanted else NO_DRIVERS
+    programs += [(_DRIVER, program) for program in known.programs]
+    if _DRIVER in wanted and known.reason:
+        lacking[_DRIVER] = known.reason
     parts = frozenset(part for part in wanted if part not in lacking)
     chosen = tuple(pair for pair in programs if pair[0] in parts)
     # Since 6.1 a task in the freezer has a state of its own, and later kernels use the bit for
     # something else; these have the function frozen().
     has_flag = "wait" in parts and not btf.has_function("frozen")
     return PathChoice(parts, chosen, lacking, known, _PF_FROZEN if has_flag else 0)
+
+
+def choose_drivers(preemptible: bool, symbols: bytes | None = None) -> DriverChoice:
+    """Return which drivers' steps this kernel can record, and the programs for them.
+
+    symbols: text as in /proc/kallsyms; None: that of this kernel. A driver needs all of its
+    tracepoints, and loop the address of the function that ends its file I/O too. A module that is
+    loaded later is not known.
+    """
+    if symbols is None:
+        symbols = read_symbols()
+    programs: list[str] = []
+    lacking: list[tuple[str, str]] = []
+    for driver in DRIVERS:
+        # The kernel or a loaded module has the function that calls the tracepoint's probes.
+        missing = [
+            name for name in driver.programs if not has_symbol(f"__traceiter_{name}", symbols)
+        ]
+        if missing:
+            why = f"this kernel has no tracepoint {missing[0]} ({driver.remedy})"
+            lacking.append((driver.name, why))
+            continue
+        if driver.name == "loop" and not address_in(_LOOP_COMPLETE, symbols):
+            why = f"the address of {_LOOP_COMPLETE} is hidden, or the module loop is not loaded"
+            lacking.append((driver.name, why))
+            continue
+        programs += [name + ("_p" if preemptible else "") for name in driver.programs.values()]
+    return DriverChoice(tuple(programs), tuple(lacking))
 
 
 def _journal_programs(btf: KernelBtf, preemptible: bool) -> tuple[list[tuple[str, str]], str]:
@@ -274,32 +385,20 @@ def _offered(probe: PathProbe, btf: KernelBtf) -> tuple[str, str]:
     return probe.programs[count], ""
 
 
-def tracepoint_of(program: str) -> str:
-    """Return the tracepoint of a program of the path, or of its variant that ends in _p.
-
-    Raises KeyError: there is no such program.
-    """
-    return _tracepoints()[program.removesuffix("_p")]
-
-
 @cache
-def _tracepoints() -> dict[str, str]:
-    found = {name: p.tracepoint for p in (*PROBES, *_OLD.values()) for name in p.programs.values()}
-    found |= {name: tracepoint for tracepoint, name in JOURNAL_PROGRAMS.items()}
-    for driver in drivers.DRIVERS:
-        found |= {name: tracepoint for tracepoint, name in driver.programs.items()}
+def path_programs() -> dict[str, str]:
+    """Return the tracepoint of each of the object's programs for the path, variants included."""
+    found: dict[str, str] = {}
+    for probe in (*PROBES, *_OLD.values()):
+        for name in probe.programs.values():
+            found[name] = probe.tracepoint
+            if probe.in_task:
+                found[f"{name}_p"] = probe.tracepoint
+    others = [(name, point) for point, name in JOURNAL_PROGRAMS.items()]
+    others += [(name, point) for one in DRIVERS for point, name in one.programs.items()]
+    for name, point in others:
+        found[name] = found[f"{name}_p"] = point
     return found
-
-
-def all_path_programs() -> list[str]:
-    """Return the names of the object's programs for the path, variants included."""
-    probes = (*PROBES, *_OLD.values())
-    plain = [(probe, name) for probe in probes for name in probe.programs.values()]
-    held = [f"{name}_p" for probe, name in plain if probe.in_task]
-    others = [*JOURNAL_PROGRAMS.values()]
-    others += [name for driver in drivers.DRIVERS for name in driver.programs.values()]
-    both = [name + suffix for name in others for suffix in ("", "_p")]
-    return [name for _, name in plain] + held + both
 
 
 class PathMaps:
@@ -308,15 +407,14 @@ class PathMaps:
     def __init__(self, bpf: BpfObject, choice: PathChoice, over_ns: int) -> None:
         """Set constants, maps' sizes and which programs are loaded in `bpf`, before it is loaded.
 
-        Of the path's programs only those of `choice` are; maps of parts that are not recorded get
-        one entry. over_ns: timed calls that took longer are recorded even without I/O. Raises
-        RefusedError.
+        Maps of parts that are not recorded get one entry. over_ns: timed calls that took longer are
+        recorded even without I/O.
         """
         self._bpf = bpf
         self._choice = choice
         self._timing = 1
         chosen = {program for _, program in choice.programs}
-        for program in all_path_programs():
+        for program in path_programs():
             bpf.set_autoload(program, program in chosen)
         constants = _constants(choice.parts, over_ns)
         constants.frozen = choice.frozen
@@ -325,7 +423,7 @@ class PathMaps:
             if len(found) == len(_TEXT):
                 constants.text, end = (found[name] for name in _TEXT)
                 constants.text_bytes = end - constants.text
-        steps = drivers.SLOTS if drivers.PART in choice.parts else 1
+        steps = _DRIVER_SLOTS if _DRIVER in choice.parts else 1
         bpf.set_map_entries("bt_driver_steps", steps)
         calls = _CALL_SLOTS if choice.parts & {"time", "wait"} else 1
         bpf.set_map_entries("bt_call_slots", calls)
@@ -339,7 +437,7 @@ class PathMaps:
     def size_dirty(self, size: int) -> None:
         """Set the size of the table of who dirtied pages, before loading; without it, nothing.
 
-        size: bytes, a power of two. Raises RefusedError.
+        size: bytes, a power of two.
         """
         slots = 1
         if "dirty" in self._choice.parts:
@@ -351,7 +449,6 @@ class PathMaps:
         self._bpf.set_initial_value(".rodata.path", self._constants_made)
 
     def short_of_memory(self) -> str:
-        """Return a message if the table of who dirtied pages was made smaller; "" if it was not."""
         if not 0 < self.dirty_bytes < self._dirty_wanted:
             return ""
         return (
@@ -362,21 +459,16 @@ class PathMaps:
         )
 
     def attach(self) -> None:
-        """Attach the chosen programs. Raises RefusedError."""
         for _, program in self._choice.programs:
             self._bpf.attach(program)
 
     def runs(self) -> PathRuns:
-        """Return how often the programs ran so far, over all CPUs. Raises RefusedError.
-
-        `by_part` has those of the parts wait, irq and dirty that are recorded, 0 before a first
-        run. Zeros and {} if no program of the path is.
-        """
+        """Return how often the programs ran so far, over all CPUs."""
         if not self._choice.programs:
             return PathRuns()
-        counts = (shared.ENTERED.ctype * shared.PATH_CPUS)()
+        counts = (shared.ENTERED.ctype * PATH_CPUS)()
         self._bpf.read_section(".data.entered", counts)
-        words = np.frombuffer(memoryview(counts), "<u8").reshape(shared.PATH_CPUS, -1)
+        words = np.frombuffer(memoryview(counts), "<u8").reshape(PATH_CPUS, -1)
         totals = dict(zip(_ENTERED_NAMES, words.sum(axis=0).tolist(), strict=False))
         by_part = {part: totals[part] for part in _COUNTED if part in self._choice.parts}
         return PathRuns(totals["calls"], totals["timed"], by_part)
@@ -384,7 +476,7 @@ class PathMaps:
     def stop_timing(self) -> None:
         """Detach the programs of the part time; calls that run now stay unrecorded.
 
-        The other parts go on; waits stand by themselves from now on. Raises RefusedError.
+        The other parts go on; waits stand by themselves from now on.
         """
         self._timing += 1
         self._bpf.update_section(".data.timing", ctypes.c_uint64(self._timing))
@@ -404,7 +496,6 @@ def dirty_table(pages: int) -> int:
 
 
 def dirty_shift(size: int) -> int:
-    """Return `dirty_shift` of `struct bt_path` for a table of who dirtied pages of `size` bytes."""
     regions = size // (2 * _DIRTY_SLOT_BYTES * _DIRTY_REGION)
     return 64 - (regions - 1).bit_length()
 

@@ -53,10 +53,7 @@ class FreshStacks(NamedTuple):
 
 
 def max_depth() -> int:
-    """Return the most frames that are recorded of a stack, 1 to 127.
-
-    The sysctl kernel.perf_event_max_stack within these bounds; 127 where it cannot be read.
-    """
+    """Return the most frames that are recorded of a stack, by the sysctl, from 1 to 127."""
     try:
         return max(1, min(_MAX_DEPTH, int(_MAX_STACK.read_text())))
     except (OSError, ValueError):
@@ -69,9 +66,7 @@ class StackMaps:
     def __init__(self, bpf: BpfObject, wanted: Stacks, waits: bool = False) -> None:
         """Set the sizes of the maps that `wanted` needs, before `bpf` is loaded.
 
-        A map's value has room for `max_depth` frames: 8 bytes each for the kernel's, BUILD_ID_FRAME
-        for those of programs. A map that is not needed keeps the object's size. `waits`: the stacks
-        of waits are recorded, of WAIT_DEPTH frames, or `max_depth` if that is less.
+        `waits`: the stacks of waits are recorded, of WAIT_DEPTH frames at most.
         """
         self._bpf = bpf
         depth = max_depth()
@@ -91,8 +86,7 @@ class StackMaps:
     def fresh(self) -> FreshStacks:
         """Return the stacks that are new in the kernel's maps since the last call.
 
-        None of them is returned again. A stack ends before its first unused entry (kernel: address
-        0; user: status 0). Empty dicts where no stacks are recorded. Raises RefusedError.
+        A stack ends before its first unused entry (kernel: address 0; user: status 0).
         """
         return FreshStacks(
             {n: before_zero(np.frombuffer(data, "<u8")) for n, data in self._read(_KERNEL_MAP, 8)},
@@ -117,7 +111,7 @@ def new_stacks(
 ) -> list[tuple[int, bytes]]:
     """Return (id, bytes of `value`) of a map's stacks that are not `known`, which then has them.
 
-    value: memory of a map's value at least. Raises RefusedError.
+    value: memory of a map's value at least.
     """
     found = []
     for key in bpf.keys(name):

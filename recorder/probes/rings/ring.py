@@ -58,7 +58,6 @@ class RingSizes:
 
     @property
     def by_level(self) -> tuple[int, ...]:
-        """Ring sizes, indexed by level."""
         return (self.ring_bytes, *[self.upper_bytes] * (LEVELS - 1))
 
     def offset(self, level: int) -> int:
@@ -66,16 +65,15 @@ class RingSizes:
         return _HEADER_BYTES + sum(self.by_level[:level])
 
     def halved(self) -> "RingSizes":
-        """Return sizes half as large."""
         return RingSizes(self.ring_bytes // 2, self.upper_bytes // 2)
 
     @classmethod
     def choose(cls, cpus: int, ring_bytes: int | None = None) -> "RingSizes":
         """Return ring sizes for `cpus` possible CPUs: powers of two, an eighth above level 0.
 
-        `ring_bytes`: bytes of the ring at level 0, rounded up to a power of two. None: 16 MiB,
-        halved until the areas of all CPUs (header page and all levels) take 256 MiB at most, or
-        64 KiB are reached. Raises ProbeError: `ring_bytes` is not between 64 KiB and 128 MiB.
+        `ring_bytes`: at level 0, at least. None: 16 MiB, halved until the areas of all CPUs take
+        256 MiB at most, or 64 KiB are reached. Raises ProbeError: `ring_bytes` is not between 64
+        KiB and 128 MiB.
         """
         if ring_bytes is not None:
             if not SMALLEST_RING_BYTES <= ring_bytes <= _LARGEST_RING_BYTES:
@@ -114,11 +112,7 @@ class Rings:
     def __init__(
         self, buffer: mmap.mmap | bytearray, cpus: int, sizes: RingSizes, barrier: Barrier
     ) -> None:
-        """Make views of the counters in `buffer`: `cpus` elements of `sizes.area_bytes` each.
-
-        Element n is CPU n's. Draining goes on from the tails in the buffer. `barrier`: this
-        machine's.
-        """
+        """Draining goes on from the tails in `buffer`, whose n-th area is CPU n's."""
         self.sizes = sizes
         self.cpus = cpus
         self._buffer = buffer
@@ -138,11 +132,7 @@ class Rings:
 
     @classmethod
     def map(cls, fd: int, cpus: int, sizes: RingSizes, barrier: Barrier) -> "Rings":
-        """Return the rings of a BPF array, mapped; its descriptor `fd` may be closed then.
-
-        `cpus`: its elements, one per possible CPU, each of `sizes.area_bytes`. `barrier`: fits the
-        machine and the programs (machine_barrier). Raises ProbeError: it cannot be mapped.
-        """
+        """Return the rings of a BPF array, mapped; its descriptor `fd` may be closed then."""
         length = -(-cpus * sizes.area_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
         try:
             mapping = mmap.mmap(fd, length)
@@ -161,9 +151,9 @@ class Rings:
     def drain(self) -> list[Segment]:
         """Copy all committed records, then advance the tails, which frees their space.
 
-        Returns a Segment (cpu, level, position of its first byte, bytes) per ring that had records,
-        ordered by CPU, then level; [] if none had. Raises ProbeError: a head is more than a ring
-        ahead of its tail; then not even the records of the rings before it are returned.
+        Returns a Segment per ring that had records, ordered by CPU, then level. Raises ProbeError:
+        a head is more than a ring ahead of its tail; then not even the records of the rings before
+        it are returned.
         """
         heads = self._heads.copy()
         cpus, levels = (heads != self._done).nonzero()
@@ -201,9 +191,7 @@ class Rings:
     def lost(self) -> NDArray[np.uint64]:
         """Return counts of records lost to a full ring since loading, (cpus, LEVELS, 256) by kind.
 
-        LEVELS is 3: task, softirq, hardirq. Running totals, never reset. A copy that cannot be
-        written, as that of `too_deep`; the same array again while nothing is lost. Kinds from KINDS
-        (64) on are 0, as the programs count none.
+        A copy that cannot be written; the same array again while nothing is lost.
         """
         self._lost_seen = _seen(self._lost_seen, self._lost)
         return self._lost_seen

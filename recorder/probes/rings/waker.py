@@ -31,7 +31,7 @@ class Waker:
         """Keep views of the first word of each buffer.
 
         asleep: the flag. consumer, produced: positions of the kernel's ring buffer. descriptor: is
-        readable while they differ. barrier: this machine's.
+        readable while they differ.
         """
         self.descriptor = descriptor
         self._buffers = (asleep, consumer, produced)
@@ -41,12 +41,10 @@ class Waker:
 
     @staticmethod
     def prepare(bpf: BpfObject) -> None:
-        """Set the size of the ring, before `bpf` is loaded: the least that the kernel allows."""
         bpf.set_map_size(_RING, 0, mmap.PAGESIZE)
 
     @classmethod
     def map(cls, bpf: BpfObject, barrier: Barrier) -> Self:
-        """Map the flag and the ring of a loaded object. Raises ProbeError: that is refused."""
         ring, page = bpf.map_fd(_RING), mmap.PAGESIZE
         try:
             asleep = mmap.mmap(bpf.map_fd(_FLAG), page)
@@ -69,11 +67,9 @@ class Waker:
         self._barrier.release()  # a full one, where stores and later loads need it
 
     def disarm(self) -> None:
-        """Have the programs not wake any more."""
         self._asleep[0] = 0
 
     def close(self) -> None:
-        """Unmap both; no method may be called afterwards, nor this one again."""
         del self._asleep, self._consumer, self._produced
         for buffer in self._buffers:
             if isinstance(buffer, mmap.mmap):

@@ -419,8 +419,8 @@ def test_a_run_is_stored_as_if_it_were_one_segment(
     front = [[other]] if before else []
     # WHEN both are encoded
     segments = [Segment(3, 1, position, data)]
-    whole = encode_chunk([*front, segments], CLOCK, columns=columns_).payload
-    pieces = encode_chunk([*front, _pieces(data, position, cuts)], CLOCK, columns=columns_).payload
+    whole = encode_chunk([*front, segments], CLOCK, columns=columns_)[0]
+    pieces = encode_chunk([*front, _pieces(data, position, cuts)], CLOCK, columns=columns_)[0]
     # THEN the bytes are equal, and decode to one segment with all records
     assert bytes(pieces) == bytes(whole)
     last = decode_chunk(bytes(pieces))[1][-1]
@@ -434,11 +434,11 @@ def test_uncompiled_loops_find_and_write_the_same(monkeypatch: pytest.MonkeyPatc
     times = [1000 + 7 * n for n in range(300)] + [2**40, 5, 2**55, 2**55 + 2**30]
     data = ring(_records(times), 4080)
     pieces = _pieces(data, 4080, 0b101)
-    compiled = bytes(encode_chunk([pieces], CLOCK).payload)
+    compiled = bytes(encode_chunk([pieces], CLOCK)[0])
     # WHEN they are encoded by numpy
     monkeypatch.setattr(columns, "loops", None)
     # THEN nothing differs
-    assert bytes(encode_chunk([pieces], CLOCK).payload) == compiled
+    assert bytes(encode_chunk([pieces], CLOCK)[0]) == compiled
     # GIVEN records of several blocks
     data = ring(_records(list(range(400))), 4080)
     words = np.frombuffer(data, "<u8")

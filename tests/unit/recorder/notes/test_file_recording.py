@@ -9,9 +9,8 @@ import pytest
 
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.log import LogReader, Segment
-from biotrail.recorder.log.file_names import FileNames, slot
-from biotrail.recorder.log.names import name_records
-from biotrail.recorder.notes.files import MountWatch
+from biotrail.recorder.log.names import Names, file_slot, name_records
+from biotrail.recorder.notes.hotplug import MountWatch
 from biotrail.recorder.notes.stacks import NAMELESS, REASONLESS, StackWatch
 from biotrail.recorder.output.flight_buffer import FlightBuffer
 from biotrail.recorder.output.series import STACKS_PER_NOTE, Series, split_into_notes
@@ -39,9 +38,10 @@ def segment(*records: bytes) -> Segment:
 
 def learned(*records: bytes) -> list[bytes]:
     """Components of the names that a later file begins with."""
-    kept = FileNames()
-    kept.update(name_records([segment(*records)]).files)
-    return [row.tobytes()[28:].rstrip(b"\0") for row in kept.rows()]
+    kept = Names()
+    kept.update(name_records([segment(*records)]))
+    data = b"".join(one.data for one in kept.segments(START))
+    return [data[at + 28 : at + 64].rstrip(b"\0") for at in range(0, len(data), 64)]
 
 
 def test_whole_and_newest_names_are_repeated() -> None:
@@ -54,7 +54,7 @@ def test_whole_and_newest_names_are_repeated() -> None:
     assert learned(*torn, *told) == [b"table", b"db", b"wal"]
     assert learned(*names(START, 12, b"db", b"table")[1:]) == []
     # GIVEN two files that share a slot of the kernel's table
-    other = next(n for n in range(13, 1 << 20) if slot(n, DEV) == slot(12, DEV))
+    other = next(n for n in range(13, 1 << 20) if file_slot(n, DEV) == file_slot(12, DEV))
     # WHEN both were told  THEN the newer one is the one that the kernel will not tell again
     first, second = names(START, 12, b"first"), names(START + 1, other, b"second")
     assert learned(*first, *second) == [b"second"]

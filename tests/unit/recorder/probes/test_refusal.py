@@ -11,9 +11,14 @@ from biotrail.recorder.filters.triggers import Triggers
 from biotrail.recorder.probes import capability, light
 from biotrail.recorder.probes.backend import ProbeConfig
 from biotrail.recorder.probes.bcc.probes import BccProbes
-from biotrail.recorder.probes.drivers import DRIVERS, Driver, choose_drivers
 from biotrail.recorder.probes.kernel import bpf_calls
-from biotrail.recorder.probes.maps.path_maps import all_path_programs, choose_path
+from biotrail.recorder.probes.maps.path_maps import (
+    DRIVERS,
+    Driver,
+    choose_drivers,
+    choose_path,
+    path_programs,
+)
 from biotrail.recorder.probes.maps.stack_maps import Stacks
 from biotrail.recorder.probes.programs import EVENT_SETS, PROBES, essential_letters
 from biotrail.recorder.rights import capabilities
@@ -150,7 +155,7 @@ def test_drivers_are_known_by_all_their_modules() -> None:
     programs = choose_drivers(True, of(*DRIVERS) + END).programs
     # THEN all are variants that the object has
     assert all(name.endswith("_p") for name in programs)
-    assert set(programs) <= set(all_path_programs())
+    assert set(programs) <= set(path_programs())
     # GIVEN a symbol that only begins with a tracepoint's name WHEN programs are chosen
     text = b"ffffffff81 T __traceiter_nvme_sq_more\nffffffff81 T __pfx___traceiter_nvme_sq\n"
     # THEN it is not taken for it
@@ -196,7 +201,9 @@ def test_a_lacking_driver_is_named_while_others_are_recorded(
 ) -> None:
     # GIVEN a kernel with SCSI alone, a host with NVMe devices or without WHEN the part is wanted
     have = {"/sys/class/nvme": ["nvme0"] if nvme else []}
-    monkeypatch.setattr("biotrail.recorder.probes.drivers.os.listdir", lambda path: have[path])
+    monkeypatch.setattr(
+        "biotrail.recorder.probes.maps.path_maps.os.listdir", lambda path: have[path]
+    )
     path = choose_path(frozenset({"driver"}), None, False, of(DRIVERS[1]))  # type: ignore[arg-type]
     # THEN the header has each driver, and messages name those of its devices that have no steps
     facts = path.facts()

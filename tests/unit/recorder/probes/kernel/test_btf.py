@@ -228,5 +228,5 @@ def test_the_table_names_the_programs_of_the_object():
     for probe in PROBES:
         assert BY_LETTER[probe.letter].tracepoint == probe.tracepoint
     # THEN they fit what the kernel keeps, without the final zero
-    names = [*programs.all_programs(), *path_maps.all_path_programs()]
+    names = [*programs.all_programs(), *path_maps.path_programs()]
     assert max(map(len, names)) <= 15

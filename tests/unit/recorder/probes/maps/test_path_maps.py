@@ -3,7 +3,6 @@
 
 import ctypes
 import os
-from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -17,27 +16,27 @@ from biotrail.recorder.host import own_io
 from biotrail.recorder.host.memory_limit import Room
 from biotrail.recorder.host.own_io import OwnFile, own_file, pid_namespace
 from biotrail.recorder.output.sinks import Limit
-from biotrail.recorder.probes.backend import Capabilities
-from biotrail.recorder.probes.drivers import DRIVERS
+from biotrail.recorder.probes.backend import Capabilities, ProbeConfig
+from biotrail.recorder.probes.core import CoreProbes
 from biotrail.recorder.probes.kernel.libbpf import MapType, map_bytes
 from biotrail.recorder.probes.maps import path_maps
 from biotrail.recorder.probes.maps.admission import config
 from biotrail.recorder.probes.maps.fitting import Demand, ensure_room, least_bytes
-from biotrail.recorder.probes.maps.own_files import OwnFiles, section
 from biotrail.recorder.probes.maps.path_maps import (
     COMMITS,
+    DRIVERS,
     NO_PATH,
     PROBES,
     PathChoice,
     PathMaps,
-    all_path_programs,
     choose_path,
+    path_programs,
 )
 from biotrail.recorder.probes.rings.ring import RingSizes
 from biotrail.recorder.schema import shared, syscalls
 from biotrail.recorder.schema.errors import ProbeError
+from biotrail.recorder.schema.limits import OWN_FILES
 from biotrail.recorder.schema.records import PATH_PARTS
-from biotrail.recorder.schema.shared import OWN_FILES
 from biotrail.recorder.session.session import record
 from biotrail.text.record.left_out import filters_text, left_out_text
 from tests.support.fake_probes import FakeProbes, options
@@ -258,7 +257,7 @@ def test_where_tracepoints_are_preemptible_programs_hold_it_off() -> None:
     held |= {name for name in names if name.startswith("bt_jbd_")}
     held |= {f"{name}_p" for driver in DRIVERS for name in driver.programs.values()}
     assert {name for name in names if name.endswith("_p")} == held
-    assert names <= set(all_path_programs())
+    assert names <= set(path_programs())
     plain = {name for _, name in chosen(ALL, MODERN).programs}
     assert {name.removesuffix("_p") for name in names} == plain
 
@@ -304,7 +303,7 @@ def test_programs_and_maps_are_those_of_recorded_parts() -> None:
     bpf = Object()
     PathMaps(bpf, NO_PATH, 1_000_000).attach()  # type: ignore[arg-type]
     # THEN no program is loaded or attached, and its maps have one entry
-    assert set(bpf.loaded) == set(all_path_programs())
+    assert set(bpf.loaded) == set(path_programs())
     assert not any(bpf.loaded.values())
     assert bpf.attached == []
     assert set(bpf.entries.values()) == {1}
@@ -418,12 +417,18 @@ ENUMS: dict[str, dict[str, int]] = {
 class Map:
     """A BPF object that keeps what its section was set to."""
 
-    def __init__(self) -> None:
-        self.files: list[tuple[int, int]] = []
-
     def update_section(self, name: str, value: Any) -> None:
         assert name == ".data.own"
-        self.files = [(f.inode, f.generation) for f in value if f.inode]
+        self.section = value
+
+
+def told(*files: OwnFile) -> Any:
+    """The section of files that are the recorder's, once each of `files` was told."""
+    probes = CoreProbes(ProbeConfig())
+    probes._object = known = Map()  # type: ignore[assignment]
+    for file in files:
+        probes.own_file(file)
+    return known.section
 
 
 class Told(FakeProbes):
@@ -464,23 +469,17 @@ def test_a_file_as_the_kernel_knows_it(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_the_newest_files_are_told() -> None:
-    # GIVEN more files than there are places
-    known = Map()
-    files = OwnFiles(known)  # type: ignore[arg-type]
-    # WHEN each is told
-    for inode in range(1, OWN_FILES + 3):
-        files.add(OwnFile(inode, 1, inode * 10))
+    # GIVEN more files than there are places WHEN each is told
+    found = told(*(OwnFile(n, 1, n * 10) for n in range(1, OWN_FILES + 3)))
     # THEN the newest are there, the last first
-    assert known.files == [(n, n * 10) for n in range(OWN_FILES + 2, 2, -1)]
+    expected = [(n, n * 10) for n in range(OWN_FILES + 2, 2, -1)]
+    assert [(file.inode, file.generation) for file in found] == expected
     # GIVEN a file system that does not tell generations WHEN a second file is told
-    known = Map()
-    files = OwnFiles(known)  # type: ignore[arg-type]
-    files.add(OwnFile(1, 1, None))
-    files.add(OwnFile(2, 1, 7))
+    found = told(OwnFile(1, 1, None), OwnFile(2, 1, 7))
     # THEN the first is not known any more
-    assert known.files == [(2, 7)]
+    assert [(file.inode, file.generation) for file in found if file.inode] == [(2, 7)]
     # GIVEN the C struct's layout / THEN ours is the same
-    found = section(deque([OwnFile(3, 4, None)]))
+    found = told(OwnFile(3, 4, None))
     assert ctypes.sizeof(found) == OWN_FILES * 24
     assert (found[0].has_generation, found[0].dev) == (0, 4)
 
