@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from biotrail.recorder.log import LogReader
+from tests.support import record_command
 from tests.support.devices import LoopDevice
 from tests.support.record_command import in_json, recorder, wait_until
 
@@ -57,7 +58,7 @@ def readers(device: LoopDevice, folder: Path) -> Iterator[dict[str, int]]:
 
 def recorded(device: LoopDevice, log: Path, *options: str) -> dict[int, dict[str, Any]]:
     """The processes of a recording that ends after its log has some chunks, by id."""
-    with recorded("-d", device.name, *options, "-o", log):
+    with record_command.recorded("-d", device.name, *options, "-o", log):
         begun = log.stat().st_size
         wait_until(lambda: log.stat().st_size > begun + 3000, "no chunks are written")
     told = in_json("report", log)
