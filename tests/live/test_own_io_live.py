@@ -27,6 +27,7 @@ set -e
 cd "$1"
 dd if=/dev/urandom of=theirs bs=64k count=16 status=none
 touch direct
+until [ -e "$2" ]; do sleep 0.05; done
 size=$(stat -c %s "$2")
 while
     dd if=/dev/zero of=direct bs=4k count=64 oflag=direct conv=notrunc status=none

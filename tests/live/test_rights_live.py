@@ -10,7 +10,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,7 @@ HURRY = set() if capabilities.holds("CAP_SYS_RESOURCE") else {"CAP_SYS_NICE"}
 """What root keeps in any case, where it may not raise its limit of real-time priority instead."""
 
 
+@cache
 def as_user(*capabilities: str) -> tuple[str, ...]:
     """Starts a program as an ordinary user with these capabilities alone."""
     if shutil.which("setpriv") is None:
