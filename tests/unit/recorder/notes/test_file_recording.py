@@ -9,7 +9,7 @@ import pytest
 
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.log import LogReader, Segment
-from biotrail.recorder.log.names import Names, file_slot, name_records
+from biotrail.recorder.log.names import Names, file_slot
 from biotrail.recorder.notes.hotplug import MountWatch
 from biotrail.recorder.notes.stacks import NAMELESS, REASONLESS, StackWatch
 from biotrail.recorder.output.series import STACKS_PER_NOTE, Series, split_into_notes
@@ -23,6 +23,7 @@ from biotrail.recorder.schema.records import schema
 from biotrail.recorder.session.session import record
 from biotrail.recorder.symbols.kallsyms import LiveKernelSymbols
 from tests.support.chunks_by_hand import HEADER as PLAIN
+from tests.support.chunks_by_hand import name_records
 from tests.support.cli_runner import Cli
 from tests.support.fake_probes import FakeProbes, options
 from tests.support.file_logs import MOUNTS, bio, names, paths_of

@@ -13,7 +13,7 @@ from biotrail.converters.events.path_column import NO_CALL
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.accounting.loss import NOT_ONE_CPU
 from biotrail.recorder.log import LogReader, Segment
-from biotrail.recorder.log.names import NO_CPU, Names, name_records
+from biotrail.recorder.log.names import NO_CPU, Names
 from biotrail.recorder.output.series import shifted
 from biotrail.recorder.output.sinks import Limit
 from biotrail.recorder.output.writer import WriterThread
@@ -25,6 +25,7 @@ from tests.support.chunks_by_hand import (
     CLOCK,
     PromptWriter,
     clock,
+    name_records,
     queue,
     rotating,
     task,
