@@ -104,7 +104,7 @@ class WriterThread:
             thread.start()
 
     def ready(self) -> bool:
-        """Whether more records may be copied from the rings."""
+        """Return whether more records may be copied from the rings."""
         return self._given - self._done < QUEUE_BYTES and not self._jobs.full()
 
     def submit(self, job: Job) -> None:

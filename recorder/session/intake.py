@@ -109,7 +109,7 @@ class Intake:
         self._put(self.loss.sample_rings(lost, too_deep, now_ns))
 
     def sample_programs(self, now_ns: int) -> None:
-        """Queue loss windows for runs that the kernel skipped, the program running on that CPU."""
+        """Queue loss windows for events whose program was skipped, as it ran already."""
         misses: dict[str, int] = {}
         for program in self._probes.programs():
             misses[program.letter] = misses.get(program.letter, 0) + program.recursion_misses

@@ -198,7 +198,7 @@ class Running:
         return writer.meter.events * self.intake.taken_bytes / max(writer.raw_bytes, 1)
 
     def loop(self) -> None:
-        """Poll until there is a `stop.reason`. Raises OSError or TraceError: no probes to read."""
+        """Poll until there is a `stop.reason`. Raises OSError or TraceError of the probes."""
         while self.stop.reason is None:
             left = float("inf")
             if self.options.duration is not None:
