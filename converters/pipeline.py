@@ -3,7 +3,7 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -20,7 +20,6 @@ from biotrail.converters.events.tables import SETTLE_NS, Lifecycles
 from biotrail.converters.events.tasks import TaskNames
 from biotrail.converters.inputs.log import Indexed, Part, Source
 from biotrail.converters.inputs.opening import has_pointers, open_source, says_time
-from biotrail.converters.inputs.windows import pieces, split_ready
 from biotrail.converters.lifecycles.account import Account
 from biotrail.converters.lifecycles.cutting import (
     ENDLESS,
@@ -41,6 +40,42 @@ from biotrail.converters.lifecycles.result import Result
 from biotrail.converters.match.building import MatchingBuilder
 from biotrail.converters.sites.tables import follows, late_events, site_tables
 from biotrail.recorder.schema.records import Kind
+
+
+def split_ready(parts: Sequence[Events], edge: int, most: int) -> tuple[Events, Events, int]:
+    """Return (the parts' events before `edge` (ns), the others, edge), joined.
+
+    parts: each sorted by time. If none is before `edge` and more than `most` wait, all are returned
+    as ready, with the last one's time + 1 as the edge: the chunks' clock readings do not advance,
+    so the log is damaged or was made up.
+    """
+    parts = [part for part in parts if len(part)]
+    counts = [int(np.searchsorted(part.ts, edge)) for part in parts]
+    if not any(counts) and sum(map(len, parts)) > most:
+        counts, edge = list(map(len, parts)), max(int(part.ts[-1]) for part in parts) + 1
+    halves = [part.split(count) for part, count in zip(parts, counts, strict=True)]
+    ready = Events.join([before for before, _ in halves])
+    return ready, Events.join([after for _, after in halves]), edge
+
+
+def pieces(events: Events, edge: int, size: int) -> Iterator[tuple[Events, int]]:
+    """Yield (events, end): the time-sorted events in windows, in order, as views.
+
+    Windows have at most `size` events, the last one fewer than twice as many, maybe none. Events of
+    one time stay together: if more than `size` have the first time of what is left, all that is
+    left is the last window. end: ns, before which all events were yielded; the last is `edge`.
+    """
+    while len(events) >= 2 * max(size, 1):
+        end = int(events.ts[size])
+        cut = int(np.searchsorted(events.ts, end))
+        if not cut:
+            break
+        window, events = events.split(cut)
+        yield window, end
+    left = [events]
+    del events
+    yield left.pop(), edge
+
 
 if TYPE_CHECKING:
     from biotrail.converters.calls.division import CallDivider

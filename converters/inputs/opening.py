@@ -11,6 +11,7 @@ from biotrail.converters.inputs.beginning import (
     is_text,
     is_url,
     name_of,
+    refusal,
 )
 from biotrail.converters.inputs.log import LogSource, Source
 from biotrail.converters.inputs.unpacking import beginning as unpacked
@@ -45,9 +46,7 @@ def open_source(path: str | os.PathLike[str] | BinaryIO | Source) -> Source:
     try:
         return LogSource(beginning.given)
     except NotALogError as error:
-        from biotrail.converters.inputs import unknown
-
-        raise unknown.refusal(name_of(beginning.given), beginning.first) from error
+        raise refusal(name_of(beginning.given), beginning.first) from error
 
 
 def _no_log(beginning: Beginning) -> Source | None:

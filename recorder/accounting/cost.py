@@ -29,13 +29,11 @@ class Reading:
 
 
 def read(programs: Sequence[ProgramInfo]) -> Reading:
-    """Return the totals now, with `programs` as they were given."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     return Reading(time.monotonic_ns(), used.ru_utime + used.ru_stime, programs)
 
 
 def max_rss_bytes() -> int:
-    """Return the recorder's largest resident set so far (ru_maxrss), in bytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
@@ -74,7 +72,7 @@ class Losses:
         """Events whose program was already running, by letter; "?" for a kind without one."""
 
     def add(self, windows: Sequence[Window]) -> None:
-        """Add the counts of loss windows written to the file."""
+        """Add loss windows that are written to the file."""
         for window in windows:
             kind, count = window["kind"], window["count"]
             if window["cpu"] == NOT_ONE_CPU:
@@ -121,7 +119,7 @@ TIME = "time"
 def ns_per_run(programs: Sequence[ProgramInfo]) -> float:
     """Return the mean time in ns of the counted runs of the block layer's programs; 0: none was.
 
-    Programs of the path, which have a part, are left out: most of their runs write no record.
+    Most runs of the path's programs write no record, so these are left out.
     """
     block = [p for p in programs if not p.part]
     runs = sum(p.run_count for p in block)
@@ -129,7 +127,6 @@ def ns_per_run(programs: Sequence[ProgramInfo]) -> float:
 
 
 def calls_ns(runs: PathRuns) -> int:
-    """Return about how many ns of CPU the timing of system calls took, entry path included."""
     return runs.timed * CALL_NS + (runs.calls - runs.timed) * OTHER_CALL_NS
 
 

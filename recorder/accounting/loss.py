@@ -20,7 +20,6 @@ class LossCounters:
     """The counters' last samples, and sums of what was lost. Times are ns of CLOCK_MONOTONIC."""
 
     def __init__(self, start_ns: int) -> None:
-        """Begin with sums of 0; the first samples count from totals of 0."""
         self._ring_ns = start_ns
         self._program_ns = start_ns
         self._ring: NDArray[np.uint64] | None = None
@@ -35,7 +34,6 @@ class LossCounters:
 
     @property
     def total(self) -> int:
-        """Events and records lost so far: `by_kind` and `skipped`."""
         return sum(self.by_kind.values()) + sum(self.skipped.values())
 
     def sample_rings(

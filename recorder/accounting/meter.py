@@ -72,7 +72,7 @@ class Meter:
 
 
 def _blocks(segment: Segment) -> Iterator[tuple[bytes | memoryview, int, int]]:
-    """Yield (data, start, end) of each block of a segment; the first and last may be partial."""
+    """Yield (data, start, end) of each block; the first and last may be partial."""
     start = 0
     while start < len(segment.data):
         end = start + BLOCK_BYTES - (segment.position + start) % BLOCK_BYTES

@@ -5,9 +5,11 @@ import os
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from biotrail.recorder.schema.device_numbers import dev_number
 
+_T = TypeVar("_T")
 _ESCAPE = re.compile(r"\\([0-7]{3})")
 
 
@@ -39,40 +41,27 @@ class Mounts:
     st_devs: dict[str, int] = field(default_factory=dict)
     """Mount point → st_dev of the newest mount there."""
 
-    def devices_of(self, st_dev: int) -> list[int]:
-        """Return the block devices (dev_t) of the file system with `st_dev`; empty: it has none."""
-        return self.devices.get(st_dev, [])
-
     def add(self, mount: Mount, devices: Iterable[int]) -> None:
-        """Add a mount, of a file system on `devices`, to all three mappings.
-
-        In `st_devs` it replaces an older mount at the same point; in `devices` and `points` older
-        ones stay, and a device or mount point that is there already is not added twice. `devices`:
-        kernel dev_t; with none, `st_devs` alone changes.
-        """
+        """Add a mount, of a file system on `devices` (none: it has no block device)."""
         self.st_devs[mount.point] = mount.st_dev
         for dev in devices:
-            devices_there = self.devices.setdefault(mount.st_dev, [])
-            if dev not in devices_there:
-                devices_there.append(dev)
-            self.add_point(dev, mount.point)
+            _add_once(self.devices.setdefault(mount.st_dev, []), dev)
+            _add_once(self.points.setdefault(dev, []), mount.point)
 
-    def add_point(self, dev: int, point: str) -> None:
-        """Add the mount point `point` to device `dev`, once."""
-        points = self.points.setdefault(dev, [])
-        if point not in points:
-            points.append(point)
+
+def _add_once(to: list[_T], what: _T) -> None:
+    if what not in to:
+        to.append(what)
 
 
 def read_mounts(
     sys: str, proc: str, block_devices: set[int], number: Callable[[str], int | None]
 ) -> Mounts:
-    """Return the host's mounts (`host_mounts`), and the swap space in use.
+    """Return the host's mounts, and the swap space in use as the mount point "[SWAP]".
 
-    `sys`, `proc`: where sysfs and procfs are mounted. `block_devices`: dev_t of all block devices.
-    `number`: returns the dev_t of the block device node at a path, None where it is none. Swap
-    space is the mount point "[SWAP]" of its device; swap files are left out. Malformed lines are
-    skipped; files that cannot be read count as empty. Device numbers are kernel dev_t.
+    `block_devices`: dev_t of all block devices. `number`: returns the dev_t of the block device
+    node at a path, None where it is none. Swap files, malformed lines and what cannot be read are
+    left out.
     """
     found = Mounts()
     pools = _btrfs_pools(sys)
@@ -83,7 +72,7 @@ def read_mounts(
     for line in read_lines(f"{proc}/swaps")[1:]:
         dev = number(unescape(re.split("[ \t]", line)[0])) if line else None
         if dev is not None:
-            found.add_point(dev, "[SWAP]")
+            _add_once(found.points.setdefault(dev, []), "[SWAP]")
     return found
 
 
@@ -99,12 +88,7 @@ def host_mounts(proc: str) -> list[str]:
 
 
 def parse_mount(line: str) -> Mount | None:
-    """Return the mount of a line of mountinfo(5); None where the line is malformed.
-
-    `line`: without its line feed. Paths and the source are unescaped. Options are those of the
-    super block, after the source; () where the line ends before. Malformed: without " - ", two
-    fields behind it and five before, or without major:minor.
-    """
+    """Return the mount of a line of mountinfo(5); None where the line is malformed."""
     left, dash, right = line.partition(" - ")
     fields, rest = left.split(" "), right.split(" ")
     if not dash or len(fields) < 5 or len(rest) < 2:
@@ -130,8 +114,8 @@ def _devices(
 ) -> list[int]:
     """Return the block devices (dev_t) of a mounted file system; empty where it has none.
 
-    `number`: as `read_mounts`. `pools`: the devices of each btrfs: a source stands for all of the
-    first pool that one of its devices is in.
+    `pools`: the devices of each btrfs: a source stands for all of the first pool that one of its
+    devices is in.
     """
     if mount.st_dev in block_devices:
         return [mount.st_dev]
@@ -147,7 +131,7 @@ def _devices(
 
 
 def _btrfs_pools(sys: str) -> list[set[int]]:
-    """Return the devices (dev_t) of each mounted btrfs, by UUID; one without any is left out."""
+    """Return the devices (dev_t) of each mounted btrfs that has any."""
     pools = []
     root = f"{sys}/fs/btrfs"
     for uuid in _names(root):
@@ -171,9 +155,8 @@ def _names(directory: str) -> list[str]:
 def read_lines(path: str) -> list[str]:
     """Return the lines of the file at `path`, without line feeds; none where it cannot be read.
 
-    Only a line feed ends a line: the kernel escapes it in paths, but not the other characters
-    that Python takes for ends of lines. Bytes that are no UTF-8 become surrogate escapes, as in
-    Python's file names.
+    Only a line feed ends a line: the kernel escapes it in paths, but not the other characters that
+    Python takes for ends of lines. Bytes that are no UTF-8 become surrogate escapes.
     """
     try:
         with open(path, "rb") as file:

@@ -18,7 +18,7 @@ _PATH = re.compile(r"(nvme\d+)c\d+(n\d+)")
 def hidden(roots: Roots = REAL) -> dict[int, str]:
     """Return {kernel dev_t: sysfs directory} of all path disks, as nvme0c1n1.
 
-    Only /proc/diskstats has their dev_t; those not there, or with 0 (old kernels), are left out.
+    Only /proc/diskstats has their dev_t; those without one (old kernels) are left out.
     """
     directories = _directories(roots)
     numbers = _numbers(roots) if directories else {}
@@ -56,7 +56,6 @@ def by_disk(paths: dict[int, str]) -> dict[str, list[int]]:
 
 
 def paths_of(disk: int, roots: Roots = REAL) -> list[int]:
-    """Return the sorted dev_t of a disk's path disks; empty without NVMe multipath."""
     return by_disk(hidden(roots)).get(_name(disk, roots), [])
 
 
@@ -76,9 +75,6 @@ def is_spread(disk: int, roots: Roots = REAL) -> bool:
 
 
 def with_paths(chosen: Sequence[tuple[int, int]], roots: Roots = REAL) -> list[tuple[int, int]]:
-    """Return `chosen` and the path disks of each whole disk in it, which have its requests.
-
-    Devices are pairs (dev_t of the disk, dev_t of the partition or 0).
-    """
+    """Return `chosen` and the path disks of each whole disk in it, which have its requests."""
     more = [(path, 0) for disk, part in chosen if not part for path in paths_of(disk, roots)]
     return list(dict.fromkeys([*chosen, *more]))

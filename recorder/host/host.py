@@ -85,7 +85,7 @@ def processors(cpuinfo: str) -> str | None:
     """Return the processors of arm64's /proc/cpuinfo, e.g. "Arm Cortex-A55 + Arm Cortex-A76".
 
     Each kind once, in the order of its first CPU. An implementer or part without a known name is
-    shown in hexadecimal: "Arm part 0xabc", "implementer 0x12 part 0xabc". None: no CPU has both.
+    shown in hexadecimal: "Arm part 0xabc". None: no CPU has both.
     """
     found: dict[str, None] = {}
     implementer = None
@@ -93,14 +93,12 @@ def processors(cpuinfo: str) -> str | None:
         if kind == "implementer":
             implementer = int(digits, 16)
         elif implementer is not None:
-            found[_name(implementer, int(digits, 16))] = None
+            maker = _IMPLEMENTERS.get(implementer, f"implementer {implementer:#04x}")
+            part = int(digits, 16)
+            model = _PARTS.get(implementer, {}).get(part) or f"part {part:#05x}"
+            found[f"{maker} {model}"] = None
             implementer = None
     return " + ".join(found) or None
-
-
-def _name(implementer: int, part: int) -> str:
-    maker = _IMPLEMENTERS.get(implementer, f"implementer {implementer:#04x}")
-    return f"{maker} {_PARTS.get(implementer, {}).get(part) or f'part {part:#05x}'}"
 
 
 _ROOT = Path("/")
@@ -108,58 +106,35 @@ _OS_RELEASE = ("etc/os-release", "usr/lib/os-release")
 
 
 def facts(root: Path = _ROOT) -> dict[str, Any]:
-    """Return facts of the host: {"name", "machine", "cpus", "boot_id", "os", "cpu_model", …}.
+    """Return facts of the host, as the header's "host" and "kernel" have them.
 
-    Also "memory_bytes", "hypervisor" (Xen's), "product" and "kernel": {"release", "version"}. cpus:
-    the number of configured CPUs, online or not, so that the log's CPU numbers fit. A fact that is
-    not known has no key. `root`: directory with proc, sys and etc; the name, the kernel and the
-    sizes are this host's in any case.
+    cpus: the number of configured CPUs, online or not, so that the log's CPU numbers fit. `root`:
+    directory with proc, sys and etc.
     """
     system = os.uname()
+    names = (_value(_text(root / name) or "", "PRETTY_NAME", "=") for name in _OS_RELEASE)
+    cpuinfo = _text(root / "proc/cpuinfo") or ""
+    board = (_text(root / "proc/device-tree/model") or "").strip("\0 \n")
     found: dict[str, Any] = {
         "name": system.nodename,
         "machine": system.machine,
         "cpus": os.sysconf("SC_NPROCESSORS_CONF"),
         "boot_id": _text(root / "proc/sys/kernel/random/boot_id"),
-        "os": _os_name(root),
-        "cpu_model": _cpu_model(root),
+        "os": next((name.strip("\"'") for name in names if name is not None), None),
+        "cpu_model": _value(cpuinfo, "model name", ":")
+        or processors(cpuinfo)
+        or _value(cpuinfo, "Model", ":"),
         "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
         "hypervisor": _text(root / "sys/hypervisor/type"),
-        "product": _product(root),
+        "product": _text(root / "sys/class/dmi/id/product_name") or board or None,
         "kernel": {"release": system.release, "version": system.version},
     }
     return {key: value for key, value in found.items() if value is not None}
 
 
-def _os_name(root: Path) -> str | None:
-    for name in _OS_RELEASE:
-        for line in (_text(root / name) or "").splitlines():
-            key, _, value = line.partition("=")
-            if key == "PRETTY_NAME":
-                return value.strip().strip("\"'")
-    return None
-
-
-def _cpu_model(root: Path) -> str | None:
-    cpuinfo = _text(root / "proc/cpuinfo") or ""
-    return (
-        _cpuinfo_value(cpuinfo, "model name")
-        or processors(cpuinfo)
-        or _cpuinfo_value(cpuinfo, "Model")
-    )
-
-
-def _cpuinfo_value(cpuinfo: str, wanted: str) -> str | None:
-    for line in cpuinfo.splitlines():
-        key, _, value = line.partition(":")
-        if key.strip() == wanted:
-            return value.strip()
-    return None
-
-
-def _product(root: Path) -> str | None:
-    by_dmi = _text(root / "sys/class/dmi/id/product_name")
-    return by_dmi or (_text(root / "proc/device-tree/model") or "").strip("\0 \n") or None
+def _value(text: str, name: str, sign: str) -> str | None:
+    found = re.search(rf"^[ \t]*{name}[ \t]*{sign}(.*)$", text, re.MULTILINE)
+    return None if found is None else found[1].strip()
 
 
 def _text(path: Path) -> str | None:

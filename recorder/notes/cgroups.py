@@ -74,20 +74,6 @@ class NamesChild:
         helpers.end(self._process)
 
 
-def start_names_child(tell: Callable[[str], None]) -> NamesChild | None:
-    """Start the process that reads names; None: there is nothing to read here, or it cannot start.
-
-    tell: called with a message where it cannot be started.
-    """
-    if not container_state.present():
-        return None
-    try:
-        return NamesChild()
-    except OSError as error:
-        tell(f"names of containers: ids stand for them, no process to read them: {error}")
-        return None
-
-
 @dataclass
 class _Search:
     """The search for a name."""
@@ -118,13 +104,13 @@ class ContainerWatch:
         self._searches: dict[str, _Search] = {}
         """By id or uid; one that is over stays, so that it does not begin anew."""
         self._open: set[str] = set()
-        self._unwritten: ContainersNote = {"containers": {}, "pods": {}}
-        self._unseen: ContainersNote = {"containers": {}, "pods": {}}
+        self._unwritten = _nothing()
 
-    def look(self, paths: Iterable[str] = (), *, last: bool = False) -> None:
+    def look(self, paths: Iterable[str] = (), *, last: bool = False) -> ContainersNote:
         """Look for the names of these cgroups' containers and pods, and for others that are due.
 
-        paths: of cgroups that are new. last: there will be no later look, so all are due.
+        paths: of cgroups that are new. last: there will be no later look, so all are due. Returns
+        what was found.
         """
         with self._lock:
             now = self._clock()
@@ -132,7 +118,7 @@ class ContainerWatch:
                 self._begin(path, now)
             due = {one for one in self._open if last or self._searches[one].next_ns <= now}
             if self._child is None or not due:
-                return
+                return _nothing()
             pods = {one for one in due if self._searches[one].is_pod}
             try:
                 found = self._child.ask(due - pods, pods)
@@ -140,13 +126,18 @@ class ContainerWatch:
                 self._child = None
                 self._open.clear()
                 self._tell(f"names of containers: ids stand for those to come, no process: {error}")
-                return
-            for note in (self._unwritten, self._unseen):
-                note["containers"].update(found["containers"])
-                note["pods"].update(found["pods"])
+                return _nothing()
+            self._unwritten["containers"].update(found["containers"])
+            self._unwritten["pods"].update(found["pods"])
             self._open -= {*found["containers"], *found["pods"]}
             for one in due & self._open:
-                self._put_off(one, now)
+                search = self._searches[one]
+                if search.looks == len(_AGAIN_NS):
+                    self._open.discard(one)
+                else:
+                    search.next_ns = now + _AGAIN_NS[search.looks]
+                    search.looks += 1
+            return found
 
     def _begin(self, path: str, now: int) -> None:
         what = identity(path)
@@ -160,34 +151,24 @@ class ContainerWatch:
             self._open.discard(oldest)
             del self._searches[oldest]
 
-    def _put_off(self, one: str, now: int) -> None:
-        search = self._searches[one]
-        if search.looks == len(_AGAIN_NS):
-            self._open.discard(one)
-            return
-        search.next_ns = now + _AGAIN_NS[search.looks]
-        search.looks += 1
-
     def due_ns(self) -> int | None:
         """Return the time (CLOCK_MONOTONIC) of the next look; None: nothing is looked for."""
         with self._lock:
             return min((self._searches[one].next_ns for one in self._open), default=None)
 
-    def unseen(self) -> ContainersNote:
-        """Return the names found since the last call of this method."""
-        with self._lock:
-            found, self._unseen = self._unseen, {"containers": {}, "pods": {}}
-        return found
-
-    def due(self) -> bool:
+    def due(self, _now_ns: int, /) -> bool:
         """Return whether there is a note to write."""
         return bool(self._unwritten["containers"] or self._unwritten["pods"])
 
     def changes(self) -> ContainersNote | None:
         """Return a `containers` note with names found since the last one; None: there are none."""
         with self._lock:
-            found, self._unwritten = self._unwritten, {"containers": {}, "pods": {}}
+            found, self._unwritten = self._unwritten, _nothing()
         return found if found["containers"] or found["pods"] else None
+
+
+def _nothing() -> ContainersNote:
+    return {"containers": {}, "pods": {}}
 
 
 CGROUP_PERIOD_NS = 10_000_000_000
@@ -199,11 +180,8 @@ class CgroupWatch(Periodic):
     """Cgroups that are new or renamed since the last look. Any thread may call its methods."""
 
     def __init__(self, told: Callable[[], list[CgroupPath]] = list) -> None:
-        """Begin without cgroups, so that the first `walk` finds all of them.
-
-        told: returns what the programs told of since its last call.
-        """
-        super().__init__(CGROUP_PERIOD_NS)
+        """told: returns what the programs told of since its last call."""
+        super().__init__(CGROUP_PERIOD_NS, at_once=True)
         self.where = cgroups.hierarchy()
         self._ask = told
         self._lock = threading.Lock()
@@ -244,18 +222,17 @@ class CgroupWatch(Periodic):
             found, self._unseen = self._unseen, {}
         return found
 
-    def due(self, now_ns: int) -> bool:
+    def due(self, now_ns: int, /) -> bool:
         """Return whether there is a note to write, or a walk is due at `now_ns`."""
         return bool(self._unwritten) or super().due(now_ns)
 
-    def changes(self, *, always: bool) -> CgroupsNote | None:
+    def changes(self) -> CgroupsNote | None:
         """Return a `cgroups` note {id as text: path} of those found since the last; None: none.
 
-        Takes what the programs have told of, and walks the directories if that is due, or `always`.
-        Removed cgroups are not reported.
+        Takes what the programs have told of, and walks the directories if that is due.
         """
         self.take()
-        if always or super().due(time.monotonic_ns()):
+        if super().due(time.monotonic_ns()):
             self.walk()
         with self._lock:
             found, self._unwritten = self._unwritten, {}
@@ -320,23 +297,19 @@ class Admission:
         for number in sorted(looked_at, key=lambda one: self._paths[one].count("/")):
             path = self._paths[number]
             borne = self._named.borne_by(self._names.of_path(path))
-            if borne and set(self._admitted.values()).isdisjoint(and_above(path)[1:]):
-                self._admit(number, path, borne, begun=begun)
+            above = and_above(path)[1:]
+            if borne and set(self._admitted.values()).isdisjoint(above) and self._has_room():
+                self._check(path, borne, begun=begun)
+                self._set_listed(number, True)
+                self._admitted[number] = path
+                for option in borne:
+                    if begun and option not in self._borne:
+                        self._tell(f"{option} has appeared, and is recorded from now on: {path}")
+                self._borne.update(borne)
         for number in self._admitted:
             self._paths.pop(number, None)
         for oldest in list(self._paths)[: len(self._paths) - _MAX_OPEN]:
             del self._paths[oldest]
-
-    def _admit(self, number: int, path: str, borne: tuple[str, ...], *, begun: bool) -> None:
-        if not self._has_room():
-            return
-        self._check(path, borne, begun=begun)
-        self._set_listed(number, True)
-        self._admitted[number] = path
-        for option in borne:
-            if begun and option not in self._borne:
-                self._tell(f"{option} has appeared, and is recorded from now on: {path}")
-        self._borne.update(borne)
 
     def _has_room(self) -> bool:
         """Return whether a cgroup can be admitted; one that is gone makes room."""
@@ -397,16 +370,13 @@ class CgroupLook:
         self.watch = CgroupWatch(probes.new_cgroups)
         self.containers = ContainerWatch(child, tell)
         self._probes, self._tell = probes, tell
-        self._admission = (
-            Admission(
-                named,
-                self.watch.where,
-                lambda number, wanted: probes.list_cgroup(number, wanted=wanted),
-                tell,
-            )
-            if named
-            else None
-        )
+        self._admission = None
+        if named:
+
+            def set_listed(number: int, wanted: bool) -> None:
+                probes.list_cgroup(number, wanted=wanted)
+
+            self._admission = Admission(named, self.watch.where, set_listed, tell)
         self._thread: threading.Thread | None = None
         self._wake = -1
         self._ended = threading.Event()
@@ -416,9 +386,14 @@ class CgroupLook:
         cls, probes: Probes, named: NamedCgroups, stack: ExitStack, tell: Callable[[str], None]
     ) -> Self:
         """Return one with a process that reads names, where there are any; `stack` ends that."""
-        child = start_names_child(tell)
-        if child is not None:
-            stack.callback(child.close)
+        child = None
+        if container_state.present():
+            try:
+                child = NamesChild()
+            except OSError as error:
+                tell(f"names of containers: ids stand for them, no process to read them: {error}")
+            else:
+                stack.callback(child.close)
         return cls(probes, named, child, tell)
 
     def begin(self) -> None:
@@ -427,8 +402,7 @@ class CgroupLook:
             return
         self.watch.walk()
         fresh = self.watch.unseen()
-        self.containers.look(fresh.values())
-        self._admission.begin(fresh, self.containers.unseen())
+        self._admission.begin(fresh, self.containers.look(fresh.values()))
 
     def start(self) -> None:
         """Start the thread; it looks once for what was made since `begin`."""
@@ -463,7 +437,10 @@ class CgroupLook:
                 self.watch.take()
                 self._round()
                 again = time.monotonic() + _PAUSE_SECONDS
-                poller.poll(max(self._idle(), _PAUSE_SECONDS) * 1000)
+                # Until something is due, unless the programs tell of something.
+                due = self.containers.due_ns()
+                idle = _IDLE_SECONDS if due is None else (due - time.monotonic_ns()) / 1e9
+                poller.poll(min(max(idle, _PAUSE_SECONDS), _IDLE_SECONDS) * 1000)
                 if (left := again - time.monotonic()) > 0:
                     self._ended.wait(left)
         except TraceError as error:
@@ -471,14 +448,8 @@ class CgroupLook:
         finally:
             os.close(waiting)
 
-    def _idle(self) -> float:
-        """Return the seconds until something is due unless the programs tell of something."""
-        due = self.containers.due_ns()
-        left = _IDLE_SECONDS if due is None else (due - time.monotonic_ns()) / 1e9
-        return min(max(left, 0.0), _IDLE_SECONDS)
-
     def _round(self, *, last: bool = False) -> None:
         fresh = self.watch.unseen()
-        self.containers.look(fresh.values(), last=last)
+        names = self.containers.look(fresh.values(), last=last)
         if self._admission is not None and not last:
-            self._admission.look(fresh, self.containers.unseen())
+            self._admission.look(fresh, names)

@@ -25,33 +25,26 @@ from biotrail.recorder.schema.payloads import Clock, End, Header, Note
 
 
 class _Kept(NamedTuple):
-    """The records of one write_chunk call.
-
-    chunks: compressed. size: their bytes in memory. names: what later files repeat of them. meter:
-    their events. last_ns: time of the newest record (CLOCK_MONOTONIC), or of the call if there is
-    none.
-    """
+    """The records of one write_chunk call."""
 
     chunks: Sequence[Packed]
     size: int
+    """Bytes of the compressed chunks."""
     names: list[NameRecords]
+    """What later files repeat of them."""
     meter: Meter
     last_ns: int
+    """Time of the newest record (CLOCK_MONOTONIC), or of the call if there is none."""
 
 
 class _Dump(NamedTuple):
-    """A snapshot of all that one dump is made of, which recording does not change.
-
-    header: the file's. opening: facts behind the header. end: the END frame's facts. facts: the
-    header's key "kept": reason, seconds, limit.
-    """
+    """A snapshot of all that one dump is made of, which recording does not change."""
 
     header: Header
     opening: Facts
     chunks: list[Packed]
     losses: list[Window]
     end: dict[str, Any]
-    facts: dict[str, Any]
     events: int
     """Number of events in `chunks`."""
     exact: bool
@@ -64,10 +57,7 @@ class FlightBuffer(SeriesSink):
     def __init__(
         self, series: Series, header: Header, limit: Limit, programs: Programs, level: int
     ) -> None:
-        """Begin a flight recorder's memory without chunks; no file is made.
-
-        `series`: the dumps' files. `header`: the recording's. `limit`: of the chunks in memory.
-        """
+        """Begin without chunks; no file is made. `limit`: of the chunks in memory."""
         super().__init__(series, header, limit, programs, level)
         self._first_clock = self._clock
         self._kept: deque[_Kept] = deque()
@@ -83,7 +73,6 @@ class FlightBuffer(SeriesSink):
 
     @property
     def busy(self) -> bool:
-        """Whether a dump is being written."""
         return self._thread is not None and self._thread.is_alive()
 
     def write_chunk(
@@ -133,7 +122,6 @@ class FlightBuffer(SeriesSink):
             self._drop_losses(begins)
 
     def _drop_oldest(self) -> None:
-        """Drop the oldest call's chunks and their losses; `_background` gets their names."""
         oldest = self._kept.popleft()
         self.size -= oldest.size
         for records in oldest.names:
@@ -161,9 +149,14 @@ class FlightBuffer(SeriesSink):
         or failure into `messages`.
         """
         made = self._snapshot(facts, clock or self._clock)
-        self._thread = threading.Thread(
-            target=self._write_in_thread, args=(made,), name="biotrail-dump", daemon=True
-        )
+
+        def write() -> None:
+            try:
+                self._write(made)
+            except OutputError as error:
+                self.messages.put(f"a dump failed: {error}")
+
+        self._thread = threading.Thread(target=write, name="biotrail-dump", daemon=True)
         self._thread.start()
 
     def close(self, end: End) -> None:
@@ -179,13 +172,13 @@ class FlightBuffer(SeriesSink):
         self._write(made._replace(end={**made.end, "run": end}))
 
     def release(self) -> None:
-        """Do nothing: no file is open between dumps."""
+        """No file is open between dumps."""
 
     def discard(self) -> None:
-        """Do nothing: no file is made before the first dump."""
+        """No file is made before the first dump."""
 
     def removed(self) -> bool:
-        """Return False: dumps may be deleted or moved away without harm to the recording."""
+        """Dumps may be deleted or moved away without harm to the recording."""
         return False
 
     def _snapshot(self, facts: dict[str, Any], moment: Clock) -> _Dump:
@@ -194,20 +187,21 @@ class FlightBuffer(SeriesSink):
         self._drop_old()
         chunks = [chunk for kept in self._kept for chunk in kept.chunks]
         clock = self._begin_of(chunks)
-        losses = cost.Losses()
-        losses.add(list(self._losses))
+        windows, losses = list(self._losses), cost.Losses()
+        losses.add(windows)
         now = cost.read(self._programs())
-        limit = {"bytes": self._limit.bytes, "seconds": self._limit.seconds}
-        seconds = (self._clock["monotonic"] - clock["monotonic"]) / 1e9
-        kept = {**facts, "seconds": seconds, "limit": limit}
-        end = cost.end_facts("dumped", self._began, now, losses, self._clock)
+        kept = {
+            **facts,
+            "seconds": (self._clock["monotonic"] - clock["monotonic"]) / 1e9,
+            "limit": {"bytes": self._limit.bytes, "seconds": self._limit.seconds},
+            "run": self._run,
+        }
         return _Dump(
-            self._background.header(clock, {"kept": {**kept, "run": self._run}}),
+            self._background.header(clock, {"kept": kept}),
             self._background.facts(clock),
             chunks,
-            list(self._losses),
-            end,
-            kept,
+            windows,
+            cost.end_facts("dumped", self._began, now, losses, self._clock),
             round(sum(kept.meter.events for kept in self._kept)),
             all(kept.meter.exact for kept in self._kept),
         )
@@ -226,12 +220,6 @@ class FlightBuffer(SeriesSink):
         nearest = next(reading for reading in readings if reading["monotonic"] >= begin)
         return shifted(nearest, begin)
 
-    def _write_in_thread(self, dump: _Dump) -> None:
-        try:
-            self._write(dump)
-        except OutputError as error:
-            self.messages.put(f"a dump failed: {error}")
-
     def _write(self, dump: _Dump) -> None:
         """Write a dump to the series' next file, and delete the oldest files beyond the limit.
 
@@ -239,49 +227,36 @@ class FlightBuffer(SeriesSink):
         it has its final name already.
         """
         log: LogWriter | None = None
+        kept = dump.header["kept"]
+        last = f"the last {kept['seconds']:.1f} s"
+        about = "" if dump.exact else "about "
+        events = f"{about}{dump.events:,} event{'' if dump.events == 1 else 's'}"
         try:
             with self._series.create() as stream:
-                number = {**dump.header["kept"], "number": self._series.made + 1}
-                header = {**dump.header, "kept": number}
+                header: Header = {
+                    **dump.header,
+                    "kept": {**kept, "number": self._series.made + 1},
+                }
                 log = LogWriter(stream, header, level=self._level, name=self._series.next)
-                self._series.publish(stream)
-                _write_all(log, dump)
+                self._series.publish()
+                dump.opening.write(log)
+                for chunk in dump.chunks:
+                    log.write_packed(chunk)
+                if dump.losses:
+                    log.write_loss(dump.losses)
+                log.close(dump.end)
             self._series.delete_old()
         except (OSError, OutputError) as error:
             self._series.give_up()
             failed = explain(error, self._series.next) if isinstance(error, OSError) else error
-            raise OutputError(f"{failed}; {_missing(dump, log)}") from error
-        self.messages.put(f"wrote {self._series.next}: {_period(dump)} ({dump.facts['reason']})")
-
-
-def _period(dump: _Dump) -> str:
-    """Return what a dump covers, e.g. `the last 5.0 s, about 1,204 events`."""
-    return f"{_last(dump)}, {_events(dump) if dump.events else 'no event in them'}"
-
-
-def _last(dump: _Dump) -> str:
-    return f"the last {dump.facts['seconds']:.1f} s"
-
-
-def _events(dump: _Dump) -> str:
-    about = "" if dump.exact else "about "
-    return f"{about}{dump.events:,} event{'' if dump.events == 1 else 's'}"
-
-
-def _missing(dump: _Dump, log: LogWriter | None) -> str:
-    """Say how many events are not in the file, by the share of the records' bytes that is."""
-    total = sum(chunk.records for chunk in dump.chunks)
-    written = 0 if log is None else log.raw_bytes - sum(len(s.data) for s in dump.opening.names)
-    if written <= 0:
-        return f"none of its {_events(dump)} ({_last(dump)}) is in it"
-    left = round(dump.events * (1 - written / total)) if total else 0
-    return f"about {left:,} of its {_events(dump)} ({_last(dump)}) are not in it"
-
-
-def _write_all(log: LogWriter, dump: _Dump) -> None:
-    dump.opening.write(log)
-    for chunk in dump.chunks:
-        log.write_packed(chunk)
-    if dump.losses:
-        log.write_loss(dump.losses)
-    log.close(dump.end)
+            # The share of events that is in the file is that of the records' bytes.
+            total = sum(chunk.records for chunk in dump.chunks)
+            names = sum(len(segment.data) for segment in dump.opening.names)
+            written = 0 if log is None else log.raw_bytes - names
+            missing = f"none of its {events} ({last}) is in it"
+            if written > 0:
+                left = round(dump.events * (1 - written / total)) if total else 0
+                missing = f"about {left:,} of its {events} ({last}) are not in it"
+            raise OutputError(f"{failed}; {missing}") from error
+        what = events if dump.events else "no event in them"
+        self.messages.put(f"wrote {self._series.next}: {last}, {what} ({kept['reason']})")

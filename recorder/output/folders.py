@@ -68,19 +68,13 @@ def owner() -> tuple[int, int] | None:
 
 
 def trusted() -> set[int]:
-    """Return the users whose links and directories count as this user's own.
-
-    Root, this process's user, and the one who called sudo.
-    """
+    """Return the users whose links and directories count as this user's own."""
     ids = owner()
     return {0, os.geteuid(), *([] if ids is None else ids[:1])}
 
 
 def give_to_owner(fd: int, shown: str) -> None:
-    """Change the owner of the file open as `fd` to the user who called sudo, if any.
-
-    `shown`: its path in error messages. Raises OutputError.
-    """
+    """Give the file open as `fd` to the user who called sudo, if any. Raises OutputError."""
     if (ids := owner()) is None:
         return
     try:
@@ -273,13 +267,13 @@ def readable(at: int) -> Iterator[int]:
 
 
 def entries(at: int) -> list[str]:
-    """Return the names in a directory, sorted. Raises OSError."""
+    """Return the sorted names in a directory. Raises OSError."""
     with readable(at) as fd:
         return sorted(os.listdir(fd))
 
 
 def open_regular(at: int, name: str, shown: str) -> BinaryIO:
-    """Return the regular file `name` in a directory, open for reading; its name is `shown`.
+    """Return the regular file `name` in a directory, open for reading; `shown`: its path.
 
     No link is followed, and no FIFO is waited for. Raises OSError: also ELOOP for a link, EINVAL
     for what else is no regular file.
@@ -307,7 +301,6 @@ FileId = tuple[int, int]
 
 
 def identity(fd: int) -> FileId:
-    """Return (st_dev, st_ino) of the file behind an open descriptor. Raises OSError."""
     status = os.fstat(fd)
     return status.st_dev, status.st_ino
 
@@ -320,9 +313,9 @@ class HeldDirectory:
     """
 
     def __init__(self, path: str, *, shown: str = "") -> None:
-        """Open the directory and its parent, without checking whether files can be made in it.
+        """Open the directory and its parent; nothing is made in it.
 
-        `path`: "" is the working directory. `shown`: the file that an error message names; "" for
+        `path`: "" is the working directory. `shown`: the file that an error message names; "":
         `path`. Raises OutputError.
         """
         self.path = path
@@ -346,7 +339,6 @@ class HeldDirectory:
         return fd
 
     def close(self) -> None:
-        """Close the descriptors. Closing again has no effect."""
         for closing in self._closing:
             closing()
 
@@ -354,8 +346,7 @@ class HeldDirectory:
     def fd(self) -> int:
         """The directory's descriptor (O_PATH), for the argument `dir_fd`. Raises OSError.
 
-        Where the directory was deleted and none took its place, making a file in it fails with
-        ENOENT.
+        Making a file in a deleted one, of which none took the place, fails with ENOENT.
         """
         if os.fstat(self._fd).st_nlink == 0:
             self._look_again()
@@ -398,7 +389,6 @@ class HeldDirectory:
         return (status.st_dev, status.st_ino) == file
 
     def remove(self, name: str, file: FileId) -> bool:
-        """Delete the entry `name` of the directory if it is `file`."""
         if not self.holds(name, file):
             return False
         try:

@@ -5,13 +5,12 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from typing import Any, BinaryIO, NamedTuple
 
 from biotrail.recorder.log import LogWriter, Segment
 from biotrail.recorder.log.names import NameRecords, Names
-from biotrail.recorder.output import output
-from biotrail.recorder.output.folders import FileId, HeldDirectory, explain, identity
+from biotrail.recorder.output.folders import HeldDirectory
+from biotrail.recorder.output.output import NewFile
 from biotrail.recorder.schema.payloads import Clock, Header, Note
 
 STACKS_PER_NOTE = 1000
@@ -33,7 +32,6 @@ def split_into_notes(stacks: dict[tuple[str, str], list[Any]]) -> list[dict[str,
     return found
 
 
-OnFile = Callable[[BinaryIO], None]
 SUFFIX = ".biotrail"
 MAX_CGROUPS = 1 << 16
 """Cgroups that are repeated in later files, the newest."""
@@ -56,11 +54,10 @@ class Background:
     def __init__(self, header: Header) -> None:
         self._header = header
         self._devices = {int(entry["dev"]): entry for entry in header.get("devices", [])}
-        self._cgroups: dict[str, str] = {}
+        self._notes: dict[str, dict[str, Any]] = {
+            name: {} for name in ("cgroups", "titles", "mounts", "call_timing")
+        }
         self._containers: dict[str, dict[str, dict[str, str]]] = {"containers": {}, "pods": {}}
-        self._titles: dict[str, dict[str, str]] = {}
-        self._mounts: dict[str, Any] = {}
-        self._call_timing: dict[str, Any] = {}
         self._stacks: dict[tuple[str, str], list[Any]] = {}
         self._names = Names()
 
@@ -71,20 +68,16 @@ class Background:
         """
         if name == "devices":
             self._devices.update({int(entry["dev"]): entry for entry in payload["devices"]})
-        elif name == "cgroups":
-            _add_bounded(self._cgroups, payload)
         elif name == "containers":
             for kind, known in self._containers.items():
                 _add_bounded(known, payload[kind])
-        elif name == "titles":
-            _add_bounded(self._titles, payload)
-        elif name == "mounts":
-            self._mounts.update(payload)
         elif name == "stacks":
             for side, stacks in payload.items():
                 self._stacks.update({(side, number): frames for number, frames in stacks.items()})
-        elif name == "call_timing":
-            self._call_timing = dict(payload)
+        elif name == "mounts":
+            self._notes[name].update(payload)
+        elif name in self._notes:
+            _add_bounded(self._notes[name], payload)
 
     def update(self, records: NameRecords) -> None:
         """Add the name records of a chunk."""
@@ -108,16 +101,14 @@ class Background:
 
         Devices are not among them: they are in the file's header.
         """
+        containers = {kind: dict(known) for kind, known in self._containers.items() if known}
         notes: list[tuple[str, dict[str, Any]]] = [
-            ("cgroups", dict(self._cgroups)),
-            (
-                "containers",
-                {kind: dict(known) for kind, known in self._containers.items() if known},
-            ),
-            ("titles", dict(self._titles)),
-            ("mounts", dict(self._mounts)),
+            ("cgroups", dict(self._notes["cgroups"])),
+            ("containers", containers),
+            ("titles", dict(self._notes["titles"])),
+            ("mounts", dict(self._notes["mounts"])),
             *(("stacks", note) for note in split_into_notes(self._stacks)),
-            ("call_timing", self._call_timing),
+            ("call_timing", dict(self._notes["call_timing"])),
         ]
         names = self._names.segments(clock["monotonic"])
         return Facts([(name, payload) for name, payload in notes if payload], names, clock)
@@ -141,7 +132,6 @@ class Facts(NamedTuple):
     """When the file begins."""
 
     def write(self, log: LogWriter) -> None:
-        """Write the facts to the beginning of a log. Raises OutputError."""
         for name, payload in self.notes:
             log.write_note(name, payload)
         if self.names:
@@ -160,7 +150,7 @@ class Series:
         max_files: int | None,
         *,
         force: bool = False,
-        on_file: OnFile = lambda _stream: None,
+        on_file: Callable[[BinaryIO], None] = lambda _stream: None,
         directory: HeldDirectory | None = None,
     ) -> None:
         """`path`: the stem, with or without SUFFIX, to which each file's time and number are added.
@@ -170,12 +160,12 @@ class Series:
         `directory`: that of `path`; None: it is opened when the first file is made.
         """
         self._on_file = on_file
-        self.stem = path.removesuffix(SUFFIX)
+        self._stem = path.removesuffix(SUFFIX)
         self._max = max_files
         self._force = force
-        self._held = directory
-        self._files: deque[tuple[str, FileId]] = deque()
-        self._hidden = self._name = ""
+        self._directory = directory
+        self._files: deque[NewFile] = deque()
+        self._new: NewFile | None = None
         self.next = ""
         """Path of the file last created, once it is published."""
         self.made = 0
@@ -187,23 +177,15 @@ class Series:
     @property
     def files(self) -> list[str]:
         """Paths of published files that still exist, oldest first, where the directory is now."""
-        directory = self._held
-        if directory is None:
+        if self._directory is None:
             return []
-        place = directory.place()
-        return [
-            os.path.join(place, name) for name, file in self._files if directory.holds(name, file)
-        ]
+        place = self._directory.place()
+        return [os.path.join(place, file.name) for file in self._files if file.is_there()]
 
     @property
     def taken_away(self) -> int:
         """Number of published files that others have deleted, moved away or replaced."""
         return self._gone + len(self._files) - len(self.files)
-
-    def _directory(self) -> HeldDirectory:
-        if self._held is None:
-            self._held = HeldDirectory(os.path.dirname(self.stem), shown=self.next or self.stem)
-        return self._held
 
     def create(self) -> BinaryIO:
         """Make the next file, with a hidden name until `publish`; return it open and unbuffered.
@@ -211,53 +193,42 @@ class Series:
         Sets `next` to the path that it will have; calls `on_file`. Raises OutputError, OSError.
         """
         when = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-        self.next = f"{self.stem}-{when}-{self.made + 1:06d}{SUFFIX}"
-        self._name = os.path.basename(self.next)
-        at = self._directory().fd
-        output.ensure_free(self._name, self._force, at=at, shown=self.next)
-        self._hidden = output.hidden_name(self._name)
-        stream = output.create_at(at, self._hidden, shown=self.next)
-        self._on_file(stream)
-        return stream
+        self.next = f"{self._stem}-{when}-{self.made + 1:06d}{SUFFIX}"
+        if self._directory is None:
+            self._directory = HeldDirectory(os.path.dirname(self._stem), shown=self.next)
+        self._new = NewFile(self.next, force=self._force, directory=self._directory)
+        self._on_file(self._new.stream)
+        return self._new.stream
 
-    def publish(self, stream: BinaryIO) -> None:
+    def publish(self) -> None:
         """Give the file that was created last its name, and count it as made.
 
         Called when the header is written, so that a file with this name always reads as a log.
         Raises OutputError; the file then still has its hidden name.
         """
-        at = self._directory().fd
-        try:
-            output.publish(self._hidden, self._name, self._force, at=at, shown=self.next)
-        except OSError as error:
-            raise explain(error, self.next) from error
-        self.give_up()  # the hidden name, where it is left as a second one
-        self._files.append((self._name, identity(stream.fileno())))
-        self.made += 1
+        if self._new is not None:
+            self._new.publish()
+            self._files.append(self._new)
+            self.made += 1
 
     def give_up(self) -> None:
-        """Delete the hidden name of the file created last; nothing happens if it has none."""
-        if self._held is None:
-            return
-        with suppress(OSError):
-            os.unlink(self._hidden, dir_fd=self._held.fd)
+        """Delete the file created last if it still has its hidden name."""
+        if self._new is not None:
+            self._new.give_up()
 
     def delete_old(self) -> None:
         """Delete the oldest files beyond `max_files`, except names that are other files now."""
         while self._max is not None and len(self._files) > self._max:
-            self._delete(*self._files.popleft())
-
-    def _delete(self, name: str, file: FileId) -> None:
-        directory = self._directory()
-        if directory.remove(name, file):
-            self.deleted += 1
-        elif not directory.holds(name, file):
-            self._gone += 1
+            oldest = self._files.popleft()
+            if oldest.remove():
+                self.deleted += 1
+            elif not oldest.is_there():
+                self._gone += 1
 
     def discard(self) -> None:
         """Delete all published files, as the recording could not begin."""
         while self._files:
-            self._directory().remove(*self._files.popleft())
+            self._files.popleft().remove()
 
 
 def removed(stream: BinaryIO) -> bool:

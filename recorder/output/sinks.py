@@ -32,7 +32,7 @@ class Limit:
 
 
 class LogSink(Protocol):
-    """The methods that the writer thread calls. All may raise OutputError or OSError."""
+    """What the writer thread calls. All may raise OutputError or OSError."""
 
     def new_packer(self) -> Packer:
         """Return what packs chunks for `write_chunk`, for a thread of its own."""
@@ -46,18 +46,16 @@ class LogSink(Protocol):
         the sink's packers; None: they are packed here.
         """
 
-    def write_loss(self, windows: list[Window]) -> None:
-        """Write loss windows."""
+    def write_loss(self, windows: list[Window]) -> None: ...
 
-    def write_note(self, name: str, payload: Note) -> None:
-        """Write a note."""
+    def write_note(self, name: str, payload: Note) -> None: ...
 
     def close(self, end: End) -> None:
         """Write the END frame, with the facts `end` of the whole recording, and end the log."""
 
 
 class Sink(LogSink, Protocol):
-    """The methods that a session calls on its output."""
+    """What a session calls on its output."""
 
     @property
     def files(self) -> list[str]:
@@ -81,49 +79,29 @@ class Sink(LogSink, Protocol):
         """Return whether the file being written has been deleted by others."""
 
 
-class PlainLog:
+class PlainLog(LogWriter):
     """A sink that writes one log to one file or pipe."""
+
+    deleted = taken_away = 0
 
     def __init__(
         self, stream: BinaryIO, path: str | None, header: Header, level: int, sync: bool
     ) -> None:
-        """Write the header to `stream`. Raises OSError, OutputError.
-
-        `path`: of the file; None for standard output. `level`, `sync`: as LogWriter's.
-        """
-        self._stream = stream
-        self._path = path
+        """Write the header. `path`: None: standard output. Raises OSError, OutputError."""
         name = path or "standard output"
-        self._log = LogWriter(stream, header, level=level, sync=sync, name=name)
-        self.new_packer = self._log.new_packer
-        self.write_chunk = self._log.write_chunk
-        self.write_loss = self._log.write_loss
-        self.write_note = self._log.write_note
-        self.close = self._log.close
-
-    deleted = taken_away = 0
-
-    @property
-    def files(self) -> list[str]:
-        """The log's path, also if the file was deleted; empty for standard output."""
-        return [] if self._path is None else [self._path]
-
-    @property
-    def size(self) -> int:
-        """Bytes written to the log."""
-        return self._log.size
+        super().__init__(stream, header, level=level, sync=sync, name=name)
+        self._file = None if path is None else stream
+        self.files = [] if path is None else [path]
 
     def release(self) -> None:
-        """Close the file, but not standard output."""
-        if self._path is not None:
-            self._stream.close()
+        if self._file is not None:
+            self._file.close()
 
     def discard(self) -> None:
         """Do nothing: the caller that made the file removes it (session/opening.py)."""
 
     def removed(self) -> bool:
-        """Return whether the file has no name any more; False for standard output."""
-        return self._path is not None and removed(self._stream)
+        return self._file is not None and removed(self._file)
 
 
 class SeriesSink:
@@ -132,6 +110,7 @@ class SeriesSink:
     def __init__(
         self, series: Series, header: Header, limit: Limit, programs: Programs, level: int
     ) -> None:
+        """`header`: the recording's, of which each file's is a copy with changes."""
         self._series = series
         self._limit = limit
         self._programs = programs
@@ -143,22 +122,18 @@ class SeriesSink:
         self._began = cost.read(programs())
 
     def new_packer(self) -> Packer:
-        """Return what packs chunks for these files, for a thread of its own."""
         return Packer(self._level)
 
     @property
     def files(self) -> list[str]:
-        """Paths of the files that still exist, oldest first."""
         return self._series.files
 
     @property
     def deleted(self) -> int:
-        """Number of files that were deleted as the oldest beyond the limit."""
         return self._series.deleted
 
     @property
     def taken_away(self) -> int:
-        """Number of files that others deleted, moved away or replaced."""
         return self._series.taken_away
 
 
@@ -178,11 +153,7 @@ class RotatingLog(SeriesSink):
         level: int,
         sync: bool,
     ) -> None:
-        """Make the first file of `series`. Raises OutputError or OSError.
-
-        `header`: the recording's, of which each file's is a copy with changes. `limit`: of each
-        file.
-        """
+        """Make the first file of `series`. `limit`: of each file. Raises OutputError or OSError."""
         super().__init__(series, header, limit, programs, level)
         self._sync = sync
         self._waiting: list[Window] = []
@@ -199,7 +170,7 @@ class RotatingLog(SeriesSink):
         try:
             name = self._series.next
             log = LogWriter(stream, header, level=self._level, sync=self._sync, name=name)
-            self._series.publish(stream)
+            self._series.publish()
         except (OSError, OutputError):
             self._series.give_up()
             raise
@@ -208,13 +179,9 @@ class RotatingLog(SeriesSink):
         self._log = log
         self._series.delete_old()
         if self._waiting:
-            self._put_losses(log, self._waiting)
+            self.write_loss(self._waiting)
             self._waiting = []
         return log
-
-    def _put_losses(self, log: LogWriter, windows: list[Window]) -> None:
-        log.write_loss(windows)
-        self._losses.add(windows)
 
     def write_chunk(
         self, segments: Sequence[Segment], clock: Clock, packed: Sequence[Packed] | None = None
@@ -240,7 +207,8 @@ class RotatingLog(SeriesSink):
         if self._log is None:
             self._waiting += windows
         else:
-            self._put_losses(self._log, windows)
+            self._log.write_loss(windows)
+            self._losses.add(windows)
 
     def write_note(self, name: str, payload: Note) -> None:
         """Write a note to the present file, if any; every later file repeats its facts."""
@@ -249,10 +217,7 @@ class RotatingLog(SeriesSink):
         self._background.note(name, payload)
 
     def due(self) -> bool:
-        """Return whether the present file has reached its limit of bytes or seconds.
-
-        Seconds count from the end of the file before.
-        """
+        """Return whether the present file has reached its limit of bytes or seconds."""
         log, limit = self._log, self._limit
         if log is None:
             return False
@@ -261,7 +226,10 @@ class RotatingLog(SeriesSink):
         return time.monotonic_ns() >= self.due_ns()
 
     def due_ns(self) -> float:
-        """Return when the present file reaches its age (CLOCK_MONOTONIC); inf: it has no limit."""
+        """Return when the present file is too old, reckoned from the end of the file before.
+
+        CLOCK_MONOTONIC; inf: it has no limit.
+        """
         age = self._limit.seconds
         return float("inf") if age is None else self._began.monotonic + age * 1e9
 
@@ -273,15 +241,12 @@ class RotatingLog(SeriesSink):
         """
         self._clock = clock or self._clock
         if self._log is not None:
-            self._end("rotated", self._clock, {})
+            self._end(self._log, "rotated", self._clock, {})
 
-    def _end(self, reason: str, stopped: Clock, run: dict[str, Any]) -> None:
-        """Write the present file's END frame and close the file. Raises OutputError."""
-        if self._log is None:
-            raise OutputError("the log was ended already")  # not reached: callers check _log
+    def _end(self, log: LogWriter, reason: str, stopped: Clock, run: dict[str, Any]) -> None:
         now = cost.read(self._programs())
         facts = cost.end_facts(reason, self._began, now, self._losses, stopped)
-        self._log.close({**facts, **run})
+        log.close({**facts, **run})
         self._began = now
         self._log = None
         self.release()
@@ -291,21 +256,18 @@ class RotatingLog(SeriesSink):
 
         Between two files, makes one more, so that the recording has such an end.
         """
-        if self._log is None:
-            self._open(self._clock)
-        self._end(end["reason"], end["stopped"], {"run": end})
+        log = self._log or self._open(self._clock)
+        self._end(log, end["reason"], end["stopped"], {"run": end})
 
     def release(self) -> None:
-        """Close the present file, if any, and set `_stream` to None; `_log` stays."""
         if self._stream is not None:
             self._stream.close()
             self._stream = None
 
     def discard(self) -> None:
-        """Delete all files made."""
         self._series.discard()
 
     def removed(self) -> bool:
-        """Return whether the present file has no name any more; False between two files."""
+        """False also between two files."""
         stream = self._stream
         return stream is not None and not stream.closed and removed(stream)

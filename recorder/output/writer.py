@@ -107,11 +107,11 @@ class WriterThread:
             thread.start()
 
     def ready(self) -> bool:
-        """Return whether more records may be copied from the rings."""
+        """Whether more records may be copied from the rings."""
         return self._given - self._done < QUEUE_BYTES and not self._jobs.full()
 
     def submit(self, job: Job) -> None:
-        """Queue a job, waiting while the queue is full."""
+        """Queue a job; wait while the queue is full."""
         self._jobs.put(job)
 
     def offer(self, job: Job) -> bool:
@@ -148,7 +148,6 @@ class WriterThread:
         return True
 
     def _run(self) -> None:
-        """Run jobs until None is queued; the first error stays in `error`."""
         try:
             while (job := self._jobs.get()) is not None:
                 try:
@@ -168,7 +167,6 @@ class WriterThread:
                 helper.join()
 
     def _help(self) -> None:
-        """Pack what is given to helpers, until None is."""
         packer = self._log.new_packer()
         while (packing := self._packings.get()) is not None:
             packing.run(packer)
@@ -187,9 +185,9 @@ class WriterThread:
         return packing.take(self._packer)
 
     def chunk(self, segments: Sequence[Segment], clock: dict[str, int]) -> Job:
-        """Return a job that writes the segments as a chunk; more than 8 MiB become several.
+        """Return a job that writes the segments as one or more chunks.
 
-        The job adds to the counters, or to `unwritten` where it failed or `error` was set before.
+        It adds to the counters, or to `unwritten` where it failed or `error` was set before.
         """
         return self._chunk(Packing(segments, clock))
 
@@ -236,7 +234,6 @@ class WriterThread:
         return self.notes(name, lambda: [one for one in (make(),) if one is not None])
 
     def notes(self, name: str, make: Callable[[], Sequence[Note]]) -> Job:
-        """Return a job that calls `make` and writes each payload as note `name`."""
 
         def write(log: LogSink) -> None:
             if self.error is None:

@@ -63,23 +63,26 @@ class Guard:
         except OSError as error:
             raise ProbeError(f"--pause {pausing}: its guard cannot be started: {error}") from error
         order = {
-            "stop": suspect.stop.facts(),
+            "stop": suspect.stop.facts,
             "label": suspect.label,
             "number": pausing.times,
             "seconds": pausing.seconds,
         }
         self._write(json.dumps(order).encode() + b"\n")
-        answer = self._first_answer()
+        data = b""
+        assert self._process.stdout is not None
+        while not data.endswith(b"\n") and (piece := self._process.stdout.read(1 << 16)):
+            data += piece
+        answer = json.loads(data.splitlines()[0]) if data.endswith(b"\n") else {}
         if "ready" not in answer:
             self.close()
             raise ProbeError(f"--pause {pausing}: {answer.get('error', 'its guard has ended')}")
 
     def go(self) -> None:
-        """Have it begin with the first period."""
         self._write(b"\n")
 
     def take_periods(self) -> list[PausedNote]:
-        """Return the periods that ended since the last call: notes for the log."""
+        """Return notes of the periods that ended since the last call."""
         notes: list[PausedNote] = [
             {
                 "from": began,
@@ -147,13 +150,3 @@ class Guard:
         with suppress(OSError):  # it has ended: the next reading says so
             if self._process.stdin is not None:
                 self._process.stdin.write(data)
-
-    def _first_answer(self) -> dict[str, Any]:
-        data = b""
-        assert self._process.stdout is not None
-        while not data.endswith(b"\n"):
-            if not (piece := self._process.stdout.read(1 << 16)):
-                return {}
-            data += piece
-        answer: dict[str, Any] = json.loads(data.splitlines()[0])
-        return answer

@@ -38,7 +38,12 @@ class _RecorderGoneError(Exception):
 def _main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE):
         signal.signal(number, signal.SIG_IGN)
-    order = json.loads(_read_line())
+    line = b""
+    while not line.endswith(b"\n"):
+        if not (piece := os.read(0, 1 << 16)):
+            raise SystemExit(1)
+        line += piece
+    order = json.loads(line)
     groups = _leave_cgroups()
     _get_ready_for_pressure()
     try:
@@ -53,19 +58,21 @@ def _main() -> None:
             return
         _tell(ready=True)
         with suppress(_RecorderGoneError):
-            _wait_for_go()
-            _experiment(stop, entry, order["number"], order["seconds"])
+            if os.read(0, 1):  # go
+                _experiment(stop, entry, order["number"], order["seconds"])
     finally:
         _remove(groups)
 
 
 def _experiment(stop: stops.Stop, entry: stops.Entry, number: int, seconds: float) -> None:
+    def length() -> float:
+        return min(seconds * random.uniform(*_SPREAD), stops.LONGEST)
+
     done = 0
     for _ in range(number):
-        _wait(_length(seconds))
-        if _one_period(stop, entry, _length(seconds)):
-            done += 1
-    _wait(_length(seconds))
+        _wait(length())
+        done += _one_period(stop, entry, length())
+    _wait(length())
     _tell(done=done)
 
 
@@ -93,29 +100,11 @@ def _one_period(stop: stops.Stop, entry: stops.Entry, seconds: float) -> bool:
     return whole
 
 
-def _length(seconds: float) -> float:
-    return min(seconds * random.uniform(*_SPREAD), stops.LONGEST)
-
-
 def _wait(seconds: float) -> None:
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0:
         if select.select([0], [], [], left)[0] and not os.read(0, 4096):
             raise _RecorderGoneError
-
-
-def _read_line() -> bytes:
-    data = b""
-    while not data.endswith(b"\n"):
-        if not (piece := os.read(0, 1 << 16)):
-            raise SystemExit(1)
-        data += piece
-    return data
-
-
-def _wait_for_go() -> None:
-    if not os.read(0, 1):
-        raise _RecorderGoneError
 
 
 def _tell(**what: Any) -> None:

@@ -24,7 +24,7 @@ def begin(program: Path, *, answers: bool) -> "subprocess.Popen[bytes]":
 
 
 def end(process: "subprocess.Popen[bytes]", seconds: float = 1.0) -> bool:
-    """End it by the end of its input, and wait; after so long by SIGKILL, as False says."""
+    """End it by the end of its input, after `seconds` by SIGKILL, and wait; return False then."""
     if process.stdin is not None:
         process.stdin.close()
     try:

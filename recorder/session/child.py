@@ -1,6 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the command that is recorded: without a shell, ended by SIGTERM at most, never killed."""
-
 import os
 import shutil
 import signal
@@ -15,12 +13,15 @@ SIGNAL_STATUS = 128
 
 
 class Child:
-    """One command: looked up when this object is made, started by `start()`."""
+    """A command without a shell, ended by SIGTERM at most, never killed.
+
+    It is looked up when this object is made, started by `start()`.
+    """
 
     def __init__(self, command: Sequence[str], *, stdout: int | None = None) -> None:
-        """Check that the command's program is found in PATH; start nothing yet. Raises TraceError.
+        """`stdout`: descriptor for its standard output; None: this process's.
 
-        `stdout`: descriptor for its standard output; None: this process's.
+        Raises TraceError: the command's program is not found in PATH.
         """
         self._command = list(command)
         self._stdout = stdout
@@ -35,8 +36,7 @@ class Child:
     def start(self) -> None:
         """Start the command. Raises TraceError: its program cannot be executed.
 
-        Sets `pidfd`, readable once the command has ended, where the kernel has pidfd_open(2) (since
-        5.3).
+        Sets `pidfd`, readable once the command has ended (since Linux 5.3).
         """
         try:
             self._process = subprocess.Popen(self._command, stdout=self._stdout)
@@ -47,22 +47,17 @@ class Child:
 
     @property
     def running(self) -> bool:
-        """Whether the command was started and has not ended."""
         return self._process is not None and self._process.poll() is None
 
     @property
     def status(self) -> int | None:
-        """Exit status as a shell reports it: 128 + number for a command that a signal ended.
-
-        None while the command runs, and if it was never started.
-        """
+        """Exit status as a shell reports it; None while the command runs or was not started."""
         code = None if self._process is None else self._process.poll()
         if code is None:
             return None
         return SIGNAL_STATUS - code if code < 0 else code
 
     def terminate(self) -> None:
-        """Send SIGTERM to the command if it runs and may be signalled; do not wait."""
         if self.running and self._process is not None:
             with suppress(PermissionError):
                 self._process.send_signal(signal.SIGTERM)

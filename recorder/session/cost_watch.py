@@ -40,9 +40,9 @@ class CostWatch:
     ) -> None:
         """Begin the first window of WINDOW_NS at `now_ns`; the counting is not switched yet.
 
-        `probes`: have the programs with their running totals. `count_runs`: called with True
-        or False to switch the kernel's counting of program runs on or off. `max_cpu`: per cent of
-        one core above which `tick` warns; None: never. `advice`: what the warning says to do.
+        `count_runs`: switches the kernel's counting of program runs on (True) or off. `max_cpu`:
+        per cent of one core above which `tick` warns; None: never. `advice`: what the warning says
+        to do.
         """
         self._probes = probes
         self._count_runs = count_runs
@@ -67,12 +67,11 @@ class CostWatch:
         events recorded so far. Warnings are QUIET_NS apart.
         """
         self._count(_is_sample((now_ns - self._began_ns) // TICK_NS))
-        over = self._max is not None and now_ns - self._since_ns >= WINDOW_NS
-        share = self._share(now_ns, events) if over else 0.0
+        share = 0.0
+        if self._max is not None and now_ns - self._since_ns >= WINDOW_NS:
+            share = self._share(now_ns, events)
         self.due_ns = self._due_ns(now_ns)
-        if self._max is None or not over:
-            return ""
-        if share <= self._max:
+        if self._max is None or share <= self._max:
             return ""
         self.warnings += 1
         if now_ns - self._warned_ns < QUIET_NS:
@@ -124,7 +123,6 @@ class CostWatch:
         return share
 
     def end(self) -> None:
-        """Switch off the kernel's counting of runs."""
         self._count(False)
 
 
@@ -140,36 +138,32 @@ class CallBudget:
     """The budget of one recording's timed calls. Times are ns of CLOCK_MONOTONIC."""
 
     def __init__(self, probes: Probes, budget: float, now_ns: int) -> None:
-        """Begin at `now_ns`. `budget`: per cent of one CPU; 0: calls are timed whatever it costs.
-
-        `probes` are attached. Without timed calls, or without a budget, `look` does nothing.
-        """
+        """`probes`: attached. `budget`: per cent of one CPU; 0: unlimited."""
         self._probes = probes
         self._budget = budget
         self._on = bool(budget) and "time" in probes.path.parts
         self._since_ns = now_ns
         self._spent_ns = calls_ns(probes.path_runs()) if self._on else 0
 
-    def look(self, now_ns: int, report: Callable[[CallTimingNote], None]) -> None:
+    def look(self, now_ns: int) -> CallTimingNote | None:
         """End the timing if the calls since the last look took more than the budget.
 
-        Raises RefusedError. `report`: called once, with the note for the log, after the programs
-        were detached. What calls took is estimated from their number (`calls_ns`).
+        Returns then, once, the note for the log, after the programs were detached. What calls took
+        is estimated from their number (`calls_ns`). Raises RefusedError.
         """
         if not self._on or now_ns <= self._since_ns:
-            return
+            return None
         spent_ns = calls_ns(self._probes.path_runs())
         share = 100 * (spent_ns - self._spent_ns) / (now_ns - self._since_ns)
         self._since_ns, self._spent_ns = now_ns, spent_ns
         if share <= self._budget:
-            return
+            return None
         self._on = False
         self._probes.stop_timing()
-        report({"until": now_ns, "percent": round(share, 2), "budget": self._budget})
+        return {"until": now_ns, "percent": round(share, 2), "budget": self._budget}
 
 
 def end_message(note: CallTimingNote) -> str:
-    """Return the message to the user about the end of timing."""
     return (
         f"timing system calls ended: it took about {note['percent']:.1f} % of a CPU, more "
         f"than --call-budget {note['budget']:g}; waits and the call of each bio are recorded as "

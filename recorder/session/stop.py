@@ -43,7 +43,7 @@ class StopRequests:
         self._old: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
-        """Set the handlers; SIGHUP is left alone where it is ignored (nohup)."""
+        """Set the handlers."""
         if threading.current_thread() is threading.main_thread():
             for number in (*_SIGNALS, *DUMP_SIGNALS):
                 handler = signal.getsignal(number)
@@ -106,7 +106,6 @@ class Every:
         """When the action is due next."""
 
     def run(self, now_ns: int) -> None:
-        """Call the action with `now_ns` if a period has passed since the last call."""
         if now_ns >= self.due_ns:
             self.due_ns = now_ns + self._period
             self._action(now_ns)

@@ -66,7 +66,7 @@ _EACH_BY_KIND = tuple(_EACH.get(Kind(kind), 0) for kind in Kind)
 
 
 class Type(NamedTuple):
-    """One type. vlen: number of its members, values or parameters.
+    """vlen: number of members, values or parameters.
 
     flag: the kind_flag (of an enum: it is signed; of a struct: it has bit fields). extent: size in
     bytes, or the id of the type that it refers to. at: index of its first word in the blob.
@@ -82,7 +82,7 @@ class Type(NamedTuple):
 
 
 class Member(NamedTuple):
-    """A member of a struct or union. bit: offset in bits; bits: size of a bit field, else 0."""
+    """bit: offset in bits; bits: size of a bit field, else 0."""
 
     name: str
     number: int
@@ -147,7 +147,7 @@ class Btf:
         return SiteError(f"the type information (BTF) of {place} cannot be read: {reason}")
 
     def _walk(self, words: memoryview) -> NDArray[np.int64]:
-        """Return the index of each type's first word (n,). Raises SiteError as the constructor."""
+        """Return the index of each type's first word (n,)."""
         starts = []
         at, end = 0, len(words)
         try:
@@ -178,21 +178,20 @@ class Btf:
         return Type(number, kind, name, info & 0xFFFF, bool(info >> 31), int(self.refs[row]), at)
 
     def string(self, offset: int) -> str:
-        """Return the string at an offset in the strings of this blob and its base."""
         if self.base and offset < self._string_base:
             return self.base.string(offset)
         at = offset - self._string_base
         end = self._strings.find(b"\0", at)
         return self._strings[at : end if end >= 0 else None].decode(errors="replace")
 
-    def _holder(self, number: int) -> "Btf":
-        return self.base if self.base and number < self.first else self
+    def _words_of(self, of: Type) -> NDArray[np.uint32]:
+        """Return the words that follow the type's header, and those of later types."""
+        holder = self.base if self.base and of.number < self.first else self
+        return holder._words[of.at + _TYPE_WORDS :]
 
     def _following(self, of: Type, each: int) -> list[list[int]]:
-        """Return the `each` words of each of the type's elements, which follow its header."""
-        words = self._holder(of.number)._words
-        at = of.at + _TYPE_WORDS
-        rows: list[list[int]] = words[at : at + each * of.vlen].reshape(-1, each).tolist()
+        """Return the `each` words of each of the type's elements."""
+        rows: list[list[int]] = self._words_of(of)[: each * of.vlen].reshape(-1, each).tolist()
         return rows
 
     def members(self, of: Type) -> list[Member]:
@@ -214,16 +213,15 @@ class Btf:
 
     def array(self, of: Type) -> tuple[int, int]:
         """Return the id of an array's element type, and the number of elements."""
-        words = self._holder(of.number)._words
-        return int(words[of.at + _TYPE_WORDS]), int(words[of.at + _TYPE_WORDS + 2])
+        words = self._words_of(of)
+        return int(words[0]), int(words[2])
 
-    def integer(self, of: Type) -> tuple[bool, int, int]:
-        """Return of an INT whether it is signed, its offset in bits and its number of bits."""
-        word = int(self._holder(of.number)._words[of.at + _TYPE_WORDS])
-        return bool(word >> 24 & 1), word >> 16 & 0xFF, word & 0xFF
+    def is_signed(self, of: Type) -> bool:
+        """Return whether an INT is signed."""
+        return bool(int(self._words_of(of)[0]) >> 24 & 1)
 
     def arguments(self, proto: Type) -> list[tuple[str, int]]:
-        """Return names ("": not known) and type ids of a function type's parameters, in order."""
+        """Return names ("": not known) and type ids of a function type's parameters."""
         return [(self.string(name), number) for name, number in self._following(proto, 2)]
 
     def strip(self, number: int) -> Type:
@@ -238,11 +236,10 @@ class Btf:
         return (self.first + np.flatnonzero(self.has_name(name) & self.of_kinds(kinds))).tolist()
 
     def of_kinds(self, kinds: tuple[Kind, ...]) -> NDArray[np.bool_]:
-        """Return a mask (n,) of this blob's own types: those of these kinds."""
+        """Return a mask (n,) of this blob's own types, as `has_name` does."""
         return np.isin(self.kinds, kinds)
 
     def has_name(self, name: str) -> NDArray[np.bool_]:
-        """Return a mask (n,) of this blob's own types: those of that name."""
         return np.isin(self._name_at, self._offsets(name.encode()))
 
     def _offsets(self, name: bytes) -> list[int]:

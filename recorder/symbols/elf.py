@@ -32,7 +32,10 @@ _INNER = ".gnu_debugdata"
 _MAX_INNER = 1 << 26
 _BY_CLASS = {
     2: {
-        "header": "u2 u2 u4 u8 u8 u8 u4 u2 u2 u2 u2 u2 u2",
+        "header": (("type", "u2"), ("machine", "u2"), ("version", "u4"), ("entry", "u8"),
+                   ("phoff", "u8"), ("shoff", "u8"), ("flags", "u4"), ("ehsize", "u2"),
+                   ("phentsize", "u2"), ("phnum", "u2"), ("shentsize", "u2"), ("shnum", "u2"),
+                   ("shstrndx", "u2")),
         "segment": (("type", "u4"), ("flags", "u4"), ("offset", "u8"), ("vaddr", "u8"),
                     ("paddr", "u8"), ("filesz", "u8"), ("memsz", "u8"), ("align", "u8")),
         "section": (("name", "u4"), ("type", "u4"), ("flags", "u8"), ("addr", "u8"),
@@ -42,7 +45,10 @@ _BY_CLASS = {
                    ("value", "u8"), ("size", "u8")),
     },
     1: {
-        "header": "u2 u2 u4 u4 u4 u4 u4 u2 u2 u2 u2 u2 u2",
+        "header": (("type", "u2"), ("machine", "u2"), ("version", "u4"), ("entry", "u4"),
+                   ("phoff", "u4"), ("shoff", "u4"), ("flags", "u4"), ("ehsize", "u2"),
+                   ("phentsize", "u2"), ("phnum", "u2"), ("shentsize", "u2"), ("shnum", "u2"),
+                   ("shstrndx", "u2")),
         "segment": (("type", "u4"), ("offset", "u4"), ("vaddr", "u4"), ("paddr", "u4"),
                     ("filesz", "u4"), ("memsz", "u4"), ("flags", "u4"), ("align", "u4")),
         "section": tuple((n, "u4") for n in ("name", "type", "flags", "addr", "offset", "size",
@@ -52,10 +58,6 @@ _BY_CLASS = {
     },
 }  # fmt: skip
 """Elf64 and Elf32 structures (elf.h), by EI_CLASS."""
-_HEADER_NAMES = (
-    "type", "machine", "version", "entry", "phoff", "shoff", "flags", "ehsize", "phentsize",
-    "phnum", "shentsize", "shnum", "shstrndx",
-)  # fmt: skip
 
 
 class NoElfError(Exception):
@@ -63,15 +65,14 @@ class NoElfError(Exception):
 
 
 class _Functions(NamedTuple):
-    """Functions sorted by address: three arrays (n,), uint64.
-
-    address: as in the symbol table. size: bytes, 0 where the file does not say. names: file
-    offsets of the names.
-    """
+    """Functions sorted by address: three arrays (n,), uint64."""
 
     address: NDArray[np.uint64]
+    """As in the symbol table."""
     size: NDArray[np.uint64]
+    """Bytes, 0 where the file does not say."""
     names: NDArray[np.uint64]
+    """File offsets."""
 
 
 class Elf:
@@ -88,25 +89,20 @@ class Elf:
         try:
             if not stat.S_ISREG(os.fstat(self._fd).st_mode):
                 raise NoElfError("no file")
-            self._read_headers()
+            ident = os.pread(self._fd, _IDENT_BYTES, 0)
+            if len(ident) < _IDENT_BYTES or ident[:4] != _MAGIC or ident[4] not in _BY_CLASS:
+                raise NoElfError("no ELF file")
+            self._form, self._order = _BY_CLASS[ident[4]], ">" if ident[5] == 2 else "<"
+            self._header = head = self._table(self._dtype("header"), _IDENT_BYTES, 1)[0]
+            self._segments = self._table(
+                self._dtype("segment"), int(head["phoff"]), int(head["phnum"])
+            )
         except BaseException:
             self.close()
             raise
 
     def close(self) -> None:
-        """Close the file."""
         os.close(self._fd)
-
-    def _read_headers(self) -> None:
-        ident = os.pread(self._fd, _IDENT_BYTES, 0)
-        if len(ident) < _IDENT_BYTES or ident[:4] != _MAGIC or ident[4] not in _BY_CLASS:
-            raise NoElfError("no ELF file")
-        self._form, self._order = _BY_CLASS[ident[4]], ">" if ident[5] == 2 else "<"
-        kinds = str(self._form["header"]).split()
-        dtype = np.dtype([(n, self._order + k) for n, k in zip(_HEADER_NAMES, kinds, strict=True)])
-        self._header = self._table(dtype, _IDENT_BYTES, 1)[0]
-        head = self._header
-        self._segments = self._table(self._dtype("segment"), int(head["phoff"]), int(head["phnum"]))
 
     def _dtype(self, name: str) -> np.dtype[np.void]:
         return np.dtype([(n, self._order + k) for n, k in self._form[name]])
@@ -134,7 +130,6 @@ class Elf:
         return b""
 
     def _find_note(self, notes: bytes) -> bytes:
-        """Return the first GNU build id in a PT_NOTE segment; b"": none."""
         head = struct.Struct(f"{self._order}III")
         at = 0
         while at + head.size <= len(notes):
@@ -185,28 +180,24 @@ class Elf:
         Raises NoElfError where the section headers or a symbol table are cut or too large; OSError.
         """
         sections = self._sections()
-        count = len(sections)
         for kind in (_SHT_SYMTAB, _SHT_DYNSYM):
             for section in sections[sections["type"] == kind]:
-                link = int(section["link"])
-                if link < count:
-                    found = self._functions_of(section, int(sections[link]["offset"]))
-                    if len(found.address):
-                        return found
+                if section["link"] >= len(sections):
+                    continue
+                dtype, offset = self._dtype("symbol"), int(section["offset"])
+                rows = self._table(dtype, offset, int(section["size"]) // dtype.itemsize)
+                defined = np.isin(rows["info"] & 15, _FUNCTIONS) & (rows["section"] != 0)
+                rows = rows[defined]
+                rows = rows[np.argsort(rows["value"], kind="stable")]
+                if len(rows):
+                    texts = int(sections[section["link"]]["offset"]) & (1 << 62) - 1
+                    return _Functions(
+                        rows["value"].astype(np.uint64),
+                        rows["size"].astype(np.uint64),
+                        rows["name"].astype(np.uint64) + np.uint64(texts),
+                    )
         none = np.zeros(0, np.uint64)
         return _Functions(none, none, none)
-
-    def _functions_of(self, section: np.void, names: int) -> _Functions:
-        """Return the defined functions of a symbol section, sorted by address.
-
-        `names`: file offset of the section's string table.
-        """
-        dtype = self._dtype("symbol")
-        rows = self._table(dtype, int(section["offset"]), int(section["size"]) // dtype.itemsize)
-        rows = rows[np.isin(rows["info"] & 15, _FUNCTIONS) & (rows["section"] != 0)]
-        rows = rows[np.argsort(rows["value"], kind="stable")]
-        at = rows["name"].astype(np.uint64) + np.uint64(names & (1 << 62) - 1)
-        return _Functions(rows["value"].astype(np.uint64), rows["size"].astype(np.uint64), at)
 
     def text(self, offset: int) -> str:
         """Return the NUL-terminated text at a file offset, cut after _MAX_NAME bytes."""

@@ -12,7 +12,6 @@ from biotrail.recorder.probes.kernel.btf import KernelBtf
 from biotrail.recorder.probes.kernel.libbpf import RefusedError
 from biotrail.recorder.probes.sites import attaching
 from biotrail.recorder.probes.sites.attaching import (
-    FUNCTION_WAYS,
     RETURN_0,
     AttachType,
     Descriptors,
@@ -21,6 +20,7 @@ from biotrail.recorder.probes.sites.attaching import (
     all_ways,
     load,
 )
+from biotrail.recorder.probes.sites.follow_options import FUNCTION_WAYS
 
 pytestmark = pytest.mark.skipif(
     os.geteuid() != 0 or not Path("/sys/kernel/btf/vmlinux").exists(), reason="needs root and BTF"

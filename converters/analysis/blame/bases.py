@@ -34,7 +34,6 @@ class Steps:
     """Equal stretches of time from the first one, which double rather than being too many."""
 
     def __init__(self, width: int, most: int | None) -> None:
-        """most: steps; None: any number."""
         self.width = width
         self._most = most
         self._first: int | None = None
@@ -52,15 +51,14 @@ class Steps:
         return grown
 
     def of(self, times: I64) -> I64:
-        """Return the number of each time's step, (n,)."""
         return times // self.width
 
     def place(self, times: I64) -> I64:
-        """Return the place of each time's step from the first one: (n,), less than `most`."""
+        """Return the place of each time's step from the first one: less than `most`."""
         return times // self.width - (self._first or 0) // self.width
 
     def begin(self, places: I64) -> I64:
-        """Return when the steps at these places begin (ns), (n,)."""
+        """Return when the steps at these places begin (ns)."""
         return (places + (self._first or 0) // self.width) * self.width
 
 
@@ -73,10 +71,12 @@ class _Alone(Mergeable):
 
 
 class Learner:
-    """Gathers the times of I/Os, batch after batch."""
+    """Gathers the times of I/Os.
+
+    most: stretches of time; None: any number, of which `forget` bounds those kept apart.
+    """
 
     def __init__(self, most: int | None = MOST_STRETCHES) -> None:
-        """most: stretches of time; None: any number, of which `forget` bounds those kept apart."""
         self.stretches = Steps(STRETCH_NS, most)
         self._alone: dict[tuple[int, int], _Alone] = {}
         """(class, stretch) → times of I/Os without company."""
@@ -86,7 +86,7 @@ class Learner:
         """Class → times of all its I/Os; in part DEVICE: since the completion before."""
 
     def add(self, kind: I64, queue: I64, times: I64, alone: Bool, gap: I64) -> None:
-        """Add I/Os (n,): their classes, Q (ns), and (2, n): times of both parts, and whether alone.
+        """times, alone: (2, n), of both parts.
 
         gap: ns of each one from the completion before its own on its device, or its issue.
         """
@@ -114,7 +114,6 @@ class Learner:
             self._past.setdefault(kind, _Alone()).merge(self._alone.pop((kind, step)))
 
     def close(self) -> "Bases":
-        """Return the bases of all that was added."""
         bases = Bases(self.stretches)
         self.update(bases, self._every)
         return bases
@@ -157,7 +156,6 @@ class Bases:
     """Class → greatest bucket of QUEUE and DEVICE that counts for bases."""
 
     def of(self, kind: I64, queue: I64) -> I64:
-        """Return the bases of I/Os by class and Q (ns): (2, n) ns."""
         found = np.zeros((2, len(kind)), np.int64)
         if not len(kind):
             return found
@@ -171,7 +169,7 @@ class Bases:
         return found
 
     def sources(self, kind: I64, queue: I64) -> Counter[str]:
-        """Count from what the bases of I/Os in the device come, by class and Q (ns)."""
+        """Count from what the bases of I/Os in the device come."""
         pairs, _, place = distinct_values(kind << 40 | self.stretches.of(queue))
         counts = np.bincount(place, minlength=len(pairs)).tolist()
         found = Counter[str]()
@@ -183,7 +181,6 @@ class Bases:
         return found
 
     def rest_on(self, kind: int) -> int:
-        """Return on how many I/Os without company a class's bases rest, of the lesser part."""
         return min(count for _, count in self.of_log[kind])
 
     def counts(self, kind: I64, times: I64, alone: Bool) -> Bool:
@@ -194,7 +191,6 @@ class Bases:
 
 
 def _count(into: list[_Alone], place: I64, times: I64, part: int) -> None:
-    """Count times (n,), each in the one of its place."""
     if not len(times):
         return
     at = place * _BUCKETS + _buckets(times)

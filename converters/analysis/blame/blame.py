@@ -97,11 +97,9 @@ class Tally:
         """(code of the victim, of the culprit) → ns of its I/Os with a device."""
 
     def add(self, chosen: Ios) -> None:
-        """Add the time of I/Os that are asked for."""
         _count_up(self.waited, (chosen.victim,), chosen.complete - chosen.queue)
 
     def add_had(self, victim: I64, culprit: I64, ns: I64) -> None:
-        """Add how long a device had I/O of parties: codes and ns, (n,) each."""
         _count_up(self.had, (victim, culprit), ns)
 
     def names(
@@ -109,7 +107,7 @@ class Tally:
     ) -> Names:
         """Choose whom to keep apart: who waited most, and whose I/O had the devices for longest.
 
-        by: parties of victims and of culprits. suspects: culprits that come first.
+        suspects: culprits that come first.
         """
         name_of = {code: by[0].name(code) for code in self.waited}
         waited: Counter[str] = Counter()
@@ -135,7 +133,6 @@ class Tally:
         options: BlameOptions,
         suspects: tuple[str, ...],
     ) -> Names:
-        """Return the names with the slots of culprits, the suspects' first."""
         of_code: dict[tuple[int, int], tuple[str, str]] = {}
         had: Counter[tuple[str, str]] = Counter()
         for (victim, culprit), ns in self.had.items():
@@ -165,7 +162,7 @@ class Tally:
 def learn(learner: Learner, batch: Batch, runs: Bool | None = None) -> None:
     """Add the batch's I/Os, and which of them are without company.
 
-    runs: marks those of which bases may be made, (n,); None: all.
+    runs: those of which bases may be made.
     """
     ios, served = batch.ios, batch.served
     nobody = np.zeros(len(served), np.int64)
@@ -186,7 +183,6 @@ def learn(learner: Learner, batch: Batch, runs: Bool | None = None) -> None:
 
 
 def weights(bases: Bases, served: Served) -> I64:
-    """Return how heavy each request's time weighs, by the base of its class: (n,)."""
     slowest = max((one[DEVICE][0] for one in bases.of_log.values()), default=1)
     unit = max(slowest / _MOST_WEIGHT, 1.0)
     scaled = sorted(one[DEVICE][0] / unit for one in bases.of_log.values()) or [1.0]
@@ -197,7 +193,6 @@ def weights(bases: Bases, served: Served) -> I64:
 
 
 def slots_of(names: Names, served: Served) -> I64:
-    """Return the slot of each request's party: (n,)."""
     pair = served.victim << 31 | served.culprit
     found, _, place = distinct_values(np.where(served.victim < 0, NEVER, pair))
     rest = len(names.slots) - 1
@@ -221,11 +216,9 @@ class Row:
 
     @property
     def wait_ns(self) -> int:
-        """Q2C of all."""
         return self.service + self.own + self.device + self.unknown + sum(self.behind.values())
 
     def merge(self, other: "Row") -> None:
-        """Add another row, which is not changed."""
         for name in ("ios", "service", "own", "device", "unknown", "untold"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for culprit, ns in other.behind.items():
@@ -234,7 +227,6 @@ class Row:
 
     @property
     def parts(self) -> list[Part]:
-        """As `parts_of`."""
         return parts_of(self.service, self.own, self.behind, self.device, self.unknown)
 
 
@@ -291,14 +283,12 @@ class Shares:
         return cells
 
     def _tells(self, kind: I64) -> I64:
-        """Return 1 for I/Os of a class of which it can be told who slowed them, else 0: (n,)."""
         found, _, place = distinct_values(kind)
         both = [self._bases.of_log[one] for one in found.tolist()]
         of = [int(sum(base for base, _ in one) >= TELLING_NS) for one in both]
         return np.array(of, np.int64)[place]
 
     def row(self, row: int) -> Row:
-        """Return the sums of one victim."""
         names, cells, own = self._names, self.cells[row], self._own[row].astype(bool)
         slots = len(names.slots)
         service, device, unknown = (int(ns) for ns in cells[slots:])
@@ -311,8 +301,6 @@ class Shares:
 
 
 class _Pass(ABC):
-    """What both passes share: parties, and batches of settled bios."""
-
     def __init__(
         self,
         context: Context,
@@ -330,29 +318,24 @@ class _Pass(ABC):
         """Of the experiment, whose running periods alone are blamed; None: there was none."""
 
     def add(self, window: Lifecycles) -> None:
-        """Add the log's next window."""
         batch = self.company.add(window)
         if batch is not None:
             self._use(batch)
 
     def watch(self, windows: Iterable[Lifecycles]) -> Iterator[Lifecycles]:
-        """Yield the windows unchanged, after adding each."""
         for window in windows:
             self.add(window)
             yield window
             del window
 
     def finish(self) -> None:
-        """Add what is left, after the last window."""
         self.company.needed = FAR
         batch = self.company.finish()
         if batch is not None:
             self._use(batch)
 
     @abstractmethod
-    def _use(self, batch: Batch) -> None:
-        """Take in the next settled bios."""
-
+    def _use(self, batch: Batch) -> None: ...
     def _runs(self, ios: Ios) -> Bool:
         """Mark the I/Os that are blamed: all, or those of the experiment's running periods."""
         if self.periods is None:
@@ -391,7 +374,6 @@ class First(_Pass):
         return None if paused == self._paused else list(paused)
 
     def add(self, window: Lifecycles) -> None:
-        """Add the log's next window."""
         super().add(window)
         self.waiters.add(window)
         self._tasks = window.tasks
@@ -408,7 +390,6 @@ class First(_Pass):
         learn(self.learner, batch, runs)
 
     def close(self) -> "Learned":
-        """Return what the second pass needs, after the last window."""
         long = Served.concatenate(self.company.long) if self.company.long else None
         bases = self.learner.close()
         suspect = self._suspect() if self.periods is not None else None
@@ -451,7 +432,7 @@ def _check(wanted: tuple[str, ...], names: list[str], did: str, by: str) -> None
 
 
 def _count_up(into: Counter, codes: tuple[I64, ...], ns: I64) -> None:  # type: ignore[type-arg]
-    """Add ns (n,) to the counter's item of each row's code, or tuple of codes."""
+    """Add ns to the counter's item of each row's code, or tuple of codes."""
     if not len(ns):
         return
     pair = codes[0] if len(codes) == 1 else codes[0] << 31 | codes[1]
@@ -481,8 +462,6 @@ class Learned:
 
 
 class Sums(Shares):
-    """What the second pass adds up."""
-
     def __init__(self, company: Company, learned: Learned) -> None:
         """`factors` are by block and pair of `learned`: (blocks * pairs, slots, 4)."""
         pairs = MOST_BLOCKS * max(len(learned.pairs), 1)
@@ -511,7 +490,7 @@ class Course:
     """(slots, rows + 1): I/Os."""
 
     def add(self, end: I64, victim: I64, cells: I64) -> None:
-        """Add I/Os: when they ended, their row, and cells (n, slots of culprits + 3)."""
+        """cells: (n, slots of culprits + 3)."""
         slot = np.clip((end - self.origin) // self.width, 0, self.slots - 1)
         found, _, place = distinct_values(slot * self.cells.shape[1] + victim)
         order = np.argsort(place, kind="stable")
@@ -531,7 +510,6 @@ class Second(_Pass):
         learned: Learned,
         course: Course | None = None,
     ) -> None:
-        """course: gets sums by slot of time, too."""
         long = _none() if learned.long is None else learned.long
         super().__init__(context, choice, options, long, learned.commits)
         self.learned = learned
@@ -552,7 +530,6 @@ class Second(_Pass):
             self.calls = CallBlame(context, self.by[0], len(learned.names.slots), self.trial)
 
     def add(self, window: Lifecycles) -> None:
-        """Add the log's next window."""
         if self.calls is not None:
             self.calls.add(window)
             self.company.needed = self.calls.needs_since()
@@ -627,7 +604,6 @@ def _none() -> Served:
 
 
 def distribution(counts: I64) -> Distribution:
-    """Return counts of Q2C by bucket as a distribution."""
     seen = np.flatnonzero(counts)
     if not len(seen):
         return Distribution()

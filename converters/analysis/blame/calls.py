@@ -54,14 +54,13 @@ class _Vectors:
         """Whether all that was added is in one table, `_keys[0]` and `_cells[0]`."""
 
     def add(self, one: I64, other: I64, cells: I64) -> None:
-        """Add cells, (n, width), to those of their keys (one, other), (n,) each."""
         if len(one):
             self._keys.append((one, other))
             self._cells.append(cells)
             self._joined = False
 
     def of(self, one: I64, other: I64) -> I64:
-        """Return the sums of these keys, (n, width); zeros where there are none."""
+        """Return the sums of these keys; zeros where there are none."""
         self._join()
         found = np.zeros((len(one), self._width), np.int64)
         if not self._keys or not len(one):
@@ -110,7 +109,6 @@ class CallBlame:
     """Adds up the calls' time, window after window, as the I/O beside them settles."""
 
     def __init__(self, context: Context, parties: Writers, slots: int, trial: Trial | None) -> None:
-        """parties: of the victims. slots: of culprits. trial: of an experiment."""
         self._context, self._parties, self._slots = context, parties, slots
         self._trial = trial
         width = slots + _OF_CELLS
@@ -132,7 +130,6 @@ class CallBlame:
         self.count: Counter[tuple[int, int, bool]] = Counter()
 
     def add(self, window: Lifecycles) -> None:
-        """Take the window's calls, waits, commits and held bios."""
         path = window.path
         if path is None:
             return
@@ -150,13 +147,12 @@ class CallBlame:
         self._add_held(path.held)
 
     def _add_ready(self, waits: Waits, tasks: Tasks) -> None:
-        """Add when journals' threads were ready to run, without a CPU."""
         rows = np.flatnonzero(by_threads(JOURNAL_THREADS, waits.task, tasks))
         new = np.stack([waits.tid[rows].astype(np.int64), waits.woken[rows], waits.run[rows]], 1)
         self._ready = np.concatenate([self._ready, new])
 
     def _without_a_cpu(self, commits: Commits, begun: I64) -> I64:
-        """Return for how many ns a commit's thread was ready to run while it committed: (n,)."""
+        """Return for how many ns a commit's thread was ready to run while it committed."""
         found = np.zeros(len(commits), np.int64)
         tids = commits.tid.astype(np.int64)
         for tid in np.unique(tids).tolist():
@@ -179,7 +175,6 @@ class CallBlame:
         return int(began[began != NEVER].min(initial=FAR))
 
     def add_cells(self, ios: Ios, cells: I64) -> None:
-        """Add the cells of I/Os: (n, slots + 3)."""
         called = np.flatnonzero(ios.entry != NEVER)
         self._of_calls.add(ios.tid[called], ios.entry[called], cells[called])
         submitted = np.flatnonzero(ios.submitted)
@@ -190,10 +185,7 @@ class CallBlame:
             self._journal.append((ios.take(journal), cells[journal]))
 
     def settle(self, until: int, batch: Batch | None, slot: I64, weight: I64) -> None:
-        """Add up the calls that returned by `until` (ns), when all I/O by then was added.
-
-        slot, weight: of the batch's requests.
-        """
+        """Add up the calls that returned by `until` (ns), when all I/O by then was added."""
         self._settle_commits(until, batch, slot, weight)
         later: list[tuple[Calls, Waits]] = []
         for calls, waits in self._calls:
@@ -235,7 +227,6 @@ class CallBlame:
         self._of_commits.forget(int(number.max(initial=0)) - MOST_COMMITS)
 
     def _beside(self, commits: Commits, batch: Batch, slot: I64, weight: I64) -> I64:
-        """Return the work that the device had by slot while commits wrote files' data."""
         devs, _, place = distinct_values(commits.dev)
         disks = np.array([self._context.disk_of(dev) for dev in devs.tolist()], np.int64)[place]
         none, no = np.full(len(commits), NEVER), np.zeros(len(commits), np.bool_)
@@ -348,10 +339,7 @@ class CallBlame:
     def close(
         self, slots: list[tuple[str, str]], wanted: Callable[[str], bool]
     ) -> list[CallVictim]:
-        """Return the calls by party and name, those with most time first.
-
-        slots: (victim's name, culprit's name). wanted: whether a victim's name is asked for.
-        """
+        """slots: (victim's name, culprit's name). wanted: whether a victim's name is asked for."""
         by_name: dict[tuple[str, str], tuple[int, I64]] = {}
         for key, cells in self.sums.items():
             name = self.names(*key)
@@ -365,14 +353,13 @@ class CallBlame:
         return sorted(found, key=lambda one: (-one.wait_ns, one.name, one.call))
 
     def names(self, task: int, number: int, foreign: bool) -> tuple[str, str]:
-        """Return the names of a thread's party and of the call."""
         assert self._tasks is not None
         call = name_of_call(number, foreign, self._context.machine) or "unknown"
         return self._parties.of_task(self._tasks, task), call
 
 
 def _parts(name: str, cells: I64, slots: list[tuple[str, str]]) -> list[Part]:
-    """Return the parts of a victim's calls; negative sums go to the device, or own service."""
+    """Negative sums go to the device, or own service."""
     culprits: Counter[str] = Counter()
     own = 0
     for (victim, culprit), ns in zip(slots, cells.tolist(), strict=False):

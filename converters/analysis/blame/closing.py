@@ -36,7 +36,6 @@ _SEED = 1
 
 
 def close(second: Second) -> Blamed:
-    """Return what the second pass found, after its last window."""
     learned, sums, counts = second.learned, second.sums, second.company.counts
     drawn = _Draws(second)
     others = len(learned.names.victims) - 1
@@ -115,10 +114,7 @@ def _doing(second: Second, culprit: str) -> str:
 
 
 def by_slot(second: Second, course: Course) -> BlameSlots:
-    """Return what the second pass found by slot of time; over all slots the parts of `close`.
-
-    So a part whose sum is negative is the device's, or own service, in each slot.
-    """
+    """A part whose sum over all slots is negative is the device's, or own service, in each slot."""
     names = second.learned.names
     found = BlameSlots(second.options.by[0])
     for row, victim in enumerate(names.victims):
@@ -165,7 +161,6 @@ class _Draws:
         """Class → (draws, blocks, 2 parts), ns."""
 
     def _of_class(self, kind: int) -> NDArray[np.float64]:
-        """Return the base of a class in each draw and block: (draws, blocks, 2 parts)."""
         bases, blocks = self._learned.bases, self._blocks
         given = self._sums.block_bases[blocks, kind].astype(np.float64)
         found = np.empty((len(self._times), len(blocks), 2))
@@ -185,7 +180,7 @@ class _Draws:
     def without(self, row: int, culprit: str, slots: list[int], wait_ns: int) -> Without | None:
         """Return a victim's I/Os without a culprit; None: too few were without company.
 
-        slots, wait_ns: of the culprit, and how long the victim waited behind its I/O.
+        wait_ns: how long the victim waited behind its I/O.
         """
         sums, bases = self._sums, self._learned.bases
         shape = (-1, self._pairs, *sums.factors.shape[1:])

@@ -61,7 +61,7 @@ class Classes:
         self._flush = context.op_number("flush")
 
     def of(self, table: Bios | Requests) -> tuple[I64, Bool]:
-        """Return (number of each row's class, whether flushes are a part of it), (n,) each.
+        """Return (number of each row's class, whether flushes are a part of it).
 
         An empty write with PREFLUSH is a flush. Of requests flags do not count: the requests for
         the flushes are others.
@@ -86,7 +86,6 @@ class Classes:
         return self.numbers.get(key, self._most - 1)
 
     def device(self, number: int) -> int:
-        """Return the dev_t of a class."""
         key = next(key for key, one in self.numbers.items() if one == number)
         return key >> 8 + _SIZE_BITS + _FLAG_BITS
 
@@ -139,8 +138,6 @@ class Served(Table):
 
 @dataclass
 class Pieces(Table):
-    """Which requests served a bio."""
-
     bio: I64
     request: I64
 
@@ -158,8 +155,6 @@ class Batch:
 
 @dataclass
 class Counts:
-    """What is not in the figures, and why."""
-
     ios: int = 0
     """Bios of lowest devices that are asked for."""
     upper: int = 0
@@ -173,13 +168,17 @@ class Counts:
 
 
 def everybody_recorded(context: Context) -> bool:
-    """Return whether the recording had no filter by I/O, so that each request has its party."""
+    """Whether the recording had no filter by I/O, so that each request has its party."""
     filters = context.header.get("filters", {})
     return not any(value for key, value in filters.items() if key != "devices")
 
 
 class Company:
-    """Makes batches of windows in the log's order; see the module's docstring."""
+    """Makes batches of windows in the log's order; see the module's docstring.
+
+    by: parties of victims and of culprits. long, commits: of an earlier pass; None: first. most:
+    classes of I/O.
+    """
 
     def __init__(
         self,
@@ -190,10 +189,6 @@ class Company:
         commits: AwaitedCommits | None,
         most: int = MOST_CLASSES,
     ) -> None:
-        """by: parties of victims and of culprits. long, commits: of an earlier pass; None: first.
-
-        most: classes of I/O.
-        """
         self.classes = Classes(context, most)
         self.counts = Counts()
         self.needed = FAR
@@ -214,14 +209,12 @@ class Company:
         """ns up to which flush requests have their parties."""
 
     def add(self, window: Lifecycles) -> Batch | None:
-        """Add the next window; return the bios that are settled by now. None: none is."""
         self._take(window)
         until = window.end - LONG_NS - _SETTLED_NS
         queued = window.open_bios.queue[window.open_bios.queue != NEVER]
         return self._batch(until, int(queued.min(initial=FAR)))
 
     def finish(self) -> Batch | None:
-        """Return all bios that are left."""
         return self._batch(FAR, FAR)
 
     def _take(self, window: Lifecycles) -> None:
@@ -308,7 +301,7 @@ class Company:
         self._pieces.append(Pieces(alone.number, alone.number))
 
     def _chosen(self, window: Lifecycles, top: I64, own_is_left_out: bool) -> Bool:
-        """Mark the bios that are asked for, (n,). top: row of the one that each one's family is of.
+        """top: row of the bio that each one's family is of.
 
         The recording's own I/O, where it is left out, is no victim, but may be a culprit.
         """
@@ -318,7 +311,7 @@ class Company:
         return chosen & ~window.bios.own if own_is_left_out else chosen
 
     def _calls_of(self, window: Lifecycles) -> tuple[I64, I64, Bool]:
-        """Return (entry of the call, thread, whether another call reaps it) of each bio, (n,)."""
+        """Return (entry of the call, thread, whether another call reaps it) of each bio."""
         bios = window.bios
         entry, tid = np.full(len(bios), NEVER), bios.tid.astype(np.int64)
         submitted = np.zeros(len(bios), np.bool_)
@@ -463,9 +456,10 @@ def _integrate(
     queue: I64,
     device: I64,
 ) -> None:
-    """Add the work of requests `theirs` beside bios to `queue` and `device`, in place.
+    """times: (bios, 3): Q, D and C (ns).
 
-    times: (bios, 3): Q, D and C (ns). asked: of which bios, as `share_loops.work_beside` has it.
+    asked: of which bios, as `share_loops.work_beside` has it. times: (bios, 3): Q, D and C (ns).
+    asked: of which bios, as `share_loops.work_beside` has it.
     """
     if not len(theirs) or not len(asked):
         return
@@ -517,7 +511,7 @@ def _less_own(
 
 
 def _found(numbers: I64, wanted: I64) -> tuple[I64, Bool]:
-    """Return (row of each wanted number in `numbers`, whether it is there), (n,) each."""
+    """Return (row of each wanted number in `numbers`, whether it is there)."""
     if not len(numbers):
         return np.zeros(len(wanted), np.int64), np.zeros(len(wanted), np.bool_)
     if (numbers[1:] > numbers[:-1]).all():

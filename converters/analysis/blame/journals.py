@@ -18,10 +18,7 @@ _GOLDEN = 0x9E3779B97F4A7C15
 
 @dataclass
 class AwaitedCommits:
-    """The commits that somebody waited for, and their waiters' parties.
-
-    A commit's bios are dealt out to the parties in proportion to their waits.
-    """
+    """A commit's bios are dealt out to the parties of its waiters, in proportion to their waits."""
 
     tid: I64
     """Of a commit, by thread and end: its journal's thread, begin and end (ns); (commits,) each."""
@@ -35,10 +32,10 @@ class AwaitedCommits:
     culprit: I64
 
     def parties(self, commit: I64, number: I64) -> tuple[I64, I64]:
-        """Return the parties that bios are dealt to: codes of victims and of culprits, (n,) each.
+        """Return the parties that bios are dealt to.
 
-        commit: row of each bio's. number: of the bio. What a bio's number decides is the same
-        however a log is cut; multiples of the golden ratio spread evenly.
+        commit: row of each bio's. What a bio's number decides is the same however a log is cut;
+        multiples of the golden ratio spread evenly.
         """
         spread = number.view(np.uint64) * np.uint64(_GOLDEN)
         place = (spread >> np.uint64(32)).astype(np.float64) / (1 << 32)
@@ -48,8 +45,6 @@ class AwaitedCommits:
 
 
 class Waiters:
-    """Learns who waited for each commit, window after window."""
-
     def __init__(self, by: tuple[Parties, Parties]) -> None:
         self._by = by
         self._commits: list[I64] = []
@@ -59,7 +54,6 @@ class Waiters:
         """How many commits these are of."""
 
     def add(self, window: Lifecycles) -> None:
-        """Add the window's commits and the waits for them."""
         if window.path is None or self._known >= MOST_COMMITS:
             return
         commits = window.path.commits
@@ -75,10 +69,7 @@ class Waiters:
         self._known += int(np.count_nonzero(np.diff(found[:, 0], prepend=0)))
 
     def _codes(self, tasks: I64) -> I64:
-        """Return the codes of threads' parties, of victims and of culprits: (n, 2).
-
-        NEVER: it has done no I/O, or has no party.
-        """
+        """Return the codes of threads' parties, (n, 2); NEVER: no I/O, or no party."""
         found = np.full((len(tasks), 2), NEVER)
         for side, by in enumerate(self._by):
             if isinstance(by, Writers):
@@ -86,7 +77,6 @@ class Waiters:
         return found
 
     def close(self) -> AwaitedCommits:
-        """Return who asked for each commit, after the last window."""
         every = np.concatenate([np.zeros((0, 4), np.int64), *self._commits])
         every = every[every[:, 1] != NEVER]
         every = every[np.lexsort((every[:, 2], every[:, 0]))]
@@ -139,8 +129,7 @@ def named(
 ) -> None:
     """Give the journals' bios the parties that waited for their commits, in place.
 
-    numbers, tid, queue: of bios, (n,). rows: those that a journal queued. codes: of victims and
-    culprits.
+    rows: those that a journal queued. codes: of victims and culprits.
     """
     mine = np.flatnonzero(rows)
     for one in np.unique(tid[mine]).tolist():

@@ -54,7 +54,6 @@ class Waits:
     """What is not in the rows, or stands beside nothing: number by name, as in JSON."""
 
     def merge(self, other: "Waits") -> None:
-        """Add another stretch, which is not changed."""
         for name, row in other.rows.items():
             kept = name in self.rows or len(self.rows) < MOST_NAMES
             self.rows.setdefault(name if kept else OTHERS, Row()).merge(row)
@@ -62,7 +61,7 @@ class Waits:
         self.left_out.update(other.left_out)
 
     def victims(self) -> list[Waited]:
-        """Return the victims, by time, the most first; OTHERS is last."""
+        """By time, the most first; OTHERS is last."""
         found = [
             Waited(
                 name=name,
@@ -77,7 +76,6 @@ class Waits:
 
 
 def waits_of(blamed: Blamed) -> Waits:
-    """Return what was found in a log as sums that can be added up with others'."""
     rows = {}
     for victim in blamed.victims:
         time = {part.kind: part.wait_ns for part in victim.parts if part.culprit is None}
@@ -99,8 +97,6 @@ def waits_of(blamed: Blamed) -> Waits:
 
 @dataclass
 class Cells:
-    """What I/Os of one device waited for."""
-
     ios: Ios
     cells: I64
     """(n, slots + 3) ns: I/O of each slot, own service, device alone, unknown."""
@@ -109,15 +105,13 @@ class Cells:
     names: Names
 
     def behind(self) -> I64:
-        """Return each I/O's cells of others' I/O, (n, slots); 0 where the I/O is its own."""
+        """Return each I/O's cells of others' I/O; 0 where the I/O is its own."""
         mine = self.cells[:, : len(self.names.slots)]
         return np.where(self.names.own[self.row] != 0, 0, mine)
 
 
 @dataclass
 class Settled:
-    """Blame of I/Os that have settled."""
-
     waits: Waits
     each: list[Cells]
 
@@ -139,11 +133,9 @@ class Online:
         self._bases = Bases(self._learner.stretches)
 
     def add(self, window: Lifecycles) -> Settled:
-        """Add the next window; return what has settled by now."""
         return self._settled(self._company.add(window))
 
     def finish(self) -> Settled:
-        """Return what is left, after the last window."""
         return self._settled(self._company.finish())
 
     def _settled(self, batch: Batch | None) -> Settled:
@@ -182,10 +174,7 @@ class Online:
         return fresh
 
     def _learn(self, batch: Batch) -> Bases:
-        """Return the bases of what has passed, with the batch.
-
-        An I/O's stretch has begun lately, maybe: the one before stands for it, until it has ENOUGH.
-        """
+        """Where an I/O's stretch has not ENOUGH yet, the one before stands for it."""
         learner, bases, ios = self._learner, self._bases, batch.ios
         learn(learner, batch)
         step = learner.stretches.of(ios.queue)

@@ -40,14 +40,12 @@ class Timeline:
         """Victim → step → ns that its I/Os waited for others."""
 
     def watching(self, windows: Iterable[Lifecycles]) -> Iterator[Lifecycles]:
-        """Yield the windows, each after it was taken in."""
         for window in windows:
             self._add(self._online.add(window))
             yield window
             del window  # not kept while the next is made
 
     def finish(self) -> None:
-        """Take in what is left, after the last window."""
         self._add(self._online.finish())
 
     def behind(self, number: int) -> list[tuple[str, int]]:
@@ -60,7 +58,7 @@ class Timeline:
     def waiting(self) -> Iterator[tuple[str, I64, NDArray[np.float64]]]:
         """Yield (victim, times, values): how many of its I/Os waited for others, on average.
 
-        Of the MOST_VICTIMS that waited most, by name; each value holds from its time (ns) on.
+        Of the MOST_VICTIMS that waited most; each value holds from its time (ns) on.
         """
         whole = {name: sum(of.values()) for name, of in self._waiting.items()}
         width = self._steps.width
@@ -120,7 +118,7 @@ class Timeline:
 
 
 def _spread(begin: I64, end: I64, ns: I64, width: int) -> tuple[int, I64]:
-    """Return (the first step, ns of each step from it) of ns spread from begin to end, (n,) each.
+    """Return (the first step, ns of each step from it).
 
     Each I/O's ns are whole: what its steps lack has its last one.
     """

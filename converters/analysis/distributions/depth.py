@@ -51,11 +51,9 @@ class Span:
 
     @property
     def mean(self) -> float:
-        """Mean depth, weighted by time; 0.0 for an empty stretch."""
         return self.depth_ns / self.time_ns if self.time_ns else 0.0
 
     def add(self, time_ns: int, depth_ns: int, busy_ns: int, most: int) -> None:
-        """Extend the stretch by another one with these figures."""
         self.time_ns += time_ns
         self.depth_ns += depth_ns
         self.busy_ns += busy_ns
@@ -111,10 +109,9 @@ class Depth:
         self.update(steps.begin, steps.end, up, down)
 
     def update(self, begin: int, end: int, up: I64, down: I64) -> None:
-        """Add the time from `begin` to `end` (ns), with the I/Os that began and ended in it.
+        """up, down: ns of beginnings and ends, ascending; what is before `begin` counts there.
 
-        up, down: ns of beginnings and ends, ascending; what is before `begin` counts there. An I/O
-        that ends when another begins is not in flight any more. Depths below 0 (an end whose
+        An I/O that ends when another begins is not in flight any more. Depths below 0 (an end whose
         beginning is not known) count as 0, but are kept as they are.
         """
         edges = np.zeros(0, np.int64)  # where intervals begin, after `begin`
@@ -150,7 +147,7 @@ class Depth:
         self.met.merge(other.met)
 
     def widen(self) -> None:
-        """Double `interval`: merge the spans of intervals 2i and 2i + 1 into that of interval i."""
+        """Double `interval`."""
         if self.high is not None:
             self.high.widen()
         self.interval *= 2
@@ -171,7 +168,6 @@ class Moments(Table):
     """Number of the operation, as in Samples.place; 0 where Flow got no context."""
 
     def of(self, dev: int, op: int | None) -> I64:
-        """Return the times on one device, of one operation or of all (None)."""
         chosen = self.dev == dev
         if op is not None:
             chosen &= self.op == op
@@ -207,19 +203,16 @@ class Steps:
     seen: Seen
 
     def devices(self) -> list[int]:
-        """Return the dev_t of each device on which an I/O began, ended or was seen, ascending."""
         parts = (self.start, self.stop, self.fade, self.gone, self.seen)
         devs: list[int] = names_of(np.concatenate([names_of(p.dev) for p in parts])).tolist()
         return devs
 
     def operations(self, dev: int) -> list[int]:
-        """Return the operations of a device's beginnings and ends, ascending."""
         parts = (self.start, self.stop, self.fade, self.gone)
         ops: list[int] = names_of(np.concatenate([p.op[p.dev == dev] for p in parts])).tolist()
         return ops
 
     def seen_on(self, dev: int) -> tuple[I64, U64, I64]:
-        """Return times (ns), sectors and lengths (bytes) of what was seen on a device."""
         chosen = self.seen.dev == dev
         seen = self.seen if chosen.all() else self.seen.take(chosen)
         return seen.at, seen.sector, seen.bytes
@@ -280,8 +273,6 @@ def _rows(table: Bios | Requests, context: Context | None) -> _Rows:
 
 
 def _moments(rows: _Rows) -> tuple[Moments, Moments, Moments, Moments, Seen]:
-    """Return the rows' beginnings, completions, fades, gones, and what was seen, in any order."""
-
     def of(times: I64) -> Moments:
         known = times != NEVER
         return Moments(times[known], rows.dev[known], rows.op[known])
@@ -316,8 +307,7 @@ class Flow:
     ) -> Steps:
         """Return what lies before the beginning of the oldest open I/O; hold back the rest.
 
-        over, open_: the window's bios, or its requests. context: the log's, by which operations are
-        numbered; None: all are 0.
+        context: by which operations are numbered; None: all are 0.
         """
         begin = window.begin if self._until == NEVER else self._until
         rows = _rows(over, context)

@@ -31,8 +31,6 @@ _STAGES = len(Stage)
 
 @dataclass
 class OfOperation(Mergeable):
-    """Figures of a group's bios of one operation."""
-
     ios: int = 0
     length: int = 0
     """Bytes of data and of ranges."""
@@ -61,17 +59,14 @@ class Group(Mergeable):
     """Number of the operation → figures; empty in groups of Groups that do not divide by it."""
 
     def __getitem__(self, name: str) -> int:
-        """Return the counter with a name of COUNTERS."""
         return int(self.counters[COUNTERS.index(name)])
 
     @property
     def length(self) -> int:
-        """Bytes of data and of ranges."""
         return sum(self[name] for name in ("bytes", *CLEARED.values()))
 
 
 def merged(groups: Iterable[Group]) -> Group:
-    """Return a new group with the sums of all groups; an empty group if there are none."""
     whole = Group()
     for group in groups:
         whole.merge(group)
@@ -79,7 +74,7 @@ def merged(groups: Iterable[Group]) -> Group:
 
 
 def merged_by_code(*many: Mapping[int, Group]) -> dict[int, Group]:
-    """Return code → group, with the sums of the groups of one code; no group is changed."""
+    """No group is changed."""
     found: dict[int, Group] = {}
     for groups in many:
         for code, group in groups.items():
@@ -88,10 +83,10 @@ def merged_by_code(*many: Mapping[int, Group]) -> dict[int, Group]:
 
 
 def gather(place: I64, samples: Samples, count: int) -> list[Group]:
-    """Return `count` new groups, each with the figures of the samples that belong to it.
+    """Return `count` new groups.
 
-    place: (len(samples),), index of each sample's group. Sizes and latencies below 0 (not known, or
-    of a try) and status 0 are not counted.
+    place: index of each sample's group. Sizes and latencies below 0 (not known, or of a try) and
+    status 0 are not counted.
     """
     groups = [Group() for _ in range(count)]
     if not len(samples):
@@ -139,10 +134,7 @@ class Groups:
 
 
 def add_to_all(samples: Samples, ways: Sequence[tuple[Groups, I64]]) -> None:
-    """Add samples to several groupings at once.
-
-    ways: (groups, code of each sample's group, or LEFT_OUT) of each grouping.
-    """
+    """ways: (groups, code of each sample's group, or LEFT_OUT) of each grouping."""
     # Samples with the same code in every grouping are summed once, which is most of the work:
     # `place` numbers the distinct combinations of codes.
     if not len(samples):
@@ -201,9 +193,9 @@ class Series(Generic[Figures, Closed]):
     ) -> None:
         """Add what a window has to the intervals in which it ended, and close old intervals.
 
-        codes: (n,), 0 or more. ended: ns, (n,); what is of an interval that an earlier call closed
-        only counts in `left_out`. now: the window's end, ns. figures: returns new figures, given
-        which of the n to take (mask), the place of each of these, and the number of places.
+        codes: 0 or more. ended: ns; what is of an interval that an earlier call closed only counts
+        in `left_out`. now: the window's end, ns. figures: returns new figures, given which of the n
+        to take (mask), the place of each of these, and the number of places.
         """
         interval = np.maximum(ended - self.origin, 0) // self.interval
         kept = interval >= self._edge
@@ -214,7 +206,6 @@ class Series(Generic[Figures, Closed]):
         self._close(max((now - LINGER_NS - self.origin) // self.interval, 0))
 
     def finish(self) -> None:
-        """Close all intervals; to be called after the last window."""
         self._close(1 << 62)
 
     def _close(self, edge: int) -> None:

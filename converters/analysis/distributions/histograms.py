@@ -54,7 +54,7 @@ class Scale:
     """Width of linear buckets in the values' unit; 0: log2 buckets."""
 
     def slots(self, values: I64) -> I64:
-        """Return the bucket of each value, (n,): value // step, or the index of its highest bit."""
+        """Return the bucket of each value: value // step, or the index of its highest bit."""
         if self.step:
             return np.minimum(values // self.step, MOST_BUCKETS - 1)
         # frexp is exact up to 2^53: more than a year in ns.
@@ -70,7 +70,6 @@ class Scale:
 
 
 def _grown(counts: NDArray[Count], size: int) -> NDArray[Count]:
-    """Return the counts with at least `size` buckets (rows of the first axis)."""
     more = size - counts.shape[0]
     if more <= 0:
         return counts
@@ -79,8 +78,6 @@ def _grown(counts: NDArray[Count], size: int) -> NDArray[Count]:
 
 @dataclass
 class Histogram:
-    """Number of values in each bucket."""
-
     scale: Scale
     counts: I64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     """Number of values by bucket, up to the last bucket that has any."""
@@ -91,11 +88,9 @@ class Histogram:
 
     @property
     def count(self) -> int:
-        """Number of values."""
         return int(self.counts.sum())
 
     def add(self, values: I64) -> None:
-        """Count values of 0 or more, (n,), in the histogram's unit."""
         if not len(values):
             return
         more = np.bincount(self.scale.slots(values))
@@ -117,11 +112,7 @@ class Columns:
     """Columns up to the last one that has a time."""
 
     def of(self, times: I64) -> tuple[I64, int]:
-        """Return (columns, merged): each time's column, and how many former columns make one.
-
-        merged: 1, or a power of two that can exceed MOST_COLUMNS: the caller merges its own
-        columns.
-        """
+        """Return (columns, how many former columns make one, which can exceed MOST_COLUMNS)."""
         last = int(times.max()) - self.origin
         merged = 1
         while last // (self.width * merged) >= MOST_COLUMNS:
@@ -134,20 +125,16 @@ class Columns:
 
 @dataclass
 class HeatMap:
-    """Number of values in each bucket, by column of time."""
-
     scale: Scale
     counts: U32 = field(default_factory=lambda: np.zeros((0, MOST_COLUMNS), dtype=np.uint32))
     """(buckets, MOST_COLUMNS): number of values."""
 
     def add(self, values: I64, columns: I64) -> None:
-        """Count values (n,) of 0 or more in their columns (n,); at least one value."""
         slots = self.scale.slots(values)
         self.counts = _grown(self.counts, int(slots.max()) + 1)
         np.add.at(self.counts, (slots, columns), 1)
 
     def merge(self, columns: int) -> None:
-        """Merge each `columns` neighbouring columns into one; a power of two."""
         size = self.counts.shape[0]
         merged = self.counts.reshape(size, MOST_COLUMNS // columns, columns).sum(axis=2)
         self.counts = np.zeros_like(self.counts)
@@ -178,8 +165,6 @@ OTHER_VALUES = "(others)"
 
 @dataclass(frozen=True)
 class Question:
-    """Which values Histograms count, and how."""
-
     measure: Measure = Measure.LATENCY
     stage: str = Q2C
     """Of the latency: one of STAGES."""
@@ -193,8 +178,6 @@ class Question:
 
 @dataclass
 class GroupHistogram:
-    """The values of one device and operation."""
-
     histogram: Histogram
     heat: HeatMap
     """Empty unless Question.over_time."""
@@ -227,11 +210,10 @@ class Histograms:
     """Columns of the heat maps; None before the first window."""
 
     def add(self, window: Lifecycles) -> None:
-        """Count the chosen bios of the log's next window, each by its value, in its device's group.
+        """Depths are of each bio queued in the window, by all bios then in flight on its device.
 
-        For Measure.DEPTH: each bio queued in the window, by the bios in flight then on its device,
-        chosen or not. A heat map's column is that of the completion, for sizes and depths of Q.
-        Failed NOWAIT attempts are only counted in `tries`, except for depths, to which they belong.
+        A heat map's column is that of the completion, for sizes and depths of Q. Failed NOWAIT
+        attempts are only counted in `tries`, except for depths, to which they belong.
         """
         if self.columns is None:
             self.columns = Columns(max(window.begin, 0))
@@ -282,10 +264,7 @@ class Histograms:
                 group.heat.add(exact // self.question.unit, columns[rows])
 
     def _pair_key(self, pair: int, value: int) -> tuple[int, str]:
-        """Return the key of a group of pairs; past MOST_PAIR_GROUPS that of other values.
-
-        Makes the group if it is new.
-        """
+        """Past MOST_PAIR_GROUPS that of other values."""
         key = pair, self.pair_names.by(pair, value)
         if key not in self.groups and len(self.groups) >= MOST_PAIR_GROUPS:
             key = pair, OTHER_VALUES
@@ -294,11 +273,9 @@ class Histograms:
 
     @cached_property
     def pair_names(self) -> PairNames:
-        """The log's declared pairs."""
         return PairNames(self.context)
 
     def _latencies(self, window: Lifecycles) -> tuple[I64, Bool, Bool]:
-        """Return (values, known, present) by row of the window's bios, (n,) each."""
         bios = window.bios
         whole = (bios.queue != NEVER) & (bios.complete != NEVER)
         if self.question.stage == Q2C:
@@ -309,10 +286,7 @@ class Histograms:
         return values, whole, present | ~whole
 
     def _depths(self, window: Lifecycles) -> None:
-        """Count the chosen bios that were queued in the window, by how many were in flight then.
-
-        Those without a Q in the log count in `left_out`, in the window of their end.
-        """
+        """Bios without a Q in the log count in `left_out`, in the window of their end."""
         tables = [window.bios, window.open_bios]
         bios = Bios.concatenate(tables)
         queued = (bios.queue >= window.begin) & (bios.queue < window.end)
@@ -327,10 +301,7 @@ class Histograms:
         self._count(bios, depth, bios.queue, queued & chosen)
 
     def _count(self, bios: Bios, values: I64, times: I64, rows: Bool) -> None:
-        """Add the values of the bios that `rows` marks to the groups of their device and operation.
-
-        values: below 0 counts as 0. times: ns, which choose the heat map's column.
-        """
+        """values: below 0 counts as 0. times: ns, which choose the heat map's column."""
         at = np.flatnonzero(rows)
         if not len(at):
             return
@@ -345,7 +316,6 @@ class Histograms:
                 group.heat.add(values[rows_of], columns[rows_of])
 
     def _by_group(self, bios: Bios) -> Iterator[tuple[GroupHistogram, Bool]]:
-        """Yield the group of each device and operation of bios (n,), and the mask of its bios."""
         codes, names = operations(self.context, bios.opf, bios.bytes)
         for device in names_of(bios.dev).tolist():
             for code in names_of(codes[bios.dev == device]).tolist():
@@ -358,7 +328,6 @@ class Histograms:
         )
 
     def _columns(self, times: I64) -> I64:
-        """Return the heat map column of each time (ns), widening the columns as needed."""
         assert self.columns is not None
         columns, merged = self.columns.of(times)
         if merged > 1:
@@ -368,7 +337,6 @@ class Histograms:
 
 
 def _stage_times(bios: Bios, stages: Stages, name: str) -> tuple[I64, Bool]:
-    """Return (values, present) by row of `bios`: the time that each spent in a stage."""
     ours = stages.take(stages.stage == _BY_NAME[name])
     row = np.searchsorted(bios.number, ours.owner)
     values = np.zeros(len(bios), dtype=np.int64)
@@ -379,11 +347,11 @@ def _stage_times(bios: Bios, stages: Stages, name: str) -> tuple[I64, Bool]:
 
 
 def _depth_at(bios: Bios, times: I64) -> I64:
-    """Return how many bios were in flight at each time (ns, (m,)): int64 (m,).
+    """Return how many bios of a device were in flight at each time (ns).
 
-    Bios that began at that very time count, bios that ended then do not. bios: of one device; in
-    flight from the first known time (Q, or a later event) to the completion. Without a completion:
-    to the last known time if its certainty is LOST, else for ever. A bio without any time never is.
+    Bios that began at that very time count, bios that ended then do not. In flight is from the
+    first known time (Q, or a later event) to the completion. Without a completion: to the last
+    known time if its certainty is LOST, else for ever. A bio without any time never is.
     """
     begun = first_seen(bios)
     begun = np.where(begun == NEVER, FOREVER, begun)

@@ -50,7 +50,6 @@ class Codes(Generic[Value]):
         self._codes = {value: code for code, value in enumerate(values)}
 
     def of(self, value: Value) -> int:
-        """Return the code of a value; a new value gets the next code."""
         code = self._codes.setdefault(value, len(self.values))
         if code == len(self.values):
             self.values.append(value)
@@ -66,16 +65,14 @@ class Key(ABC):
 
     @abstractmethod
     def codes(self, window: Lifecycles, samples: Samples) -> I64:
-        """Return the code of each bio's group: int64, shape (len(window.bios),), at least 0.
+        """Return the code of each bio's group: int64 (n,), at least 0.
 
         samples: of the window's bios, row by row. Windows have to come in the log's order, because
         keys may number groups as they occur.
         """
 
     @abstractmethod
-    def name(self, code: int) -> Name:
-        """Return the name of the group with a code that `codes` returned."""
-
+    def name(self, code: int) -> Name: ...
     def canonical(self, code: int) -> int:
         """Return the code of the group to which the I/O of `code` (or OTHERS) belongs at the end.
 
@@ -92,7 +89,6 @@ class ByCall(Key):
         self._names = Codes[str | None](None)
 
     def codes(self, window: Lifecycles, samples: Samples) -> I64:
-        """See Key. 0: no call is known, as of bios that kernel threads queue."""
         found = np.zeros(len(window.bios), dtype=np.int64)
         if window.path is None:
             return found
@@ -112,7 +108,6 @@ class ByCall(Key):
         return found
 
     def name(self, code: int) -> Name:
-        """Return the name of a group, with the field `call`: None where no call is known."""
         return {"call": self._names.values[code]}
 
 
@@ -136,10 +131,7 @@ class ProcessNames:
         self._threads: dict[int, dict[str, None]] = {}
 
     def take(self, tasks: Tasks) -> list[tuple[int, int, str]]:
-        """Read and return the rows that are new since the last call: (tid, tgid, name) each.
-
-        tasks: of the log's next window; a row never changes.
-        """
+        """Read and return the rows that are new since the last call: (tid, tgid, name) each."""
         old, self._read = self._read, len(tasks)
         columns = (tasks.tid[old:].tolist(), tasks.tgid[old:].tolist(), tasks.comm[old:].tolist())
         rows = [(tid, tgid, str(comm)) for tid, tgid, comm in zip(*columns, strict=True)]
@@ -151,13 +143,12 @@ class ProcessNames:
         return rows
 
     def add_thread(self, tgid: int, comm: str) -> None:
-        """Note the name of a thread of a process."""
         names = self._threads.setdefault(tgid, {})
         if len(names) <= _MOST_NAMES:
             names.setdefault(comm)
 
     def __getitem__(self, tgid: int) -> str:
-        """Return the name of a process, by what was read so far; "": nothing is known of it."""
+        """By what was read so far; "": nothing is known of it."""
         leader = self._leaders.get(tgid)
         if leader is not None:
             return leader
@@ -176,11 +167,10 @@ class ByProcess(Key):
         self._worker = np.zeros(0, dtype=np.bool_)
 
     def codes(self, window: Lifecycles, samples: Samples) -> I64:
-        """See Key. 0: the thread is not known.
+        """The process is that of whom the bio was queued for (`Bios.whom`), else of who queued it.
 
-        The process is that of the thread for which the bio was queued or, unless that was another
-        one (`Bios.whom`), of the thread that queued it. What workers of the kernel queued for
-        nobody that is known is one group for each cgroup that is charged for it, but the root.
+        What workers of the kernel queued for nobody that is known is one group for each cgroup that
+        is charged for it, but the root.
         """
         rows = self._names.take(window.tasks)
         # Idle tasks, one a CPU, share the id 0 and are no process: their names tell them apart.
@@ -201,11 +191,7 @@ class ByProcess(Key):
         return found
 
     def name(self, code: int) -> Name:
-        """See Key. All are None if the thread is not known (code 0), pid if its id is not.
-
-        Of what workers queued for a cgroup also `cgroup` (its path; None: not in the log) and
-        `cgroup_id`.
-        """
+        """Of what workers queued for a cgroup also `cgroup` and `cgroup_id`."""
         if not code:
             return {"process": None, "pid": None, "title": None}
         pid, named, cgroup = self._groups.values[code]
@@ -229,13 +215,11 @@ class ByThread(Key):
         self._of_task = np.zeros(0, dtype=np.int64)
 
     def codes(self, window: Lifecycles, samples: Samples) -> I64:
-        """See Key and ByProcess.codes."""
         new = [self._groups.of(row) for row in self._names.take(window.tasks)]
         self._of_task = np.concatenate([self._of_task, np.array(new, dtype=np.int64)])
         return take_or(self._of_task, doers(window.bios), 0)
 
     def name(self, code: int) -> Name:
-        """See Key: `thread`, `tid`, `process` and `pid`; None where they are not known."""
         if not code:
             return {"thread": None, "tid": None, "process": None, "pid": None}
         tid, tgid, comm = self._groups.values[code]
@@ -254,15 +238,15 @@ class ByCgroup(Key):
         self._ids = Codes[int]()
 
     def codes(self, window: Lifecycles, samples: Samples) -> I64:
-        """See Key."""
         ids, _, place = distinct_values(window.bios.cgroup)
         new = [self._ids.of(one) for one in ids.view(np.uint64).tolist()]
         return np.array(new, dtype=np.int64)[place]
 
     def name(self, code: int) -> Name:
-        """See Key. cgroup: path, None if not in the log. cgroup_id: 0 if not known.
+        """cgroup: path, None if not in the log.
 
-        Beside them what it is: the fields of CgroupName, and its kind as `cgroup_kind`.
+        cgroup_id: 0 if not known. Beside them what it is: the fields of CgroupName, and its kind as
+        `cgroup_kind`.
         """
         one, names = self._ids.values[code], self._context.cgroup_names
         path = self._context.cgroups.get(one)
@@ -317,13 +301,12 @@ class ByIdentity(ByCgroup):
         self._known_at = (-1, -1)
 
     def codes(self, window: Lifecycles, samples: Samples) -> I64:
-        """See Key. Of cgroups that are known to be the same group it is the first one's code."""
+        """Of cgroups that are known to be the same group it is the first one's code."""
         found, place = np.unique(super().codes(window, samples), return_inverse=True)
         firsts = np.array([self.canonical(code) for code in found.tolist()], dtype=np.int64)
         return firsts[place]
 
     def canonical(self, code: int) -> int:
-        """See Key."""
         if code == OTHERS:
             return code
         known = self._context.cgroup_names.changes, len(self._ids.values)
@@ -337,7 +320,6 @@ class ByIdentity(ByCgroup):
         return self._first[code]
 
     def name(self, code: int) -> Name:
-        """See Key. The fields are those of IDENTITIES, and `cgroup_kind`."""
         one, names = self._ids.values[code], self._context.cgroup_names
         named = names.name(one)
         found = {field: getattr(named, field) for field in self._fields}
@@ -367,13 +349,12 @@ class ByWriter(Key):
         self._writers = Codes[_Writer]()
 
     def codes(self, window: Lifecycles, samples: Samples) -> I64:
-        """See Key.
+        """A writer is a process and a cgroup: of who dirtied the bio's first page, if it is known.
 
-        A writer is a process and a cgroup: of who dirtied the bio's first page, with the cgroup
-        that it was in then; else of the thread for which it was queued, or that queued it, with the
-        cgroup that is charged. So the reader is charged for reads, readahead and pages that it
-        swaps in. Who writes back a page of the cache, or swaps one out, is not its writer, and a
-        worker of the kernel acts for others: then the writer is not known.
+        Else of the thread for which it was queued, or that queued it, with the cgroup that is
+        charged. So the reader is charged for reads, readahead and pages that it swaps in. Who
+        writes back a page of the cache, or swaps one out, is not its writer, and a worker of the
+        kernel acts for others: then the writer is not known.
         """
         bios, tasks = window.bios, window.tasks
         self._names.take(tasks)
@@ -425,10 +406,9 @@ class ByWriter(Key):
         return np.array([self._writers.of(writer) for writer in writers], dtype=np.int64)
 
     def name(self, code: int) -> Name:
-        """Return the name of a group: `process`, `pid`, `title`, `cgroup` and `cgroup_id`.
+        """process and pid are None where the writer is not known; `writer` then says why.
 
-        process and pid are None where the writer is not known; `writer` then says why. cgroup:
-        path, None if not in the log; cgroup_id: 0 if not known.
+        cgroup: path, None if not in the log; cgroup_id: 0 if not known.
         """
         pid, comm, cgroup = self._writers.values[code]
         known = pid >= 0
@@ -485,7 +465,6 @@ class ByInode(Key):
         self._context = context
 
     def codes(self, window: Lifecycles, samples: Samples) -> I64:
-        """See Key."""
         row = window.bios.file.astype(np.int64)
         found = row + _FIRST
         missing = np.flatnonzero(row < 0)
@@ -501,15 +480,14 @@ class ByInode(Key):
         return np.asarray(empty | (bios.bytes == 0), dtype=np.bool_)
 
     def name(self, code: int) -> Name:
-        """Return the name of a group: `file`, `file_kind`, `file_dev` and `inode`.
+        """file: the last path; `file_was`, if it was renamed: the one before.
 
-        code: as of `codes`. file: the last path; `file_was`, if it was renamed: the one before.
-        file_kind: "file"; "no name" (`file` then says the inode);
-        "other" (what a call's descriptor is that is no file: file_dev and inode are None);
-        "device" (a block device's own pages: file and inode are None, and `device` names it); or
-        one of _KINDS (the bio has no file: all others are None). file_dev: major:minor of
-        the file system, or of the device. label: what people call the file, where they do;
-        container_file: where containers see it, where it is in a layer of an overlay.
+        file_kind: "file"; "no name" (`file` then says the inode); "other" (what a call's descriptor
+        is that is no file: file_dev and inode are None); "device" (a block device's own pages: file
+        and inode are None, and `device` names it); or one of _KINDS (the bio has no file: all
+        others are None). file_dev: major:minor of the file system, or of the device. label: what
+        people call the file, where they do; container_file: where containers see it, where it is in
+        a layer of an overlay.
         """
         if code < _FIRST:
             return _without(code)
@@ -549,11 +527,10 @@ class ByPath(ByInode):
         """Per row of Context.files: code, or 0 if not asked for yet or without a name so far."""
 
     def _words(self, file: File) -> str:
-        """Return the text that all files of a group (on one device) share: the path."""
         return file.path
 
     def codes(self, window: Lifecycles, samples: Samples) -> I64:
-        """See Key. The same path on two devices has two codes.
+        """The same path on two devices has two codes.
 
         So does the stand-in (`inode N of …`) of a file whose path is not known yet.
         """
@@ -568,7 +545,7 @@ class ByPath(ByInode):
         return np.array(found, dtype=np.int64)[place]
 
     def _take_renamed(self) -> None:
-        """Have files that were renamed since the last call looked up anew; part them from others.
+        """Have files that were renamed since the last call looked up anew.
 
         A path that they alone had is free for another file's code.
         """
@@ -586,10 +563,7 @@ class ByPath(ByInode):
         self._renamed = len(renamed)
 
     def _code(self, row: int) -> int:
-        """Return the code of a file's group, by its row in Context.files.
-
-        It is kept in `_of_row` only if the path is known, because a path can follow.
-        """
+        """The code is kept in `_of_row` only if the path is known, because a path can follow."""
         code = int(self._of_row[row])
         if code:
             return code
@@ -606,7 +580,6 @@ class ByPath(ByInode):
         return code
 
     def canonical(self, code: int) -> int:
-        """See Key."""
         if code < _FIRST:
             return code
         self._take_renamed()
@@ -619,10 +592,7 @@ class ByPath(ByInode):
         return path
 
     def name(self, code: int) -> Name:
-        """Return the fields of ByInode.name, and `inodes`: how many had the path.
-
-        0 without a file, and for a block device's own pages; of several, `inode` is None.
-        """
+        """`inodes`: how many had the path; of several, `inode` is None."""
         if code < _FIRST:
             return {**_without(code), "inodes": 0}
         rows = self._inodes[code]
@@ -644,10 +614,7 @@ class ByDirectory(ByPath):
         return directory(file.path) if file.known else ""
 
     def name(self, code: int) -> Name:
-        """Return `dir`, `file_kind`, `file_dev` and `inodes`; `device` of a device's own pages.
-
-        dir: None where file_kind is not "file".
-        """
+        """dir: None where file_kind is not "file"."""
         fields = dict(super().name(code))
         path = fields.pop("file")
         fields.pop("inode")
@@ -673,16 +640,14 @@ class ByNumber(Key):
         self._numbers, self._name = numbers, name
 
     def codes(self, window: Lifecycles, samples: Samples) -> I64:
-        """See Key."""
         return self._numbers(window, samples)
 
     def name(self, code: int) -> Name:
-        """See Key."""
         return self._name(code)
 
 
 def by_place(context: Context) -> ByNumber:
-    """Return the key of device and operation, whose codes are those of `Samples.place`."""
+    """Codes are those of `Samples.place`."""
     device, op = by_device(context), by_operation(context)
     return ByNumber(
         lambda _, samples: samples.place,
@@ -691,7 +656,6 @@ def by_place(context: Context) -> ByNumber:
 
 
 def by_device(context: Context) -> ByNumber:
-    """Return the key of the device; codes are dev_t."""
     return ByNumber(
         lambda _, samples: samples.place >> OP_BITS,
         lambda dev: {"device": context.device_name(dev), "dev": dev_text(dev)},
@@ -699,7 +663,6 @@ def by_device(context: Context) -> ByNumber:
 
 
 def by_operation(context: Context) -> ByNumber:
-    """Return the key of the operation, all devices together; codes are operations' numbers."""
     return ByNumber(
         lambda _, samples: samples.place & OP_MASK,
         lambda op: {"operation": context.op_name(op)},
@@ -707,7 +670,6 @@ def by_operation(context: Context) -> ByNumber:
 
 
 def by_cpu(_context: Context | None = None) -> ByNumber:
-    """Return the key of the CPU that queued the bio; None where it is not known."""
     return ByNumber(
         lambda window, _: window.bios.cpu.astype(np.int64),
         lambda cpu: {"cpu": None if cpu == NO_CPU else cpu},
@@ -715,7 +677,6 @@ def by_cpu(_context: Context | None = None) -> ByNumber:
 
 
 def by_purpose(context: Context) -> ByNumber:
-    """Return the key of what the bio is for, a Purpose: "no data" for Purpose.NONE."""
     return ByNumber(
         lambda window, _: purposes(window.bios, window.tasks, context).astype(np.int64),
         lambda code: {"purpose": PURPOSE_NAMES.get(Purpose(code), "no data")},
@@ -748,7 +709,7 @@ OF_PATH = {"call": "call", "writer": "dirty"}
 
 
 def check_recorded(by: str | None, context: Context) -> None:
-    """Raise ConversionError if the log lacks what I/O is to be grouped by; None: by nothing."""
+    """Raise ConversionError if the log lacks what I/O is to be grouped by."""
     if by in OF_FILES and not context.has_files:
         raise ConversionError(NO_FILES)
     part = OF_PATH.get(by or "")
@@ -760,5 +721,4 @@ def check_recorded(by: str | None, context: Context) -> None:
 
 
 def name_of(key: Key, code: int) -> Name:
-    """Return the group's name; for OTHERS {"others": 1}."""
     return {"others": 1} if code == OTHERS else key.name(code)

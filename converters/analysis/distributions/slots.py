@@ -5,7 +5,7 @@ The width of a slot doubles as the recording goes on: there are never more than 
 and a recording of at least LEAST_SLOTS * LEAST_SLOT_NS ends with at least LEAST_SLOTS.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
@@ -38,8 +38,6 @@ WHOLE = "Q2C"
 
 @dataclass
 class BlameSlots:
-    """Victims' time by part and slot of time."""
-
     by: str = ""
     """What victims and culprits are; empty: nobody was blamed."""
     ios: BySlot[str, int] = field(default_factory=BySlot)
@@ -49,7 +47,6 @@ class BlameSlots:
     a culprit's name."""
 
     def parts(self, victim: str) -> dict[str, int]:
-        """Return a victim's parts with their ns, in all."""
         return {part: sum(of.values()) for (name, part), of in self.waits.items() if name == victim}
 
 
@@ -100,10 +97,9 @@ class Slots:
     _flows: tuple[Flow, Flow] = field(default_factory=lambda: (Flow(), Flow()))
 
     def add(self, window: Lifecycles, context: Context) -> None:
-        """Add the recording's next window: I/Os to the slots in which they ended, depths, calls.
+        """An I/O without a recorded completion is in the slot in which it began.
 
-        An I/O without a recorded completion is in the slot in which it began. `width` is doubled
-        until nothing ends past MOST_SLOTS slots.
+        `width` is doubled until nothing ends past MOST_SLOTS slots.
         """
         if window.begin < 0 or window.end <= 0:  # the log has no events
             return
@@ -123,11 +119,10 @@ class Slots:
             self._add_pairs(window.sites.pairs, PairNames(context))
 
     def places(self) -> list[int]:
-        """Return the devices and operations with I/O, as in Samples.place, ascending."""
         return sorted({*self.bios, *self.requests})
 
     def times(self, end: int) -> I64:
-        """Return the length of each slot from `origin` to `end` (ns): (slots,).
+        """Return the length of each slot from `origin` to `end` (ns).
 
         The last slot has what is left, which can be 0.
         """
@@ -136,7 +131,6 @@ class Slots:
         return np.array([self.width] * whole + [rest], dtype=np.int64)
 
     def _slot(self, times: I64) -> I64:
-        """Return the slot of each time; 0 if before `origin`."""
         return np.maximum(times - self.origin, 0) // self.width
 
     def _add_samples(self, samples: Samples, into: BySlot[int, Group]) -> None:
@@ -155,7 +149,6 @@ class Slots:
             into.add(place, slot, group)
 
     def _add_depths(self, window: Lifecycles) -> None:
-        """Add a window's beginnings and ends of bios and requests to `depths`, by device."""
         queue = self._flows[0].steps(window, window.bios, window.open_bios)
         issue = self._flows[1].steps(window, window.requests, window.open_requests)
         for dev in dict.fromkeys([*queue.devices(), *issue.devices()]):
@@ -205,11 +198,7 @@ class Slots:
         add_grouped(of, pairs.latency, into)
 
     def name_pairs(self, names: PairNames) -> None:
-        """Fill `pairs`; to be called once, after the last window.
-
-        names: as the log's END has them: functions' names are known only then. Values that are
-        shown alike are one.
-        """
+        """Fill `pairs`, once, after the last window: functions' names are known only then."""
         for (number, value), slots in self._pairs.items():
             by = "" if value is None else names.by(number, value)
             for slot, times in slots.items():
@@ -242,7 +231,6 @@ class Slots:
                     depth.spans.update({s + offset: span for s, span in more_depth.spans.items()})
 
     def widen(self) -> None:
-        """Double `width`: merge slots 2i and 2i + 1 into slot i."""
         self.width *= 2
         of: BySlot[Any, Any]
         for of in (
@@ -256,98 +244,74 @@ class Slots:
 
 @dataclass
 class Recording:
-    """One recording that was read to its end: its trace, and its figures by slot."""
+    """A recording that was read to its end, or several that are compared together."""
 
-    trace: Trace
     slots: Slots
+    times: I64
+    """(slots,): length of each slot, ns."""
+    call_times: I64
+    """(slots,): that as far as calls were timed; 0 if the log does not say how long calls took."""
+    span_ns: int
+    begin: str | None
+    """Wall-clock time of the first event, as `begin_text`."""
+    log_id: str
+    hosts: list[str]
+    kernels: list[str]
+    lost_records: int
+    """Records that were counted as lost, without unknown numbers."""
+    header: Mapping[str, Any]
+    end: Mapping[str, Any] | None
+    """The log's header and END; of several recordings see `parts`."""
+    device_name: Callable[[int], str]
+    operation_name: Callable[[int], str]
+    """Name of the operation of a place of `slots`."""
+    parts: list["Recording"] = field(default_factory=list)
+    """Of several recordings; empty of one."""
+    device_times: dict[int, I64] = field(default_factory=dict)
+    """Device that cannot have had I/O in all slots → `times`, 0 for slots of other hosts."""
 
     @property
-    def begin_ns(self) -> int:
-        """ns when recording began; as `extent`."""
-        return extent(self.trace)[0]
+    def runs(self) -> list["Recording"]:
+        return self.parts or [self]
 
-    @property
-    def end_ns(self) -> int:
-        """ns when recording ended; as `extent`."""
-        return extent(self.trace)[1]
-
-    @property
-    def span_ns(self) -> int:
-        """Length of the recorded time, ns."""
-        return self.end_ns - self.begin_ns
-
-    @property
-    def hosts(self) -> list[str]:
-        """Name of the recording host, as the one item of a list."""
-        return [self.trace.context.host]
-
-    @property
-    def kernels(self) -> list[str]:
-        """Kernel release of the recording host, as the one item of a list; "" if not in the log."""
-        return [str(self.trace.context.header.get("kernel", {}).get("release", ""))]
-
-    @property
-    def log_id(self) -> str:
-        """Id of the log, 32 hex digits."""
-        return self.trace.context.log_id
-
-    @property
-    def begin(self) -> str | None:
-        """Wall-clock time of the first event, ISO 8601 in UTC; None as for `begin_text`."""
-        return begin_text(self.trace)
-
-    @property
-    def lost_records(self) -> int:
-        """Number of records that were counted as lost, without unknown numbers."""
-        return sum(max(int(w.get("count", 0)), 0) for w in self.trace.losses)
-
-    def device_name(self, dev: int) -> str:
-        """Return the name of a device of `slots`."""
-        return self.trace.context.device_name(dev)
-
-    def operation_name(self, place: int) -> str:
-        """Return the name of the operation of a place of `slots`."""
-        return self.trace.context.op_name(place)
-
-    def slot_times(self) -> I64:
-        """Return the length of each slot, ns."""
-        return self.slots.times(self.end_ns)
-
-    def device_times(self, dev: int) -> I64:
-        """Return the length of each slot in which the device can have had I/O, ns; else 0.
-
-        The device's rates are per the sum of these lengths.
-        """
-        return self.slot_times()
-
-    def call_times(self) -> I64:
-        """Return the length of each slot as far as calls were timed, ns; rates of calls are per it.
-
-        All 0 if the log does not say how long calls took; 0 from when on the recorder ceased to
-        time them (`--call-budget`).
-        """
-        times = self.slot_times()
-        context = self.trace.context
-        if "time" not in context.path_parts:
-            return np.zeros_like(times)
-        if context.calls_timed_until is None:
-            return times
-        begin = self.slots.origin + np.arange(len(times)) * self.slots.width
-        return np.clip(context.calls_timed_until - begin, 0, times)
+    def widen(self, width: int) -> None:
+        """Double the slots' width until it is this one."""
+        while self.slots.width < width:
+            self.slots.widen()
+            pairs = np.arange(0, len(self.times), 2)
+            self.times = np.add.reduceat(self.times, pairs)
+            self.call_times = np.add.reduceat(self.call_times, pairs)
 
 
 def read_slots(trace: Trace, windows: Iterable[Lifecycles] | None = None) -> Recording:
-    """Read a trace to its end and return its figures by slot.
+    """Read a trace to its end.
 
     windows: of the trace, of which I/Os may have been left out; None: all.
     """
-    slots = Slots()
-    read: Iterable[Lifecycles] | Iterator[Lifecycles] = (
-        trace.lifecycles() if windows is None else windows
-    )
-    for window in read:
-        slots.add(window, trace.context)
-    names = PairNames(trace.context)
+    slots, context = Slots(), trace.context
+    for window in trace.lifecycles() if windows is None else windows:
+        slots.add(window, context)
+    names = PairNames(context)
     names.finish(trace.reader.end)
     slots.name_pairs(names)
-    return Recording(trace, slots)
+    begin, end = extent(trace)
+    times = slots.times(end)
+    until = end if context.calls_timed_until is None else context.calls_timed_until
+    if "time" not in context.path_parts:
+        until = slots.origin
+    begins = slots.origin + np.arange(len(times)) * slots.width
+    return Recording(
+        slots=slots,
+        times=times,
+        call_times=np.clip(until - begins, 0, times),
+        span_ns=end - begin,
+        begin=begin_text(trace),
+        log_id=context.log_id,
+        hosts=[context.host],
+        kernels=[str(context.header.get("kernel", {}).get("release", ""))],
+        lost_records=sum(max(int(w.get("count", 0)), 0) for w in trace.losses),
+        header=context.header,
+        end=trace.reader.end,
+        device_name=context.device_name,
+        operation_name=context.op_name,
+    )

@@ -49,9 +49,9 @@ class HostTimes:
 
     @classmethod
     def of(cls, slots: Slots, end: int, context: Context) -> "HostTimes":
-        """Return the times of a recording's slots; end: ns of the recording's last event.
+        """end: ns of the recording's last event.
 
-        Devices are added up. `slots` is not changed, and nothing of it is shared.
+        Devices are added up; nothing of `slots` is shared.
         """
         values = Times()
         for place in slots.places():
@@ -64,10 +64,7 @@ class HostTimes:
 
 
 def joined(parts: Sequence[HostTimes]) -> HostTimes:
-    """Return several recordings of one host as one: the slots of one behind those of another.
-
-    All slots get the width of the widest. parts: at least one; not changed.
-    """
+    """Return recordings of one host as one: the slots of one behind those of another."""
     width = max(part.width for part in parts)
     values, offset = Times(), 0
     for part in parts:
@@ -80,7 +77,7 @@ def joined(parts: Sequence[HostTimes]) -> HostTimes:
 def estimates(host: HostTimes, seed: Sequence[int]) -> dict[tuple[str, str, str], Estimate]:
     """Return (operation, stage, figure) → estimate with its draws, of the names in FIGURES.
 
-    seed: of the draws; the same seed gives the same draws. Draws are float32, to take less memory.
+    The same seed gives the same draws. Draws are float32, to take less memory.
     """
     drawn = Resampling.of(host.slots, DRAWS, seed)
     found = {}
@@ -130,7 +127,6 @@ class Sums(Mergeable):
     hosts: set[str] = field(default_factory=set)
 
     def add_device(self, device: Device | None, flush: Flush | None) -> None:
-        """Add the depths and patterns of one device, and its flushes; None: it has none."""
         self.devices += 1
         if device is not None:
             self.queue.merge(device.queue)
@@ -145,7 +141,6 @@ class Groups(dict[str, Sums]):
     """Name of a group, such as a host's or a model's → figures; past MOST_GROUPS they are REST."""
 
     def merge(self, more: "Groups") -> None:
-        """Add other groups, which are not changed."""
         for name, sums in more.items():
             known = name in self or len(self) < MOST_GROUPS
             self.setdefault(name if known else REST, Sums()).merge(sums)
@@ -154,9 +149,9 @@ class Groups(dict[str, Sums]):
 def device_sums(reporter: Reporter, context: Context, *, once: bool = False) -> dict[int, Sums]:
     """Return dev_t → figures of each device with I/O, of a recording that was read to its end.
 
-    reporter: after `finish`. once: without bios that stacked devices queued for others. The figures
-    of OTHERS (devices that were too many to be kept apart) are those of device -1. `recordings`,
-    `span_ns`, `hosts` and `events` are not set.
+    once: without bios that stacked devices queued for others. The figures of OTHERS (devices that
+    were too many to be kept apart) are those of device -1. `recordings`, `span_ns`, `hosts` and
+    `events` are not set.
     """
     found: dict[int, Sums] = {}
     bios, requests = reporter.groups
@@ -227,7 +222,6 @@ class Part(Mergeable):
 
 
 def merged(parts: Iterable[Part]) -> Part:
-    """Return a new part with the sums of all parts, which are not changed."""
     whole = Part()
     for part in parts:
         whole.merge(part)
@@ -244,10 +238,9 @@ def read_part(
 ) -> Part:
     """Read a recording to its end and return what it adds to the fleet's report.
 
-    windows: of `trace`, of which some I/Os may have been left out. by: a word of WORDS, or a key of
-    `columns`. columns: what the user's table says of the recording's host. files: paths
-    or URLs of the recording. told: gets the recording's report, sets who waited for whom where that
-    is asked for, and returns the report's first sentences.
+    by: a word of WORDS, or a key of `columns`. columns: what the user's table says of the
+    recording's host. files: paths or URLs of the recording. told: gets the recording's report, sets
+    who waited for whom where that is asked for, and returns the report's first sentences.
     """
     reporter, slots = Reporter(trace.context, by=by if by in OF_CGROUPS else None), Slots()
     for window in windows:
@@ -323,7 +316,6 @@ def _of_cgroup(by: str, name: Mapping[str, str | int | None]) -> str:
 def _facts(
     trace: Trace, report: Report, columns: dict[str, str], files: list[str], said: Sentences
 ) -> RecordingFacts:
-    """Return the facts about a recording that was read to its end; arguments as of read_part."""
     account, loss = trace.account, report.loss
     return RecordingFacts(
         host=report.host,

@@ -55,7 +55,7 @@ class RecordingFacts:
 
     @property
     def complete(self) -> bool:
-        """Whether everything was read, nothing was lost, and the log has an end."""
+        """Everything was read, nothing was lost, and the log has an end."""
         return not (
             self.problem_count or self.damaged_windows or self.lost_records or self.interrupted
         )
@@ -199,7 +199,6 @@ class FleetReport:
 
     @property
     def outliers(self) -> list[Deviation]:
-        """The deviations that are outliers."""
         return [one for one in self.deviations if one.outlier]
 
     @property
@@ -209,7 +208,6 @@ class FleetReport:
 
 
 def as_dict(report: FleetReport) -> dict[str, Any]:
-    """Return the report as dicts and lists for json.dumps, with the keys of docs/fleet.md."""
     found = as_json(report)
     return {
         "format": FORMAT,

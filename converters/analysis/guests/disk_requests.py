@@ -108,7 +108,7 @@ class HostBios(Table):
 
 
 def guest_side(trace: Trace) -> GuestRequests:
-    """Read a guest's log to its end; return its requests. Raises ConversionError: it has none."""
+    """Raises ConversionError: the guest's log has no requests."""
     parts = [_guest_requests(trace.context, window) for window in trace.lifecycles()]
     requests = GuestRequests.concatenate(parts) if parts else None
     if requests is None or not len(requests):
@@ -152,11 +152,11 @@ class Process:
 
 
 def host_side(trace: Trace, wanted: str, mapping: Mapping) -> tuple[HostBios, Process]:
-    """Read the host's log to its end; return the process's bios, by image sector, and the process.
+    """Return the process's bios, by image sector, and the process.
 
-    wanted: the process's id, or the name of one of its threads. mapping: where the image's sectors
-    are on the host's device. Bios of lower devices that serve another one, and failed NOWAIT
-    attempts, are left out. Raises ConversionError: no such process queued a bio, or several did.
+    wanted: the process's id, or the name of one of its threads. Bios of lower devices that serve
+    another one, and failed NOWAIT attempts, are left out. Raises ConversionError: no such process
+    queued a bio, or several did.
     """
     parts, tasks = [], None
     for window in trace.lifecycles():

@@ -72,7 +72,6 @@ class Figures:
     """The guest's disks that are on no device of the host's log."""
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the figures for JSON."""
         return asdict(self)
 
     def lines(self) -> Iterator[dict[str, Any]]:
@@ -88,7 +87,6 @@ class Figures:
 
 
 def figures(found: Guest) -> Figures:
-    """Return the figures of all disks."""
     line = found.agreement.fit.line
     certainty: Counter[str] = Counter()
     unlinked: Counter[str] = Counter()
@@ -151,7 +149,7 @@ def _stages(times: I64) -> list[StageFigures]:
 
 
 def sides(found: Guest) -> dict[int, tuple[Disk, int]]:
-    """Return where each of the guest's requests is: number → (disk, row of its tables)."""
+    """Return number of a guest's request → (disk, row of its tables)."""
     return {
         number: (disk, row)
         for disk in found.disks
@@ -160,7 +158,7 @@ def sides(found: Guest) -> dict[int, tuple[Disk, int]]:
 
 
 def side_of(found: Guest, disk: Disk, row: int) -> Side:
-    """Return where the time of a request went. row: of the disk's `asked`."""
+    """row: of the disk's `asked`."""
     links = disk.links
     times = links.stages[row].tolist() if links.timed[row] else []
     host = sum(times[1:3])

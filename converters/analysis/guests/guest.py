@@ -58,7 +58,6 @@ class Pairs:
         return len(self.at)
 
     def take(self, rows: I64 | Bool) -> "Pairs":
-        """Return the chosen rows."""
         return Pairs(self.request[rows], self.at[rows], self.low[rows], self.high[rows])
 
 
@@ -167,8 +166,8 @@ def _most_agreed(
 ) -> tuple[int, int, int]:
     """Return (least, greatest, count): the offsets that most candidates of a span allow.
 
-    span: first row, and the row behind the last. within: offsets (ns) that are possible; None: any.
-    As Marzullo's algorithm does: the place where most intervals overlap.
+    within: offsets (ns) that are possible; None: any. As Marzullo's algorithm does: the place where
+    most intervals overlap.
     """
     wide = _drift(_STRETCH) // 2
     low, high = pairs.low[slice(*span)] - wide, pairs.high[slice(*span)] + wide

@@ -33,7 +33,7 @@ class Extents:
 
     @classmethod
     def of(cls, rows: list[tuple[int, int, int]]) -> "Extents":
-        """Return the extents of (here, there, sectors) rows, in any order."""
+        """rows: (here, there, sectors), in any order."""
         table = np.array(sorted(rows, key=lambda row: row[1]), dtype=np.int64).reshape(-1, 3)
         return cls(*table.T.copy())
 

@@ -99,10 +99,9 @@ class Recorded:
 
 
 def link(requests: GuestRequests, served: HostBios, line: Line, recorded: Recorded) -> Links:
-    """Return the links of all requests.
+    """requests, served: of one virtual disk and its image.
 
-    requests, served: of one virtual disk and its image. line: the host's clock by the guest's.
-    recorded: of the host.
+    line: the host's clock by the guest's. recorded: of the host.
     """
     issue, complete = line.times(requests.issue), line.times(requests.complete)
     known = (requests.issue != NEVER) & (requests.complete != NEVER) & (requests.op != OTHER)
@@ -170,9 +169,10 @@ def _certainty(requests: GuestRequests, served: HostBios, edges: Edges, timed: B
 def _stages(
     edges: Edges, served: HostBios, issue: I64, complete: I64, found: Bool
 ) -> tuple[I64, Bool]:
-    """Return (stages, timed), as in `Links`. The bio that completed last has the host's time.
+    """Return (stages, timed), as in `Links`.
 
-    A bio without an issue of its own (a device without requests) is with the device from its queue.
+    The bio that completed last has the host's time. A bio without an issue of its own (a device
+    without requests) is with the device from its queue.
     """
     stages = np.zeros((len(issue), len(STAGES)), dtype=np.int64)
     ended = served.complete[edges.bio] != NEVER

@@ -93,7 +93,7 @@ class CallsOfStretch(CallsByName):
     """The MOST_SLOW slowest, the slowest first; among equals the one that returned last."""
 
     def add_window(self, window: Lifecycles, context: Context) -> None:
-        """Add a window's calls; those whose entry is not known are never among the slowest."""
+        """Calls whose entry is not known are never among the slowest."""
         if window.path is None or not len(window.path.calls):
             return
         calls = window.path.calls
@@ -108,13 +108,12 @@ class CallsOfStretch(CallsByName):
         self.slowest = slowest_calls(self.slowest + found)
 
     def merge(self, other: Self) -> None:
-        """Add the calls of another stretch, which is not changed; MOST_SLOW of both stay."""
         super().merge(other)
         self.slowest = slowest_calls(self.slowest)
 
 
 def slowest_calls(found: list[SlowCall]) -> list[SlowCall]:
-    """Return the MOST_SLOW slowest, the slowest first; among equals the one that returned last."""
+    """Among equals the one that returned last."""
     return heapq.nlargest(MOST_SLOW, found, key=lambda slow: (slow.duration_ns, slow.end_ns))
 
 
@@ -155,7 +154,6 @@ class Recent:
         self._held = HeldByLimit(context)
 
     def add(self, window: Lifecycles) -> None:
-        """Add the stretch's next window."""
         if window.path is None:
             return
         self._calls.add(window)
@@ -174,8 +172,8 @@ class Recent:
     ) -> Report:
         """Return the stretch's report, whose lists are those that sentences are made of.
 
-        begin, end: ns. groups: of bios that no stacked device queued for others, and of requests,
-        by place. depths: name of a device → bios in flight. blamed: who waited for whom.
+        groups: of bios that no stacked device queued for others, and of requests, by place. depths:
+        name of a device → bios in flight.
         """
         context, span = self._context, max(end - begin, 0)
         bios, requests = groups
@@ -241,9 +239,9 @@ class LiveTrace(Trace):
     def windows(self) -> Iterator[Lifecycles]:
         """Yield the windows of the log while it is written, each about the events of one chunk.
 
-        After each window, so that memory is bounded, old entries are deleted from the source's
-        `losses` and `damaged` (as by LiveSource.forget), the notes that the trace has taken in from
-        the source's `notes`, and all but the last two clock readings from `context.clocks`.
+        So that memory is bounded, old entries are deleted from the source's `losses` and `damaged`
+        (as by LiveSource.forget), the notes that the trace has taken in from the source's `notes`,
+        and all but the last two clock readings from `context.clocks`.
         """
         for window in self.lifecycles(window_events=1):
             yield window
@@ -271,7 +269,6 @@ class _Part:
     waits: Waits = field(default_factory=Waits)
 
     def merge(self, other: "_Part") -> None:
-        """Add the figures of another stretch of time, which is not changed, to this one."""
         self.begin = other.begin if self.begin < 0 else min(self.begin, other.begin)
         self.end = max(self.end, other.end)
         for name in ("bios", "lower", "requests", "processes"):
@@ -283,7 +280,7 @@ class _Part:
 
 
 def slowest_of(found: list[Slow]) -> list[Slow]:
-    """Return the MOST_SLOW slowest, the slowest first; among equals the one that ended last."""
+    """Among equals the one that ended last."""
     return heapq.nlargest(MOST_SLOW, found, key=lambda slow: (slow.latency_ns, slow.end_ns))
 
 
@@ -296,11 +293,10 @@ class Live:
     def __init__(
         self, context: Context, interval: int, blame: str | None = None, every_call: bool = False
     ) -> None:
-        """Start the first stretch of time at the log's first clock reading.
+        """Start the first stretch at the log's first clock reading, or without a begin.
 
-        Without a clock reading the stretch has no begin yet. context: of the log. interval: ns
-        between snapshots, about. blame: what victims and culprits are; None: nobody is blamed.
-        every_call: whether calls without I/O are among the slowest, too.
+        blame: what victims and culprits are; None: nobody is blamed. every_call: whether calls
+        without I/O are among the slowest, too.
         """
         self._context, self._interval, self._every_call = context, interval, every_call
         self._by, self._online = blame, Online(context, blame) if blame else None
@@ -314,13 +310,7 @@ class Live:
         self._given = 0
 
     def add(self, window: Lifecycles) -> None:
-        """Add the next window's bios, requests, calls and slowest bios to the current stretch.
-
-        Bios and requests that are still open at the window's end only count in depths. Sets the
-        stretch's begin to the window's if it has none, and moves its end to the window's if that is
-        later. Adds beginnings and ends to the devices' depths. A window without a begin (< 0) is
-        ignored.
-        """
+        """Bios and requests that are still open at the window's end only count in depths."""
         if window.begin < 0:
             return
         part = self._part
@@ -344,27 +334,20 @@ class Live:
         self._add_depths(window)
 
     def idle(self, now: int) -> None:
-        """Extend the current stretch to QUIET_NS before `now`, because no window came.
-
-        now: the time, ns of CLOCK_MONOTONIC.
-        """
+        """Extend the current stretch to QUIET_NS before `now`, because no window came."""
         self._part.end = max(self._part.end, now - QUIET_NS)
 
     def ready(self) -> bool:
-        """Return whether the current stretch has 3/4 of the interval's length.
-
-        So a chunk of 0.9 s is enough for an interval of a second.
-        """
+        """Whether the stretch has 3/4 of the interval: a chunk of 0.9 s is enough for a second."""
         return self._part.end - self._part.begin >= self._interval * 3 // 4
 
     def snapshot(self, source: LiveSource, last: bool = False) -> Snapshot:
         """Return a snapshot of the current stretch and of the last minute; begin a new stretch.
 
-        The new stretch begins where the current one ends. The last minute is the stretches that
-        began within a minute before that end, at least the current one; older ones are dropped.
-        `slowest` is of that minute, `devices` since the last snapshot: the devices' depths begin
-        anew. `number` counts snapshots from 1. source: of the trace, for its counts of losses.
-        last: whether the recording has ended; blame then has what still waited for later windows.
+        The last minute is the stretches that began within a minute before that end, at least the
+        current one. `slowest` is of that minute, `devices` since the last snapshot: the devices'
+        depths begin anew. source: of the trace, for its counts of losses. last: whether the
+        recording has ended; blame then has what still waited for later windows.
         """
         if last and self._online is not None:
             self._part.waits.merge(self._online.finish().waits)
@@ -396,7 +379,6 @@ class Live:
         return _Part(begin, begin, calls=CallsOfStretch(every=self._every_call))
 
     def _stretch(self, part: _Part) -> Stretch:
-        """Return the report of a stretch of time: total, devices and operations, processes."""
         span, context = max(part.end - part.begin, 0), self._context
         bios = merged_by_code(part.bios.by_code, part.lower.by_code)
         requests = part.requests.by_code
@@ -432,7 +414,7 @@ class Live:
         return Blame(self._by, waits.victims(), based, left_out, everybody)
 
     def _name(self, place: int) -> dict[str, str | int | None]:
-        """Return the name of a device and operation, or of OTHERS: {"others": 1}."""
+        """Of OTHERS: {"others": 1}."""
         if place < 0:
             return {"others": 1}
         return {
@@ -441,7 +423,6 @@ class Live:
         }
 
     def _process_reports(self, part: _Part, span: int) -> list[GroupReport]:
-        """Return the reports of a stretch's processes, most I/Os first."""
         found = [
             group_report(
                 self._processes.name(code) if code >= 0 else {"others": 1},
@@ -454,7 +435,6 @@ class Live:
         return sorted(found, key=lambda g: -g.ios)
 
     def _add_slow(self, window: Lifecycles, bios: Samples, codes: I64) -> None:
-        """Keep the MOST_SLOW slowest bios of the stretch. codes: processes."""
         rows = np.argsort(-bios.latency, kind="stable")[:MOST_SLOW]
         found = [
             self._slow(window, bios, codes, row) for row in rows.tolist() if bios.latency[row] >= 0
@@ -468,7 +448,6 @@ class Live:
         codes: I64,
         row: int,
     ) -> Slow:
-        """Return one of the window's bios with names, its latency and its longest stage."""
         stages = np.flatnonzero(bios.stage_owner == row)
         longest = int(stages[np.argmax(bios.stage_ns[stages])]) if len(stages) else -1
         place = int(bios.place[row])
@@ -488,7 +467,7 @@ class Live:
         )
 
     def _add_depths(self, window: Lifecycles) -> None:
-        """Add the window's beginnings and ends to `_depths`; count in `_open` what is in flight."""
+        """Also count in `_open` what is in flight."""
         queue = in_window(window, window.bios, window.open_bios)
         issue = in_window(window, window.requests, window.open_requests)
         for dev in dict.fromkeys([*queue.devices(), *issue.devices()]):
@@ -503,7 +482,6 @@ class Live:
         }
 
     def _devices(self) -> list[DeviceNow]:
-        """Return how many bios and requests each device had in flight since the last call."""
         found = []
         for dev, (queue, issued) in sorted(self._depths.items()):
             both = []

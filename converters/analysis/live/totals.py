@@ -52,13 +52,12 @@ class Totals:
         self._labels: dict[tuple[str, ...], int] = {}
 
     def add(self, window: Lifecycles) -> None:
-        """Add the next window's bios; those that are still open are added by a later window."""
         bios = of_bios(window.bios, window.bio_stages, self._context)
         codes = bios.place if self._by is None else bios.place | self._label_codes(window)
         add_to_all(bios, [(self._groups, codes)])
 
     def _label_codes(self, window: Lifecycles) -> I64:
-        """Return the number of each bio's labels, above the bits of a place: int64 (n,)."""
+        """Return the number of each bio's labels, above the bits of a place."""
         ids, place = np.unique(window.bios.cgroup, return_inverse=True)
         numbers = [self._number(self._context.cgroup_names.name(one)) for one in ids.tolist()]
         found: I64 = np.array(numbers, dtype=np.int64)[place] << _PLACE_BITS
@@ -87,7 +86,7 @@ class Totals:
 
 
 def _values(name: CgroupName) -> dict[str, str]:
-    """Return the values of all LABELS: names, or ids where there are none."""
+    """Names, or ids where there are none."""
     container = name.container or name.container_id or ""
     return {
         "unit": name.unit or name.slice or "",
@@ -122,15 +121,12 @@ class BlameTotals:
         """(victim, culprit) → ns, 0 or less, that is carried forward."""
 
     def add(self, window: Lifecycles) -> None:
-        """Add what has settled with the next window."""
         self.add_waits(self._online.add(window).waits)
 
     def finish(self) -> None:
-        """Add what is left, after the last window."""
         self.add_waits(self._online.finish().waits)
 
     def add_waits(self, waits: Waits) -> None:
-        """Add sums of a stretch of time."""
         for name, row in waits.rows.items():
             kept = name in self.waited or len(self.waited) < MOST_VICTIMS
             victim = name if kept else tree.OTHERS

@@ -44,14 +44,10 @@ class Functions:
         return sorted(self._by_name.values(), key=lambda f: (-f.took.total, -f.calls, f.name))
 
     def stacks(self) -> list[tuple[tuple[str, ...], int, int]]:
-        """Return (names from the context inwards, calls, ns) of each stack, by names.
-
-        ns are those of the innermost function itself; without functions until the next hit.
-        """
+        """Return (names from the context inwards, calls, ns of the innermost itself) of each."""
         return sorted((names, *values) for names, values in self._stacks.items())
 
     def add(self, life: Life) -> None:
-        """Add a life."""
         self.lives += 1
         self.time += max(life.span, 0)
         following = until_next(life)
@@ -86,12 +82,11 @@ class Functions:
 
 
 def context_name(run: ContextRun) -> str:
-    """Return what contexts of one kind share, as the outermost frame: `fio`, `softirq`."""
+    """What contexts of one kind share, as the outermost frame: `fio`, `softirq`."""
     return run.comm or KIND_NAMES[run.kind] if run.kind == ContextKind.TASK else _kind(run)
 
 
 def _kind(run: ContextRun) -> str:
-    """Return the kind's name, with what a worker or thread of the kernel runs."""
     name = KIND_NAMES[run.kind]
     return f"{name} {run.what}" if run.what and run.kind <= ContextKind.THREAD else name
 

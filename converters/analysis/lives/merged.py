@@ -35,7 +35,6 @@ class Figures:
         self.total = 0
 
     def add(self, value: int) -> None:
-        """Add a value of at least 0."""
         self._new.append(value)
         self.total += value
         if len(self._new) >= _BUFFER:
@@ -47,13 +46,11 @@ class Figures:
 
     @property
     def of(self) -> Distribution:
-        """The distribution of all values."""
         if self._new:
             self._flush()
         return self._all
 
     def percentile(self, share: float) -> int:
-        """Return the value below which a share of the values lies; 0 without values."""
         return self.of.percentiles([share])[0]
 
 
@@ -101,7 +98,6 @@ class MergedNode(Calls):
     """By name, and whether the node has times of its own."""
 
     def ordered(self) -> "list[MergedNode]":
-        """Return the nodes directly below in the order of their mean starts."""
         return in_order(self.below.values())
 
 
@@ -130,7 +126,6 @@ class MergedContext:
     roots: dict[tuple[str, bool], MergedNode] = field(default_factory=dict)
 
     def ordered(self) -> list[MergedNode]:
-        """Return the outermost nodes in the order of their mean starts."""
         return in_order(self.roots.values())
 
 
@@ -164,11 +159,9 @@ class Merged:
         self._nodes = 0
 
     def contexts(self) -> list[MergedContext]:
-        """Return the contexts in the order of their mean starts, as `in_order` does nodes."""
         return sorted(self._contexts.values(), key=_place)
 
     def add(self, life: Life) -> None:
-        """Add a life's tree."""
         self.lives += 1
         self.hits += life.hits
         self.unfinished += life.unfinished
@@ -186,7 +179,7 @@ class Merged:
     def _add_run(
         self, life: Life, run: ContextRun, seen: dict[tuple[object, ...], int], waited: int
     ) -> None:
-        """Add a context of a life. seen: number of contexts so far by key; this one is added."""
+        """seen: number of contexts so far by key; this one is added."""
         name = run.comm if run.kind == ContextKind.TASK else KIND_NAMES[run.kind]
         like = run.kind, name, run.what
         seen[like] = min(seen.get(like, 0) + 1, _OCCURRENCES)
@@ -207,7 +200,6 @@ class Merged:
         self._add_nodes(life, run.roots, context.roots)
 
     def _has_room(self, life: Life, roots: list[int]) -> bool:
-        """Return whether one node more may be kept; if not, count those at `roots` and below."""
         if self._nodes < MOST_NODES:
             self._nodes += 1
             return True
@@ -217,7 +209,6 @@ class Merged:
     def _add_nodes(
         self, life: Life, roots: list[int], into: dict[tuple[str, bool], MergedNode]
     ) -> None:
-        """Add the nodes at `roots`, and all below, to the nodes of one place."""
         rest = [(index, into) for index in reversed(roots)]
         while rest:
             index, beside = rest.pop()

@@ -32,10 +32,10 @@ _NOT_SHOWN = ("operations", "depth", "pattern", "flushes", "events")
 
 
 def fleet_data(report: FleetReport) -> dict[str, Any]:
-    """Return the data of a fleet's page as dicts and lists for json.dumps.
+    """Lists are cut to FLEET_ROOM characters of JSON.
 
-    Lists are cut to FLEET_ROOM characters of JSON; `left_out` has the number of rows cut from each,
-    if any. Groups have their totals alone, hosts the first sentence of their reports, as `said`.
+    `left_out` has the number of rows cut from each, if any. Groups have their totals alone, hosts
+    the first sentence of their reports, as `said`.
     """
     shown = as_dict(report)
     shown["groups"] = [
@@ -115,11 +115,11 @@ MOST_OTHERS = 8
 def page_data(
     report: Report, timeline: Timeline, context: Context, slow: Mapping[str, Any], whole: int
 ) -> dict[str, Any]:
-    """Return the data of the report's page as dicts and lists for json.dumps.
+    """timeline: of the report's windows.
 
-    timeline: of the report's windows. slow: what `biotrail slow --json` prints for the log. whole:
-    how many I/Os of `slow`, from the first on, are the slowest of all; the others are the slowest
-    of a device and operation. `left_out` has the number of rows cut from each list, if any.
+    slow: what `biotrail slow --json` prints for the log. whole: how many I/Os of `slow`, from the
+    first on, are the slowest of all; the others are the slowest of a device and operation.
+    `left_out` has the number of rows cut from each list, if any.
     """
     shown = figures.as_json(report)
     shown["log"] = {key: short(text) for key, text in shown["log"].items()}
@@ -157,11 +157,7 @@ def page_data(
 
 
 def bounded(rows: Iterable[Any], room: int, most: int | None = None) -> tuple[list[Any], int]:
-    """Return (kept, left_out): the first rows that fit, and the number of the others.
-
-    room: characters of JSON that the kept rows may have together. most: rows at most; None: any
-    number.
-    """
+    """Return (rows that fit into `room` characters of JSON, number of the others)."""
     rows = list(rows)
     kept = []
     for row in rows[:most]:
@@ -173,7 +169,6 @@ def bounded(rows: Iterable[Any], room: int, most: int | None = None) -> tuple[li
 
 
 def short(text: str) -> str:
-    """Return the first MOST_NAME characters of a text, with an ellipsis where there are more."""
     return text if len(text) <= MOST_NAME else text[: MOST_NAME - 1] + "…"
 
 
@@ -213,7 +208,6 @@ def _series(report: Report, timeline: Timeline, context: Context) -> list[dict[s
 
 
 def _sum(courses: list[Course], timeline: Timeline) -> Course:
-    """Return the sum of courses; a single one is returned itself, not a copy."""
     if len(courses) == 1:
         return courses[0]
     whole = Course(*np.zeros((2, timeline.columns), np.int64))
@@ -223,7 +217,6 @@ def _sum(courses: list[Course], timeline: Timeline) -> Course:
 
 
 def _course(course: Course) -> dict[str, Any]:
-    """Return I/O over time as lists with an item for each column."""
     columns = range(len(course.ios))
     times = {column: Summary.of(found) for column, found in course.latency.items()}
     latencies = {
@@ -247,7 +240,6 @@ def heat(times: Distribution) -> list[int]:
 
 
 def _depths(report: Report, timeline: Timeline, context: Context) -> list[dict[str, Any]]:
-    """Return how much was in flight on each device over time, most I/O first."""
     order = {device.device: rank for rank, device in enumerate(report.devices)}
     found = []
     for dev, device in timeline.devices.by_dev.items():
@@ -261,7 +253,6 @@ def _depths(report: Report, timeline: Timeline, context: Context) -> list[dict[s
 
 
 def _pair(pair: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of a pair's figures with shorter lists."""
     groups = pair["groups"]
     found = {**pair, "groups": groups[:MOST_PAIR_GROUPS]}
     found["slowest_keys"] = pair["slowest_keys"][:MOST_PAIR_KEYS]
@@ -270,7 +261,7 @@ def _pair(pair: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _slow(io: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of a slow I/O's values with shorter lists; what is cut is counted."""
+    """What is cut is counted."""
     found = dict(io)
     events = io["events"]
     if len(events) > MOST_EVENTS:

@@ -35,26 +35,19 @@ _PLACE = re.compile(r"\{\{(\w+)\}\}")
 
 
 def page(title: str, data: Mapping[str, Any]) -> str:
-    """Return a report page as HTML. title: plain text. data: as of page_data, with `words`.
+    """Return a report page as HTML.
 
-    words: this version, the meanings of stages and certainties, and lines about what is missing.
+    data: as of page_data, with `words`: this version, the meanings of stages and certainties, and
+    lines about what is missing.
     """
     return _filled("page.html", ("page.css",), SCRIPTS, title, data)
 
 
 def flame_page(title: str, data: Mapping[str, Any]) -> str:
-    """Return a flame graph's page as HTML. title: plain text.
-
-    data: as of flame.as_dict, with `words`: this version, title, a line about the graph, and notes.
-    """
     return _filled("flame.html", ("page.css", "flame.css"), FLAME_SCRIPTS, title, data)
 
 
 def fleet_page(title: str, data: Mapping[str, Any]) -> str:
-    """Return a fleet's page as HTML. title: plain text. data: as of fleet_data, with `words`.
-
-    words: this version, title, a line about what was read, and the meanings of stages.
-    """
     return _filled("fleet.html", ("page.css",), FLEET_SCRIPTS, title, data)
 
 
@@ -65,7 +58,6 @@ def _filled(
     title: str,
     data: Mapping[str, Any],
 ) -> str:
-    """Return a page: the template with its `{{NAME}}` places filled in."""
     library, script = _part(_LIBRARY), "\n".join(map(_part, scripts))
     parts = {
         "title": _escaped(shown(title)),
@@ -82,8 +74,7 @@ def _filled(
 def readable(value: Any) -> Any:
     """Return a copy of the value with every text in it made safe to show (docs/names.md).
 
-    value: a text, mapping, list or tuple, nested in any way, or another value, which is returned as
-    it is. Keys are not changed; tuples become lists.
+    Keys are not changed; tuples become lists.
     """
     if isinstance(value, str):
         return shown(value)

@@ -53,8 +53,6 @@ _RECORDER = (1 << 24) - 1
 
 @dataclass
 class _Flight(Table):
-    """One row per bio."""
-
     begin: I64
     end: I64
     """FAR: in flight."""
@@ -66,7 +64,7 @@ class _Flight(Table):
 
 
 class Meanwhile:
-    """Adds up what devices did during waits, window after window, in the log's order."""
+    """Adds up what devices did during waits, window after window."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -80,7 +78,6 @@ class Meanwhile:
         """(dev, code of ByWriter) → bytes that threads which commit journals wrote of others."""
 
     def add(self, window: Lifecycles) -> None:
-        """Add the waits that ended in the log's next window."""
         path = window.path
         if path is None:
             return
@@ -118,7 +115,6 @@ class Meanwhile:
         self._add_waits(process, begin, end, flights)
 
     def _flights(self, window: Lifecycles, *, carries: bool) -> _Flight:
-        """Return the window's bios, also those of the recording."""
         if carries:
             window = window.with_own()
         bios = window.bios
@@ -134,7 +130,7 @@ class Meanwhile:
         return _Flight(bios.queue, end, bios.dev, op, who, size).take(kept)
 
     def _carry(self, window: Lifecycles, who: I64, size: I64) -> None:
-        """Note whose data the threads that commit journals wrote: the window's bios."""
+        """Note whose data the threads that commit journals wrote."""
         bios: Bios = window.bios
         for row in np.flatnonzero(by_threads(JOURNAL_THREADS, bios.task, window.tasks)).tolist():
             self._carried[(int(bios.dev[row]), int(who[row]))] += int(size[row])
@@ -235,7 +231,6 @@ class Callers:
         """Thread → its process."""
 
     def add(self, window: Lifecycles) -> None:
-        """Take the log's next window."""
         if window.path is None:
             return
         self._process.update((tid, tgid) for tid, tgid, _ in self._names.take(window.tasks))
@@ -258,21 +253,25 @@ class Callers:
         pid = int(one.name["pid"] or 0)
         beside = self._meanwhile.of(pid)
         waits = self._waits.of_call(pid, one.call)
-        ran = sum((wait.ran for wait in waits), Counter[int]())
+        ran = sum((wait.ran for _, wait in waits), Counter[int]())
         devices = {party.party.device for party in beside}
+        found = []
+        for reason, wait in waits:
+            if reason != WAIT_REASON_NAMES[WaitReason.UNKNOWN]:
+                limit, _ = _most(wait.limits)
+                tid, ns = _most(wait.wakers)
+                found.append(
+                    CallerWait(
+                        reason=reason,
+                        ns=wait.time.sum,
+                        own_io_ns=wait.own,
+                        limit=self._context.cgroups.get(limit),
+                        waker=self._named(self._process.get(tid, 0), ns),
+                    )
+                )
         return Caller(
             call=one,
-            waits=[
-                CallerWait(
-                    reason=wait.reason,
-                    ns=wait.ns,
-                    own_io_ns=wait.own_io_ns,
-                    limit=self._limit(wait.limits.most_common(1)),
-                    waker=self._who(wait.wakers.most_common(1)),
-                )
-                for wait in waits
-                if wait.reason != WAIT_REASON_NAMES[WaitReason.UNKNOWN]
-            ],
+            waits=found,
             ran=[who for by, ns in ran.most_common() if (who := self._named(by, ns))],
             beside=beside,
             carried={
@@ -282,15 +281,6 @@ class Callers:
             },
         )
 
-    def _limit(self, most: list[tuple[int, int]]) -> str | None:
-        return self._context.cgroups.get(most[0][0]) if most else None
-
-    def _who(self, most: list[tuple[int, int]]) -> Who | None:
-        """Return the process of the thread, with the ns."""
-        for tid, ns in most:
-            return self._named(self._process.get(tid, 0), ns)
-        return None
-
     def _named(self, pid: int, ns: int) -> Who | None:
         name = self._names[pid] if pid else ""
         return Who(name, pid, self._context.titles.title(pid, name), ns) if name else None
@@ -299,3 +289,8 @@ class Callers:
 def waited_ns(one: CallReport) -> int:
     """Return how long calls waited for a CPU, for I/O, or for who does it, ns."""
     return sum(part.time.sum for part in one.parts if part.stage in _WAITING)
+
+
+def _most(of: Counter[int]) -> tuple[int, int]:
+    """Return what has most ns, and these; (-1, 0): nothing has any."""
+    return (of.most_common(1) or [(-1, 0)])[0]

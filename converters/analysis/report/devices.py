@@ -37,8 +37,6 @@ from biotrail.converters.lifecycles.windows import HANGS_NS, sure_complete, unde
 
 @dataclass
 class Below:
-    """Times of the children that one upper device's operation has on one lower device."""
-
     children: int = 0
     """Number of children."""
     doubtful: int = 0
@@ -53,7 +51,7 @@ class Below:
 
 @dataclass
 class Stacked:
-    """Times of children by pair of devices and operation, window after window."""
+    """Times of children: bios that work for a bio of an upper device."""
 
     by_pair: dict[tuple[int, int, int], Below] = field(default_factory=dict)
     """(upper dev_t, lower dev_t, the parent's operation as in Samples.place) → times."""
@@ -61,11 +59,7 @@ class Stacked:
     """Children whose parent did not end in the same window; they are in no pair."""
 
     def add(self, window: Lifecycles, context: Context) -> None:
-        """Add the times of the window's children: bios that work for a bio of an upper device.
-
-        A child whose parent did not end in the same window only counts in `unmatched`. A time that
-        is not known, in doubt, or negative, is not counted, but the child is.
-        """
+        """A time that is not known, in doubt, or negative, is not counted, but the child is."""
         bios = window.bios
         child_row = np.flatnonzero(bios.parent != NEVER)
         if not len(child_row):
@@ -105,13 +99,10 @@ _NAMES = {**{int(one): name for one, name in PURPOSE_NAMES.items()}, _DISCARD: D
 
 @dataclass
 class Purposes:
-    """Number and time by device and purpose, window after window."""
-
     _sums: dict[int, tuple[int, int]] = field(default_factory=dict)
     """dev_t << _BITS | purpose → bios, ns."""
 
     def add(self, window: Lifecycles, bios: Samples, context: Context) -> None:
-        """Add the next window's bios. bios: samples of them, row by row; context: the log's."""
         if not len(bios):
             return
         purpose = purposes(window.bios, window.tasks, context).astype(np.int64)
@@ -125,7 +116,6 @@ class Purposes:
             self._sums[key] = before[0] + ios, before[1] + took
 
     def reports(self, context: Context) -> list[PurposeTime]:
-        """Return the figures of each device and purpose, most time first."""
         found = [
             PurposeTime(
                 context.device_name(key >> _BITS),
@@ -162,14 +152,13 @@ class Pattern(Mergeable):
 
     @property
     def sequential_share(self) -> float:
-        """Share of sequential I/Os among all but the first, 0 to 1; 0.0 without any."""
         return self.sequential / self.seek.count if self.seek.count else 0.0
 
     def update(self, at: I64, sector: U64, size: I64) -> None:
         """Add I/Os that follow those added before; I/Os of 0 bytes are ignored.
 
-        at: ns (n,), ascending. sector: first 512-byte sectors. size: bytes. The very first I/O only
-        begins the comparison.
+        at: ns, ascending. sector: first 512-byte sectors. The very first I/O only begins the
+        comparison.
         """
         some = size > 0
         if not some.any():
@@ -190,8 +179,6 @@ class Pattern(Mergeable):
 
 @dataclass
 class Device:
-    """Depths and patterns of one device."""
-
     queue: Depth
     """Bios in flight, Q to C."""
     issued: Depth
@@ -206,13 +193,7 @@ class Device:
 
 
 class Devices:
-    """Depths and patterns of all devices of a log, window after window."""
-
     def __init__(self, interval: int = 0) -> None:
-        """Start without devices.
-
-        interval: ns of the intervals in which the depths of devices are also kept; 0: none.
-        """
         self.by_dev: dict[int, Device] = {}
         """dev_t → device; of devices on which a bio or request began or ended."""
         self._interval = interval
@@ -220,7 +201,6 @@ class Devices:
         self._origin = -1
 
     def add(self, window: Lifecycles, context: Context) -> None:
-        """Add the log's next window to the depths and patterns of all devices in `by_dev`."""
         if self._origin < 0:
             self._origin = window.begin
         queue = self._bios.steps(window, window.bios, window.open_bios, context)
@@ -248,7 +228,6 @@ class Devices:
                 issued.add(issue, dev, op)
 
     def widen(self) -> None:
-        """Double the interval: merge each two neighbouring intervals of all devices into one."""
         self._interval *= 2
         for device in self.by_dev.values():
             device.queue.widen()
@@ -267,8 +246,6 @@ _WAITS = (Stage.FLUSH, Stage.PRE_FLUSH, Stage.POST_FLUSH)
 
 @dataclass
 class Flush(Mergeable):
-    """Flush requests of one device, and the bios that waited for them."""
-
     requests: int = 0
     """Flush requests with D and C."""
     waits: int = 0
@@ -277,18 +254,19 @@ class Flush(Mergeable):
     """Waits during which no flush request in the log was issued and completed."""
     shared: Counter[int] = field(default_factory=Counter)
     """Number of bios that waited for one flush request → number of such requests."""
-    times: Distribution = field(default_factory=Distribution)
+    time: Distribution = field(default_factory=Distribution)
     """ns from D to C of flush requests."""
     doubtful: int = 0
-    """Flush requests with D and C that are not in `times`, as their C is in doubt."""
+    """Flush requests with D and C that are not in `time`, as their C is in doubt."""
+
+    @property
+    def bios_per_request(self) -> float:
+        return (self.waits - self.unmatched) / self.requests if self.requests else 0.0
 
 
 @dataclass
 class _Recent(Table):
-    """Flush requests for which bios of a later window may have waited, (n,) each.
-
-    bios: how many bios waited for each request so far; changed in place.
-    """
+    """Flush requests for which bios of a later window may have waited, (n,) each."""
 
     dev: U32
     issue: I64
@@ -306,11 +284,10 @@ class Flushes:
         self._recent = _Recent(np.zeros(0, dtype=np.uint32), none, none, none)
 
     def add(self, window: Lifecycles) -> None:
-        """Add the window's flush requests, and its bios' waits for flush requests.
+        """Add the window's flush requests, and its bios' waits for them.
 
-        A wait (stage FLUSH, PRE_FLUSH or POST_FLUSH) is matched with the last of the device's flush
-        requests to complete by the wait's end, if that was issued during the wait. `requests` and
-        `shared` count those that completed more than LINGER_NS before the window.
+        A wait is matched with the last of the device's flush requests to complete by the wait's
+        end, if that was issued during the wait.
         """
         known = _Recent.concatenate([self._recent, self._ended(window)])
         waits = np.flatnonzero(is_in(window.bio_stages.stage, *_WAITS))
@@ -319,23 +296,20 @@ class Flushes:
         self._retire(known, known.complete < window.begin - LINGER_NS)
 
     def finish(self) -> None:
-        """Count the flush requests of the last LINGER_NS; to be called after the last window."""
         self._retire(self._recent, np.ones(len(self._recent.dev), dtype=np.bool_))
 
     def _ended(self, window: Lifecycles) -> _Recent:
-        """Return the window's flush requests that have D and C; add their times to the devices."""
         requests = window.requests
         chosen = (requests.kind == RequestKind.FLUSH) & (requests.issue != NEVER)
         rows = np.flatnonzero(chosen & (requests.complete != NEVER))
         dev, issue, complete = requests.dev[rows], requests.issue[rows], requests.complete[rows]
         for one in names_of(dev).tolist():
             mine, doubtful = self.by_dev[one], requests.doubtful[rows][dev == one]
-            mine.times.add((complete - issue)[dev == one][~doubtful])
+            mine.time.add((complete - issue)[dev == one][~doubtful])
             mine.doubtful += int(doubtful.sum())
         return _Recent(dev, issue, complete, np.zeros(len(rows), dtype=np.int64))
 
     def _match(self, window: Lifecycles, waits: I64, known: _Recent) -> None:
-        """Count the window's waits in `by_dev`, and in `known` those of each flush request."""
         stages = window.bio_stages
         bio_row = np.searchsorted(window.bios.number, stages.owner[waits])
         dev, start, end = window.bios.dev[bio_row], stages.start[waits], stages.end[waits]
@@ -350,7 +324,6 @@ class Flushes:
             np.add.at(known.bios, matched, 1)
 
     def _retire(self, known: _Recent, old: Bool) -> None:
-        """Count the flush requests of the mask `old` in `by_dev`; keep the others as `_recent`."""
         for dev, bios in zip(known.dev[old].tolist(), known.bios[old].tolist(), strict=True):
             device = self.by_dev[dev]
             device.requests += 1
@@ -360,8 +333,6 @@ class Flushes:
 
 @dataclass
 class _Open:
-    """I/O of one device that had not ended."""
-
     bios: int = 0
     bytes: int = 0
     requests: int = 0
@@ -388,7 +359,6 @@ class Hanging:
         """dev_t → time of its last completion, ns."""
 
     def add(self, window: Lifecycles) -> None:
-        """Add the log's next window."""
         self._names.take(window.tasks)
         bios = window.bios
         ended = np.flatnonzero(bios.complete != NEVER)

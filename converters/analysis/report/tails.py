@@ -33,9 +33,8 @@ _FAR = np.iinfo(np.int64).max
 class BytesInFlight:
     """Bytes in flight at each bio's Q, summed in the window of the Q, returned in that of the end.
 
-    A window's tables have all I/O that was in flight at any time within the window. So the result
-    does not depend on how windows cut the log, except for bios whose completion was lost: these
-    count as in flight until the window that gives them up.
+    So the result does not depend on how windows cut the log, except for bios whose completion was
+    lost: these count as in flight until the window that gives them up.
     """
 
     _number: I64 = field(default_factory=lambda: np.zeros(0, np.int64))
@@ -44,10 +43,9 @@ class BytesInFlight:
     """(n,): bytes beside each of them, or NOT_KNOWN."""
 
     def add(self, window: Lifecycles, context: Context) -> I64:
-        """Add the log's next window; return the bytes beside each of its `bios`: int64 (n,).
+        """Return the bytes beside each ended bio: of other operations on its device, at its Q.
 
-        Beside a bio are those of other operations on the same device in flight at its Q. Not those
-        without a Q in the log, or given up in this window without a C.
+        Not those without a Q in the log, or given up in this window without a C.
         """
         both = Bios.concatenate([window.bios, window.open_bios])
         found = np.full(len(both), NOT_KNOWN, dtype=np.int64)
@@ -68,7 +66,6 @@ class BytesInFlight:
 
 
 def _beside(place: I64, bios: Bios, size: I64, ended: I64, asked: I64) -> I64:
-    """Return the bytes of other operations in flight on the device at the Q of the asked rows."""
     names, _, of = distinct_values(place)
     devices, _, device = distinct_values(names >> 8)
     if len(devices) == len(names):  # no device has several operations
@@ -127,35 +124,21 @@ class Tail:
 
 
 @dataclass
-class _Octaves:
-    """Sums of one place's I/Os by octave of latency, (OCTAVES,) or (OCTAVES, stages) int64."""
-
-    count: I64 = field(default_factory=lambda: np.zeros(OCTAVES, dtype=np.int64))
-    ns: I64 = field(default_factory=lambda: np.zeros(OCTAVES, dtype=np.int64))
-    stages: I64 = field(default_factory=lambda: np.zeros((OCTAVES, len(Stage)), dtype=np.int64))
-    queued: I64 = field(default_factory=lambda: np.zeros(OCTAVES, dtype=np.int64))
-    """I/Os whose bytes in flight beside them at Q are known."""
-    beside: I64 = field(default_factory=lambda: np.zeros(OCTAVES, dtype=np.int64))
-
-
-@dataclass
 class Tails:
-    """Sums by octave of all devices and operations, window after window."""
-
-    by_place: dict[int, _Octaves] = field(default_factory=dict)
-    """Place (as in Samples.place) → sums."""
+    by_place: dict[int, tuple[I64, I64]] = field(default_factory=dict)
+    """Place (as in Samples.place) → sums by octave of latency, (OCTAVES, 4), of `loops.sum_octaves`
+    (count, ns, number and bytes of those with bytes beside known); by octave and stage, of ns."""
     _in_flight: BytesInFlight = field(default_factory=BytesInFlight)
 
     def add(self, window: Lifecycles, bios: Samples, context: Context) -> None:
-        """Add the latencies and stage times of the window's bios, by place and power of two.
-
-        Without bios of places beyond the first MOST_PLACES.
-        """
         beside = self._in_flight.add(window, context)
         names, _, of = distinct_values(bios.place)
         for place in names.tolist():
             if place in self.by_place or len(self.by_place) < MOST_PLACES:
-                self.by_place.setdefault(place, _Octaves())
+                self.by_place.setdefault(
+                    place,
+                    (np.zeros((OCTAVES, 4), np.int64), np.zeros((OCTAVES, len(Stage)), np.int64)),
+                )
         known = np.array([place in self.by_place for place in names.tolist()], np.bool_)
         sums = np.zeros((len(names), OCTAVES, 4), np.int64)
         stages = np.zeros((len(names) * OCTAVES, len(Stage)), np.int64)
@@ -167,12 +150,9 @@ class Tails:
         loops.sum_stages(octaves, bios.stage_owner, stage, bios.stage_ns, stages)
         by_octave = stages.reshape(len(names), OCTAVES, len(Stage))
         for row in np.flatnonzero(known).tolist():
-            one = self.by_place[int(names[row])]
-            one.count += sums[row, :, 0]
-            one.ns += sums[row, :, 1]
-            one.queued += sums[row, :, 2]
-            one.beside += sums[row, :, 3]
-            one.stages += by_octave[row]
+            whole, by_stage = self.by_place[int(names[row])]
+            whole += sums[row]
+            by_stage += by_octave[row]
 
     def tails(self, bios: dict[int, Group], context: Context) -> list[Tail]:
         """Return the slow I/Os of each device and operation, the greatest sum of latencies first.
@@ -180,30 +160,27 @@ class Tails:
         bios: place → group of all the log's bios, from which the medians are taken.
         """
         found = []
-        for place, one in sorted(self.by_place.items()):
+        for place, (sums, by_stage) in sorted(self.by_place.items()):
             latency = bios[place].latency if place in bios else Distribution()
             [median] = latency.percentiles((0.5,))
             first = min(max(TIMES * median - 1, 0).bit_length(), OCTAVES)
-            if not latency.count or not (count := int(one.count[first:].sum())):
+            fast, slow = sums[:first].sum(axis=0).tolist(), sums[first:].sum(axis=0).tolist()
+            if not latency.count or not slow[0]:
                 continue
-            stages = one.stages[first:].sum(axis=0)
+            stages = by_stage[first:].sum(axis=0)
             named = {STAGE_NAMES[Stage(n)]: int(ns) for n, ns in enumerate(stages.tolist()) if ns}
             tail = Tail(
                 device=context.device_name(place >> OP_BITS),
                 operation=context.op_name(place),
                 median_ns=median,
                 from_ns=1 << first,
-                count=count,
-                of=int(one.count.sum()),
-                ns=int(one.ns[first:].sum()),
-                of_ns=int(one.ns.sum()),
+                count=slow[0],
+                of=slow[0] + fast[0],
+                ns=slow[1],
+                of_ns=slow[1] + fast[1],
                 stages=dict(sorted(named.items(), key=lambda item: -item[1])),
-                beside=_mean(one.beside[first:], one.queued[first:]),
-                beside_others=_mean(one.beside[:first], one.queued[:first]),
+                beside=slow[3] / slow[2] if slow[2] else 0.0,
+                beside_others=fast[3] / fast[2] if fast[2] else 0.0,
             )
             found.append(tail)
         return sorted(found, key=lambda tail: -tail.ns)
-
-
-def _mean(sums: I64, counts: I64) -> float:
-    return float(sums.sum() / counts.sum()) if counts.any() else 0.0

@@ -48,7 +48,6 @@ class Timeline:
     """Bios by the column in which they ended, and each device's queue depth in each column."""
 
     def __init__(self, most: int = MOST_COLUMNS) -> None:
-        """most: columns at most, even."""
         self.interval = FIRST_INTERVAL
         """Width of a column, ns; doubles as the log goes on."""
         self.origin = -1
@@ -70,8 +69,7 @@ class Timeline:
     def add(self, window: Lifecycles, bios: Samples, lower: Bool) -> None:
         """Add the window's bios to the columns of time in which they ended (without a C: of Q).
 
-        lower: which of them queued_below marks, (n,). While anything ends past the last column,
-        columns are merged, also in `devices`; the caller adds the window to these afterwards.
+        lower: those of queued_below. The caller adds the window to `devices` afterwards.
         """
         if self.origin < 0:
             self.origin = window.begin
@@ -100,13 +98,12 @@ class Timeline:
 
     @property
     def columns(self) -> int:
-        """Number of columns up to the log's end so far; 0 before the first window."""
         return (self._last - self.origin) // self.interval + 1 if self.origin >= 0 else 0
 
     def courses(self) -> dict[int, Course]:
         """Return place → I/O over time; LOWER is added to the place of bios queued below.
 
-        OTHERS has the I/O of places past the first MOST_PLACES. Arrays are views of the timeline's.
+        Arrays are views of the timeline's.
         """
         self._fold()
         width = self.columns
@@ -130,7 +127,6 @@ class Timeline:
         return found
 
     def _fold(self) -> None:
-        """Count the waiting latencies in `_keys` and `_counts`, and empty `_waiting`."""
         if self._waiting:
             self._keys, self._counts = _counted(
                 np.concatenate([self._keys, *self._waiting]),
@@ -158,7 +154,6 @@ def _halve(of: I64, pairs: I64, nothing: int) -> None:
 
 
 def _counted(keys: I64, counts: I64) -> tuple[I64, I64]:
-    """Return (keys, counts) with each key once, ascending."""
     if not len(keys):
         return keys, counts
     order = np.argsort(keys, kind="stable")

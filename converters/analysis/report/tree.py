@@ -175,12 +175,12 @@ class GroupReport:
     """The other counters: name as in samples.COUNTERS → sum."""
     errors: dict[str, int]
     """Status name → number of bios or requests that failed with that status."""
-    size: Annotated[Summary, Shown(unit="bytes")]
+    size: Annotated[Summary, Shown(unit="bytes", histogram=True)]
     """bytes of data, with a histogram."""
-    ranges: Annotated[Summary, Shown(unit="bytes")]
+    ranges: Annotated[Summary, Shown(unit="bytes", histogram=True)]
     """bytes of the ranges that were discarded, zeroed or erased, which are not in `size`; likewise.
     """
-    latency: Summary
+    latency: Annotated[Summary, Shown(histogram=True)]
     """ns from Q (of requests: from allocation) to completion, without those in doubt; likewise."""
     with_doubtful: Annotated[
         Summary | None, Shown("latency.with_doubtful", only=DOUBTFUL, optional=True)
@@ -230,7 +230,7 @@ class PatternReport:
     """I/Os that began before that sector."""
     sequential_share: float
     """`sequential` by the sum of the three, 0 to 1; 0.0 if there are none."""
-    seek: Annotated[Summary, Shown(unit="bytes")]
+    seek: Annotated[Summary, Shown(unit="bytes", histogram=True)]
     """Distance in bytes, forward or backward, with a histogram."""
     gap: Summary
     """ns from one beginning to the next."""

@@ -8,7 +8,7 @@ second pass: `surroundings`.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,6 @@ from biotrail.converters.analysis.slow.io_details import (
     IO,
     RequestFacts,
     io_at,
-    name_post_flush,
     requests_of,
     row_of,
 )
@@ -30,9 +29,11 @@ from biotrail.converters.events.tables import (
     I64,
     NEVER,
     NO_CPU,
+    STAGE_NAMES,
     Bios,
     Bool,
     Lifecycles,
+    Stage,
     known_id,
 )
 from biotrail.converters.events.tasks import TaskNames
@@ -46,8 +47,6 @@ from biotrail.recorder.schema.records import BY_KIND, NO_SECTOR, NO_TAG, Kind
 
 @dataclass
 class Counts:
-    """Numbers of I/Os that a Slowest looked at."""
-
     ios: int = 0
     """Chosen I/Os without tries; of whole families only the topmost bios."""
     matching: int = 0
@@ -83,8 +82,8 @@ def followed_lives(
 ) -> list[FollowedLife]:
     """Return the lives of an I/O, in the order of their numbers, at most MOST_LIVES.
 
-    kind: the struct that the log follows. bios: numbers of the I/O's bio and of those on lower
-    devices that serve it. requests: of the bio; those that served the other bios are looked up.
+    bios: numbers of the I/O's bio and of those on lower devices that serve it. requests: of the
+    bio; those that served the other bios are looked up.
     """
     found = None if window.sites is None else window.sites.joined
     if found is None or not len(found):
@@ -194,8 +193,6 @@ class SlowIO:
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which of the chosen I/Os, or calls, to keep."""
-
     top: int = 20
     """How many at most; 0: none, matching I/Os are only counted."""
     over: int = 0
@@ -228,8 +225,7 @@ class Slowest:
         """Count the window's I/Os, and keep in `found` those that are among the slowest.
 
         A duration that is not known is 0 with `wanted.failed`; one in doubt never matches. Among
-        equals those with the least numbers are kept. result: what the window was made from, with
-        the events.
+        equals those with the least numbers are kept.
         """
         self.add(result, window, self.choice.mask(window.bios, window.tasks))
 
@@ -240,7 +236,7 @@ class Slowest:
         self.devices.update(np.unique(bios.dev).tolist())
         if self.whole_families:
             chosen = chosen & (bios.parent == NEVER)
-        tried = chosen & failed_nowait(self._context, bios)
+        tried = chosen & failed_nowait(self.trace.context, bios)
         self.counts.tries += int(tried.sum())
         chosen = chosen & ~tried
         waited, known = _waits(bios, self._end)
@@ -254,97 +250,84 @@ class Slowest:
         wanted = chosen & (bios.status != 0 if self.wanted.failed else known)
         wanted &= waited >= self.wanted.over
         self.counts.matching += int(wanted.sum())
-        rows = self._slowest(np.flatnonzero(wanted), waited, bios)
-        if len(rows):
-            self._take(result, window, rows)
-
-    @property
-    def _context(self) -> Context:
-        return self.trace.context
-
-    def _slowest(self, rows: I64, waited: I64, bios: Bios) -> I64:
-        """Return the rows that may be among the `wanted.top` slowest, slowest first."""
+        rows = np.flatnonzero(wanted)
         hangs = under_way(bios) & (waited >= HANGS_NS)
         if self.found and len(self.found) == self.wanted.top:
             rows = rows[hangs[rows] | (waited[rows] >= self.found[-1].io.waited_ns)]
-        order = np.lexsort((bios.number[rows], -waited[rows], ~hangs[rows]))
-        return rows[order[: self.wanted.top]]
-
-    def _take(self, result: Result, window: Lifecycles, rows: I64) -> None:
-        """Add the bios in these rows to `found`, and keep the `wanted.top` slowest."""
-        steps, events = result.histories(window.bios.number[rows])
-        self.found += [self._slow_io(window, steps, events, row) for row in rows.tolist()]
-        self.found.sort(key=lambda slow: (*slow.io.rank, slow.io.number))
-        del self.found[self.wanted.top :]
+        rows = rows[np.lexsort((bios.number[rows], -waited[rows], ~hangs[rows]))]
+        rows = rows[: self.wanted.top]
+        if len(rows):
+            steps, events = result.histories(bios.number[rows])
+            self.found += [self._slow_io(window, steps, events, row) for row in rows.tolist()]
+            self.found.sort(key=lambda slow: (*slow.io.rank, slow.io.number))
+            del self.found[self.wanted.top :]
 
     def _slow_io(self, window: Lifecycles, steps: Histories, events: Events, row: int) -> SlowIO:
-        """Return a bio with its events, requests, mates, parents and children.
-
-        steps, events: as `Result.histories` returns them, of this bio, and maybe of others.
-        """
-        io = io_at(self._context, window, row, self._end)
+        """steps, events: as `Result.histories` returns them, of this bio, and maybe of others."""
+        context, edges = self.trace.context, window.edges
+        io = io_at(context, window, row, self._end)
         first, stop = np.searchsorted(steps.bio, [io.number, io.number + 1]).tolist()
         own_steps = steps.take(np.arange(first, stop))
         origin = io.queue_ns
         if origin is None:
             origin = int(events.ts[own_steps.event[0]]) if len(own_steps) else 0
         numbers = np.unique(own_steps.request[own_steps.request != NEVER]).tolist()
-        mates = _others_of(window, numbers, io.number)
+        beside = np.isin(edges.request, numbers) & (edges.bio != io.number)
+        mates = [
+            at
+            for number in np.unique(edges.bio[beside]).tolist()
+            if (at := row_of(window.bios.number, number)) >= 0
+        ]
         children = _children(window, io.number)
         family = [io.number, *window.bios.number[children].tolist()]
-        shown = _bounded(own_steps)
-        listed = _steps(self.trace.tasks, window, self._context, events, shown)
+        shown = own_steps
+        if len(own_steps) > MOST_EVENTS:
+            half = MOST_EVENTS // 2
+            shown = own_steps.take(np.r_[0:half, len(own_steps) - half : len(own_steps)])
+        listed = _steps(self.trace.tasks, window, context, events, shown)
         for step in listed:
             step.offset_ns -= origin
-        name_post_flush(io, [one.offset_ns for one in listed if one.letter == "C" and one.bytes])
+        completed = [one.offset_ns for one in listed if one.letter == "C" and one.bytes]
+        sequence = not {"PREFLUSH", "FUA"}.isdisjoint(io.flags.split("|"))
+        if io.under_way and sequence and io.stages and completed:
+            last = io.stages[-1]
+            if last.start_ns >= max(completed):  # the log left it in the second flush
+                io.stages[-1] = replace(last, stage=STAGE_NAMES[Stage.POST_FLUSH])
+
+        def ios(rows: list[int]) -> list[IO]:
+            return [io_at(context, window, row, self._end) for row in rows]
+
         return SlowIO(
             io=io,
             begin_ns=origin,
             events=listed,
             events_left_out=len(own_steps) - len(shown),
-            requests=requests_of(self._context, window.requests, numbers, origin),
-            mates=self._ios(window, mates[:MOST_MATES]),
+            requests=requests_of(context, window.requests, numbers, origin),
+            mates=ios(mates[:MOST_MATES]),
             mates_left_out=max(len(mates) - MOST_MATES, 0),
-            parents=self._ios(window, _parents(window, row)),
-            children=self._ios(window, children[:MOST_CHILDREN]),
+            parents=ios(_parents(window, row)),
+            children=ios(children[:MOST_CHILDREN]),
             children_left_out=max(len(children) - MOST_CHILDREN, 0),
-            followed=followed_lives(window, Following(self._context.header).type, family, numbers),
+            followed=followed_lives(window, Following(context.header).type, family, numbers),
         )
-
-    def _ios(self, window: Lifecycles, rows: list[int]) -> list[IO]:
-        return [io_at(self._context, window, row, self._end) for row in rows]
 
 
 def log_end(trace: Trace) -> int:
-    """Return the time of the last clock reading or event read so far, whichever is later, ns."""
+    """The time of the last clock reading or event read so far, whichever is later, ns."""
     readings = [int(reading["monotonic"]) for reading in trace.context.clocks]
     return max([trace.account.last_ns, *readings])
 
 
-def _bounded(ours: Histories) -> Histories:
-    """Return the events of one bio; of more than MOST_EVENTS the first and the last half each."""
-    if len(ours) <= MOST_EVENTS:
-        return ours
-    half = MOST_EVENTS // 2
-    return ours.take(np.r_[0:half, len(ours) - half : len(ours)])
-
-
 def _waits(bios: Bios, end: int) -> tuple[I64, Bool]:
-    """Return (waited, known) by row of `bios`, (n,) each.
+    """Return (waited, known) by row of `bios`.
 
-    waited: int64, ns from Q to C or, for bios in flight when the log ends, from Q to `end` (ns, the
-    log's end); 0 if not known. known: bool, whether the bio has Q, and has C or is in flight then.
+    waited: ns from Q to C or, for bios in flight when the log ends, from Q to `end`; 0 if not
+    known. known: whether the bio has Q, and has C or is in flight then.
     """
     going_on = under_way(bios)
     known = (bios.queue != NEVER) & ((bios.complete != NEVER) | going_on)
     until = np.where(going_on, end, bios.complete)
     return np.where(known, until - bios.queue, 0), known
-
-
-def _others_of(window: Lifecycles, requests: list[int], bio: int) -> list[int]:
-    edges = window.edges
-    mates = np.unique(edges.bio[np.isin(edges.request, requests) & (edges.bio != bio)])
-    return [row for n in mates.tolist() if (row := row_of(window.bios.number, n)) >= 0]
 
 
 def _parents(window: Lifecycles, row: int) -> list[int]:
@@ -375,10 +358,7 @@ def _children(window: Lifecycles, bio: int) -> list[int]:
 def _steps(
     tasks: TaskNames, window: Lifecycles, context: Context, events: Events, shown: Histories
 ) -> list[Step]:
-    """Return the events of one I/O, with the names of their threads.
-
-    Their offset_ns is CLOCK_MONOTONIC; the caller has to subtract the time of Q.
-    """
+    """offset_ns is CLOCK_MONOTONIC; the caller has to subtract the time of Q."""
     found = [
         _step(context, events, event, request)
         for event, request in zip(shown.event.tolist(), shown.request.tolist(), strict=True)
@@ -392,7 +372,6 @@ def _steps(
 
 
 def _step(context: Context, events: Events, event: int, request: int) -> Step:
-    """Return one event of an I/O at CLOCK_MONOTONIC, without the thread's name."""
     kind = Kind(int(events.kind[event]))
     record = BY_KIND[kind]
     fields = events.fields(kind, np.array([event]))
@@ -430,16 +409,11 @@ class SlowestEach:
     """
 
     def __init__(self, trace: Trace, choice: Choice, wanted: Wanted, whole: bool) -> None:
-        """whole: as `whole_families`, among the slowest of all."""
         self.all = Slowest(trace, choice, wanted, whole)
         self._each: dict[tuple[int, str], Slowest] = {}
 
     def watch(self, result: Result, window: Lifecycles) -> None:
-        """Add one window's I/Os to the slowest of all, and of each device and operation.
-
-        Of each the OF_EACH slowest chosen bios are kept, also those too fast or not failed for
-        `wanted`.
-        """
+        """Of each the OF_EACH slowest are kept, also those too fast or not failed for `wanted`."""
         bios = window.bios
         chosen = self.all.choice.mask(bios, window.tasks)
         self.all.add(result, window, chosen)
@@ -456,7 +430,7 @@ class SlowestEach:
             self._each[name].add(result, window, chosen & (pairs == pair))
 
     def finish(self) -> tuple[Slowest, int]:
-        """Return (slowest, whole), after the last window; to be called once.
+        """Return (slowest, whole), after the last window.
 
         slowest: `self.all`, with the slowest of each device and operation behind: the slowest of
         each first, then the second of each, and so on. whole: how many are the slowest of all.

@@ -31,7 +31,6 @@ class SlowPair:
 
     @property
     def latency_ns(self) -> int:
-        """From the first event to the second."""
         return self.ended_ns - self.began_ns
 
 
@@ -49,7 +48,6 @@ class SlowestPairs:
     _kept: list[Pairs] = field(default_factory=list)
 
     def add(self, window: Lifecycles) -> None:
-        """Take the pairs of the log's next window."""
         if window.sites is None or not len(window.sites.pairs):
             return
         pairs = window.sites.pairs
@@ -60,7 +58,7 @@ class SlowestPairs:
         self._kept = [both.take(np.argsort(-both.latency, kind="stable")[: self.top])]
 
     def found(self) -> list[SlowPair]:
-        """Return the slowest, the slowest first; equal ones in the order of the log."""
+        """Equal ones in the order of the log."""
         names = PairNames(self.context)
         rows = self._kept[0] if self._kept else None
         return [] if rows is None else [_row(rows, at, names) for at in range(len(rows))]

@@ -36,9 +36,9 @@ I/O are chosen first."""
 class Neighbour:
     """Another bio of the device, or several that were issued and completed at the same times.
 
-    Several such bios were carried by one request. The fields of the bio with the least number
-    stand for all of them, except the sums `ios` and `bytes`. Times are ns since the I/O in
-    question was queued.
+    Several such bios were carried by one request. The fields of the bio with the least number stand
+    for all of them, except the sums `ios` and `bytes`. Times are ns since the I/O in question was
+    queued.
     """
 
     number: int
@@ -84,10 +84,9 @@ class Before:
         """Add bios of one device; keep the MOST_BEFORE neighbours that were longest beside the I/O.
 
         A neighbour is a bio, or several with the same D (without D: Q) and end, as bios of one
-        request have; those of different calls of this method are never one.
-
-        end: ns when each ended, or the largest int64 while it is in flight. rows: mask of the bios
-        to add. operations, codes: bio i is an `operations[codes[i]]`.
+        request have; those of different calls of this method are never one. end: ns when each
+        ended, or the largest int64 while it is in flight. codes: bio i is an
+        `operations[codes[i]]`.
         """
         bio_row = np.flatnonzero(rows & ~np.isin(bios.number, sorted(self.mates)))
         if not len(bio_row):
@@ -138,7 +137,7 @@ class Before:
         )
 
     def neighbours(self) -> list[Neighbour]:
-        """Return the kept neighbours, by the time of D (without D: of Q)."""
+        """By the time of D (without D: of Q)."""
         kept = [neighbour for _, neighbour in self._kept]
         return sorted(
             kept, key=lambda n: (n.queue_ns if n.issue_ns is None else n.issue_ns, n.number)
@@ -240,7 +239,6 @@ class _Target:
         self.before = Before(self.queue, self.end, mates)
 
     def groups(self) -> list[BioCounts]:
-        """Return all groups of bios of the surroundings; not copied."""
         found = self.found
         moments = [m for m in (found.when_queued, found.when_issued) if m is not None]
         return [
@@ -253,10 +251,7 @@ class _Target:
         ]
 
     def add_bios(self, bios: Bios, end: I64, codes: I64, names: list[str], tasks: Tasks) -> None:
-        """Add bios of the device, of one window, to the groups and to `before`.
-
-        end: (n,): ns when each ended, as of _ends. codes, names: bio i is a `names[codes[i]]`.
-        """
+        """end: ns when each ended, as of _ends. codes, names: bio i is a `names[codes[i]]`."""
         found = self.found
 
         def add(group: BioCounts, rows: Bool) -> None:
@@ -309,13 +304,12 @@ class Neighbourhood:
     """Gathers the surroundings of some I/Os in one pass over a log's windows.
 
     Call `add` with each window until it returns True, then `finish`, then `of` for each I/O.
-    Memory depends on the number of I/Os.
     """
 
     def __init__(
         self, context: Context, ios: Iterable[IO], mates: Mapping[int, frozenset[int]] | None = None
     ) -> None:
-        """Start without surroundings. ios: those without a Q in the log get none.
+        """ios: those without a Q in the log get none.
 
         mates: number of an I/O → numbers of the other bios of its requests, which `before` leaves
         out.
@@ -331,14 +325,11 @@ class Neighbourhood:
         self._over = not self._targets
 
     def of(self, io: IO) -> Surroundings | None:
-        """Return the surroundings of one of the I/Os; None: its Q is not in the log."""
+        """None: its Q is not in the log."""
         return next((t.found for t in self._targets if t.io.number == io.number), None)
 
     def add(self, window: Lifecycles) -> bool:
-        """Add the log's next window; return True if no later one is needed.
-
-        Then the bios and requests in flight at the window's end are added, too.
-        """
+        """Add the log's next window; return True if no later one is needed."""
         if self._over:
             return True
         self._over = window.end > self.last_ns
@@ -372,7 +363,6 @@ class Neighbourhood:
         flush request counts if it was issued before the I/O's end and not complete at its Q. A
         request without a completion is in flight for ever if its certainty is INCOMPLETE and it was
         not merged into another request; else, or with one in doubt, it counts nowhere.
-        table: the window's `requests` or `open_requests`.
         """
         going_on = (table.complete == NEVER) & (table.certainty == Certainty.INCOMPLETE)
         end = np.where(going_on & (table.absorbed_by == NEVER), FOREVER, sure_complete(table))
@@ -401,7 +391,6 @@ class Neighbourhood:
                 found.flushes.append(Flush(issue - target.queue, done))
 
     def finish(self) -> None:
-        """Complete the surroundings after the last window; to be called once."""
         for target in self._targets:
             target.found.flushes.sort(key=lambda flush: flush.issue_ns)
             target.found.before = target.before.neighbours()
@@ -411,11 +400,11 @@ class Neighbourhood:
 
 
 def _ends(bios: Bios) -> I64:
-    """Return when each bio ended: ns, int64 (n,), by row of `bios`.
+    """Return when each bio ended, ns: its completion.
 
-    Its completion. Without one, the last known time (Q or a later event, NEVER without any) if its
-    certainty is LOST, else FOREVER, because it is still in flight; with one in doubt likewise the
-    last known time.
+    Without one, the last known time (Q or a later event, NEVER without any) if its certainty is
+    LOST, else FOREVER, because it is still in flight; with one in doubt likewise the last known
+    time.
     """
     heard = np.stack([bios.queue, bios.getrq, bios.merge, bios.insert, bios.issue]).max(axis=0)
     over = (bios.certainty == Certainty.LOST) | bios.doubtful
@@ -428,7 +417,7 @@ OTHERS = "others"
 
 
 def _shorten(group: BioCounts, most: int) -> None:
-    """Keep the `most` thread names with most I/Os in `group.tasks`; add up the rest as OTHERS."""
+    """Keep the `most` thread names with most I/Os; add up the rest as OTHERS."""
     rest = group.tasks.pop(OTHERS, 0)
     ranked = sorted(group.tasks.items(), key=lambda item: (-item[1], item[0]))
     rest += sum(number for _, number in ranked[most:])

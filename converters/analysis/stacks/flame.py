@@ -81,7 +81,6 @@ class Node(Weighed):
 
     @property
     def colour(self) -> str:
-        """Colour of the frame: a shade of its side, `#rrggbb`."""
         shades = COLOURS[self.side]
         return shades[crc32(self.name.encode("utf-8", "replace")) % len(shades)]
 
@@ -97,10 +96,10 @@ class Flame:
 
 
 def flame(recorded: Iterable[Recorded], room: int = ROOM) -> Flame:
-    """Return call stacks as a tree: "all", recordings if labelled, commands, then functions.
+    """Return a tree: "all", recordings if labelled, commands, then functions, outermost first.
 
-    Functions go from the outermost inwards; frames that differ only in the offset are one node.
-    room: characters of JSON for the nodes; the heaviest are kept, none without its caller.
+    Frames that differ only in the offset are one node. room: characters of JSON for the nodes; the
+    heaviest are kept, none without its caller.
     """
     nodes = [Node("all", Side.ALL, -1, 0)]
     for label, callers, stacks in recorded:
@@ -118,11 +117,7 @@ def flame(recorded: Iterable[Recorded], room: int = ROOM) -> Flame:
 def flame_of(
     stacks: Iterable[tuple[Sequence[tuple[str, Side]], int, int]], room: int = ROOM
 ) -> Flame:
-    """Return stacks as a tree below "all".
-
-    stacks: (frames (name, side) from the outermost inwards, calls, ns) of each; calls count as
-    `bios`, ns as `latency_ns`. room: as for `flame`.
-    """
+    """stacks: (frames (name, side) from the outermost inwards, calls, ns) of each."""
     nodes = [Node("all", Side.ALL, -1, 0)]
     for frames, calls, time in stacks:
         at = 0
@@ -136,7 +131,6 @@ def flame_of(
 
 
 def _path(caller: Callers, stack: Stack) -> list[tuple[str, Side]]:
-    """Return (name, side) of each frame: the command, then functions from the outermost inwards."""
     user = [frame_text(frame, kernel=False) for frame in shown_user(stack.user)]
     found = [(name, Side.UNKNOWN if name == UNKNOWN else Side.PROGRAM) for name in user[::-1]]
     if stack.missing:
@@ -148,7 +142,6 @@ def _path(caller: Callers, stack: Stack) -> list[tuple[str, Side]]:
 
 
 def _new(nodes: list[Node], parent: int, name: tuple[str, Side]) -> int:
-    """Append a node for a function called by `parent`; return its index. name: (name, side)."""
     nodes.append(Node(*name, parent, nodes[parent].depth + 1))
     nodes[parent].below[name] = len(nodes) - 1
     return len(nodes) - 1
@@ -164,9 +157,8 @@ def _heaviest(nodes: list[Node], room: int) -> set[int]:
     """Return the indices of the heaviest nodes whose JSON fits into `room` characters.
 
     A node ranks by the largest of its shares of all bios, bytes and latency, and counts as its
-    name's JSON and OF_EACH characters; from the first that does not fit on, all are left out. A
-    function is never heavier than its caller, and of equals the caller comes first; so every kept
-    node's caller is kept. The first node, "all", always is, whatever `room` is.
+    name's JSON and OF_EACH characters. A function is never heavier than its caller, and of equals
+    the caller comes first; so every kept node's caller is kept. The first node, "all", always is.
     """
     whole = [max(nodes[0].weight(by), 1) for by in Weight]
     shares = [
@@ -194,11 +186,7 @@ def _ordered(nodes: list[Node], kept: set[int]) -> list[Node]:
 
 
 def as_dict(found: Flame, by: Weight) -> dict[str, object]:
-    """Return the tree as dicts and lists for a page: `by`, `frames` and `left_out`.
-
-    by: the weight that the frames' widths show at first; in the result "bios", "bytes" or
-    "latency_ns".
-    """
+    """by: the weight that the frames' widths show at first."""
     return {
         "by": {Weight.COUNT: "bios", Weight.BYTES: "bytes", Weight.LATENCY: "latency_ns"}[by],
         "frames": [

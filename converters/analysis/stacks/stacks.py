@@ -38,7 +38,6 @@ class Weighed:
     latency_ns: int
 
     def weight(self, by: Weight) -> int:
-        """Return the weight: number of bios, bytes, or ns of latency."""
         return {
             Weight.COUNT: self.bios,
             Weight.BYTES: self.bytes,
@@ -69,7 +68,6 @@ class Callers(Weighed):
     """These bios' latencies in finer buckets, for percentiles; empty if the table keeps none."""
 
     def merge(self, other: "Callers") -> None:
-        """Add the bios of other callers to these figures; `other` is not changed."""
         self.bios += other.bios
         self.bytes += other.bytes
         self.ended += other.ended
@@ -83,7 +81,6 @@ class StackTable:
     """Adds up windows' bios by stack and task; memory depends on the number of distinct pairs."""
 
     def __init__(self, context: Context, percentiles: bool = False) -> None:
-        """percentiles: whether each Callers' `times` are kept, too."""
         self._context = context
         self._percentiles = percentiles
         self._by_task: dict[tuple[int, int], Callers] = {}
@@ -93,10 +90,7 @@ class StackTable:
         """Bios without a Q in the log, and so without a stack; they are in no Callers."""
 
     def add(self, window: Lifecycles) -> None:
-        """Add the bios of the log's next window; those without a Q only to `without_queue`.
-
-        Keeps the window's table of threads, by which `callers` names them.
-        """
+        """Keeps the window's table of threads, by which `callers` names them."""
         self._comms = window.tasks.comm
         bios = window.bios
         seen = bios.queue != NEVER
@@ -133,7 +127,7 @@ class StackTable:
             callers.times.merge(fine[at])
 
     def callers(self) -> list[Callers]:
-        """Return new figures by command and stack; threads of one name are added up."""
+        """Threads of one name are added up."""
         found: dict[tuple[str, int], Callers] = {}
         for (stack, task), part in self._by_task.items():
             comm = str(self._comms[task]) if task >= 0 else UNKNOWN
@@ -148,10 +142,9 @@ def _sums(group: NDArray[np.intp], values: I64, groups: int) -> I64:
 
 
 def log2(latency: I64) -> I32:
-    """Return the bucket of each latency: the index of its highest bit, and 0 for 0; int32 (n,).
+    """Return the index of the highest bit of each latency (ns), and 0 for 0.
 
-    latency: ns, int64 (n,), 0 or more. Exact for all int64, where a float's logarithm would be
-    rounded.
+    Exact for all int64, where a float's logarithm would be rounded.
     """
     bucket = np.zeros(len(latency), np.int32)
     rest = latency.copy()
@@ -164,7 +157,6 @@ def log2(latency: I64) -> I32:
 
 
 def heaviest(callers: Iterable[Callers], by: Weight) -> list[Callers]:
-    """Return the callers by weight, the heaviest first; among equals by command and stack."""
     return sorted(callers, key=lambda c: (-c.weight(by), c.comm, c.stack))
 
 
@@ -183,11 +175,10 @@ class Group:
 def grouped(
     callers: Iterable[Callers], stacks: list[Stack], by: Weight, *, offsets: bool = False
 ) -> list[Group]:
-    """Return callers grouped by command and functions, the heaviest group first.
+    """offsets: whether each row of `stacks` is a group of its own.
 
-    offsets: whether each row of `stacks` is a group of its own. Otherwise stacks with the same
-    functions, which differ in offsets within them, are one; so are stacks without any frame that
-    give the same reason.
+    Otherwise stacks with the same functions, which differ in offsets within them, are one; so are
+    stacks without any frame that give the same reason.
     """
     members: dict[tuple[object, ...], list[Callers]] = {}
     for caller in heaviest(callers, by):
@@ -200,7 +191,6 @@ def grouped(
 
 
 def _group(members: list[Callers], stacks: list[Stack]) -> Group:
-    """Return callers with the same command and functions as one group, with their sum."""
     sums = Callers(members[0].comm, members[0].stack)
     for caller in members:
         sums.merge(caller)
@@ -215,8 +205,7 @@ def _group(members: list[Callers], stacks: list[Stack]) -> Group:
 def _common(sides: list[tuple[Frame, ...]]) -> tuple[Frame, ...]:
     """Return one frame for each position of stacks that have the same names in all positions.
 
-    sides: kernel (or user) frames of each stack, at least one stack, all of the same length. An
-    offset that differs becomes NO_OFFSET; a `where` that differs becomes "", or stays the first
+    An offset that differs becomes NO_OFFSET; a `where` that differs becomes "", or stays the first
     one's if the frames have no name.
     """
     frames = []
@@ -230,17 +219,14 @@ def _common(sides: list[tuple[Frame, ...]]) -> tuple[Frame, ...]:
 
 
 def stack_at(stacks: list[Stack], row: int) -> Stack:
-    """Return the stack in a row of Trace.stacks; for -1 NO_STACK, whose `missing` says why."""
     return stacks[row] if row >= 0 else NO_STACK
 
 
 def frame_text(frame: Frame, *, kernel: bool, offsets: bool = False) -> str:
-    """Return a frame as text: `ext4_sync_file`, or `bio_map [dm_mod]` for a module's function.
+    """Return `ext4_sync_file+0x28`, or `bio_map+0x4 [dm_mod]` for a module's function.
 
-    kernel: whether it is a kernel frame. With offsets (bytes from the function's start):
-    `ext4_sync_file+0x28`, `bio_map+0x4 [dm_mod]`. Without a function's name: the file's name and
-    offset `dd+0x12ab`; without a file, too, a kernel address `0xffffffff81af64dd`, or for a user
-    frame UNKNOWN.
+    Without a function's name: the file's name and offset `dd+0x12ab`; without a file, too, a kernel
+    address, or for a user frame UNKNOWN.
     """
     if frame.name:
         name = f"{frame.name}+{frame.offset:#x}" if offsets else frame.name
@@ -251,11 +237,7 @@ def frame_text(frame: Frame, *, kernel: bool, offsets: bool = False) -> str:
 
 
 def stack_texts(stack: Stack, *, offsets: bool = False) -> tuple[list[str], list[str]]:
-    """Return (kernel, user) frames as text, the innermost first.
-
-    Each run of unknown user frames is one. offsets: whether the texts have the offset in the
-    function (`ext4_sync_file+0x28`).
-    """
+    """Return (kernel, user) frames as text, the innermost first."""
     kernel = [frame_text(frame, kernel=True, offsets=offsets) for frame in stack.kernel]
     user = [frame_text(frame, kernel=False, offsets=offsets) for frame in shown_user(stack.user)]
     return kernel, user
@@ -268,10 +250,10 @@ def shown_user(user: tuple[Frame, ...]) -> list[Frame]:
 
 
 def folded(callers: Iterable[Callers], stacks: list[Stack], by: Weight) -> list[str]:
-    """Return lines `comm;outermost;…;innermost WEIGHT`, one per command and stack, sorted.
+    """Return lines `comm;outermost;…;innermost WEIGHT`, which flame graph tools read.
 
-    This is the format that flame graph tools read. Weights are bios, bytes or microseconds of
-    latency. Stacks that differ only in offsets are one line.
+    Weights are bios, bytes or microseconds of latency. Stacks that differ only in offsets are one
+    line.
     """
     weights: dict[str, int] = {}
     for caller in callers:
@@ -287,5 +269,5 @@ def folded(callers: Iterable[Callers], stacks: list[Stack], by: Weight) -> list[
 
 
 def _plain(text: str) -> str:
-    """Return a name for the folded format: `;` as `:`, newlines as spaces, UNKNOWN if empty."""
+    """Return a name without what the folded format does not take."""
     return text.replace(";", ":").replace("\n", " ") or UNKNOWN

@@ -27,19 +27,12 @@ Formats = Mapping[Weight, Callable[[int], str]]
 
 
 class _Place(NamedTuple):
-    """A node, its left edge and its width."""
-
     node: Node
     x: float
     wide: float
 
 
 def svg(flame: Flame, by: Weight, title: str, notes: Sequence[str], formats: Formats) -> str:
-    """Return the text of the SVG file of a flame graph.
-
-    Frames are as wide as their weight `by`, the outermost at the bottom; a line says how many are
-    too narrow to be drawn. notes: lines below the title. Names may hold any text.
-    """
     places = [place for place in _places(flame.nodes, by) if place.wide >= NARROWEST]
     less = flame.left_out + len(flame.nodes) - len(places)
     lines = [title, *notes]
@@ -84,7 +77,6 @@ def _line(at: int, text: str) -> str:
 
 
 def _frame(place: _Place, bottom: int, whole: Node, formats: Formats) -> str:
-    """Return the SVG element of a frame: a rectangle, its name as far as it fits, and a tooltip."""
     node, x, wide = place
     y = bottom - ROW * (node.depth + 1)
     weights = ", ".join(
@@ -104,10 +96,9 @@ def _frame(place: _Place, bottom: int, whole: Node, formats: Formats) -> str:
 
 
 def _short(text: str, most: int) -> str:
-    """Return the text with at most `most` characters, the last one an ellipsis if it is cut."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def _text(text: str) -> str:
-    """Return text escaped for XML, without control characters (by the rule of docs/names.md)."""
+    """Escaped for XML, without control characters (by the rule of docs/names.md)."""
     return escape(shown(text))

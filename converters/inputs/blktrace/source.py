@@ -154,7 +154,7 @@ class BlktraceSource(RecordSource):
             yield events, min(self._files[i].reached for i in readers), self._offset()
         self.report_rest()
         if not self._met - {int(Kind.TASK)}:
-            raise without_block_events(self.name, _TOOL, problem="".join(self.problems[:1]))
+            raise self.without_block_events()
         yield Events.empty(), max(file.reached for file in self._files), self._offset()
 
     def _offset(self) -> int:

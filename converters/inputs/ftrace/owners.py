@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 import numpy as np
 
-from biotrail.converters.inputs.tracepoints.rows import TracepointRows
+from biotrail.converters.inputs.translate import TracepointRows
 
 _MOST_NAMED = 8
 

@@ -10,11 +10,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from biotrail.converters.events.tables import I64, Bool
-from biotrail.converters.inputs.perf.events import EventReader
 from biotrail.converters.inputs.perf.layout import FIRST_OF_PERF, HEADER_BYTES, RecordType, is_known
 from biotrail.converters.inputs.perf.records import PACKED, Block
-from biotrail.converters.inputs.perf.samples import Words
-from biotrail.converters.inputs.tracepoints.rows import TracepointRows
+from biotrail.converters.inputs.perf.samples import EventReader, Words
+from biotrail.converters.inputs.translate import TracepointRows
 
 # Records that a recording has twice.
 #
@@ -24,16 +23,10 @@ from biotrail.converters.inputs.tracepoints.rows import TracepointRows
 # not get through two of them in a nanosecond.
 
 _KEPT = 256
-"""Records of an event and CPU that are remembered from earlier blocks."""
-_Record = tuple[int, int, int, tuple[object, ...]]
-"""Time, CPU, thread and fields of a record."""
 
 
 class Repeats:
-    """Finds repeated records, block after block.
-
-    count: number of records that were left out.
-    """
+    """Finds repeated records, block after block. count: how many were left out."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -41,7 +34,7 @@ class Repeats:
         """The last _KEPT records of an event and CPU in the blocks before."""
 
     def without(self, rows: TracepointRows) -> TracepointRows:
-        """Return a block's rows of one event without those that were there before."""
+
         repeated = _in_block(rows) | self._of_earlier(rows)
         found = int(np.count_nonzero(repeated))
         self.count += found
@@ -85,9 +78,9 @@ def _in_block(rows: TracepointRows) -> Bool:
     return result
 
 
-def _record(rows: TracepointRows, row: int) -> _Record:
-    fields = tuple(column[row].item() for column in rows.columns.values())
-    return int(rows.time[row]), int(rows.cpu[row]), int(rows.pid[row]), fields
+def _record(rows: TracepointRows, row: int) -> tuple[object, ...]:
+    fields = (column[row].item() for column in rows.columns.values())
+    return int(rows.time[row]), int(rows.cpu[row]), int(rows.pid[row]), *fields
 
 
 # Types that do not exist, and samples under another type.
@@ -101,7 +94,7 @@ _SIZES: dict[int, tuple[int, int]] = {
     RecordType.TIME_CONV: (32, 56),
     RecordType.AUXTRACE: (48, 48),
 }
-"""Least and greatest size (bytes) of records that have one; others have 16 at least."""
+
 _FIRST_WORD: dict[int, int] = {
     RecordType.FEATURE: 255,
     RecordType.EVENT_UPDATE: 4,
@@ -109,7 +102,7 @@ _FIRST_WORD: dict[int, int] = {
     RecordType.AUXTRACE_ERROR: 255,
     RecordType.CPU_MAP: 0xFFFF,
 }
-"""Greatest value of a record's first word, of 4 bytes: a number of few kinds."""
+
 _EACH: dict[int, int] = {
     RecordType.ID_INDEX: 32,
     RecordType.THREAD_MAP: 24,
@@ -129,7 +122,7 @@ class Strays:
     """Finds such records, block after block. count, bytes: of all so far; types: of those, some."""
 
     def __init__(self, events: EventReader) -> None:
-        """events: reads the recording's samples."""
+
         self._events = events
         self._newest = 0
         self.count = self.bytes = 0

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from biotrail.converters.events.context import Context
-from biotrail.converters.events.drivers import DRIVERS
+from biotrail.converters.events.path import DRIVERS
 from biotrail.converters.events.path_column import NO_CALL
 from biotrail.converters.events.path_tables import BioPaths, Calls, DriverSteps, Waits
 from biotrail.converters.events.submission_tables import Submissions

@@ -13,7 +13,9 @@ from enum import IntEnum
 import numpy as np
 
 from biotrail.converters.calls.keys import Keys, rows_of
+from biotrail.converters.events.array_steps import spread
 from biotrail.converters.events.path_tables import Calls, Commits, PathTables, Waits
+from biotrail.converters.events.site_tables import JoinedLives
 from biotrail.converters.events.tables import (
     FAR,
     I64,
@@ -30,7 +32,15 @@ from biotrail.converters.events.tables import (
 from biotrail.converters.events.tasks import by_threads
 from biotrail.converters.lifecycles.purposes import JOURNAL_THREADS
 from biotrail.converters.outputs.perfetto.columns import Flows, Slices
-from biotrail.converters.outputs.perfetto.names import MARKS, Interned
+from biotrail.converters.outputs.perfetto.names import (
+    GUEST_STAGE_ARGUMENTS,
+    MARKS,
+    TO_HOST,
+    TO_LIFE,
+    Interned,
+)
+from biotrail.converters.outputs.perfetto.place import Arrows, Crossing
+from biotrail.converters.outputs.perfetto.tracks import Identity
 
 _SOON = 100_000
 """ns from a completion to the wake-up that it causes, at most: a large bio ends page by page."""
@@ -422,3 +432,71 @@ def _up_to(key: I64, time: I64, asked: I64, at: I64) -> tuple[I64, I64]:
     rows = np.sort(key * len(times) + rank[: len(key)])
     place = np.searchsorted(rows, asked * len(times) + rank[len(key) :], side="right")
     return place - np.searchsorted(rows, asked * len(times), side="left"), place
+
+
+# Arguments and arrows that join slices to followed lives, and to the other log of a guest.
+
+
+def life_flow(identity: Identity, life: int) -> int:
+    """Return the id of the flow between a life's slice and that of its request or bio."""
+    return identity.uuid(f"I/O of life {life}")
+
+
+def mark_lives(
+    window: Lifecycles,
+    joined: JoinedLives,
+    kind: str,
+    bios: Slices,
+    requests: Slices,
+    identity: Identity,
+    names: Interned,
+) -> None:
+    """Add the argument `life`, and a mark with a flow, to the slices of followed requests or bios.
+
+    window: whose slices `bios` and `requests` are; changed here. kind: the struct that the log
+    follows. A bio whose last request was followed has the argument too, without a flow. Of several
+    lives of a request, its slice has the first one's number, and a flow to each.
+    """
+    if not len(joined):
+        return
+    joined = joined.take(np.lexsort((joined.life, joined.number)))
+    drawn = requests if kind == "request" else bios
+    numbered = [(drawn, drawn.number)]
+    if kind == "request":
+        numbered.append((bios, window.bios.request[bios.rows]))
+    for slices, number in numbered:
+        place = np.minimum(np.searchsorted(joined.number, number), len(joined) - 1)
+        slices.uint("life", joined.life[place], joined.number[place] == number)
+    # The life has a mark at its begin, too: which of both is first depends on what was recorded.
+    if len(drawn):
+        at, known = _find(drawn.number, joined.number)
+        at = at[known]
+        ids = [life_flow(identity, life) for life in joined.life[known].tolist()]
+        drawn.mark(at, drawn.start[at], np.array(ids, np.uint64), names.id(TO_LIFE))
+
+
+def mark_crossing(crossing: Crossing, bios: Slices, requests: Slices, names: Interned) -> None:
+    """Add the flows of a crossing, and the arguments of linked requests, to a window's slices."""
+    row, ids = _found(bios, crossing.bios)
+    if len(ids):
+        flows = bios.flows or Flows(np.zeros(len(bios), np.int64), np.zeros(0, np.uint64))
+        row = np.concatenate([np.repeat(np.arange(len(bios)), flows.count), row])
+        ids = np.concatenate([flows.id, ids])
+        counts = np.bincount(row, minlength=len(bios))
+        bios.flows = Flows(counts, ids[np.argsort(row, kind="stable")])
+    row, ids = _found(requests, crossing.requests)
+    requests.mark(row, requests.start[row], ids, names.id(TO_HOST))
+    row, known = rows_of(crossing.timed, requests.number)
+    if known.any():
+        for at, argument in enumerate(GUEST_STAGE_ARGUMENTS):
+            requests.sint(argument.name, crossing.stages[row, at], known)
+
+
+def _found(slices: Slices, arrows: Arrows) -> tuple[I64, U64]:
+    """Return the arrows of each slice's number: (index of the slice, id of the arrow), (m,)."""
+    order = np.argsort(arrows.number, kind="stable")
+    number = arrows.number[order]
+    first = np.searchsorted(number, slices.number, side="left")
+    count = np.searchsorted(number, slices.number, side="right") - first
+    row = np.repeat(np.arange(len(slices)), count)
+    return row, arrows.id[order[spread(first, count)]]

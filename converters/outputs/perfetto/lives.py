@@ -17,7 +17,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
 
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import NEVER, Lifecycles
-from biotrail.converters.outputs.perfetto.joined import life_flow
+from biotrail.converters.outputs.perfetto.flows import life_flow
 from biotrail.converters.outputs.perfetto.names import ARROW, OF_LIFE
 from biotrail.converters.outputs.perfetto.packets import begin_packet, end_packet
 from biotrail.converters.outputs.perfetto.tracks import Identity

@@ -13,7 +13,7 @@ import numpy as np
 
 from biotrail.converters.calls.keys import rows_of
 from biotrail.converters.calls.names import name_of_call
-from biotrail.converters.events.drivers import DRIVERS
+from biotrail.converters.events.path import DRIVERS
 from biotrail.converters.events.path_column import NO_CALL
 from biotrail.converters.events.path_tables import DriverSteps, HeldBios, Interrupts, PathTables
 from biotrail.converters.events.tables import (

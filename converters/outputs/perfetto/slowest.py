@@ -35,7 +35,6 @@ from biotrail.converters.lifecycles.meanings import meaning
 from biotrail.converters.lifecycles.purposes import PURPOSE_NAMES, Purpose, purposes
 from biotrail.converters.outputs.perfetto.columns import Slices
 from biotrail.converters.outputs.perfetto.flights import Flights
-from biotrail.converters.outputs.perfetto.lanes import LanePool
 from biotrail.converters.outputs.perfetto.names import (
     BLOCKED,
     RUNNABLE,
@@ -47,6 +46,7 @@ from biotrail.converters.outputs.perfetto.names import (
 from biotrail.converters.outputs.perfetto.packets import add_facts, begin_packet, end_packet
 from biotrail.converters.outputs.perfetto.ranking import MOST, episodes
 from biotrail.converters.outputs.perfetto.tree import Tree
+from biotrail.converters.outputs.perfetto.writing import LanePool
 from biotrail.recorder.schema.durations import duration
 from biotrail.recorder.schema.strings import shown
 from biotrail.recorder.schema.syscalls import KERNEL_THREAD, shown_name

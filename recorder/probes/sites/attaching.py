@@ -29,6 +29,7 @@ from biotrail.recorder.probes.kernel.bpf_calls import (
 )
 from biotrail.recorder.probes.kernel.btf import KernelBtf
 from biotrail.recorder.probes.kernel.libbpf import BpfObject, RefusedError
+from biotrail.recorder.probes.sites.follow_options import FUNCTION_WAYS
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.symbols.kallsyms import address_of
 
@@ -215,6 +216,20 @@ def _close(descriptor: int) -> None:
         os.close(descriptor)
 
 
+class ModuleBtfs(Descriptors):
+    """Descriptors of modules' BTF."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._known = {"": 0}
+
+    def of(self, module: str) -> int:
+        """Return what a Place has as btf_fd. Raises OSError as `module_btf`."""
+        if module not in self._known:
+            self._known[module] = self.add(module_btf(module))
+        return self._known[module]
+
+
 class _RawTracepoint(ctypes.Structure):
     """`union bpf_attr` for BPF_RAW_TRACEPOINT_OPEN."""
 
@@ -334,25 +349,24 @@ def _btf_name(descriptor: int) -> str:
     return name.value.decode() if info.kernel_btf else ""
 
 
-TRIED_ON = "bpf_fentry_test1"
+_TRIED_ON = "bpf_fentry_test1"
 SESSION_CALL = "bpf_session_is_return"
 """The kernel function that says whether a session's program runs at an entry or a return."""
-FUNCTION_WAYS = ("session", "multi", "fentry", "kprobe")
-"""Ways to attach to functions, the best first. "typed" stands for tracepoints alone."""
 
 
 @dataclass(frozen=True)
 class Way:
-    """A way to attach to functions. reason: why it does not work here; "" if it does."""
+    """A way to attach to functions, or "typed". reason: why it does not work here; "" if it does.
+
+    cookies: of kprobe: one program serves all functions, told apart by their cookies (5.15).
+    """
 
     name: str
-    reason: str
+    reason: str = ""
     cookies: bool = False
-    """kprobe: one program serves all functions, told apart by their cookies (5.15)."""
 
     @property
     def works(self) -> bool:
-        """Return whether functions can be attached in this way."""
         return not self.reason
 
 
@@ -363,75 +377,65 @@ def all_ways() -> tuple[Way, ...]:
     Takes some milliseconds; done once in a process. Raises ProbeError: no BTF, or no libbpf.
     """
     with KernelBtf() as btf:
-        function, session = btf.function_id(TRIED_ON), btf.function_id(SESSION_CALL)
-    trials: dict[str, Callable[[Descriptors], None]] = {
-        "session": lambda kept: _try_session(kept, session),
-        "multi": _try_multi,
-        "fentry": lambda kept: _try_fentry(kept, function),
-        "kprobe": _try_kprobe,
-    }
-    return tuple(_tried(name, trials[name]) for name in FUNCTION_WAYS)
+        function, session = btf.function_id(_TRIED_ON), btf.function_id(SESSION_CALL)
+
+    def loaded(kept: Descriptors, place: Place) -> int:
+        return kept.add(load("trial", RETURN_0, place))
+
+    def try_session(kept: Descriptors) -> None:
+        if session is None:
+            raise ProbeError(f"this kernel has no {SESSION_CALL}()")
+        kind = AttachType.KPROBE_SESSION
+        program = loaded(kept, Place(ProgramType.KPROBE, kind))
+        kept.add(functions(program, [address_of(_TRIED_ON)], [0], kind))
+
+    def try_multi(kept: Descriptors) -> None:
+        kind = AttachType.KPROBE_MULTI
+        program = loaded(kept, Place(ProgramType.KPROBE, kind))
+        addresses = [address_of(_TRIED_ON)]
+        kept.add(functions(program, addresses, [0], kind))
+        kept.add(functions(program, addresses, [0], kind, returns=True))
+
+    def try_fentry(kept: Descriptors) -> None:
+        if function is None:
+            raise ProbeError(f"this kernel has no {_TRIED_ON}() to try it on")
+        for kind in (AttachType.FENTRY, AttachType.FEXIT):
+            kept.add(typed(loaded(kept, Place(ProgramType.TRACING, kind, function))))
+
+    def try_kprobe(kept: Descriptors) -> None:
+        program = loaded(kept, Place(ProgramType.KPROBE))
+        for returns in (False, True):
+            event = kept.add(kprobe_event(_TRIED_ON, returns=returns))
+            bpf_calls.set_program(event, program)
+
+    def try_cookie(kept: Descriptors) -> None:
+        event = kept.add(kprobe_event(_TRIED_ON))
+        kept.add(link_event(event, loaded(kept, Place(ProgramType.KPROBE)), 1))
+
+    trials = (try_session, try_multi, try_fentry, try_kprobe, try_cookie)
+    reasons = []
+    for trial in trials:
+        with Descriptors() as kept:
+            reasons.append(_failure(trial, kept))
+    *reasons, no_cookie = reasons
+    return tuple(
+        Way(name, reason, name == "kprobe" and not (reason or no_cookie))
+        for name, reason in zip(FUNCTION_WAYS, reasons, strict=True)
+    )
 
 
-def _tried(name: str, trial: Callable[[Descriptors], None]) -> Way:
-    with Descriptors() as kept:
-        try:
-            trial(kept)
-        except OSError as error:
-            return Way(name, _said(error))
-        except RefusedError as error:
-            return Way(name, os.strerror(error.number))
-        except ProbeError as error:
-            return Way(name, str(error))
-    return Way(name, "", name == "kprobe" and _has_cookies())
-
-
-def _said(error: OSError) -> str:
-    if error.errno == errno.EOPNOTSUPP:
-        return "this kernel was built without it"
-    if error.errno == errno.ENOENT and error.filename:
-        return f"this kernel has no {error.filename}"
-    return os.strerror(error.errno) if error.errno else str(error)
-
-
-def _try_session(kept: Descriptors, call: int | None) -> None:
-    if call is None:
-        raise ProbeError(f"this kernel has no {SESSION_CALL}()")
-    place = Place(ProgramType.KPROBE, AttachType.KPROBE_SESSION)
-    program = kept.add(load("trial", RETURN_0, place))
-    address = address_of(TRIED_ON)
-    kept.add(functions(program, [address], [0], AttachType.KPROBE_SESSION))
-
-
-def _try_multi(kept: Descriptors) -> None:
-    place = Place(ProgramType.KPROBE, AttachType.KPROBE_MULTI)
-    program = kept.add(load("trial", RETURN_0, place))
-    addresses, kind = [address_of(TRIED_ON)], AttachType.KPROBE_MULTI
-    kept.add(functions(program, addresses, [0], kind))
-    kept.add(functions(program, addresses, [0], kind, returns=True))
-
-
-def _try_fentry(kept: Descriptors, function: int | None) -> None:
-    if function is None:
-        raise ProbeError(f"this kernel has no {TRIED_ON}() to try it on")
-    for kind in (AttachType.FENTRY, AttachType.FEXIT):
-        place = Place(ProgramType.TRACING, kind, function)
-        kept.add(typed(kept.add(load("trial", RETURN_0, place))))
-
-
-def _try_kprobe(kept: Descriptors) -> None:
-    program = kept.add(load("trial", RETURN_0, Place(ProgramType.KPROBE)))
-    for returns in (False, True):
-        event = kept.add(kprobe_event(TRIED_ON, returns=returns))
-        bpf_calls.set_program(event, program)
-
-
-def _has_cookies() -> bool:
-    with Descriptors() as kept:
-        try:
-            program = kept.add(load("trial", RETURN_0, Place(ProgramType.KPROBE)))
-            event = kept.add(kprobe_event(TRIED_ON))
-            kept.add(link_event(event, program, 1))
-        except (OSError, RefusedError):
-            return False
-    return True
+def _failure(trial: Callable[[Descriptors], None], kept: Descriptors) -> str:
+    """Return why a trial failed; "": it did not."""
+    try:
+        trial(kept)
+    except RefusedError as error:
+        return os.strerror(error.number)
+    except ProbeError as error:
+        return str(error)
+    except OSError as error:
+        if error.errno == errno.EOPNOTSUPP:
+            return "this kernel was built without it"
+        if error.errno == errno.ENOENT and error.filename:
+            return f"this kernel has no {error.filename}"
+        return os.strerror(error.errno) if error.errno else str(error)
+    return ""

@@ -35,7 +35,7 @@ _ONE = ctypes.c_uint64(1)
 _BLOCK = Path("/sys/class/block")
 
 
-def device_numbers(devices: Sequence[tuple[int, int]], block: Path = _BLOCK) -> list[int]:
+def _device_numbers(devices: Sequence[tuple[int, int]]) -> list[int]:
     """Return the dev_t that events of chosen devices may have: of disks and of their partitions.
 
     devices: (dev_t of the disk, dev_t of the partition or 0). With a whole disk come its
@@ -43,7 +43,7 @@ def device_numbers(devices: Sequence[tuple[int, int]], block: Path = _BLOCK) -> 
     """
     found: dict[int, None] = {}
     for disk, part in devices:
-        for number in [part] if part else [disk, *_partitions(disk, block)]:
+        for number in [part] if part else [disk, *_partitions(disk)]:
             found[number] = None
     if len(found) > MAX_DEVS:
         raise ProbeError(
@@ -53,8 +53,8 @@ def device_numbers(devices: Sequence[tuple[int, int]], block: Path = _BLOCK) -> 
     return list(found)
 
 
-def _partitions(disk: int, block: Path) -> list[int]:
-    directories = [path.resolve() for path in block.glob("*") if _dev(path) == disk]
+def _partitions(disk: int) -> list[int]:
+    directories = [path.resolve() for path in _BLOCK.glob("*") if _dev(path) == disk]
     parts = [part.parent for directory in directories for part in directory.glob("*/partition")]
     return [number for part in parts if (number := _dev(part)) is not None]
 
@@ -64,17 +64,6 @@ def _dev(directory: Path) -> int | None:
         return dev_number((directory / "dev").read_text().strip())
     except OSError:
         return None
-
-
-def _ids(filters: Filters) -> list[int]:
-    """Return the keys of bt_ids: processes, with their descendants if wanted, and threads."""
-    pids = set(filters.pids)
-    if filters.children:
-        pids |= descendants(filters.pids)
-    return [admission.ID_PID | pid for pid in pids] + [admission.ID_TID | t for t in filters.tids]
-
-
-OBJECT_NAME = "sites.bpf.o"
 
 
 def per_cpu(
@@ -92,7 +81,7 @@ def per_cpu(
     return list(values)
 
 
-ALL_TEMPLATES = (
+_ALL_TEMPLATES = (
     *("bt_pair_begin", "bt_pair_end", "bt_pair_begin_p", "bt_pair_end_p"),
     *("bt_pair_begin_f", "bt_pair_end_f", "bt_hit_typed", "bt_hit_typed_p"),
     *("bt_hit_entry_copy", "bt_hit_return_copy", "bt_hit_entry", "bt_hit_return"),
@@ -103,7 +92,7 @@ ALL_TEMPLATES = (
 
 def fill_value(to: Any, value: Value) -> None:
     """Fill a struct bt_value."""
-    to.source, to.size, to.steps = int(value.source), value.size, value.steps
+    to.source, to.size, to.steps = int(value.source), value.size, len(value.at)
     to.shift, to.bits, to.is_signed = value.shift, value.bits, value.is_signed
     for index, offset in enumerate(value.at):
         to.at[index] = offset
@@ -121,7 +110,7 @@ class SiteProbes(Probes):
 
     def __init__(self) -> None:
         super().__init__()
-        self.enums: KernelEnums = {}
+        self._enums: KernelEnums = {}
         self.counts_skips = False
         self._hold_irqs = self._reports_cgroups = False
         self._object: BpfObject | None = None
@@ -151,7 +140,7 @@ class SiteProbes(Probes):
     def _read_kernel(self) -> bool:
         """Take facts from the kernel's types; return whether its tracepoints are preemptible."""
         with KernelBtf() as btf:
-            self.enums = kernel_enums(btf)
+            self._enums = kernel_enums(btf)
             self.counts_skips = btf.has_function("bpf_prog_inc_misses_counter")
             self._hold_irqs = btf.has_function("bpf_local_irq_save")
             self._reports_cgroups = btf.parameters(TRACEPOINT) is not None
@@ -173,13 +162,13 @@ class SiteProbes(Probes):
         fill: sets constants and sizes of maps before. ring: its wanted bytes. record, count: what
         becomes of pairs of events, records or histograms.
         """
-        bpf = self._object = BpfObject(object_path(OBJECT_NAME))
-        for name in ALL_TEMPLATES:
+        bpf = self._object = BpfObject(object_path("sites.bpf.o"))
+        for name in _ALL_TEMPLATES:
             bpf.set_autoload(name, name in templates)
         sizes = RingSizes.choose(1, None)
-        config = admission.config(sizes, [], filters, self.enums, hold_irqs=self._hold_irqs)
+        config = admission.config(sizes, [], filters, self._enums, hold_irqs=self._hold_irqs)
         bpf.set_initial_value(".rodata", config)
-        numbers = device_numbers(devices)
+        numbers = _device_numbers(devices)
         where = cgroups.hierarchy() if filters.by_cgroup else None
         made = SITE_CONFIG.ctype(
             record=record,
@@ -189,31 +178,30 @@ class SiteProbes(Probes):
             devs=(ctypes.c_uint32 * MAX_DEVS)(*numbers),
         )
         bpf.set_initial_value(".rodata.sites", made)
-        ids = _ids(filters)
+        pids = set(filters.pids)
+        if filters.children:
+            pids |= descendants(filters.pids)
+        ids = [admission.ID_PID | pid for pid in pids]
+        ids += [admission.ID_TID | tid for tid in filters.tids]
         bpf.set_map_size("bt_ids", 8, max(1, len(ids)))
         maps = self._cgroups = CgroupMaps(
             bpf, filters, reports=bool(filters.named), made=self._reports_cgroups
         )
         fill(bpf)
-        size = self._size_ring(ring)
+        # What memory allows beside the other maps.
+        self._wanted_bytes, room = ring, memory_limit.room()
+        if room is not None:
+            others = bpf.map_bytes(load_library().possible_cpus())
+            room = room._replace(bytes=room.bytes - others)
+        size = fitting(ring, room)
+        ensure_room(size, room, least_bytes(filters=False))
+        bpf.set_map_size("bt_site_ring", 0, size)
         bpf.load()
         for number in ids:
             bpf.put("bt_ids", ctypes.c_uint64(number), _ONE)
         maps.open()
         self._ring = SiteRing.map(bpf.map_fd("bt_site_ring"), size)
         return bpf
-
-    def _size_ring(self, wanted: int) -> int:
-        """Set the ring's size, `wanted` or what memory allows beside the other maps; return it."""
-        self._wanted_bytes = wanted
-        bpf, room = self._opened(), memory_limit.room()
-        others = bpf.map_bytes(load_library().possible_cpus())
-        if room is not None:
-            room = room._replace(bytes=room.bytes - others)
-        size = fitting(wanted, room)
-        ensure_room(size, room, least_bytes(filters=False))
-        bpf.set_map_size("bt_site_ring", 0, size)
-        return size
 
     def _opened(self) -> BpfObject:
         if self._object is None:
@@ -241,11 +229,9 @@ class SiteProbes(Probes):
             self._object = None
 
     def drain(self) -> list[Segment]:
-        """Copy out all complete records and free their space: a Segment for each CPU with some."""
         return self._ring.drain() if self._ring is not None else []
 
     def fill(self) -> float:
-        """Return the used share of the ring, 0 to 1."""
         return self._ring.fill() if self._ring is not None else 0.0
 
     def lost(self) -> NDArray[np.uint64]:
@@ -265,5 +251,4 @@ class SiteProbes(Probes):
         return np.zeros((load_library().possible_cpus(), 256), np.uint64)
 
     def kernel_enums(self) -> KernelEnums:
-        """Return `op_enum` and `flag_bits` of this kernel, once open."""
-        return self.enums
+        return self._enums

@@ -5,6 +5,7 @@ import ctypes
 import mmap
 import os
 import platform
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -17,77 +18,73 @@ from biotrail.recorder.probes.sites.follow_options import FollowOptions
 from biotrail.recorder.probes.sites.ring import SITE_ENTRY
 from biotrail.recorder.schema import follow_structs
 from biotrail.recorder.schema.errors import ProbeError
-from biotrail.recorder.schema.follow_structs import LifeState, Machine
+from biotrail.recorder.schema.follow_structs import (
+    KEPT_HITS,
+    SITE_BIRTH,
+    SITE_DEATH,
+    LifeState,
+    Machine,
+)
+from biotrail.recorder.schema.records import BY_KIND, Kind
 from biotrail.recorder.sites.following import FollowPlan
 
-CALL_THREADS = 4096
+_CALL_THREADS = 4096
 """Threads with open calls at one time (BT_CALL_THREADS)."""
-STACKS = 16384
+_STACKS = 16384
 _MACHINES = {"x86_64": Machine.X86_64, "aarch64": Machine.AARCH64}
 _LOOK_NS = 100_000_000
 _IDLE_NS = 200_000_000
 _STACK_MAP, _CALLS = "bt_site_stacks", "bt_calls_of_threads"
-
-
 _COUNTS = tuple(m.name for m in follow_structs.FOLLOW_COUNTS.members if m.name != "pad")
 _LIFE = np.dtype(follow_structs.LIFE.ctype)
-_HIT_LIFE = 48 - 8
-"""Offset of hit.life in `rest` of an SITE_ENTRY."""
-
-
-def follow_struct(plan: FollowPlan, options: FollowOptions, *, returns: bool) -> Any:
-    """Return the constants of the programs (FOLLOW). returns: returns are recorded."""
-    made = follow_structs.FOLLOW.ctype(
-        slower_ns=options.slower_ns,
-        lives=options.lives,
-        every=options.every,
-        remember=options.every > 1 or sum(site.birth for site in plan.sites) > 1,
-        returns=returns,
-        machine=_MACHINES.get(platform.machine(), 0),
-    )
-    fill_value(made.detail, plan.detail)
-    fill_value(made.device, plan.device)
-    fill_value(made.process, plan.process)
-    return made
+_HIT = BY_KIND[Kind.HIT].dtype
 
 
 class FollowMaps:
     """The maps of one object: sized before it is loaded, then filled and read."""
 
-    def __init__(
-        self, bpf: BpfObject, options: FollowOptions, *, returns: bool, has_deaths: bool
-    ) -> None:
-        """Set the sizes of the maps, before `bpf` is loaded.
-
-        returns: functions' returns are recorded. has_deaths: sites where lives end are attached.
-        """
-        self._bpf, self._options = bpf, options
+    def __init__(self, bpf: BpfObject, plan: FollowPlan, options: FollowOptions) -> None:
+        """Set the sizes of the maps, before `bpf` is loaded."""
+        self._bpf, self._plan, self._options = bpf, plan, options
         self._depth = max_depth()
         self._known: set[int] = set()
         self._value = ctypes.create_string_buffer(self._depth * 8)
         slots = options.at_once
-        self._kept = slots * follow_structs.KEPT_HITS if options.slower_ns else 1
+        self._kept = slots * KEPT_HITS if options.slower_ns else 1
+        threads = _CALL_THREADS if plan.functions else 1
         for name, value_size, entries in (
             ("bt_objects", 4, slots),
             ("bt_lives", _LIFE.itemsize, slots),
             ("bt_free_lives", 4, slots),
             ("bt_kept_hits", SITE_ENTRY.itemsize, self._kept),
             ("bt_refused", 8, 1 << follow_structs.REFUSED_BITS),
-            (
-                "bt_calls_of_threads",
-                bpf.value_size("bt_calls_of_threads"),
-                CALL_THREADS if returns else 1,
-            ),
-            (_STACK_MAP, self._depth * 8, STACKS),
+            (_CALLS, bpf.value_size(_CALLS), threads),
+            (_STACK_MAP, self._depth * 8, _STACKS),
         ):
             bpf.set_map_size(name, value_size, entries)
         self._lives: NDArray[np.void] = np.empty(0, _LIFE)
         self._hits: NDArray[np.void] = np.empty(0, SITE_ENTRY)
         self._mapped: list[mmap.mmap] = []
-        self._has_deaths = has_deaths
+        self._has_deaths = bool(plan.named(SITE_DEATH))
         self._looked = 0
         self.idle = 0
         """Lives that ended as nothing more was seen of their object."""
+
+    def constants(self) -> Any:
+        """Return the constants of the programs (FOLLOW)."""
+        plan, options = self._plan, self._options
+        made = follow_structs.FOLLOW.ctype(
+            slower_ns=options.slower_ns,
+            lives=options.lives,
+            every=options.every,
+            remember=options.every > 1 or sum(bool(s.meaning & SITE_BIRTH) for s in plan.sites) > 1,
+            returns=bool(plan.functions),
+            machine=_MACHINES.get(platform.machine(), 0),
+        )
+        fill_value(made.detail, plan.detail)
+        fill_value(made.device, plan.device)
+        fill_value(made.process, plan.process)
+        return made
 
     def map(self) -> None:
         """Map what is read of candidates, once loaded. Raises ProbeError."""
@@ -117,7 +114,7 @@ class FollowMaps:
         """Let no life begin any more; those that go on are still followed."""
         self._bpf.update_section("bt_follow_numbers", follow_structs.FOLLOW_NUMBERS.ctype())
 
-    def _free(self, slots: "range | list[int]") -> None:
+    def _free(self, slots: Iterable[int]) -> None:
         library, fd = load_library(), self._bpf.map_fd("bt_free_lives")
         for slot in slots:
             number = ctypes.c_uint32(slot)
@@ -140,8 +137,8 @@ class FollowMaps:
         over = (lives["last"] != 0) & (idle > _IDLE_NS)
         if not self._has_deaths:
             over |= idle > self._options.idle_ns
-        for slot in np.flatnonzero(over & (lives["object"] != 0)):
-            self._forget(int(slot))
+        for slot in np.flatnonzero(over & (lives["object"] != 0)).tolist():
+            self._forget(slot)
 
     def _forget(self, slot: int) -> None:
         """End the life in a slot, as bt_end_life in bpf/objects.h does."""
@@ -166,23 +163,19 @@ class FollowMaps:
 
         Their slots are free then.
         """
-        slots = np.flatnonzero(self._lives["state"] == LifeState.KEPT)
-        if not len(slots):
+        slots = np.flatnonzero(self._lives["state"] == LifeState.KEPT).tolist()
+        if not slots:
             return np.empty(0, SITE_ENTRY)
-        parts = [self._hits_of(int(slot)) for slot in slots]
+        parts = []
+        for slot in slots:
+            hits = self._hits[slot * KEPT_HITS : (slot + 1) * KEPT_HITS].copy()
+            # Places that stayed empty hold hits of former lives.
+            raw = hits.view(np.uint8).reshape(len(hits), SITE_ENTRY.itemsize)
+            records = np.ascontiguousarray(raw[:, -_HIT.itemsize :]).view(_HIT)[:, 0]
+            parts.append(hits[records["life"] == self._lives["life"][slot]])
         self._lives["state"][slots] = LifeState.TAKEN
-        self._free(slots.tolist())
+        self._free(slots)
         return np.concatenate(parts)
-
-    def _hits_of(self, slot: int) -> NDArray[np.void]:
-        """Return a copy of a life's hits; places that stayed empty hold those of former lives."""
-        first = slot * follow_structs.KEPT_HITS
-        hits = self._hits[first : first + follow_structs.KEPT_HITS].copy()
-        raw = hits.view(np.uint8).reshape(len(hits), SITE_ENTRY.itemsize)
-        at = SITE_ENTRY.itemsize - 56 + _HIT_LIFE
-        lives = np.ascontiguousarray(raw[:, at : at + 4]).view("<u4")[:, 0]
-        kept: NDArray[np.void] = hits[lives == self._lives["life"][slot]]
-        return kept
 
     def fresh_stacks(self) -> dict[int, NDArray[np.uint64]]:
         """Return the stacks that are new since the last call, by id, innermost frame first."""

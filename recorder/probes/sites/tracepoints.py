@@ -12,10 +12,9 @@ from biotrail.recorder.probes.kernel import tracefs
 from biotrail.recorder.schema.errors import ProbeError, SiteError
 from biotrail.recorder.schema.formats import Format
 from biotrail.recorder.sites.expressions import FormatScope, Scope, TypedScope
+from biotrail.recorder.sites.resolving import FORMAT, TYPED
 from biotrail.recorder.sites.types import Prototype, TypeTable
 
-TYPED, FORMAT = "typed", "format"
-"""Ways to attach to a tracepoint: by the types of its arguments, or by its record's format."""
 _NEAR = 5
 
 
@@ -30,7 +29,6 @@ class Tracepoint:
 
     @property
     def full_name(self) -> str:
-        """The name as system:name."""
         return f"{self.system}:{self.name}"
 
 
@@ -67,14 +65,8 @@ class Tracepoints:
         Raises SiteError: there is none, or several systems have one of this name; the message names
         those that are near. ProbeError: tracefs cannot be read.
         """
-        if text not in self._found:
-            system, name = self._place_of(text)
-            formats = tracefs.read(self._place, system, [name])
-            prototype = self.types.prototype(name)
-            self._found[text] = Tracepoint(system, name, prototype, formats[name])
-        return self._found[text]
-
-    def _place_of(self, text: str) -> tuple[str, str]:
+        if text in self._found:
+            return self._found[text]
         system, colon, name = text.strip().rpartition(":")
         holders = [one for one, names in self.systems.items() if name in names]
         if not colon and len(holders) > 1:
@@ -84,7 +76,11 @@ class Tracepoints:
             )
         if (colon and system not in holders) or not holders:
             raise SiteError(f"this kernel has no tracepoint {text}{self._near(text)}")
-        return system or holders[0], name
+        system = system or holders[0]
+        formats = tracefs.read(self._place, system, [name])
+        found = Tracepoint(system, name, self.types.prototype(name), formats[name])
+        self._found[text] = found
+        return found
 
     def scopes(self, text: str) -> Mapping[str, Scope]:
         """Return what names mean at a tracepoint, by way. Raises as `find`."""

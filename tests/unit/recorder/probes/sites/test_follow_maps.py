@@ -17,13 +17,12 @@ from biotrail.recorder.log import LogReader, Segment
 from biotrail.recorder.probes.backend import Capabilities, ProgramInfo
 from biotrail.recorder.probes.maps.stack_maps import FreshStacks
 from biotrail.recorder.probes.rings.barriers import Barrier
-from biotrail.recorder.probes.sites import follow_maps, functions, joined
+from biotrail.recorder.probes.sites import follow, follow_maps, functions
 from biotrail.recorder.probes.sites.attaching import Descriptors, Way
-from biotrail.recorder.probes.sites.follow import FollowConfig, FollowProbes
+from biotrail.recorder.probes.sites.follow import FollowProbes, JoinedProbes, follow_beside
 from biotrail.recorder.probes.sites.follow_maps import FollowMaps
 from biotrail.recorder.probes.sites.follow_options import PART, FollowOptions
-from biotrail.recorder.probes.sites.functions import Attached, FunctionSite
-from biotrail.recorder.probes.sites.joined import JoinedProbes, follow_beside
+from biotrail.recorder.probes.sites.functions import FunctionPrograms
 from biotrail.recorder.probes.sites.ring import (
     SITE_ENTRY,
     SITE_LEVEL,
@@ -33,10 +32,11 @@ from biotrail.recorder.probes.sites.ring import (
 )
 from biotrail.recorder.schema import follow_structs
 from biotrail.recorder.schema.errors import ProbeError
-from biotrail.recorder.schema.follow_structs import KEPT_HITS, SITE_BIRTH, LifeState
+from biotrail.recorder.schema.follow_structs import KEPT_HITS, SITE_BIRTH, SITE_DEATH, LifeState
 from biotrail.recorder.schema.records import BY_KIND, Kind, Role
 from biotrail.recorder.session.session import record
-from biotrail.recorder.sites.following import FollowPlan
+from biotrail.recorder.sites.following import FollowPlan, PlannedSite
+from biotrail.recorder.sites.types import Taking
 from tests.support.fake_probes import FakeProbes, options
 from tests.support.site_logs import FOLLOW
 
@@ -93,7 +93,9 @@ def library(monkeypatch: pytest.MonkeyPatch) -> FakeLibrary:
 
 def maps(slower_ns: int = 0, *, has_deaths: bool = True) -> FollowMaps:
     choice = FollowOptions("request", at_once=SLOTS, slower_ns=slower_ns)
-    made = FollowMaps(FakeObject(), choice, returns=True, has_deaths=has_deaths)  # type: ignore[arg-type]
+    end = Taking("blk_end", "", "function", 0, 1, 0, 0)
+    plan = FollowPlan("request", "multi", (PlannedSite(0, end, "multi", SITE_DEATH * has_deaths),))
+    made = FollowMaps(FakeObject(), plan, choice)  # type: ignore[arg-type]
     made._lives = np.zeros(SLOTS, follow_maps._LIFE)
     made._hits = np.zeros(SLOTS * KEPT_HITS, SITE_ENTRY)
     return made
@@ -178,8 +180,9 @@ def test_idle_lives_are_kept_if_long_and_left_alone_if_another_s(library: FakeLi
 # Attaching to many functions at once, some of which the kernel refuses.
 
 
-def site(index: int) -> FunctionSite:
-    return FunctionSite(index, f"function_{index}", "", SITE_BIRTH, 1, 3, 1000 + index, 0)
+def site(index: int) -> PlannedSite:
+    taking = Taking(f"function_{index}", "", "function", 1, 3, 4, 0)
+    return PlannedSite(index, taking, "multi", SITE_BIRTH, 1000 + index)
 
 
 class FakeLinks:
@@ -189,17 +192,17 @@ class FakeLinks:
         self.refused, self.number = set(refused), number
         self.calls = 0
 
-    def __call__(self, part: Sequence[FunctionSite], links: Descriptors) -> None:
+    def __call__(self, places: list[int], cookies: list[int], links: Descriptors) -> None:
         self.calls += 1
-        if self.refused & {each.index for each in part}:
+        if self.refused & {place - 1000 for place in places}:
             raise OSError(self.number, os.strerror(self.number))
         links.add(os.open("/dev/null", os.O_RDONLY))
 
 
-def attach(links: FakeLinks, count: int) -> Attached:
+def attach(links: FakeLinks, count: int) -> FunctionPrograms:
     with Descriptors() as loaded, Descriptors() as kept:
-        attached = Attached(loaded, kept)
-        functions._attach_parts([site(i) for i in range(count)], links, attached)
+        attached = FunctionPrograms(loaded, kept)
+        attached._attach_parts([site(i) for i in range(count)], links)
         return attached
 
 
@@ -228,7 +231,7 @@ def test_functions_are_attached_at_once_but_for_those_refused() -> None:
 
 def test_a_cookie_has_the_sites_index_role_meaning_and_places() -> None:
     # GIVEN a site  WHEN its cookie is made
-    cookie = site(300).cookie(Role.RETURN, 4, 5)
+    cookie = functions.cookie(site(300), Role.RETURN, 5)
     # THEN each part is where the programs look (bpf/hits.h)
     assert cookie & 0xFFFF == 300
     assert cookie >> 16 & 3 == Role.RETURN
@@ -309,7 +312,7 @@ def both(*, fails: bool = False) -> tuple[JoinedProbes, FakeProbes, FakeFollow]:
 
 def test_both_are_recorded_into_one_log(tmp_path: Any) -> None:
     # GIVEN both  WHEN a recording of a moment is made
-    probes, block, follow = both()
+    probes, block, followed = both()
     summary = record(options(tmp_path / "log", duration=0.1), probes=probes)
     # THEN the lives begin last and end first
     order = [call for call in block.calls if call != "last"]
@@ -320,7 +323,7 @@ def test_both_are_recorded_into_one_log(tmp_path: Any) -> None:
     # AND the log has the records of both, what is followed, and what became of it
     reader = LogReader(tmp_path / "log")
     found = b"".join(bytes(s.data) for chunk in reader.chunks() for s in chunk.segments)
-    assert len(found) == block.given * block.size + follow.given * follow.size
+    assert len(found) == block.given * block.size + followed.given * followed.size
     assert reader.header["sites"] == {"follow": FOLLOW}
     assert "hit" in str(reader.header["schema"])
     assert reader.end is not None
@@ -363,16 +366,16 @@ def test_a_partitions_whole_disk_is_followed(monkeypatch: pytest.MonkeyPatch) ->
         asked.append((struct, way, functions))
         return FollowPlan(struct, "typed", ()), Way("typed", "")
 
-    monkeypatch.setattr(joined, "planned", plan)
+    monkeypatch.setattr(follow, "planned", plan)
     wish = FollowOptions("request", 7, way="typed", max_functions=5)
     # WHEN requests are to be followed
     made = follow_beside(FakeProbes(), wish, Filters(pids=(3,)), [(8, 9), (8, 0), (7, 0)])
     # THEN objects, which name disks alone, are chosen by these, and by the same tasks
-    config: FollowConfig = made._follow.config
+    probes: FollowProbes = made._follow
     assert asked == [("request", "typed", 5)]
-    assert list(config.devices) == [(8, 0), (7, 0)]
-    assert config.filters.pids == (3,)
-    assert (config.options.every, config.options.at_once) == (7, 1000)
+    assert list(probes.devices) == [(8, 0), (7, 0)]
+    assert probes.filters.pids == (3,)
+    assert (probes.options.every, probes.options.at_once) == (7, 1000)
 
 
 # Draining the sites' ring, over buffers that play the kernel's part.
