@@ -97,9 +97,19 @@ class BccProbes(Probes):
 
     def _load_fitting(self, sizes: RingSizes, cpus: int) -> RingSizes:
         """Load with rings of `sizes`, halved until the kernel accepts them; return their sizes."""
+        forms = {
+            probe.letter: self._formats[probe.tracepoint]
+            for probe in STEPS
+            if not self._reasons[probe.letter]
+        }
+        devices = device_filters(self.config.devices)
+        programs = [bcc_source.program_name(letter) for letter in forms]
         while True:
             try:
-                self._load(sizes, cpus)
+                text = bcc_source.source(forms, devices, self.config.filters, sizes, cpus)
+                self._loaded = bcc_load.load(text, programs, [bcc_source.RINGS])
+                rings = self._loaded.maps[bcc_source.RINGS]
+                self._rings = Rings.map(rings, cpus, sizes, machine_barrier())
                 return sizes
             except bcc_load.TooBigError:
                 self.close()
@@ -109,19 +119,6 @@ class BccProbes(Probes):
             except BaseException:
                 self.close()
                 raise
-
-    def _load(self, sizes: RingSizes, cpus: int) -> None:
-        forms = {
-            probe.letter: self._formats[probe.tracepoint]
-            for probe in STEPS
-            if not self._reasons[probe.letter]
-        }
-        devices = device_filters(self.config.devices)
-        text = bcc_source.source(forms, devices, self.config.filters, sizes, cpus)
-        programs = [bcc_source.program_name(letter) for letter in forms]
-        self._loaded = bcc_load.load(text, programs, [bcc_source.RINGS])
-        rings = self._loaded.maps[bcc_source.RINGS]
-        self._rings = Rings.map(rings, cpus, sizes, machine_barrier())
 
     def attach(self) -> None:
         loaded = self._opened()
