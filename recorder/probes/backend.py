@@ -100,7 +100,7 @@ class Capabilities(NamedTuple):
 
 
 class Probes(ABC):
-    """What a session calls of a backend; what only some have, finds nothing here."""
+    """What a session calls of a backend; what only some backends do finds nothing here."""
 
     capabilities: Capabilities
     """What this backend can do; of its class, so known before open()."""
