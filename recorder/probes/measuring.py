@@ -69,12 +69,9 @@ class ProgramRuns:
 class Measuring:
     """The program and its map. Nothing is pinned: the kernel frees all when the process ends."""
 
-    def __init__(
-        self, devices: Sequence[tuple[int, int]] = (), preemptible: bool | None = None
-    ) -> None:
+    def __init__(self, devices: Sequence[tuple[int, int]] = ()) -> None:
         """devices: (dev_t of the disk, 0) of each disk to measure; none: all."""
         self._devices = list(devices)
-        self._preemptible = preemptible
         self._stats = RunStats()
         self._object: BpfObject | None = None
         self._program = ""
@@ -88,7 +85,7 @@ class Measuring:
         self._cpus = load_library().possible_cpus()
         with KernelBtf() as btf:
             self.enums = kernel_enums(btf)
-            held = is_preemptible(btf, self._preemptible)
+            held = is_preemptible(btf)
             if btf.parameters(_TRACEPOINT) != 3:
                 raise ProbeError(
                     f"this kernel has no tracepoint {_TRACEPOINT} with three arguments: give "
