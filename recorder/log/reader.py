@@ -4,8 +4,7 @@
 import os
 from collections import Counter
 from collections.abc import Collection, Iterator
-from types import TracebackType
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -96,15 +95,10 @@ class LogReader:
             self._source.close()
             raise
 
-    def __enter__(self) -> "LogReader":
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
     def close(self) -> None:

@@ -419,27 +419,15 @@ def test_only_logs_that_older_readers_would_misread_have_a_new_version(
     assert LogReader(path).header["format"] == {"major": major, "minor": 0}
 
 
-@pytest.mark.parametrize(
-    ("note", "message"),
-    [
-        ({}, "has no until in call_timing"),
-        ({"until": -1}, "has -1 as call_timing.until, not a whole number"),
-        ({"until": 1 << 63}, "as call_timing.until, not a whole number"),
-        ({"until": 5, "percent": "7"}, "has '7' as call_timing.percent, not a number"),
-        ({"until": 5, "budget": [1]}, "has a list as call_timing.budget, not a number"),
-    ],
-)
-def test_a_note_of_call_timing_of_another_shape_is_left_out(
-    tmp_path: Path, note: dict[str, Any], message: str
-) -> None:
+def test_a_note_of_another_shape_is_left_out(tmp_path: Path) -> None:
     # GIVEN a log with a made-up note of the end of timing  WHEN it is read
-    reader = LogReader(made(tmp_path, notes={"call_timing": note}))
+    reader = LogReader(made(tmp_path, notes={"call_timing": {"until": -1}}))
     chunks = list(reader.chunks())
     # THEN the note is left out, with one message; all else is there
     assert len(chunks) == 1
     assert reader.notes == []
     (problem,) = reader.problems
-    assert message in problem
+    assert "has -1 as call_timing.until, not a whole number" in problem
 
 
 # What it costs to read a log is bounded by its size, whoever made it: counted in bytes.
@@ -596,6 +584,9 @@ def test_headers_and_notes_of_other_versions_pass() -> None:
         ("stacks", {"kernel": {"1": [["f", "m"]]}}, r"stacks.kernel.1\[0\], not a list of 3"),
         ("mounts", {"99999999999": []}, "as a key of mounts"),
         ("call_timing", {"percent": 1.5}, "has no until in call_timing"),
+        ("call_timing", {"until": 1 << 63}, "as call_timing.until, not a whole number"),
+        ("call_timing", {"until": 5, "percent": "7"}, "has '7' as call_timing.percent, not a n"),
+        ("call_timing", {"until": 5, "budget": [1]}, "a list as call_timing.budget, not a number"),
         ("paused", {"from": 1}, "has no to in paused"),
         ("names", {"monotonic": 1, "count": 1, "records": {"1": "?"}}, "not records in base64"),
     ],
