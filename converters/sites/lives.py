@@ -47,7 +47,7 @@ class Tally:
     """Hits that came more than GRACE_NS after their life's end, and are in no life."""
     left_out: int = 0
     """Hits beyond MOST_HITS of their lives."""
-    no_room: int = 0
+    closed_for_room: int = 0
     """Lives that were closed before their ends were read, for want of room."""
 
 
@@ -164,7 +164,7 @@ class LifeReader:
         for held in sorted(closing, key=lambda held: (held.closes, held.number)):
             self._close(held, Ending.DIED if held.ended != _FAR else Ending.REUSED)
         while self._held > MOST_HELD and self._open:
-            self.tally.no_room += 1
+            self.tally.closed_for_room += 1
             self._close(next(iter(self._open.values())), Ending.NO_ROOM)
 
     def ready(self) -> Iterator[Life]:
