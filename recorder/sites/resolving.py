@@ -24,7 +24,6 @@ class ResolvedSide:
     """
 
     event: str
-    way: str
     keys: tuple[Value, ...]
     by: Value
     device: Value
@@ -85,7 +84,6 @@ def _resolved(pair: Pair, variant: Variant, way: str, scopes: Scopes) -> Resolve
         keys = tuple(scope.value(sides(text)[half]) for text in event.key or variant.key)
         return ResolvedSide(
             event.event,
-            way,
             keys,
             scope.value(by) if by and _compiles(scope.value, by) else NO_VALUE,
             scope.value(device) if device and _compiles(scope.value, device) else NO_VALUE,

@@ -85,15 +85,18 @@ def test_a_prototype_has_names_and_types(made: Crafted) -> None:
     assert issue == made.table.prototype("block:rq_issue")
     # THEN its arguments are named and typed as in C
     assert issue is not None
-    assert [(a.name, a.text) for a in issue.arguments] == [
-        ("rq", "struct request *"),
-        ("bytes", "unsigned int"),
-        ("what", "unsigned char"),
-    ]
+    assert issue.names == ("rq", "bytes", "what")
+    assert (
+        TypedScope(issue, "x")
+        .listed()
+        .startswith(
+            "arg0 rq (struct request *), arg1 bytes (unsigned int), arg2 what (unsigned char), "
+        )
+    )
     # AND without a function of that prototype there are no names
     nameless = made.table.prototype("rq_nameless")
     assert nameless is not None
-    assert [a.name for a in nameless.arguments] == ["", ""]
+    assert nameless.names == ("", "")
     # AND that of a module's tracepoint says which module's BTF has the id
     found = made.table.prototype("drv:drv_issue")
     assert found is not None
