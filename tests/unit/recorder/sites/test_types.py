@@ -207,14 +207,25 @@ def shape(value: Value) -> tuple[Source, tuple[int, ...], int, str]:
         ("rq->counts[2]", (0, 60), 4, "dec"),
         ("rq->short_name", (0, 68), 8, "text"),
         ("rq->bios[1]->dev", (0, 82, 8, 24), 4, "dev"),
+        # Fields of the tracepoint's format, at their offsets.
+        ("format: dev", (8,), 4, "dev"),
+        ("format: rq", (16,), 8, "hex"),
+        ("format: error", (56,), 4, "signed"),
+        ("format: counts[1]", (28,), 4, "dec"),
+        ("format: rq->q->id", (16, 0, 4), 4, "signed"),
+        ("format: common_pid", (4,), 4, "signed"),
     ],
 )
-def test_typed_arguments_and_their_members(
+def test_arguments_fields_and_their_members(
     text: str, at: tuple[int, ...], size: int, format_: str
 ) -> None:
     # GIVEN a path through pointers, structs inside others, anonymous ones, unions and arrays
+    value = (by_format() if text.startswith("format") else typed()).value(
+        text.rsplit(maxsplit=1)[-1]
+    )
     # THEN its value has the offset behind each pointer, its size, and how it is shown
-    assert shape(typed().value(text)) == (Source.ARGUMENT, at, size, format_)
+    source = Source.FIELD if text.startswith("format") else Source.ARGUMENT
+    assert shape(value) == (source, at, size, format_)
 
 
 def test_bits_enums_and_keys_of_records() -> None:
@@ -262,22 +273,6 @@ def test_bits_enums_and_keys_of_records() -> None:
     for text in ("error:0", "error:33", "dev:64"):
         with pytest.raises(SiteError, match="a value of 32 bits has no lowest"):
             by_format().value(text)
-
-
-@pytest.mark.parametrize(
-    ("text", "at", "size", "format_"),
-    [
-        ("dev", (8,), 4, "dev"),
-        ("rq", (16,), 8, "hex"),
-        ("error", (56,), 4, "signed"),
-        ("counts[1]", (28,), 4, "dec"),
-        ("rq->q->id", (16, 0, 4), 4, "signed"),
-        ("common_pid", (4,), 4, "signed"),
-    ],
-)
-def test_fields_of_a_format(text: str, at: tuple[int, ...], size: int, format_: str) -> None:
-    # GIVEN a tracepoint's format  THEN its fields are read at their offsets
-    assert shape(by_format().value(text)) == (Source.FIELD, at, size, format_)
 
 
 @pytest.mark.parametrize(
