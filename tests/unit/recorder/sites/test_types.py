@@ -220,12 +220,10 @@ def test_arguments_fields_and_their_members(
     text: str, at: tuple[int, ...], size: int, format_: str
 ) -> None:
     # GIVEN a path through pointers, structs inside others, anonymous ones, unions and arrays
-    value = (by_format() if text.startswith("format") else typed()).value(
-        text.rsplit(maxsplit=1)[-1]
-    )
+    field = text.removeprefix("format: ")
+    scope, source = (typed(), Source.ARGUMENT) if field == text else (by_format(), Source.FIELD)
     # THEN its value has the offset behind each pointer, its size, and how it is shown
-    source = Source.FIELD if text.startswith("format") else Source.ARGUMENT
-    assert shape(value) == (source, at, size, format_)
+    assert shape(scope.value(field)) == (source, at, size, format_)
 
 
 def test_bits_enums_and_keys_of_records() -> None:
