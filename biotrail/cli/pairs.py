@@ -298,7 +298,7 @@ def count_pairs(
             how = "by their arguments' types" if pair.way == "typed" else "by their formats"
             keys = ", ".join(facts["keys"])
             tell(f"{facts['name']}: {facts['begin']} to {facts['end']} by {keys}, {how}")
-        look = CgroupLook.watching(probes, probes.filters.named, stack, tell)
+        look = CgroupLook(probes, probes.filters.named, stack, tell)
         look.begin()
         probes.attach()
         stack.callback(look.stop)

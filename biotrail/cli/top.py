@@ -8,7 +8,7 @@ from functools import partial
 
 import click
 
-from biotrail.cli.children.recorder_process import Recorder, Tee, live_source, stopping
+from biotrail.cli.children.recorder_process import Recorder, Tee, live_source, outcome, stopping
 from biotrail.cli.options.blaming import blame_option
 from biotrail.cli.options.gathering import added, gathered, option
 from biotrail.cli.options.opening import include_ambiguous_option
@@ -32,7 +32,7 @@ from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.output import output
 from biotrail.recorder.probes.backend import BACKENDS
 from biotrail.text import units, values
-from biotrail.text.printing import relay, say_json
+from biotrail.text.printing import say_json
 from biotrail.text.report.verdict import as_dicts, verdict
 from biotrail.text.rows import Order, limit_option, sort_option
 from biotrail.text.top.screen import Show, screen
@@ -54,22 +54,16 @@ class Watch:
         blame: str | None = None,
         every_call: bool = False,
     ) -> None:
-        """Prepare to show snapshots of `source`, which must have been started; set its `on_idle`.
-
-        recorder: stopped after `count` snapshots, and asked for its CPU time. interval: ns.
-        count: number of snapshots; None: as many as there are until the recording ends.
-        include_ambiguous: as for LiveTrace. blame, every_call: as for Live.
-        """
+        """interval: ns. count: number of snapshots; None: until the recording ends."""
         self._source, self._recorder, self._show_snapshot = source, recorder, show
         self._trace = LiveTrace(source, include_ambiguous=include_ambiguous)
         self._live = Live(self._trace.context, interval, blame, every_call)
-        self._meter = _Meter(recorder)
+        self._used = self._cpu_times()
         self._left = count
         self._end = 0
         source.on_idle = self._idle
 
     def run(self) -> None:
-        """Show snapshots until the end; a last one for the rest unless `count` was reached."""
         for window in self._trace.windows():
             self._live.add(window)
             self._end = max(window.end, self._end)
@@ -86,10 +80,6 @@ class Watch:
         self._show_if_ready()
 
     def _show_if_ready(self) -> None:
-        """Show a snapshot if an interval is over; stop the recorder after the last of `count`.
-
-        Counts down `_left`; does nothing once that is 0.
-        """
         if self._left != 0 and self._live.ready():
             self._show()
             if self._left is not None:
@@ -99,33 +89,18 @@ class Watch:
 
     def _show(self, last: bool = False) -> None:
         snapshot = self._live.snapshot(self._source, last)
-        self._show_snapshot(snapshot, self._meter.cost(self._end))
-
-
-class _Meter:
-    """Measures the CPU time of the recorder and this process between snapshots."""
-
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
-        self._last = self._read()
-
-    def _read(self) -> tuple[float, float, float]:
-        return time.monotonic(), self._recorder.cpu_seconds(), time.process_time()
-
-    def cost(self, shown_ns: int) -> Cost:
-        """Return the cost since the last call or, the first time, since this object was made.
-
-        shown_ns: CLOCK_MONOTONIC (ns) of the newest event that is shown.
-        """
-        before, self._last = self._last, self._read()
-        passed, recorder, own = (b - a for a, b in zip(before, self._last, strict=True))
+        before, self._used = self._used, self._cpu_times()
+        passed, recorder, own = (b - a for a, b in zip(before, self._used, strict=True))
         passed = max(passed, 1e-3)
-        behind = max(time.monotonic_ns() - shown_ns, 0)
-        return Cost(max(recorder, 0.0) / passed, own / passed, behind)
+        behind = max(time.monotonic_ns() - self._end, 0)
+        self._show_snapshot(snapshot, Cost(max(recorder, 0.0) / passed, own / passed, behind))
+
+    def _cpu_times(self) -> tuple[float, float, float]:
+        """Return the time, and the CPU seconds of the recorder and this process until now."""
+        return time.monotonic(), self._recorder.cpu_seconds(), time.process_time()
 
 
 def _say(limit: int, order: Order | None, snapshot: Snapshot, cost: Cost) -> None:
-    """Print a snapshot as a line of JSON. limit: rows per table, 0: all; order: of the rows."""
     if order is not None:
         snapshot = arranged(snapshot, order)
     facts = as_json(shortened(snapshot, limit))
@@ -150,8 +125,6 @@ _NOT_PASSED_ON = frozenset(
 
 @dataclass(frozen=True)
 class TopOptions:
-    """What the options say about the recording and its snapshots."""
-
     devices: tuple[str, ...] = added(device_option)
     interval: float = option(
         "--interval",
@@ -209,7 +182,6 @@ class TopOptions:
     filters: Filters = added(filter_options)
 
     def check(self) -> None:
-        """Raise click.UsageError if -o is standard output."""
         if self.target == "-":
             raise click.UsageError(
                 "-o takes a file: biotrail record -o - writes to standard output"
@@ -249,38 +221,23 @@ def command(asked: TopOptions) -> int:
         if source is None:
             if kept is not None:
                 kept.discard()
-            if recorder.failed() >= 0:
-                relay(recorder.said().rstrip() or "biotrail: the recorder ended", err=True)
-            return recorder.wait() or 1
+            return outcome(recorder, begun=False)
         if kept is not None:
             kept.publish()
-        _show(source, recorder, tee, asked)
-        recorder.failed()
-        if said := recorder.said().rstrip():
-            relay(said, err=True)
-        return recorder.wait()
-
-
-def _show(source: LiveSource, recorder: Recorder, tee: Tee, asked: TopOptions) -> None:
-    """Show snapshots until the recording ends, or `asked.count` of them and stop `recorder`.
-
-    Then waits for the thread that reads the log into `source`, and copies the rest of the log
-    (`tee.drain`). Takes the whole screen, if there is one and not `asked.as_json`; restores it.
-    """
-    with ExitStack() as drawing:
-        show: Show = partial(_say, asked.limit or 0, asked.order)
-        if not asked.as_json:
-            show = drawing.enter_context(screen(recorder.stop, asked.limit, asked.order))
-        interval = round(asked.interval * 1e9)
-        Watch(
-            source,
-            recorder,
-            show,
-            interval,
-            asked.count,
-            include_ambiguous=asked.include_ambiguous,
-            blame=asked.blame,
-            every_call=asked.all_calls,
-        ).run()
-        source.join()
-        tee.drain()
+        with ExitStack() as drawing:
+            show: Show = partial(_say, asked.limit or 0, asked.order)
+            if not asked.as_json:
+                show = drawing.enter_context(screen(recorder.stop, asked.limit, asked.order))
+            Watch(
+                source,
+                recorder,
+                show,
+                round(asked.interval * 1e9),
+                asked.count,
+                include_ambiguous=asked.include_ambiguous,
+                blame=asked.blame,
+                every_call=asked.all_calls,
+            ).run()
+            source.join()
+            tee.drain()
+        return outcome(recorder)

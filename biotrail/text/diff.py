@@ -16,7 +16,7 @@ from biotrail.converters.analysis.diff.tree import (
 )
 from biotrail.converters.analysis.distributions.slots import WHOLE
 from biotrail.text import tallies, units
-from biotrail.text.columns import Column, block, table, with_lines, without_repeats
+from biotrail.text.columns import Column, block, columns_of, table, with_lines, without_repeats
 from biotrail.text.report.path import PARTS
 
 _MAIN = ("ios_per_s", "bytes_per_s", "mean_bytes", "merged_per_io", "in_flight")
@@ -39,17 +39,7 @@ _FIGURES = {
     "in_flight": "in flight",
     "p99_9": "p99.9",
 }
-"""A figure's name in the table."""
-_COLUMNS = (
-    Column("operation", left=True),
-    Column("of", left=True),
-    Column("figure", left=True),
-    Column("A"),
-    Column("B"),
-    Column("change"),
-    Column("interval", 1),
-    Column("", left=True),
-)
+_COLUMNS = columns_of("operation < | of < | figure < | A | B | change | interval @1 | <")
 _VICTIM_SHARE, _BLAME_SHARE = 0.01, 0.05
 _GROWN_SHARE = 0.2
 """Of what a victim's mean changed by, from which a sentence tells of a part."""
@@ -66,10 +56,7 @@ _UP, _DOWN = "▲", "▼"
 def parts(
     diff: Diff, names: tuple[str, str], width: int, everything: bool
 ) -> Iterator[RenderableType]:
-    """Yield what to print, with a blank line between two parts.
-
-    names: of the logs A and B. width: characters. everything: show figures of less interest, too.
-    """
+    """Yield what to print. names: of A and B. everything: show figures of less interest, too."""
     yield block(_head(diff, names))
     for device in diff.devices:
         yield _table(device, width, everything)
@@ -94,8 +81,9 @@ def _head(diff: Diff, names: tuple[str, str]) -> list[str]:
         found.append("A and B are the same recording, or parts of it")
     for option, (a, b) in diff.unlike_options.items():
         found.append(
-            f"recorded differently: {option}: A {_given(a)}; B {_given(b)} (recording more takes "
-            "time in stages, and leaving out changes rates)"
+            f"recorded differently: {option}: A {' or '.join(a) or 'no'}; B "
+            f"{' or '.join(b) or 'no'} (recording more takes time in stages, and leaving out "
+            "changes rates)"
         )
     if diff.by_runs:
         equal = f", and {units.plural(diff.equal, 'run')} of one load" if diff.equal else ""
@@ -106,10 +94,6 @@ def _head(diff: Diff, names: tuple[str, str]) -> list[str]:
             "a change (diff --record alternates runs)"
         )
     return found
-
-
-def _given(values: Sequence[str]) -> str:
-    return " or ".join(values) or "no"
 
 
 def _remarks(side: SideReport, by_runs: bool) -> list[str]:
@@ -143,11 +127,7 @@ def _table(device: DeviceDiff, width: int, everything: bool) -> RenderableType:
         rows += [_row(one.operation, f) for f in one.figures if everything or _shown(f)]
     names = dict.fromkeys((device.device_a, device.device_b))
     made = table(" → ".join(names), _COLUMNS, without_repeats(rows, 2), width)
-    return with_lines(made, _doubtful(device))
-
-
-def _doubtful(device: DeviceDiff) -> list[str]:
-    return [
+    doubtful = [
         f"{side}: {tallies.doubtful_line(count, every.count, f'of {one.operation}', figures)}"
         for one in device.operations
         for side, count, every in (
@@ -156,13 +136,10 @@ def _doubtful(device: DeviceDiff) -> list[str]:
         )
         if every is not None and (figures := (every.mean, every.p99))
     ]
+    return with_lines(made, doubtful)
 
 
 def _calls(calls: Sequence[CallDiff], width: int, everything: bool) -> RenderableType:
-    """Return the table of system calls.
-
-    Without `everything`: what changed, rates, the time from entry to return, and parts' shares.
-    """
     rows = [
         _row(one.call if one.io else f"{one.call} (no I/O)", figure)
         for one in calls
@@ -174,23 +151,18 @@ def _calls(calls: Sequence[CallDiff], width: int, everything: bool) -> Renderabl
 
 
 def _pairs(pairs: Sequence[PairDiff], width: int, everything: bool) -> RenderableType:
-    """Return the table of pairs of events; `everything`: with unchanged ones of a value of --by."""
     rows = [
         [one.pair, one.by or "all", *_row("", figure)[2:]]
         for one in pairs
         for figure in one.figures
         if everything or figure.marked or not one.by
     ]
-    columns = [Column("pair", left=True), Column("of", left=True), *_COLUMNS[2:]]
+    columns = [*columns_of("pair < | of <"), *_COLUMNS[2:]]
     return table("Pairs of events", columns, without_repeats(rows, 2), width)
 
 
 def _blame(diff: Diff, width: int, everything: bool) -> Iterator[RenderableType]:
-    """Yield the table of what victims waited for, and sentences on what grew because of whom.
-
-    Without `everything`: victims of _VICTIM_SHARE of the time, what changed, and parts of
-    _BLAME_SHARE of a victim's mean.
-    """
+    """Yield the table of what victims waited for, and sentences on what grew because of whom."""
     shown = [one for one in diff.blame if everything or one.share >= _VICTIM_SHARE]
     rows = [
         [one.victim, *_row("", figure)[1:2], *_row("", figure)[3:]]
@@ -198,7 +170,7 @@ def _blame(diff: Diff, width: int, everything: bool) -> Iterator[RenderableType]
         for figure in one.figures
         if everything or figure.marked or _much(figure, one)
     ]
-    columns = [Column("victim", left=True), Column("part", left=True), *_COLUMNS[3:]]
+    columns = [*columns_of("victim < | part <"), *_COLUMNS[3:]]
     title = f"Whose I/O made whose I/O wait, mean of each I/O, by {diff.blame_by}"
     made = table(title, columns, without_repeats(rows, 1), width)
     left = sum(one.left_out for one in shown)
@@ -271,7 +243,6 @@ def _row(operation: str, figure: Figure) -> list[str]:
 
 
 def _of(figure: Figure) -> str:
-    """Return what a figure is of: a stage, bios, requests, or the device's in-flight I/O."""
     if figure.of == "device":
         return "Q to C" if figure.stage == "Q2C" else "D to C"
     if figure.of == "blame":
@@ -300,10 +271,7 @@ def _value(value: float | None, unit: str) -> str:
 
 
 def _change(figure: Figure) -> str:
-    """Return B's difference from A, relative if there is a relative interval or no change.
-
-    Otherwise in the figure's unit; `-` for no difference.
-    """
+    """Return B's difference from A, relative if there is a relative interval or no change."""
     if figure.relative is not None and (figure.relative_low is not None or not figure.differs):
         return _per_cent(figure.relative)
     return "-" if not figure.difference else _points(figure.difference, figure.unit)
@@ -342,17 +310,31 @@ def _mark(figure: Figure) -> str:
 
 
 def _foot(diff: Diff, everything: bool) -> list[str]:
-    found = [_only(names, which) for names, which in ((diff.only_a, "A"), (diff.only_b, "B"))]
+    found = [
+        f"only in {which}: {', '.join(names)}"
+        for names, which in ((diff.only_a, "A"), (diff.only_b, "B"))
+        if names
+    ]
     if bool(diff.a.calls_ns) != bool(diff.b.calls_ns):
         which = "A" if diff.a.calls_ns else "B"
         found.append(f"calls were timed in {which} only (record --path), and are not compared")
     if not diff.devices and not diff.pairs:
         found.append("no device of one name has I/O in both: choose with --device-a and --device-b")
-    found += _changed(diff) if diff.by_runs else _differing(diff)
+    if diff.by_runs:
+        found += _changed(diff)
+    elif diff.compared:
+        found += [
+            f"{units.count(diff.differing)} of {units.plural(diff.compared, 'figure')} differ "
+            f"between these recordings ({100 * diff.confidence:g} % intervals). That is all that "
+            "is known: runs of one load differ by more than the time within one shows",
+            "to tell what changed, record each side three times or more, in turn "
+            "(biotrail diff --record 3 -- A-COMMAND -- B-COMMAND), or give runs of one load by "
+            "--equal",
+        ]
     found += _by_recorder(diff)
     if diff.compared and not everything:
         found.append("figures of less interest that are alike are left out: --all shows them")
-    return [line for line in found if line]
+    return found
 
 
 def _by_recorder(diff: Diff) -> list[str]:
@@ -373,18 +355,6 @@ def _by_recorder(diff: Diff) -> list[str]:
     return [
         "not told whether it changed, as the means differ by no more than what the recorder's own "
         f"programs took: {', '.join(dict.fromkeys(told))}"
-    ]
-
-
-def _differing(diff: Diff) -> list[str]:
-    if not diff.compared:
-        return []
-    return [
-        f"{units.count(diff.differing)} of {units.plural(diff.compared, 'figure')} differ between "
-        f"these recordings ({100 * diff.confidence:g} % intervals). That is all that is known: "
-        "runs of one load differ by more than the time within one shows",
-        "to tell what changed, record each side three times or more, in turn "
-        "(biotrail diff --record 3 -- A-COMMAND -- B-COMMAND), or give runs of one load by --equal",
     ]
 
 
@@ -419,7 +389,3 @@ def _changed(diff: Diff) -> list[str]:
     if sizes:
         found.append(f"mean Q2C: found in nine of ten tries is a change of {', '.join(sizes)}")
     return found
-
-
-def _only(names: Sequence[str], which: str) -> str:
-    return f"only in {which}: {', '.join(names)}" if names else ""

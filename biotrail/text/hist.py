@@ -28,13 +28,12 @@ from biotrail.text.rows import Order, first, left_out
 
 ASCII = " .:-=+*#%@"
 BLOCKS = " ░▒▓█"
-HEAT = (None, 52, 88, 124, 160, 196, 202, 208, 214, 220, 226)
+HEAT = (52, 88, 124, 160, 196, 202, 208, 214, 220, 226)
 """Colours of a 256-colour terminal, from dark red to yellow."""
 WIDTH = 80
 """Characters of a line where the terminal's width is not known."""
 
 Key = tuple[int, str]
-"""(dev_t, operation)."""
 
 
 def ranked(
@@ -44,34 +43,31 @@ def ranked(
 
     order: None: by device, then by operation. limit: 0: all.
     """
+
+    def weight(group: GroupHistogram, order: Order) -> float:
+        values = group.values
+        return {
+            Order.COUNT: values.count,
+            Order.BYTES: group.bytes,
+            Order.MEAN: values.mean,
+            Order.P99: values.percentiles([0.99])[0],
+            Order.TOTAL: values.sum,
+        }[order]
+
     groups = sorted(found.groups.items(), key=lambda g: _place(context, found, *g[0]))
     if order is not None:
-        groups.sort(key=lambda item: -_weight(item[1], order))
+        groups.sort(key=lambda item: -weight(item[1], order))
     return first(groups, limit)
-
-
-def _weight(group: GroupHistogram, order: Order) -> float:
-    """Return what a histogram is sorted by; all but BYTES are of the values that it shows."""
-    values = group.values
-    return {
-        Order.COUNT: values.count,
-        Order.BYTES: group.bytes,
-        Order.MEAN: values.mean,
-        Order.P99: values.percentiles([0.99])[0],
-        Order.TOTAL: values.sum,
-    }[order]
 
 
 def lines(
     trace: Trace, found: Histograms, unit: str, order: Order | None = None, limit: int = 0
 ) -> Iterator[str]:
-    """Yield all histograms or heat maps, and what is left out or missing.
-
-    unit: of the values, as the heads show it. order, limit: as for `ranked`.
-    """
     groups, more = ranked(trace.context, found, order, limit)
     what = "pair" if found.question.measure == Measure.PAIRS else "I/O"
-    margin = max((_margin(group) for _, group in groups), default=0)
+    heats = [group.heat for _, group in groups if len(group.heat.counts)]
+    labels = [label for heat in heats for label in _labels(heat.scale, heat.counts).values()]
+    margin = max(map(len, labels), default=0)
     for number, (key, group) in enumerate(groups):
         yield from [""] if number else []
         yield _head(trace.context, found, *key)
@@ -91,8 +87,17 @@ def lines(
         if found.question.measure == Measure.PAIRS:
             yield "no pairs of events in the log"
         else:
-            yield f"no I/O with {_what(found)} in the log"
-    yield from _notes(trace, found)
+            stage = f"a stage {found.question.stage}"
+            what = stage if found.question.measure == Measure.LATENCY else "this"
+            yield f"no I/O with {what} in the log"
+    if found.left_out:
+        left = units.plural(found.left_out, "I/O")
+        yield f"{left} left out: their queueing or their completion is not in the log"
+    if found.tries:
+        yield f"{tallies.failed_nowait_text(found.tries)} left out"
+    if found.without and found.groups:
+        yield f"{units.plural(found.without, 'I/O')} without a stage {found.question.stage}"
+    yield from (f"missing: {line}" for line in tallies.loss_lines(trace))
 
 
 def _place(context: Context, found: Histograms, code: int, text: str) -> tuple[str, str]:
@@ -108,22 +113,6 @@ def _head(context: Context, found: Histograms, code: int, text: str) -> str:
         by = f", {names.fact(code, 'by')} = {text}" if text else ""
         return f"pair = {names.name(code)}{by}"
     return f"device = {context.device_label(code)}, operation = {text}"
-
-
-def _what(found: Histograms) -> str:
-    question = found.question
-    return f"a stage {question.stage}" if question.measure == Measure.LATENCY else "this"
-
-
-def _notes(trace: Trace, found: Histograms) -> Iterator[str]:
-    if found.left_out:
-        left = units.plural(found.left_out, "I/O")
-        yield f"{left} left out: their queueing or their completion is not in the log"
-    if found.tries:
-        yield f"{tallies.failed_nowait_text(found.tries)} left out"
-    if found.without and found.groups:
-        yield f"{units.plural(found.without, 'I/O')} without a stage {found.question.stage}"
-    yield from (f"missing: {line}" for line in tallies.loss_lines(trace))
 
 
 def histogram(found: Histogram, unit: str) -> Iterator[str]:
@@ -149,36 +138,30 @@ def histogram(found: Histogram, unit: str) -> Iterator[str]:
 # Heat maps
 
 
-def _margin(group: GroupHistogram) -> int:
-    """Return the width of a heat map's labels; 0 for an empty one."""
-    labels = _labels(group.heat.scale, group.heat.counts) if len(group.heat.counts) else {}
-    return max(map(len, labels.values()), default=0)
-
-
 def heat_map(
     group: GroupHistogram, columns: Columns, unit: str, margin: int, what: str
 ) -> Iterator[str]:
     """Yield a heat map: time to the right, values upwards, shades by the logarithm of the count.
 
-    margin: width of the labels. what: `I/O` or `pair`, what is counted. Columns are joined where
-    the terminal is too narrow.
+    margin: width of the labels. Columns are joined where the terminal is too narrow.
     """
     scale, counts = group.heat.scale, group.heat.counts
     labels = _labels(scale, counts)
     room = max(shutil.get_terminal_size((WIDTH, 24)).columns - margin - 3, 8)
     together = -(-columns.used // room)
-    cells = _joined(counts[:, : columns.used], together)
+    starts = np.arange(0, columns.used, together)
+    cells: U32 = np.add.reduceat(counts[:, : columns.used], starts, axis=1)
     most = int(cells.max())
-    shades = Shades.for_output()
+    marks = shades()
     yield f"{unit:>{margin}}"
     for slot in sorted(labels, reverse=True):
-        yield Styled(f"{labels[slot]:>{margin}} |{shades.row(cells[slot].tolist(), most)}|")
+        yield Styled(f"{labels[slot]:>{margin}} |{shaded(marks, cells[slot].tolist(), most)}|")
     width = cells.shape[1]
     span = columns.used * columns.width
     end = f"{units.duration(span)}"
     yield f"{'':{margin}}  0{end:>{max(width - 1, len(end))}}"
     column = units.duration(columns.width * together)
-    yield Styled(f"each column is {column}; {shades.legend(most, what)}")
+    yield Styled(f"each column is {column}; {legend(marks, most, what)}")
 
 
 def _labels(scale: Scale, counts: U32) -> dict[int, str]:
@@ -190,55 +173,27 @@ def _labels(scale: Scale, counts: U32) -> dict[int, str]:
     return found
 
 
-def _joined(counts: U32, together: int) -> U32:
-    starts = np.arange(0, counts.shape[1], together)
-    joined: U32 = np.add.reduceat(counts, starts, axis=1)
-    return joined
+def shades() -> list[str]:
+    """Return what stands for counts, from 0 on: colours on a terminal, characters elsewhere."""
+    if not sys.stdout.isatty():
+        return list(ASCII)
+    if not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb":
+        return [" ", *(click.style(" ", bg=colour) for colour in HEAT)]
+    encoding = (sys.stdout.encoding or "").lower().replace("-", "")
+    return list(BLOCKS if encoding == "utf8" else ASCII)
 
 
-class Shades:
-    """Shows counts as colours or as characters."""
+def shaded(marks: list[str], counts: list[int], most: int) -> str:
+    """Return a row of cells. most: the largest count of the whole map."""
+    row = ""
+    for count in counts:
+        level = 0
+        if count:
+            share = 1.0 if most == 1 else np.log(count) / np.log(most)
+            level = 1 + int(share * (len(marks) - 2) + 1e-9)
+        row += marks[level]
+    return row
 
-    def __init__(self, marks: str, coloured: bool) -> None:
-        """marks: characters from 0 to the most; coloured: use HEAT instead."""
-        self._marks = marks
-        self._coloured = coloured
-        self._levels = len(HEAT) - 1 if coloured else len(marks) - 1
 
-    @classmethod
-    def for_output(cls) -> "Shades":
-        """Return shades for standard output: colours on a terminal, ASCII elsewhere.
-
-        With NO_COLOR or a dumb terminal: blocks if the encoding is UTF-8, else ASCII.
-        """
-        if not sys.stdout.isatty():
-            return cls(ASCII, coloured=False)
-        if not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb":
-            return cls(ASCII, coloured=True)
-        encoding = (sys.stdout.encoding or "").lower().replace("-", "")
-        return cls(BLOCKS if encoding == "utf8" else ASCII, coloured=False)
-
-    def row(self, counts: list[int], most: int) -> str:
-        """Return a row of cells. most: the largest count of the whole map."""
-        levels = [self._level(count, most) for count in counts]
-        if not self._coloured:
-            return "".join(self._marks[level] for level in levels)
-        return "".join(
-            " " if HEAT[level] is None else click.style(" ", bg=HEAT[level]) for level in levels
-        )
-
-    def _level(self, count: int, most: int) -> int:
-        if not count:
-            return 0
-        if most == 1:
-            return self._levels
-        share = np.log(count) / np.log(most)
-        return 1 + int(share * (self._levels - 1) + 1e-9)
-
-    def legend(self, most: int, what: str) -> str:
-        """Return all shades with the counts that they span. what: `I/O` or `pair`."""
-        if self._coloured:
-            steps = "".join(click.style(" ", bg=colour) for colour in HEAT if colour is not None)
-        else:
-            steps = self._marks[1:]
-        return f"{steps} is 1 to {units.plural(most, what)}"
+def legend(marks: list[str], most: int, what: str) -> str:
+    return f"{''.join(marks[1:])} is 1 to {units.plural(most, what)}"

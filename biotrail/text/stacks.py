@@ -25,24 +25,23 @@ _US_BITS = 10
 
 
 def ranked(groups: list[Group], order: Order | None) -> list[Group]:
-    """Return the groups sorted by `order`, the largest first; None: in their present order."""
-    if order is None:
-        return groups
-    return sorted(groups, key=lambda group: -_rank(group.sums, order))
-
-
-def _rank(one: Callers, order: Order) -> float:
-    """Return what `ranked` sorts by. Mean and total are of latency, in ns; no end: mean 0.
+    """Return the groups sorted by `order`, the largest first; None: in their present order.
 
     Order.P99 needs callers that were gathered with percentiles.
     """
-    return {
-        Order.COUNT: one.bios,
-        Order.BYTES: one.bytes,
-        Order.MEAN: one.latency_ns / one.ended if one.ended else 0.0,
-        Order.P99: one.times.percentiles([0.99])[0],
-        Order.TOTAL: one.latency_ns,
-    }[order]
+    if order is None:
+        return groups
+
+    def rank(one: Callers) -> float:
+        return {
+            Order.COUNT: one.bios,
+            Order.BYTES: one.bytes,
+            Order.MEAN: one.latency_ns / one.ended if one.ended else 0.0,
+            Order.P99: one.times.percentiles([0.99])[0],
+            Order.TOTAL: one.latency_ns,
+        }[order]
+
+    return sorted(groups, key=lambda group: -rank(group.sums))
 
 
 def text_lines(
@@ -54,10 +53,6 @@ def text_lines(
     *,
     offsets: bool = False,
 ) -> Iterator[str]:
-    """Yield lines for each stack: its share, frames and latency histogram; then totals and notes.
-
-    limit: number of stacks shown, 0: all. order: of the stacks, None: the heaviest first.
-    """
     stacks = trace.stacks.all()
     groups = ranked(grouped(table.callers(), stacks, by, offsets=offsets), order)
     total = sum(group.sums.weight(by) for group in groups)
@@ -80,7 +75,6 @@ def text_lines(
 
 
 def _block(group: Group, by: Weight, total: int, offsets: bool) -> Iterator[str]:
-    """Yield the lines of one stack. total: the weight of all stacks."""
     sums = group.sums
     share = f"{100 * sums.weight(by) / total:.1f} % of " if total else ""
     what = {Weight.COUNT: "all bios", Weight.BYTES: "all bytes", Weight.LATENCY: "all time"}[by]
@@ -108,7 +102,10 @@ def _histogram(caller: Callers) -> Iterator[str]:
     counts = [sum(counts[:_US_BITS]), *counts[_US_BITS:]]
     filled = [bucket for bucket, count in enumerate(counts) if count]
     if not filled:
-        yield f"    {_no_latency(caller)}"
+        if caller.doubtful:
+            yield "    the latencies of all that were seen to end are in doubt"
+        else:
+            yield "    none of them was seen to end"
         return
     mean = units.duration(caller.latency_ns / caller.ended)
     yield f"    {'latency':>19}  {'bios':>9}  mean {mean}"
@@ -120,14 +117,7 @@ def _histogram(caller: Callers) -> Iterator[str]:
         yield f"    {edges:>19}  {units.count(counts[bucket]):>9}  {bar}".rstrip()
 
 
-def _no_latency(caller: Callers) -> str:
-    if caller.doubtful:
-        return "the latencies of all that were seen to end are in doubt"
-    return "none of them was seen to end"
-
-
 def notes(trace: Trace, table: StackTable, stacks: list[Stack]) -> list[str]:
-    """Return sentences about bios without a stack or queue time, then about the log's losses."""
     callers = table.callers()
     found = []
     if none := sum(c.bios for c in callers if c.stack < 0):
@@ -157,7 +147,6 @@ def as_dict(
     *,
     offsets: bool = False,
 ) -> dict[str, Any]:
-    """Return the table for JSON; limit and order as for `text_lines`."""
     stacks = trace.stacks.all()
     groups = ranked(grouped(table.callers(), stacks, by, offsets=offsets), order)
     shown, more = first(groups, limit)

@@ -25,16 +25,12 @@ class Blaming:
     def __init__(
         self, again: Callable[[], Trace], cut: Cut, options: BlameOptions, *, shown: bool = True
     ) -> None:
-        """again: opens the trace from its beginning. cut: chooses victims' I/O; without outcomes.
-
-        shown: whether a terminal sees how far reading has come.
-        """
+        """cut: chooses victims' I/O; without outcomes. shown: whether a terminal sees progress."""
         self._again, self._cut, self._options, self._shown = again, cut, options, shown
         self._first: First | None = None
 
     @classmethod
     def by(cls, again: Callable[[], Trace], cut: Cut, by: str, *, shown: bool = True) -> "Blaming":
-        """Return one whose victims and culprits are what --blame says."""
         return cls(again, cut, BlameOptions((by, by)), shown=shown)
 
     def watch(self, trace: Trace, windows: Iterable[Lifecycles]) -> Iterator[Lifecycles]:
@@ -48,14 +44,12 @@ class Blaming:
     ) -> tuple[Trace, Blamed]:
         """Read for the second time, and return that trace and what was found.
 
-        use: gets that trace and its windows, before these are used here; what it leaves is read all
-        the same. Raises ConversionError: nobody has a name that is asked for.
+        use: gets that trace and its windows first; what it leaves is read all the same.
         """
         trace, second = self._second_pass(use)
         return trace, close(second)
 
     def by_slot(self, course: Course) -> BlameSlots:
-        """Read for the second time, and return what was found by slot of time."""
         _, second = self._second_pass(course=course)
         return by_slot(second, course)
 
@@ -82,7 +76,6 @@ class Blaming:
         return trace, second
 
     def _first_pass(self, paused: Sequence[Mapping[str, Any]] = ()) -> First:
-        """Read for the first time. paused: notes of an experiment that the recording holds."""
         trace = self._cut.limited(self._again())
         first = self._new_first(trace, paused)
         with self._reading(trace, "learning") as windows:

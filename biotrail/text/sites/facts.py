@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from biotrail.converters.analysis.lives.functions import Functions
-from biotrail.converters.analysis.lives.merged import Figures, Merged, MergedNode
+from biotrail.converters.analysis.lives.merged import Figures, Merged, MergedNode, in_order
 from biotrail.converters.events.tables import NEVER
 from biotrail.converters.sites.tables import Following, follows
 from biotrail.converters.sites.trees import KIND_NAMES, Life, Node, NodeKind, known
@@ -154,7 +154,7 @@ def merged_facts(merged: Merged) -> Facts:
                 "start": _figures(one.start),
                 "waited": _figures(one.waited),
                 "took": _figures(one.took),
-                "nodes": _merged_nodes(one.ordered()),
+                "nodes": _merged_nodes(in_order(one.roots.values())),
             }
             for one in merged.contexts()
         ],
@@ -180,7 +180,7 @@ def _merged_nodes(roots: list[MergedNode]) -> list[Facts]:
                 "self": _figures(node.own),
             }
         )
-        rest += [(one, depth + 1) for one in reversed(node.ordered())]
+        rest += [(one, depth + 1) for one in reversed(in_order(node.below.values()))]
     return found
 
 

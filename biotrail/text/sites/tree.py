@@ -15,6 +15,7 @@ from biotrail.converters.analysis.lives.merged import (
     Merged,
     MergedContext,
     MergedNode,
+    in_order,
 )
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import NEVER
@@ -272,11 +273,11 @@ def merged_lines(merged: Merged, following: Following, width: int) -> Iterator[s
             yield f"{'':11}{_figures(context.waited, merged)}{count:>8,}  … waited"
         start = f"{_duration(context.start, 0.5):>11}{'':28}"
         yield f"{start}{context.lives:>8,}  {_merged_context_text(context)}"
-        nodes = context.ordered()
+        nodes = in_order(context.roots.values())
         while len(nodes) == 1 and _is_told(nodes[0]):
-            nodes = nodes[0].ordered()
+            nodes = in_order(nodes[0].below.values())
         chains = [_merged_chain(node) for node in nodes]
-        below = lambda chain: [_merged_chain(node) for node in chain[-1].ordered()]  # noqa: E731
+        below = lambda chain: [_merged_chain(node) for node in in_order(chain[-1].below.values())]  # noqa: E731
         for chain, last in _drawn(chains, below):
             yield from _merged_text(merged, chain, last, width)
 

@@ -6,7 +6,7 @@ followed requests                                 a group, below the log's root
     contexts                                      lanes: a slice per context, functions nested in it
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
     TracePacket,
@@ -15,7 +15,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
 )
 
 from biotrail.converters.events.tables import NEVER, Lifecycles
-from biotrail.converters.outputs.perfetto.joined import life_flow
+from biotrail.converters.outputs.perfetto.flows import life_flow
 from biotrail.converters.outputs.perfetto.names import ARROW, OF_LIFE
 from biotrail.converters.outputs.perfetto.packets import begin_packet, end_packet
 from biotrail.converters.outputs.perfetto.tracks import Identity
@@ -64,18 +64,15 @@ class LifeWriter:
         """Name of the struct that the log follows."""
         return self._reader.following.type
 
-    def packets(self, window: Lifecycles) -> list[TracePacket]:
-        """Return the packets of the lives that are over by the end of a window."""
-        self._reader.add(window)
-        return self._of(self._reader.ready())
+    def packets(self, window: Lifecycles | None) -> list[TracePacket]:
+        """Return the packets of the lives that are over by the end of a window.
 
-    def rest(self) -> list[TracePacket]:
-        """Return the packets of all other lives; no window follows."""
-        return self._of(self._reader.rest())
-
-    def _of(self, lives: Iterable[Life]) -> list[TracePacket]:
+        None: no window follows, so all are.
+        """
+        if window is not None:
+            self._reader.add(window)
         found: list[TracePacket] = []
-        for life in lives:
+        for life in self._reader.rest() if window is None else self._reader.ready():
             self.lives += 1
             self.begin = life.first if self.begin < 0 else min(self.begin, life.first)
             self.end = max(self.end, life.last)

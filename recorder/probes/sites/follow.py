@@ -137,7 +137,7 @@ class FollowProbes(SiteProbes):
         self._looked = 0
         self._lives: NDArray[np.void] = np.empty(0, _LIFE)
         self._hits: NDArray[np.void] = np.empty(0, SITE_ENTRY)
-        self._mapped: list[mmap.mmap] = []
+        self._mappings: list[mmap.mmap] = []
         self._stack = ctypes.create_string_buffer(max_depth() * 8)
         self._known_stacks: set[int] = set()
         self._counts: dict[str, int] = {}
@@ -206,7 +206,7 @@ class FollowProbes(SiteProbes):
             raise ProbeError(
                 f"the map {name} ({size} bytes) cannot be mapped: {os.strerror(error.errno or 0)}"
             ) from error
-        self._mapped.append(mapped)
+        self._mappings.append(mapped)
         view: NDArray[np.void] = np.ndarray((count,), dtype, mapped)
         return view
 
@@ -257,15 +257,15 @@ class FollowProbes(SiteProbes):
 
     def detach(self) -> None:
         """Let no life begin any more, then detach all programs; the ring stays readable."""
-        if self._mapped and self._object is not None:
+        if self._mappings and self._object is not None:
             closed = follow_structs.FOLLOW_NUMBERS.ctype()
             self._object.update_section("bt_follow_numbers", closed)
         super().detach()
 
     def close(self) -> None:
         self._lives, self._hits = np.empty(0, _LIFE), np.empty(0, SITE_ENTRY)
-        while self._mapped:
-            self._mapped.pop().close()
+        while self._mappings:
+            self._mappings.pop().close()
         self._tracepoints.clear()
         self.attached.programs.clear()
         super().close()
@@ -346,7 +346,7 @@ class FollowProbes(SiteProbes):
 
     def counts(self) -> dict[str, int]:
         """Return totals of struct bt_follow_counts by name; after close() those read last."""
-        if self._mapped and self._object is not None:
+        if self._mappings and self._object is not None:
             kind = follow_structs.FOLLOW_COUNTS.ctype
             rows = per_cpu(self._object, "bt_follow_counts", ctypes.c_uint32(0), kind)
             totals = {name: sum(int(getattr(row, name)) for row in rows) for name in _COUNTS}

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from benchmarks import recorder_replay
-from benchmarks.convert_docs import BEGIN, END, section, write_docs
+from benchmarks.convert_cost import BEGIN, END, section, write_docs
 from benchmarks.convert_tools import Given, Tool, run
 from benchmarks.cost_figures import (
     BLK_MAGIC,
@@ -32,9 +32,9 @@ from benchmarks.cost_figures import (
 )
 from benchmarks.cost_loads import SkippedError
 from benchmarks.enlarged_logs import copied_times, end_later, enlarge
-from benchmarks.offered_figures import Run, Setting, Written, complaints, read_log
-from benchmarks.offered_figures import line as line_of
-from benchmarks.offered_figures import summarize as sum_up
+from benchmarks.offered import Run, Setting, Written, complaints, read_log
+from benchmarks.offered import line as line_of
+from benchmarks.offered import summarize as sum_up
 from benchmarks.offered_load import Offer
 from biotrail.converters.events.tables import NEVER, Certainty
 from biotrail.converters.pipeline import Trace

@@ -20,7 +20,7 @@ from biotrail.recorder.log import LogReader, Segment
 from biotrail.recorder.probes.backend import Capabilities, ProgramInfo
 from biotrail.recorder.probes.kernel.libbpf import BpfObject
 from biotrail.recorder.probes.maps.stack_maps import FreshStacks
-from biotrail.recorder.probes.rings.barriers import NoBarrier
+from biotrail.recorder.probes.rings.barriers import Barrier
 from biotrail.recorder.probes.sites import attaching, follow, functions
 from biotrail.recorder.probes.sites.attaching import AttachType, Descriptors, Way
 from biotrail.recorder.probes.sites.follow import FollowProbes, JoinedProbes, follow_beside
@@ -365,7 +365,7 @@ class Kernel:
         self.consumer = bytearray(struct.pack("<Q", at).ljust(PAGE, b"\0"))
         self.produced = bytearray(struct.pack("<Q", at).ljust(PAGE + 2 * SIZE, b"\0"))
         self.head = at
-        self.ring = SiteRing(self.consumer, self.produced, SIZE, NoBarrier(), PAGE)
+        self.ring = SiteRing(self.consumer, self.produced, SIZE, Barrier(), PAGE)
 
     def write(self, position, data):
         """Both mappings are of the same memory."""
