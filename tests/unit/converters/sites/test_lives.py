@@ -105,6 +105,18 @@ def test_a_life_alone_ends_when_its_address_is_used_again() -> None:
     assert found == {1: Ending.REUSED, 2: Ending.LOG_ENDED}
 
 
+@pytest.mark.parametrize("cuts", [(), (SECOND // 2, 3 * SECOND // 2, 5 * SECOND // 2)])
+def test_a_death_long_after_the_address_was_used_again_is_none(cuts: tuple[int, ...]) -> None:
+    # GIVEN a death two seconds after the next life's birth, in one window or in several
+    log = FollowLog()
+    log.passes(0, "a", born=True, life=1, object=8)
+    log.passes(SECOND, "a", born=True, life=2, object=8)
+    log.passes(3 * SECOND, "b", ended=True, life=1, object=8)
+    # WHEN read  THEN the first life ended where the second began
+    first = lives(log, 1 if cuts else 250_000, *cuts)[0]
+    assert (first.number, first.ending, first.hits) == (1, Ending.REUSED, 1)
+
+
 def test_a_life_has_so_many_hits_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
     # GIVEN room for five hits of a life, and one of eight
     monkeypatch.setattr(gathering, "MOST_HITS", 5)
