@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads declarations of pairs and types: the ready-made ones, and a user's own.
 
-A user's file is read by root, so its size is bounded, it has to be a regular file, and whatever is
-wrong in it is one message with the file, the table and the key.
+docs/declarations.md says what each key holds. A user's file is read by root, so its size is
+bounded, it has to be a regular file, and what is wrong in it is one message.
 """
 
 import os
@@ -26,11 +26,7 @@ ANY = "*"
 
 @dataclass(frozen=True)
 class Event:
-    """One event of a pair, with expressions for it alone.
-
-    event: tracepoint, "system:name". key, process: "" or empty: those of the variant. where:
-    conditions beside the variant's.
-    """
+    """Its own key, process and conditions; without the first two, those of the variant."""
 
     event: str
     key: tuple[str, ...] = ()
@@ -40,14 +36,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Variant:
-    """A way to time a pair. Kernels differ, so a pair has several; the first that works is taken.
-
-    begins: one or more events; any of them begins a pair. key: one or two expressions, each
-    "BEGIN|END" or one for both. by, device: alternatives; the first that the begin or, if none, the
-    end has. by: also "LABEL=EXPRESSION", as it is shown. where: conditions on the begin or, where
-    it has no such field, on the end. process: the process that the pair belongs to, as a key; "":
-    the one that runs at the begin.
-    """
+    """A way to time a pair. Kernels differ: of several, the first that works is taken."""
 
     begins: tuple[Event, ...]
     end: Event
@@ -61,12 +50,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class Pair:
-    """A pair by its name.
-
-    names: of values of `by` and of a key that is the same. show: how these are shown otherwise; "":
-    as their type says, else dec, signed, hex, dev or symbol (the address of a function). origin:
-    the file that declares it.
-    """
+    """origin: the file that declares it."""
 
     name: str
     about: str
@@ -78,15 +62,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class ObjectType:
-    """A struct whose objects can be followed; by default, any hit begins a life.
-
-    Sites are functions by name and tracepoints as "system:name"; those that a kernel does not have
-    do not count. births: a life begins there if the object is not followed (ANY: at any hit).
-    new: the address certainly begins a new life, so a life under it has ended before. deaths: it
-    ends. last: it may be the life's last hit: the next of births begins another life. detail,
-    device, process: expressions of the object, alternatives; process: of the process that --pid
-    compares; empty: the one that runs.
-    """
+    """A struct whose objects can be followed; by default, any hit begins a life."""
 
     name: str
     about: str = ""
