@@ -44,9 +44,15 @@ from biotrail.recorder.schema.limits import (
 from biotrail.recorder.schema.payloads import BackendFacts, End, PairCounts, PairFacts
 from biotrail.recorder.schema.records import BY_KIND, Kind
 from biotrail.recorder.schema.site_values import value_text
-from biotrail.recorder.sites.declarations import Pair
+from biotrail.recorder.sites.declarations import (
+    FORMAT,
+    TYPED,
+    Pair,
+    ResolvedPair,
+    ResolvedSide,
+    resolve,
+)
 from biotrail.recorder.sites.expressions import FormatScope, Scope, TypedScope, Value
-from biotrail.recorder.sites.resolving import FORMAT, TYPED, ResolvedPair, ResolvedSide, resolve
 from biotrail.recorder.sites.types import Prototype, TypeTable
 from biotrail.recorder.symbols.kallsyms import LiveKernelSymbols
 

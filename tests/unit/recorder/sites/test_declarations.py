@@ -20,10 +20,10 @@ from biotrail.recorder.sites.declarations import (
     own_file,
     parse,
     read,
+    resolve,
 )
 from biotrail.recorder.sites.expressions import NO_VALUE
 from biotrail.recorder.sites.following import KernelFunctions, plan
-from biotrail.recorder.sites.resolving import resolve
 from biotrail.recorder.sites.types import PLACE, TypeTable
 from tests.support.named_scopes import KERNELS, kernel_names, scopes_of
 from tests.support.paths import ROOT
