@@ -20,7 +20,7 @@ from biotrail.recorder.sites.expressions import (
     Value,
     sides,
 )
-from biotrail.recorder.sites.types import PLACE, Taking, TypeTable
+from biotrail.recorder.sites.types import Taking, TypeTable
 from tests.support.btf_builder import BtfBuilder
 from tests.support.crafted_kernel import Crafted, crafted
 
@@ -138,19 +138,6 @@ def test_what_is_no_btf_is_one_message(data: bytes, message: str) -> None:
     # GIVEN bytes that are no BTF, or a part of one, or refer to nothing  THEN there is one message
     with pytest.raises(SiteError, match=message):
         TypeTable(data, {})
-
-
-@pytest.mark.skipif(not (PLACE / "vmlinux").exists(), reason="this kernel has no BTF")
-def test_this_kernels_requests_are_found() -> None:
-    # GIVEN the running kernel
-    running = TypeTable.kernel()
-    functions = named(running.functions_taking("request"))
-    # THEN functions and tracepoints that every kernel has are found with their argument
-    assert functions["blk_mq_start_request"].argument == 0
-    assert len(functions) > 100
-    tracepoints = named(running.tracepoints_taking("request"))
-    assert {"block_rq_issue", "block_rq_complete"} <= set(tracepoints)
-    assert running.prototype("block_rq_complete") is not None
 
 
 # Expressions and conditions compiled to values, by crafted types and formats.
