@@ -7,9 +7,8 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from biotrail.converters.calls.files import CallFiles
 from biotrail.converters.calls.names import name_of_call, name_of_error
-from biotrail.converters.calls.waiting import PendingWaits
+from biotrail.converters.calls.pending import CallFiles, PendingWaits
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.path_tables import Calls, Waits
 from biotrail.converters.events.tables import (

@@ -4,8 +4,8 @@
 import numpy as np
 
 from biotrail.converters.calls.names import LARGEST_ERRNO, name_of_call, name_of_error
+from biotrail.converters.calls.pending import PendingWaits
 from biotrail.converters.calls.reason_rules import WAIT_REASON_NAMES, WaitReason
-from biotrail.converters.calls.waiting import PendingWaits
 from biotrail.converters.events.path_tables import Calls, PathTables, Waits
 from biotrail.converters.events.tables import I64, NEVER, Bool, Tasks
 from biotrail.converters.outputs.perfetto.columns import Slices, StageColumns
