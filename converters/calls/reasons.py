@@ -61,8 +61,12 @@ class WaitReasons:
         return np.array(found, dtype=np.uint8)[at]
 
 
+KEPT = 64
+"""A wait is recorded once its thread has a CPU again; so many commits may have ended by then."""
+
+
 class LastCommits:
-    """The newest commit of each journal's thread, window after window, in the log's order."""
+    """The newest commits of each journal's thread, window after window, in the log's order."""
 
     def __init__(self) -> None:
         self._last = no_commits()
@@ -85,9 +89,8 @@ class LastCommits:
         since = known.end[last] >= waits.out[rows]
         rows, last = rows[since], last[since]
         transaction[rows], dev[rows] = known.transaction[last], known.dev[last]
-        newest = np.ones(len(known), dtype=np.bool_)
-        newest[:-1] = known.tid[1:] != known.tid[:-1]
-        self._last = known.take(newest)
+        behind = np.searchsorted(known.tid, known.tid, side="right") - np.arange(len(known))
+        self._last = known.take(behind <= KEPT)
         return transaction, dev
 
 

@@ -65,7 +65,7 @@ from biotrail.converters.outputs.perfetto.summary import LARGE, PerfettoSummary,
 from biotrail.converters.outputs.perfetto.tracks import Identity, Streams
 from biotrail.converters.outputs.perfetto.tree import Tree
 from biotrail.converters.outputs.perfetto.writing import SliceWriter, last_packet
-from biotrail.converters.sites.building import LifeReader
+from biotrail.converters.sites.lives import LifeReader
 
 __all__ = ["LARGE", "PerfettoSummary", "convert", "convert_parts"]
 
@@ -160,7 +160,7 @@ class _Converter:
         self._interrupts = InterruptMaker(drawing)
         self._with_path = False
         """Whether a window had what was recorded beside the block layer."""
-        self._lives = LifeWriter(context, self._identity, tree, lives)
+        self._lives = LifeWriter(self._identity, tree, lives or LifeReader(context))
         self.counters = CounterWriter(drawing, *parts)
         self._slowest = Slowest(drawing, self._flights)
         self._blame = blame
@@ -205,7 +205,7 @@ class _Converter:
                 mark_lives(
                     window,
                     joined,
-                    self._lives.following.type,
+                    self._lives.kind,
                     bios,
                     requests,
                     self._identity,

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from biotrail.converters.calls.names import MOVES_BYTES, name_of_call, name_of_error
 from biotrail.converters.events.tables import NEVER
-from biotrail.converters.outputs.otf2 import pairs
 from biotrail.converters.outputs.otf2.convert import Otf2Summary, convert
 from biotrail.converters.outputs.otf2.events import (
     BLOCKING,
@@ -30,6 +29,7 @@ from biotrail.converters.outputs.otf2.events import (
 )
 from biotrail.converters.outputs.otf2.records import CHUNK_BYTES
 from biotrail.converters.pipeline import WINDOW_EVENTS, Trace
+from biotrail.converters.sites import pair_names
 from tests.support import captures, path_sample
 from tests.support.file_logs import MOUNTS
 from tests.support.otf2_archives import (
@@ -551,7 +551,7 @@ def test_further_keys_share_locations_without_overlap(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # GIVEN room for one key, and pairs of others of which two overlap
-    monkeypatch.setattr(pairs, "MOST_KEYS", 1)
+    monkeypatch.setattr(pair_names, "MOST_KEYS", 1)
     log = SiteLog()
     log.pair(0, 10, 0x10, pair=WORK)
     log.pair(20, 60, 0x20, pair=WORK)
