@@ -31,7 +31,7 @@ from biotrail.converters.events.tables import (
 from biotrail.converters.events.tasks import TaskNames
 from biotrail.converters.lifecycles.operations import request_kinds
 from biotrail.converters.lifecycles.path import rows_of_path
-from biotrail.converters.lifecycles.result import Histories, Owners, Result
+from biotrail.converters.lifecycles.result import Result
 from biotrail.converters.lifecycles.standing import standing_bios, standing_edges
 from biotrail.recorder.schema.records import (
     LIGHT_COARSE,
@@ -199,21 +199,6 @@ class LightResult(Result):
     def count_events(self, account: "Account", begin: int, own_io: bool) -> None:
         events = self.events.take(self.events.ts >= begin)
         account.add_events(events, events.kind == Kind.LIGHT)
-
-    def own_numbers(self) -> tuple[I64, I64]:
-        none = np.zeros(0, np.int64)
-        return none, none
-
-    def owners(self, kind: str) -> Owners:
-        none = np.zeros(0, np.int64)
-        return Owners(none.astype(np.uint64), none, none, none)
-
-    def open_since(self, kind: str) -> int:
-        return int(np.iinfo(np.int64).max)
-
-    def histories(self, bios: I64) -> tuple[Histories, Events]:
-        none = np.zeros(0, np.int64)
-        return Histories(none, none, none), Events.empty()
 
 
 class LightBuilder:

@@ -114,50 +114,33 @@ def _line(
 
     time: ns since the first line. sequence, action (BLK_TA_* with the categories in the upper 16
     bits), sector, size, error (errno as uint16): as in `struct blk_io_trace`. first, second: the
-    payload's two 64-bit words. name: the thread's. A remap is shown on the device it went to, the
-    lower half of `first`.
+    payload's two 64-bit words. name: the thread's. A remap (A) is shown on the device it went to,
+    the lower half of `first`; the upper half is the device it came from, `second` its sector there.
+    A split (X) has the sector at which the rest begins, an unplug (U, UT) the number of requests
+    held back, in the lower half of `first`.
     """
     letter, category = _LETTERS[action & ACT_MASK], action >> CATEGORY_SHIFT
     if letter == "A":
         dev = first & 0xFFFFFFFF
-    start = (
+    head = (
         f"{dev >> 20:3d},{dev & 0xFFFFF:<3d} {cpu:2d} {sequence:8d} {time // _SECOND:5d}."
         f"{time % _SECOND:09d} {pid:5d} {letter:>2s} {_rwbs(category, size > 0):>3s} "
     )
-    return start + _tail(letter, category & _PC, sector, size, error, first, second, name)
-
-
-def _tail(
-    letter: str,
-    passthrough: int,
-    sector: int,
-    size: int,
-    error: int,
-    first: int,
-    second: int,
-    name: str,
-) -> str:
-    """Return the part of a line behind RWBS: its form depends on the action's letter.
-
-    passthrough: not 0 for a passthrough request (BLK_TC_PC). A remap (A) has the device it came
-    from in the upper half of `first`, its sector there in `second`; a split (X) the sector at which
-    the rest begins, an unplug (U, UT) the number of requests held back, in the lower half of
-    `first`.
-    """
+    passthrough = category & _PC
     sectors = size >> 9
     if letter in "CR":
         if passthrough:
-            return f"[{error}]"
-        return f"{sector} + {sectors} [{error}]" if sectors else f"{sector} [{error}]"
+            return head + f"[{error}]"
+        return head + (f"{sector} + {sectors} [{error}]" if sectors else f"{sector} [{error}]")
     if letter == "P":
-        return f"[{name}]"
+        return head + f"[{name}]"
     if letter in ("U", "UT"):
-        return f"[{name}] {first & 0xFFFFFFFF}"
+        return head + f"[{name}] {first & 0xFFFFFFFF}"
     if letter == "A":
         origin = first >> 32
-        return f"{sector} + {sectors} <- ({origin >> 20},{origin & 0xFFFFF}) {second}"
+        return head + f"{sector} + {sectors} <- ({origin >> 20},{origin & 0xFFFFF}) {second}"
     if letter == "X":
-        return f"{sector} / {first & 0xFFFFFFFF} [{name}]"
+        return head + f"{sector} / {first & 0xFFFFFFFF} [{name}]"
     if passthrough:
-        return f"{size} [{name}]"
-    return f"{sector} + {sectors} [{name}]" if sectors else f"[{name}]"
+        return head + f"{size} [{name}]"
+    return head + (f"{sector} + {sectors} [{name}]" if sectors else f"[{name}]")

@@ -51,67 +51,42 @@ def write(
     Raises OutputError when a file exists already or cannot be written. After any exception the
     files written are removed; one that existed stays.
     """
-    output = _Output(context, out_prefix)
+    summary, sets = BlktraceSummary(), dict[int, _Set]()
+    encoder, tasks = Encoder(context), TaskNames()
     try:
         for window, _ in events:
-            output.add(window)
-        return output.finish()
+            tasks.add_records(window)
+            encoded = encoder.encode(window)
+            summary.records += len(encoded)
+            summary.left_out += encoded.left_out
+            device = encoded.head["device"]
+            for dev in np.unique(device).tolist():
+                if dev not in sets:
+                    sets[dev] = _Set(dev, _prefix(dev, context, out_prefix), context)
+                sets[dev].add(encoded.take(np.flatnonzero(device == dev)), tasks)
+        for files in sets.values():
+            files.fill()
+        if len(sets) == 1 and not out_prefix.is_dir():
+            next(iter(sets.values())).rename(out_prefix)
     except BaseException:
-        for files in output.sets.values():
+        for files in sets.values():
             for path in files.paths.values():
                 path.unlink(missing_ok=True)
         raise
+    summary.sets = {dev: files.prefix for dev, files in sets.items()}
+    summary.bytes = sum(files.bytes for files in sets.values())
+    return summary
 
 
-class _Output:
-    """All sets of files of one conversion."""
+def _prefix(dev: int, context: Context, asked: Path) -> Path:
+    """Return the prefix of a device's files.
 
-    def __init__(self, context: Context, prefix: Path) -> None:
-        self._context = context
-        self._prefix = prefix
-        self._encoder = Encoder(context)
-        self._tasks = TaskNames()
-        self.sets: dict[int, _Set] = {}
-        self._summary = BlktraceSummary()
-
-    def add(self, window: Events) -> None:
-        """Append events, in order of time, to the files of their devices, and count them."""
-        self._tasks.add_records(window)
-        encoded = self._encoder.encode(window)
-        self._summary.records += len(encoded)
-        self._summary.left_out += encoded.left_out
-        head = encoded.head
-        for dev in np.unique(head["device"]).tolist():
-            rows = np.flatnonzero(head["device"] == dev)
-            if dev not in self.sets:
-                self.sets[dev] = _Set(dev, self._path(dev), self._context)
-            self.sets[dev].add(encoded.take(rows), self._tasks)
-
-    def _path(self, dev: int) -> Path:
-        """Return the prefix of a device's files.
-
-        A device without a name in the log's header is named by its numbers, `8_0`; in a name `/`
-        becomes `_`, and what cannot be printed is escaped.
-        """
-        entry = self._context.devices.get(dev, {})
-        name = shown(str(entry.get("name") or dev_text(dev).replace(":", "_"))).replace("/", "_")
-        if self._prefix.is_dir():
-            return self._prefix / name
-        return self._prefix.with_name(f"{self._prefix.name}.{name}")
-
-    def finish(self) -> BlktraceSummary:
-        """Complete all sets of files, and return the summary with sets and bytes filled in.
-
-        A single set of files is renamed to the prefix that was asked for, unless that is a
-        directory.
-        """
-        for files in self.sets.values():
-            files.fill()
-        if len(self.sets) == 1 and not self._prefix.is_dir():
-            next(iter(self.sets.values())).rename(self._prefix)
-        self._summary.sets = {dev: files.prefix for dev, files in self.sets.items()}
-        self._summary.bytes = sum(files.bytes for files in self.sets.values())
-        return self._summary
+    A device without a name in the log's header is named by its numbers, `8_0`; in a name `/`
+    becomes `_`, and what cannot be printed is escaped.
+    """
+    entry = context.devices.get(dev, {})
+    name = shown(str(entry.get("name") or dev_text(dev).replace(":", "_"))).replace("/", "_")
+    return asked / name if asked.is_dir() else asked.with_name(f"{asked.name}.{name}")
 
 
 class _Set:

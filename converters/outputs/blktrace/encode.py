@@ -108,7 +108,10 @@ class Encoder:
         self._kinds = [int(kind) for kind in _ACTIONS if kind != without]
         self._next: dict[int, int] = {}
         """Per device << 32 | CPU: the next sequence number."""
-        self._submitters = _Submitters()
+        self._bio = np.zeros(0, np.uint64)
+        """Pointers of the bios whose thread is known."""
+        self._tid = np.zeros(0, np.uint32)
+        """Per bio of `_bio`: its thread."""
 
     def encode(self, events: Events) -> Encoded:
         """Return records of the events that blktrace has an action for, and counts of the others.
@@ -188,39 +191,9 @@ class Encoder:
         if self._imported:
             pid = np.where(kind == Kind.Q, pid, raw[:, PID_WORD].astype(np.uint32))
             return pid.astype(np.uint32)
-        return self._submitters.fill(events, pid.astype(np.uint32))
+        return self._with_submitters(events, pid.astype(np.uint32))
 
-    def _sequence(self, events: Events, head: NDArray[np.void]) -> U32:
-        """Return sequence numbers (n,) that count from 1 per device and CPU, as in the kernel.
-
-        Imported events keep their own numbers, which have gaps where the kernel lost events, unless
-        all are 0, as in the stream of the ftrace tracer; a Q, whose record has none, gets one more
-        than the row before.
-        """
-        result = np.zeros(len(events), np.uint32)
-        recorded = np.zeros(len(events), np.int64)
-        if self._imported:
-            recorded = (events.raw[:, PID_WORD] >> np.uint64(32)).astype(np.int64)
-            recorded[events.kind == Kind.Q] = 0
-        keys = head["device"].astype(np.uint64) << np.uint64(32) | head["cpu"]
-        for key in np.unique(keys).tolist():
-            rows = np.flatnonzero(keys == key)
-            numbers = _numbers(recorded[rows], self._next.get(key, 1))
-            self._next[key] = int(numbers[-1]) + 1
-            result[rows] = numbers
-        return result
-
-
-class _Submitters:
-    """Fills in the thread of s, I, D and m, which a log lacks, from the request's first bio."""
-
-    def __init__(self) -> None:
-        self._bio = np.zeros(0, np.uint64)
-        """Pointers of the bios whose thread is known."""
-        self._tid = np.zeros(0, np.uint32)
-        """Per bio of `_bio`: its thread."""
-
-    def fill(self, events: Events, pid: U32) -> U32:
+    def _with_submitters(self, events: Events, pid: U32) -> U32:
         """Return a copy of `pid` (n,) with the threads of s, I, D and m filled in.
 
         events: in order of time, directly after those of the last call. pid: thread id per event,
@@ -246,6 +219,26 @@ class _Submitters:
         result[rows] = np.where(recorded[rows], pid[rows], filled[kept:])
         ends = np.append(bio[1:] != bio[:-1], np.ones(min(len(bio), 1), np.bool_))
         self._bio, self._tid = bio[ends & of_known_bio], tid[ends & of_known_bio]
+        return result
+
+    def _sequence(self, events: Events, head: NDArray[np.void]) -> U32:
+        """Return sequence numbers (n,) that count from 1 per device and CPU, as in the kernel.
+
+        Imported events keep their own numbers, which have gaps where the kernel lost events, unless
+        all are 0, as in the stream of the ftrace tracer; a Q, whose record has none, gets one more
+        than the row before.
+        """
+        result = np.zeros(len(events), np.uint32)
+        recorded = np.zeros(len(events), np.int64)
+        if self._imported:
+            recorded = (events.raw[:, PID_WORD] >> np.uint64(32)).astype(np.int64)
+            recorded[events.kind == Kind.Q] = 0
+        keys = head["device"].astype(np.uint64) << np.uint64(32) | head["cpu"]
+        for key in np.unique(keys).tolist():
+            rows = np.flatnonzero(keys == key)
+            numbers = _numbers(recorded[rows], self._next.get(key, 1))
+            self._next[key] = int(numbers[-1]) + 1
+            result[rows] = numbers
         return result
 
 
