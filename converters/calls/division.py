@@ -72,8 +72,7 @@ class CallDivider:
     """
 
     def __init__(self, context: Context) -> None:
-        none = np.zeros(0, dtype=np.int64)
-        self._unreturned = _Unreturned(none, none, none, none, none, none)
+        self._unreturned = _Unreturned.none()
         self._submitted = InFlight()
         """Of bios that ended."""
         self._divides = "wait" in context.path_parts

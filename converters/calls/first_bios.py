@@ -62,11 +62,7 @@ class FirstBios:
     """
 
     def __init__(self) -> None:
-        none = np.zeros(0, dtype=np.int64)
-        self._before = _Found(
-            *(none, none, none, none.astype(np.uint64), none),
-            *(none.astype(np.uint32), none.astype(np.uint8)),
-        )
+        self._before = _Found.none()
 
     def of_calls(self, window: Lifecycles) -> FirstBio:
         """Return what is known of the first bio of each of the window's calls.

@@ -34,7 +34,7 @@ class HeldWaits:
     """Joins held bios and waits, window after window, in the log's order."""
 
     def __init__(self) -> None:
-        self._waits: Waits | None = None
+        self._waits = Waits.none()
         """Waits that may be of the next window's bios."""
 
     def join(self, window: "Lifecycles | Result", path: PathTables) -> PathTables:
@@ -46,8 +46,8 @@ class HeldWaits:
         with `cause` and `reason`.
         """
         waits = path.waits
-        before = len(self._waits) if self._waits is not None else 0
-        known = Waits.concatenate([self._waits, waits]) if self._waits is not None else waits
+        before = len(self._waits)
+        known = Waits.concatenate([self._waits, waits])
         self._waits = known.take(known.run > known.run.max(initial=0) - REMEMBERED_NS)
         if not len(path.held) and not len(path.open_held):
             return path

@@ -38,8 +38,7 @@ class CallFiles:
     """The files of the bios of calls, window after window, until their calls return."""
 
     def __init__(self) -> None:
-        none = np.zeros(0, dtype=np.int64)
-        self._kept = _Carried(none, none, none)
+        self._kept = _Carried.none()
         """Of bios that ended, of calls that have not returned."""
 
     def of(self, window: Lifecycles, calls: Calls) -> I64:
@@ -73,20 +72,17 @@ class PendingWaits:
     """Waits of a log that were not given to their call yet, in the order in which they ended."""
 
     def __init__(self) -> None:
-        self._waits: Waits | None = None
+        self._waits = Waits.none()
 
     def add(self, waits: Waits) -> None:
-        known = [] if self._waits is None else [self._waits]
-        self._waits = Waits.concatenate([*known, waits])
+        self._waits = Waits.concatenate([self._waits, waits])
 
-    def take(self, calls: Calls) -> tuple[I64, Waits | None]:
+    def take(self, calls: Calls) -> tuple[I64, Waits]:
         """Remove and return the waits of these calls, and before them each wait's row in `calls`.
 
         A wait is a call's if thread and entry time are the same. Sorted by (row, begin of the
-        wait). None: no wait was ever added.
+        wait).
         """
-        if self._waits is None:
-            return np.zeros(0, dtype=np.int64), None
         waits = self._waits
         keys = Keys.among((calls.tid, calls.entry), (waits.tid, waits.entry))
         row_of = np.full(len(keys.tid), -1, dtype=np.int64)

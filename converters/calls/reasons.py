@@ -10,7 +10,7 @@ import numpy as np
 
 from biotrail.converters.calls.reason_rules import PASSED_OVER, RULES, Rule, WaitReason
 from biotrail.converters.events.context import Context
-from biotrail.converters.events.path_tables import NO_STACK, Commits, Waits, no_commits
+from biotrail.converters.events.path_tables import NO_STACK, Commits, Waits
 from biotrail.converters.events.tables import I32, I64, NEVER, U8, U32
 
 _PASSED_OVER = frozenset(PASSED_OVER.split())
@@ -69,7 +69,7 @@ class LastCommits:
     """The newest commits of each journal's thread, window after window, in the log's order."""
 
     def __init__(self) -> None:
-        self._last = no_commits()
+        self._last = Commits.none()
 
     def of(self, waits: Waits, commits: Commits) -> tuple[I64, U32]:
         """Return (transaction, device) of the commit that each wait was for: `Waits.commit`, (n,).

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tables of the path beside the block layer: calls, waits, and what is known of each bio's path."""
 
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,34 +40,6 @@ from biotrail.recorder.schema.records import STATE_IO_WAIT, Kind
 from biotrail.recorder.schema.syscalls import UNKNOWN_CALL
 
 # What a window's records say of io_uring's requests and aio's iocbs: of bios, and completions.
-
-_DTYPES = {
-    "number": "i8",
-    "req": "u8",
-    "aio": "?",
-    "ring": "u8",
-    "user_data": "u8",
-    "opcode": "u1",
-    "writes": "?",
-    "fd": "i8",
-    "fixed": "?",
-    "offset": "i8",
-    "length": "i8",
-    "runner": "u1",
-    "joined": "u1",
-    "tid": "u4",
-    "task": "i4",
-    "result": "i4",
-    "setup": "u4",
-    "bios": "u4",
-    "bytes": "i8",
-}
-"""Type of each column of Submissions that is no time."""
-
-
-def no_submissions() -> Submissions:
-    names = [f.name for f in fields(Submissions)]
-    return Submissions(**{name: np.zeros(0, dtype=_DTYPES.get(name, "i8")) for name in names})
 
 
 def bio_requests(events: Events, ended: tuple[I64, I64], still: tuple[I64, I64]) -> BioRequests:
@@ -136,7 +108,7 @@ def no_tables(tasks: TaskNames) -> PathTables:
         interrupts(events, none, none),
         driver_steps(events, none, none, none),
         bio_paths(events, none, none),
-        no_submissions(),
+        Submissions.none(),
         bio_requests(events, (none, none), (none, none)),
         request_ends(events),
         commits_of(events),

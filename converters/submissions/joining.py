@@ -33,7 +33,7 @@ from biotrail.converters.events.tables import (
     Tasks,
 )
 from biotrail.converters.events.tasks import TaskNames
-from biotrail.converters.lifecycles.path import no_submissions, no_tables
+from biotrail.converters.lifecycles.path import no_tables
 from biotrail.recorder.schema.syscalls import REAPING_CALLS, numbers
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class SubmissionJoiner:
     def __init__(self, context: Context) -> None:
         none = np.zeros(0, dtype=np.int64)
         no = none.astype(np.bool_)
-        self._pending = _Found(no_submissions(), none, no, no)
+        self._pending = _Found(Submissions.none(), none, no, no)
         self._reaping = numbers(REAPING_CALLS, context.machine)
         self._submitting = numbers(_AIO_SUBMIT, context.machine)
         self._timed = "time" in context.path_parts

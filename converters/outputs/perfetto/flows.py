@@ -135,12 +135,11 @@ class FlowMaker:
         self._first = np.uint64(first & ~7)
         self._every = every
         self._marks = [names.id(name) for name in MARKS]
-        times, flags = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.bool_)
-        self._kept = _CallBios(times, times, times, times, times, times, flags)
+        self._kept = _CallBios.none()
         """Bios that ended, of calls that have not returned."""
         self._known = self._kept
         """Bios of calls, as far as a call that is drawn now may have queued them."""
-        self._journal = _Journal(times, times, times, times)
+        self._journal = _Journal.none()
         """Bios of journals' threads whose arrows are drawn."""
         self._waiters: dict[tuple[int, int], int] = {}
         """Arrows so far from each commit (device, transaction)."""
