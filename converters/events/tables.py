@@ -9,7 +9,7 @@ log is cut into windows. Bios whose beginning is not in the log have numbers fro
 
 from dataclasses import dataclass, fields, replace
 from enum import IntEnum
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -121,6 +121,12 @@ class Table:
 
     def __len__(self) -> int:
         return len(getattr(self, fields(self)[0].name))
+
+    @classmethod
+    def none(cls) -> Self:
+        """Return a table without rows, each column in the dtype of its annotation."""
+        dtypes = {f.name: get_args(get_args(f.type)[1])[0] for f in fields(cls)}
+        return cls(**{name: np.zeros(0, dtype) for name, dtype in dtypes.items()})
 
     def take(self, rows: I64 | Bool) -> Self:
         """Return the rows given by index or by mask as a new table; columns are copies."""
