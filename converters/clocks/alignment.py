@@ -89,7 +89,6 @@ class Alignment:
         return found
 
     def time(self, monotonic: int) -> int:
-
         return int(self.times(np.array([monotonic], dtype=np.int64))[0])
 
     def lifecycles(self, window: Lifecycles) -> Lifecycles:
@@ -103,17 +102,15 @@ class Alignment:
         return replace(window, begin=begin, end=end, **tables)
 
     def _tables(self, holder: Lifecycles | PathTables | SiteTables) -> dict[str, Any]:
-
-        return {
-            f.name: self._table(value)
-            for f in fields(holder)
-            if isinstance(value := getattr(holder, f.name), Table)
-        }
-
-    def _table(self, table: Table) -> Table:
-
-        names = [f.name for f in fields(table) if f.name in _TIMES]
-        return replace(table, **{name: self.times(getattr(table, name)) for name in names})
+        """Return the tables that are fields of `holder`, with their times converted, by name."""
+        found: dict[str, Any] = {}
+        for f in fields(holder):
+            table = getattr(holder, f.name)
+            if isinstance(table, Table):
+                names = [column.name for column in fields(table) if column.name in _TIMES]
+                times = {name: self.times(getattr(table, name)) for name in names}
+                found[f.name] = replace(table, **times)
+        return found
 
 
 def _scaled(values: I64, rate: float) -> I64:
@@ -145,12 +142,10 @@ class Clocks:
         return cls(boot, found, WallClock.fit(found))
 
     def same_boot(self, other: "Clocks") -> bool:
-
         return bool(self.boot[1]) and self.boot == other.boot
 
     @property
     def times(self) -> tuple[int, int]:
-
         first, last = self.readings[0], self.readings[-1]
         return self.wall.wall(first.boottime), self.wall.wall(last.boottime)
 
@@ -210,7 +205,6 @@ class ByRequests(Alignment):
 
     @classmethod
     def on(cls, host: Clocks, line: Line) -> "ByRequests":
-
         own = replace(host.align_to(host), same_boot=True)
         return cls(own.own, own.reference, own.at, own.slept, True, own.span, line=line)
 

@@ -148,7 +148,6 @@ def _refuse_other_time(log: str, trace: Trace, own: Clocks, found: Joined, their
 
 
 def _times(trace: Trace, readings: list[Reading]) -> tuple[int, int]:
-
     bounds = trace.reader.bounds() if isinstance(trace.reader, Indexed) else None
     first = readings[0].monotonic
     if bounds is None:

@@ -26,7 +26,6 @@ class Titles:
         self._by_pid: dict[int, dict[str, str]] = {}
 
     def add(self, note: Mapping[str, Mapping[str, str]]) -> None:
-
         for pid, one in note.items():
             names = self._by_pid.setdefault(int(pid), {})
             names.pop(one.get("comm", ""), None)  # so that the newest is the last
@@ -119,7 +118,6 @@ class Context:
 
     @property
     def has_files(self) -> bool:
-
         return "files" in self.header
 
     @property
@@ -131,13 +129,11 @@ class Context:
 
     @property
     def is_light(self) -> bool:
-
         events = self.header.get("events")
         return isinstance(events, dict) and events.get("set") == "light"
 
     @property
     def machine(self) -> str:
-
         return str(self.header.get("host", {}).get("machine", ""))
 
     @property
@@ -178,12 +174,10 @@ class Context:
 
     @property
     def log_id(self) -> str:
-
         return str(self.header.get("log_id", "0" * 32))
 
     @property
     def host(self) -> str:
-
         return str(self.header.get("host", {}).get("name", "unknown host"))
 
     def wall_clock(self, monotonic_ns: int) -> str | None:
@@ -197,7 +191,6 @@ class Context:
 
     @property
     def devices(self) -> dict[int, dict[str, Any]]:
-
         return self._devices
 
     def device_name(self, dev: int) -> str:
@@ -208,12 +201,10 @@ class Context:
         return str(entry.get("dm_name") or entry.get("name") or dev_text(int(dev)))
 
     def device_label(self, dev: int) -> str:
-
         name = self.device_name(dev)
         return name if int(dev) not in self._devices else f"{name} ({dev_text(int(dev))})"
 
     def is_partition_of(self, part: int, disk: int) -> bool:
-
         entry = self._devices.get(int(part))
         return entry is not None and part != disk and entry.get("disk") == disk
 
@@ -232,7 +223,6 @@ class Context:
         return [*below, int(backing)] if backing is not None else below
 
     def disk_of(self, dev: int) -> int:
-
         return int(self._devices.get(int(dev), {}).get("disk", dev))
 
     def op_number(self, name: str) -> int:
@@ -249,7 +239,6 @@ class Context:
         return self._op_names.get(number, f"op {number}")
 
     def op_codes(self, opf: NDArray[np.uint32]) -> tuple[NDArray[np.intp], list[str]]:
-
         numbers, codes = np.unique(np.asarray(opf) & OP_MASK, return_inverse=True)
         return codes, [self.op_name(int(n)) for n in numbers]
 

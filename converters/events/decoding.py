@@ -124,7 +124,6 @@ def _absent_fields(schema: Sequence[dict[str, Any]]) -> list[tuple[int, int, np.
 
 
 def _order(times: I64, bounds: I64) -> I64:
-
     runs = zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
     if not all(loops.is_sorted(times[first:last]) for first, last in runs):
         return np.argsort(times, kind="stable")  # a damaged or foreign log

@@ -41,7 +41,6 @@ class Beginning(NamedTuple):
 
     @property
     def path(self) -> str | None:
-
         given = self.given
         return os.fspath(given) if isinstance(given, str | os.PathLike) else None
 
@@ -85,7 +84,6 @@ def begin(given: PathOrStream) -> Beginning:
 
 
 def name_of(given: PathOrStream) -> str:
-
     if isinstance(given, str | os.PathLike):
         return os.fspath(given)
     return str(getattr(given, "name", "the stream"))
@@ -208,7 +206,6 @@ _KINDS: tuple[tuple[bytes, str, str], ...] = (
 
 
 def refusal(name: str, first: bytes) -> LogFormatError:
-
     for magic, what in COMPRESSED.items():
         if first.startswith(magic):
             return LogFormatError(f"{name}: is compressed by {what}; {WHAT_IS_READ}")

@@ -64,7 +64,6 @@ class TracepointRows:
         return self.columns.get("comm") if self.comm is None else self.comm
 
     def without(self, rows: Bool) -> "TracepointRows":
-
         keep = ~rows
         return TracepointRows(
             self.event,
@@ -255,7 +254,6 @@ def _kinds(text: str) -> tuple[bool, bool, bool, bool]:
 
 
 def _by_letters(letters: U64, meant: Callable[[str], tuple[int, ...]]) -> tuple[I64, I64]:
-
     names, _, of = distinct_values(letters.view(np.int64))
     packed = (name.to_bytes(RWBS_BYTES, "little") for name in names.view(np.uint64).tolist())
     texts = [word.rstrip(b"\0").decode("latin-1") for word in packed]
@@ -349,7 +347,6 @@ def _fill_request(kind: Kind, rows: TracepointRows, words: U64) -> None:
 
 
 def _number(rows: TracepointRows, name: str) -> U64:
-
     column = rows.columns.get(name)
     if column is None:
         return np.zeros(len(rows), np.uint64)

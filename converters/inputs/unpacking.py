@@ -49,7 +49,6 @@ class Allowance:
         self.stored = self.gained = self.used = 0
 
     def add(self, gained: int) -> None:
-
         if self.gained + gained > SLACK + RATIO * self.stored + self.used:
             raise TooLargeError(
                 f"{self.stored} bytes unpack to more than {self.gained}, with little of use among "
@@ -58,7 +57,6 @@ class Allowance:
         self.gained += gained
 
     def use(self, count: int) -> None:
-
         self.used += count * EVENT_BYTES
 
 
@@ -130,7 +128,6 @@ class _Counted:
         return data
 
     def whole(self, size: int) -> bytes:
-
         data = self.read(size)
         while 0 < len(data) < size and (more := self.read(size - len(data))):
             data += more

@@ -59,14 +59,12 @@ class RecordLines(Lines):
 
     @property
     def is_message(self) -> Bool:
-
         bit = np.uint64(int(Category.NOTIFY) << CATEGORY_SHIFT)
         found: Bool = (self.column("action") & bit) != 0
         return found
 
     @property
     def text_length(self) -> I64:
-
         length: I64 = self.table[COLUMNS["comm"] + 1].view(np.int64)
         return length
 
@@ -111,7 +109,6 @@ def batch_of(lines: RecordLines) -> RecordBatch:
 
 
 def names_of(lines: RecordLines) -> list[TracepointRows]:
-
     named = np.flatnonzero((lines.text_length > 0) & ~lines.is_message)
     comm = texts(lines, "comm", COMM_BYTES, named)
     known = ~np.isin(comm, np.array(_NO_NAMES, comm.dtype))
@@ -166,11 +163,9 @@ class BlkparseSource(RecordSource):
 
     @property
     def offset(self) -> int:
-
         return self._text.offset
 
     def _judge_beginning(self, path: PathOrStream, lines: RecordLines) -> None:
-
         if not len(lines):
             return
         no_remap = lines.act != Act.REMAP
@@ -445,7 +440,6 @@ class Requests:
         return place[0] in self._request_based or place[0] not in self._queues
 
     def _passthrough(self, act: int, key: tuple[int, int], size: int) -> int:
-
         if act == _D:
             self._commands[key].append(size)
         elif act in (_C, _R) and (waiting := self._commands.get(key)):
@@ -456,7 +450,6 @@ class Requests:
 
 
 def _take(held: Ends, place: tuple[int, int], end: int) -> bool:
-
     ends = held.get(place)
     if not ends or end not in ends:
         return False
@@ -497,7 +490,6 @@ class Summary:
     """The counts of the summary, added up over devices and CPUs, and those of the text."""
 
     def __init__(self, source: ForeignSource) -> None:
-
         self._source = source
         self._said: Counter[str] = Counter()
         self._inexact: Counter[str] = Counter()
@@ -525,7 +517,6 @@ class Summary:
         return bool(counts) or _OTHER.match(text) is not None
 
     def count(self, lines: RecordLines) -> None:
-
         act = lines.act
         self._found["entries"] += int(np.count_nonzero(act >= 0))
         plain = act[(lines.column("action") & _PASSTHROUGH) == 0]

@@ -65,7 +65,6 @@ class Numbers:
         return found
 
     def _compare(self, key: Key, rows: I64, number: I64, time: I64, found: NumberCheck) -> None:
-
         if key not in self._newest:
             self._newest[key] = int(number[0]) - 1, int(time[0])
         before, since = self._newest[key]
@@ -104,7 +103,6 @@ LETTERS = "QGMFXAcIRmDCPU"
 
 
 def kept_of(batch: RecordBatch, keep: Bool) -> RecordBatch:
-
     places = np.concatenate([[0], np.cumsum(keep)]).tolist()
     lost = [(places[row], cpu, count) for row, cpu, count in batch.lost]
     return replace(batch, head=batch.head[keep], payload=batch.payload[keep], lost=lost)
@@ -129,7 +127,6 @@ class RecordSource(ForeignSource):
     """
 
     def __init__(self, given: PathOrStream, tool: str) -> None:
-
         super().__init__(given, tool)
         self.messages: list[Message] = []
         self.messages_met = 0
@@ -143,7 +140,6 @@ class RecordSource(ForeignSource):
         self._met: set[int] = set()
 
     def report_rest(self) -> None:
-
         for name, count in self._repeats.items():
             self.problems.append(
                 f"{name}: {count} records have numbers and times that were there before: a part "

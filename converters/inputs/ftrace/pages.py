@@ -65,7 +65,7 @@ class PageEvents:
     at: offset (bytes) of each event's data in the block; size: its bytes; time: of the trace's
     clock, int64; page: index of its page. lost: number of events lost before each page, -1 unknown
     (pages,). begin: each page's own time (pages,). unreadable: bytes of pages that could not be
-    read; bad_page: the first such page, -1 for none.
+    read.
     """
 
     at: I64
@@ -75,7 +75,6 @@ class PageEvents:
     lost: I64
     begin: I64
     unreadable: int
-    bad_page: int
 
 
 def find_events(data: U8, layout: PageLayout) -> PageEvents:
@@ -144,12 +143,10 @@ def find_events(data: U8, layout: PageLayout) -> PageEvents:
         _lost(rows, commit, length, layout),
         begin,
         int(unreadable.sum()),
-        int(np.argmax(unreadable > 0)) if unreadable.any() else -1,
     )
 
 
 def _longs(rows: U8, at: I64, layout: PageLayout) -> I64:
-
     kind = "<" if layout.order == "little" else ">"
     columns = at[:, None] + np.arange(layout.commit_bytes)
     taken = np.take_along_axis(rows, columns, axis=1)
@@ -224,13 +221,11 @@ class CpuPages:
             )
 
     def first_page(self) -> U8:
-
         page = self.buffer.page_bytes
         data = next(self._pieces(page), b"")
         return np.frombuffer(data[:page] if len(data) >= page else b"", np.uint8)
 
     def _pieces(self, size: int) -> Iterator[bytes]:
-
         fields, compressed = self.fields, self.buffer.compressed
         end = self.where.offset + COUNT_BYTES * compressed + self.where.size
         if end > fields.size:

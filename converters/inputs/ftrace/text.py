@@ -65,7 +65,6 @@ _IDENTIFYING = (
 class EventLines(Lines):
     @property
     def decimals(self) -> int:
-
         return int(self.column("decimals").min()) if len(self) else -1
 
     @property
@@ -138,7 +137,6 @@ class TextSource(TracepointSource):
     """Printed events, by the path of a file, which may be a gzip or zstd file, or as a stream."""
 
     def __init__(self, path: PathOrStream) -> None:
-
         super().__init__(path, "ftrace text")
         self._text = TextFile(path, self.name)
         self.size = self._text.size
@@ -568,7 +566,6 @@ class TextDamage:
     """
 
     def __init__(self, source: ForeignSource) -> None:
-
         self._source = source
         self.overwritten = 0
         self.section = _Section()
@@ -618,7 +615,6 @@ class TextDamage:
         self._end_section()
 
     def report(self) -> None:
-
         for place in self.zeros[:_NAMED_AT_MOST]:
             self._source.problem(
                 f"{place.zeros:,} bytes of zeros at byte {place.offset:,} of the text "
@@ -632,7 +628,6 @@ class TextDamage:
             self._source.problem(text)
 
     def _end_section(self) -> None:
-
         one = self.section
         missing = one.counted - one.read - one.lost
         if one.counted < 0 or missing <= 0:

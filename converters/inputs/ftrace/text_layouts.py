@@ -188,7 +188,6 @@ def usual(line: bytes) -> bytes | None:
 
 
 def unreadable(lines: bytes) -> Unreadable | None:
-
     return next((one for one in UNREADABLE if one.pattern.search(lines)), None)
 
 
@@ -198,7 +197,6 @@ _QUOTES = re.compile(rb"^(?:> ?)+", re.MULTILINE)
 
 
 def without_quotes(data: bytes) -> bytes:
-
     if not data.startswith(b">") and b"\n>" not in data[:_BEGINNING]:
         return data
     if 2 * (data.count(b"\n>") + data.startswith(b">")) < data.count(b"\n"):

@@ -148,7 +148,6 @@ class TraceDatSource(TracepointSource):
         return [buffer for buffer in buffers if buffer.clock == clock]
 
     def _describe(self) -> None:
-
         if self.recording.kernel:
             self.header["kernel"] = {"release": self.recording.kernel}
         if self.recording.tool:
@@ -203,7 +202,6 @@ class TraceDatSource(TracepointSource):
         return time + np.int64(offset) if offset else time
 
     def batches(self) -> Iterator[Batch]:
-
         readers = {index: pages.blocks() for index, pages in enumerate(self._cpus)}
         while readers:
             index = min(readers, key=lambda i: self._cpus[i].reached)
@@ -229,7 +227,6 @@ class TraceDatSource(TracepointSource):
             self._stream.close()
 
     def _check_counts(self) -> None:
-
         found = {(pages.buffer.name, pages.where.cpu): pages.events for pages in self._cpus}
         read = {pages.buffer.name for pages in self._cpus}
         left_out = {b.name for b in self.recording.buffers if b.cpus} - read
@@ -299,7 +296,6 @@ class TraceDatSource(TracepointSource):
     def _rows(
         self, block: U8, found: PageEvents, time: I64, cpu: int
     ) -> tuple[list[TracepointRows], Counter[str]]:
-
         good = found.size >= _ID_BYTES
         ids = np.zeros(len(found.at), np.int64)
         ids[good] = _gather(block, found.at[good], f"{self.recording.numpy_order}u2")
@@ -330,12 +326,10 @@ class TraceDatSource(TracepointSource):
 
 
 def _of_instance(buffer: str) -> str:
-
     return f" of instance {buffer!r}" if buffer else ""
 
 
 def _gather(data: U8, at: I64, kind: np.dtype[np.void] | str) -> NDArray[Any]:
-
     dtype: np.dtype[Any] = np.dtype(kind)
     raw = np.dtype((np.void, dtype.itemsize))
     windows = np.ndarray((len(data) - dtype.itemsize + 1,), raw, data.data, strides=(1,))

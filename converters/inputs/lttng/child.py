@@ -59,7 +59,6 @@ class Layout:
     """
 
     def __init__(self, native: Any, event_class: Any) -> None:
-
         self.name = event_class.name or f"event {event_class.id}"
         self.count = 0
         self.records: list[bytes] = []
@@ -92,7 +91,6 @@ class Layout:
         return taken
 
     def take(self) -> tuple[dict[str, Any], bytes]:
-
         table = {"event": self.name, "count": len(self.records), "fields": self.fields}
         payload = b"".join(self.records)
         self.records, self.count = [], 0
@@ -116,7 +114,6 @@ class Stream:
     """A data stream: the messages of one port, with the CPU and time of its newest packet."""
 
     def __init__(self, iterator: Any, name: str) -> None:
-
         self.iterator = iterator
         self.name = name
         self.cpu = -1
@@ -142,7 +139,6 @@ class Reading:
     """The reading of all streams into frames, the one that is furthest behind in time first."""
 
     def __init__(self, size: int) -> None:
-
         self.native = importlib.import_module("bt2._native_bt")
         self.message_of = importlib.import_module("bt2.message")._create_from_ptr
         self.check = importlib.import_module("bt2.utils")._handle_func_status
@@ -162,7 +158,6 @@ class Reading:
         self.started = False
 
     def open(self, iterators: list[tuple[Any, str]]) -> None:
-
         self.all_streams = [Stream(*pair) for pair in iterators]
         self.streams = [(0, i, stream) for i, stream in enumerate(self.all_streams)]
 
@@ -466,7 +461,6 @@ def _stream_files(directory: str) -> list[str]:
 
 
 def read_all(directories: Sequence[str], scratch: str) -> None:
-
     sizes = [os.path.getsize(os.path.join(d, f)) for d in directories for f in _stream_files(d)]
     reading = Reading(sum(sizes))
     opened = []

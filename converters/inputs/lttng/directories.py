@@ -30,13 +30,11 @@ packet, and five bytes of schemes and versions."""
 
 
 def is_lttng(path: str | os.PathLike[str]) -> bool:
-
     place = Path(path)
     return place.is_dir() and bool(_traces(place) or _user_space(place))
 
 
 def is_part(first: bytes) -> bool:
-
     return first.startswith((*_STREAM_MAGIC, *_MAGIC, _TEXT))
 
 

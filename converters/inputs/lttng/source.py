@@ -109,7 +109,6 @@ class LttngSource(TracepointSource):
             self.problems.append(f"{path}: {size} bytes cannot be read: {why}")
 
     def batches(self) -> Iterator[Batch]:
-
         reached = 0
         for frame in self._reading.frames():
             if frame.kind == "error":
@@ -147,7 +146,6 @@ class LttngSource(TracepointSource):
         return Batch(rows, reached, self._offset(reached), losses, passed_over)
 
     def _rows(self, event: str, records: NDArray[np.void]) -> TracepointRows:
-
         names = records.dtype.names or ()
         columns: dict[str, Column] = {name: records[name] for name in names if name not in _OWN}
         if "rwbs" in columns and columns["rwbs"].dtype.kind in "iu":
@@ -222,7 +220,6 @@ class Frame(NamedTuple):
 
     @property
     def kind(self) -> str:
-
         return str(self.facts["frame"])
 
 
@@ -265,7 +262,6 @@ class Reading:
         self._finalizer = weakref.finalize(self, _end, self._child, self._said, scratch)
 
     def frames(self) -> Iterator[Frame]:
-
         frame = self.first
         while frame.kind not in ("end", "error"):
             frame = self._receive()

@@ -88,13 +88,11 @@ class Metadata:
 
 
 def clock_of(row: I64) -> dict[str, int] | None:
-
     names = _CHUNK_COLUMNS[2:]
     return None if row[2] == NO_CLOCK else dict(zip(names, row[2:].tolist(), strict=True))
 
 
 def chunk_row(events: int, complete_to: int, clock: Mapping[str, int] | None) -> list[int]:
-
     reading = [NO_CLOCK] * 4 if clock is None else [int(clock[k]) for k in _CHUNK_COLUMNS[2:]]
     return [events, complete_to, *reading]
 
@@ -139,7 +137,6 @@ def unpack(name: str, stored: Mapping[bytes, bytes]) -> Metadata:
 
 
 def not_ours(name: str) -> LogFormatError:
-
     return LogFormatError(
         f"{name}: is a Parquet file, but no archive of events: give one that `biotrail archive` "
         "wrote"
@@ -159,7 +156,6 @@ def _pack_chunks(chunks: I64) -> str:
 
 
 def _unpack_chunks(name: str, packed: bytes) -> I64:
-
     row = 8 * len(_CHUNK_COLUMNS)
     try:
         data = base64.b64decode(packed, validate=True)
@@ -202,7 +198,6 @@ def _account(name: str, value: dict[str, Any]) -> Account:
 
 
 def _check(name: str, account: Account, chunks: I64) -> None:
-
     if min(account.groups, default=0) < 0 or sum(account.groups) != len(chunks):
         raise _wrong(name, "has row groups that do not cover its chunks")
     if (chunks < NO_CLOCK).any() or (chunks > _MAX_NS).any() or (chunks[:, 0] < 0).any():
@@ -212,5 +207,4 @@ def _check(name: str, account: Account, chunks: I64) -> None:
 
 
 def _wrong(name: str, what: str) -> LogFormatError:
-
     return LogFormatError(f"{name}: its account {what}: no biotrail writes that; {_MAKE_AGAIN}")

@@ -74,7 +74,6 @@ class ArchiveSource:
         self._replay_findings(-1)
 
     def _check(self) -> None:
-
         if wrong := arrow.wrong_columns(self._file.schema_arrow):
             raise LogFormatError(
                 f"{self.name}: its column {wrong} is not there or of another type; make it again "
@@ -100,7 +99,6 @@ class ArchiveSource:
             )
 
     def _group_events(self) -> list[int]:
-
         total = np.concatenate([[0], np.cumsum(self.metadata.chunks[:, 0])])
         counts: list[int] = np.diff(total[np.cumsum([0, *self.metadata.account.groups])]).tolist()
         return counts
@@ -262,7 +260,6 @@ def _open(path: str | os.PathLike[str] | BinaryIO, name: str) -> tuple[BinaryIO,
 
 
 def only_archive(directory: str | os.PathLike[str]) -> Path:
-
     found = sorted(Path(directory, EVENTS).rglob("*.parquet"))
     if not found:
         raise LogFormatError(
@@ -286,7 +283,6 @@ def is_table(path: str) -> bool:
 
 
 def _given(path: str) -> Any:
-
     return open_url(path) if is_url(path) else pa.OSFile(os.fsencode(path))
 
 

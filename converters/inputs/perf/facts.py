@@ -137,7 +137,6 @@ class Facts:
         self.events.append(attr)
 
     def add_tracing_data(self, data: bytes) -> None:
-
         self.tracepoints |= read_tracing_data(data, self.where)
 
     def add_feature(self, number: int, data: bytes) -> None:

@@ -210,7 +210,6 @@ class SampleLayout:
     """
 
     def __init__(self, attr: Attr) -> None:
-
         self.has = attr.sample_type
         self.read_format = attr.read_format
         present = [field for field in _SAMPLE_ORDER if field in attr.sample_type]

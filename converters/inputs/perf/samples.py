@@ -56,7 +56,6 @@ class Words:
     """A block's bytes, read as numbers at many offsets at once."""
 
     def __init__(self, data: U8, order: ByteOrder) -> None:
-
         self._wide = data.view(f"{order}u8")
         self._halves = data.view(f"{order}u4")
         self._quarters = data.view(f"{order}u2")
@@ -67,7 +66,6 @@ class Words:
         return found
 
     def half(self, at: I64) -> I64:
-
         found: I64 = self._halves[at >> 2].astype(np.int64)
         return found
 
@@ -77,12 +75,10 @@ class Words:
         return found
 
     def misc(self, at: I64) -> I64:
-
         found: I64 = self._quarters[(at >> 1) + 2].astype(np.int64)
         return found
 
     def type(self, at: I64) -> I64:
-
         return self.half(at)
 
 
@@ -171,7 +167,6 @@ class EventReader:
     """
 
     def __init__(self, facts: Facts) -> None:
-
         self._facts = facts
         self.unreadable = self.behind = 0
         self.other_kinds: dict[str, None] = {}
@@ -210,7 +205,6 @@ class EventReader:
 
     @property
     def any_layout(self) -> SampleLayout:
-
         return self._layout(0)
 
     def rows(

@@ -50,7 +50,6 @@ class Ftrace:
 
 
 def ftrace_of(fields: Fields) -> Ftrace:
-
     packet, bundles = fields.messages(FTRACE)
     owner, events = bundles.repeated(2)
     heads = np.empty((5, len(events)), dtype=np.int64)
@@ -174,7 +173,6 @@ def kernel_dev(userspace: I64) -> I64:
 
 
 def _generic_columns(events: Messages) -> dict[str, Column]:
-
     owner, parts = events.repeated(2)
     fields = parts.fields([1, 3, 4, 5])
     names = fields.texts(1, 32).view("S32")[:, 0]

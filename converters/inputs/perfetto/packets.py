@@ -42,11 +42,9 @@ class Messages:
         return len(self.begin)
 
     def take(self, rows: I64) -> "Messages":
-
         return Messages(self.data, self.begin[rows], self.end[rows])
 
     def bytes(self, row: int) -> bytes:
-
         return bytes(self.data[int(self.begin[row]) : int(self.end[row])])
 
     def fields(self, numbers: Sequence[int]) -> "Fields":
@@ -151,7 +149,6 @@ class Packets:
         """Bytes that the packet at `whole` has; 0: not known."""
 
     def blocks(self) -> Iterator[Messages]:
-
         while data := self._next():
             at = 0
             while True:
@@ -243,7 +240,6 @@ class Packets:
 
 
 def plain(stream: BinaryIO, allowance: Allowance) -> Unpacked:
-
     first = stream.read(len(ZSTD))
     stream.seek(0)
     return unpacked(stream, first, allowance)

@@ -100,7 +100,6 @@ class PerfettoSource(TracepointSource):
         self._set_header(self.survey)
 
     def _look(self, fields: Fields, ftrace: Ftrace) -> None:
-
         times = ftrace.time[(ftrace.time >= 0) & (ftrace.time < MAX_NS)]
         self._earliest.append(int(times.min()) if len(times) else MAX_NS)
         if len(ftrace.descriptors) and len(self._messages) < _MOST_MESSAGES:
@@ -171,7 +170,6 @@ class PerfettoSource(TracepointSource):
             yield cast(BinaryIO, io.BufferedReader(_Positioned(self._stream.fileno())))
 
     def batches(self) -> Iterator[Batch]:
-
         # By block: the time (ns) before which no later block has an ftrace event.
         later = list(accumulate(reversed([*self._earliest[1:], MAX_NS]), min))[::-1]
         self._stream.seek(0)
@@ -200,7 +198,6 @@ class PerfettoSource(TracepointSource):
         return Batch(rows, complete_to, offset, losses, passed)
 
     def _event_name(self, kind: int) -> str:
-
         if kind in self._messages:
             return self._messages[kind][0]
         from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import FtraceEvent
