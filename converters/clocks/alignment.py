@@ -75,17 +75,13 @@ class Alignment:
         slept = self.slept[np.searchsorted(self.at, monotonic, side="right") - 1]
         boottime = monotonic + slept
         if not self.same_boot:
-            boottime = self._by_wall_clock(boottime)
+            # When the reference's wall clock shows what the log's shows. Integers except for the
+            # drift's share: float64 cannot hold today's times to the ns.
+            own, to = self.own, self.reference
+            wall = boottime + own.offset + _scaled(boottime - own.origin, own.rate)
+            since = wall - (to.offset + to.origin)
+            boottime = to.origin + since - _scaled(since, to.rate / (1 + to.rate))
         found: I64 = np.where(monotonic < 0, monotonic, np.maximum(boottime, 0))
-        return found
-
-    def _by_wall_clock(self, boottime: I64) -> I64:
-        """Return BOOTTIME when the reference's wall clock shows what the log's shows."""
-        own, to = self.own, self.reference
-        # Integers except for the drift's share: float64 cannot hold today's times to the ns.
-        wall = boottime + own.offset + _scaled(boottime - own.origin, own.rate)
-        since = wall - (to.offset + to.origin)
-        found: I64 = to.origin + since - _scaled(since, to.rate / (1 + to.rate))
         return found
 
     def time(self, monotonic: int) -> int:
@@ -155,31 +151,26 @@ class Clocks:
 
     def align_to(self, reference: "Clocks") -> Alignment:
         """Return the conversion of this log's times to the timeline of the log `reference`."""
+        first, *later = self.readings
+        at, slept, within = [np.iinfo(np.int64).min], [first.slept], first.uncertainty
+        for reading in later:
+            if reading.slept > slept[-1] + SLEPT:
+                at.append(reading.monotonic)
+                slept.append(reading.slept)
+                within = max(within, reading.uncertainty)
         same = self.same_boot(reference)
-        at, slept, within = _sleeps(self.readings, reference.readings[0].slept if same else None)
-        span = (self.readings[0].boottime, self.readings[-1].boottime)
-        return Alignment(self.wall, reference.wall, at, slept, same, span, within)
-
-
-def _sleeps(taken: list[Reading], known: int | None) -> tuple[I64, I64, int]:
-    """Return (at, slept, slept_within): how long the machine had slept, from which time on.
-
-    at, slept: int64; from MONOTONIC time at[i] on, BOOTTIME - MONOTONIC is slept[i] (ns). at[0] is
-    the least int64; an entry follows for each reading at which it had grown by more than SLEPT.
-    slept_within: largest uncertainty (ns) of the readings used. taken: readings in time order, at
-    least one. known: the reference's slept (ns), used for entries that equal it within SLEPT; None:
-    the logs are not of one boot.
-    """
-    at, slept = [np.iinfo(np.int64).min], [taken[0].slept]
-    within = taken[0].uncertainty
-    for reading in taken[1:]:
-        if reading.slept > slept[-1] + SLEPT:
-            at.append(reading.monotonic)
-            slept.append(reading.slept)
-            within = max(within, reading.uncertainty)
-    if known is not None:
-        slept = [known if abs(s - known) <= SLEPT else s for s in slept]
-    return np.array(at, dtype=np.int64), np.array(slept, dtype=np.int64), within
+        if same:  # what both show within their errors is one sleep
+            known = reference.readings[0].slept
+            slept = [known if abs(s - known) <= SLEPT else s for s in slept]
+        return Alignment(
+            self.wall,
+            reference.wall,
+            np.array(at, dtype=np.int64),
+            np.array(slept, dtype=np.int64),
+            same,
+            (first.boottime, self.readings[-1].boottime),
+            within,
+        )
 
 
 def choose_reference(logs: Sequence[Clocks]) -> int:

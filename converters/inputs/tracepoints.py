@@ -214,20 +214,16 @@ class TracepointSource(ForeignSource):
             )
         if self._recorded is None:
             self._set_letters(self._met)
-        self._remark_missing()
-        if self.passed_over:
-            self.remark(f"events of other kinds passed over: {_passed_over(self.passed_over)}")
-
-    def _remark_missing(self) -> None:
-        met = frozenset(self._met) if self._recorded is None else self._recorded
-        if self._recorded is not None:
-            costs, how = _COSTS, ("was not recorded", "were not recorded")
-        else:
+        costs, how = _COSTS, ("was not recorded", "were not recorded")
+        if self._recorded is None:
             # What does not occur in I/O that needs none of it is no limit of the recording.
             costs, how = _COSTS[:3], ("does not occur", "do not occur")
+        met = frozenset(self._met) if self._recorded is None else self._recorded
         for names, cost, needs in costs:
             if met.isdisjoint(names) and not (needs and met.isdisjoint(needs)):
                 self.remark(f"{' and '.join(names)} {how[len(names) > 1]}: {cost}")
+        if self.passed_over:
+            self.remark(f"events of other kinds passed over: {_passed_over(self.passed_over)}")
 
 
 def _passed_over(counts: Counter[str]) -> str:

@@ -294,7 +294,13 @@ def _read_table(
     instances = []
     kind = fields.take(_KIND_BYTES)
     if kind.startswith(b"options"):
-        instances = _read_options_6(fields, recording)
+        while (option := fields.number(2)) != Option.DONE:
+            data = fields.block(4)
+            if option == Option.BUFFER and len(data) > 8:
+                text = data[8:].split(b"\0")[0].decode("utf-8", "replace")
+                instances.append((text, int.from_bytes(data[:8], recording.order)))
+            else:
+                read_option(option, data, recording)
         kind = fields.take(_KIND_BYTES)
     if kind.startswith(b"latency"):
         recording.has_text = True
@@ -313,18 +319,6 @@ def _read_table(
     recording.buffers.append(
         Buffer(name, clock or "local", recording.page_bytes, [cpu for cpu in table if cpu.size])
     )
-    return instances
-
-
-def _read_options_6(fields: Fields, recording: Recording) -> list[tuple[str, int]]:
-    instances = []
-    while (option := fields.number(2)) != Option.DONE:
-        data = fields.block(4)
-        if option == Option.BUFFER and len(data) > 8:
-            text = data[8:].split(b"\0")[0].decode("utf-8", "replace")
-            instances.append((text, int.from_bytes(data[:8], recording.order)))
-        else:
-            read_option(option, data, recording)
     return instances
 
 
@@ -375,37 +369,29 @@ def _section(fields: Fields, recording: Recording) -> tuple[Fields, bool, int]:
 
 
 def _read_options_7(fields: Fields, recording: Recording) -> int:
+    """Read a section of options; return the offset of the next one, 0 after the last."""
     options = _section(fields, recording)[0]
     while True:
-        option, data = options.number(2), options.block(4)
-        if option == Option.DONE:
+        number, data = options.number(2), options.block(4)
+        if number == Option.DONE:
             return int.from_bytes(data[:8], recording.order)
-        if option == Option.BUFFER:
-            _read_buffer_7(fields, data, recording)
-        elif option == Option.BUFFER_TEXT:
+        if number == Option.BUFFER_TEXT:
             recording.has_text = True
+        elif number != Option.BUFFER:
+            read_option(number, data, recording)
         else:
-            read_option(option, data, recording)
-
-
-def _read_buffer_7(fields: Fields, data: bytes, recording: Recording) -> None:
-    """Add a buffer to `recording`, by its option's data and what its section's header says.
-
-    The position of `fields` stays.
-    """
-    option = Fields(io.BytesIO(data), fields.name, recording.order)
-    offset, name, clock = option.number(8), option.string(), option.string()
-    buffer = Buffer(name, clock, option.number(4))
-    for _ in range(option.number(4)):
-        cpu = CpuData(option.number(4), option.number(8), option.number(8))
-        if cpu.size:
-            buffer.cpus.append(cpu)
-    if buffer.cpus:
-        here = fields.at
-        fields.seek(offset)
-        _, buffer.compressed, buffer.end = _section(fields, recording)
-        recording.buffers.append(buffer)
-        fields.seek(here)
+            option = Fields(io.BytesIO(data), fields.name, recording.order)
+            offset, name, clock = option.number(8), option.string(), option.string()
+            buffer = Buffer(name, clock, option.number(4))
+            for _ in range(option.number(4)):
+                cpu = CpuData(option.number(4), option.number(8), option.number(8))
+                buffer.cpus += [cpu] if cpu.size else []
+            if buffer.cpus:
+                here = fields.at
+                fields.seek(offset)
+                _, buffer.compressed, buffer.end = _section(fields, recording)
+                recording.buffers.append(buffer)
+                fields.seek(here)
 
 
 def _read_section(option: Option, fields: Fields, recording: Recording) -> None:

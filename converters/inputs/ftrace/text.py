@@ -156,17 +156,14 @@ class TextSource(TracepointSource):
         self._left_out_lines = Examples()
         self._bad_lines = Examples()
         self._blocks = without_zeros(self._text.blocks())
-        if isinstance(path, str | os.PathLike):
-            self._refuse_short()
-
-    def _refuse_short(self) -> None:
-        begun = list(islice(self._blocks, 2))
-        self._blocks = chain(begun, self._blocks)
-        data = begun[0].data if begun else self._text.first
-        if len(begun) < 2 and b"block_" not in data:
-            lines = self._reader.read(data)
-            if not any(other.kind != KINDS["no event"] for other in lines.others):
-                raise self._nothing_read()
+        if isinstance(path, str | os.PathLike):  # a short text without an event is refused
+            begun = list(islice(self._blocks, 2))
+            self._blocks = chain(begun, self._blocks)
+            data = begun[0].data if begun else self._text.first
+            if len(begun) < 2 and b"block_" not in data:
+                others = self._reader.read(data).others
+                if not any(other.kind != KINDS["no event"] for other in others):
+                    raise self._nothing_read()
 
     def batches(self) -> Iterator[Batch]:
         """Yield the events of each block of lines, in the order of the lines."""
@@ -180,7 +177,8 @@ class TextSource(TracepointSource):
                     f"{self.name}: times are counts, of the trace clock 'counter' or 'x86-tsc', "
                     "not seconds: record with trace_clock 'mono'"
                 )
-            if self._snapshots.are_differences(lines):
+            small = len(lines) > 0 and float(np.median(lines.time)) < _AS_DIFFERENCES_NS
+            if self._snapshots.goes_back_everywhere and small:
                 raise LogFormatError(f"{self.name}: {layouts.DIFFERENCES}")
             if lines.decimals > 0:
                 self._digits = min(self._digits, lines.decimals)
@@ -494,6 +492,10 @@ class Snapshots:
         self._events += len(again)
         return again
 
+    @property
+    def goes_back_everywhere(self) -> bool:
+        return self._events >= _SOME and self.older >= _SHARE_BACK * (self._events - 1)
+
     def _behind_of(self, cpu: int, time: I64, exact: bool) -> tuple[I64, Bool]:
         """Return by how much (ns) a CPU's events, (n,), are older than its newest before them.
 
@@ -511,12 +513,6 @@ class Snapshots:
         behind = np.where(decided > 0, by[decided - 1] > 0, cpu in self._behind)
         (self._behind.add if behind[-1] else self._behind.discard)(cpu)
         return np.maximum(by, 0), (by > 0) | ((by == 0) & (behind | exact))
-
-    def are_differences(self, lines: EventLines) -> bool:
-        """Return whether times go back everywhere, and are small."""
-        often = self._events >= _SOME and self.older >= _SHARE_BACK * (self._events - 1)
-        small = len(lines.time) > 0 and float(np.median(lines.time)) < _AS_DIFFERENCES_NS
-        return often and small
 
 
 # Damage of a text: zeros where a page was lost, and fewer events than ftrace's header counts.

@@ -65,7 +65,7 @@ class Messages:
         most = int((self.end - self.begin).sum()) // 2
         owner, begin, end = (np.empty(most, dtype=np.int64) for _ in range(3))
         scratch = np.zeros(4, dtype=np.int64)
-        count, _ = loops.repeated_fields(
+        count = loops.repeated_fields(
             self.data, self.begin, self.end, number, owner, begin, end, scratch
         )
         return owner[:count].copy(), Messages(self.data, begin[:count].copy(), end[:count].copy())
