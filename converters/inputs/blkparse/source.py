@@ -68,6 +68,15 @@ class RecordLines(Lines):
         length: I64 = self.table[COLUMNS["comm"] + 1].view(np.int64)
         return length
 
+    def names(self) -> TracepointRows:
+        """Return the threads' names, as rows of THREAD_NAMES."""
+        named = np.flatnonzero((self.text_length > 0) & ~self.is_message)
+        comm = texts(self, "comm", COMM_BYTES, named)
+        known = ~np.isin(comm, np.array(_NO_NAMES, comm.dtype))
+        named, comm = named[known], comm[known]
+        cpu, pid = self.column("cpu")[named], self.column("pid")[named]
+        return TracepointRows(THREAD_NAMES, self.time[named], cpu, pid, named, {"comm": comm})
+
     def before(self, row: int) -> "RecordLines":
         """Return the records before a row, and the lines that are none before its line."""
         line = int(self.line[row])
@@ -106,15 +115,6 @@ def batch_of(lines: RecordLines) -> RecordBatch:
     head["pdu_len"] = length
     data = np.concatenate([words.ravel(), np.frombuffer(lines.data, np.uint8)])
     return RecordBatch(data, "<", head, at, [])
-
-
-def names_of(lines: RecordLines) -> list[TracepointRows]:
-    named = np.flatnonzero((lines.text_length > 0) & ~lines.is_message)
-    comm = texts(lines, "comm", COMM_BYTES, named)
-    known = ~np.isin(comm, np.array(_NO_NAMES, comm.dtype))
-    named, comm = named[known], comm[known]
-    cpu, pid = lines.column("cpu")[named], lines.column("pid")[named]
-    return [TracepointRows(THREAD_NAMES, lines.time[named], cpu, pid, named, {"comm": comm})]
 
 
 _FEW_GAPS = 8
@@ -242,14 +242,8 @@ class BlkparseSource(RecordSource):
         batch.head["action"][of_request] |= _OF_REQUEST
         batch.head["bytes"] = size
         self._cpus.update(np.unique(lines.column("cpu")[~lines.is_message]).tolist())
-        batch = self._in_order(batch, lines)
-        names = translate([], self._names.rows(names_of(lines)))
-        events = Events.join([names, self.events_of(batch, self)])
-        self.reached = max(self.reached, int(batch.head["time"].max(initial=0)))
-        return events
-
-    def _in_order(self, batch: RecordBatch, lines: RecordLines) -> RecordBatch:
-        """Leave out unnumbered records before the newest time: there twice, or another trace's."""
+        # blkparse sorts by time: unnumbered records before the newest time of their CPU are there
+        # twice, or of another trace.
         bare = np.flatnonzero((batch.head["sequence"] == 0) & ~lines.is_message)
         keep = np.ones(len(batch.head), np.bool_)
         for cpu in np.unique(batch.head["cpu"][bare]).tolist():
@@ -259,7 +253,11 @@ class BlkparseSource(RecordSource):
             keep[rows] = times >= newest
             self._last[cpu] = int(newest[-1])
         self._unnumbered_repeats += int(np.count_nonzero(~keep))
-        return batch if keep.all() else kept_of(batch, keep)
+        batch = batch if keep.all() else kept_of(batch, keep)
+        names = translate([], self._names.rows([lines.names()]))
+        events = Events.join([names, self.events_of(batch, self)])
+        self.reached = max(self.reached, int(batch.head["time"].max(initial=0)))
+        return events
 
     def _report(self) -> None:
         layout, bad, other = self._layout, self._bad_lines, self._other_lines

@@ -69,7 +69,15 @@ class Layout:
         if not self.name.startswith("block_") and self.name != DISK_NAME:
             return
         context = event_class.stream_class.event_common_context_field_class
-        getters = _getters(native)
+        text = native.field_string_get_value
+        getters: tuple[Getter, ...] = (
+            (bt2._UnsignedIntegerFieldClassConst, ("<u8", native.field_integer_unsigned_get_value)),
+            (bt2._SignedIntegerFieldClassConst, ("<i8", native.field_integer_signed_get_value)),
+            (
+                bt2._StringFieldClassConst,
+                (f"S{_COMM_BYTES}", lambda field: text(field).encode("utf-8", "surrogateescape")),
+            ),
+        )
         self.context = self._add(context, getters, _CONTEXT)
         self.payload = self._add(event_class.payload_field_class, getters, None)
         codes = {"<u8": "Q", "<i8": "q", f"S{_COMM_BYTES}": f"{_COMM_BYTES}s"}
@@ -90,25 +98,6 @@ class Layout:
             taken.append((index, getter[1]))
         return taken
 
-    def take(self) -> tuple[dict[str, Any], bytes]:
-        table = {"event": self.name, "count": len(self.records), "fields": self.fields}
-        payload = b"".join(self.records)
-        self.records, self.count = [], 0
-        return table, payload
-
-
-def _getters(native: Any) -> tuple[Getter, ...]:
-    """Return (class of the field, (numpy's type, function that returns a value)) by precedence."""
-    text = native.field_string_get_value
-    return (
-        (bt2._UnsignedIntegerFieldClassConst, ("<u8", native.field_integer_unsigned_get_value)),
-        (bt2._SignedIntegerFieldClassConst, ("<i8", native.field_integer_signed_get_value)),
-        (
-            bt2._StringFieldClassConst,
-            (f"S{_COMM_BYTES}", lambda field: text(field).encode("utf-8", "surrogateescape")),
-        ),
-    )
-
 
 class Stream:
     """A data stream: the messages of one port, with the CPU and time of its newest packet."""
@@ -119,14 +108,6 @@ class Stream:
         self.cpu = -1
         self.reached = 0
         self.began: int | None = None
-
-    def begin_packet(self, message: Any) -> None:
-        context = message.packet.context_field
-        if context is not None and "cpu_id" in context:
-            self.cpu = int(context["cpu_id"])
-        if message.packet.stream.cls.packets_have_beginning_default_clock_snapshot:
-            self.reached = max(self.reached, message.default_clock_snapshot.value)
-            self.began = self.reached if self.began is None else self.began
 
 
 BATCH_EVENTS = 1 << 16
@@ -169,28 +150,23 @@ class Reading:
             self.flush(None)
             return False
         _, number, stream = self.streams[0]
-        messages = self._next(stream)
-        if messages is None or not self._read(messages, stream):
-            heapq.heappop(self.streams)
-        else:
-            heapq.heapreplace(self.streams, (stream.reached, number, stream))
-        if self.pending >= BATCH_EVENTS and self.streams:
-            self.flush(self.streams[0][0])
-        return True
-
-    def _next(self, stream: Stream) -> list[Any] | None:
-        """Return the next messages of a stream; None at its end, or where it cannot be read on."""
         try:
             status, messages = self.native.bt2_self_component_port_input_get_msg_range(
                 stream.iterator._ptr
             )
-            if status == self.native.__dict__.get("MESSAGE_ITERATOR_NEXT_STATUS_END", 1):
-                return None
-            self.check(status, "cannot be read")
+            goes_on = status != self.native.__dict__.get("MESSAGE_ITERATOR_NEXT_STATUS_END", 1)
+            if goes_on:
+                self.check(status, "cannot be read")
         except (bt2._Error, bt2.TryAgain) as error:
             self.problems.append([stream.name, stream.reached, stream.cpu, causes(error)])
-            return None
-        return list(messages)
+            goes_on = False
+        if goes_on and self._read(list(messages), stream):
+            heapq.heapreplace(self.streams, (stream.reached, number, stream))
+        else:
+            heapq.heappop(self.streams)
+        if self.pending >= BATCH_EVENTS and self.streams:
+            self.flush(self.streams[0][0])
+        return True
 
     def _read(self, messages: list[Any], stream: Stream) -> bool:
         """Add events to their classes' records; return False, with a problem, at damage."""
@@ -247,7 +223,12 @@ class Reading:
         if isinstance(message, bt2._StreamBeginningMessageConst):
             self._describe(message.stream)
         elif isinstance(message, bt2._PacketBeginningMessageConst):
-            stream.begin_packet(message)
+            context = message.packet.context_field
+            if context is not None and "cpu_id" in context:
+                stream.cpu = int(context["cpu_id"])
+            if message.packet.stream.cls.packets_have_beginning_default_clock_snapshot:
+                stream.reached = max(stream.reached, message.default_clock_snapshot.value)
+                stream.began = stream.reached if stream.began is None else stream.began
         elif isinstance(message, bt2._DiscardedEventsMessageConst):
             self._add_loss(message, stream, -1 if message.count is None else message.count)
         elif isinstance(message, bt2._DiscardedPacketsMessageConst):
@@ -300,12 +281,12 @@ class Reading:
         passed_over: Counter[str] = Counter()
         for layout in self.layouts.values():
             if layout.records:
-                table, payload = layout.take()
-                tables.append(table)
-                payloads.append(payload)
+                count = len(layout.records)
+                tables.append({"event": layout.name, "count": count, "fields": layout.fields})
+                payloads += layout.records
             elif layout.count:
                 passed_over[layout.name] += layout.count
-                layout.count = 0
+            layout.records, layout.count = [], 0
         frame: dict[str, Any] = {"frame": "batch", "tables": tables, "reached": reached}
         frame |= {"losses": self.losses, "passed_over": passed_over, "problems": self.problems}
         send(frame, b"".join(payloads))

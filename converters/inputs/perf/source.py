@@ -66,7 +66,7 @@ class PerfSource(TracepointSource):
         for block in blocks:
             read.append(block)
             words = Words(block.data, self._facts.order)
-            types, sizes = words.type(block.at), words.size(block.at)
+            types, sizes = words.half(block.at), words.size(block.at)
             for row in np.flatnonzero(
                 np.isin(types, (RecordType.ATTR, RecordType.FEATURE))
             ).tolist():
@@ -151,7 +151,7 @@ class PerfSource(TracepointSource):
 
     def _batch(self, block: Block) -> Batch:
         words = Words(block.data, self._facts.order)
-        types = words.type(block.at)
+        types = words.half(block.at)
         passed_over: Counter[str] = Counter()
         rows = self._events.rows(block, words, block.at[types == RecordType.SAMPLE], passed_over)
         rows = [self._repeats.without(part) for part in rows]

@@ -149,8 +149,16 @@ class Packets:
         """Bytes that the packet at `whole` has; 0: not known."""
 
     def blocks(self) -> Iterator[Messages]:
-        while data := self._next():
-            at = 0
+        while True:
+            size = max(_BLOCK, self._wanted - len(self._pending))
+            try:
+                more = self._stream.read(size)
+            except UNPACKING_ERRORS as error:
+                self.problem = _ENDS.format(error)
+                return
+            if not more:
+                break
+            data, at = self._pending + more, 0
             while True:
                 found, used = self._whole(memoryview(data)[at:])
                 at += used
@@ -191,18 +199,6 @@ class Packets:
             self.nested += len(nested)
             for first in range(0, len(found), _MOST_PACKETS):
                 yield found.take(np.arange(first, min(first + _MOST_PACKETS, len(found))))
-
-    def _next(self) -> bytes:
-        """Return the bytes of the packet that was not whole, and more; b"": no more."""
-        if self.problem is not None:
-            return b""
-        size = max(_BLOCK, self._wanted - len(self._pending))
-        try:
-            more = self._stream.read(size)
-        except UNPACKING_ERRORS as error:
-            self.problem = _ENDS.format(error)
-            return b""
-        return self._pending + more if more else b""
 
     def _whole(self, data: memoryview) -> tuple[Messages, int]:
         """Return (packets, bytes used); advance `whole`, set `_wanted` or `problem`."""
