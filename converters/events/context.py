@@ -64,12 +64,6 @@ def _is_complete(clocks: Mapping[str, int]) -> bool:
     return {"monotonic", "boottime", "realtime"} <= clocks.keys()
 
 
-def _records_bios(header: Mapping[str, Any]) -> bool:
-    """Return whether a header says that Q is recorded; blktrace's files do not say what is."""
-    letters = header.get("events", {}).get("letters")
-    return letters is None or ("Q" in letters and header.get("backend") != "blktrace")
-
-
 class Context:
     """Names and facts from one log's header, and what notes add to them while the log is read.
 
@@ -90,7 +84,10 @@ class Context:
     def __init__(self, header: Mapping[str, Any]) -> None:
         """header: a log's (docs/log-format.md), kept; every key may be missing."""
         self.header = cast(Header, header)
-        self.records_bios = _records_bios(header)
+        letters = header.get("events", {}).get("letters")
+        # blktrace's files do not say what is recorded.
+        is_blktrace = header.get("backend") == "blktrace"
+        self.records_bios = letters is None or ("Q" in letters and not is_blktrace)
         kernel = header.get("kernel", {})
         ops = _header_map(kernel, "op_enum", OPS)
         self._op_names = {number: name.lower() for name, number in ops.items()}

@@ -269,11 +269,8 @@ class FileNames:
             rows.append(row)
         return np.array(rows, dtype=np.int32)[at.reshape(-1)]
 
-    def of_trees(self, rows: I32) -> Bool:
-        """Return which of these rows of files are btrfs's inode of trees, (n,)."""
-        distinct, at = np.unique(rows, return_inverse=True)
-        found = [_btrfs_role(self._keys[row]) == "trees" for row in distinct.tolist()]
-        return np.array(found, dtype=np.bool_)[at.reshape(-1)]
+    def key(self, row: int) -> Key:
+        return self._keys[row]
 
     def __getitem__(self, row: int) -> File:
         """Return the file of a row (as from `rows`, not NO_FILE), named by what was read so far.
@@ -363,7 +360,9 @@ def attach_files(events: Events, names: FileNames, meta: int) -> None:
     # Blocks of btrfs's trees are of no file, as other file systems' metadata.
     queued = np.flatnonzero((events.kind == Kind.Q) & (files != NO_FILE)) if meta else rows[:0]
     trees = queued[events.field(Kind.Q, "opf", queued) & np.uint32(meta) != 0]
-    files[trees[names.of_trees(files[trees])]] = NO_FILE
+    for row in np.unique(files[trees]).tolist():
+        if _btrfs_role(names.key(row)) == "trees":
+            files[trees[files[trees] == row]] = NO_FILE
     events.file = files
 
 

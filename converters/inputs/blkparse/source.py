@@ -369,9 +369,14 @@ class Requests:
         rows = np.flatnonzero(np.isin(act, _FOLLOWED))
         driver = (lines.column("action")[rows] & _PASSTHROUGH) != 0
         command = lines.column("command")
-        for row in rows[driver].tolist():
+        for row in rows[driver].tolist():  # of a C the bytes are those of the D of its command
             key = int(dev[row]), int(command[row])
-            size[row] = self._passthrough(int(act[row]), key, int(size[row]))
+            if act[row] == _D:
+                self._commands[key].append(int(size[row]))
+            elif act[row] in (_C, _R) and (waiting := self._commands.get(key)):
+                size[row] = waiting.popleft()
+                if not waiting:
+                    del self._commands[key]
         rows = rows[~driver]
         ends = sector[rows] + size[rows] // np.uint64(SECTOR_BYTES)
         columns = (act[rows], dev[rows], sector[rows], ends, lines.column("new_sector")[rows])
@@ -436,15 +441,6 @@ class Requests:
         if _take(self._bios, place, end):
             return False
         return place[0] in self._request_based or place[0] not in self._queues
-
-    def _passthrough(self, act: int, key: tuple[int, int], size: int) -> int:
-        if act == _D:
-            self._commands[key].append(size)
-        elif act in (_C, _R) and (waiting := self._commands.get(key)):
-            size = waiting.popleft()
-            if not waiting:
-                del self._commands[key]
-        return size
 
 
 def _take(held: Ends, place: tuple[int, int], end: int) -> bool:

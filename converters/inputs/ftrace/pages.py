@@ -204,7 +204,7 @@ class CpuPages:
         page = self.buffer.page_bytes
         wanted = max(BLOCK_BYTES, _PAGES_AT_LEAST * page)
         rest = b""
-        for piece in self._pieces(wanted):
+        for piece in self.pieces(wanted):
             rest += piece
             if len(rest) >= wanted:
                 whole = len(rest) // page * page
@@ -220,12 +220,8 @@ class CpuPages:
                 f"(CPU {self.where.cpu}) are no whole page; left out"
             )
 
-    def first_page(self) -> U8:
-        page = self.buffer.page_bytes
-        data = next(self._pieces(page), b"")
-        return np.frombuffer(data[:page] if len(data) >= page else b"", np.uint8)
-
-    def _pieces(self, size: int) -> Iterator[bytes]:
+    def pieces(self, size: int) -> Iterator[bytes]:
+        """Yield the pages' bytes: chunks where they are compressed, else `size` at a time."""
         fields, compressed = self.fields, self.buffer.compressed
         end = self.where.offset + COUNT_BYTES * compressed + self.where.size
         if end > fields.size:

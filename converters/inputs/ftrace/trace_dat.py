@@ -161,7 +161,15 @@ class TraceDatSource(TracepointSource):
                 "times are the guest's own; the offsets to the host's, which trace-cmd recorded, "
                 "are not applied"
             )
-        self._first = self._first_time()
+        # The time (ns) at which the earliest first page of a CPU begins; 0 without any.
+        times = []
+        for pages in self._cpus:
+            first = CpuPages(self._fields, self.recording, pages.buffer, pages.where)
+            page = next(first.pieces(pages.buffer.page_bytes), b"")[: pages.buffer.page_bytes]
+            if len(page) == pages.buffer.page_bytes:
+                found = find_events(np.frombuffer(page, np.uint8), self._layout(pages))
+                times.append(self._in_ns(found.begin)[0])
+        self._first = max(int(min(times, default=0)), 0)
         if self.recording.date_ns is None:
             return
         if any(not pages.buffer.name for pages in self._cpus):
@@ -172,15 +180,6 @@ class TraceDatSource(TracepointSource):
                 "the wall-clock time that trace-cmd recorded (--date) is of the top buffer's "
                 "clock, which an instance's need not be: not applied"
             )
-
-    def _first_time(self) -> int:
-        """Return the time (ns) at which the earliest first page of a CPU begins; 0 without any."""
-        times = []
-        for pages in self._cpus:
-            page = CpuPages(self._fields, self.recording, pages.buffer, pages.where).first_page()
-            if len(page):
-                times.append(self._in_ns(find_events(page, self._layout(pages)).begin)[0])
-        return max(int(min(times, default=0)), 0)
 
     def _layout(self, pages: CpuPages) -> PageLayout:
         recording = self.recording

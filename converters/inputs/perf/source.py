@@ -77,21 +77,19 @@ class PerfSource(TracepointSource):
                     ids = Cursor(data, self._facts.order, self.name)
                     ids.take(attr.size)
                     self._facts.add_event(attr, ids)
-                else:
-                    self._add_feature(data)
+                    continue
+                section = Cursor(data, self._facts.order, self.name)
+                number = section.number(8) if section.rest >= 8 else FEATURE_BITS
+                if number < FEATURE_BITS:
+                    self._facts.add_feature(number, data[8:])
+                    continue
+                self.problem(
+                    f"a record that describes the recording has {len(data)} bytes, and is of no "
+                    "section that perf has: it is damaged; left out"
+                )
             if (types == RecordType.SAMPLE).any():
                 break
         return chain(read, blocks)
-
-    def _add_feature(self, data: bytes) -> None:
-        cursor = Cursor(data, self._facts.order, self.name)
-        if cursor.rest < 8 or (number := cursor.number(8)) >= FEATURE_BITS:
-            self.problem(
-                f"a record that describes the recording has {len(data)} bytes, and is of no "
-                "section that perf has: it is damaged; left out"
-            )
-            return
-        self._facts.add_feature(number, data[8:])
 
     def _check_events(self) -> None:
         recorded = self._events.tracepoints()

@@ -147,7 +147,12 @@ class Survey:
         _, snapshots = fields.messages(_SNAPSHOT)
         for row in range(len(snapshots)):
             self._add_snapshot(snapshots.take(np.array([row])))
-        self.kernel.update(_kernel_of(fields.messages(_SYSTEM)[1]))
+        _, names = fields.messages(_SYSTEM)[1].fields([1]).messages(1)
+        if len(names):
+            utsname = names.take(np.array([len(names) - 1])).fields(list(_UTSNAME))
+            for number, name in _UTSNAME.items():
+                if text := utsname.texts(number, 256).tobytes().rstrip(b"\0"):
+                    self.kernel[name] = text.decode("utf-8", "replace")
         _, services = fields.messages(_SERVICE)
         self.read_on |= bool(services.fields([4]).values(4).any())
         self.blocked_reasons |= bool((ftrace.kind == _BLOCKED_REASON).any())
@@ -249,15 +254,3 @@ def fields_of_host(block: Messages) -> tuple[Fields, int]:
         rest = [row for row, number in enumerate(fields.numbers) if number not in _IDS]
         fields.length[np.ix_(rest, elsewhere)] = MISSING
     return fields, int(np.count_nonzero(elsewhere))
-
-
-def _kernel_of(systems: Messages) -> dict[str, str]:
-    _, names = systems.fields([1]).messages(1)
-    if not len(names):
-        return {}
-    fields = names.take(np.array([len(names) - 1])).fields(list(_UTSNAME))
-    found = {}
-    for number, name in _UTSNAME.items():
-        if text := fields.texts(number, 256).tobytes().rstrip(b"\0"):
-            found[name] = text.decode("utf-8", "replace")
-    return found
