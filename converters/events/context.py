@@ -60,10 +60,6 @@ def _header_map(source: Mapping[str, Any], key: str, default: dict[str, int]) ->
     return {str(k): int(v) for k, v in found.items()} if found else dict(default)
 
 
-def _is_complete(clocks: Mapping[str, int]) -> bool:
-    return {"monotonic", "boottime", "realtime"} <= clocks.keys()
-
-
 class Context:
     """Names and facts from one log's header, and what notes add to them while the log is read.
 
@@ -99,7 +95,8 @@ class Context:
         self.titles = Titles()
         self.files = FileNames(self.device_name)
         clocks = header.get("clocks")
-        self.clocks: list[dict[str, int]] = [clocks] if clocks and _is_complete(clocks) else []
+        complete = clocks and {"monotonic", "boottime", "realtime"} <= clocks.keys()
+        self.clocks: list[dict[str, int]] = [clocks] if clocks and complete else []
         self.end: Mapping[str, Any] | None = None
         """The log's END, where it is known before the log is read; None: not known."""
         self.wait_stacks: dict[int, tuple[str, ...]] = {}

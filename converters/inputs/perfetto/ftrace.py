@@ -147,19 +147,17 @@ def _columns(body: Messages, numbers: dict[str, int]) -> dict[str, Column]:
     """
     wanted = {name: number for name, number in numbers.items() if number}
     fields = body.fields(tuple(wanted.values()))
-    columns = {name: _column(fields, name, number) for name, number in wanted.items()}
+    columns: dict[str, Column] = {}
+    for name, number in wanted.items():
+        if name in TEXTS:
+            columns[name] = fields.texts(number, TEXTS[name]).view(f"S{TEXTS[name]}")[:, 0]
+        else:
+            values = fields.values(number)
+            columns[name] = kernel_dev(values) if name in _DEVICES else values
     if {"error", "errors"} <= columns.keys():
         has_new = (fields.length[fields.numbers.index(wanted["error"])] != MISSING).any()
         columns.pop("errors" if has_new else "error")
     return columns
-
-
-def _column(fields: Fields, name: str, number: int) -> Column:
-    if name in TEXTS:
-        width = TEXTS[name]
-        return fields.texts(number, width).view(f"S{width}")[:, 0]
-    values = fields.values(number)
-    return kernel_dev(values) if name in _DEVICES else values
 
 
 def kernel_dev(userspace: I64) -> I64:

@@ -84,10 +84,10 @@ class Fields:
     broken: int = field(default=0)
     """Messages that end in something that is no field."""
 
-    def values(self, number: int, missing: int = 0) -> I64:
-        """Return a field's numbers (n,), `missing` where it does not occur or is bytes."""
+    def values(self, number: int) -> I64:
+        """Return a field's numbers (n,), 0 where it does not occur or is bytes."""
         row = self.numbers.index(number)
-        found: I64 = np.where(self.length[row] == NUMBER, self.value[row], missing)
+        found: I64 = np.where(self.length[row] == NUMBER, self.value[row], 0)
         return found
 
     def messages(self, number: int) -> tuple[I64, Messages]:
