@@ -127,6 +127,10 @@ _LOOKED_AT = 1 << 12
 _STEPS = {3: "1 ms", 6: "1 µs"}
 _ZEROS = -1  # kind, beside those of KINDS, of a line with zeros
 _LOST = re.compile(rb"(?:\S+: +)?CPU:(\d+) \[(?:LOST )?(?:(\d+) )?EVENTS(?: DROPPED)?\]")
+_BEGINNING = 1 << 16
+"""Bytes of a block within which a mail's own words end."""
+_QUOTES = re.compile(rb"^(?:> ?)+", re.MULTILINE)
+"""The marks by which mail quotes lines."""
 _STARTED = re.compile(rb"#+ CPU (\d+) buffer started #+")
 _COMMENTS = (b"#", b"cpus=", b"version = ", b"CPU ")
 """Beginnings of lines that the tools write beside events."""
@@ -196,7 +200,10 @@ class TextSource(TracepointSource):
 
     def _read(self, block: "Block") -> EventLines:
         """Return a block's lines, with those of other layouts as if they were of the usual one."""
-        block.data = layouts.without_quotes(block.data)
+        data = block.data
+        quoted = data.startswith(b">") or b"\n>" in data[:_BEGINNING]
+        if quoted and 2 * (data.count(b"\n>") + data.startswith(b">")) >= data.count(b"\n"):
+            block.data = _QUOTES.sub(b"", data)
         lines = self._reader.read(block.data)
         pieces, done = [], 0
         for other in lines.others:

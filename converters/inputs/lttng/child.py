@@ -377,12 +377,24 @@ def _readable(directory: str, scratch: str) -> tuple[str, list[tuple[str, str, i
 def _cut_to_packets(directory: str, name: str, scratch: str) -> tuple[str | None, int]:
     """Return a copy of a cut file with its whole packets alone, and how many bytes it is without.
 
-    Where packets end says LTTng's index. (None, all bytes) if there is none, or the copy, too,
-    cannot be opened.
+    Where packets end says LTTng's index (ctf-index.h): a header of four be32 (magic, major, minor,
+    bytes of an entry), and for each packet its offset in bytes, its size in bits, and more, as
+    be64. (None, all bytes) if there is none, or the copy, too, cannot be opened.
     """
     path = os.path.join(directory, name)
     size = os.path.getsize(path)
-    end = _whole_packets(os.path.join(directory, "index", f"{name}.idx"), size)
+    try:
+        with open(os.path.join(directory, "index", f"{name}.idx"), "rb") as stream:
+            magic, _, _, length = _INDEX.unpack(stream.read(_INDEX.size))
+            entries = stream.read()
+    except (OSError, struct.error):
+        return None, size
+    if magic != _INDEX_MAGIC or length < _INDEX_ENTRY.size:
+        return None, size
+    places = range(0, len(entries) - length + 1, length)
+    packets = (_INDEX_ENTRY.unpack_from(entries, at) for at in places)
+    ends = [offset + bits // 8 for offset, bits in packets]
+    end = max((end for end in ends if end <= size), default=0)
     if not end:
         return None, size
     copy = os.path.join(tempfile.mkdtemp(dir=scratch), name)
@@ -392,28 +404,6 @@ def _cut_to_packets(directory: str, name: str, scratch: str) -> tuple[str | None
         os.unlink(copy)
         return None, size
     return copy, size - end
-
-
-def _whole_packets(index: str, size: int) -> int:
-    """Return the bytes of the packets that lie in the first `size` bytes of a stream, by its index.
-
-    0 if there is no index, or it is none. index: the path of an LTTng index (ctf-index.h): a header
-    of four be32 (magic, major, minor, bytes of an entry), and for each packet its offset in bytes,
-    its size in bits, and more, as be64.
-    """
-    try:
-        with open(index, "rb") as stream:
-            magic, _, _, length = _INDEX.unpack(stream.read(_INDEX.size))
-            entries = stream.read()
-    except (OSError, struct.error):
-        return 0
-    if magic != _INDEX_MAGIC or length < _INDEX_ENTRY.size:
-        return 0
-    ends = [0]
-    for at in range(0, len(entries) - length + 1, length):
-        offset, bits = _INDEX_ENTRY.unpack_from(entries, at)
-        ends.append(offset + bits // 8)
-    return max(end for end in ends if end <= size)
 
 
 def _span(directories: Sequence[str]) -> tuple[int, int] | None:

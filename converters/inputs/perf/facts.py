@@ -295,15 +295,9 @@ def _opened(stream: BinaryIO, name: str) -> tuple[BinaryIO, Facts]:
         stream, start = copy, 0
     else:
         start = stream.tell() - _PIPE_HEADER_BYTES
-    _read_file(stream, start, facts)
-    return stream, facts
-
-
-def _read_file(stream: BinaryIO, start: int, facts: Facts) -> None:
-    """Read what a file says of itself, and go to its first record. start: of it in the stream."""
     facts.size = stream.seek(0, os.SEEK_END) - start
     stream.seek(start)
-    header = Cursor(_read(stream, _FILE_HEADER_BYTES), facts.order, facts.where)
+    header = Cursor(_read(stream, _FILE_HEADER_BYTES), order, name)
     header.take(16)
     attr_bytes = header.number(8)
     attrs_at, attrs_bytes, facts.data_at, data_bytes = (header.number(8) for _ in range(4))
@@ -313,12 +307,13 @@ def _read_file(stream: BinaryIO, start: int, facts: Facts) -> None:
     _read_events(stream, start, (attrs_at, attrs_bytes, attr_bytes), facts)
     if not data_bytes:
         raise LogFormatError(
-            f"{facts.where}: perf did not finish this file (its data have no size), so the formats "
-            "of its events are missing: end `perf record` by Ctrl-C or SIGTERM, not by SIGKILL"
+            f"{name}: perf did not finish this file (its data have no size), so the formats of its "
+            "events are missing: end `perf record` by Ctrl-C or SIGTERM, not by SIGKILL"
         )
     facts.data_bytes = data_bytes
     _read_features(stream, start, facts.data_at + data_bytes, features, facts)
     stream.seek(min(start + facts.data_at, _FARTHEST))
+    return stream, facts
 
 
 def _read_events(stream: BinaryIO, start: int, where: tuple[int, int, int], facts: Facts) -> None:
