@@ -149,25 +149,25 @@ class _Draws:
         times = draws.multinomial(count, np.full(max(count, 1), 1 / max(count, 1)), size=_DRAWS)
         self._times = times.astype(np.float64) if self.enough else np.zeros((0, count))
         stretch = learned.bases.stretches.of(learned.blocks.begin(self._blocks))
-        self._stretches, self._stretch = np.unique(stretch, return_inverse=True)
-        self._bases = {kind: self._of_class(kind) for kind in {kind for _, kind in learned.pairs}}
-
-    def _of_class(self, kind: int) -> NDArray[np.float64]:
-        bases, blocks = self._learned.bases, self._blocks
-        given = self._sums.block_bases[blocks, kind].astype(np.float64)
-        found = np.empty((len(self._times), len(blocks), 2))
-        for part in (QUEUE, DEVICE):
-            number, ns = self._times @ given[:, part, 0], self._times @ given[:, part, 1]
-            whole = np.where(number > 0, ns / np.maximum(number, 1), bases.of_log[kind][part][0])
-            found[:, :, part] = whole[:, None]
-            for place, step in enumerate(self._stretches.tolist()):
-                if (kind, step, part) in bases.of_stretch:
-                    mine = self._stretch.reshape(-1) == place
-                    number = self._times[:, mine] @ given[mine, part, 0]
-                    ns = self._times[:, mine] @ given[mine, part, 1]
-                    here = np.where(number > 0, ns / np.maximum(number, 1), whole)
-                    found[:, mine, part] = here[:, None]
-        return found
+        stretches, stretch_of = np.unique(stretch, return_inverse=True)
+        self._bases: dict[int, NDArray[np.float64]] = {}
+        """Class → (draws, blocks, 2 parts), ns."""
+        for kind in {kind for _, kind in learned.pairs}:
+            given = sums.block_bases[self._blocks, kind].astype(np.float64)
+            found = np.empty((len(self._times), count, 2))
+            for part in (QUEUE, DEVICE):
+                number, ns = self._times @ given[:, part, 0], self._times @ given[:, part, 1]
+                base = learned.bases.of_log[kind][part][0]
+                whole = np.where(number > 0, ns / np.maximum(number, 1), base)
+                found[:, :, part] = whole[:, None]
+                for place, step in enumerate(stretches.tolist()):
+                    if (kind, step, part) in learned.bases.of_stretch:
+                        mine = stretch_of.reshape(-1) == place
+                        number = self._times[:, mine] @ given[mine, part, 0]
+                        ns = self._times[:, mine] @ given[mine, part, 1]
+                        here = np.where(number > 0, ns / np.maximum(number, 1), whole)
+                        found[:, mine, part] = here[:, None]
+            self._bases[kind] = found
 
     def without(self, row: int, culprit: str, slots: list[int], wait_ns: int) -> Without | None:
         """None: too few were without company. wait_ns: waited behind the culprit's I/O."""

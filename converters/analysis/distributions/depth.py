@@ -194,16 +194,6 @@ class Steps:
         devs: list[int] = names_of(np.concatenate([names_of(p.dev) for p in parts])).tolist()
         return devs
 
-    def operations(self, dev: int) -> list[int]:
-        parts = (self.start, self.stop, self.fade, self.gone)
-        ops: list[int] = names_of(np.concatenate([p.op[p.dev == dev] for p in parts])).tolist()
-        return ops
-
-    def seen_on(self, dev: int) -> tuple[I64, U64, I64]:
-        chosen = self.seen.dev == dev
-        seen = self.seen if chosen.all() else self.seen.take(chosen)
-        return seen.at, seen.sector, seen.bytes
-
 
 @dataclass
 class _Rows(Table):
@@ -259,19 +249,14 @@ def _rows(table: Bios | Requests, context: Context | None) -> _Rows:
     ).take(start != NEVER)
 
 
-def _moments(rows: _Rows) -> tuple[Moments, Moments, Moments, Moments, Seen]:
-    def of(times: I64) -> Moments:
+def _moments(rows: _Rows) -> tuple[Moments | Seen, ...]:
+    found: list[Moments | Seen] = []
+    for times in (rows.start, rows.stop, rows.fade, rows.gone):
         known = times != NEVER
-        return Moments(times[known], rows.dev[known], rows.op[known])
-
+        found.append(Moments(times[known], rows.dev[known], rows.op[known]))
     seen = rows.seen
-    return (
-        of(rows.start),
-        of(rows.stop),
-        of(rows.fade),
-        of(rows.gone),
-        Seen(rows.start[seen], rows.dev[seen], rows.sector[seen], rows.bytes[seen]),
-    )
+    columns = rows.start[seen], rows.dev[seen], rows.sector[seen], rows.bytes[seen]
+    return *found, Seen(*columns)
 
 
 @dataclass

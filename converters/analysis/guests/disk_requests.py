@@ -19,7 +19,6 @@ from biotrail.converters.events.tables import (
     U32,
     U64,
     Bool,
-    Lifecycles,
     Table,
     Tasks,
 )
@@ -151,10 +150,33 @@ def host_side(trace: Trace, wanted: str, mapping: Mapping) -> tuple[HostBios, Pr
     another one, and failed NOWAIT attempts, are left out. Raises ConversionError: no such process
     queued a bio, or several did.
     """
-    parts, tasks = [], None
+    parts: list[HostBios] = []
+    tasks: Tasks | None = None
     for window in trace.lifecycles():
-        parts.append(_host_bios(trace.context, window))
-        tasks = window.tasks
+        context, tasks, table = trace.context, window.tasks, window.bios
+        tried = failed_nowait(context, table)
+        table = table.take((table.parent == NEVER) & (table.task >= 0) & ~tried)
+        start = np.zeros(len(table), dtype=np.int64)
+        for part, dev in {*zip(table.part.tolist(), table.dev.tolist(), strict=True)}:
+            begin = context.partition_start(part, dev)
+            start[(table.part == part) & (table.dev == dev)] = begin or 0
+        op = _codes(context, table.opf, table.bytes)
+        parts.append(
+            HostBios(
+                number=table.number,
+                dev=table.dev,
+                part=table.part,
+                tgid=tasks.tgid[table.task].astype(np.int64),
+                cgroup=table.cgroup,
+                op=op,
+                sector=np.where(op == FLUSHES, 0, table.sector.astype(np.int64) - start),
+                sectors=table.bytes.astype(np.int64) // SECTOR_BYTES,
+                queue=table.queue,
+                issue=table.issue,
+                complete=table.complete,
+                doubtful=table.doubtful,
+            )
+        )
     process = _process(wanted, tasks, parts)
     served = HostBios.concatenate(parts)
     mine = served.tgid == process.pid
@@ -165,30 +187,6 @@ def host_side(trace: Trace, wanted: str, mapping: Mapping) -> tuple[HostBios, Pr
         mine |= np.isin(served.cgroup, cgroups) & np.isin(served.tgid, tasks.tgid[is_worker])
     served = served.take(mine)
     return mapping.in_image(served), process
-
-
-def _host_bios(context: Context, window: Lifecycles) -> HostBios:
-    """Return the window's bios that serve no other bio, of known processes, by sector of `part`."""
-    table = window.bios
-    table = table.take((table.parent == NEVER) & (table.task >= 0) & ~failed_nowait(context, table))
-    start = np.zeros(len(table), dtype=np.int64)
-    for part, dev in {*zip(table.part.tolist(), table.dev.tolist(), strict=True)}:
-        start[(table.part == part) & (table.dev == dev)] = context.partition_start(part, dev) or 0
-    op = _codes(context, table.opf, table.bytes)
-    return HostBios(
-        number=table.number,
-        dev=table.dev,
-        part=table.part,
-        tgid=window.tasks.tgid[table.task].astype(np.int64),
-        cgroup=table.cgroup,
-        op=op,
-        sector=np.where(op == FLUSHES, 0, table.sector.astype(np.int64) - start),
-        sectors=table.bytes.astype(np.int64) // SECTOR_BYTES,
-        queue=table.queue,
-        issue=table.issue,
-        complete=table.complete,
-        doubtful=table.doubtful,
-    )
 
 
 def _process(wanted: str, tasks: Tasks | None, parts: list[HostBios]) -> Process:

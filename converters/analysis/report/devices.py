@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from biotrail.converters.analysis.distributions.depth import Depth, Flow
+from biotrail.converters.analysis.distributions.depth import Depth, Flow, Seen
 from biotrail.converters.analysis.distributions.keys import ProcessNames
 from biotrail.converters.analysis.distributions.samples import Samples, operations_of
 from biotrail.converters.analysis.distributions.sketch import Distribution, Mergeable, sum_by
@@ -22,7 +22,6 @@ from biotrail.converters.events.tables import (
     NEVER,
     OP_MASK,
     U32,
-    U64,
     Bool,
     Certainty,
     Lifecycles,
@@ -142,17 +141,13 @@ class Pattern(Mergeable):
     def sequential_share(self) -> float:
         return self.sequential / self.seek.count if self.seek.count else 0.0
 
-    def update(self, at: I64, sector: U64, size: I64) -> None:
-        """Add I/Os that follow those added before; I/Os of 0 bytes are ignored.
-
-        at: ns, ascending. sector: first 512-byte sectors. The very first I/O only begins the
-        comparison.
-        """
-        some = size > 0
-        if not some.any():
+    def update(self, seen: Seen) -> None:
+        """Add I/Os of one device; those of 0 bytes are ignored, the first begins the comparison."""
+        seen = seen.take(seen.bytes > 0)
+        if not len(seen):
             return
-        at, first = at[some], sector[some].astype(np.int64)
-        end = first + (size[some] >> SECTOR_SHIFT)
+        at, first = seen.at, seen.sector.astype(np.int64)
+        end = first + (seen.bytes >> SECTOR_SHIFT)
         before = np.concatenate([[self._end], end[:-1]])
         since = np.concatenate([[self._at], at[:-1]])
         begin = 0 if self._at >= 0 else 1
@@ -198,10 +193,16 @@ class Devices:
         for dev, device in self.by_dev.items():
             device.queue.add(queue, dev)
             device.issued.add(issue, dev)
-            device.queue_pattern.update(*queue.seen_on(dev))
-            device.issue_pattern.update(*issue.seen_on(dev))
+            device.queue_pattern.update(queue.seen.take(queue.seen.dev == dev))
+            device.issue_pattern.update(issue.seen.take(issue.seen.dev == dev))
             # One without a change gets the window's time, too.
-            for op in dict.fromkeys([*queue.operations(dev), *issue.operations(dev)]):
+            moments = [
+                part
+                for steps in (queue, issue)
+                for part in (steps.start, steps.stop, steps.fade, steps.gone)
+            ]
+            numbers = np.concatenate([part.op[part.dev == dev] for part in moments])
+            for op in names_of(numbers).tolist():
                 if op not in device.operations:
                     device.operations[op] = (
                         Depth.idle(self._origin, queue.begin),
