@@ -76,7 +76,6 @@ class ArchiveOptions:
     )
 
     def check(self, logs: tuple[str, ...]) -> None:
-        """Raise click.UsageError: neither logs nor --watch, both, or options that exclude these."""
         only_shipping = (self.once, self.keep_logs, self.take_damaged, self.quiet)
         if self.directory is None:
             if self.to is not None or any(only_shipping):
@@ -148,7 +147,7 @@ def command(logs: tuple[str, ...], asked: ArchiveOptions) -> int:
 
 
 def chosen(tables: str | None) -> tuple[str, ...]:
-    """Split `events,bios` into table names; None: all. Raises click.UsageError for other names."""
+    """Split `events,bios` into table names; None: all."""
     names = TABLES if tables is None else tuple(n.strip() for n in tables.split(","))
     if unknown := [name for name in names if name not in TABLES]:
         raise click.UsageError(f"{unknown[0]!r} is no table; there are: {', '.join(TABLES)}")

@@ -7,7 +7,7 @@ A file that cannot be read ends no task: it is named in the task's result.
 import logging
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -40,8 +40,6 @@ from biotrail.text.report.verdict import SHOWN, as_dicts, verdict
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """What the command's options say about how recordings are read."""
-
     by: str
     cut: Cut = field(default_factory=Cut)
     reading: Reading = USUAL
@@ -68,7 +66,6 @@ def version() -> str:
 
 
 def look(file: str) -> Seen | LeftOut:
-    """Return what the header of a file says, or why it cannot be read."""
     try:
         if not is_url(file) and (what := no_regular_file(file)):
             return LeftOut(file, f"is {what}")
@@ -80,11 +77,7 @@ def look(file: str) -> Seen | LeftOut:
 
 
 def read(files: Sequence[str], columns: dict[str, str], asked: ReadOptions) -> Part:
-    """Return what a recording adds to the report; of one that cannot be read, why.
-
-    files: all files of the recording, in any order. columns: what the user's table says of its
-    host. The Part has only `left_out` if the recording cannot be read.
-    """
+    """Return what a recording adds to the report; of one that cannot be read only `left_out`."""
 
     def again() -> Trace:
         sources = [(name, open_source(name)) for name in files]
@@ -150,20 +143,13 @@ _CONFIG = {
 """Settings of Dask, of which the last four are for the local cluster alone."""
 
 
-def default_workers() -> int:
-    """Return the number of CPUs that this process may run on."""
-    return len(os.sched_getaffinity(0))
-
-
 @contextmanager
-def client_of(scheduler: str | None, workers: int) -> Iterator[Client]:
+def client_of(scheduler: str | None, workers: int | None) -> Iterator[Client]:
     """Yield a client of the scheduler at an address or, without one, of a cluster on this machine.
 
-    workers: processes of the local cluster. It listens on the loopback interface alone, to
-    those with its own temporary keys (TLS), for whoever reaches a scheduler can run code there; it
-    has no dashboard, and keeps its files in a private directory that is removed. Raises
-    ConversionError: the scheduler does not answer or is gone, or its workers lack this version of
-    biotrail.
+    The local cluster has a process per CPU unless `workers` says how many. It listens on the
+    loopback interface alone, to those with its own temporary keys (TLS), for whoever reaches a
+    scheduler can run code there; it keeps its files in a private directory that is removed.
     """
     # Dask prints what it retries and why; the command says at its end what could not be done.
     for name in ("distributed", "distributed.client", "tornado", "asyncio"):
@@ -172,12 +158,20 @@ def client_of(scheduler: str | None, workers: int) -> Iterator[Client]:
     with config.set(_CONFIG), tempfile.TemporaryDirectory(prefix="biotrail-fleet-") as directory:
         try:
             if scheduler is not None:
-                with _connected(scheduler) as client:
+                try:
+                    client = Client(scheduler, timeout=_PATIENCE)
+                except (OSError, ValueError) as error:
+                    raise ConversionError(
+                        f"{scheduler}: no Dask scheduler answers there ({error}); start one (dask "
+                        "scheduler), or leave out --scheduler"
+                    ) from error
+                with client:
+                    _check_workers(client, scheduler)
                     yield client
                 return
             with (
                 LocalCluster(
-                    n_workers=workers,
+                    n_workers=workers or len(os.sched_getaffinity(0)),
                     threads_per_worker=1,
                     memory_limit=MEMORY,
                     host="127.0.0.1",
@@ -200,20 +194,6 @@ class _KeepMemory(WorkerPlugin):  # type: ignore[misc]  # Dask has no types
 
     def setup(self, worker: Worker) -> None:
         keep_freed_memory()
-
-
-@contextmanager
-def _connected(scheduler: str) -> Iterator[Client]:
-    try:
-        client = Client(scheduler, timeout=_PATIENCE)
-    except (OSError, ValueError) as error:
-        raise ConversionError(
-            f"{scheduler}: no Dask scheduler answers there ({error}); start one (dask scheduler), "
-            "or leave out --scheduler"
-        ) from error
-    with client:
-        _check_workers(client, scheduler)
-        yield client
 
 
 def _check_workers(client: Client, scheduler: str) -> None:
@@ -240,7 +220,7 @@ FAN_IN = 8
 """Parts that one task adds up."""
 _FIRST = 10
 """Priority of tasks that make results smaller, before those that read more."""
-Columns = Callable[[str], dict[str, str]]
+Columns = Mapping[str, dict[str, str]]
 """Host → what the user's table says of it, by column."""
 Told = Callable[[str], None]
 """Is told how far the work has come."""
@@ -248,8 +228,6 @@ Told = Callable[[str], None]
 
 @dataclass
 class Host:
-    """A host's recordings, each a list of its files, while they are read."""
-
     recordings: list[list[str]] = field(default_factory=list)
     read: list[Future] = field(default_factory=list)
     """Parts of the recordings that were read."""
@@ -260,10 +238,7 @@ class Host:
 def analyse(
     client: Client, files: Sequence[str], columns: Columns, asked: ReadOptions, told: Told
 ) -> Part:
-    """Return the part of all files, each host closed; files that cannot be read are named in it.
-
-    Raises ConversionError: the connection to the scheduler was lost.
-    """
+    """Return the part of all files, each host closed; files that cannot be read are named in it."""
     seen, left_out = _look(client, files, told)
     hosts, double = hosts_of(seen)
     whole, broken = _read(client, hosts, columns, asked, told)
@@ -298,7 +273,9 @@ def hosts_of(seen: Iterable[Seen]) -> tuple[dict[str, Host], list[LeftOut]]:
     runs: dict[tuple[str, str], list[str]] = {}
     known: dict[str, str] = {}
     double: list[LeftOut] = []
-    for one in sorted(seen, key=lambda one: (not _is_archive(one.file), one.file)):
+    for one in sorted(
+        seen, key=lambda one: (not one.file.partition("?")[0].endswith(SUFFIX), one.file)
+    ):
         if one.log_id in known:
             double.append(LeftOut(one.file, f"is the same log as {known[one.log_id]}"))
             continue
@@ -308,10 +285,6 @@ def hosts_of(seen: Iterable[Seen]) -> tuple[dict[str, Host], list[LeftOut]]:
     for (host, _), files in sorted(runs.items(), key=lambda run: min(run[1])):
         hosts.setdefault(host, Host()).recordings.append(sorted(files))
     return hosts, double
-
-
-def _is_archive(file: str) -> bool:
-    return file.partition("?")[0].endswith(SUFFIX)
 
 
 def _read(
@@ -326,7 +299,7 @@ def _read(
     reading: dict[Future, tuple[str, list[str]]] = {}
     for name, host in hosts.items():
         for files in host.recordings:
-            task = client.submit(read, files, columns(name), asked, pure=False)
+            task = client.submit(read, files, columns.get(name, {}), asked, pure=False)
             reading[task] = name, files
             host.open += 1
     whole, done = len(reading), 0
@@ -345,33 +318,22 @@ def _read(
             if not failed:
                 host.read.append(future)
             if not host.open and host.read:
-                completed.add(_reduced(client, close, host.read, asked))
+                completed.add(client.submit(close, host.read, asked, pure=False, priority=_FIRST))
                 host.read = []
             done += 1
             told(f"{done} of {whole} recordings read")
         if len(ready) == FAN_IN:
-            completed.add(_reduced(client, merged, ready))
+            completed.add(client.submit(merged, ready, pure=False, priority=_FIRST))
             ready = []
-    return _result(_reduced(client, merged, ready)), broken
-
-
-def _reduced(client: Client, task: Callable[..., Part], parts: list[Future], *more: Any) -> Future:
-    return client.submit(task, parts, *more, pure=False, priority=_FIRST)
-
-
-def _result(future: Future) -> Part:
-    wait([future])
-    if failed := _failure([], future):
+    result = client.submit(merged, ready, pure=False, priority=_FIRST)
+    wait([result])
+    if failed := _failure([], result):
         raise ConversionError(f"the parts could not be added up: {failed[0].why}")
-    found: Part = future.result()
-    return found
+    return result.result(), broken
 
 
 def _failure(files: Sequence[str], future: Future) -> list[LeftOut]:
-    """Return the files of a task that failed, with the reason; empty if it did not.
-
-    Without files one nameless entry. Raises ConversionError: the scheduler is gone.
-    """
+    """Return the files of a task that failed, with the reason; without files a nameless entry."""
     if future.status in ("cancelled", "lost"):
         raise ConversionError(_LOST)
     if future.status != "error":

@@ -47,11 +47,7 @@ SUFFIX = {PERFETTO: ".pftrace", OTF2: ".otf2", BLKTRACE: ".blktrace"}
 
 
 def format_and_path(log: str, target: str | None, form: str | None) -> tuple[str, str]:
-    """Return (format, output path; `-` is standard output) from -o and --format.
-
-    log: the path from which the output's default name is made. target, form: the options'
-    values, None if not given. Raises click.UsageError.
-    """
+    """Return (format, output path) from -o and --format. log: its name is the output's default."""
     if target is None:
         if log == "-":
             raise click.UsageError("a log from standard input needs -o OUT")
@@ -81,11 +77,6 @@ def format_and_path(log: str, target: str | None, form: str | None) -> tuple[str
 
 
 def check_drawing(form: str, target: str, drawing: Drawing) -> None:
-    """Raise click.UsageError if the output cannot be written as `drawing` says.
-
-    Detail, colours and a size of parts are for Perfetto traces alone; parts are for files, and
-    no smaller than LEAST_PART. form, target: from `format_and_path`.
-    """
     if form != PERFETTO and drawing.detail != Detail.STANDARD:
         raise click.UsageError("--detail is for Perfetto traces")
     if form != PERFETTO and drawing.colour != Colour.AUTO:
@@ -107,36 +98,7 @@ BLKTRACE_FILES = "*.blktrace.*"
 OTF2_ANCHOR = "traces.otf2"
 
 
-def convert_one(
-    source: Opened,
-    form: str,
-    target: str,
-    force: bool,
-    drawing: Drawing,
-    beside: "OtherTrace | None",
-) -> Result:
-    """Convert the chosen part of the trace to `target`. drawing: how a Perfetto trace is written.
-
-    beside: another trace that a Perfetto trace is written beside.
-    Raises TraceError; no partial output is left then.
-    """
-    trace = source.trace
-    if form == BLKTRACE:
-        return _to_blktrace(trace, target, force)
-    with progress(trace, window_events=drawing.window_events) as windows:
-        lifecycles = source.chosen(windows)
-        if form == OTF2:
-            return _to_otf2(trace, lifecycles, target, force)
-        return perfetto.write(source, lifecycles, target, force, drawing, beside)
-
-
 def _to_otf2(trace: Trace, lifecycles: Iterator[Lifecycles], target: str, force: bool) -> Result:
-    """Write the windows as an OTF2 archive, the directory `target`, with OTF2_ANCHOR in it.
-
-    force: replace a directory that is such an archive. The result's `notes` says how many
-    operations were cancelled because their completion was not recorded, and times moved into order.
-    Raises TraceError; the directory then stays as it was.
-    """
     from biotrail.converters.outputs.otf2 import convert as otf2
 
     with output.replacing_directory(target, force=force, marker=OTF2_ANCHOR) as part:
@@ -154,12 +116,6 @@ def _to_otf2(trace: Trace, lifecycles: Iterator[Lifecycles], target: str, force:
 
 
 def _to_blktrace(trace: Trace, target: str, force: bool) -> Result:
-    """Write the trace's events as blktrace's files in the directory `target`, a set per device.
-
-    force: replace a directory that holds such files. The result's `notes` gives the numbers of
-    records, and of those that blktrace has no record for, and how to read each set. Raises
-    TraceError; the directory then stays as it was. ConversionError: a light log has none of them.
-    """
     if trace.context.is_light:
         raise ConversionError(
             "a light log has no events that blktrace has records for: record again with "
@@ -179,10 +135,9 @@ def _to_blktrace(trace: Trace, target: str, force: bool) -> Result:
 
 
 def report_lines(source: Opened, result: Result, form: str) -> list[str]:
-    """Return lines that say what was written, how certain it is, what it lacks, how to open it.
+    """Return what was written, how certain it is, what it lacks, how to open it.
 
-    source: read to its end. form: PERFETTO, OTF2 or BLKTRACE; of the last, which holds records,
-    there is nothing to say about certainty and losses.
+    Of BLKTRACE, which holds records, there is nothing to say about certainty and losses.
     """
     trace = source.trace
     cut = [f"  {line}" for line in source.lines()]
@@ -279,12 +234,6 @@ def command(logs: tuple[str, ...], asked: ConvertOptions) -> None:
 
 
 def _convert(logs: tuple[str, ...], asked: ConvertOptions) -> tuple[Result, list[str]]:
-    """Convert the logs to one output; return the result and lines about it.
-
-    logs: paths or, alone, `-`; the files of one rotated recording are one log, several
-    recordings are merged into one trace. Raises click.UsageError for options that do not fit,
-    TraceError.
-    """
     guest, reading = asked.guest, asked.reading
     guest.check(asked.beside is not None, "and --with exclude each other")
     if len(logs) == 1 and guest.guest_of is None:
@@ -302,8 +251,17 @@ def _convert(logs: tuple[str, ...], asked: ConvertOptions) -> tuple[Result, list
 def _one(
     log: str, source: Opened, form: str, target: str, asked: ConvertOptions
 ) -> tuple[Result, list[str]]:
+    trace, force = source.trace, asked.force
     other = _other_trace(log, source, form, asked)
-    result = convert_one(source, form, target, asked.force, asked.drawing, other)
+    if form == BLKTRACE:
+        result = _to_blktrace(trace, target, force)
+    else:
+        with progress(trace, window_events=asked.drawing.window_events) as windows:
+            lifecycles = source.chosen(windows)
+            if form == OTF2:
+                result = _to_otf2(trace, lifecycles, target, force)
+            else:
+                result = perfetto.write(source, lifecycles, target, force, asked.drawing, other)
     return result, report_lines(source, result, form)
 
 
@@ -348,11 +306,6 @@ def _check_beside(form: str, asked: ConvertOptions) -> None:
 
 
 def _merge(recordings: list[Recording], asked: ConvertOptions) -> tuple[Result, list[str]]:
-    """Merge recordings into one trace; return the result and lines about it.
-
-    They may be a guest's and its host's. Raises click.UsageError if a cut or parts
-    (--max-size) are asked for, without a target, or for another format than Perfetto; TraceError.
-    """
     from biotrail.cli.converting import merging
 
     target = asked.target
@@ -371,7 +324,5 @@ def _merge(recordings: list[Recording], asked: ConvertOptions) -> tuple[Result, 
             "by one"
         )
     _check_beside(form, asked)
-    joined = None
-    if asked.guest.guest_of is not None:
-        joined = asked.guest.join([one.paths for one in recordings], asked.reading)
+    joined = asked.guest.joined(recordings, asked.reading)
     return merging.convert(recordings, target, asked.force, asked.drawing, asked.beside, joined)

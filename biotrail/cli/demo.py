@@ -62,9 +62,17 @@ def command(directory: str) -> None:
         say(f"Nothing can be recorded here: {error}")
         say("So this is the sample log that comes with biotrail.")
         say()
-        log = _sample(place)
+        sample = resources.files("biotrail") / "data" / SAMPLE
+        with output.replacing(log, force=True) as stream:
+            stream.write(sample.read_bytes())
     else:
-        say(_recorded(summary))
+        about = "" if summary.events_exact else "about "
+        say(
+            f"Recorded {about}{units.plural(summary.events, 'event')} in "
+            f"{units.duration(summary.seconds * 1e9)}: the log has "
+            f"{units.size(summary.log_bytes)}, the recorder took {summary.cpu_seconds:.2f} s of "
+            "CPU time."
+        )
         say()
     _show(log, place)
 
@@ -95,11 +103,7 @@ def _record(log: Path) -> Summary:
 
 
 def workplace() -> Path:
-    """Return a writable directory on a block device with space for the demo's files.
-
-    The current directory if it is one; else /var/tmp, the temporary directory or the home
-    directory, whichever has the most space; else, with a message, the temporary directory.
-    """
+    """Return a writable directory on a block device with space for the demo's files."""
     candidates = [Path.cwd(), Path("/var/tmp"), Path(tempfile.gettempdir()), Path.home()]
     usable = [path for path in candidates if _usable(path)]
     if not usable:
@@ -125,23 +129,6 @@ def _usable(path: Path) -> bool:
     except ProbeError:
         return False
     return True
-
-
-def _recorded(summary: Summary) -> str:
-    about = "" if summary.events_exact else "about "
-    return (
-        f"Recorded {about}{units.plural(summary.events, 'event')} in "
-        f"{units.duration(summary.seconds * 1e9)}: the log has {units.size(summary.log_bytes)}, "
-        f"the recorder took {summary.cpu_seconds:.2f} s of CPU time."
-    )
-
-
-def _sample(place: Path) -> Path:
-    source = resources.files("biotrail") / "data" / SAMPLE
-    data = source.read_bytes()
-    with output.replacing(place / SAMPLE, force=True) as stream:
-        stream.write(data)
-    return place / SAMPLE
 
 
 def _show(log: Path, place: Path) -> None:

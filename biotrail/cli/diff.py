@@ -18,7 +18,6 @@ from biotrail.converters.analysis.blame.blame import Course
 from biotrail.converters.analysis.diff.diff import CONFIDENCE, Comparison
 from biotrail.converters.analysis.diff.runs import LEAST_RUNS
 from biotrail.converters.analysis.diff.side import pooled
-from biotrail.converters.analysis.diff.tree import Diff
 from biotrail.converters.analysis.distributions.slots import Recording, read_slots
 from biotrail.recorder.output.output import make_directory
 from biotrail.recorder.schema.errors import OutputError, ProbeError
@@ -40,10 +39,7 @@ class TwoSides(WithBlame):
     """A command whose arguments may be `A... -- B...`; click itself drops the `--`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse as click does; what stands after `--` goes to `meta`.
-
-        That is so if logs stand before it, or if --record says that commands follow.
-        """
+        """Parse as click does; what follows `--` behind logs or --record goes to `meta`."""
         if "--" in args:
             at = args.index("--")
             given, _, _ = self.make_parser(ctx).parse_args(args[:at])
@@ -172,7 +168,9 @@ def command(
         device_a = device_b
     parts = [_read(side, cut, reading, blame) for side in sides]
     runs = _read(equal, cut, reading, blame) if equal else []
-    _all_different([*(run for side in parts for run in side), *runs], bool(equal))
+    known = [run.log_id for side in (*parts, runs) for run in side if run.log_id.strip("0")]
+    if equal and len(set(known)) < len(known):
+        raise click.UsageError("--equal takes runs that are neither in A nor in B, each once")
     by_runs = min(map(len, parts)) >= LEAST_RUNS or len(runs) >= LEAST_RUNS
     several = any(len({host for part in side for host in part.hosts}) > 1 for side in parts)
     a, b = (pooled(side, several and not by_runs) for side in parts)
@@ -183,11 +181,16 @@ def command(
 
         say_json(as_dict(diff), indent=2)
     else:
-        _print(diff, (_name(sides[0]), _name(sides[1])), everything)
+        from biotrail.text.columns import console
+        from biotrail.text.diff import parts as diff_parts
+
+        screen = console()
+        for part in diff_parts(diff, (_name(sides[0]), _name(sides[1])), screen.width, everything):
+            screen.print(part)
+            screen.print()
 
 
 def divided(words: Sequence[str]) -> tuple[Words, Words]:
-    """Return the two commands between which `--` stands. Raises click.UsageError."""
     if list(words).count("--") != 1:
         raise click.UsageError(
             "--record needs two commands: diff --record N -- A… -- B… (put a command that has -- "
@@ -218,8 +221,7 @@ def alternate(
 
     A and B take turns in pairs, so that what changes with time changes both; which of a pair is
     first is drawn. Commands are run as they are, without a shell; what they print goes to standard
-    error. directory: for the logs, `NN-A.biotrail` and `NN-B.biotrail`. options: for `record`.
-    Raises click.UsageError, OutputError if there are logs already, ProbeError if a run fails.
+    error.
     """
     for option in options:
         if not option.startswith("-") or option.startswith(_OURS) or option == "--":
@@ -265,11 +267,7 @@ def _run(command: Words, target: Path, options: Sequence[str]) -> None:
 def _sides(
     logs: tuple[str, ...], behind: tuple[str, ...] | None
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return (logs of A, logs of B). behind: the logs after `--`; None: there was no `--`.
-
-    Raises click.UsageError if the logs cannot be divided: without `--` there must be two logs,
-    or the files of two recordings.
-    """
+    """Return (logs of A, logs of B). behind: the logs after `--`; None: there was no `--`."""
     if behind:
         return logs, behind
     if behind is not None or len(logs) < 2:
@@ -285,46 +283,35 @@ def _sides(
     return tuple(found[0].paths), tuple(found[1].paths)
 
 
-def _all_different(runs: list[Recording], equal: bool) -> None:
-    known = [run.log_id for run in runs if run.log_id.strip("0")]
-    if equal and len(set(known)) < len(known):
-        raise click.UsageError("--equal takes runs that are neither in A nor in B, each once")
-
-
 def _name(side: tuple[str, ...]) -> str:
     more = len(side) - 1
     return side[0] + (f" and {units.plural(more, 'more log')}" if more else "")
 
 
 def _read(side: tuple[str, ...], cut: Cut, reading: Reading, blame: str | None) -> list[Recording]:
+    def read(one: InputRecording) -> Recording:
+        source = cut_of(one.again, cut)
+        trace = source.trace
+        blaming = None if blame is None else Blaming.by(one.again, cut, blame)
+        with progress(trace, f"reading {os.path.basename(one.paths[0])}") as windows:
+            every = windows if blaming is None else blaming.watch(trace, windows)
+            recording = read_slots(trace, source.chosen(every))
+        if blaming is not None:
+            slots = recording.slots
+            course = Course(slots.origin, slots.width, len(recording.times))
+            slots.blame = blaming.by_slot(course)
+        for line in [*source.lines(), *tallies.loss_lines(trace)]:
+            say(f"biotrail: {one.name}: {line}", err=True)
+        return recording
+
     with recordings(side, reading, twice=cut.needs_file() or blame is not None) as found:
-        return [figures for _, figures in of_each(found, lambda one: _read_one(one, cut, blame))]
-
-
-def _read_one(one: InputRecording, cut: Cut, blame: str | None) -> Recording:
-    """Read a recording to its end; print what was chosen of it and what it lacks to stderr."""
-    source = cut_of(one.again, cut)
-    trace = source.trace
-    blaming = None if blame is None else Blaming.by(one.again, cut, blame)
-    with progress(trace, f"reading {os.path.basename(one.paths[0])}") as windows:
-        every = windows if blaming is None else blaming.watch(trace, windows)
-        recording = read_slots(trace, source.chosen(every))
-    if blaming is not None:
-        slots = recording.slots
-        course = Course(slots.origin, slots.width, len(recording.times))
-        slots.blame = blaming.by_slot(course)
-    for line in [*source.lines(), *tallies.loss_lines(trace)]:
-        say(f"biotrail: {one.name}: {line}", err=True)
-    return recording
+        return [figures for _, figures in of_each(found, read)]
 
 
 def _pairs(
     comparison: Comparison, name_a: str | None, name_b: str | None
 ) -> list[tuple[str, str]] | None:
-    """Return the pair of devices (of A, of B) to compare; None: every device, by name.
-
-    Raises click.BadParameter if a recording has no I/O of its device.
-    """
+    """Return the pair of devices (of A, of B) to compare; None: every device, by name."""
     if name_a is None or name_b is None:
         return None
     chosen = []
@@ -340,13 +327,3 @@ def _pairs(
             )
         chosen.append(plain)
     return [(chosen[0], chosen[1])]
-
-
-def _print(diff: Diff, names: tuple[str, str], everything: bool) -> None:
-    from biotrail.text.columns import console
-    from biotrail.text.diff import parts
-
-    screen = console()
-    for part in parts(diff, names, screen.width, everything):
-        screen.print(part)
-        screen.print()

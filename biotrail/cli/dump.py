@@ -52,7 +52,7 @@ Row = dict[str, Any]
 
 
 def kinds(text: str) -> frozenset[int]:
-    """Return the numbers of record kinds by letter, `Q,D,C` or `QDC`. Raises click.UsageError."""
+    """Return the numbers of record kinds by letter, `Q,D,C` or `QDC`."""
     letters = [letter for letter in text if letter not in ", "]
     known = [letter for letter, found in BY_LETTER.items() if found.kind != Kind.PAD]
     for letter in letters:
@@ -147,10 +147,6 @@ class Choice:
         self._devices = devices
 
     def mask(self, events: Events) -> Bool:
-        """Return a mask (n,) bool of the chosen events.
-
-        Raises ConversionError if a device is not in the log (yet).
-        """
         wanted = np.ones(len(events), dtype=np.bool_)
         if self._kinds is not None:
             wanted &= np.isin(events.kind, self._kinds)
@@ -159,11 +155,7 @@ class Choice:
         return wanted
 
     def _on_device(self, name: str, events: Events) -> Bool:
-        """Return a mask (n,) bool of events on a device; a partition's, by their sectors.
-
-        Looks the device up for each window, for it may have been added while recording. Raises
-        ConversionError if the log does not have it.
-        """
+        """Return a mask (n,) of events on a device, which may have been added while recording."""
         dev = device_named(self._context, name)
         if dev not in self._context.devices:
             known = ", ".join(sorted(map(self._context.device_name, self._context.devices)))
@@ -180,7 +172,6 @@ class Choice:
 
 
 def rows(trace: Trace, choice: Choice) -> Iterator[Row]:
-    """Yield the chosen records in time order; keys are the names of fields and their texts."""
     for events, _ in trace.events(window_events=WINDOW_EVENTS):
         trace.tasks.add_records(events)
         wanted = events.take(choice.mask(events))
@@ -188,7 +179,7 @@ def rows(trace: Trace, choice: Choice) -> Iterator[Row]:
 
 
 def _window_rows(trace: Trace, events: Events, start_ns: int) -> list[Row]:
-    """Return the events as rows, in their order. start_ns: the time from which `seconds` counts."""
+    """Return the events as rows, in their order. start_ns: where `seconds` counts from."""
     found: list[Row] = [{}] * len(events)
     for number in np.unique(events.kind).tolist():
         kind = Kind(number)
@@ -257,7 +248,6 @@ _ROLE_NAMES = {Role.ENTRY: "entry", Role.RETURN: "return", Role.EVENT: "tracepoi
 
 
 def _comms(trace: Trace, tid: Any, ts: Any) -> list[str | None]:
-    """Return the name that each thread `tid` had at time `ts` (ns); None if it is not known."""
     names = trace.tasks.table().comm
     return [names[row] if row >= 0 else None for row in trace.tasks.rows(tid, ts).tolist()]
 
@@ -284,17 +274,12 @@ def _text(row: Row) -> str:
     elif "pair_name" in row:
         named = {"pair", "key0", "key1", "by", *([] if row["by_text"] else ["by_text"])}
     others = {k: v for k, v in row.items() if k not in named and k not in _SHOWN_APART}
-    parts += [_pair(k, v) for k, v in others.items() if v is not None]
+    for name, value in others.items():
+        if value is not None:
+            text = dev_text(value) if name in _DEVICES else value
+            parts.append(f"{name}={','.join(value) if name == 'bios' else text}")
     parts += [word for word in ("own", "born", "ended", "cut") if row.get(word) is True]
     if "tid" in row:
         tid = "?" if row["tid"] is None else row["tid"]
         parts.append(f"{tid} [{row['comm'] or '?'}]")
     return " ".join(parts)
-
-
-def _pair(name: str, value: Any) -> str:
-    if name in _DEVICES:
-        return f"{name}={dev_text(value)}"
-    if name == "bios":
-        return f"bios={','.join(value)}"
-    return f"{name}={value}"

@@ -14,7 +14,6 @@ import click
 from biotrail.cli.options.cuts import Cut, Opened, cut_options, opened
 from biotrail.cli.options.ending import terminated_as_interrupted
 from biotrail.cli.options.opening import Reading, log_argument, reading_options
-from biotrail.converters.events.tables import Lifecycles
 from biotrail.converters.sites.pair_names import PairNames, pairs_in
 from biotrail.converters.sites.tables import follows
 from biotrail.recorder.output import output
@@ -134,7 +133,7 @@ def command(
 
 
 def chosen(target: str) -> str:
-    """Return the format that the output's ending asks for; csv for `-`. Raises click.UsageError."""
+    """Return the format that the output's ending asks for; csv for `-`."""
     if target == "-":
         return "csv"
     if (ending := Path(target).suffix) in ENDINGS:
@@ -153,11 +152,7 @@ def export(
     force: bool,
     cell: Callable[[str], str] = guarded,
 ) -> Iterator[str]:
-    """Write the chosen part of a trace to `target` and yield lines about the output.
-
-    what: one of WHAT; form: one of FORMATS; target: a path, or `-`; cell: converts a text to a CSV
-    cell. Raises TraceError.
-    """
+    """Write the chosen part of a trace to `target` and yield lines about the output."""
     trace = source.trace
 
     def into(stream: BinaryIO) -> list[str]:
@@ -179,10 +174,6 @@ def export(
     yield from (f"  {line}" for line in tallies.loss_lines(trace))
 
 
-def _windows(source: Opened, reached: Callable[[int], None] | None) -> Iterator[Lifecycles]:
-    return source.chosen(source.trace.lifecycles(on_progress=reached))
-
-
 def _table(
     source: Opened,
     what: str,
@@ -191,11 +182,6 @@ def _table(
     reached: Callable[[int], None] | None,
     cell: Callable[[str], str],
 ) -> list[str]:
-    """Write a table to `stream`; return a line with its number of rows, and what it lacks.
-
-    what: one of WHAT; form: one of FORMATS but IOLOG. reached: called with the bytes of the log
-    read so far; None: not called. cell: converts a text to a CSV cell.
-    """
     from biotrail.converters.outputs.tables import convert as writer
 
     context = source.trace.context
@@ -224,7 +210,7 @@ def _tables(
     if what == "events":
         events = source.trace.shown_events()
         return (events_table(e, context) for e, _ in events), EVENT_SCHEMA
-    windows = _windows(source, reached)
+    windows = source.chosen(source.trace.lifecycles(on_progress=reached))
     if what in FOLLOWED:
         followed, schema = library.FOLLOWED[what]
         made = followed_tables(windows, context, (followed,))
@@ -238,13 +224,10 @@ def _tables(
 
 
 def _iolog(source: Opened, stream: BinaryIO, reached: Callable[[int], None] | None) -> list[str]:
-    """Write bios as fio's iolog to `stream`; return lines with its I/Os and what was left out.
-
-    With devices chosen, their bios; else those of the uppermost devices. reached: as for `_table`.
-    """
     from biotrail.converters.outputs.tables import iolog as export_iolog
 
-    windows, upper = _windows(source, reached), not source.cut.devices
+    windows = source.chosen(source.trace.lifecycles(on_progress=reached))
+    upper = not source.cut.devices  # with devices chosen, their bios
     made = export_iolog.write(windows, source.trace.context, stream, upper_only=upper)
     lines = [f"{units.plural(made.ios, 'I/O')} on {', '.join(made.devices) or 'no device'}"]
     lines += [

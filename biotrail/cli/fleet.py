@@ -5,7 +5,7 @@ import csv
 import os
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from glob import glob, has_magic
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,7 +26,7 @@ from biotrail.text.printing import StatusLine, say, say_json
 from biotrail.text.rows import limit_option
 
 if TYPE_CHECKING:
-    from biotrail.converters.analysis.fleet.tree import FleetReport, LeftOut
+    from biotrail.converters.analysis.fleet.tree import FleetReport
 
 _TABLE = re.compile(r"(?:^|/)(?:bios|requests)/host=[^/]*/")
 """In the paths of a dataset's tables, which are made from its archives."""
@@ -37,8 +37,7 @@ ENDINGS = (".parquet", ".biotrail")
 def find(places: Sequence[str]) -> list[str]:
     """Return the files at paths, globs, directories and URLs, each once, sorted.
 
-    Of a dataset they are its archives, without its tables of bios and requests. Raises
-    ConversionError: there is no file at a place; LocationError: a URL cannot be listed.
+    Of a dataset they are its archives, without its tables of bios and requests.
     """
     from biotrail.converters.inputs.parquet.locations import expand  # pyarrow
 
@@ -57,7 +56,7 @@ def find(places: Sequence[str]) -> list[str]:
 
 
 def _local(place: str) -> list[str]:
-    """Return the files that a path, glob or directory means; empty if there is none.
+    """Return the files that a path, glob or directory means.
 
     What has the name of an archive or log, and is none, is among them, so that it is named: a link
     that leads nowhere, a FIFO, a directory without archives.
@@ -82,23 +81,12 @@ HOST = "host"
 """Column with the hosts' names."""
 
 
-@dataclass(frozen=True)
-class HostsTable:
-    """Columns of the table, but HOST, and their values by host."""
-
-    columns: tuple[str, ...] = ()
-    rows: dict[str, dict[str, str]] = field(default_factory=dict)
-
-    def of(self, host: str) -> dict[str, str]:
-        """Return column → value of a host; a host that is not in the table has none."""
-        return self.rows.get(host, {})
+HostsTable = dict[str, dict[str, str]]
+"""Host → column, but HOST, → value."""
 
 
-def read_table(path: str) -> HostsTable:
-    """Return the table in a CSV file, whose first line names its columns.
-
-    Raises ConversionError: it cannot be read, or has no column HOST, or a host twice.
-    """
+def read_table(path: str) -> tuple[list[str], HostsTable]:
+    """Return a CSV file's columns but HOST, which its first line names, and its lines by host."""
     try:
         with open(path, newline="", encoding="utf-8-sig") as stream:
             return _table(path, csv.reader(stream))
@@ -107,8 +95,8 @@ def read_table(path: str) -> HostsTable:
         raise ConversionError(f"{path}: the table of hosts cannot be read: {what}") from error
 
 
-def _table(path: str, lines: Iterable[list[str]]) -> HostsTable:
-    rows: dict[str, dict[str, str]] = {}
+def _table(path: str, lines: Iterable[list[str]]) -> tuple[list[str], HostsTable]:
+    rows: HostsTable = {}
     names: list[str] = []
     for number, line in enumerate(lines, 1):
         if not any(cell.strip() for cell in line):
@@ -126,7 +114,7 @@ def _table(path: str, lines: Iterable[list[str]]) -> HostsTable:
         if host in rows:
             raise ConversionError(f"{path}:{number}: the host {host!r} is in the table twice")
         rows[host] = row
-    return HostsTable(tuple(name for name in names if name != HOST), rows)
+    return [name for name in names if name != HOST], rows
 
 
 @click.group()
@@ -184,7 +172,6 @@ class FleetOptions:
     as_json: bool = option("--json", is_flag=True, help="Print one JSON object.")
 
     def check(self) -> None:
-        """Raise click.UsageError for options that contradict each other."""
         if self.scheduler is not None and self.workers is not None:
             raise click.UsageError(
                 "--workers is for this machine's own cluster: leave it out with --scheduler"
@@ -192,14 +179,11 @@ class FleetOptions:
         if self.as_json and self.page is not None:
             raise click.UsageError("--json and --html: give one of them")
 
-    def table(self) -> "HostsTable":
-        """Return the user's table of hosts, empty without one.
-
-        Raises click.UsageError if `by` is no word and no column of the table; ConversionError.
-        """
-        table = HostsTable() if self.hosts is None else read_table(self.hosts)
-        if self.by not in (*WORDS, *table.columns):
-            known = ", ".join((*WORDS, *table.columns))
+    def table(self) -> HostsTable:
+        """Return the user's table of hosts. Raises click.UsageError if it has no column `by`."""
+        columns, table = ([], {}) if self.hosts is None else read_table(self.hosts)
+        if self.by not in (*WORDS, *columns):
+            known = ", ".join((*WORDS, *columns))
             hint = "" if self.hosts else "; --hosts TABLE.csv adds the table's columns"
             raise click.UsageError(f"--by {self.by}: must be one of {known}{hint}")
         return table
@@ -241,29 +225,37 @@ def report(places: tuple[str, ...], fleet: FleetOptions) -> None:
     elif fleet.page is not None:
         _write_page(made, fleet.page, fleet.force)
     else:
-        _print(made, fleet.limit)
+        from biotrail.text.columns import console
+        from biotrail.text.fleet import parts
+
+        screen = console()
+        for part in parts(made, screen.width, fleet.limit):
+            screen.print(part)
+            screen.print()
 
 
-def _made(places: Sequence[str], fleet: FleetOptions, table: "HostsTable") -> "FleetReport":
+def _made(places: Sequence[str], fleet: FleetOptions, table: HostsTable) -> "FleetReport":
     try:
         import distributed  # noqa: F401 - the extra's own library, asked for before any work
     except ImportError as error:
         raise ConversionError(
             f"fleet needs the extra fleet ({error}): pip install 'biotrail[fleet]'"
         ) from error
-    from biotrail.cli.cluster import ReadOptions, analyse, client_of, default_workers
+    from biotrail.cli.cluster import ReadOptions, analyse, client_of
     from biotrail.converters.analysis.fleet.closing import make_report
 
     files = find(places)
     asked = ReadOptions(fleet.by, fleet.cut, fleet.reading, fleet.seed, fleet.blame)
     status = StatusLine()
-    with client_of(fleet.scheduler, fleet.workers or default_workers()) as client:
+    with client_of(fleet.scheduler, fleet.workers) as client:
         try:
-            part = analyse(client, files, table.of, asked, status.show)
+            part = analyse(client, files, table, asked, status.show)
         finally:
             status.clear()
     if not part.recordings:
-        raise ConversionError(_nothing(part.left_out))
+        first, more = part.left_out[0], len(part.left_out) - 1
+        others = f"; {units.plural(more, 'more file')} likewise" if more else ""
+        raise ConversionError(f"none of the files could be read: {first.file}: {first.why}{others}")
     return make_report(part, fleet.by, CONFIDENCE, fleet.blame)
 
 
@@ -282,19 +274,3 @@ def _write_page(made: "FleetReport", target: str, force: bool) -> None:
         stream.write(text.encode("utf-8", "replace"))
     size = units.size(os.stat(target).st_size)
     say(f"wrote {target} ({size}): open it in a browser; it needs no network")
-
-
-def _nothing(left_out: "Sequence[LeftOut]") -> str:
-    first, more = left_out[0], len(left_out) - 1
-    others = f"; {units.plural(more, 'more file')} likewise" if more else ""
-    return f"none of the files could be read: {first.file}: {first.why}{others}"
-
-
-def _print(made: "FleetReport", limit: int | None) -> None:
-    from biotrail.text.columns import console
-    from biotrail.text.fleet import parts
-
-    screen = console()
-    for part in parts(made, screen.width, limit):
-        screen.print(part)
-        screen.print()

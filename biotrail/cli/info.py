@@ -63,7 +63,6 @@ def _read(one: InputRecording) -> Trace:
 
 
 def device_kinds(trace: Trace) -> dict[int, dict[str, int]]:
-    """Return the number of events per device (dev_t) and kind (letter): {dev_t: {letter: n}}."""
     table: dict[int, dict[str, int]] = {}
     for (dev, letter), number in sorted(trace.account.devices.items()):
         table.setdefault(dev, {})[letter] = number
@@ -93,11 +92,7 @@ def facts(trace: Trace) -> dict[str, Any]:
 
 
 def lines(log: str, trace: Trace) -> list[str]:
-    """Return what `biotrail info` prints of one recording.
-
-    Recording, kinds, devices, losses and account, with a blank line between two of these. log:
-    the name to print; trace: read to its end.
-    """
+    """Return what `biotrail info` prints of one recording. trace: read to its end."""
     return [
         *_origin_lines(log, trace),
         "",
@@ -148,10 +143,9 @@ def _origin_lines(log: str, trace: Trace) -> list[str]:
 def _timing_text(trace: Trace) -> str:
     """Return `2024-05-01 12:00:00.1Z to …Z (1.2 s), 4,000 calls: about 1.1 ms of CPU (0.1 %)`.
 
-    "" for a log without the part `time`. From the log's beginning to its end, or to the moment when
-    the recorder ended timing (the note `call_timing`), which then stands in place of the cost. The
+    Where the recorder ended timing (the note `call_timing`), that stands in place of the cost. The
     cost is known of a whole recording alone: of an interrupted log, and of all but the last file of
-    several, there is none; in the last file it is that of all files. trace: read to its end.
+    several, there is none; in the last file it is that of all files.
     """
     context = trace.context
     if "time" not in context.path_parts:
@@ -170,27 +164,21 @@ def _timing_text(trace: Trace) -> str:
     )
     if note:
         return f"{text}, then no longer: {_why_ended(note)}"
-    return text + _timing_cost(end)
+    whole = end.get("run", end)
+    path = whole.get("path")
+    if not path or "time" not in path.get("seconds", {}):
+        return text
+    spent, seconds = float(path["seconds"]["time"]), float(whole.get("seconds", 0))
+    share = f" ({100 * spent / seconds:.1f} %)" if seconds else ""
+    calls = units.plural(int(path.get("calls", 0)), "call")
+    return f"{text}, {calls}: about {units.duration(spent * 1e9)} of CPU{share}"
 
 
 def _why_ended(note: Mapping[str, Any]) -> str:
-    """Return why timing ended. note: the payload of `call_timing`, of which keys may be absent."""
     if "percent" not in note or "budget" not in note:
         return "it took more than --call-budget"
     percent, budget = note["percent"], note["budget"]
     return f"it took about {percent:.1f} % of a CPU, more than --call-budget {budget:g}"
-
-
-def _timing_cost(end: Mapping[str, Any]) -> str:
-    """Return what timing cost, from ", 4,000 calls" on; "" where the log's end does not say."""
-    whole = end.get("run", end)
-    path = whole.get("path")
-    if not path or "time" not in path.get("seconds", {}):
-        return ""
-    spent, seconds = float(path["seconds"]["time"]), float(whole.get("seconds", 0))
-    share = f" ({100 * spent / seconds:.1f} %)" if seconds else ""
-    calls = units.plural(int(path.get("calls", 0)), "call")
-    return f", {calls}: about {units.duration(spent * 1e9)} of CPU{share}"
 
 
 def _pair_lines(trace: Trace) -> list[str]:
@@ -270,33 +258,24 @@ def _recorded(header: Mapping[str, Any]) -> str:
     if "stacks" in header:
         text += "; call stacks" + (", of programs too" if header["stacks"].get("user") else "")
     if "files" in header:
-        text += "; files" + _direct(header["files"])
+        files = header["files"]
+        ways = files.get("ways", ["iomap"] if files.get("direct") else [])
+        if ways:
+            text += "; files, of direct I/O " + ", ".join(WAYS.get(way, way) for way in ways)
+        else:
+            text += "; files (direct I/O: file not known)"
     if "path" in header:
-        text += _path_parts(header["path"])
+        path = header["path"]
+        drivers = path.get("drivers", {})
+        named = {"driver": f"driver ({', '.join(n for n, why in drivers.items() if not why)})"}
+        recorded = path.get("parts", ())
+        parts = [named[part] if drivers and part in named else part for part in recorded]
+        text += "; path: " + (", ".join(parts) or "no part of it")
+        lacking = [f"{m['part']}: {m['reason']}" for m in path.get("missing", [])]
+        lacking += [f"{name}: {why}" for name, why in drivers.items() if why]
+        text += f" (not {'; '.join(lacking)})" if lacking else ""
     missing = ", ".join(f"{m['letter']}: {m['reason']}" for m in events.get("missing", []))
     return f"{text}; missing {missing}" if missing else text
-
-
-def _path_parts(path: Mapping[str, Any]) -> str:
-    """Return which parts of the path were recorded, and why others were not, from "; path" on.
-
-    path: the header's entry `path`. The drivers of the part driver are named, and why others have
-    no steps.
-    """
-    drivers = path.get("drivers", {})
-    named = {"driver": f"driver ({', '.join(name for name, why in drivers.items() if not why)})"}
-    parts = [named[part] if drivers and part in named else part for part in path.get("parts", ())]
-    text = "; path: " + (", ".join(parts) or "no part of it")
-    lacking = [f"{m['part']}: {m['reason']}" for m in path.get("missing", [])]
-    missing = "; ".join(lacking + [f"{name}: {why}" for name, why in drivers.items() if why])
-    return f"{text} (not {missing})" if missing else text
-
-
-def _direct(files: Mapping[str, Any]) -> str:
-    ways = files.get("ways", ["iomap"] if files.get("direct") else [])
-    if ways:
-        return ", of direct I/O " + ", ".join(WAYS.get(way, way) for way in ways)
-    return " (direct I/O: file not known)"
 
 
 def _absent(header: Mapping[str, Any]) -> str:
@@ -321,14 +300,9 @@ def _cost_lines(trace: Trace) -> list[str]:
         f"CPU time{share}, {units.size(cost['max_rss_bytes'])} of memory"
     )
     left_out = left_out_text(read_left_out(end))
-    found = [_field("recorder", text), *_program_lines(end)]
-    return [*found, *([_field("left out", left_out)] if left_out else [])]
-
-
-def _program_lines(end: Mapping[str, Any]) -> list[str]:
+    found = [_field("recorder", text)]
     counted = [p for p in end.get("programs", []) if p.get("run_count")]
     rows = [p for p in counted if not p.get("part")]
-    found = []
     if rows:
         runs, spent = (sum(int(p[key]) for p in rows) for key in ("run_count", "run_ns"))
         each = ", ".join(f"{p['letter']} {p['run_ns'] / p['run_count']:.0f}" for p in rows)
@@ -337,7 +311,7 @@ def _program_lines(end: Mapping[str, Any]) -> list[str]:
     if seconds := end.get("path", {}).get("seconds"):
         each = ", ".join(f"{part} {units.duration(s * 1e9)}" for part, s in seconds.items())
         found.append(_field("path cost", f"CPU time of the programs beside these: {each}"))
-    return found
+    return [*found, *([_field("left out", left_out)] if left_out else [])]
 
 
 def _event_lines(trace: Trace) -> list[str]:

@@ -16,7 +16,6 @@ import numpy as np
 
 from biotrail.cli.children.recorder_process import Recorder, Tail, Tee, live_source, stopping
 from biotrail.converters.analysis.live.live import LiveTrace
-from biotrail.converters.events.tables import Lifecycles, LossWindows
 from biotrail.converters.inputs.backlog import LiveSource
 from biotrail.recorder.output import output
 from biotrail.text import units
@@ -37,9 +36,8 @@ def run(
 ) -> int:
     """Print I/Os until the recording ends; return the recorder's exit status.
 
-    target: path of the log that is kept; None: none is. arguments, command: of the recorder
-    process. what: a sentence for the user: which devices are recorded, and until when.
-    Raises BrokenPipeError if the reader of standard output has gone, and TraceError.
+    target: path of the log that is kept; None: none is. what: a sentence for the user: which
+    devices are recorded, and until when.
     """
     with ExitStack() as stack:
         kept = output.NewFile(target, force=force) if target else None
@@ -75,10 +73,9 @@ def run(
 def print_all(source: LiveSource, *, own_io: bool, as_json: bool) -> int:
     """Print the I/Os of the log until it ends; return how many were printed.
 
-    source: started; its `on_idle` is set. An I/O is printed when it has ended, or when a later
-    window shows that its end was not recorded; those without an end in the last window are
-    counted on standard error, as are I/Os that were skipped. Raises BrokenPipeError once the
-    reader of standard output has gone.
+    An I/O is printed when it has ended, or when a later window shows that its end was not recorded;
+    those without an end in the last window are counted on standard error, as are I/Os that were
+    skipped.
     """
     trace = LiveTrace(source, own_io=own_io)
     context = trace.context
@@ -94,7 +91,8 @@ def print_all(source: LiveSource, *, own_io: bool, as_json: bool) -> int:
         skips = source.take_skips()
         skipped += sum(skip.bios for skip in skips)
         put(lines.skipped(skips))
-        put(lines.lost(real_losses(window)))
+        loss = window.loss  # without those of unknown count and kind: what reading skipped
+        put(lines.lost(loss.take(np.flatnonzero((loss.count >= 0) | (loss.kind != 0)))))
         done, others = ended(window.bios)
         printed += put(lines.ios(window, done))
         unended = list(lines.ios(window, others))
@@ -106,12 +104,6 @@ def print_all(source: LiveSource, *, own_io: bool, as_json: bool) -> int:
             "choose fewer devices (-d) or operations (--op)",
         )
     return printed
-
-
-def real_losses(window: Lifecycles) -> LossWindows:
-    """Return the window's losses without those of unknown count and kind: what reading skipped."""
-    loss = window.loss
-    return loss.take(np.flatnonzero((loss.count >= 0) | (loss.kind != 0)))
 
 
 def put(lines: Iterable[str]) -> int:

@@ -256,8 +256,8 @@ def _finish(options: RecordOptions, summary: Summary, quiet: bool) -> int:
     for line in loss_lines(summary):
         tell(line)
     if summary.error is not None:
-        for line in record_closing.ending_lines(options, summary):
-            tell(line)
+        if summary.command_status is not None:
+            tell(f"{options.command[0]} ended with exit status {summary.command_status}")
         raise summary.error
     return summary.command_status or 0
 

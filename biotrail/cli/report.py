@@ -2,7 +2,7 @@
 """`biotrail report`: where I/O time goes, as text, JSON, CSV or a page."""
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ from biotrail.cli.options import report_scope
 from biotrail.cli.options.blaming import WithBlame, blame_option
 from biotrail.cli.options.cuts import Cut, Opened, cut_of, cut_options
 from biotrail.cli.options.gathering import added, gathered, option
-from biotrail.cli.options.guests import GuestOf, guest_options, joined_guest
+from biotrail.cli.options.guests import GuestOf, guest_options
 from biotrail.cli.options.opening import Reading, reading_options
 from biotrail.cli.options.recordings import (
     AlignedRecording,
@@ -24,7 +24,6 @@ from biotrail.cli.options.recordings import (
     names_beside,
     of_each,
     recordings,
-    timeline_lines,
 )
 from biotrail.converters.analysis.choosing.choosing import OutcomeFilter
 from biotrail.converters.analysis.distributions.keys import KEYS
@@ -152,7 +151,7 @@ def command(logs: tuple[str, ...], asked: ReportOptions) -> None:
         return
     twice = asked.cut.needs_file() or asked.blame is not None
     with recordings(logs, asked.reading, twice=twice) as given:
-        joined = joined_guest(asked.guest, given, asked.reading)
+        joined = asked.guest.joined(given, asked.reading)
         lined = align_recordings(given, None if joined is None else joined.agreement.fit.line)
         answers = of_each(given, lambda one: _read(one, asked))
     reported = [
@@ -168,11 +167,26 @@ def command(logs: tuple[str, ...], asked: ReportOptions) -> None:
             made["guest"] = asdict(of_guest)
         say_json(made, indent=2)
     elif asked.as_csv:
-        _write_csv(reported, asked, [] if of_guest is None else of_guest.lines())
+        from biotrail.converters.analysis.report.csv import write_all
+
+        rows = [
+            (one.given.label, shortened(one.report, asked.limit)[0], report_scope.words(one.scope))
+            for one in reported
+        ]
+        guest_rows = [] if of_guest is None else of_guest.lines()
+        write_all(rows, sys.stdout, cells(asked.guard, sys.stdout.isatty()), guest_rows)
     else:
         _print_all(reported, lined, asked.limit, asked.order)
         if of_guest is not None:
-            _print_guest(of_guest)
+            from biotrail.text.columns import console
+            from biotrail.text.guests import guest_lines, stage_table
+
+            screen = console()
+            screen.print()
+            screen.print(stage_table(of_guest, screen.width))
+            screen.print()
+            for line in guest_lines(of_guest):
+                screen.print(line)
 
 
 def _figures(joined: "Guest | None") -> "Figures | None":
@@ -181,18 +195,6 @@ def _figures(joined: "Guest | None") -> "Figures | None":
     from biotrail.converters.analysis.guests.figures import figures
 
     return figures(joined)
-
-
-def _print_guest(found: "Figures") -> None:
-    from biotrail.text.columns import console
-    from biotrail.text.guests import guest_lines, stage_table
-
-    screen = console()
-    screen.print()
-    screen.print(stage_table(found, screen.width))
-    screen.print()
-    for line in guest_lines(found):
-        screen.print(line)
 
 
 @dataclass
@@ -222,26 +224,6 @@ def _read(one: InputRecording, asked: ReportOptions) -> tuple[Opened, Report]:
     return source, report
 
 
-def _write_csv(
-    reported: Sequence[RecordingReport], asked: ReportOptions, of_guest: Iterable[dict[str, Any]]
-) -> None:
-    """Write the reports to standard output as CSV: a line for each stage of each group.
-
-    of_guest: lines of a guest on its host, which the first recording is of.
-    """
-    from biotrail.converters.analysis.report.csv import write_all
-
-    rows = [
-        (
-            one.given.label,
-            shortened(one.report, asked.limit)[0],
-            report_scope.words(one.scope),
-        )
-        for one in reported
-    ]
-    write_all(rows, sys.stdout, cells(asked.guard, sys.stdout.isatty()), of_guest)
-
-
 def _as_dict(
     reported: Sequence[RecordingReport], lined: Sequence[AlignedRecording], limit: int | None
 ) -> dict[str, Any]:
@@ -264,8 +246,7 @@ def _as_dict(
 def _write_pages(logs: tuple[str, ...], asked: ReportOptions) -> None:
     """Write a page for each recording; of several, each page's name gets the label.
 
-    Prints a line for each. A guest's page has its figures on the host. Without `asked.force`
-    OutputError is raised before any page is written if a file exists.
+    Without `asked.force` OutputError is raised before any page is written if a file exists.
     """
     from biotrail.cli.reporting import page as page_file
     from biotrail.text import units
@@ -277,7 +258,7 @@ def _write_pages(logs: tuple[str, ...], asked: ReportOptions) -> None:
         targets = dict(zip((one.label for one in found), names_beside(target, found), strict=True))
         for name in targets.values():
             output.ensure_free(name, force)
-        joined = joined_guest(asked.guest, found, asked.reading)
+        joined = asked.guest.joined(found, asked.reading)
 
         def write(one: InputRecording) -> Path:
             of_guest = _figures(joined) if one is found[0] else None
@@ -313,8 +294,12 @@ def _print_all(
         for one in reported:
             if one.given.label == place.label:
                 place.clocks.compare(one.source.trace.context.clocks)
-    for line in timeline_lines(lined):
-        screen.print(line)
+    if lined:
+        from biotrail.text.alignment import alignment_lines
+
+        logs = [(one.label, one.clocks, None if one.reference else one.alignment) for one in lined]
+        for line in alignment_lines(logs):
+            screen.print(line)
 
 
 def _print(one: RecordingReport, limit: int | None, order: Order | None) -> None:

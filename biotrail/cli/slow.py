@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`biotrail slow`: the slowest I/Os or system calls of a log, and what they waited for."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -9,7 +10,7 @@ from typing import Any
 
 import click
 
-from biotrail.cli.options.cuts import Cut, choice_options, cut_of, limiting, nanoseconds, read_lines
+from biotrail.cli.options.cuts import Cut, choice_options, cut_of, limiting, read_lines
 from biotrail.cli.options.ending import terminated_as_interrupted
 from biotrail.cli.options.gathering import added, gathered, option
 from biotrail.cli.options.guests import GuestOf, NameSide, guest_options, sides_of
@@ -30,7 +31,6 @@ from biotrail.cli.reporting.slowest import (
     find_calls,
     find_pairs,
     gather_calls,
-    keep_slowest,
     look_around,
     pairs_as_dict,
     read_functions,
@@ -118,23 +118,11 @@ class SlowOptions:
 
     @property
     def most(self) -> int:
-        """How many to find."""
         return (USUAL if self.limit is None else self.limit) or MOST
 
     @property
-    def wanted(self) -> Wanted:
-        """Which I/Os to find."""
-        return Wanted(self.most, nanoseconds(self.over or 0), self.failed)
-
-    @property
-    def wanted_calls(self) -> WantedCalls:
-        """Which calls to find."""
-        return WantedCalls(self.most, nanoseconds(self.over or 0), self.failed, self.all_calls)
-
-    @property
-    def detail(self) -> Detail:
-        """How much the text shows of each I/O."""
-        return Detail.LINE if self.brief else Detail.ALL if self.verbose else Detail.USUAL
+    def over_ns(self) -> int:
+        return round((self.over or 0) * 1e9)
 
 
 @click.command()
@@ -213,7 +201,13 @@ class _Kind:
 
 def _find_ios(one: InputRecording, asked: SlowOptions) -> Findings:
     trace = limiting(one.again, asked.cut)()
-    return find(trace, asked.wanted, asked.cut.choice(trace.context))
+    wanted = Wanted(asked.most, asked.over_ns, asked.failed)
+    return find(trace, wanted, asked.cut.choice(trace.context))
+
+
+def _find_calls(one: InputRecording, asked: SlowOptions) -> Findings:
+    wanted = WantedCalls(asked.most, asked.over_ns, asked.failed, asked.all_calls)
+    return find_calls(cut_of(one.again, asked.cut), wanted)
 
 
 _IOS = _Kind(
@@ -227,7 +221,7 @@ _IOS = _Kind(
 )
 _CALLS = _Kind(
     "calls",
-    lambda one, asked: find_calls(cut_of(one.again, asked.cut), asked.wanted_calls),
+    _find_calls,
     lambda slow: -slow.call.duration_ns,
     gather_calls,
     calls_as_dict,
@@ -241,16 +235,21 @@ def _ios_or_calls(
 ) -> tuple[Callable[[], None], Path | None]:
     """Find the slowest of all recordings, and what was around each, by reading each twice.
 
-    A third time where functions are asked for. Writes the Perfetto trace `asked.target`, if there
-    is one. name_side: sets the `side` of the guest's I/Os, which the first recording has; None:
-    there is no guest. Returns a function that prints what was found, and the path of the trace;
-    None: no trace was asked for, or nothing was found.
+    A third time where functions are asked for. name_side: of the guest's I/Os, which the first
+    recording has. Returns a function that prints what was found, and the path of the trace that was
+    written, if any.
     """
     kind = _CALLS if asked.calls else _IOS
     findings = of_each(given, lambda one: kind.find(one, asked))
-    keep_slowest([found for _, found in findings], asked.most, kind.rank)
+    if len(findings) > 1:  # of each recording those that are among the slowest of all
+        ranked = sorted(
+            (kind.rank(slow), at) for at, (_, found) in enumerate(findings) for slow in found.found
+        )
+        kept = Counter(at for _, at in ranked[: asked.most])
+        for at, (_, found) in enumerate(findings):
+            del found.found[kept[at] :]
     written = None
-    margin = nanoseconds(asked.margin)
+    margin = round(asked.margin * 1e9)
     for one, found in findings:
         second = asked.cut.limited(one.again())
         written = kind.look_again(found, second, asked.target, margin, asked.force)
@@ -266,9 +265,8 @@ def _ios_or_calls(
 def _pairs(given: Sequence[InputRecording], asked: SlowOptions) -> Callable[[], None]:
     if asked.calls or asked.functions or asked.failed or asked.target is not None:
         raise click.UsageError("pairs of events have no --calls, --functions, --failed, or -o")
-    over = nanoseconds(asked.over or 0)
     findings = of_each(
-        given, lambda one: find_pairs(cut_of(one.again, asked.cut), asked.most, over)
+        given, lambda one: find_pairs(cut_of(one.again, asked.cut), asked.most, asked.over_ns)
     )
     found = [(one.label, of_one) for one, of_one in findings]
 
@@ -296,7 +294,7 @@ def _print_json(
     """Print the findings as one JSON object, in which the list is sorted as `asked.order` says.
 
     several: whether the command was given more than one recording, even if only one of them has
-    findings: the object has `recordings` then, and each item its recording's label.
+    findings.
     """
     if several:
         made: dict[str, Any] = {"format": FORMAT, "wanted": {}, "recordings": [], kind.key: []}
@@ -321,7 +319,7 @@ def _print_text(
 ) -> None:
     rows = [(one.label, found.trace, found.slowest) for one, found in findings]
     by_size = asked.order == Order.BYTES
-    for line in kind.lines(rows, findings[0][1].wanted, asked.detail, by_size):
-        say(line)
+    detail = Detail.LINE if asked.brief else Detail.ALL if asked.verbose else Detail.USUAL
+    say_all(kind.lines(rows, findings[0][1].wanted, detail, by_size))
     for one, found in findings:
         say_all(one.about(read_lines(found.trace)))

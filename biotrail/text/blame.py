@@ -63,16 +63,16 @@ FILTERED = "the recording has filters: I/O that it left out is blamed on nobody"
 def parts(
     blamed: Blamed, width: int, limit: int | None, path_parts: Sequence[str]
 ) -> Iterator[RenderableType]:
-    """Yield what to print, with a blank line between two parts.
-
-    limit: victims shown, 0: all; None: MOST_ROWS. path_parts: parts of the path that the log has.
-    """
+    """Yield what to print. limit: victims shown, 0: all; None: MOST_ROWS."""
     if not blamed.victims:
         yield block(["No I/O with a known time: nobody waited.", *_notes(blamed, path_parts)])
         return
     most = MOST_ROWS if limit is None else limit
     victims, more = first(blamed.victims, most)
-    title = f"Whose I/O made whose I/O wait, {_by(blamed)}"
+    by, behind = blamed.victim_by, blamed.culprit_by
+    title = (
+        f"Whose I/O made whose I/O wait, {f'by {by}' if by == behind else f'{by} behind {behind}'}"
+    )
     rows = [
         (
             [
@@ -126,11 +126,6 @@ def words(blamed: Blamed, path_parts: Sequence[str]) -> dict[str, list[str]]:
     return {**found, "notes": _notes(blamed, path_parts)}
 
 
-def _by(blamed: Blamed) -> str:
-    victims, culprits = blamed.victim_by, blamed.culprit_by
-    return f"by {victims}" if victims == culprits else f"{victims} behind {culprits}"
-
-
 def _time(ns: int, count: int) -> list[str]:
     return [units.duration(ns), units.duration(ns / count if count else 0)]
 
@@ -182,7 +177,7 @@ def matrix(
 
 
 def share(ns: int, total: int) -> str:
-    """Return a part's share of its victim's time; a dash for none."""
+    """Return a part's share of its victim's time."""
     if not ns or not total:
         return _NONE
     share = 100 * ns / total
@@ -190,31 +185,22 @@ def share(ns: int, total: int) -> str:
 
 
 def _sentences(victims: Sequence[Victim], of_operations: bool) -> list[str]:
-    """Return sentences on who slowed whom, and by how much.
-
-    of_operations: whether culprits are operations.
-    """
     whole = sum(one.wait_ns for one in victims)
     most = [one for one in victims if one.wait_ns >= _SMALL * whole]
     found = [line for one in most for line in _of_victim(one, of_operations)]
-    unknown = [one.name for one in most if _is_unknown(one)]
+    unknown = []
+    for one in most:
+        ns = sum(part.wait_ns for part in one.parts if part.kind == Kind.UNKNOWN)
+        unknown += [one.name] if ns >= _TOLD * one.wait_ns > 0 else []
     if not any("waiting behind" in line and "its own" not in line for line in found):
         found.append("* No party's I/O made another's wait for a tenth of its time or more")
         found[-1] += ", as far as can be told." if unknown else "."
     if any(f"waiting behind {RECORDER}'s" in line for line in found):
         found.append(RECORDER_NEXT)
     if unknown:
-        found.append(f"* Whether others' I/O slowed that of {_listed(unknown)} cannot be told.")
+        names = " and ".join(filter(None, (", ".join(unknown[:-1]), unknown[-1])))
+        found.append(f"* Whether others' I/O slowed that of {names} cannot be told.")
     return found
-
-
-def _is_unknown(victim: Victim) -> bool:
-    unknown = sum(part.wait_ns for part in victim.parts if part.kind == Kind.UNKNOWN)
-    return unknown >= _TOLD * victim.wait_ns > 0
-
-
-def _listed(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def _of_victim(victim: Victim, of_operations: bool) -> Iterator[str]:
@@ -226,7 +212,16 @@ def _of_victim(victim: Victim, of_operations: bool) -> Iterator[str]:
                 yield f"* {share} is waiting behind others, none of whom has a column."
                 continue
             what = whose(victim, part.culprit, of_operations)
-            yield f"* {share} is waiting behind {what}{_without(victim, part.culprit)}"
+            told = next((one for one in victim.without if one.culprit == part.culprit), None)
+            if told is None:
+                without = (
+                    f"; what it would be without them cannot be told: fewer than {ENOUGH} of such "
+                    "I/Os were without company."
+                )
+            else:
+                rests = units.plural(told.rests_on, "I/O")
+                without = f": {without_them(victim, told)}, by {rests} without company."
+            yield f"* {share} is waiting behind {what}{without}"
         elif part.kind == Kind.OWN and part.wait_ns >= _OWN_TOLD * total:
             yield (
                 f"* {share} is waiting behind its own other I/O: it has more in flight than the "
@@ -241,25 +236,9 @@ def _of_victim(victim: Victim, of_operations: bool) -> Iterator[str]:
 
 def whose(victim: Victim, culprit: str, of_operations: bool) -> str:
     """Return what a victim waited behind: `backup's writes`. of_operations: culprits are these."""
-    if of_operations:
-        return f"others' {_ios(culprit)}"
-    return f"{culprit}'s {_ios(victim.doing.get(culprit, 'I/O'))}"
-
-
-def _ios(operation: str) -> str:
-    return {"flush": "flushes", "I/O": "I/O", "discard": "discards"}.get(operation, operation + "s")
-
-
-def _without(victim: Victim, culprit: str) -> str:
-    """Return the end of a sentence: what would be without the culprit."""
-    told = next((one for one in victim.without if one.culprit == culprit), None)
-    if told is None:
-        return (
-            f"; what it would be without them cannot be told: fewer than {ENOUGH} of such I/Os "
-            "were without company."
-        )
-    rests = units.plural(told.rests_on, "I/O")
-    return f": {without_them(victim, told)}, by {rests} without company."
+    operation = culprit if of_operations else victim.doing.get(culprit, "I/O")
+    ios = {"flush": "flushes", "I/O": "I/O"}.get(operation, operation + "s")
+    return f"others' {ios}" if of_operations else f"{culprit}'s {ios}"
 
 
 def without_them(victim: Victim, told: Without) -> str:

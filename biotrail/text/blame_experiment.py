@@ -14,18 +14,11 @@ from biotrail.text.rows import first
 _NONE = "-"
 
 
-def _times(found: Experiment) -> str:
-    if found.periods >= found.wanted:
-        return units.plural(found.periods, "time")
-    return f"{found.periods} of {units.plural(found.wanted, 'time')}"
-
-
 def parts(found: Experiment, width: int, limit: int) -> Iterator[RenderableType]:
-    """Yield what to print, with a blank line between two parts. limit: rows of a table; 0: all."""
-    title = (
-        f"The experiment: {found.label} stood {_times(found)}, "
-        f"{units.duration(found.stood_ns)} in all"
-    )
+    """Yield what to print. limit: rows of a table; 0: all."""
+    times = units.plural(max(found.periods, found.wanted), "time")
+    times = f"{found.periods} of {times}" if found.periods < found.wanted else times
+    title = f"The experiment: {found.label} stood {times}, {units.duration(found.stood_ns)} in all"
     if found.victims:
         victims, more = first(found.victims, limit)
         heads = [
@@ -37,15 +30,7 @@ def parts(found: Experiment, width: int, limit: int) -> Iterator[RenderableType]
             Column("truth (95 %)"),
             Column("blamed"),
         ]
-        rows = [
-            [
-                one.name,
-                *_states(one),
-                share(one.truth),
-                _beside(one.blamed),
-            ]
-            for one in victims
-        ]
+        rows = [[one.name, *_states(one), share(one.truth), _beside(one.blamed)] for one in victims]
         yield with_more(table(title, heads, rows, width), more, "victim")
     if found.calls:
         calls, more = first(found.calls, limit)
@@ -64,11 +49,7 @@ def parts(found: Experiment, width: int, limit: int) -> Iterator[RenderableType]
         rows = [
             [
                 *(one.name, one.call, *_states(one), share(one.truth)),
-                *(
-                    units.percent(one.cpu.share, 0),
-                    share(one.waits),
-                    _beside(one.blamed),
-                ),
+                *(units.percent(one.cpu.share, 0), share(one.waits), _beside(one.blamed)),
             ]
             for one in calls
         ]

@@ -35,11 +35,10 @@ class Screen(Console):
     """A console whose `str` argument is one line, escaped by `shown`."""
 
     def render_str(self, text: str, **how: Any) -> Text:
-        """Return the line, escaped. A Text, as `block` and `table` return, is escaped already."""
         return super().render_str(shown(text), **how)
 
     def on_broken_pipe(self) -> None:
-        """Raise it on: rich would exit with status 1, and so unlike what prints without it."""
+        """Raise it on: rich would exit with status 1, unlike what prints without it."""
         raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
 
@@ -61,7 +60,16 @@ def table(
 ) -> Table:
     """Return a table of at most `width` characters, if the columns of rank 0 are not wider."""
     rows = [[shown(cell) for cell in row] for row in rows]
-    kept = _that_fit(columns, rows, width)
+    widths = [
+        max(len(column.head), *(len(row[place]) for row in rows), 1) if rows else len(column.head)
+        for place, column in enumerate(columns)
+    ]
+    kept = list(range(len(columns)))
+    while sum(widths[place] + _GAP for place in kept) - _GAP > width:
+        last = max(kept, key=lambda place: (columns[place].rank, place))
+        if not columns[last].rank:
+            break
+        kept.remove(last)
     made = Table(
         title=Text(shown(title), style="bold"),
         title_justify="left",
@@ -84,35 +92,16 @@ def table(
 
 
 def with_more(made: Table, more: int, what: str = "row") -> RenderableType:
-    """Return the table, followed by how many rows are left out of it; for 0 the table alone."""
+    """Return the table, followed by how many rows are left out of it."""
     return with_lines(made, [left_out(more, what)] if more else [])
 
 
 def with_lines(made: Table, lines: Sequence[str]) -> RenderableType:
-    """Return the table, followed by lines; without any the table alone."""
     return Group(made, block(lines)) if lines else made
 
 
-def _that_fit(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> list[int]:
-    """Return the indices of the columns that fit into `width`, and all of rank 0."""
-    widths = [
-        max(len(column.head), *(len(row[place]) for row in rows), 1) if rows else len(column.head)
-        for place, column in enumerate(columns)
-    ]
-    kept = list(range(len(columns)))
-    while sum(widths[place] + _GAP for place in kept) - _GAP > width:
-        last = max(kept, key=lambda place: (columns[place].rank, place))
-        if not columns[last].rank:
-            break
-        kept.remove(last)
-    return kept
-
-
 def without_repeats(rows: Sequence[Sequence[str]], leading: int) -> list[list[str]]:
-    """Return the rows with a leading cell blank where it and those before it repeat the row above.
-
-    leading: number of cells to compare.
-    """
+    """Return the rows with leading cells blank where they and those before repeat the row above."""
     made: list[list[str]] = []
     above: list[str] = []
     for row in rows:

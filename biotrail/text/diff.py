@@ -66,10 +66,7 @@ _UP, _DOWN = "▲", "▼"
 def parts(
     diff: Diff, names: tuple[str, str], width: int, everything: bool
 ) -> Iterator[RenderableType]:
-    """Yield what to print, with a blank line between two parts.
-
-    names: of the logs A and B. width: characters. everything: show figures of less interest, too.
-    """
+    """Yield what to print. names: of A and B. everything: show figures of less interest, too."""
     yield block(_head(diff, names))
     for device in diff.devices:
         yield _table(device, width, everything)
@@ -94,8 +91,9 @@ def _head(diff: Diff, names: tuple[str, str]) -> list[str]:
         found.append("A and B are the same recording, or parts of it")
     for option, (a, b) in diff.unlike_options.items():
         found.append(
-            f"recorded differently: {option}: A {_given(a)}; B {_given(b)} (recording more takes "
-            "time in stages, and leaving out changes rates)"
+            f"recorded differently: {option}: A {' or '.join(a) or 'no'}; B "
+            f"{' or '.join(b) or 'no'} (recording more takes time in stages, and leaving out "
+            "changes rates)"
         )
     if diff.by_runs:
         equal = f", and {units.plural(diff.equal, 'run')} of one load" if diff.equal else ""
@@ -106,10 +104,6 @@ def _head(diff: Diff, names: tuple[str, str]) -> list[str]:
             "a change (diff --record alternates runs)"
         )
     return found
-
-
-def _given(values: Sequence[str]) -> str:
-    return " or ".join(values) or "no"
 
 
 def _remarks(side: SideReport, by_runs: bool) -> list[str]:
@@ -143,11 +137,7 @@ def _table(device: DeviceDiff, width: int, everything: bool) -> RenderableType:
         rows += [_row(one.operation, f) for f in one.figures if everything or _shown(f)]
     names = dict.fromkeys((device.device_a, device.device_b))
     made = table(" → ".join(names), _COLUMNS, without_repeats(rows, 2), width)
-    return with_lines(made, _doubtful(device))
-
-
-def _doubtful(device: DeviceDiff) -> list[str]:
-    return [
+    doubtful = [
         f"{side}: {tallies.doubtful_line(count, every.count, f'of {one.operation}', figures)}"
         for one in device.operations
         for side, count, every in (
@@ -156,13 +146,10 @@ def _doubtful(device: DeviceDiff) -> list[str]:
         )
         if every is not None and (figures := (every.mean, every.p99))
     ]
+    return with_lines(made, doubtful)
 
 
 def _calls(calls: Sequence[CallDiff], width: int, everything: bool) -> RenderableType:
-    """Return the table of system calls.
-
-    Without `everything`: what changed, rates, the time from entry to return, and parts' shares.
-    """
     rows = [
         _row(one.call if one.io else f"{one.call} (no I/O)", figure)
         for one in calls
@@ -174,7 +161,6 @@ def _calls(calls: Sequence[CallDiff], width: int, everything: bool) -> Renderabl
 
 
 def _pairs(pairs: Sequence[PairDiff], width: int, everything: bool) -> RenderableType:
-    """Return the table of pairs of events; `everything`: with unchanged ones of a value of --by."""
     rows = [
         [one.pair, one.by or "all", *_row("", figure)[2:]]
         for one in pairs
@@ -186,11 +172,7 @@ def _pairs(pairs: Sequence[PairDiff], width: int, everything: bool) -> Renderabl
 
 
 def _blame(diff: Diff, width: int, everything: bool) -> Iterator[RenderableType]:
-    """Yield the table of what victims waited for, and sentences on what grew because of whom.
-
-    Without `everything`: victims of _VICTIM_SHARE of the time, what changed, and parts of
-    _BLAME_SHARE of a victim's mean.
-    """
+    """Yield the table of what victims waited for, and sentences on what grew because of whom."""
     shown = [one for one in diff.blame if everything or one.share >= _VICTIM_SHARE]
     rows = [
         [one.victim, *_row("", figure)[1:2], *_row("", figure)[3:]]
@@ -300,10 +282,7 @@ def _value(value: float | None, unit: str) -> str:
 
 
 def _change(figure: Figure) -> str:
-    """Return B's difference from A, relative if there is a relative interval or no change.
-
-    Otherwise in the figure's unit; `-` for no difference.
-    """
+    """Return B's difference from A, relative if there is a relative interval or no change."""
     if figure.relative is not None and (figure.relative_low is not None or not figure.differs):
         return _per_cent(figure.relative)
     return "-" if not figure.difference else _points(figure.difference, figure.unit)
@@ -342,17 +321,31 @@ def _mark(figure: Figure) -> str:
 
 
 def _foot(diff: Diff, everything: bool) -> list[str]:
-    found = [_only(names, which) for names, which in ((diff.only_a, "A"), (diff.only_b, "B"))]
+    found = [
+        f"only in {which}: {', '.join(names)}"
+        for names, which in ((diff.only_a, "A"), (diff.only_b, "B"))
+        if names
+    ]
     if bool(diff.a.calls_ns) != bool(diff.b.calls_ns):
         which = "A" if diff.a.calls_ns else "B"
         found.append(f"calls were timed in {which} only (record --path), and are not compared")
     if not diff.devices and not diff.pairs:
         found.append("no device of one name has I/O in both: choose with --device-a and --device-b")
-    found += _changed(diff) if diff.by_runs else _differing(diff)
+    if diff.by_runs:
+        found += _changed(diff)
+    elif diff.compared:
+        found += [
+            f"{units.count(diff.differing)} of {units.plural(diff.compared, 'figure')} differ "
+            f"between these recordings ({100 * diff.confidence:g} % intervals). That is all that "
+            "is known: runs of one load differ by more than the time within one shows",
+            "to tell what changed, record each side three times or more, in turn "
+            "(biotrail diff --record 3 -- A-COMMAND -- B-COMMAND), or give runs of one load by "
+            "--equal",
+        ]
     found += _by_recorder(diff)
     if diff.compared and not everything:
         found.append("figures of less interest that are alike are left out: --all shows them")
-    return [line for line in found if line]
+    return found
 
 
 def _by_recorder(diff: Diff) -> list[str]:
@@ -373,18 +366,6 @@ def _by_recorder(diff: Diff) -> list[str]:
     return [
         "not told whether it changed, as the means differ by no more than what the recorder's own "
         f"programs took: {', '.join(dict.fromkeys(told))}"
-    ]
-
-
-def _differing(diff: Diff) -> list[str]:
-    if not diff.compared:
-        return []
-    return [
-        f"{units.count(diff.differing)} of {units.plural(diff.compared, 'figure')} differ between "
-        f"these recordings ({100 * diff.confidence:g} % intervals). That is all that is known: "
-        "runs of one load differ by more than the time within one shows",
-        "to tell what changed, record each side three times or more, in turn "
-        "(biotrail diff --record 3 -- A-COMMAND -- B-COMMAND), or give runs of one load by --equal",
     ]
 
 
@@ -419,7 +400,3 @@ def _changed(diff: Diff) -> list[str]:
     if sizes:
         found.append(f"mean Q2C: found in nine of ten tries is a change of {', '.join(sizes)}")
     return found
-
-
-def _only(names: Sequence[str], which: str) -> str:
-    return f"only in {which}: {', '.join(names)}" if names else ""

@@ -33,10 +33,7 @@ _PER_CENT = 100
 
 
 def parts(report: FleetReport, width: int, limit: int | None) -> Iterator[RenderableType]:
-    """Yield what to print, with a blank line between two parts.
-
-    width: characters. limit: rows of each table, 0: all; None: MOST_ROWS.
-    """
+    """Yield what to print. limit: rows of each table, 0: all; None: MOST_ROWS."""
     most = MOST_ROWS if limit is None else limit
     yield block(head(report))
     yield _operations(report, width)
@@ -55,7 +52,6 @@ def parts(report: FleetReport, width: int, limit: int | None) -> Iterator[Render
 
 
 def head(report: FleetReport) -> list[str]:
-    """Return lines on what was read, and what was not."""
     whole = report.total
     lost = sum(report.lost_records.values())
     found = [
@@ -86,12 +82,7 @@ def head(report: FleetReport) -> list[str]:
 
 def _operations(report: FleetReport, width: int) -> RenderableType:
     rows = [
-        [
-            one.operation,
-            *work(one.bios),
-            *times(one.bios.latency),
-            *tail(one.bios),
-        ]
+        [one.operation, *work(one.bios), *times(one.bios.latency), *tail(one.bios)]
         for one in report.total.operations
     ]
     columns = [Column("operation", left=True), *WORK, *TIMES]

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from rich.table import Table
 
-from biotrail.converters.analysis.guests.figures import Figures, Row
+from biotrail.converters.analysis.guests.figures import Figures
 from biotrail.text import units
 from biotrail.text.columns import Column, table
 
@@ -30,7 +30,6 @@ _COLUMNS = (
 
 
 def stage_table(figures: Figures, width: int) -> Table:
-    """Return a table of the stages inside the guest's D2C. width: characters of a line."""
     rows = [
         [row.disk, row.behind, row.operation, one.stage, f"{one.share:.1%}",
          *map(units.duration, (one.mean_ns, one.p50_ns, one.p99_ns, one.max_ns))]
@@ -44,7 +43,12 @@ def guest_lines(figures: Figures) -> Iterator[str]:
     """Yield how the guest's requests were linked, how the clocks were aligned, and what is open."""
     yield f"guest of process {figures.pid} ({figures.process}):"
     for row in figures.rows:
-        yield f"  {_linked(row)}"
+        doubtful = f"; in no stage {units.count(row.doubtful)} in doubt" if row.doubtful else ""
+        yield (
+            f"  {row.disk} on {row.behind}, {row.operation}: {units.count(row.linked)} of "
+            f"{units.plural(row.requests, 'request')} linked, to {units.plural(row.bios, 'bio')}"
+            f"{doubtful}"
+        )
     sure = ", ".join(f"{units.count(n)} {name}" for name, n in sorted(figures.certainty.items()))
     if sure:
         yield f"  links: {sure}"
@@ -61,12 +65,3 @@ def guest_lines(figures: Figures) -> Iterator[str]:
     if figures.contradicting:
         contradicting = units.plural(figures.contradicting, "request")
         yield f"  note: {contradicting} contradict this, and were left out of the alignment"
-
-
-def _linked(row: Row) -> str:
-    doubtful = f"; in no stage {units.count(row.doubtful)} in doubt" if row.doubtful else ""
-    return (
-        f"{row.disk} on {row.behind}, {row.operation}: {units.count(row.linked)} of "
-        f"{units.plural(row.requests, 'request')} linked, to {units.plural(row.bios, 'bio')}"
-        f"{doubtful}"
-    )

@@ -44,34 +44,32 @@ def ranked(
 
     order: None: by device, then by operation. limit: 0: all.
     """
+
+    def weight(group: GroupHistogram, order: Order) -> float:
+        values = group.values
+        return {
+            Order.COUNT: values.count,
+            Order.BYTES: group.bytes,
+            Order.MEAN: values.mean,
+            Order.P99: values.percentiles([0.99])[0],
+            Order.TOTAL: values.sum,
+        }[order]
+
     groups = sorted(found.groups.items(), key=lambda g: _place(context, found, *g[0]))
     if order is not None:
-        groups.sort(key=lambda item: -_weight(item[1], order))
+        groups.sort(key=lambda item: -weight(item[1], order))
     return first(groups, limit)
-
-
-def _weight(group: GroupHistogram, order: Order) -> float:
-    """Return what a histogram is sorted by; all but BYTES are of the values that it shows."""
-    values = group.values
-    return {
-        Order.COUNT: values.count,
-        Order.BYTES: group.bytes,
-        Order.MEAN: values.mean,
-        Order.P99: values.percentiles([0.99])[0],
-        Order.TOTAL: values.sum,
-    }[order]
 
 
 def lines(
     trace: Trace, found: Histograms, unit: str, order: Order | None = None, limit: int = 0
 ) -> Iterator[str]:
-    """Yield all histograms or heat maps, and what is left out or missing.
-
-    unit: of the values, as the heads show it. order, limit: as for `ranked`.
-    """
+    """Yield all histograms or heat maps, and what is left out or missing."""
     groups, more = ranked(trace.context, found, order, limit)
     what = "pair" if found.question.measure == Measure.PAIRS else "I/O"
-    margin = max((_margin(group) for _, group in groups), default=0)
+    heats = [group.heat for _, group in groups if len(group.heat.counts)]
+    labels = [label for heat in heats for label in _labels(heat.scale, heat.counts).values()]
+    margin = max(map(len, labels), default=0)
     for number, (key, group) in enumerate(groups):
         yield from [""] if number else []
         yield _head(trace.context, found, *key)
@@ -91,8 +89,17 @@ def lines(
         if found.question.measure == Measure.PAIRS:
             yield "no pairs of events in the log"
         else:
-            yield f"no I/O with {_what(found)} in the log"
-    yield from _notes(trace, found)
+            stage = f"a stage {found.question.stage}"
+            what = stage if found.question.measure == Measure.LATENCY else "this"
+            yield f"no I/O with {what} in the log"
+    if found.left_out:
+        left = units.plural(found.left_out, "I/O")
+        yield f"{left} left out: their queueing or their completion is not in the log"
+    if found.tries:
+        yield f"{tallies.failed_nowait_text(found.tries)} left out"
+    if found.without and found.groups:
+        yield f"{units.plural(found.without, 'I/O')} without a stage {found.question.stage}"
+    yield from (f"missing: {line}" for line in tallies.loss_lines(trace))
 
 
 def _place(context: Context, found: Histograms, code: int, text: str) -> tuple[str, str]:
@@ -108,22 +115,6 @@ def _head(context: Context, found: Histograms, code: int, text: str) -> str:
         by = f", {names.fact(code, 'by')} = {text}" if text else ""
         return f"pair = {names.name(code)}{by}"
     return f"device = {context.device_label(code)}, operation = {text}"
-
-
-def _what(found: Histograms) -> str:
-    question = found.question
-    return f"a stage {question.stage}" if question.measure == Measure.LATENCY else "this"
-
-
-def _notes(trace: Trace, found: Histograms) -> Iterator[str]:
-    if found.left_out:
-        left = units.plural(found.left_out, "I/O")
-        yield f"{left} left out: their queueing or their completion is not in the log"
-    if found.tries:
-        yield f"{tallies.failed_nowait_text(found.tries)} left out"
-    if found.without and found.groups:
-        yield f"{units.plural(found.without, 'I/O')} without a stage {found.question.stage}"
-    yield from (f"missing: {line}" for line in tallies.loss_lines(trace))
 
 
 def histogram(found: Histogram, unit: str) -> Iterator[str]:
@@ -149,19 +140,12 @@ def histogram(found: Histogram, unit: str) -> Iterator[str]:
 # Heat maps
 
 
-def _margin(group: GroupHistogram) -> int:
-    """Return the width of a heat map's labels; 0 for an empty one."""
-    labels = _labels(group.heat.scale, group.heat.counts) if len(group.heat.counts) else {}
-    return max(map(len, labels.values()), default=0)
-
-
 def heat_map(
     group: GroupHistogram, columns: Columns, unit: str, margin: int, what: str
 ) -> Iterator[str]:
     """Yield a heat map: time to the right, values upwards, shades by the logarithm of the count.
 
-    margin: width of the labels. what: `I/O` or `pair`, what is counted. Columns are joined where
-    the terminal is too narrow.
+    margin: width of the labels. Columns are joined where the terminal is too narrow.
     """
     scale, counts = group.heat.scale, group.heat.counts
     labels = _labels(scale, counts)
@@ -207,10 +191,7 @@ class Shades:
 
     @classmethod
     def for_output(cls) -> "Shades":
-        """Return shades for standard output: colours on a terminal, ASCII elsewhere.
-
-        With NO_COLOR or a dumb terminal: blocks if the encoding is UTF-8, else ASCII.
-        """
+        """Return shades for standard output: colours on a terminal, ASCII elsewhere."""
         if not sys.stdout.isatty():
             return cls(ASCII, coloured=False)
         if not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb":
@@ -219,7 +200,6 @@ class Shades:
         return cls(BLOCKS if encoding == "utf8" else ASCII, coloured=False)
 
     def row(self, counts: list[int], most: int) -> str:
-        """Return a row of cells. most: the largest count of the whole map."""
         levels = [self._level(count, most) for count in counts]
         if not self._coloured:
             return "".join(self._marks[level] for level in levels)
@@ -236,7 +216,7 @@ class Shades:
         return 1 + int(share * (self._levels - 1) + 1e-9)
 
     def legend(self, most: int, what: str) -> str:
-        """Return all shades with the counts that they span. what: `I/O` or `pair`."""
+        """Return all shades with the counts that they span."""
         if self._coloured:
             steps = "".join(click.style(" ", bg=colour) for colour in HEAT if colour is not None)
         else:

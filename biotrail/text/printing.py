@@ -24,43 +24,31 @@ class Styled(str):
 
 
 def styled(line: str, **style: Any) -> Styled:
-    """Return the line, escaped, in the style of `click.style`."""
     return Styled(click.style(shown(line), **style))
 
 
 def say(line: str = "", *, err: bool = False) -> None:
-    """Print one line, escaped unless it is Styled; a line feed in it is escaped, too.
-
-    err: print to standard error.
-    """
+    """Print one line, escaped unless it is Styled; a line feed in it is escaped, too."""
     click.echo(line if isinstance(line, Styled) else shown(line), err=err)
 
 
 def tell(message: str) -> None:
-    """Print `biotrail: MESSAGE` to standard error, if there is one: what is recorded goes on.
-
-    The terminal may have been closed, and the log must still be completed.
-    """
-    with suppress(OSError):
+    """Print `biotrail: MESSAGE` to standard error."""
+    with suppress(OSError):  # of a terminal that was closed: the log must still be completed
         say(f"biotrail: {message}", err=True)
 
 
 def say_all(lines: Iterable[str], *, err: bool = False) -> None:
-    """Print the lines, each as `say` does."""
     for line in lines:
         say(line, err=err)
 
 
 def relay(text: str, *, err: bool = False) -> None:
-    """Print lines that another biotrail process has escaped.
-
-    Unprintable characters other than line feeds are escaped; nothing is escaped twice.
-    """
+    """Print lines that another biotrail process has escaped: nothing is escaped twice."""
     click.echo(harmless(text), err=err)
 
 
 def say_json(value: Any, indent: int | None = None) -> None:
-    """Print a value as JSON."""
     click.echo(as_json(value, indent))
 
 
@@ -88,7 +76,6 @@ class StatusLine:
             self._drawn = True
 
     def clear(self) -> None:
-        """Erase the line, if it is drawn, and leave the cursor at its beginning."""
         if self._drawn:
             self._write(f"\r{_CLEAR}")
             self._drawn = False
@@ -106,14 +93,12 @@ guard_option: Callable[[Any], Any] = click.option(
     help="In CSV, put an apostrophe before text that a spreadsheet would take for a formula "
     "(= + - @). Default: --guard.",
 )
-"""The option `--guard`: the command gets `guard`."""
 
 
 def cells(guard: bool, terminal: bool) -> Callable[[str], str]:
     """Return a function that turns a text into a CSV cell.
 
-    guard: put an apostrophe before what a spreadsheet would take for a formula. terminal: escape
-    the text, as for a person.
+    guard: put an apostrophe before what a spreadsheet would take for a formula.
     """
 
     def cell(text: str) -> str:

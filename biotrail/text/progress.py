@@ -21,11 +21,7 @@ OnWindow = Callable[[Associated, Lifecycles], None]
 
 @contextmanager
 def working(size: int, label: str) -> Iterator[Callable[[int], None] | None]:
-    """Show a progress bar on standard error, and yield a function that takes the offset reached.
-
-    size: bytes in all. Yields None, without a bar, if the size is not positive or standard error is
-    no terminal.
-    """
+    """Show a progress bar on standard error, and yield a function that takes the offset reached."""
     if size <= 0 or not sys.stderr.isatty():
         yield None
         return
@@ -60,8 +56,7 @@ def progress(
 ) -> Iterator[Iterator[Lifecycles]]:
     """Yield the trace's lifecycles, with a bar on standard error where that is a terminal.
 
-    window_events: events of each window, also where the log's chunks hold more; None: as
-    Trace.lifecycles. on_window: see Trace.lifecycles.
+    window_events: events of each window, also where the log's chunks hold more.
     """
     windows = trace.lifecycles
     if window_events is not None:

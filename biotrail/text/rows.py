@@ -29,11 +29,7 @@ class Order(StrEnum):
 
 
 def limit_option(default: str, *former: str, most: int | None = None) -> Option:
-    """Return the option `-n`, `--limit`: the command gets `limit`, None where it was not given.
-
-    default: what is shown without the option, as the help says it. former: hidden names that the
-    option had in earlier versions. most: the largest limit; None: any.
-    """
+    """Return the option `-n`, `--limit`. default: as the help says it; former: hidden names."""
     kind = units.Count(0, units.MOST if most is None else most)
     every = "all" if most is None else f"all, {most:,} at most"
     shown = click.option(
@@ -51,19 +47,12 @@ def limit_option(default: str, *former: str, most: int | None = None) -> Option:
 
 
 def sort_option(default: str, orders: Sequence[Order] = tuple(Order)) -> Option:
-    """Return the option `--sort`: the command gets `order`, None where it was not given.
-
-    default: what rows are sorted by without the option, as the help says it.
-    """
-
-    def read(_context: click.Context, _option: click.Parameter, value: str | None) -> Order | None:
-        return None if value is None else Order(value)
-
+    """Return the option `--sort`: the command gets `order`. default: as the help says it."""
     return click.option(
         "--sort",
         "order",
         type=click.Choice([str(order) for order in orders]),
-        callback=read,
+        callback=lambda _context, _option, value: value and Order(value),
         help=f"Sort rows by this, the largest first.  [default: {default}]",
     )
 
@@ -75,9 +64,6 @@ def first(rows: Sequence[Row], limit: int) -> tuple[list[Row], int]:
 
 
 def left_out(number: int, what: str = "row", which: str = "") -> str:
-    """Return a line on rows that are not shown: `12 more rows: --limit 0 shows all`.
-
-    what: one row. which: words behind it: `1 more stack with 3 bios: …`.
-    """
+    """Return a line on rows that are not shown: `1 more stack with 3 bios: --limit 0 shows all`."""
     rows = f"more {what if number == 1 else what + 's'}" + (f" {which}" if which else "")
     return f"{units.count(number)} {rows}: --limit 0 shows all"

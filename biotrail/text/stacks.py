@@ -25,24 +25,23 @@ _US_BITS = 10
 
 
 def ranked(groups: list[Group], order: Order | None) -> list[Group]:
-    """Return the groups sorted by `order`, the largest first; None: in their present order."""
-    if order is None:
-        return groups
-    return sorted(groups, key=lambda group: -_rank(group.sums, order))
-
-
-def _rank(one: Callers, order: Order) -> float:
-    """Return what `ranked` sorts by. Mean and total are of latency, in ns; no end: mean 0.
+    """Return the groups sorted by `order`, the largest first; None: in their present order.
 
     Order.P99 needs callers that were gathered with percentiles.
     """
-    return {
-        Order.COUNT: one.bios,
-        Order.BYTES: one.bytes,
-        Order.MEAN: one.latency_ns / one.ended if one.ended else 0.0,
-        Order.P99: one.times.percentiles([0.99])[0],
-        Order.TOTAL: one.latency_ns,
-    }[order]
+    if order is None:
+        return groups
+
+    def rank(one: Callers) -> float:
+        return {
+            Order.COUNT: one.bios,
+            Order.BYTES: one.bytes,
+            Order.MEAN: one.latency_ns / one.ended if one.ended else 0.0,
+            Order.P99: one.times.percentiles([0.99])[0],
+            Order.TOTAL: one.latency_ns,
+        }[order]
+
+    return sorted(groups, key=lambda group: -rank(group.sums))
 
 
 def text_lines(
@@ -54,10 +53,7 @@ def text_lines(
     *,
     offsets: bool = False,
 ) -> Iterator[str]:
-    """Yield lines for each stack: its share, frames and latency histogram; then totals and notes.
-
-    limit: number of stacks shown, 0: all. order: of the stacks, None: the heaviest first.
-    """
+    """Yield lines for each stack, then totals and notes. limit: stacks shown, 0: all."""
     stacks = trace.stacks.all()
     groups = ranked(grouped(table.callers(), stacks, by, offsets=offsets), order)
     total = sum(group.sums.weight(by) for group in groups)
@@ -108,7 +104,10 @@ def _histogram(caller: Callers) -> Iterator[str]:
     counts = [sum(counts[:_US_BITS]), *counts[_US_BITS:]]
     filled = [bucket for bucket, count in enumerate(counts) if count]
     if not filled:
-        yield f"    {_no_latency(caller)}"
+        if caller.doubtful:
+            yield "    the latencies of all that were seen to end are in doubt"
+        else:
+            yield "    none of them was seen to end"
         return
     mean = units.duration(caller.latency_ns / caller.ended)
     yield f"    {'latency':>19}  {'bios':>9}  mean {mean}"
@@ -118,12 +117,6 @@ def _histogram(caller: Callers) -> Iterator[str]:
         edges = f"{units.duration(low)} to {units.duration(1 << (bucket + _US_BITS))}"
         bar = "█" * round(_BAR * counts[bucket] / most)
         yield f"    {edges:>19}  {units.count(counts[bucket]):>9}  {bar}".rstrip()
-
-
-def _no_latency(caller: Callers) -> str:
-    if caller.doubtful:
-        return "the latencies of all that were seen to end are in doubt"
-    return "none of them was seen to end"
 
 
 def notes(trace: Trace, table: StackTable, stacks: list[Stack]) -> list[str]:
@@ -157,7 +150,7 @@ def as_dict(
     *,
     offsets: bool = False,
 ) -> dict[str, Any]:
-    """Return the table for JSON; limit and order as for `text_lines`."""
+    """Return the table for JSON."""
     stacks = trace.stacks.all()
     groups = ranked(grouped(table.callers(), stacks, by, offsets=offsets), order)
     shown, more = first(groups, limit)

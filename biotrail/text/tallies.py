@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from biotrail.converters.lifecycles.account import Account, Pairing
+from biotrail.converters.lifecycles.account import Pairing
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.records import BY_KIND, Kind
 from biotrail.text import units
@@ -28,10 +28,7 @@ PROGRAMS = ("core", "bcc")
 
 
 def kind_name(kind: int) -> str:
-    """Return a record kind as text: `Q (queue)`.
-
-    0 is `events of unknown kind`; a kind of a newer version is `events of kind 99`.
-    """
+    """Return a record kind as text: `Q (queue)`; one of a newer version is `events of kind 99`."""
     if kind not in set(Kind):
         return "events of unknown kind" if kind == 0 else f"events of kind {kind}"
     found = BY_KIND[Kind(kind)]
@@ -39,10 +36,7 @@ def kind_name(kind: int) -> str:
 
 
 def lost_by_kind(trace: Trace) -> dict[int, int]:
-    """Return per record kind the number of events that were counted as lost.
-
-    Windows without a known number count for nothing; kinds with such windows alone are left out.
-    """
+    """Return per record kind the number of events that were counted as lost."""
     lost: Counter[int] = Counter()
     for window in trace.losses:
         if (count := int(window.get("count", 0))) >= 0:
@@ -51,10 +45,7 @@ def lost_by_kind(trace: Trace) -> dict[int, int]:
 
 
 def loss_lines(trace: Trace) -> list[str]:
-    """Return a sentence for everything that is missing from the log.
-
-    They are complete only after the log was read to its end.
-    """
+    """Return a sentence for everything that is missing from the log, which was read to its end."""
     lines = []
     lost = lost_by_kind(trace)
     if lost:
@@ -104,10 +95,7 @@ def loss_lines(trace: Trace) -> list[str]:
 
 
 def _why_not_recorded(trace: Trace, lost: int) -> str:
-    """Return why completions are missing, as ` (…)`; empty where no BPF programs made the log.
-
-    lost: completions that the recorder counted as lost, to full rings or to recursion.
-    """
+    """Return why completions are missing. lost: counted as lost, to full rings or to recursion."""
     if trace.reader.header.get("backend") not in PROGRAMS:
         return ""
     if lost:
@@ -129,37 +117,33 @@ def certainty_line(one: str, many: str, counts: Mapping[str, int]) -> str:
 
 
 def certainty_lines(trace: Trace) -> list[str]:
-    """Return how many bios, requests and edges between them have each certainty.
-
-    Empty for a log of chosen sites (`pairs`, `follow`) without any of them.
-    """
+    """Return how many bios, requests and edges between them have each certainty."""
     account = trace.account
     if "sites" in trace.reader.header and not any(
         [*account.bios.values(), *account.requests.values()]
     ):
         return []
+    doubtful = [
+        units.plural(n, name.removesuffix("s")) for name, n in account.doubtful.items() if n
+    ]
     return [
         certainty_line("bio", "bios", account.bios),
         certainty_line("request", "requests", account.requests),
         certainty_line("edge between them", "edges between them", account.edges),
-        *_doubtful_lines(account),
+        *(
+            [
+                f"the latency of {' and of '.join(doubtful)} is in doubt (several I/Os fit one "
+                "completion), and in no figure"
+            ]
+            if doubtful
+            else []
+        ),
         *pairing_lines(account.pairing),
     ]
 
 
-def _doubtful_lines(account: Account) -> list[str]:
-    found = [units.plural(n, table.removesuffix("s")) for table, n in account.doubtful.items() if n]
-    if not found:
-        return []
-    left = "the latency of " + " and of ".join(found)
-    return [f"{left} is in doubt (several I/Os fit one completion), and in no figure"]
-
-
 def pairing_lines(pairing: Pairing) -> list[str]:
-    """Return how far the ends of flushes may be off, where one of several completions could match.
-
-    No line if there was no such flush.
-    """
+    """Return how far the ends of flushes that several completions fit may be off."""
     if not pairing.completions:
         return []
     total = units.plural(pairing.completions, "flush", "flushes")
@@ -179,8 +163,7 @@ def doubtful_text(
 ) -> str:
     """Return `2 of 3 latencies of writes on 8:0 are in doubt (…) and in no figure; with …`.
 
-    of: latencies, those in doubt among them. about: words behind `latencies`. every: mean and p99
-    (ns) with those in doubt in; None: not told.
+    every: mean and p99 (ns) with those in doubt in.
     """
     verb, they = ("is", "it") if count == 1 else ("are", "them")
     latencies = " ".join(["latency" if of == 1 else "latencies", *([about] if about else [])])
@@ -218,13 +201,11 @@ def failed_nowait_text(count: int) -> str:
 
 
 def losses_as_dict(trace: Trace) -> dict[str, Any]:
-    """Return what was lost, by kind, and what is damaged, for JSON."""
     lost = {kind_name(kind): n for kind, n in lost_by_kind(trace).items()}
     return {"lost": lost, "problems": trace.reader.problems}
 
 
 def as_dict(trace: Trace) -> dict[str, Any]:
-    """Return losses, problems and certainties for JSON."""
     losses = losses_as_dict(trace)
     return {
         "lost": losses["lost"],

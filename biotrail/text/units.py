@@ -62,21 +62,16 @@ class Duration(_FloatType):
     name = "duration"
 
     def __init__(self, least: float = 0.0) -> None:
-        """least: the shortest duration, in seconds."""
         self.least = least
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        """Return seconds; anything but a duration within the range is a usage error."""
         return float(value) if isinstance(value, (int, float)) else seconds(str(value), self.least)
 
 
 def seconds(text: str, least: float = 0.0) -> float:
-    """Return the seconds of `10`, `10s`, `250ms`, `5min` or `2h`; `least` to LONGEST.
-
-    Raises click.UsageError.
-    """
+    """Return the seconds of `10`, `10s`, `250ms`, `5min` or `2h`; `least` to LONGEST."""
     match = _NUMBER.fullmatch(text)
     if match is None or match[2] not in _NS:
         raise click.BadParameter(f"{text!r} is not a duration: write 10s, 250ms, 5min or 2h")
@@ -106,13 +101,11 @@ class Size(_IntType):
     name = "size"
 
     def __init__(self, least: int = 0, most: int = MOST_BYTES) -> None:
-        """least, most: bytes, both included."""
         self.least, self.most = least, most
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> int:
-        """Return bytes; anything but a size within the range is a usage error."""
         if isinstance(value, int):
             return value
         match = _NUMBER.fullmatch(str(value))
@@ -150,10 +143,7 @@ def since(nanoseconds: int) -> str:
 
 
 def plural(number: int, one: str, many: str = "") -> str:
-    """Return a number with its noun: `1 event`, `2,000 events`.
-
-    many: the plural; empty: `one` with an s.
-    """
+    """Return a number with its noun: `1 event`, `2,000 events`."""
     return f"{count(number)} {one if number == 1 else many or one + 's'}"
 
 

@@ -29,7 +29,6 @@ class Text(_StrType):
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> str:
-        """Return the text; bytes that are no UTF-8 are a usage error."""
         text = str(value)
         try:
             text.encode()
@@ -46,7 +45,6 @@ class Name(_StrType):
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> str:
-        """Return the name, as Python has those of files; an empty one is a usage error."""
         if not value:
             self.fail("must not be empty", param, ctx)
         return str(value)
@@ -61,17 +59,13 @@ class FileName(click.Path):
         param: click.Parameter | None,
         ctx: click.Context | None,
     ) -> "str | bytes | os.PathLike[str]":
-        """Return the name."""
         if not os.fspath(value):
             self.fail("must not be empty", param, ctx)
         return super().convert(value, param, ctx)
 
 
 def as_read(name: str) -> str:
-    """Return a Name as one that is read from a log looks, where U+FFFD is in place of other bytes.
-
-    What differs in such bytes alone looks the same there.
-    """
+    """Return a Name as it looks in a log, where U+FFFD is in place of bytes that are no UTF-8."""
     return os.fsencode(name).decode("utf-8", "replace")
 
 
@@ -81,13 +75,11 @@ class Percent(_FloatType):
     name = "percent"
 
     def __init__(self, least: float = 0.0, most: float = MOST_PER_CENT) -> None:
-        """least, most: both included."""
         self.least, self.most = least, most
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        """Return per cent. Raises click.UsageError unless it is a number of the range."""
         try:
             found = float(str(value).removesuffix("%"))
         except ValueError:

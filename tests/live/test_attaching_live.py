@@ -12,7 +12,6 @@ from biotrail.recorder.probes.kernel.btf import KernelBtf
 from biotrail.recorder.probes.kernel.libbpf import RefusedError
 from biotrail.recorder.probes.sites import attaching
 from biotrail.recorder.probes.sites.attaching import (
-    FUNCTION_WAYS,
     RETURN_0,
     AttachType,
     Descriptors,
@@ -21,6 +20,7 @@ from biotrail.recorder.probes.sites.attaching import (
     all_ways,
     load,
 )
+from biotrail.recorder.probes.sites.follow_options import FUNCTION_WAYS
 
 pytestmark = pytest.mark.skipif(
     os.geteuid() != 0 or not Path("/sys/kernel/btf/vmlinux").exists(), reason="needs root and BTF"
@@ -34,7 +34,7 @@ def open_descriptors() -> int:
 def test_a_program_is_attached_to_a_typed_tracepoint() -> None:
     # GIVEN the smallest program, loaded for a tracepoint by the BTF of its prototype
     with KernelBtf() as btf:
-        number = btf.tracepoint_id("sched_switch")
+        number = btf._find("btf_trace_sched_switch", 8)  # BTF_KIND_TYPEDEF
     assert number is not None
     before = open_descriptors()
     with Descriptors() as kept:

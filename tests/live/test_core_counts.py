@@ -373,25 +373,6 @@ def test_a_task_is_named_again_when_its_name_changes(loop_device):
     assert tasks[1].time <= first_late.time
 
 
-def test_renewed_dictionaries_are_written_again(loop_device):
-    # GIVEN a recording in which a process was named already
-    with recording("all", [(loop_device.dev, 0)]) as record:
-        fd = os.open(loop_device.path, os.O_RDONLY)
-        os.pread(fd, 4096, 0)
-        os.pread(fd, 4096, 8 << 20)
-        # WHEN a new log begins
-        record.probes.renew_dictionaries()
-        os.pread(fd, 4096, 16 << 20)
-        os.close(fd)
-
-    # THEN the process and its cgroup are named once more
-    events = decode(record.segments)
-    mine = [e for e in events.of(Kind.TASK) if e.tid == threading.get_native_id()]
-    assert len(mine) == 2
-    cgroup = events.of(Kind.Q, dev=loop_device.dev)[0].cgroup
-    assert len([e for e in events.of(Kind.CGROUP) if e.cgroup == cgroup]) == 2
-
-
 @pytest.fixture
 def cgroup():
     """A cgroup of the hierarchy that block I/O is charged to: blkio's own (v1), or the unified."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from biotrail.converters.events.drivers import DRIVERS
+from biotrail.converters.events.path import DRIVERS
 from biotrail.converters.events.tables import NEVER
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.log import LogReader

@@ -114,7 +114,7 @@ def test_issue_to_complete_is_that_of_the_lifecycles(
     # AND the same latency, but for the time between two programs
     assert median(apart) < NEAR_NS
     counts = pairs.readings[0].counts
-    assert len(requests) <= counts.no_begin + counts.overwritten + counts.open
+    assert len(requests) <= counts["no_begin"] + counts["overwritten"] + counts["open"]
     assert pairs.lost == 0
     # AND the histogram has each of the records
     total = pairs.readings[0].total
@@ -173,7 +173,7 @@ def test_each_fsync_is_a_pair(make_loop: Callable[..., devices.LoopDevice], tmp_
     # THEN there is a pair for each, of that file and thread
     records = pairs.records()
     counts = pairs.readings[0].counts
-    assert len(records) + counts.overwritten + counts.open == 20
+    assert len(records) + counts["overwritten"] + counts["open"] == 20
     assert {record.key0 for record in records} == {inode}
     assert {record.tid for record in records} == {os.getpid()}
 
@@ -246,9 +246,9 @@ def test_what_does_not_exist_is_said(words: list[str], said: str) -> None:
 HOLD = """
 import sys, time
 from biotrail.recorder.probes.kernel.bpf_calls import program_info
-from biotrail.recorder.probes.sites.pairs import PairConfig, PairProbes
+from biotrail.recorder.probes.sites.pairs import PairProbes
 from tests.support.pair_recording import declared
-probes = PairProbes(PairConfig(declared("softirq", "ext4-fsync", "block"), record=True))
+probes = PairProbes(declared("softirq", "ext4-fsync", "block"), record=True)
 probes.open()
 probes.attach()
 print(" ".join(str(program_info(one.descriptor).id) for one in probes._events))

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from biotrail.recorder.log import Segment
-from biotrail.recorder.probes.sites.pairs import PairConfig, PairProbes, PairReading
+from biotrail.recorder.probes.sites.pairs import PairProbes, PairReading
 from biotrail.recorder.sites.declarations import READY_MADE, Event, Pair, Variant, read
 from tests.support.core_decoder import Event as Recorded
 from tests.support.core_decoder import walk
@@ -61,7 +61,7 @@ class PairRecording:
 @contextmanager
 def pairing(*pairs: Pair, **config: Any) -> Iterator[PairRecording]:
     """Pair events while the block runs."""
-    with PairProbes(PairConfig(pairs, record=True, **config)) as probes:
+    with PairProbes(pairs, record=True, **config) as probes:
         made = PairRecording(probes)
         made.start()
         try:

@@ -30,7 +30,6 @@ class Finding:
     chunks: int = 0
     """Number of readable chunks, whose checksums are right."""
     missing: bool = False
-    """Whether the file does not exist."""
     damaged: list[dict[str, int]] = field(default_factory=list)
     """Damaged ranges: offsets in the file, and the time (ns) in which events are missing."""
     problems: list[str] = field(default_factory=list)
@@ -42,9 +41,14 @@ def check(path: str) -> Finding:
     """Read all of a file (`-`: standard input) and return what was found; raise no TraceError."""
     found = Finding(path)
     try:
-        if _is_table(path):
-            _check_table(path, found)
-            return found
+        if path.endswith(".parquet") and (is_url(path) or os.path.isfile(path)):
+            from biotrail.converters.inputs.parquet.source import check_table, is_table
+
+            if is_table(path):
+                found.kind = "table"
+                found.bytes, found.events, found.problems = check_table(path)
+                found.intact = not found.problems
+                return found
         source = open_log(path)
         found.bytes = max(0, source.size)
         if isinstance(source, LogSource):
@@ -66,10 +70,7 @@ def check(path: str) -> Finding:
 
 
 def _check_log(source: LogSource, found: Finding) -> None:
-    """Read all chunks of a log, and compare their number and size with those of its end.
-
-    Sets `found`'s kind, chunks and events; adds damaged ranges, problems and notes.
-    """
+    """Read all chunks of a log, and compare their number and size with those of its end."""
     found.kind = "log"
     raw = 0
     for chunk in source.chunks():
@@ -94,7 +95,6 @@ def _check_log(source: LogSource, found: Finding) -> None:
 def _check_archive(source: Any, found: Finding) -> None:
     """Read all of an archive, and compare it with its account of events and its checksums.
 
-    Sets `found`'s kind, chunks and events; adds problems and damaged ranges of the archive itself.
     What was wrong with the log that it was made from becomes a note.
     """
     found.kind = "archive"
@@ -125,20 +125,3 @@ def _notes(source: Source, found: Finding) -> None:
         found.notes.append("interrupted: whole up to there")
     for kind, count in sorted(source.unknown.items()):
         found.notes.append(f"{units.plural(count, 'record')} of unknown kind {kind}")
-
-
-def _is_table(path: str) -> bool:
-    if not path.endswith(".parquet") or not (is_url(path) or os.path.isfile(path)):
-        return False
-    from biotrail.converters.inputs.parquet.source import is_table
-
-    return is_table(path)
-
-
-def _check_table(path: str, found: Finding) -> None:
-    """Check a dataset's table of bios or requests; set kind, bytes, events, problems and intact."""
-    from biotrail.converters.inputs.parquet.source import check_table
-
-    found.kind = "table"
-    found.bytes, found.events, found.problems = check_table(path)
-    found.intact = not found.problems

@@ -4,10 +4,8 @@
 import json
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 import click
@@ -32,10 +30,7 @@ def write_events(
     force: bool,
     shown: str | None = None,
 ) -> int:
-    """Archive a recording as the file `target` and return its number of events.
-
-    level: zstd's, 1 to 19. shown: the target in messages; None: itself. Raises TraceError.
-    """
+    """Archive a recording as the file `target`; return its number of events."""
     from biotrail.converters.outputs.parquet import archive
 
     source, log = recording.trace.reader, Path(recording.paths[0]).name
@@ -50,10 +45,7 @@ def write_events(
 
 
 def file_lines(target: str | os.PathLike[str], events: int, source: Source) -> list[str]:
-    """Return lines about an archive: file, size and events, then damage and what was left out.
-
-    target: the file that was written; events: their number; source: the log, read to its end.
-    """
+    """Return lines about an archive. source: the log, read to its end."""
     size = os.stat(target).st_size
     each = f", {size / events:.2f} bytes per event" if events else ""
     lines = [f"wrote {target} ({units.size(size)}): {units.plural(events, 'event')}{each}"]
@@ -82,16 +74,26 @@ def add(
 ) -> Iterator[str]:
     """Add recordings to the dataset `target`, one after the other; yield lines about each.
 
-    tables: of archive.TABLES. level: zstd's. force: replace a recording that is there.
-    Raises TraceError: the dataset then holds the recordings before the failed one, and none if two
-    of them would have the same files.
+    After an error the dataset holds the recordings before the failed one, and none if two of them
+    would have the same files.
     """
     if {*tables} > {"events"} and any("-" in recording.paths for recording in recordings):
         raise click.UsageError("standard input is read once: give --tables events, or a file")
-    _refuse_same_names(recordings)
+    names: dict[str, str] = {}  # blktrace's sets a/sda and b/sda have one
+    for recording in recordings:
+        other = names.setdefault(stem(recording), recording.paths[0])
+        if other != recording.paths[0]:
+            raise OutputError(
+                f"{other} and {recording.paths[0]} would be one file: data without a log id go by "
+                "their file's name; rename one of them"
+            )
     for recording in recordings:
         name = stem(recording)
-        _refuse_again(target, name, force)
+        there = next(iter(sorted(target.glob(f"*/host=*/**/{name}.parquet"))), None)
+        if there is not None and not force:
+            raise OutputError(
+                f"{there} already exists: the recording is in {target}; --force writes it again"
+            )
         with output.adding_to_directory(target, force=force, marker=MARKER) as part:
             lines = list(_write(recording, name, part, tables, reading, level))
         more = len(recording.paths) - 1
@@ -106,26 +108,6 @@ def stem(recording: Recording) -> str:
     return quote(str(found) if found else Path(recording.paths[0]).name, safe="")
 
 
-def _refuse_same_names(recordings: list[Recording]) -> None:
-    """Raise OutputError if two recordings have one stem, as blktrace's sets a/sda and b/sda."""
-    known: dict[str, str] = {}
-    for recording in recordings:
-        other = known.setdefault(stem(recording), recording.paths[0])
-        if other != recording.paths[0]:
-            raise OutputError(
-                f"{other} and {recording.paths[0]} would be one file: data without a log id go by "
-                "their file's name; rename one of them"
-            )
-
-
-def _refuse_again(target: Path, name: str, force: bool) -> None:
-    there = next(iter(sorted(target.glob(f"*/host=*/**/{name}.parquet"))), None)
-    if there is not None and not force:
-        raise OutputError(
-            f"{there} already exists: the recording is in {target}; --force writes it again"
-        )
-
-
 def _write(
     recording: Recording,
     name: str,
@@ -134,11 +116,7 @@ def _write(
     reading: Reading,
     level: int,
 ) -> Iterator[str]:
-    """Write a recording's files below the directory `part`; yield lines about them.
-
-    name: the files' stem. For tables of bios or requests beside the events, the log
-    is opened and read a second time. Raises TraceError.
-    """
+    """Write a recording's files below the directory `part`; yield lines about them."""
     if "events" in tables:
         folder = part / folder_of(recording.trace)
         folder.mkdir(parents=True)
@@ -166,11 +144,7 @@ def date_of(source: Source) -> str:
 def _write_tables(
     trace: Trace, name: str, part: Path, tables: Sequence[str], level: int
 ) -> Iterator[str]:
-    """Write tables of bios or requests below `part`; yield lines about them.
-
-    name: the files' stem. Partitions are by host, date and device. After
-    an error the files are closed, incomplete. Raises TraceError.
-    """
+    """Write tables of bios or requests below `part`; yield lines about them."""
     from biotrail.converters.lifecycles.arrow.tables import bios_table, requests_table
     from biotrail.converters.outputs.parquet.tables import Partitions
 
@@ -186,34 +160,26 @@ def _write_tables(
         )
         for table in tables
     }
-    with _closed(made), working(trace.reader.size, "associating") as reached:
-        for window in trace.lifecycles(on_progress=reached):
-            if "bios" in made:
-                made["bios"].write(bios_table(window, trace.context))
-            if "requests" in made:
-                made["requests"].write(requests_table(window, trace.context))
-        for partitions in made.values():
-            partitions.close(_facts(trace))
-    for table, partitions in made.items():
-        yield f"  {table}: {units.plural(partitions.rows, 'row')}"
-    yield from (f"  {line}" for line in tallies.own_lines(trace))
-    yield from (f"  {line}" for line in tallies.loss_lines(trace))
-
-
-@contextmanager
-def _closed(made: dict[str, Any]) -> Iterator[None]:
     try:
-        yield
+        with working(trace.reader.size, "associating") as reached:
+            for window in trace.lifecycles(on_progress=reached):
+                if "bios" in made:
+                    made["bios"].write(bios_table(window, trace.context))
+                if "requests" in made:
+                    made["requests"].write(requests_table(window, trace.context))
+            facts = {
+                TABLE_KEY: "1",
+                "biotrail.created_by": __version__,
+                "biotrail.log_id": trace.context.log_id,
+                "biotrail.missing": json.dumps(tallies.loss_lines(trace)),
+            }
+            for partitions in made.values():
+                partitions.close(facts)
     except BaseException:
         for partitions in made.values():
             partitions.abandon()
         raise
-
-
-def _facts(trace: Trace) -> dict[str, str]:
-    return {
-        TABLE_KEY: "1",
-        "biotrail.created_by": __version__,
-        "biotrail.log_id": trace.context.log_id,
-        "biotrail.missing": json.dumps(tallies.loss_lines(trace)),
-    }
+    for table, partitions in made.items():
+        yield f"  {table}: {units.plural(partitions.rows, 'row')}"
+    yield from (f"  {line}" for line in tallies.own_lines(trace))
+    yield from (f"  {line}" for line in tallies.loss_lines(trace))

@@ -50,10 +50,9 @@ class _Credentials(NamedTuple):
 
 
 def abort_uploads(place: Location) -> int:
-    """Abort the uploads to an object that are under way; return their number.
+    """Abort the uploads in parts to an object, as far as credentials permit; return their number.
 
-    0 as well where there are none of that kind (another storage), where no credentials are found,
-    or they do not permit it. To be called by who alone writes the object.
+    To be called by who alone writes the object.
     """
     found = credentials() if place.url.startswith("s3://") else None
     if found is None:
@@ -69,7 +68,7 @@ def abort_uploads(place: Location) -> int:
 
 
 def credentials() -> _Credentials | None:
-    """Return the credentials that S3's tools would use; None: none are found.
+    """Return the credentials that S3's tools would use.
 
     From the environment; the shared file, with AWS_PROFILE; where botocore is installed, from all
     that it knows, as an instance's role.
@@ -122,10 +121,7 @@ class _S3Bucket:
         self._bucket = bucket
 
     def uploads(self, key: str) -> Iterator[str]:
-        """Yield the ids of the uploads to an object that are under way.
-
-        Raises OSError, ValueError; ET.ParseError: the answer is no list.
-        """
+        """Yield the ids of uploads under way. Raises OSError, ValueError, ET.ParseError."""
         answer = self.ask("GET", "", {"uploads": "", "prefix": key})
         if b"<!DOCTYPE" in answer or b"<!ENTITY" in answer:
             raise ValueError("a list of uploads has no entities")
@@ -134,9 +130,11 @@ class _S3Bucket:
                 yield upload.findtext("{*}UploadId") or ""
 
     def ask(self, method: str, key: str, query: dict[str, str]) -> bytes:
-        """Make a request, signed by AWS's signature version 4; return the answer. OSError."""
+        """Return the answer to a request, signed by AWS's version 4. Raises OSError."""
         path = urllib.parse.quote(f"{self._url.path}/{self._bucket}/{key}".rstrip("/"), safe="/~")
-        asked = "&".join(f"{_quoted(k)}={_quoted(v)}" for k, v in sorted(query.items()))
+        asked = urllib.parse.urlencode(
+            sorted(query.items()), safe="-_.~", quote_via=urllib.parse.quote
+        )
         headers = self._signed(method, path, asked)
         url = f"{self._url.scheme}://{self._url.netloc}{path}?{asked}"
         if self._url.scheme not in ("http", "https"):
@@ -171,10 +169,6 @@ class _S3Bucket:
         return headers
 
 
-def _quoted(text: str) -> str:
-    return urllib.parse.quote(text, safe="-_.~")
-
-
 _PIECE = 8 << 20
 """Bytes read at once; a part of a multi-part upload, which S3 wants to be 5 MiB at least."""
 _FAILURES = (OSError, pa.ArrowException)
@@ -192,15 +186,6 @@ _BY_HAND = (
 
 class NotShippedError(TraceError):
     """A log that cannot be shipped, whatever the destination: the others go on."""
-
-
-def _name_refused(name: str, number: int) -> NotShippedError:
-    """Return the error to raise where a file system has no such names. number: its errno."""
-    part = max(name.split("/"), key=lambda one: len(os.fsencode(one)))
-    return NotShippedError(
-        f"not shipped: {os.strerror(number)} at the destination: {part[:_SHOWN]}… "
-        f"({len(os.fsencode(part))} bytes); {_BY_HAND}"
-    )
 
 
 class Destination(Protocol):
@@ -224,26 +209,19 @@ class Destination(Protocol):
 
 
 def destination(to: str) -> Destination:
-    """Return the destination of a directory's path or a URL.
-
-    Raises OutputError: there is no such directory; LocationError: no URL of a storage.
-    """
+    """Return the destination of a directory's path or a URL."""
     return _Bucket(to) if is_url(to) and not to.startswith("file://") else _Directory(to)
 
 
-def digest(stream: BinaryIO) -> str:
-    """Return the SHA-256, as hex digits, of a stream from its position to its end."""
+def _digest(stream: BinaryIO) -> str:
     found = hashlib.sha256()
-    while piece := stream.read(_PIECE):
+    while piece := stream.read(_PIECE):  # storage is asked for each piece
         found.update(piece)
     return found.hexdigest()
 
 
 def ensure_same(place: Destination, staged: Path, name: str) -> None:
-    """Read the archive back from its destination; raise OutputError unless it is `staged`.
-
-    Compares size and SHA-256.
-    """
+    """Read the archive back from its destination; raise OutputError unless it is `staged`."""
     found = place.open(name)
     if found is None:
         raise OutputError(f"{place.shown(name)}: is not there after it was written: written again")
@@ -251,7 +229,7 @@ def ensure_same(place: Destination, staged: Path, name: str) -> None:
         with found, staged.open("rb") as wanted:
             size = found.seek(0, os.SEEK_END)
             found.seek(0)
-            same = size == staged.stat().st_size and digest(found) == digest(wanted)
+            same = size == staged.stat().st_size and _digest(found) == _digest(wanted)
     except _FAILURES as error:
         raise OutputError(f"{place.shown(name)}: cannot be read back: {reason(error)}") from error
     if not same:
@@ -266,7 +244,6 @@ class _Directory:
     """
 
     def __init__(self, to: str) -> None:
-        """Take the directory's path or file:// URL. Raises OutputError: there is none."""
         self._root = to.removeprefix("file://") or "."
         with self._opened():
             pass
@@ -286,10 +263,7 @@ class _Directory:
 
     @contextmanager
     def _folders(self, name: str, *, make: bool = False) -> Iterator[list[int]]:
-        """Yield descriptors of the directory and of the folders of an archive in it.
-
-        Raises OSError, OutputError; NotShippedError: for the archive's name alone.
-        """
+        """Yield descriptors of the directory and of the folders of an archive in it."""
         try:
             with (
                 self._opened() as root,
@@ -299,7 +273,11 @@ class _Directory:
         except (OSError, OutputError) as error:
             number = getattr(error if isinstance(error, OSError) else error.__cause__, "errno", 0)
             if number in _OF_THE_NAME:
-                raise _name_refused(name, number) from error
+                part = max(name.split("/"), key=lambda one: len(os.fsencode(one)))
+                raise NotShippedError(
+                    f"not shipped: {os.strerror(number)} at the destination: {part[:_SHOWN]}… "
+                    f"({len(os.fsencode(part))} bytes); {_BY_HAND}"
+                ) from error
             raise
 
     def shown(self, name: str) -> str:
@@ -346,14 +324,12 @@ class _Bucket:
     """A folder of object storage, by pyarrow's file systems."""
 
     def __init__(self, url: str) -> None:
-        """Look at the URL only; nothing is asked of the storage. Raises LocationError."""
         self._root = locate(url)
 
     def shown(self, name: str) -> str:
         return self._root.child(name).url
 
     def _place(self, name: str) -> Location:
-        """Return where an archive is. Raises NotShippedError: its key would be too long."""
         place = self._root.child(name)
         length = len(os.fsencode(place.path.partition("/")[2]))
         if length > _MOST_KEY_BYTES:

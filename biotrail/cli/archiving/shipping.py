@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`biotrail archive --watch`: finished logs are archived, checked, stored, and then deleted."""
 
+import math
 import os
 import threading
 import time
@@ -64,7 +65,6 @@ class Shipped:
 class Shipper:
     """Ships logs of one directory to one destination.
 
-    staging: where archives are made. level: zstd's. keep_logs: never delete a log.
     take_damaged: delete damaged logs too, once what can be read of them is stored.
     """
 
@@ -80,9 +80,8 @@ class Shipper:
 
         Returns None where nothing was to be done: the log stays, and its archive is there already.
         Nothing is deleted unless its archive was read whole, and its copy at the destination was
-        read back and is the same. Raises LogFormatError: no log that can be read; NotShippedError;
-        OutputError or LocationError: the destination or the staging directory fails; any other
-        TraceError: the log cannot be converted.
+        read back and is the same. Raises OutputError or LocationError where the destination or the
+        staging directory fails; any other TraceError is the log's own fault.
         """
         with opened(self.logs, log) as (log, stream):  # noqa: PLR1704 - the same, with its size
             return self._ship(log, stream)
@@ -116,10 +115,7 @@ class Shipper:
             self.place.clear(name)
 
     def _stored(self, name: str, log_id: str, log: FoundLog) -> Metadata | None:
-        """Return the metadata of the log's archive at the destination; None: there is no whole one.
-
-        Only the archive's end is read. Raises NotShippedError: another log's archive has the name.
-        """
+        """Return the metadata of the log's whole archive at the destination, from its end."""
         stream = self.place.open(name)
         if stream is None:
             return None
@@ -136,17 +132,18 @@ class Shipper:
         return metadata if metadata.account.log_bytes == log.size else None
 
     def _fetched_whole(self, name: str, staged: Path) -> bool:
-        """Copy an archive from the destination to `staged`; return whether it is whole.
-
-        Raises OutputError, LocationError.
-        """
+        """Copy an archive from the destination to `staged`; return whether it is whole."""
         stream = self.place.open(name)
         if stream is None:
             return False
         shown = self.staging.archive_shown
         with stream, output.replacing(staged, force=True, shown=shown) as copy:
-            while piece := _read(stream, self.place.shown(name)):
-                copy.write(piece)
+            try:
+                while piece := stream.read(1 << 20):
+                    copy.write(piece)
+            except OSError as error:
+                where = self.place.shown(name)
+                raise LocationError(f"{where}: cannot be read: {reason(error)}") from error
         return check(str(staged)).intact
 
     def _reason_to_keep(self, metadata: Metadata) -> str:
@@ -178,20 +175,11 @@ class Shipper:
         return Shipped(f"{line}; log kept ({keep or 'it was changed or taken away'})", False)
 
     def _delete(self, log: FoundLog) -> bool:
-        """Delete a log if it is still the file that was archived; return whether it was deleted."""
         try:
             size = os.stat(log.name, dir_fd=self.logs.fd, follow_symlinks=False).st_size
         except OSError:
             return False
         return size == log.size and self.logs.remove(log.name, log.file)
-
-
-def _read(stream: BinaryIO, shown: str) -> bytes:
-    """Return the next bytes of an archive at its destination. Raises LocationError."""
-    try:
-        return stream.read(1 << 20)
-    except OSError as error:
-        raise LocationError(f"{shown}: cannot be read: {reason(error)}") from error
 
 
 def _ensure_whole(staged: Path, log: FoundLog, source: Source) -> None:
@@ -230,11 +218,8 @@ def watch(
 ) -> int:
     """Ship logs until a signal ends it, or (`once`) those that are finished; return the status.
 
-    directory: of the logs; to: a directory or URL; level, keep_logs, take_damaged: see Shipper.
     The log that is being shipped when SIGTERM, SIGHUP or SIGINT comes is finished first; a second
-    SIGINT interrupts that too. Status 1: a log could not be shipped. Raises OutputError: no
-    such directory, or another shipper is at work there; with `once` also where the destination
-    fails; LocationError.
+    SIGINT interrupts that too. Status 1: a log could not be shipped.
     """
     place = destination(to)
     logs = hold_logs(directory)
@@ -246,54 +231,53 @@ def watch(
             watching.sum_up()
         else:
             watching.go_on()
-        return ERROR_STATUS if watching.failed else 0
+        return ERROR_STATUS if watching.apart else 0
 
 
 @dataclass
 class _Apart:
-    """Why a log was set apart. wait: seconds until it is tried again, at `again`; None: never."""
+    """Why a log was set apart. wait: seconds until it is tried again; again: then, monotonic."""
 
     reason: str
-    wait: float | None
-    again: float = 0.0
-
-    def due(self) -> bool:
-        return self.wait is not None and time.monotonic() >= self.again
+    wait: float = math.inf
+    again: float = math.inf
 
 
 class _Watching:
     """Looks at a directory, and what became of its logs."""
 
     def __init__(self, shipper: Shipper, stop: threading.Event, *, once: bool, quiet: bool) -> None:
-        """stop: ends it after the log that is being shipped."""
         self._once, self._quiet = once, quiet
         self._logs = shipper.logs
         self._shipper = shipper
         self._stop = stop
         self._settled: set[FoundLog] = set()
-        self._apart: dict[FoundLog, _Apart] = {}
+        self.apart: dict[FoundLog, _Apart] = {}
         self._first_failure: dict[FoundLog, int] = {}
         """How many logs had been shipped when one was first refused."""
         self._shipped = self._kept = self._written = 0
         self._unknown_said = False
         self._trouble = ""
 
-    @property
-    def failed(self) -> int:
-        return len(self._apart)
-
     def look(self) -> None:
         """Ship every finished log of the directory that was not dealt with before.
 
         Whose fault it is that a log is not stored, the next one shows: if that is stored and the
         first is refused again, it is the log's own, which is set apart; if neither is, it is the
-        destination's. Logs that were refused come last. Raises OutputError or LocationError: the
-        destination, or the directory, fails.
+        destination's, whose error is raised. Logs that were refused come last.
         """
         self._written = 0
         found = logs_in(self._logs)
-        self._forget_all_but(set(found))
-        ready = [log for log in found if log not in self._settled and self._due(log)]
+        # Logs that were renamed or changed are new ones.
+        self._settled &= set(found)
+        for known in (self.apart, self._first_failure):
+            for log in known.keys() - set(found):
+                del known[log]
+                self._list_apart()
+        now = time.monotonic()
+        later = {log for log, apart in self.apart.items() if now < apart.again}
+        left = self._settled | later
+        ready = [log for log in found if log not in left]
         queue = deque(sorted(ready, key=lambda log: log in self._first_failure))
         refused: set[FoundLog] = set()
         while queue and not self._stop.is_set():
@@ -310,23 +294,8 @@ class _Watching:
                     refused.add(log)
                     queue.append(log)
 
-    def _due(self, log: FoundLog) -> bool:
-        apart = self._apart.get(log)
-        return apart is None or apart.due()
-
-    def _forget_all_but(self, found: set[FoundLog]) -> None:
-        """Forget logs that are gone, were renamed or changed: those are new ones."""
-        self._settled &= found
-        for known in (self._apart, self._first_failure):
-            for log in known.keys() - found:
-                del known[log]
-                self._list_apart()
-
     def _deal_with(self, log: FoundLog) -> None:
-        """Ship a log, if it is finished; what concerns this log alone is said, and counted.
-
-        Raises OutputError or LocationError.
-        """
+        """Ship a log, if it is finished; what concerns this log alone is said, and counted."""
         try:
             if not self._finished(log):
                 self._written += 1
@@ -342,8 +311,10 @@ class _Watching:
         except TraceError as error:
             self._set_apart(log, str(error), for_good=True)
             return
-        self._recovered()
-        if self._apart.pop(log, None):
+        if self._trouble:
+            self._trouble = ""
+            tell("the destination works again")
+        if self.apart.pop(log, None):
             self._list_apart()
         if shipped is None or not shipped.deleted:
             self._settled.add(log)
@@ -355,26 +326,22 @@ class _Watching:
 
     def _set_apart(self, log: FoundLog, reason: str, *, for_good: bool) -> None:
         """Leave a log out from now on, or until it is tried again; say so the first time."""
-        before = self._apart.get(log)
+        before = self.apart.get(log)
         if for_good:
-            self._apart[log] = _Apart(reason, None)
+            self.apart[log] = _Apart(reason)
         else:
-            last = before.wait if before is not None and before.wait else LOOK_SECONDS
-            wait = min(MOST_SECONDS, 2 * last)
-            self._apart[log] = _Apart(reason, wait, time.monotonic() + wait)
+            wait = min(MOST_SECONDS, 2 * (before.wait if before is not None else LOOK_SECONDS))
+            self.apart[log] = _Apart(reason, wait, time.monotonic() + wait)
         if before is None:
             later = "" if for_good or self._once else "; the others go on, it is tried again"
             tell(f"{reason}{later}")
         self._list_apart()
 
     def _list_apart(self) -> None:
-        self._shipper.staging.list_not_shipped(apart.reason for apart in self._apart.values())
+        self._shipper.staging.list_not_shipped(apart.reason for apart in self.apart.values())
 
     def _finished(self, log: FoundLog) -> bool:
-        """Return whether no program writes a log any more; without leases, whether it has its end.
-
-        Raises LogFormatError; LogNotFoundError: it is gone.
-        """
+        """Return whether no program writes a log; without leases, whether it has its end."""
         writer = writer_of(self._logs, log)
         if writer is not Writer.UNKNOWN:
             return writer is Writer.NONE
@@ -397,22 +364,13 @@ class _Watching:
             try:
                 self.look()
                 wait = LOOK_SECONDS
-            except (OutputError, LocationError) as error:
-                self._say_trouble(str(error))
+            except _DESTINATION_ERRORS as error:
+                if not self._trouble:
+                    tell(f"{error}; nothing is deleted; tried again until it works")
+                self._trouble = str(error)
                 wait = min(MOST_SECONDS, 2 * wait)
             self._stop.wait(wait)
         self.sum_up()
-
-    def _say_trouble(self, what: str) -> None:
-        """Say that the destination fails, once until it works again."""
-        if not self._trouble:
-            tell(f"{what}; nothing is deleted; tried again until it works")
-        self._trouble = what
-
-    def _recovered(self) -> None:
-        if self._trouble:
-            self._trouble = ""
-            tell("the destination works again")
 
     def sum_up(self) -> None:
         if self._quiet:
@@ -422,7 +380,7 @@ class _Watching:
         for count, what in (
             (self._kept, "kept"),
             (self._written, "still being written"),
-            (self.failed, f"not shipped (listed in {listed})"),
+            (len(self.apart), f"not shipped (listed in {listed})"),
         ):
             parts += [f"{count} {what}"] if count else []
         tell(", ".join(parts))

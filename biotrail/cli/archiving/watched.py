@@ -20,8 +20,6 @@ from biotrail.recorder.schema.strings import shown as as_shown
 
 
 class Writer(Enum):
-    """Whether a program has a file open for writing."""
-
     NONE = "none"
     SOME = "some"
     UNKNOWN = "unknown"
@@ -30,8 +28,6 @@ class Writer(Enum):
 
 @dataclass(frozen=True)
 class FoundLog:
-    """A regular file `*.biotrail` in a directory. file: (st_dev, st_ino); size: bytes."""
-
     name: str
     path: str
     file: FileId
@@ -39,7 +35,6 @@ class FoundLog:
 
 
 def hold_logs(directory: str) -> HeldDirectory:
-    """Return the directory of the logs, held open. Raises OutputError: it cannot be read."""
     try:
         held = HeldDirectory(directory)
     except OutputError as error:
@@ -60,8 +55,7 @@ def _unreadable(directory: str, error: OSError) -> OutputError:
 def logs_in(directory: HeldDirectory) -> list[FoundLog]:
     """Return the logs in a directory, sorted by name: files of one run in the order of writing.
 
-    Hidden files (the recorder's, before they have their header), links, empty files and folders are
-    not among them. Raises OutputError: the directory cannot be read.
+    Hidden files are the recorder's before they have their header.
     """
     found = []
     try:
@@ -82,11 +76,7 @@ def logs_in(directory: HeldDirectory) -> list[FoundLog]:
 
 @contextmanager
 def opened(directory: HeldDirectory, log: FoundLog) -> Iterator[tuple[FoundLog, BinaryIO]]:
-    """Yield a log with its present size, and open for reading; it is the file that was found.
-
-    To be called once nobody writes to it: its size was looked up while somebody may have. Raises
-    LogNotFoundError: it is gone, or another file; LogFormatError: it cannot be opened.
-    """
+    """Yield a log, which nobody writes to, with its present size and open for reading."""
     with _readable(directory, log) as stream:
         status = os.fstat(stream.fileno())
         if (status.st_dev, status.st_ino) != log.file:
@@ -95,7 +85,6 @@ def opened(directory: HeldDirectory, log: FoundLog) -> Iterator[tuple[FoundLog, 
 
 
 def _readable(directory: HeldDirectory, log: FoundLog) -> BinaryIO:
-    """Open a log, no link. Raises LogNotFoundError: it is gone; LogFormatError."""
     try:
         return folders.open_regular(directory.fd, log.name, log.path)
     except FileNotFoundError as error:
@@ -112,7 +101,6 @@ def writer_of(directory: HeldDirectory, log: FoundLog) -> Writer:
 
     The kernel grants a read lease (F_SETLEASE) on a file that nobody has open for writing, and no
     other; it is given back at once. So a recorder that was killed is told from one that waits.
-    Raises LogNotFoundError: the file is gone; LogFormatError: it cannot be opened.
     """
     with _readable(directory, log) as stream:
         fd = stream.fileno()
@@ -154,16 +142,14 @@ class Staging:
 
     @property
     def archive_shown(self) -> str:
-        """The archive's path in messages."""
         return f"{self.shown}/{_STAGED}"
 
     def remove_archive(self) -> None:
-        """Delete the archive, if there is one."""
         with suppress(FileNotFoundError):
             os.unlink(_STAGED, dir_fd=self.fd)
 
     def clear(self) -> None:
-        """Delete what a shipper that was killed left, and nothing else. Raises OSError."""
+        """Delete what a shipper that was killed left, and nothing else."""
         for name in folders.entries(self.fd):
             left = name.startswith(_LEFT) and name.endswith(".part")
             if not left and name not in (_STAGED, NOT_SHIPPED):
@@ -187,8 +173,7 @@ class Staging:
 def locked(logs: HeldDirectory) -> Iterator[Staging]:
     """Yield the staging directory, made and cleared, while no other shipper may work there.
 
-    The kernel gives the lock back however this process ends. Raises OutputError: also where the
-    directory is a link, or others may write to it.
+    The kernel gives the lock back however this process ends.
     """
     shown = os.path.join(logs.path, STAGING)
     with ExitStack() as stack:

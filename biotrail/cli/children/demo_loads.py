@@ -37,11 +37,7 @@ Start = Callable[[], None]
 
 
 def _fill(path: Path, size: int, start: Start) -> int:
-    """Write a file, call `start`, sync the file to the disk, and return its descriptor.
-
-    size: bytes, a multiple of MEBIBYTE, of random data. The descriptor is open for reading and
-    writing; the caller closes it.
-    """
+    """Write a file of random data, call `start`, sync the file; return its open descriptor."""
     descriptor = os.open(path, _RW, 0o600)
     for offset in range(0, size, MEBIBYTE):
         os.pwrite(descriptor, os.urandom(MEBIBYTE), offset)
@@ -50,21 +46,18 @@ def _fill(path: Path, size: int, start: Start) -> int:
     return descriptor
 
 
-def _direct(path: Path) -> tuple[int, bool]:
-    """Open a file with O_DIRECT, or without where the file system does not support it.
-
-    Returns (descriptor, whether it is O_DIRECT).
-    """
+def _direct(path: Path) -> int:
+    """Open a file with O_DIRECT, or without where the file system does not support it."""
     with suppress(OSError):
-        return os.open(path, os.O_RDWR | os.O_DIRECT), True
-    return os.open(path, os.O_RDWR), False
+        return os.open(path, os.O_RDWR | os.O_DIRECT)
+    return os.open(path, os.O_RDWR)
 
 
 def direct_reads(directory: Path, start: Start) -> None:
     """Read random 4 KiB blocks past the page cache, as a database does."""
     path = directory / "table"
     os.close(_fill(path, FILE_BYTES, start))
-    descriptor, _ = _direct(path)
+    descriptor = _direct(path)
     page = mmap.mmap(-1, BLOCK)  # O_DIRECT wants aligned memory
     places = random.Random(1)
     for _ in range(RANDOM_READS):
@@ -76,7 +69,7 @@ def direct_writes(directory: Path, start: Start) -> None:
     """Write sequentially past the page cache, as a backup does."""
     path = directory / "backup"
     os.close(_fill(path, MEBIBYTE, start))
-    descriptor, _ = _direct(path)
+    descriptor = _direct(path)
     stripe = mmap.mmap(-1, STRIPE)
     for offset in range(0, FILE_BYTES, STRIPE):
         os.pwritev(descriptor, [stripe], offset)
@@ -122,11 +115,7 @@ LOADS: dict[str, Callable[[Path, Start], None]] = {
 
 
 def run_one(name: str, directory: Path) -> None:
-    """Rename this process to the load's name, and run the load in `directory`.
-
-    name: a key of LOADS. Prints READY when the load is prepared, and waits until _GO is opened
-    and closed; keeps _DONE open until the load has ended.
-    """
+    """Rename this process to the load's name, prepare, print READY, and run once _GO was opened."""
     Path("/proc/self/comm").write_text(name)
     gate = os.open(directory / _GO, os.O_RDONLY | os.O_NONBLOCK)
     # O_RDWR: opening a FIFO for writing only would block until it has a reader.
@@ -156,16 +145,13 @@ class Loads:
         return ["/bin/sh", "-c", ': > "$1" && cat "$2"', "demo", *pipes]
 
     def failed(self) -> int:
-        """Wait for all loads; return how many failed. Raises subprocess.TimeoutExpired."""
+        """Wait for all loads; return how many failed."""
         return sum(process.wait(_PATIENCE) != 0 for process in self._processes)
 
 
 @contextmanager
 def held(directory: Path) -> Iterator[Loads]:
-    """Start all loads and yield them when all are prepared; kill those left after the block.
-
-    Raises OSError if a load could not prepare.
-    """
+    """Start all loads and yield them when all are prepared; kill those left after the block."""
     for name in (_GO, _DONE):
         os.mkfifo(directory / name, 0o600)
     processes: list[subprocess.Popen[str]] = []

@@ -25,12 +25,7 @@ if TYPE_CHECKING:
 _PR_SET_PDEATHSIG = 1
 """<linux/prctl.h>"""
 END_SECONDS = 10.0
-"""A recorder that has not exited this long after SIGTERM is killed.
-
-The kernel then removes its programs.
-"""
-
-
+"""A recorder that has not exited this long after SIGTERM is killed: its programs go with it."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _LOOK_SECONDS = 0.05
 
@@ -76,10 +71,9 @@ class Recorder:
         target: str = "-",
         speaks: bool = False,
     ) -> None:
-        """arguments, command: of `biotrail record`. log: a file for its log; None: `stream`.
+        """log: a file for its log; None: `stream`. target: its -o.
 
-        target: its -o; with a path nothing comes from `stream`. speaks: whether it inherits
-        standard error; `said` is empty then.
+        speaks: whether it inherits standard error; `said` is empty then.
         """
         self._command = [*_biotrail(), "record", "-q"]
         self._command += ["-o", target, *arguments, *(["--", *command] if command else [])]
@@ -89,10 +83,6 @@ class Recorder:
         self._process: subprocess.Popen[bytes]
 
     def __enter__(self) -> Self:
-        """Start the recorder and return self; it has a session of its own, which Ctrl-C spares.
-
-        The child gets SIGTERM when this process dies. Sets `_process`.
-        """
         # A session of its own: Ctrl-C reaches this process only, which then stops the recorder.
         self._process = subprocess.Popen(
             self._command,
@@ -110,14 +100,9 @@ class Recorder:
         value: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Send SIGTERM and wait for the recorder; kill it if it takes longer than END_SECONDS.
-
-        Closes the file with its standard error, so `said` can no longer be called. The log's
-        stream stays open: whoever reads it must go on, or the recorder blocks in write().
-        """
         self.stop()
         try:
-            # Leave the pipe open and its reader reading, or the recorder would block in write().
+            # The pipe stays open and its reader reads on, or the recorder would block in write().
             self._process.wait(END_SECONDS)
         except subprocess.TimeoutExpired:
             self.kill()
@@ -132,7 +117,6 @@ class Recorder:
 
     @property
     def pid(self) -> int:
-        """The recorder's process id."""
         return self._process.pid
 
     def stop(self) -> None:
@@ -140,7 +124,6 @@ class Recorder:
         self.send(signal.SIGTERM)
 
     def send(self, number: signal.Signals) -> None:
-        """Send another signal, such as SIGUSR1, for which a flight recorder writes a log."""
         self._sent.add(number)
         with suppress(ProcessLookupError):
             self._process.send_signal(number)
@@ -150,10 +133,7 @@ class Recorder:
         self.send(signal.SIGKILL)
 
     def wait(self) -> int:
-        """Wait for the recorder to exit and return its exit status; its stream must be read.
-
-        Raises ProbeError if a signal ended it that this process did not send.
-        """
+        """Wait for the recorder to exit and return its exit status; its stream must be read."""
         status = self.failed()
         if status >= 0:
             return status
@@ -168,7 +148,6 @@ class Recorder:
         return self._process.wait()
 
     def ended(self) -> bool:
-        """Return whether the recorder has exited, and so writes no more."""
         return self._process.poll() is not None
 
     def said(self) -> str:
@@ -177,10 +156,7 @@ class Recorder:
         return self._said.read().decode(errors="replace")
 
     def cpu_seconds(self) -> float:
-        """Return the recorder's CPU seconds so far, without the BPF programs (other tasks' time).
-
-        0.0 if the process has gone.
-        """
+        """Return the recorder's CPU seconds so far, without the BPF programs."""
         try:
             with open(f"/proc/{self.pid}/stat", encoding="ascii", errors="replace") as stream:
                 fields = stream.read().rpartition(")")[2].split()
@@ -191,18 +167,10 @@ class Recorder:
 
 @contextmanager
 def stopping(recorder: Recorder) -> Iterator[None]:
-    """Handle SIGINT, SIGTERM and SIGHUP in the block: the first one stops the recorder.
-
-    The second one kills it and raises KeyboardInterrupt. An ignored signal stays ignored; the
-    previous handlers are restored after the block.
-    """
+    """Stop the recorder at the first SIGINT, SIGTERM or SIGHUP, kill it at the second."""
     seen = 0
 
     def stop(_number: int, _frame: FrameType | None) -> None:
-        """Handle a signal: stop the recorder the first time; then kill it.
-
-        Raises KeyboardInterrupt from the second signal on.
-        """
         nonlocal seen
         seen += 1
         if seen > 1:
@@ -216,10 +184,7 @@ def stopping(recorder: Recorder) -> Iterator[None]:
 
 @contextmanager
 def passing_dumps(recorder: Recorder | None) -> Iterator[None]:
-    """Pass SIGUSR1 and SIGUSR2 on to a recorder in the block; None: they do nothing.
-
-    A flight recorder writes a log then, any other one does nothing either.
-    """
+    """Pass SIGUSR1 and SIGUSR2 on to a recorder in the block; None: they do nothing."""
 
     def dump(number: int, _frame: FrameType | None) -> None:
         if recorder is not None:
@@ -242,10 +207,7 @@ class Tail:
         self._ended, self.name = ended, name
 
     def read(self, count: int = -1) -> bytes:
-        """Return at most `count` bytes (-1: all that is there); wait while there are none.
-
-        Empty once the recorder has ended and all that it wrote was read.
-        """
+        """Return bytes, and wait while there are none and the recorder has not ended."""
         while True:
             over = self._ended()  # before the read, which then gets all that was written
             if (data := self._stream.read(count)) or over:
@@ -253,7 +215,6 @@ class Tail:
             time.sleep(_LOOK_SECONDS)
 
     def seekable(self) -> bool:
-        """Return False: the end is not known yet."""
         return False
 
     def drain(self) -> None:
@@ -267,10 +228,7 @@ class Tee:
         self._stream, self._kept, self.name = stream, kept, name
 
     def read(self, count: int = -1) -> bytes:
-        """Return at most `count` bytes (-1: all), copied to the file; empty at the end.
-
-        Raises OutputError if writing fails.
-        """
+        """Return bytes, and copy them to the file."""
         data: bytes = self._stream.read(count)
         if self._kept is not None:
             try:
@@ -287,16 +245,11 @@ class Tee:
             pass
 
     def seekable(self) -> bool:
-        """Return False: it is a pipe."""
         return False
 
 
 def live_source(recorder: Recorder, stream: Tail | Tee) -> "LiveSource | None":
-    """Open the log that the recorder is writing to `stream`, and start reading it.
-
-    None: the recorder failed before it began a log. Raises LogFormatError if it exits with status 0
-    without one.
-    """
+    """Start reading the log that the recorder writes; None: it failed before it began a log."""
     from biotrail.converters.inputs.backlog import LiveSource
 
     try:

@@ -20,6 +20,7 @@ from biotrail.cli.options.recordings import Recording, alignments
 from biotrail.converters.analysis.guests.figures import figures
 from biotrail.converters.analysis.guests.guest import Guest
 from biotrail.converters.clocks.alignment import Alignment, ByRequests, Clocks
+from biotrail.converters.outputs.perfetto.packets import Facts
 from biotrail.converters.outputs.perfetto.place import Arrows, Crossing
 from biotrail.converters.outputs.perfetto.summary import PerfettoSummary
 from biotrail.recorder.output import output
@@ -31,10 +32,9 @@ from biotrail.text.progress import progress
 
 if TYPE_CHECKING:
     from biotrail.cli.converting.other_trace import OtherTrace
-    from biotrail.converters.analysis.guests.guest import Guest
 
 
-def crossings(guest: "Guest") -> tuple[Crossing, Crossing]:
+def crossings(guest: Guest) -> tuple[Crossing, Crossing]:
     """Return (the guest's, the host's): an arrow for each link, and the stages of requests."""
     requests = np.concatenate([d.requests.number[d.links.edges.request] for d in guest.disks])
     bios = np.concatenate([d.served.number[d.links.edges.bio] for d in guest.disks])
@@ -67,8 +67,7 @@ class Aligned:
 def align(recordings: Sequence[Recording], guest: Guest | None = None) -> list[Aligned]:
     """Align all recordings on the timeline of one of them; labels are empty until `_write`.
 
-    guest: the first recording joined with the second, its host, whose timeline it then is. Raises
-    ConversionError if a recording has no clock readings.
+    guest: the first recording joined with the second, its host, whose timeline it then is.
     """
     clocks = [Clocks.from_trace(each.paths[0], each.trace) for each in recordings]
     line = None if guest is None else guest.agreement.fit.line
@@ -82,11 +81,7 @@ def align(recordings: Sequence[Recording], guest: Guest | None = None) -> list[A
 
 
 def align_beside(recordings: Sequence[Recording], path: str) -> list[Aligned]:
-    """Align all recordings on the clock of the Perfetto trace at `path`, as `align` does on one's.
-
-    Raises LogFormatError: `path` is no such trace. ConversionError: a recording has no clock
-    readings, or is of another boot or time than the trace.
-    """
+    """Align all recordings on the clock of the Perfetto trace at `path`."""
     from biotrail.cli.converting.other_trace import other_traces
 
     found = other_traces(path, [(each.paths[0], each.trace) for each in recordings])
@@ -106,11 +101,10 @@ def convert(
     beside: str | None = None,
     guest: Guest | None = None,
 ) -> tuple[Result, list[str]]:
-    """Write all recordings to one trace, `target` (`-`: standard output).
+    """Write all recordings to one trace, `target` (`-`: standard output); return lines about it.
 
-    drawing: detail and colours; its `max_size` is not used. beside: path of a Perfetto trace that
-    goes into the same file. guest: as for `align`; there is none with `beside`.
-    Returns (result, lines about it). Raises TraceError.
+    beside: path of a Perfetto trace that goes into the same file. guest: as for `align`; there is
+    none with `beside`.
     """
     logs = align(recordings, guest) if beside is None else align_beside(recordings, beside)
     if target == "-":
@@ -138,10 +132,7 @@ def _write_all(logs: Sequence[Aligned], out: BinaryIO, drawing: Drawing) -> Perf
 
 
 def _write(logs: Sequence[Aligned], out: BinaryIO, drawing: Drawing) -> PerfettoSummary:
-    """Write the logs one after the other to `out`, and set each one's `label`.
-
-    Returns the sums of their summaries, with the view of the slowest I/O of all.
-    """
+    """Write the logs one after the other to `out`, and set each one's `label`."""
     from biotrail.converters.outputs.perfetto import convert as perfetto
     from biotrail.converters.outputs.perfetto.place import Named, places
 
@@ -155,7 +146,12 @@ def _write(logs: Sequence[Aligned], out: BinaryIO, drawing: Drawing) -> Perfetto
     for log, alone in zip(logs, places(named), strict=True):
         log.label = alone.host
         trace, alignment = log.recording.trace, log.alignment
-        placed = replace(alone, facts=_facts(log), crossing=log.crossing)
+        facts: Facts = {"aligned_by": "its own clock: the trace's"}
+        if alignment is not None:
+            how = "the same boot's clock" if alignment.same_boot else "wall clock"
+            how = "requests that both recorded" if isinstance(alignment, ByRequests) else how
+            facts = {"aligned_by": how, "aligned_within_ns": alignment.uncertainty}
+        placed = replace(alone, facts=facts, crossing=log.crossing)
         if log.beside is not None:
             placed = log.beside.placed(placed)
         place = replace(placed, sequences=total.sequences, families=total.families)
@@ -179,17 +175,8 @@ def _write(logs: Sequence[Aligned], out: BinaryIO, drawing: Drawing) -> Perfetto
     return total
 
 
-def _facts(log: Aligned) -> dict[str, str | int]:
-    alignment = log.alignment
-    if alignment is None:
-        return {"aligned_by": "its own clock: the trace's"}
-    how = "the same boot's clock" if alignment.same_boot else "wall clock"
-    how = "requests that both recorded" if isinstance(alignment, ByRequests) else how
-    return {"aligned_by": how, "aligned_within_ns": alignment.uncertainty}
-
-
 def report_lines(logs: Sequence[Aligned], result: Result) -> list[str]:
-    """Return lines that say what was written, how certain each log is and how logs are aligned."""
+    """Return what was written, how certain each log is and how logs are aligned."""
     where = "standard output" if result.path is None else str(result.path)
     size = f" ({units.size(result.bytes)})" if result.bytes else ""
     found = [f"wrote {where}{size}: {units.plural(len(logs), 'recording')} on one timeline"]

@@ -43,10 +43,7 @@ class OtherTrace:
     """Opens the trace at its beginning."""
 
     def placed(self, alone: Place) -> Place:
-        """Return a log's place beside the other trace: its own ids, the other's clock.
-
-        alone: its place in a trace without the other.
-        """
+        """Return a log's place beside the other trace: its own ids, the other's clock."""
         ids = Ids(self.theirs.sequences, self.theirs.uuids)
         clock = self.joined.clock
         above = alone.above and f"{alone.above}: block I/O"  # a host's name says it of all tracks
@@ -61,7 +58,6 @@ class OtherTrace:
         return replace(placed, facts=facts)
 
     def check(self, drawing: Drawing) -> None:
-        """Raise ConversionError where the drawing has what cannot stand beside the other trace."""
         if not drawing.ftrace:
             return
         if self.theirs.block_io:
@@ -75,10 +71,7 @@ class OtherTrace:
             )
 
     def written(self, out: BinaryIO, write_ours: Callable[[], PerfettoSummary]) -> PerfettoSummary:
-        """Write both traces to `out`; return the summary of ours, with the bytes of both.
-
-        write_ours: writes ours to `out`. Raises TraceError.
-        """
+        """Write both traces to `out`; return the summary of ours, with the bytes of both."""
         if self.theirs.read_on:
             summary = write_ours()
             self._copy(out)
@@ -89,11 +82,7 @@ class OtherTrace:
         return summary
 
     def _copy(self, out: BinaryIO) -> None:
-        """Copy the other trace's whole packets, decompressed, byte for byte.
-
-        Raises LogFormatError where it cannot be read again as before, OutputError where `out`
-        cannot be written.
-        """
+        """Copy the other trace's whole packets, decompressed, byte for byte."""
         left = self.theirs.whole
         with self.opened() as stream:
             allowance = Allowance()
@@ -110,7 +99,6 @@ class OtherTrace:
                 left -= len(data)
 
     def lines(self) -> list[str]:
-        """Return lines on what stands beside the log's tracks, and how exactly."""
         theirs = self.theirs
         packets = units.plural(theirs.packets, "packet")
         if self.joined.itself:
@@ -133,11 +121,7 @@ class OtherTrace:
 
 
 def other_traces(path: str, logs: Sequence[tuple[str, Trace]]) -> list[OtherTrace]:
-    """Return how each log's tracks stand beside the trace at `path`, which is read once.
-
-    logs: each one's path, for messages, and trace. Raises LogFormatError: `path` cannot be read or
-    is no Perfetto trace. ConversionError: another boot, clock or time (`joined`) than a log's.
-    """
+    """Return how each log's tracks stand beside the trace at `path`, which is read once."""
     with opened_trace(path) as stream:
         theirs = survey(stream, path)
     again = partial(opened_trace, path)
@@ -145,16 +129,12 @@ def other_traces(path: str, logs: Sequence[tuple[str, Trace]]) -> list[OtherTrac
 
 
 def itself_beside(source: PerfettoSource) -> OtherTrace:
-    """Return how what is made of a trace's block events stands beside the trace itself.
-
-    Raises ConversionError: its primary clock has no known distance from that of its events.
-    """
+    """Return how what is made of a trace's block events stands beside the trace itself."""
     return OtherTrace(source.name, source.survey, itself(source.survey), source.again)
 
 
 @contextmanager
 def opened_trace(path: str) -> Iterator[BinaryIO]:
-    """Yield the file, opened. Raises LogFormatError where it cannot be opened or read."""
     try:
         with open(path, "rb") as stream:
             yield stream

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Result:
-    """The output of a conversion."""
-
     path: Path | None
     """The file or directory, or the first of several parts; None: standard output."""
     bytes: int
@@ -48,10 +46,7 @@ class Result:
 
 
 def to_stdout(write: Callable[[BinaryIO], str | None]) -> Result:
-    """Call `write` with standard output; its result is the Result's warning.
-
-    Raises OutputError, and BrokenPipeError if the reader has gone.
-    """
+    """Call `write` with standard output; its result is the Result's warning."""
     try:
         return Result(None, 0, write(sys.stdout.buffer))
     except OutputError as error:
@@ -61,7 +56,6 @@ def to_stdout(write: Callable[[BinaryIO], str | None]) -> Result:
 
 
 def open_lines(where: str, result: Result) -> list[str]:
-    """Return lines that say how to open a Perfetto trace, with the UI's address."""
     return [
         f"open it: biotrail view {where}, or drop it here (it stays in the browser):",
         f"  {address(UI, view=result.view)}",
@@ -73,8 +67,7 @@ def announced(
 ) -> Iterator[Lifecycles]:
     """Return the windows; first say on standard error if their trace becomes large.
 
-    Reads the first window with I/O. source: the trace that `lifecycles` are windows of. Of a pipe,
-    whose length is not known, nothing is said.
+    Reads the first window with I/O. Of a pipe, whose length is not known, nothing is said.
     """
     seen: list[Lifecycles] = []
     for window in lifecycles:
@@ -87,21 +80,19 @@ def announced(
             for line in lines:
                 say(line, err=True)
             break
-    return _again(seen, lifecycles)
 
+    def again() -> Iterator[Lifecycles]:
+        while seen:  # emptied: none is kept in memory
+            yield seen.pop(0)
+        yield from lifecycles
 
-def _again(seen: list[Lifecycles], lifecycles: Iterator[Lifecycles]) -> Iterator[Lifecycles]:
-    """Yield what is in `seen`, which is emptied, then the rest; keep none of it in memory."""
-    while seen:
-        yield seen.pop(0)
-    yield from lifecycles
+    return again()
 
 
 def share_read(source: Opened, window: Lifecycles) -> float | None:
-    """Return which share of all that is to be converted was read when `window` came; None: unknown.
+    """Return which share of all that is to be converted was read when `window` came.
 
-    window: the first with I/O. The share is that of the chunks, or in a cut of time that of the
-    time.
+    The share is that of the chunks, or in a cut of time that of the time.
     """
     trace, reader = source.trace, source.trace.reader
     if not isinstance(reader, Indexed):
@@ -114,14 +105,9 @@ def share_read(source: Opened, window: Lifecycles) -> float | None:
 
 
 def large_lines(window: Lifecycles, share: float, drawing: Drawing) -> list[str]:
-    """Return lines that say how large a trace becomes, and what makes it smaller.
-
-    Empty where a browser opens it comfortably. window: the first; share: its share (0 to 1, above
-    0) of all windows.
-    """
+    """Return lines on a large trace. window: the first; share: its share (above 0 to 1) of all."""
 
     def reckoned(detail: Detail) -> float:
-        """Return the bytes of the whole trace with this detail, and all else as it was asked."""
         return expected(window, replace(drawing.options, detail=detail)) / share
 
     detail, total = drawing.detail, reckoned(drawing.detail)
@@ -152,13 +138,7 @@ def write(
     drawing: Drawing,
     beside: "OtherTrace | None" = None,
 ) -> Result:
-    """Write the windows to `target` (`-`: standard output), or to parts beside it.
-
-    source: the trace that `lifecycles` are windows of. force: replace existing files. beside:
-    another trace that goes into the same file, which then has no parts. If `drawing`
-    has a `max_size`, the files are `part_path(target, 1)`, 2, …; `target` itself is not written.
-    Raises TraceError; no partial output is left then.
-    """
+    """Write the windows to `target` (`-`: standard output), or to parts, which `beside` forbids."""
     if target == "-":
         return to_stdout(lambda out: write_stream(source, lifecycles, out, drawing, beside).warning)
     if drawing.max_size is not None:
@@ -174,7 +154,6 @@ def write(
 
 
 def lives_lines(source: Opened, lives: int) -> tuple[str, ...]:
-    """Return a line on the lives of followed objects that were drawn; empty: there are none."""
     if not lives:
         return ()
     kind = Following(source.trace.context.header).type
@@ -188,12 +167,7 @@ def write_stream(
     drawing: Drawing,
     beside: "OtherTrace | None" = None,
 ) -> PerfettoSummary:
-    """Write the windows to `out`, uncompressed and as one trace, whatever `drawing.max_size` is.
-
-    Says on standard error if that becomes large, before it is written. source: the trace that
-    `lifecycles` are windows of. beside: another trace that is written there, too. Raises
-    TraceError.
-    """
+    """Write the windows to `out`, uncompressed and as one trace, whatever `drawing.max_size` is."""
     from biotrail.converters.outputs.perfetto import convert as perfetto
 
     trace = source.trace
@@ -214,7 +188,6 @@ def write_stream(
 def blamed(
     windows: Iterator[Lifecycles], trace: Trace, drawing: Drawing
 ) -> tuple[Iterator[Lifecycles], Timeline | None]:
-    """Return the windows, and who slowed whom, which takes them in; None: is not drawn."""
     if not drawing.detail.requests:
         return windows, None
     timeline = Timeline(trace.context)
@@ -222,11 +195,7 @@ def blamed(
 
 
 def _converter_arguments(source: Opened, drawing: Drawing) -> dict[str, Any]:
-    """Return the keyword arguments of the Perfetto converter for this trace and drawing.
-
-    `facts`, the attributes of the trace, say which part of the log was chosen and, unless it is the
-    standard, the detail.
-    """
+    """Return the keyword arguments of the Perfetto converter for this trace and drawing."""
     trace = source.trace
     facts = source.cut.facts(trace)
     if drawing.detail != Detail.STANDARD:
@@ -244,9 +213,7 @@ def _write_parts(
 ) -> Result:
     """Write the windows to files of about `drawing.max_size` bytes, named by `part_path`.
 
-    A part is larger if one window's packets are, or by what is written at its end. The result's
-    `notes` lists the files, and says so of larger ones, and of a next part that an earlier
-    conversion has left. Raises TraceError.
+    A part is larger if one window's packets are, or by what is written at its end.
     """
     from biotrail.converters.outputs.perfetto.convert import convert_parts
 

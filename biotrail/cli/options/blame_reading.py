@@ -25,10 +25,7 @@ class Blaming:
     def __init__(
         self, again: Callable[[], Trace], cut: Cut, options: BlameOptions, *, shown: bool = True
     ) -> None:
-        """again: opens the trace from its beginning. cut: chooses victims' I/O; without outcomes.
-
-        shown: whether a terminal sees how far reading has come.
-        """
+        """cut: chooses victims' I/O; without outcomes. shown: whether a terminal sees progress."""
         self._again, self._cut, self._options, self._shown = again, cut, options, shown
         self._first: First | None = None
 
@@ -48,8 +45,7 @@ class Blaming:
     ) -> tuple[Trace, Blamed]:
         """Read for the second time, and return that trace and what was found.
 
-        use: gets that trace and its windows, before these are used here; what it leaves is read all
-        the same. Raises ConversionError: nobody has a name that is asked for.
+        use: gets that trace and its windows first; what it leaves is read all the same.
         """
         trace, second = self._second_pass(use)
         return trace, close(second)

@@ -28,7 +28,6 @@ class WithBlame(click.Command):
     """A command with arguments: --blame takes what it is by after = alone, never the next word."""
 
     def make_parser(self, ctx: click.Context) -> Any:
-        """Return click's parser, to which --blame alone is --blame=owner."""
         parser = super().make_parser(ctx)
         parse = parser.parse_args
 

@@ -24,9 +24,8 @@ _WAITING = 4
 def in_thread(stream: BinaryIO) -> Iterator[BinaryIO]:
     """Yield a stream that can only be written to; a thread writes the same bytes to `stream`.
 
-    All bytes are with `stream` when the block ends without an exception; one that `stream` raised
-    comes from a later write or from the end of the block. An exception in the block ends the
-    thread, and what was not yet written is given up. Leaves `stream` open. Up to 6 MiB wait.
+    An exception that `stream` raised comes from a later write or from the end of the block. One in
+    the block ends the thread, and what was not yet written is given up. Up to 6 MiB wait.
     """
     writer = _ThreadWriter(stream)
     try:
@@ -64,14 +63,12 @@ class _ThreadWriter(io.RawIOBase):
         return taken
 
     def finish(self) -> None:
-        """Wait until all is written. Raises what the stream raised."""
         self._put()
         self._end()
         if self._error is not None:
             raise self._error
 
     def give_up(self) -> None:
-        """End the thread; what waits is not written."""
         self._given_up = True
         self._end()
 
@@ -100,17 +97,14 @@ _ZSTD_LEVEL = 9
 
 
 def plain(path: str) -> str:
-    """Return the path without an ending .gz or .zst."""
     return path.removesuffix(GZIP).removesuffix(ZSTD)
 
 
 @contextmanager
 def compressed(stream: BinaryIO, path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """Yield a stream that compresses into `stream` as the ending of `path` says.
+    """Yield a stream that compresses into `stream`, in a thread, as the ending of `path` says.
 
-    .gz: gzip; .zst: zstd; any other ending: `stream` itself. Equal input gives equal output, for
-    the gzip header gets neither a name nor a time. Compression is done by a thread, beside what
-    writes to the stream; the bytes do not depend on that. Leaves `stream` open.
+    Equal input gives equal output: the gzip header gets neither a name nor a time.
     """
     ending = os.fspath(path)
     if ending.endswith(GZIP):
@@ -135,10 +129,7 @@ def first_bytes(stream: BinaryIO, count: int) -> bytes:
 
 
 def unpack(stream: BinaryIO, out: BinaryIO, name: str) -> None:
-    """Decompress zstd data from `stream` into `out`.
-
-    Raises LogFormatError, which names the file `name`, if the data is damaged.
-    """
+    """Decompress zstd data from `stream`, which messages call `name`, into `out`."""
     try:
         zstandard.ZstdDecompressor().copy_stream(stream, out)
     except zstandard.ZstdError as error:

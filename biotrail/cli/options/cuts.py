@@ -58,10 +58,7 @@ class Moment:
 
 
 def parse_moment(text: str) -> Moment:
-    """Parse `2.5s`, `last 5s`, `-5s`, `14:03[:05[.5]]` or ISO 8601 (UTC if it has no offset).
-
-    Raises click.UsageError for anything that is no time.
-    """
+    """Parse `2.5s`, `last 5s`, `-5s`, `14:03[:05[.5]]` or ISO 8601 (UTC if it has no offset)."""
     try:
         if match := _BEFORE_END.fullmatch(text):
             return Moment(text, before_end=nanoseconds(units.seconds(match[1])))
@@ -90,16 +87,11 @@ class Times:
 
     @property
     def by_end(self) -> bool:
-        """Whether a time counts back from the log's end, which must be known then."""
         given = (self.begin, self.end, self.around)
         return any(moment is not None and moment.before_end is not None for moment in given)
 
     def span(self, trace: Trace) -> Span:
-        """Return this part in the trace's clock (ns of CLOCK_MONOTONIC), clipped to the log.
-
-        Raises ConversionError if it is outside of the log, if its end is not after its begin, or
-        if the log lacks what a time needs (a wall clock; for `last 5s`, a known end).
-        """
+        """Return this part in the trace's clock (ns of CLOCK_MONOTONIC), clipped to the log."""
         bounds = trace.reader.bounds() if isinstance(trace.reader, Indexed) else None
         first, last = bounds or (trace.start, ENDLESS - 1)
         if self.around is not None:
@@ -121,7 +113,7 @@ def _resolved(moment: Moment, trace: Trace, first: int, last: int) -> int:
     """Return a moment in ns of CLOCK_MONOTONIC. first, last: ns of the log's first and last event.
 
     A time of day is that of the day on which the log begins or, if it is before the log's begin
-    and the log lasts as long, of the next day. Raises ConversionError.
+    and the log lasts as long, of the next day.
     """
     if moment.offset is not None:
         return trace.start + moment.offset
@@ -182,7 +174,6 @@ class Cut:
 
     @property
     def chooses(self) -> bool:
-        """Whether I/Os are chosen by anything other than time."""
         return (
             bool(self.devices or self.ops or self.files)
             or self.who != EVERYBODY
@@ -209,26 +200,17 @@ class Cut:
         return " ".join([*found, *(["--failed"] if wanted.failed else [])])
 
     def choice(self, context: Context) -> Choice:
-        """Return the choice of I/Os by what is known when they are queued: all but `wanted`.
-
-        Raises ConversionError if files are chosen and the log has none.
-        """
+        """Return the choice of I/Os by what is known when they are queued: all but `wanted`."""
         return Choice(context, self.devices, self.ops, self.who, self.files)
 
     def limited(self, trace: Trace) -> Trace:
-        """Limit `trace` itself to the chosen time, and return it.
-
-        Raises ConversionError if that time is outside of the log.
-        """
+        """Limit `trace` itself to the chosen time, and return it."""
         if self.times != ALWAYS:
             trace.restrict(self.times.span(trace))
         return trace
 
     def facts(self, trace: Trace) -> dict[str, str]:
-        """Return what an output says of the part that it holds; empty if it holds everything.
-
-        `cut`: the time from and to, in seconds since the start; `chosen`: as `words` gives it.
-        """
+        """Return what an output says of the part that it holds; empty if it holds everything."""
         found = {} if trace.span is None else {"cut": _seconds(trace.span, trace.start)}
         return {**found, **({"chosen": self.words()} if self.chooses else {})}
 
@@ -254,10 +236,7 @@ class Opened:
         return iter(windows) if self.selection is None else self.selection.of(windows)
 
     def lines(self) -> list[str]:
-        """Return lines that say what was chosen and how much of the log was read for it.
-
-        Their counts are complete once all windows have been read.
-        """
+        """Return what was chosen and how much was read for it, once all windows were read."""
         found = read_lines(self.trace)
         if self.selection is None:
             return found
@@ -277,10 +256,7 @@ def _seconds(span: Span, start: int) -> str:
 
 
 def read_lines(trace: Trace) -> list[str]:
-    """Return a line with the time that the trace is limited to and the chunks read for it.
-
-    Empty if the trace is not limited.
-    """
+    """Return a line with the time that the trace is limited to and the chunks read for it."""
     span, reader = trace.span, trace.reader
     if span is None:
         return []
@@ -295,10 +271,7 @@ def read_lines(trace: Trace) -> list[str]:
 
 @contextmanager
 def opened(log: str, cut: Cut, reading: Reading = USUAL) -> Iterator[Opened]:
-    """Yield the chosen part of a log, as `cut_of` does. log: a path, or - for standard input.
-
-    Standard input is copied to a temporary file if it must be read twice. Raises TraceError.
-    """
+    """Yield the chosen part of a log. Standard input that is read twice is copied to a file."""
     if not cut.needs_file():
         yield cut_of(lambda: reading.trace(open_log(log)), cut)
         return
@@ -309,9 +282,7 @@ def opened(log: str, cut: Cut, reading: Reading = USUAL) -> Iterator[Opened]:
 def cut_of(open_new: Callable[[], Trace], cut: Cut) -> Opened:
     """Return the chosen part of a trace. open_new: opens the trace from its beginning.
 
-    If I/Os are chosen by their outcome (slow, failed), reads the part once to find them; if by
-    file, to know each file's last name from the beginning on; and opens the trace again. Raises
-    TraceError.
+    If I/Os are chosen by their outcome (slow, failed), reads the part once to find them.
     """
     limited = limiting(open_new, cut)
     outcome = ANY
@@ -334,7 +305,7 @@ def limiting(open_new: Callable[[], Trace], cut: Cut) -> Callable[[], Trace]:
     """Return what opens a trace from its beginning, limited to the chosen time.
 
     If files are chosen, the part is read once here, so that each file has its last name from the
-    beginning on. Raises TraceError.
+    beginning on.
     """
     if not cut.files:
         return lambda: cut.limited(open_new())
@@ -460,10 +431,7 @@ _OUTCOMES: tuple[Decorator, ...] = (
 
 
 def _options(*options: Decorator) -> Decorator:
-    """Return a decorator that adds options; the command gets their values as `cut`: a Cut.
-
-    Values that contradict each other raise click.UsageError when the command is called.
-    """
+    """Return a decorator that adds options; the command gets their values as `cut`: a Cut."""
 
     def decorate(command: Command) -> Command:
         @functools.wraps(command)
@@ -511,10 +479,6 @@ def _cut(given: dict[str, Any]) -> Cut:
 def _times(
     begin: Moment | None, end: Moment | None, around: Moment | None, window: float | None
 ) -> Times:
-    """Return the chosen part of the log's time. window: seconds; None: not given.
-
-    Raises click.UsageError if the options contradict each other.
-    """
     if around is None:
         if window is not None:
             raise click.UsageError("--window is the length around a time: give --around TIME, too")
@@ -529,5 +493,4 @@ def _times(
 
 
 def nanoseconds(seconds: float) -> int:
-    """Convert seconds to nanoseconds."""
     return round(seconds * 1e9)

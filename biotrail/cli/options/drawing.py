@@ -74,7 +74,6 @@ class Drawing:
 
     @property
     def options(self) -> Options:
-        """Return how the converter draws."""
         return Options(self.detail, self.colour, self.flows, self.all_calls, self.ftrace)
 
     @property
@@ -87,4 +86,3 @@ class Drawing:
 
 
 drawing_options = gathered(Drawing, "drawing")
-"""Adds the options to a command, which gets `drawing`."""

@@ -18,10 +18,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 @contextmanager
 def terminated_as_interrupted() -> Iterator[None]:
-    """Raise KeyboardInterrupt in the block on SIGTERM and SIGHUP, as Ctrl-C does.
-
-    An ignored signal stays ignored (nohup). The previous handlers are restored after the block.
-    """
+    """Raise KeyboardInterrupt in the block on SIGTERM and SIGHUP, as Ctrl-C does."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt
@@ -32,10 +29,7 @@ def terminated_as_interrupted() -> Iterator[None]:
 
 @contextmanager
 def stopped_by_signals() -> Iterator[threading.Event]:
-    """Yield an event that SIGTERM, SIGHUP and SIGINT set; a second SIGINT raises KeyboardInterrupt.
-
-    An ignored signal stays ignored (nohup). The previous handlers are restored after the block.
-    """
+    """Yield an event that SIGTERM, SIGHUP and SIGINT set; a second SIGINT interrupts."""
     stop = threading.Event()
 
     def handle(number: int, _frame: FrameType | None) -> None:
@@ -51,7 +45,7 @@ def stopped_by_signals() -> Iterator[threading.Event]:
 def handled(
     numbers: tuple[signal.Signals, ...], handler: Callable[[int, FrameType | None], None]
 ) -> Iterator[None]:
-    """Handle signals in the block, and as before after it; an ignored signal stays ignored."""
+    """Handle signals in the block; an ignored signal stays ignored (nohup)."""
     taken = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
     before = {number: signal.signal(number, handler) for number in taken}
     try:

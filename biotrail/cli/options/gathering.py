@@ -24,19 +24,15 @@ def option(*words: str, usual: Any = MISSING, **attributes: Any) -> Any:
 
 
 def added(decorator: Decorator, usual: Any = MISSING) -> Any:
-    """Return a dataclass field whose value comes from `decorator`, which adds the options for it.
-
-    The decorator passes the value to the command by the field's name. usual: as for `option`.
-    """
+    """Return a dataclass field whose value comes from `decorator`; usual: as for `option`."""
     return field(default=usual, metadata={_OPTION: lambda _name: decorator})
 
 
 def gathered(kind: type[Any], name: str, *, without: Collection[str] = ()) -> Decorator:
-    """Return a decorator for a command: adds the options that the fields of `kind` are.
+    """Return a decorator that adds the options in the fields of `kind` to a command.
 
-    The command gets one keyword argument `name`: a `kind` with the options' values. They are in
-    the help in the order of the fields. without: fields that are no options of this command, and
-    have their defaults.
+    The command gets them as its argument `name`, a `kind`. without: fields that are no options of
+    this command, and have their defaults.
     """
     decorators = {
         one.name: one.metadata[_OPTION](one.name) for one in fields(kind) if one.name not in without

@@ -9,7 +9,7 @@ import click
 
 from biotrail.cli.options.gathering import gathered, option
 from biotrail.cli.options.opening import Reading
-from biotrail.cli.options.recordings import InputRecording, open_recordings
+from biotrail.cli.options.recordings import InputRecording, Recording, open_recordings
 from biotrail.text import values
 
 if TYPE_CHECKING:  # imported where a guest is asked for
@@ -40,47 +40,34 @@ class GuestOf:
     )
 
     def check(self, refused: bool = False, why: str = "") -> None:
-        """Raise click.UsageError for --image without --guest-of.
-
-        Also, with the words `why`, for --guest-of beside other options, if `refused`.
-        """
+        """Raise click.UsageError for --image alone and, if `refused`, for --guest-of and `why`."""
         if self.guest_of is not None and refused:
             raise click.UsageError(f"--guest-of {why}")
         if self.image and self.guest_of is None:
             raise click.UsageError("--image is of a guest's disk: give --guest-of, too")
 
-    def join(self, recordings: Sequence[Sequence[str]], reading: Reading) -> "Guest":
-        """Read both recordings and return the guest joined with its host.
-
-        recordings: files of the guest's recording, then of the host's; opened anew. Raises
-        click.UsageError: they are not two; TraceError.
-        """
+    def joined(
+        self, recordings: Sequence[Recording | InputRecording], reading: Reading
+    ) -> "Guest | None":
+        """Read the guest's recording and its host's, and join them; None: no guest is asked for."""
+        if self.guest_of is None:
+            return None
         from biotrail.converters.analysis.guests.guest import join
         from biotrail.converters.analysis.guests.image import read_mapping
 
         if len(recordings) != 2:
             raise click.UsageError("--guest-of joins two recordings: GUEST.biotrail HOST.biotrail")
         mapping = read_mapping(self.image)
-        guest, host = (open_recordings(list(paths), reading)[0].trace for paths in recordings)
-        return join(guest, host, values.as_read(self.guest_of or ""), mapping)
-
-
-def joined_guest(
-    asked: GuestOf, given: Sequence[InputRecording], reading: Reading
-) -> "Guest | None":
-    """Return the guest that is asked for; None: none is. As `GuestOf.join`."""
-    if asked.guest_of is None:
-        return None
-    return asked.join([one.paths for one in given], reading)
+        guest, host = (open_recordings(one.paths, reading)[0].trace for one in recordings)
+        return join(guest, host, values.as_read(self.guest_of), mapping)
 
 
 NameSide = Callable[[Sequence["SlowIO"]], None]
-"""A function that sets the `side` of slow I/Os of the guest."""
 
 
 def sides_of(asked: GuestOf, given: Sequence[InputRecording], reading: Reading) -> NameSide | None:
     """Return how the guest's slow I/Os learn their `side`; None: no guest is asked for."""
-    guest = joined_guest(asked, given, reading)
+    guest = asked.joined(given, reading)
     if guest is None:
         return None
     from biotrail.converters.analysis.guests.figures import side_of, sides
@@ -88,8 +75,7 @@ def sides_of(asked: GuestOf, given: Sequence[InputRecording], reading: Reading) 
     known = sides(guest)
 
     def name_side(ios: Sequence["SlowIO"]) -> None:
-        """Set the side of each I/O: that of the request which finished last."""
-        for slow in ios:
+        for slow in ios:  # the side of the request which finished last
             last = max(slow.requests, key=lambda one: one.number, default=None)
             if last is not None and last.number in known:
                 slow.side = side_of(guest, *known[last.number])
@@ -98,4 +84,3 @@ def sides_of(asked: GuestOf, given: Sequence[InputRecording], reading: Reading) 
 
 
 guest_options = gathered(GuestOf, "guest")
-"""Adds --guest-of and --image to a command, which gets `guest`."""

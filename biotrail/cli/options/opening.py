@@ -21,10 +21,7 @@ from biotrail.text import values
 
 
 def read_labels(path: str) -> Labels:
-    """Return the labels in a CSV file with a pattern and a label in each line.
-
-    Empty lines are skipped. Raises ConversionError: it cannot be read, or a line has not these two.
-    """
+    """Return the labels in a CSV file with a pattern and a label in each line that is not empty."""
     pairs: list[tuple[str, str]] = []
     try:
         with open(path, newline="", encoding="utf-8-sig") as stream:
@@ -46,7 +43,6 @@ def read_labels(path: str) -> Labels:
 
 
 log_argument: Callable[[Any], Any] = click.argument("log", metavar="LOG", type=values.FileName())
-"""The argument LOG. Its type click.Path lets shells complete file names."""
 
 
 include_ambiguous_option: Decorator = click.option(
@@ -89,10 +85,6 @@ class Reading:
     """What people call files; no parameter of Trace."""
 
     def trace(self, source: str | BinaryIO | Source) -> Trace:
-        """Return a source of events, or what `open_source` makes one of, as a trace.
-
-        Raises LogFormatError.
-        """
         trace = Trace(
             source,
             self.associate,
@@ -107,28 +99,19 @@ USUAL = Reading()
 
 
 def reading_options(*, own_io: bool = False, labels: bool = False) -> Decorator:
-    """Return a decorator that adds --associate and --include-ambiguous.
-
-    own_io: --own-io, too; labels: --labels, too. The command gets `reading`, a Reading.
-    """
+    """Return a decorator that adds these options; the command gets `reading`, a Reading."""
     wanted = {"own_io": own_io, "labels": labels}
     return gathered(Reading, "reading", without=[one for one, is_in in wanted.items() if not is_in])
 
 
 def open_log(log: str) -> Source:
-    """Open a log, an archive, another tool's recording, or standard input for `-`.
-
-    Raises LogFormatError; click.UsageError for `-` on a terminal.
-    """
+    """Open a log, an archive, another tool's recording, or standard input for `-`."""
     return open_source(log if log != "-" else _standard_input())
 
 
 @contextmanager
 def readable_twice(log: str) -> Iterator[str | BinaryIO]:
-    """Yield the log's path or, for a pipe or `-`, its contents copied to an unnamed temporary file.
-
-    Raises click.UsageError for `-` on a terminal, LogFormatError where a pipe cannot be opened.
-    """
+    """Yield the log's path or, for a pipe or `-`, its contents in an unnamed temporary file."""
     if log != "-" and not is_pipe(log):
         yield log
         return
@@ -148,10 +131,7 @@ def _standard_input() -> BinaryIO:
 
 
 def open_again(source: str | BinaryIO, reading: Reading) -> Trace:
-    """Open the trace from its beginning. source: as `readable_twice` yields it; a file is rewound.
-
-    Raises LogFormatError.
-    """
+    """Open the trace from its beginning. source: as `readable_twice` yields it."""
     if isinstance(source, str):
         return reading.trace(open_log(source))
     source.seek(0)

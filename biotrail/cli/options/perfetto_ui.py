@@ -52,11 +52,7 @@ _VIEW = re.compile(rb"biotrail(?:\.\d+)?\.view\x1a.(\d+) (\d+) ([^\x00-\x1f]*)$"
 
 
 def address(ui: str, url: str = "", view: View | None = None) -> str:
-    """Return the UI's address.
-
-    url: of the trace to load; empty: the user drops a trace. view: the time that is shown; None:
-    the whole trace.
-    """
+    """Return the UI's address. url: of the trace to load; empty: the user drops a trace."""
     parts = [f"url={url}"] if url else []
     parts.append("startupCommands=" + quote(json.dumps(_commands(view), separators=(",", ":"))))
     if view is not None:
@@ -87,10 +83,7 @@ def _command(name: str, *arguments: str) -> dict[str, object]:
 
 
 def view_of(trace: BinaryIO) -> View | None:
-    """Return the view that biotrail wrote at the end of a trace; None if there is none.
-
-    trace: seekable, plain or gzip; rewound to its beginning afterwards.
-    """
+    """Return the view that biotrail wrote at the end of a trace, plain or gzip, and rewind it."""
     tail = b""
     for data in _chunks(trace):
         tail = (tail + data)[-_TAIL:]

@@ -10,7 +10,7 @@ import click
 from biotrail.cli.options.gathering import Decorator, added, option
 from biotrail.recorder.probes.backend import BACKENDS
 from biotrail.recorder.probes.maps.stack_maps import Stacks
-from biotrail.recorder.probes.sites.follow_options import AUTO, FOLLOWED_IO, FollowOptions
+from biotrail.recorder.probes.sites.follow_options import AUTO, FOLLOWED_IO, WAYS, FollowOptions
 from biotrail.recorder.schema.records import PATH_PARTS
 from biotrail.text import units, values
 
@@ -30,7 +30,7 @@ device_option: Callable[[Any], Any] = click.option(
 
 
 def duration_option(*other_names: str) -> Callable[[Any], Any]:
-    """Return the option --duration, of seconds or None, with other names that it has as well."""
+    """Return the option --duration, of seconds or None."""
     return click.option(
         "--duration",
         *other_names,
@@ -56,12 +56,7 @@ _SETTINGS = (*_NUMBERS, "slower", "way")
 
 
 def follow_options(value: str) -> FollowOptions:
-    """Parse --follow: `request` or `bio`, then settings, as `request,every=100`.
-
-    Raises click.UsageError that says what there is.
-    """
-    from biotrail.recorder.probes.sites.planning import WAYS  # not for each recording
-
+    """Parse --follow: `request` or `bio`, then settings, as `request,every=100`."""
     struct, *parts = value.split(",")
     if struct not in FOLLOWED_IO:
         known = " or ".join(FOLLOWED_IO)
@@ -77,7 +72,15 @@ def follow_options(value: str) -> FollowOptions:
             raise click.BadParameter(f"there is no setting {part!r}: choose of {known}")
         given[name] = text
     usual = FollowOptions(struct)
-    numbers = {name: _number(name, given[name]) for name in _NUMBERS if name in given}
+    numbers = {}
+    for name, (least, most) in _NUMBERS.items():
+        if name not in given:
+            continue
+        if (number := units.whole(given[name], least, most)) is None:
+            raise click.BadParameter(
+                f"{name}={given[name]}: give a whole number from {least} to {most}"
+            )
+        numbers[name] = number
     slower = units.seconds(given.get("slower", "0"))
     way = given.get("way", AUTO)
     if way not in (AUTO, *WAYS):
@@ -93,16 +96,7 @@ def follow_options(value: str) -> FollowOptions:
     )
 
 
-def _number(name: str, text: str) -> int:
-    least, most = _NUMBERS[name]
-    number = units.whole(text, least, most)
-    if number is None:
-        raise click.BadParameter(f"{name}={text}: give a whole number from {least} to {most}")
-    return number
-
-
 def path_parts(value: str) -> frozenset[str]:
-    """Parse --path: `all`, or names of parts with commas between. Raises click.UsageError."""
     if value == "all":
         return frozenset(PATH_PARTS)
     parts = frozenset(value.split(","))
@@ -120,7 +114,6 @@ _RAW = "biotrail.cli.recording.arguments"
 
 
 def path_option(text: str) -> Decorator:
-    """Return the option --path, a set of parts or None; text: its help."""
     return click.option(
         "--path",
         type=path_parts,
@@ -132,7 +125,6 @@ def path_option(text: str) -> Decorator:
 
 
 def call_over_option(text: str) -> Decorator:
-    """Return the option --call-over, in seconds; text: its help."""
     return click.option(
         "--call-over",
         type=units.Duration(),
@@ -144,7 +136,6 @@ def call_over_option(text: str) -> Decorator:
 
 
 def call_budget_option(text: str) -> Decorator:
-    """Return the option --call-budget, in per cent of a CPU; text: its help."""
     return click.option(
         "--call-budget",
         type=values.Percent(),
@@ -263,7 +254,6 @@ class RecordArguments:
     )
 
     def check(self) -> None:
-        """Raise click.UsageError if options contradict each other."""
         if self.user_stacks and not self.stacks:
             raise click.UsageError("--user-stacks needs --stacks")
         if self.stacks and self.backend == "bcc":
@@ -278,7 +268,7 @@ class RecordArguments:
             raise click.UsageError("--follow needs the core backend")
 
     def record_options(self) -> dict[str, Any]:
-        """Return these values as keyword arguments of RecordOptions: all but `output`."""
+        """Return all values but `output` as keyword arguments of RecordOptions."""
         return {
             "force": self.force,
             "devices": self.devices,
@@ -302,7 +292,6 @@ class RecordingCommand(click.Command):
     """A command that stores its unparsed arguments in the context's `meta`, for `given`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Store the arguments and parse them as click does."""
         ctx.meta[_RAW] = list(args)
         return super().parse_args(ctx, args)
 

@@ -19,10 +19,7 @@ _MOST_BIO = (1 << 32) - 1
 
 
 def sector_ranges(value: str) -> tuple[tuple[int, int], ...]:
-    """Parse --sectors: `FIRST-LAST` in 512-byte sectors, or several between commas.
-
-    Returns ranges (first, last), both included. Raises click.UsageError.
-    """
+    """Parse --sectors, `FIRST-LAST` or several between commas; both ends are included."""
     found = []
     for word in words_of((value,)):
         begin, dash, end = word.partition("-")

@@ -18,10 +18,7 @@ AFTER, EVERY = 2.0, 60.0
 
 
 def amount(text: str) -> int | float:
-    """Parse a size, `1G` or `512MiB`, to bytes (int), or a time, `10min`, to seconds (float).
-
-    Raises click.UsageError for anything else, a number without a unit, and 0.
-    """
+    """Parse a size, `1G` or `512MiB`, to bytes (int), or a time, `10min`, to seconds (float)."""
     unit = text.lstrip("0123456789. ")
     if unit[:1] in ("K", "M", "G", "k", "B"):
         return units.Size(1).convert(text, None, None)
@@ -31,10 +28,7 @@ def amount(text: str) -> int | float:
 
 
 def limit(amounts: Sequence[int | float]) -> Limit | None:
-    """Return the smallest size (int, bytes) and time (float, seconds) as one Limit.
-
-    None if there are no amounts. A limit without a size, or without a time, has None for it.
-    """
+    """Return the smallest size (int, bytes) and time (float, seconds) as one Limit."""
     if not amounts:
         return None
     sizes = [a for a in amounts if isinstance(a, int)]
@@ -50,10 +44,7 @@ _WINDOW_US = (500_000, 10_000_000)  # WINDOW_MIN_US, WINDOW_MAX_US of kernel/sch
 
 
 def trigger(text: str) -> Triggers:
-    """Parse --trigger, such as `slow=50ms` or `failed`, to a Triggers with that one condition.
-
-    Raises click.UsageError.
-    """
+    """Parse --trigger, such as `slow=50ms` or `failed`, to a Triggers with that one condition."""
     name, sign, amount = text.partition("=")
     if name == "failed" and not sign:
         return Triggers(failed=True)
@@ -73,7 +64,6 @@ def trigger(text: str) -> Triggers:
 
 
 def _pressure(text: str) -> Pressure:
-    """Return what `some-io:150ms/1s@/a.slice` says. Raises click.UsageError."""
     times, sign, cgroup = text.partition("@")
     kind, _, lengths = times.partition(":")
     stall, slash, window = lengths.partition("/")
@@ -91,10 +81,7 @@ def _pressure(text: str) -> Pressure:
 
 
 def together(triggers: Sequence[Triggers]) -> Triggers:
-    """Merge triggers into one Triggers; of several of one kind, the lowest threshold.
-
-    Of pressure all that differ.
-    """
+    """Merge triggers: of several of one kind the lowest threshold, of pressure all that differ."""
     return Triggers(
         min((t.slow_ns for t in triggers if t.slow_ns), default=0),
         any(t.failed for t in triggers),
@@ -105,7 +92,7 @@ def together(triggers: Sequence[Triggers]) -> Triggers:
 
 
 def pausing(text: str) -> Pausing:
-    """Parse --pause, `NAME=8x1s`: whom to pause, how often, how long. Raises click.UsageError."""
+    """Parse --pause, `NAME=8x1s`: whom to pause, how often, how long."""
     name, _, lengths = text.rpartition("=")
     times, sign, length = lengths.partition("x")
     number = units.whole(times, LEAST_TIMES, MOST_TIMES)
@@ -162,7 +149,6 @@ class FlightOptions:
     )
 
     def check(self, rotate: bool = False) -> None:
-        """Raise click.UsageError if options contradict each other. rotate: --rotate is given."""
         if self.max_files is not None and not (rotate or self.keep):
             raise click.UsageError("--max-files needs --rotate or --keep")
         if self.triggers and not self.keep:
@@ -224,15 +210,10 @@ class Keeping:
 
     @property
     def several_files(self) -> bool:
-        """Whether there can be more than one file."""
         return bool(self.rotate or self.flight.keep)
 
     def record_options(self, output: str | None) -> dict[str, Any]:
-        """Return these values as keyword arguments of RecordOptions.
-
-        output: the log's path; None: standard output. Raises click.UsageError if options contradict
-        each other or the output.
-        """
+        """Return keyword arguments of RecordOptions. output: the log; None: standard output."""
         flight = self.flight
         if self.rotate and flight.keep:
             raise click.UsageError(

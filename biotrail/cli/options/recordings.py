@@ -45,8 +45,7 @@ class Recording:
 def open_recordings(logs: Sequence[str], reading: Reading = USUAL) -> list[Recording]:
     """Open logs and return their recordings, in the order of each one's first log.
 
-    A URL stands for the archives that it means (`meant`). Raises LogFormatError if a log cannot be
-    read or is given twice, click.UsageError if `-` is given with other logs.
+    A URL stands for the archives that it means (`meant`).
     """
     logs = meant(logs)
     if len(logs) == 1:
@@ -55,19 +54,19 @@ def open_recordings(logs: Sequence[str], reading: Reading = USUAL) -> list[Recor
         raise click.UsageError("- is one log from a pipe: save it to a file to read it with others")
     from biotrail.converters.inputs.series import run_of
 
-    sources = [(log, open_source(log)) for log in logs]
-    _all_different(sources)
     groups: dict[str, list[tuple[str, Source]]] = {}
-    for log, source in sources:
+    known: dict[str, str] = {}
+    for log, source in [(log, open_source(log)) for log in logs]:
+        log_id = str(source.header.get("log_id", Path(log).resolve()))
+        if log_id in known:
+            raise LogFormatError(f"{known[log_id]} and {log} are the same log: give each once")
+        known[log_id] = log
         groups.setdefault(run_of(source) or log, []).append((log, source))
     return [_recording(files, reading) for files in groups.values()]
 
 
 def meant(logs: Sequence[str]) -> list[str]:
-    """Return logs with URLs of folders, and such with wildcards, replaced by their archives' URLs.
-
-    Raises LocationError: the storage cannot be reached; LogFormatError: nothing matches a URL.
-    """
+    """Return logs with URLs of folders, or with wildcards, replaced by their archives' URLs."""
     found: list[str] = []
     for log in logs:
         if not is_url(log):
@@ -82,10 +81,7 @@ def meant(logs: Sequence[str]) -> list[str]:
 
 
 def _recording(files: list[tuple[str, Source]], reading: Reading) -> Recording:
-    """Open the files (path, source) of one recording as one trace.
-
-    Several are read in the order of their numbers in the run, whatever order they are given in.
-    """
+    """Open the files (path, source) of one recording, which are given in any order."""
     if len(files) == 1:
         path, source = files[0]
         return Recording([path], reading.trace(source))
@@ -95,21 +91,10 @@ def _recording(files: list[tuple[str, Source]], reading: Reading) -> Recording:
     return Recording(series.paths, reading.trace(series))
 
 
-def _all_different(sources: Sequence[tuple[str, Source]]) -> None:
-    """Raise LogFormatError if two sources have the same log id (without one: the same path)."""
-    known: dict[str, str] = {}
-    for log, source in sources:
-        log_id = str(source.header.get("log_id", Path(log).resolve()))
-        if log_id in known:
-            raise LogFormatError(f"{known[log_id]} and {log} are the same log: give each once")
-        known[log_id] = log
-
-
 def without_log_ending(log: str) -> str:
     """Return the log's path without an ending of LOG_ENDINGS, and without slashes at its end.
 
-    Of a URL the file's name alone, so that what is made of it goes to the working directory. Raises
-    LocationError.
+    Of a URL the file's name alone, so that what is made of it goes to the working directory.
     """
     if is_url(log):
         from biotrail.converters.inputs.parquet.locations import locate
@@ -144,12 +129,10 @@ class InputRecording:
 
     @property
     def title(self) -> str:
-        """Label and name: `db1: a.biotrail`."""
         return f"{self.label}: {self.name}"
 
     @property
     def file_name(self) -> str:
-        """The name without directories, for titles."""
         return "standard input" if self.paths == ["-"] else Path(self.name).name
 
     def about(self, lines: Iterable[str]) -> list[str]:
@@ -163,8 +146,7 @@ def recordings(
 ) -> Iterator[list[InputRecording]]:
     """Yield the recordings in the logs, in the order of each one's first log.
 
-    twice: whether the command calls `again` more than once for a recording. Raises
-    LogFormatError, click.UsageError.
+    twice: whether the command calls `again` more than once for a recording.
     """
     logs = meant(logs)
     if len(logs) == 1 and twice:
@@ -174,7 +156,7 @@ def recordings(
         yield [InputRecording("", list(logs), lambda: reading.trace(open_log(logs[0])))]
     else:
         found = open_recordings(logs, reading)
-        labels = labels_of(found) if len(found) > 1 else [""]
+        labels = _labels(found) if len(found) > 1 else [""]
         yield [
             InputRecording(label, one.paths, _again(one, reading))
             for label, one in zip(labels, found, strict=True)
@@ -193,11 +175,10 @@ def _again(one: Recording, reading: Reading) -> Callable[[], Trace]:
     return again
 
 
-def labels_of(found: Sequence[Recording]) -> list[str]:
-    """Return a label for each recording: its host, with boot and file name where needed.
+def _labels(found: Sequence[Recording]) -> list[str]:
+    """Return each recording's host, with boot and file name where hosts or boots are equal.
 
-    They are added where hosts, or hosts and boots, are equal. Labels are the same as in traces
-    of `biotrail convert` (docs/hosts.md).
+    Labels are the same as in traces of `biotrail convert` (docs/hosts.md).
     """
     from biotrail.converters.outputs.perfetto.place import Named, places
 
@@ -215,7 +196,7 @@ def of_each(
     """Call `answer` for each recording and return pairs (recording, answer).
 
     Of several recordings, those for which `answer` raises ConversionError (no such device or
-    time) are left out, with a message on standard error. Raises ConversionError if all fail.
+    time) are left out, with a message on standard error, unless all fail.
     """
     if len(found) == 1:
         return [(found[0], answer(found[0]))]
@@ -234,10 +215,7 @@ def of_each(
 
 
 def headed(answers: Sequence[tuple[InputRecording, Answer]]) -> Iterator[Answer]:
-    """Yield each recording's answer, for its part of the output; print the part's heading before.
-
-    A recording without a label has none.
-    """
+    """Yield each recording's answer, for its part of the output, below the part's heading."""
     for number, (one, answer) in enumerate(answers):
         heading = [f"{one.title} ──".ljust(_HEAD, "─")] if one.label else []
         say_all([*([""] if number else []), *heading])
@@ -278,10 +256,8 @@ def align_recordings(
     """Align the recordings on one timeline: CLOCK_BOOTTIME of one of the hosts (docs/hosts.md).
 
     line: of two recordings, the second one's clock by the first one's, where their requests give
-    it; the timeline is the second one's then. None: the wall clocks align them.
-
-    Returns them in the order given; empty if there is only one recording, or if any of them has
-    no clock readings.
+    it; the timeline is the second one's then. None: the wall clocks align them. Empty if there is
+    only one recording, or if any of them has no clock readings.
     """
     if len(found) < 2:
         return []
@@ -298,10 +274,7 @@ def align_recordings(
 
 
 def alignments(clocks: "Sequence[Clocks]", line: "Line | None" = None) -> "list[Alignment | None]":
-    """Return how each recording is aligned with the one whose clock is the timeline: None there.
-
-    line: as for `align_recordings`.
-    """
+    """Return how each recording is aligned with the one whose clock is the timeline: None there."""
     from biotrail.converters.clocks.alignment import ByRequests, choose_reference
 
     if line is not None:
@@ -312,21 +285,8 @@ def alignments(clocks: "Sequence[Clocks]", line: "Line | None" = None) -> "list[
     ]
 
 
-def timeline_lines(lined: Sequence[AlignedRecording]) -> list[str]:
-    """Return sentences that say how the recordings were aligned; empty if none was."""
-    if not lined:
-        return []
-    from biotrail.text.alignment import alignment_lines
-
-    logs = [(one.label, one.clocks, None if one.reference else one.alignment) for one in lined]
-    return alignment_lines(logs)
-
-
 def names_beside(target: str, found: Sequence[InputRecording]) -> list[str]:
-    """Return a distinct output path for each recording.
-
-    One without a label gets `target` (`all.html`), one labelled db1 gets `all-db1.html`.
-    """
+    """Return a distinct output path for each recording: of one labelled db1 `all-db1.html`."""
     path = Path(target)
     names: list[str] = []
     for one in found:

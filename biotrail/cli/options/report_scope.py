@@ -12,9 +12,8 @@ from biotrail.text.record.left_out import filters_text, read_left_out
 def filters(trace: Trace) -> dict[str, Any] | None:
     """Return the filters of the recording for JSON; None if everything was recorded.
 
-    `options`: the filters as options of `biotrail record`. `devices`: as they were given.
-    `left_out_bios`: number of bios that the filters left out; None if the log has no end.
-    Other keys are those of the log header's `filters` that are set.
+    `left_out_bios` is None if the log has no end. Other keys are those of the log header's
+    `filters` that are set.
     """
     header = trace.context.header.get("filters", {})
     named = [str(one["spec"]) for one in header.get("devices", []) if one.get("spec")]
@@ -28,11 +27,7 @@ def filters(trace: Trace) -> dict[str, Any] | None:
 
 
 def facts(trace: Trace, cut: Cut) -> dict[str, Any]:
-    """Return a report's scope for JSON: `filters` (or None) and, if a part was chosen, `cut`.
-
-    And `light`, True, for a log of the event set light; `include_ambiguous`, True, where latencies
-    in doubt count as known.
-    """
+    """Return a report's scope for JSON: `filters` (or None); others only where they apply."""
     chosen = cut.facts(trace)
     light = {"light": True} if trace.context.is_light else {}
     doubtful = {"include_ambiguous": True} if trace.include_ambiguous else {}
@@ -50,10 +45,7 @@ def words(scope: dict[str, Any]) -> dict[str, str]:
 
 
 def lines(scope: dict[str, Any]) -> list[str]:
-    """Return the scope (from `facts`) as sentences for the top of a report.
-
-    Empty if everything was recorded and the whole log was chosen.
-    """
+    """Return the scope (from `facts`) as sentences for the top of a report."""
     found = [tallies.LIGHT] if scope.get("light") else []
     if scope["filters"]:
         found.append(f"recorded with filters: {scope['filters']['options']}")
@@ -61,9 +53,6 @@ def lines(scope: dict[str, Any]) -> list[str]:
             found[-1] += f" ({units.plural(left_out, 'bio')} left out while recording)"
     if scope.get("include_ambiguous"):
         found.append("latencies in doubt count as known (--include-ambiguous)")
-    chosen = scope.get("cut", {})
-    parts = [chosen["cut"]] if "cut" in chosen else []
-    parts += [chosen["chosen"]] if "chosen" in chosen else []
-    if parts:
-        found.append(f"a part of the log: {'; '.join(parts)}")
+    if chosen := scope.get("cut"):
+        found.append(f"a part of the log: {'; '.join(chosen.values())}")
     return found

@@ -15,15 +15,11 @@ _MAX_TASK = (1 << 31) - 1
 
 
 def words_of(given: Iterable[str]) -> tuple[str, ...]:
-    """Split values at commas; drop empty words."""
     return tuple(word for value in given for word in value.split(",") if word)
 
 
 def task_ids(value: str) -> tuple[int, ...]:
-    """Parse --pid and --tid: a process's or thread's id, or several between commas.
-
-    Raises click.UsageError for anything else than 1 to 2^31 - 1.
-    """
+    """Parse --pid and --tid: a process's or thread's id, or several between commas."""
     found = []
     for word in words_of((value,)):
         number = units.whole(word, 1, _MAX_TASK)
@@ -41,7 +37,6 @@ class PodName(values.Name):
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> str:
-        """Return the name. Raises click.UsageError for what is no name of a pod."""
         text = super().convert(value, param, ctx)
         namespace, slash, name = text.partition("/")
         if slash and (not namespace or not name or "/" in name):
@@ -67,10 +62,7 @@ _NAMED = (
 
 
 def named_options(prefix: str, what: str, more: str) -> tuple[Decorator, ...]:
-    """Return --unit, --container and --pod; the values' names are theirs behind `prefix`.
-
-    what: what is chosen, such as "I/O of". more: a sentence at the end of each help text.
-    """
+    """Return --unit, --container and --pod; the values' names are theirs behind `prefix`."""
     return tuple(
         click.option(
             f"--{name}",
@@ -98,10 +90,7 @@ class TaskHelp(NamedTuple):
 
 
 def task_options(texts: TaskHelp, *short_pid: str) -> Decorator:
-    """Return a decorator for a command that gets `filters`, a Filters by task.
-
-    short_pid: the short name of --pid, if it has one.
-    """
+    """Return a decorator for a command that gets `filters`, a Filters by task."""
     ids = functools.partial(click.option, multiple=True, type=task_ids)
     names = functools.partial(click.option, multiple=True, type=values.Name())
     children = click.option("--children", is_flag=True, help=texts.children)

@@ -37,11 +37,7 @@ def parts(
     limit: int | None = None,
     order: Order | None = None,
 ) -> Iterator[RenderableType]:
-    """Yield the tables to print before the reports themselves.
-
-    reports: (label, report). lined: from `align_recordings`; may be empty. limit, order: as for
-    `text.report.parts`.
-    """
+    """Yield the tables to print before the reports themselves. lined: may be empty."""
     yield _recordings(reports, lined, width)
     rows = [
         ([label, device.device, one.operation], one.bios)
@@ -108,11 +104,7 @@ def _beside(
     limit: int,
     order: Order | None,
 ) -> RenderableType:
-    """Return a table with groups of all recordings, their work and their latency.
-
-    heads: of the columns of the name; rows: (cells of the name, group); width: characters; limit:
-    rows, 0: all; order: None leaves the rows as given, and blanks names that repeat.
-    """
+    """Return a table with groups of all recordings. limit: rows, 0: all; order None: as given."""
     shown, more = first(rows if order is None else _sorted(rows, order), limit)
     cells = [[*name, *work(group), *times(group.latency), *tail(group)] for name, group in shown]
     columns = [*(Column(head, left=True) for head in heads), *WORK, *TIMES]

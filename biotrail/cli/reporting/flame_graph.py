@@ -27,7 +27,7 @@ _WIDE = {Weight.COUNT: "bios", Weight.BYTES: "bytes", Weight.LATENCY: "time from
 
 
 def form(target: str) -> str | None:
-    """Return the ending of a file's name, one of FORMS; None: another ending."""
+    """Return the ending of a file's name, if it is one of FORMS."""
     ending = Path(target).suffix.lower()
     return ending if ending in FORMS else None
 
@@ -40,11 +40,6 @@ def write(
     notes: Sequence[str],
     force: bool,
 ) -> Path:
-    """Write the flame graph as a private file and return its path. Raises OutputError.
-
-    target: a path that ends in one of FORMS; name: the log's, for the title; notes: lines about
-    what is missing.
-    """
     made = text(form(target) or "", name, flame(recorded), by, notes)
     with output.replacing(target, force=force) as stream:
         stream.write(made.encode("utf-8", "replace"))
@@ -52,33 +47,19 @@ def write(
 
 
 def text(form: str, name: str, tree: Flame, by: Weight, notes: Sequence[str]) -> str:
-    """Return the flame graph's file contents. form: one of FORMS; name, notes: as for `write`."""
+    """Return the flame graph's file contents. form: one of FORMS; name: the log's."""
     title = f"{name}: who queued it"
-    return (_svg if form == ".svg" else _page)(tree, by, title, notes)
-
-
-def _svg(tree: Flame, by: Weight, title: str, notes: Sequence[str]) -> str:
-    about = f"{_about(tree)}; width: {_WIDE[by]}"
-    more = len(notes) - MOST_NOTES
-    shown = [
-        *notes[:MOST_NOTES],
-        *([f"and {more:,} more lines: biotrail stacks"] if more > 0 else []),
-    ]
-    return svg(tree, by, title, [about, *shown], _TOLD)
-
-
-def _page(tree: Flame, by: Weight, title: str, notes: Sequence[str]) -> str:
-    """Return an HTML page; notes beyond ROOM_NOTES characters are left out and counted."""
+    about = ", ".join(_TOLD[one](tree.nodes[0].weight(one)) for one in Weight)
+    if form == ".svg":
+        more = len(notes) - MOST_NOTES
+        further = [f"and {more:,} more lines: biotrail stacks"] if more > 0 else []
+        lines = [f"{about}; width: {_WIDE[by]}", *notes[:MOST_NOTES], *further]
+        return svg(tree, by, title, lines, _TOLD)
     shown, more = bounded(notes, ROOM_NOTES)
     words = {
         "version": __version__,
         "title": title,
-        "about": _about(tree),
+        "about": about,
         "notes": [*shown, *([f"and {units.count(more)} more"] if more else [])],
     }
     return page("flame", title, {**as_dict(tree, by), "words": words})
-
-
-def _about(tree: Flame) -> str:
-    whole = tree.nodes[0]
-    return ", ".join(_TOLD[by](whole.weight(by)) for by in Weight)

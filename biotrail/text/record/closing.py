@@ -8,8 +8,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 
 from biotrail.recorder.probes.sites.follow_options import FollowOptions
-from biotrail.recorder.session.session import RecordOptions, Summary
-from biotrail.recorder.session.session_types import Moment
+from biotrail.recorder.session.session import Summary
 from biotrail.text import units
 
 LOSSES = {
@@ -23,10 +22,7 @@ LOSSES = {
 
 
 def followed_lines(options: FollowOptions, counts: Mapping[str, int]) -> Iterator[str]:
-    """Yield how many lives were followed beside the block layer's events, and what is missing.
-
-    counts: what became of lives and calls, by name (struct bt_follow_counts).
-    """
+    """Yield how many lives were followed, and what is missing. counts: struct bt_follow_counts."""
     lives = units.plural(counts.get("born", 0), "life", "lives")
     quick = counts.get("quick", 0)
     kept = f", {units.count(quick)} of them too quick to be recorded" if quick else ""
@@ -49,26 +45,19 @@ _FEW = 3
 
 
 def size_of(files: Sequence[str]) -> int:
-    """Return the total bytes of the files that exist."""
     return sum(os.stat(path).st_size for path in files if os.path.exists(path))
 
 
 def as_arguments(files: Sequence[str]) -> str:
-    """Return shell words that name all files, oldest first, and no other file.
-
-    Up to _FEW files are named one by one; more by a pattern, if one matches them and no others.
-    """
+    """Return shell words that name all files, oldest first, and no other file."""
     if len(files) > _FEW:
+        # `d/NAME-` of `d/NAME-20261107T101530Z-000001.biotrail`.
+        series = files[0].removesuffix(_SUFFIX).rsplit("-", 2)[0] + "-"
         shared = os.path.commonprefix(list(files))  # noqa: RUF071 - names, so by characters
-        for prefix in (_name_of_series(files[0]), shared):
+        for prefix in (series, shared):
             if sorted(glob.glob(f"{glob.escape(prefix)}*{_SUFFIX}")) == sorted(files):
                 return f"{_word(prefix)}*{_SUFFIX}"
     return " ".join(map(_word, files))
-
-
-def _name_of_series(path: str) -> str:
-    """Return `d/NAME-` of `d/NAME-20261107T101530Z-000001.biotrail`."""
-    return path.removesuffix(_SUFFIX).rsplit("-", 2)[0] + "-"
 
 
 def _word(path: str) -> str:
@@ -77,7 +66,6 @@ def _word(path: str) -> str:
 
 
 def files_line(summary: Summary) -> str:
-    """Return how many files are kept, which ones, and what became of the others."""
     files = summary.files
     kept = units.plural(len(files), "file") if files else "no file"
     others = (
@@ -95,23 +83,11 @@ def unwritten_line(summary: Summary) -> str:
     found = f"{units.size(summary.unwritten_bytes)} of records could not be written"
     if summary.unwritten_events:
         found += f", about {units.plural(summary.unwritten_events, 'event')}"
-    return f"{found}: {_until(summary.written_until)}"
-
-
-def _until(until: Moment | None) -> str:
-    if until is None:
-        return "nothing was written"
+    if (until := summary.written_until) is None:
+        return f"{found}: nothing was written"
     date = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(until.realtime // 10**9))
     parts = f"{until.realtime % 10**9 // 10**6:03d}"
     passed = units.duration(until.seconds * 1e9)
-    return f"what was recorded until {date}.{parts}Z ({passed} after the beginning) is there"
-
-
-def ending_lines(options: RecordOptions, summary: Summary) -> list[str]:
-    """Return a line with the exit status of the recorded command, if it has one.
-
-    For when the recorder exits with an error of its own instead.
-    """
-    if summary.command_status is None:
-        return []
-    return [f"{options.command[0]} ended with exit status {summary.command_status}"]
+    return (
+        f"{found}: what was recorded until {date}.{parts}Z ({passed} after the beginning) is there"
+    )

@@ -29,10 +29,7 @@ _NAMES = {
 
 
 def left_out_text(found: LeftOut) -> str:
-    """Return how many events filters left out, and the bios by reason; empty if none was.
-
-    `filters left out 3,000 events: bios 900 of other processes, 100 too small`
-    """
+    """Return `filters left out 3,000 events: bios 900 of other processes, 100 too small`."""
     parts = [f"{units.count(n)} {_NAMES.get(name, name)}" for name, n in found.bios.items()]
     if not parts:
         return ""
@@ -42,10 +39,7 @@ def left_out_text(found: LeftOut) -> str:
 
 
 def filters_text(header: Mapping[str, Any]) -> str:
-    """Return a log header's `filters` as the options that made them, but without devices.
-
-    `--pid 12,34 --op write`; empty if there are none.
-    """
+    """Return a log header's `filters` as options, `--pid 12,34 --op write`, but without devices."""
     names = {
         "pids": "--pid",
         "tids": "--tid",
@@ -73,7 +67,6 @@ def filters_text(header: Mapping[str, Any]) -> str:
 
 
 def read_left_out(end: Mapping[str, Any] | None) -> LeftOut:
-    """Return what the filters left out, from a log's end; zero counts if `end` has none of it."""
     counts = (end or {}).get("left_out", {})
     return LeftOut(
         {str(name): int(n) for name, n in counts.get("bios", {}).items()},
@@ -83,8 +76,5 @@ def read_left_out(end: Mapping[str, Any] | None) -> LeftOut:
 
 
 def let_pass_text(number: int) -> str:
-    """Return a text about `number` triggers that made no dump.
-
-    It says "at least": the programs report only the first trigger of each CPU between two polls.
-    """
+    # At least: the programs report only the first trigger of each CPU between two polls.
     return f"at least {units.plural(number, 'trigger')} so soon after another (--every)"

@@ -29,7 +29,7 @@ from biotrail.converters.analysis.report.waits import CommitsByDevice, WaitsByRe
 from biotrail.converters.calls.keys import rows_by_key, rows_of
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.distinct import distinct, names_of
-from biotrail.converters.events.drivers import DRIVERS
+from biotrail.converters.events.path import DRIVERS
 from biotrail.converters.events.path_tables import NO_BPS, NO_IOPS, Calls, PathTables
 from biotrail.converters.events.tables import (
     I64,

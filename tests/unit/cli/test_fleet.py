@@ -258,10 +258,6 @@ def test_options_that_differ_are_told(tmp_path: Path) -> None:
 KEYS = {"AWS_ACCESS_KEY_ID": "biotrail", "AWS_SECRET_ACCESS_KEY": "biotrail"}
 
 
-def no_columns(host: str) -> dict[str, str]:
-    return {}
-
-
 def here(files: list[str], asked: ReadOptions) -> Part:
     """What the workers would do, in this process."""
     seen, left_out = [], []
@@ -323,7 +319,7 @@ def test_a_worker_killed_midway_changes_nothing(tmp_path: Path) -> None:
                 killed.append(next(iter(pids.values())))
                 os.kill(killed[0], signal.SIGKILL)
 
-        part = analyse(client, files, no_columns, asked, told)
+        part = analyse(client, files, {}, asked, told)
     # THEN the report is the same as without workers
     assert killed
     assert not part.left_out
@@ -528,7 +524,7 @@ def test_a_scheduler_that_goes_is_one_message(tmp_path: Path) -> None:
 
         # THEN the message says so
         with pytest.raises(TraceError, match="connection to the scheduler was lost"):
-            analyse(client, files, no_columns, ReadOptions("host"), told)
+            analyse(client, files, {}, ReadOptions("host"), told)
 
 
 def test_the_page_holds_the_report(tmp_path: Path, cli: Cli) -> None:
