@@ -101,11 +101,11 @@ def medians_of_others(values: F64) -> F64:
     np.put_along_axis(rank, order, np.arange(n)[:, None], axis=0)
     low, high = (n - 2) // 2, (n - 1) // 2  # of the n - 1 others
 
-    def without(place: int) -> F64:
+    both = np.zeros_like(values)
+    for place in (low, high):
         at = np.where(rank <= place, place + 1, place)
-        return np.asarray(np.take_along_axis(ordered, at, axis=0))
-
-    return (without(low) + without(high)) / 2
+        both += np.take_along_axis(ordered, at, axis=0)
+    return both / 2
 
 
 def far_of(hosts: int) -> float:

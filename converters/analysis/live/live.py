@@ -133,10 +133,8 @@ class Recent:
     def add(self, window: Lifecycles) -> None:
         if window.path is None:
             return
-        self._calls.add(window)
-        self._waits.add(window)
-        self._callers.add(window)
-        self._held.add(window)
+        for part in (self._calls, self._waits, self._callers, self._held):
+            part.add(window, window.path)
 
     def report(
         self, part: "_Part", now: Stretch, devices: list[DeviceNow], context: Context
@@ -183,7 +181,7 @@ class Recent:
             begin_ns=now.begin_ns,
             end_ns=now.end_ns,
             begin=None,
-            total=operation_report({}, bios.values(), requests.values(), span, context),
+            total=now.total,
             devices=sorted(found, key=lambda one: time_and_number(one.total.bios)),
             processes=now.processes,
             loss=_NOTHING_LOST,
