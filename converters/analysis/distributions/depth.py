@@ -80,15 +80,6 @@ class Depth:
     _level: int = 0
     """I/Os in flight after the last update."""
 
-    @classmethod
-    def idle(cls, origin: int, now: int, interval: int = 0) -> "Depth":
-        """Return a depth that was 0 from `origin` to `now` (ns)."""
-        depth = cls(origin, interval)
-        if now > origin:
-            nothing = np.zeros(0, dtype=np.int64)
-            depth.update(origin, now, nothing, nothing)
-        return depth
-
     def add(self, steps: "Steps", dev: int, op: int | None = None) -> None:
         """Add a stretch of time, which begins where the last one ended: of a device, or of op."""
         up, down, fade = (part.of(dev, op) for part in (steps.start, steps.stop, steps.fade))
@@ -304,6 +295,16 @@ class Flow:
         return Steps(begin, until, *(due for due, _ in parts))
 
 
+def both_idle(origin: int, steps: tuple[Steps, Steps], interval: int = 0) -> tuple[Depth, Depth]:
+    """Return depths of bios and requests that were 0 from `origin` (ns) to where steps begin."""
+    both = Depth(origin, interval), Depth(origin, interval)
+    nothing = np.zeros(0, dtype=np.int64)
+    for depth, one in zip(both, steps, strict=True):
+        if one.begin > origin:
+            depth.update(origin, one.begin, nothing, nothing)
+    return both
+
+
 def follow(
     depths: dict[int, tuple[Depth, Depth]],
     steps: tuple[Steps, Steps],
@@ -314,8 +315,7 @@ def follow(
     """Add steps of bios and of requests to the depths by dev_t, of `most` devices."""
     for dev in dict.fromkeys([*steps[0].devices(), *steps[1].devices()]):
         if dev not in depths and len(depths) < most:
-            queue, issued = (Depth.idle(origin, one.begin, interval) for one in steps)
-            depths[dev] = queue, issued
+            depths[dev] = both_idle(origin, steps, interval)
     for dev, both in depths.items():
         for depth, one in zip(both, steps, strict=True):
             depth.add(one, dev)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from biotrail.converters.analysis.distributions.depth import Depth, Flow, Seen
+from biotrail.converters.analysis.distributions.depth import Depth, Flow, Seen, both_idle
 from biotrail.converters.analysis.distributions.keys import ProcessNames
 from biotrail.converters.analysis.distributions.samples import Samples, operations_of
 from biotrail.converters.analysis.distributions.sketch import Distribution, Mergeable, sum_by
@@ -184,30 +184,21 @@ class Devices:
             self._origin = window.begin
         queue = self._bios.steps(window, window.bios, window.open_bios, context)
         issue = self._requests.steps(window, window.requests, window.open_requests, context)
+        steps = queue, issue
         for dev in dict.fromkeys([*queue.devices(), *issue.devices()]):
             if dev not in self.by_dev:
-                self.by_dev[dev] = Device(
-                    Depth.idle(self._origin, queue.begin, self._interval),
-                    Depth.idle(self._origin, issue.begin, self._interval),
-                )
+                self.by_dev[dev] = Device(*both_idle(self._origin, steps, self._interval))
+        moments = [part for one in steps for part in (one.start, one.stop, one.fade, one.gone)]
         for dev, device in self.by_dev.items():
-            device.queue.add(queue, dev)
-            device.issued.add(issue, dev)
             device.queue_pattern.update(queue.seen.take(queue.seen.dev == dev))
             device.issue_pattern.update(issue.seen.take(issue.seen.dev == dev))
             # One without a change gets the window's time, too.
-            moments = [
-                part
-                for steps in (queue, issue)
-                for part in (steps.start, steps.stop, steps.fade, steps.gone)
-            ]
+            device.queue.add(queue, dev)
+            device.issued.add(issue, dev)
             numbers = np.concatenate([part.op[part.dev == dev] for part in moments])
             for op in names_of(numbers).tolist():
                 if op not in device.operations:
-                    device.operations[op] = (
-                        Depth.idle(self._origin, queue.begin),
-                        Depth.idle(self._origin, issue.begin),
-                    )
+                    device.operations[op] = both_idle(self._origin, steps)
             for op, (queued, issued) in device.operations.items():
                 queued.add(queue, dev, op)
                 issued.add(issue, dev, op)
