@@ -23,7 +23,6 @@ def log_of(path: Path, capture: str = CAPTURE, times: int = 1, **header: Any) ->
 
 
 def archive_of(log: Path, out: Path) -> Path:
-    """Write the archive of a log."""
     with out.open("wb") as stream:
         archive.write(open_source(log), stream)
     return out

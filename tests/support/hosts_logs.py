@@ -135,5 +135,4 @@ class Machine:
 
 
 def log_id_of(path: Path) -> str:
-    """Made of its name."""
     return path.stem.encode().hex().ljust(32, "0")

@@ -35,7 +35,6 @@ BLOCK_SECTORS = 8
 
 
 def load(name: str, *words: object) -> list[object]:
-    """A load of guest_objects."""
     return [sys.executable, "-m", "tests.vm.guest_objects", name, *words]
 
 

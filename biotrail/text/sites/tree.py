@@ -277,9 +277,7 @@ def merged_lines(merged: Merged, following: Following, width: int) -> Iterator[s
         while len(nodes) == 1 and _is_told(nodes[0]):
             nodes = in_order(nodes[0].below.values())
         chains = [_merged_chain(node) for node in nodes]
-        below = lambda chain: [  # noqa: E731
-            _merged_chain(node) for node in in_order(chain[-1].below.values())
-        ]
+        below = lambda chain: [_merged_chain(node) for node in in_order(chain[-1].below.values())]  # noqa: E731
         for chain, last in _drawn(chains, below):
             yield from _merged_text(merged, chain, last, width)
 

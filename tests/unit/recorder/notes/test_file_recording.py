@@ -9,7 +9,7 @@ import pytest
 
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.log import LogReader, Segment
-from biotrail.recorder.log.names import Names, file_slot, name_records
+from biotrail.recorder.log.names import Names, file_slot
 from biotrail.recorder.notes.hotplug import MountWatch
 from biotrail.recorder.notes.stacks import NAMELESS, REASONLESS, StackWatch
 from biotrail.recorder.output.series import STACKS_PER_NOTE, Series, split_into_notes
