@@ -126,7 +126,7 @@ def as_row(kind: type[Row], sums: Any, **more: Any) -> Row:
     buckets as percentiles), Counters sorted dicts.
     """
     for one in fields(kind):  # type: ignore[arg-type]
-        if one.name in more or not hasattr(sums, one.name):
+        if one.name in more or not one.init or not hasattr(sums, one.name):
             continue
         value, how = getattr(sums, one.name), _shown(one)
         if isinstance(value, Distribution):

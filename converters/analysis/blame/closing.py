@@ -20,6 +20,7 @@ from biotrail.converters.analysis.blame.tree import (
 )
 from biotrail.converters.analysis.choosing.choosing import matches
 from biotrail.converters.analysis.distributions.slots import BlameSlots
+from biotrail.converters.analysis.figures import as_row
 from biotrail.converters.events.tables import FAR, OP_MASK
 
 TELLING_SHARE = 0.01
@@ -55,16 +56,13 @@ def close(second: Second) -> Blamed:
         name_of = (lambda *_: ("", "")) if second.calls is None else second.calls.names
         experiment = second.trial.close(learned.suspect, of_rows, calls, name_of, second.left_out)
     context = second.context
-    return Blamed(
+    return as_row(
+        Blamed,
+        counts,
         victim_by=second.options.by[0],
         culprit_by=second.options.by[1],
         victims=victims,
         calls=calls,
-        ios=counts.ios,
-        upper=counts.upper,
-        unknown=counts.unknown,
-        without_end=counts.without_end,
-        forgotten=counts.forgotten,
         named=everybody_recorded(context),
         stretch_ns=learned.bases.stretches.width,
         based={name: sums.based.get(name, 0) for name in BASES},
@@ -77,12 +75,11 @@ def _victim(second: Second, drawn: "_Draws", row: int) -> Victim:
     names, waited = second.learned.names, second.sums.row(row)
     own = names.own[row].astype(bool)
     free = second.sums.free[row]
-    found = Victim(
+    found = as_row(
+        Victim,
+        waited,
         name=names.victims[row],
-        ios=waited.ios,
-        wait_ns=waited.wait_ns,
         p99_ns=distribution(free[-1]).percentiles([0.99])[0],
-        parts=waited.parts,
         without=[],
         small_ns=waited.untold,
     )

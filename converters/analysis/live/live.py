@@ -28,7 +28,7 @@ from biotrail.converters.analysis.distributions.groups import (
 from biotrail.converters.analysis.distributions.keys import OP_BITS, ByProcess, name_of
 from biotrail.converters.analysis.distributions.samples import Samples, of_bios, of_requests
 from biotrail.converters.analysis.distributions.sketch import Distribution
-from biotrail.converters.analysis.figures import Summary
+from biotrail.converters.analysis.figures import Summary, as_row
 from biotrail.converters.analysis.live.tree import (
     Blame,
     Depths,
@@ -161,18 +161,7 @@ class Recent:
             found.append(replace(device, queue=depths.get(device.device, device.queue)))
         blamed = None
         if now.blame is not None:  # without what would be without a culprit
-            victims = [
-                Victim(
-                    name=one.name,
-                    ios=one.ios,
-                    wait_ns=one.wait_ns,
-                    parts=one.parts,
-                    small_ns=one.small_ns,
-                    p99_ns=0,
-                    without=[],
-                )
-                for one in now.blame.victims
-            ]
+            victims = [as_row(Victim, one, p99_ns=0, without=[]) for one in now.blame.victims]
             blamed = Blamed(now.blame.by, now.blame.by, victims)
         return Report(
             log_id=context.log_id,

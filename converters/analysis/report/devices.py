@@ -10,6 +10,7 @@ from biotrail.converters.analysis.distributions.depth import Depth, Flow, Seen, 
 from biotrail.converters.analysis.distributions.keys import ProcessNames
 from biotrail.converters.analysis.distributions.samples import Samples, operations_of
 from biotrail.converters.analysis.distributions.sketch import Distribution, Mergeable, sum_by
+from biotrail.converters.analysis.figures import as_row
 from biotrail.converters.analysis.report.tree import HangingReport, PurposeTime, Who
 from biotrail.converters.calls.behalf import doers
 from biotrail.converters.calls.keys import rows_of
@@ -372,18 +373,16 @@ class Hanging:
             name = self._names[one.pid] if one.pid else ""
             title = self._context.titles.title(one.pid, name)
             found.append(
-                HangingReport(
+                as_row(
+                    HangingReport,
+                    one,
                     device=self._context.device_name(dev),
                     operations=sorted(one.issued_operations or one.operations),
-                    bios=one.bios,
-                    requests=one.requests,
                     bytes=one.request_bytes if one.requests else one.bytes,
                     since_queue_ns=end - one.queued,
                     since_issue_ns=None if one.issued < 0 else end - one.issued,
                     completes_none_ns=idle,
                     who=Who(name, one.pid, title, end - one.queued) if name else None,
-                    tid=one.tid,
-                    call=one.call,
                 )
             )
         return sorted(found, key=lambda one: -one.since_queue_ns)
