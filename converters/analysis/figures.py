@@ -119,7 +119,7 @@ def stage_times(
 Row = TypeVar("Row")
 
 
-def as_row(kind: type[Row], sums: Any, **more: Any) -> Row:
+def as_row(kind: type[Row], sums: Any, /, **more: Any) -> Row:
     """Return a row with what `sums` has under the names of its fields, and with `more`.
 
     Distributions become summaries (sizes, which are round numbers, with the least values of their
