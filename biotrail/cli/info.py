@@ -141,9 +141,7 @@ def _origin_lines(log: str, trace: Trace) -> list[str]:
 def _timing_text(trace: Trace) -> str:
     """Return `2024-05-01 12:00:00.1Z to …Z (1.2 s), 4,000 calls: about 1.1 ms of CPU (0.1 %)`.
 
-    Where the recorder ended timing (the note `call_timing`), that stands in place of the cost. The
-    cost is known of a whole recording alone: of an interrupted log, and of all but the last file of
-    several, there is none; in the last file it is that of all files.
+    Only a log's end, and of several files the last one's, has the cost, of all files.
     """
     context = trace.context
     if "time" not in context.path_parts:

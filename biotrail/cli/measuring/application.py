@@ -145,10 +145,7 @@ def _histograms(family: Metric) -> Any:
 
 
 def _add_native(histogram: Any, counts: list[int]) -> None:
-    """Add the native buckets. counts: number of values in each classic bucket.
-
-    The last, which has no end, becomes the native bucket behind the last bound.
-    """
+    """Add native buckets. counts: by classic bucket; the last, without an end, is one more."""
     histogram.schema = SCHEMA
     histogram.zero_threshold = ZERO_THRESHOLD
     histogram.zero_count = counts[0]

@@ -41,10 +41,7 @@ class Counts:
 
 
 def kernel_counts(names: Iterable[str], sysfs: str = SYSFS) -> list[Counts]:
-    """Return the counts of the disks with these names, sorted by name; of dm the mapper's name.
-
-    A disk that is not there, or goes away meanwhile, is left out.
-    """
+    """Return counts of the disks with these names (dm: the mapper's) that are there."""
     wanted = set(names)
     found = []
     entries: list[str] = []

@@ -40,8 +40,7 @@ _LOOKS = 3
 class Moment:
     """A time as the user wrote it (`text`). Exactly one other attribute is not None.
 
-    offset: ns since recording began; before_end: ns before the log's end; wall: a date and time;
-    daytime: a time of day in UTC.
+    offset: ns since recording began; before_end: ns before the log's end; daytime: in UTC.
     """
 
     text: str
@@ -69,10 +68,7 @@ def parse_moment(text: str) -> Moment:
 
 @dataclass(frozen=True)
 class Times:
-    """A part of a log's time: from `begin` (None: the log's begin) to before `end` (None: its end).
-
-    If `around` is given, `window` ns around it instead.
-    """
+    """A part of a log's time, from `begin` to before `end`; or `window` ns `around` a time."""
 
     begin: Moment | None = None
     end: Moment | None = None
@@ -104,10 +100,9 @@ class Times:
 
 
 def _resolved(moment: Moment, trace: Trace, first: int, last: int) -> int:
-    """Return a moment in ns of CLOCK_MONOTONIC. first, last: ns of the log's first and last event.
+    """Return a moment in ns of CLOCK_MONOTONIC. first, last: of the log's events.
 
-    A time of day is that of the day on which the log begins or, if it is before the log's begin
-    and the log lasts as long, of the next day.
+    A time of day before the log's begin is that of the next day, if the log lasts as long.
     """
     if moment.offset is not None:
         return trace.start + moment.offset
@@ -209,10 +204,7 @@ class Cut:
         return {**found, **({"chosen": self.words()} if self.chooses else {})}
 
     def needs_file(self) -> bool:
-        """Return whether the log cannot be a pipe: it is read twice, or its end must be known.
-
-        So with cgroups: a pipe's log names them behind their first I/O.
-        """
+        """Return whether the log cannot be a pipe; one names cgroups behind their first I/O."""
         return self.wanted != ANYHOW or self.times.by_end or bool(self.files) or self.who.by_cgroup
 
 
@@ -272,10 +264,7 @@ def opened(log: str, cut: Cut, reading: Reading = USUAL) -> Iterator[Opened]:
 
 
 def cut_of(open_new: Callable[[], Trace], cut: Cut) -> Opened:
-    """Return the chosen part of a trace. open_new: opens the trace from its beginning.
-
-    If I/Os are chosen by their outcome (slow, failed), reads the part once to find them.
-    """
+    """Return the chosen part of a trace, which is read once to find I/Os by their outcome."""
     limited = limiting(open_new, cut)
     outcome = ANY
     if cut.wanted != ANYHOW:
@@ -294,11 +283,7 @@ def cut_of(open_new: Callable[[], Trace], cut: Cut) -> Opened:
 
 
 def limiting(open_new: Callable[[], Trace], cut: Cut) -> Callable[[], Trace]:
-    """Return what opens a trace from its beginning, limited to the chosen time.
-
-    If files are chosen, the part is read once here, so that each file has its last name from the
-    beginning on.
-    """
+    """Return what opens the chosen time. For files it is read here, so each has its last name."""
     if not cut.files:
         return lambda: cut.limited(open_new())
     first = cut.limited(open_new())

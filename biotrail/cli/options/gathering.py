@@ -14,10 +14,9 @@ _OPTION = "option"
 
 
 def option(*words: str, usual: Any = None, **attributes: Any) -> Any:
-    """Return a dataclass field that is an option of the command line.
+    """Return a dataclass field that is an option, by click.option's words and attributes.
 
-    words, attributes: of click.option; the option's value has the field's name. usual: the
-    field's default where that is not the option's.
+    usual: the field's default where that is not the option's.
     """
     decorator_of = lambda name: click.option(*words, name, **attributes)  # noqa: E731
     if usual is None:
@@ -32,11 +31,7 @@ def added(decorator: Decorator, usual: Any = MISSING) -> Any:
 
 
 def gathered(kind: type[Any], name: str, *, without: Collection[str] = ()) -> Decorator:
-    """Return a decorator that adds the options in the fields of `kind` to a command.
-
-    The command gets them as its argument `name`, a `kind`. without: fields that are no options of
-    this command, and have their defaults.
-    """
+    """Add the options of `kind`, but `without`, to a command, which gets a `kind` as `name`."""
     decorators = {
         one.name: one.metadata[_OPTION](one.name) for one in fields(kind) if one.name not in without
     }

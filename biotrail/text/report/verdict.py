@@ -162,10 +162,7 @@ def _held(report: Report) -> Found | None:
 
 
 def _blamed(report: Report) -> Found | None:
-    """One party's I/O has BLAME_SHARE of a victim's time or more, and that BLAME_OF_SPAN.
-
-    Only where it was asked who waited for whom. The victim and culprit with most time are named.
-    """
+    """One party's I/O has BLAME_SHARE of a victim's time, and the victim BLAME_OF_SPAN of all."""
     if report.blamed is None:
         return None
     from biotrail.converters.analysis.blame.tree import OTHERS
@@ -301,10 +298,7 @@ def _doubtful_figures(one: OperationReport) -> dict[str, Any]:
 
 
 def _main_process(report: Report) -> tuple[str, dict[str, Any]]:
-    """Return who has most of the time, as words and figures; both empty if nobody has half of it.
-
-    Nobody is named if some device is below another: the kernel's threads queue its bios.
-    """
+    """Return who has half of the time; nobody where the kernel's threads queue for others."""
     total_ns = report.total.bios.latency.sum
     known = [one for one in report.processes if one.name.get("process") is not None]
     if not known or not total_ns or len(upper_devices(report)) < len(report.devices):
@@ -561,10 +555,7 @@ class Sentence:
 
 
 def verdict(report: Report | None) -> list[Sentence]:
-    """Return the sentences of all rules whose conditions hold, in the order of RULES.
-
-    Where programs' waits were not recorded, the first one about I/O names the option that does.
-    """
+    """Return the sentences of all rules that hold; the first names the option for more."""
     if report is None:
         return []
     found = ((name, find(report)) for name, find in RULES.items())
