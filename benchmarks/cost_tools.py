@@ -11,8 +11,8 @@ import sys
 import time
 import urllib.request
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Protocol
 
@@ -22,9 +22,10 @@ from benchmarks.cost_figures import (
     count_perf_data,
     parse_biotrail,
     parse_lines,
+    parse_ring_stats,
 )
-from benchmarks.cost_ftrace import BlkFtrace, blk_ftrace
 from benchmarks.cost_loads import SkippedError, cpu_ns
+from tests.support.ftrace_setup import binary_blk_tracer
 
 ROOT = Path(__file__).resolve().parents[1]
 BIOTRAIL = (sys.executable, "-m", "biotrail.cli.main")
@@ -317,3 +318,34 @@ def _has_backends() -> bool:
     command = [*BIOTRAIL, "record", "--help"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     return "--backend" in done.stdout
+
+
+class BlkFtrace:
+    """A blk tracer that runs on one device. root: of the tracefs."""
+
+    def __init__(self, root: Path, device: str) -> None:
+        self.root = root
+        self._enable = Path("/sys/block") / device / "trace" / "enable"
+
+    def on(self) -> None:
+        """Trace the device."""
+        self._enable.write_text("1")
+
+    def off(self) -> None:
+        """Trace no more; may be called again."""
+        self._enable.write_text("0")
+
+    def lost(self) -> int:
+        """Events that found the buffers full."""
+        stats = self.root.glob("per_cpu/cpu*/stats")
+        return sum(parse_ring_stats(path.read_text()) for path in stats)
+
+
+@contextmanager
+def blk_ftrace(device: str, buffer_kib: int) -> Iterator[BlkFtrace]:
+    """Trace the device in binary form. Raises OSError where ftrace cannot be had."""
+    with binary_blk_tracer(buffer_kib) as root, ExitStack() as stack:
+        tracer = BlkFtrace(root, device)
+        stack.callback(tracer.off)
+        tracer.on()
+        yield tracer

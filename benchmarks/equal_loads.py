@@ -32,7 +32,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from benchmarks.fleet_logs import move
+from benchmarks.enlarged_logs import move
 from biotrail.cli import cluster
 from biotrail.cli.diff import order
 from biotrail.cli.main import main as biotrail

@@ -16,12 +16,14 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import psutil
 
-from benchmarks.fleet_logs import host_name, make
-from benchmarks.fleet_whole import compared, concatenate, reported
+from benchmarks.enlarged_logs import HOUR_NS, clock_later, end_later, extent, host_name, later, make
+from biotrail.recorder.log import LogReader, LogWriter
 
 _EVERY = 0.1
 """Seconds between two looks at the memory of the workers."""
@@ -98,6 +100,93 @@ def main() -> None:
         if given.whole:
             equal &= compare(given.logs, given.archives, folder, reports[0])
     sys.exit(0 if equal else 1)
+
+
+_OF_TIME = frozenset({"ios_per_s", "bytes_per_s", "depth"})
+
+
+def concatenate(logs: Sequence[Path], number: int, out: Path) -> None:
+    """Write `number` recordings, `logs` in turn, each an hour later than the one before, as one.
+
+    The header is that of the first, and its notes are those of all. Raises what the reader raises,
+    and ValueError for recordings of different devices.
+    """
+    with out.open("wb") as stream, LogReader(logs[0]) as first:
+        writer = LogWriter(stream, first.header)
+        rings = []
+        for log in logs:
+            with LogReader(log) as reader:
+                if reader.header["devices"] != first.header["devices"]:
+                    raise ValueError(f"{log} is of other devices than {logs[0]}: record it again")
+                rings.append(extent(reader)[1])
+                for name, payload in reader.notes:
+                    writer.write_note(name, payload)
+        further = 0
+        for at in range(number):
+            shift = at * HOUR_NS
+            with LogReader(logs[at % len(logs)]) as reader:
+                for chunk in reader.chunks():
+                    moved = [later(one, shift, further, 0) for one in chunk.segments]
+                    writer.write_chunk(moved, clock_later(chunk.clock, shift))
+                end = end_later(reader.end or {}, shift)
+            further += rings[at % len(logs)]
+        writer.close(end)
+
+
+def reported(log: Path) -> dict[str, Any]:
+    """Return what `biotrail report --json` says of a log."""
+    biotrail = str(Path(sys.executable).with_name("biotrail"))
+    text = subprocess.check_output([biotrail, "report", "--json", str(log)])
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def figures(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield each figure of a report with its name, without those of times between I/Os."""
+    if isinstance(value, dict):
+        for key, one in value.items():
+            if key not in _OF_TIME:
+                yield from figures(one, f"{name}.{key}")
+    elif isinstance(value, list):
+        for at, one in enumerate(value):
+            yield from figures(one, f"{name}[{at}]")
+    else:
+        yield name, value
+
+
+def compared(fleet: dict[str, Any], whole: dict[str, Any]) -> tuple[int, list[str]]:
+    """Return how many figures were compared, and those that differ, with both values.
+
+    fleet, whole: reports as JSON has them; `whole` of one device.
+    """
+    (device,) = whole["devices"]
+    total = fleet["total"]
+    operations = {one["operation"]: one for one in device["operations"]}
+    theirs = {
+        "total": whole["total"],
+        "operations": {
+            name: {key: one for key, one in found.items() if key != "device"}
+            for name, found in operations.items()
+        },
+        "flushes": device["flushes"],
+        "events": device["events"],
+        "certainty": whole["certainty"],
+    }
+    ours = {
+        "total": total["total"],
+        "operations": {one["operation"]: one for one in total["operations"]},
+        "flushes": total["flushes"],
+        "events": total["events"],
+        "certainty": fleet["certainty"],
+    }
+    mine, others = dict(figures(ours)), dict(figures(theirs))
+    names = sorted(mine.keys() | others.keys())
+    different = [
+        f"{name.lstrip('.')}: {mine.get(name)} in the fleet's, {others.get(name)} in the whole's"
+        for name in names
+        if mine.get(name) != others.get(name)
+    ]
+    return len(names), different
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ import numpy as np
 from biotrail.recorder.accounting.loss import LossCounters
 from biotrail.recorder.accounting.meter import Meter
 from biotrail.recorder.log import LogWriter, Segment
-from biotrail.recorder.probes.rings.barriers import NoBarrier
+from biotrail.recorder.probes.rings.barriers import Barrier
 from biotrail.recorder.probes.rings.ring import Rings, RingSizes
 from biotrail.recorder.schema.allocator import keep_freed_memory
 from biotrail.recorder.schema.records import BLOCK_BYTES, BY_KIND, TIMESTAMP_BITS, Kind
@@ -40,7 +40,7 @@ class FilledRings(Rings):
     def __init__(self, cpus: int) -> None:
         sizes = RingSizes.choose(cpus)
         buffer = mmap.mmap(-1, cpus * sizes.area_bytes)
-        super().__init__(buffer, cpus, sizes, NoBarrier())
+        super().__init__(buffer, cpus, sizes, Barrier())
         self._next = 0
         for cpu in range(cpus):
             block, self.records = _block(cpu)

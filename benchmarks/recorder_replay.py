@@ -36,7 +36,7 @@ from biotrail.recorder.log.columns import record_starts
 from biotrail.recorder.log.frames import Codec
 from biotrail.recorder.log.packing import Packer
 from biotrail.recorder.output.writer import WriterThread
-from biotrail.recorder.probes.rings.barriers import NoBarrier
+from biotrail.recorder.probes.rings.barriers import Barrier
 from biotrail.recorder.probes.rings.ring import LEVELS, Rings, RingSizes
 from biotrail.recorder.schema.allocator import keep_freed_memory
 from biotrail.recorder.schema.errors import TraceError
@@ -113,7 +113,7 @@ class FilledRings(Rings):
 
     def __init__(self, cpus: int, ring_bytes: int = RING_BYTES) -> None:
         sizes = RingSizes(ring_bytes, ring_bytes)
-        super().__init__(bytearray(cpus * sizes.area_bytes), cpus, sizes, NoBarrier())
+        super().__init__(bytearray(cpus * sizes.area_bytes), cpus, sizes, Barrier())
 
     def put(self, segment: Segment) -> None:
         """Store a segment's bytes where its position is, and begin the ring there if it is not."""

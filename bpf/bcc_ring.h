@@ -22,8 +22,7 @@
 struct bt_area {
 	u64 depth;
 	u64 head[BT_LEVELS];
-	u64 generation; /* incremented by user space to have every TASK record written again */
-	u64 pad[3];
+	u64 pad[4];
 	u64 lost[BT_LEVELS][BT_KINDS];
 	u64 too_deep[BT_KINDS];
 	struct {
@@ -43,7 +42,6 @@ struct bt_slot {
 	u32 tid;
 	u32 tgid;
 	u64 comm[2];
-	u64 generation;
 };
 
 BPF_F_TABLE("array", u32, struct bt_element, bt_rings, BT_CPUS, BPF_F_MMAPABLE);
@@ -153,14 +151,13 @@ static inline __attribute__((always_inline)) u32 bt_task(struct bt_writer *w)
 
 	now.tid = ids;
 	now.tgid = ids >> 32;
-	now.generation = *(volatile u64 *)&w->area->generation;
 	bpf_get_current_comm(&now.comm, sizeof(now.comm));
 	index = now.tid & (BT_TASK_SLOTS - 1);
 	slot = bt_tasks.lookup(&index);
 	if (!slot)
 		return now.tid;
 	if (slot->tid == now.tid && slot->tgid == now.tgid && slot->comm[0] == now.comm[0] &&
-	    slot->comm[1] == now.comm[1] && slot->generation == now.generation)
+	    slot->comm[1] == now.comm[1])
 		return now.tid;
 	record = bt_reserve(w, BT_TASK, sizeof(*record));
 	if (!record)

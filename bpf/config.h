@@ -11,7 +11,7 @@
 /* The only object in .rodata. */
 const volatile struct bt_config config = {};
 
-/* The only object in .data (cgroups.h and own.h have sections of their own): user space increments it to have every name record written again. */
+/* In slots of names that were written: one of zeroes holds none. The only object in .data (cgroups.h and own.h have sections of their own). */
 volatile __u64 bt_generation = 1;
 
 #endif

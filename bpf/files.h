@@ -9,7 +9,7 @@
 
 #include "direct.h"
 
-#define BT_FILE_SLOT_BITS 15 /* recorder/log/file_names.py has the same */
+#define BT_FILE_SLOT_BITS 15 /* recorder/log/names.py has the same */
 #define BT_FILE_HASH 0x9e3779b97f4a7c15ULL /* 2^64 / golden ratio */
 #define BT_NAME_RECORDS 32 /* at most, for one path */
 #define BT_NAME_LEVELS 3 /* a file's name and those of the directories next above, looked at for renames */

@@ -18,7 +18,7 @@
 /* How files are known, and which are filtered by; recorder/probes/file_ways.py fills it. */
 const volatile struct bt_file_ways ways SEC(".rodata.files") = {};
 
-/* recorder/probes/maps/own_files.py fills it. */
+/* recorder/probes/core.py fills it. */
 volatile struct bt_own_file bt_own_files[BT_OWN_FILES] SEC(".data.own") = {};
 
 /* include/uapi/linux/bpf.h */

@@ -20,13 +20,13 @@
 
 enum bt_trigger { BT_SLOW = 1, BT_FAILED, BT_DEPTH };
 
-/* recorder/probes/maps/trigger_maps.py fills it. */
+/* recorder/probes/core.py fills it. */
 const volatile struct bt_triggers triggers SEC(".rodata.trigger") = {};
 
 /* Incremented by user space when it has read bt_fired: then the next trigger of each CPU fires. */
 volatile __u64 bt_armed SEC(".data.armed") = 1;
 
-/* recorder/probes/maps/trigger_maps.py reads it. */
+/* recorder/probes/core.py reads it. */
 struct bt_fired bt_fired[BT_FIRED_SLOTS] SEC(".data.fired") = {};
 
 struct bt_inflight {

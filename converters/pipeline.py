@@ -3,7 +3,7 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -20,7 +20,6 @@ from biotrail.converters.events.tables import SETTLE_NS, Lifecycles
 from biotrail.converters.events.tasks import TaskNames
 from biotrail.converters.inputs.log import Indexed, Part, Source
 from biotrail.converters.inputs.opening import has_pointers, open_source, says_time
-from biotrail.converters.inputs.windows import pieces, split_ready
 from biotrail.converters.lifecycles.account import Account
 from biotrail.converters.lifecycles.cutting import (
     ENDLESS,
@@ -41,6 +40,42 @@ from biotrail.converters.lifecycles.result import Result
 from biotrail.converters.match.building import MatchingBuilder
 from biotrail.converters.sites.tables import follows, late_events, site_tables
 from biotrail.recorder.schema.records import Kind
+
+
+def split_ready(parts: Sequence[Events], edge: int, most: int) -> tuple[Events, Events, int]:
+    """Return (the parts' events before `edge` (ns), the others, edge), joined.
+
+    parts: each sorted by time. If none is before `edge` and more than `most` wait, all are returned
+    as ready, with the last one's time + 1 as the edge: the chunks' clock readings do not advance,
+    so the log is damaged or was made up.
+    """
+    parts = [part for part in parts if len(part)]
+    counts = [int(np.searchsorted(part.ts, edge)) for part in parts]
+    if not any(counts) and sum(map(len, parts)) > most:
+        counts, edge = list(map(len, parts)), max(int(part.ts[-1]) for part in parts) + 1
+    halves = [part.split(count) for part, count in zip(parts, counts, strict=True)]
+    ready = Events.join([before for before, _ in halves])
+    return ready, Events.join([after for _, after in halves]), edge
+
+
+def pieces(events: Events, edge: int, size: int) -> Iterator[tuple[Events, int]]:
+    """Yield (events, end): the time-sorted events in windows, in order, as views.
+
+    Windows have at most `size` events, the last one fewer than twice as many, maybe none. Events of
+    one time stay together: if more than `size` have the first time of what is left, all that is
+    left is the last window. end: ns, before which all events were yielded; the last is `edge`.
+    """
+    while len(events) >= 2 * max(size, 1):
+        end = int(events.ts[size])
+        cut = int(np.searchsorted(events.ts, end))
+        if not cut:
+            break
+        window, events = events.split(cut)
+        yield window, end
+    left = [events]
+    del events
+    yield left.pop(), edge
+
 
 if TYPE_CHECKING:
     from biotrail.converters.calls.division import CallDivider
@@ -100,7 +135,7 @@ class Trace:
         self._numbered = 0
 
     def restrict(self, span: Span) -> None:
-        """Restrict the trace to a part of the log, as `cutting` defines it. Call before reading."""
+
         self.span = span
 
     @property
@@ -110,10 +145,7 @@ class Trace:
 
     @property
     def says_time(self) -> bool:
-        """Whether the recording says from when to when it was (`inputs.opening.says_time`).
-
-        Otherwise all that is known of its time is its first and last event.
-        """
+        """Whether the recording says from when to when it was."""
         return says_time(self.reader)
 
     @property
@@ -181,7 +213,7 @@ class Trace:
         yield from pieces(self._complete_columns(pending), end, piece_size)
 
     def _stopped(self) -> int | None:
-        """Return when recording ended (ns), by the END; None: not known, or not yet."""
+
         time = (self.reader.end or {}).get("stopped", {}).get("monotonic")
         return None if time is None else int(time)
 
@@ -334,10 +366,7 @@ class Trace:
         yield nothing, self._matched(matching, nothing, None), end, end
 
     def _matched(self, matching: MatchingBuilder, fresh: Events, before: int | None) -> Result:
-        """Return a window by the machine: new events, and what was over before a time (ns).
-
-        Requests stand for bios where these were not recorded.
-        """
+        """Return a window by the machine: new events, and what was over before a time (ns)."""
         result = matching.build(fresh, settle_ns=SETTLE_NS, before=before)
         if not self.by_intervals:
             return result
@@ -361,10 +390,7 @@ class Trace:
     def _light_windows(
         self, windows: Iterator[tuple[Events, int]]
     ) -> Iterator[tuple[Events, Result, int, int]]:
-        """As `_windows`, of a light log, whose windows end before the newest events.
-
-        One more has those that are left.
-        """
+        """As `_windows`, of a light log, whose windows end before the newest events."""
         from biotrail.converters.lifecycles.light import LightBuilder
 
         light = LightBuilder(self.context, self.tasks)
@@ -387,10 +413,7 @@ class Trace:
         yield result.events, result, end, end
 
     def _add_part(self, part: Part) -> None:
-        """Add the part's clock reading, if it has one, to `context.clocks`; apply new notes.
-
-        A reading taken after the span's end is moved back to that end, on all its clocks.
-        """
+        """Add the part's clock reading, moved back to the span's end if later; apply new notes."""
         if part.clock is not None:
             late = 0 if self.span is None else max(part.clock["monotonic"] - self.span.end, 0)
             reading = {k: v if k == "uncertainty" else v - late for k, v in part.clock.items()}
@@ -398,11 +421,7 @@ class Trace:
         self._apply_notes()
 
     def _complete_columns(self, events: Events) -> Events:
-        """Set `number`, `stack`, `file` and `path` of the events, in place; return the same object.
-
-        Numbers count on through all calls, which must be in the log's order. Adds file names to
-        `context.files`, and counts stacks that were not captured in `stacks.refused`.
-        """
+        """Set `number`, `stack`, `file` and `path` of the events, in the log's order, in place."""
         attach_stacks(events)
         self.stacks.count_refused(events.stack)
         attach_files(events, self.context.files, self.context.flag_mask("META"))
@@ -417,7 +436,7 @@ class Trace:
         self.context.files.add_records(events)
 
     def _apply_notes(self) -> None:
-        """Apply the notes that the reader has met since the last call."""
+
         notes = self.reader.notes[self._notes :]  # a live log's reader may add more meanwhile
         self._notes += len(notes)
         for name, payload in notes:

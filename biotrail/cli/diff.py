@@ -296,7 +296,7 @@ def _read(side: tuple[str, ...], cut: Cut, reading: Reading, blame: str | None) 
             recording = read_slots(trace, source.chosen(every))
         if blaming is not None:
             slots = recording.slots
-            course = Course(slots.origin, slots.width, len(recording.slot_times()))
+            course = Course(slots.origin, slots.width, len(recording.times))
             slots.blame = blaming.by_slot(course)
         for line in [*source.lines(), *tallies.loss_lines(trace)]:
             say(f"biotrail: {one.name}: {line}", err=True)

@@ -5,11 +5,14 @@ from dataclasses import asdict
 
 import click
 
-from biotrail.recorder.probes.bcc import capability as bcc_capability
-from biotrail.recorder.probes.capability import Check, possible, report
+from biotrail.recorder.probes.capability import (
+    Check,
+    bcc_possible,
+    bcc_report,
+    possible,
+    report,
+)
 from biotrail.text.printing import say, say_all, say_json
-
-bcc_report = bcc_capability.report
 
 IMPOSSIBLE = 1
 """Exit status if no backend can record."""
@@ -29,7 +32,7 @@ def command(as_json: bool) -> int:
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
     core, bcc = report(), bcc_report()
     checks = [*core, *bcc]
-    able = {"core": possible(core), "bcc": bcc_capability.possible(bcc)}
+    able = {"core": possible(core), "bcc": bcc_possible(bcc)}
     backends = [name for name, found in able.items() if found]
     if as_json:
         found = {"possible": bool(backends), "backends": backends}

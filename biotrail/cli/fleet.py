@@ -240,7 +240,7 @@ def _made(places: Sequence[str], fleet: FleetOptions, table: HostsTable) -> "Fle
 def _write_page(made: "FleetReport", target: str, force: bool) -> None:
     from biotrail import __version__
     from biotrail.converters.analysis.page.data import fleet_data
-    from biotrail.converters.analysis.page.html import fleet_page
+    from biotrail.converters.analysis.page.html import page
     from biotrail.converters.lifecycles.meanings import MEANINGS
     from biotrail.text.fleet import head
 
@@ -248,7 +248,7 @@ def _write_page(made: "FleetReport", target: str, force: bool) -> None:
     about = "; ".join(head(made))
     words = {"version": __version__, "title": title, "about": about, "stages": MEANINGS}
     with output.replacing(target, force=force) as stream:
-        text = fleet_page(title, {**fleet_data(made), "words": words})
+        text = page("fleet", title, {**fleet_data(made), "words": words})
         stream.write(text.encode("utf-8", "replace"))
     size = units.size(os.stat(target).st_size)
     say(f"wrote {target} ({size}): open it in a browser; it needs no network")

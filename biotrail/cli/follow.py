@@ -23,9 +23,9 @@ from biotrail.cli.options.task_options import TaskHelp, task_options
 from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.host import devices as host_devices
 from biotrail.recorder.probes.sites.attaching import Way, all_ways
-from biotrail.recorder.probes.sites.follow import FollowConfig, FollowProbes
-from biotrail.recorder.probes.sites.follow_options import AUTO, MAX_FUNCTIONS, FollowOptions
-from biotrail.recorder.probes.sites.planning import WAYS, planned
+from biotrail.recorder.probes.sites.follow import FollowProbes, planned
+from biotrail.recorder.probes.sites.follow_options import AUTO, MAX_FUNCTIONS, WAYS, FollowOptions
+from biotrail.recorder.schema.follow_structs import SITE_BIRTH, SITE_DEATH
 from biotrail.recorder.session.session import RecordOptions, Status, Summary, record
 from biotrail.recorder.sites.following import FollowPlan
 from biotrail.text import units, values
@@ -47,8 +47,6 @@ _TASK_HELP = TaskHelp(
 
 @dataclass(frozen=True)
 class FollowCommandOptions:
-    """The values of the options of `biotrail follow`."""
-
     output: str | None = option(
         "-o",
         "--output",
@@ -143,13 +141,7 @@ class FollowCommandOptions:
     quiet: bool = option("-q", "--quiet", is_flag=True, help="Print errors and losses only.")
     filters: Filters = added(task_options(_TASK_HELP))
 
-    def check(self) -> None:
-        """Raise click.UsageError for a log on standard output."""
-        if self.output == "-":
-            raise click.UsageError("-o - is not possible: give a file's name")
-
     def options(self, struct: str) -> FollowOptions:
-        """Return what to follow, and which objects."""
         return FollowOptions(
             struct,
             self.every,
@@ -190,10 +182,11 @@ def command(struct: str, command: tuple[str, ...], asked: FollowCommandOptions) 
     sudo biotrail follow request --dry-run                    # how many functions, which way
     biotrail tree --slowest 3 rq.biotrail
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
-    asked.check()
+    if asked.output == "-":
+        raise click.UsageError("-o - is not possible: give a file's name")
     plan, way = planned(struct, asked.way, asked.max_functions)
     if asked.list_unseen or asked.dry_run:
-        say_all(unseen_lines(plan) if asked.list_unseen else dry_run_lines(plan, asked))
+        say_all(_unseen_lines(plan) if asked.list_unseen else _dry_run_lines(plan))
         return 0
     if asked.output is not None:
         return record_lives(plan, way, asked, command, asked.output)
@@ -220,8 +213,7 @@ def _attach_ns(plan: FollowPlan) -> float:
     return len(plan.functions) * ATTACH_MS[plan.way] * 1e6 if plan.functions else 0.0
 
 
-def dry_run_lines(plan: FollowPlan, asked: FollowCommandOptions) -> Iterator[str]:
-    """Yield what would be attached."""
+def _dry_run_lines(plan: FollowPlan) -> Iterator[str]:
     yield f"struct {plan.struct}: {_what(plan)}"
     if plan.functions:
         yield f"attaching and detaching takes about {units.duration(_attach_ns(plan))}"
@@ -229,11 +221,11 @@ def dry_run_lines(plan: FollowPlan, asked: FollowCommandOptions) -> Iterator[str
         reasons = "; ".join(f"{way.name}: {way.reason}" for way in all_ways() if way.reason)
         if reasons:
             yield f"no functions: {reasons}"
-    births, deaths = plan.named("birth"), plan.named("death")
+    births, deaths = plan.named(SITE_BIRTH), plan.named(SITE_DEATH)
     anywhere = len(births) == len(plan.sites)
     yield f"births: {'any site' if anywhere else ', '.join(births)}"
     yield f"deaths: {', '.join(deaths) or 'none: the address is forgotten when it is idle'}"
-    if plan.detail.steps:
+    if plan.detail.at:
         yield f"shown of each: {plan.detail.text} ({plan.detail_unit})"
     for reason, names in sorted(plan.unseen.items()):
         yield f"not seen: {units.plural(len(names), 'function')}: {reason}"
@@ -242,8 +234,7 @@ def dry_run_lines(plan: FollowPlan, asked: FollowCommandOptions) -> Iterator[str
         yield f"  {site.taking.kind} {site.taking.name}{module}, argument {site.taking.argument}"
 
 
-def unseen_lines(plan: FollowPlan) -> Iterator[str]:
-    """Yield the functions that cannot be attached, by reason."""
+def _unseen_lines(plan: FollowPlan) -> Iterator[str]:
     for reason, names in sorted(plan.unseen.items()):
         yield f"{reason}: {len(names)}"
         yield from (f"  {name}" for name in sorted(names))
@@ -252,20 +243,12 @@ def unseen_lines(plan: FollowPlan) -> Iterator[str]:
 
 
 def record_lives(
-    plan: FollowPlan,
-    way: Way,
-    asked: FollowCommandOptions,
-    command: Sequence[str],
-    log: str,
+    plan: FollowPlan, way: Way, asked: FollowCommandOptions, command: Sequence[str], log: str
 ) -> int:
-    """Record lives to a log; return the exit status: that of the command, or 0.
-
-    Raises TraceError or OSError.
-    """
-    pairs = [host_devices.resolve(name) for name in asked.devices]
-    probes = FollowProbes(
-        FollowConfig(plan, way, asked.options(plan.struct), asked.filters, pairs, asked.buffer_size)
-    )
+    """Return the exit status: that of the command, or 0. Raises TraceError or OSError."""
+    devices = [host_devices.resolve(name) for name in asked.devices]
+    wanted = asked.options(plan.struct)
+    probes = FollowProbes(plan, way, wanted, asked.filters, devices, asked.buffer_size)
     options = RecordOptions(
         created_by=f"biotrail {__version__}",
         argv=["biotrail", *sys.argv[1:]],
@@ -280,69 +263,51 @@ def record_lives(
         max_cpu_ends=True,
         give_up_rights=True,
     )
-    said = _Says(plan, probes, asked.quiet)
-    said.starting()
-    summary = record(options, said.status, probes)
-    said.summary(summary, asked.output)
+    began = False
+
+    def update(status: Status) -> None:
+        nonlocal began
+        if not began and not asked.quiet:
+            attached = len(probes.attached.functions)
+            refused = sum(map(len, probes.attached.refused.values()))
+            left = f", {refused} refused by the kernel" if refused else ""
+            done = f" ({attached} functions{left})" if attached or refused else ""
+            tell(f"following struct {plan.struct}{done}")
+        began = True
+        if status.note:
+            tell(status.note)
+
+    if not asked.quiet:
+        took = _attach_ns(plan)
+        about = f", which takes about {units.duration(took)}" if took > _SAID_NS else ""
+        tell(f"attaching to {_what(plan)}{about}")
+    summary = record(options, update, probes)
+    counts = probes.counts()
+    if not asked.quiet:
+        tell(_recorded(summary, counts))
+        unseen = sum(map(len, probes.plan.unseen.values()))
+        if unseen:
+            what = units.plural(unseen, "function")
+            tell(f"{what} not seen: --list-unseen says which and why")
+        if asked.output is not None and summary.error is None:
+            tell(f"next: biotrail tree {asked.output}")
+    for name, text in LOSSES.items():
+        if counts.get(name):
+            tell(f"{units.count(counts[name])} {text}")
+    if lost := sum(summary.lost.values()):
+        text = f"LOST {units.plural(lost, 'hit')}: the ring was full: use a larger --buffer-size"
+        tell(f"{text}, or follow fewer objects")
+    if skipped := sum(summary.skipped.values()):
+        text = "were not seen: a program was already running on that CPU"
+        tell(f"{units.plural(skipped, 'hit')} {text}")
     if summary.error is not None:
         raise summary.error
     return summary.command_status or 0
 
 
-class _Says:
-    """What is printed on standard error about a recording."""
-
-    def __init__(self, plan: FollowPlan, probes: FollowProbes, quiet: bool) -> None:
-        self._plan, self._probes, self._quiet = plan, probes, quiet
-        self._began = False
-
-    def starting(self) -> None:
-        if not self._quiet:
-            plan = self._plan
-            took = _attach_ns(plan)
-            about = f", which takes about {units.duration(took)}" if took > _SAID_NS else ""
-            tell(f"attaching to {_what(plan)}{about}")
-
-    def status(self, status: Status) -> None:
-        if not self._began and not self._quiet:
-            attached = len(self._probes.attached.functions)
-            refused = sum(map(len, self._probes.attached.refused.values()))
-            left = f", {refused} refused by the kernel" if refused else ""
-            done = f" ({attached} functions{left})" if attached or refused else ""
-            tell(f"following struct {self._plan.struct}{done}")
-        self._began = True
-        if status.note:
-            tell(status.note)
-
-    def summary(self, summary: Summary, kept: str | None) -> None:
-        counts = self._probes.counts()
-        if not self._quiet:
-            tell(_recorded(summary, counts))
-            unseen = sum(map(len, self._probes.plan.unseen.values()))
-            if unseen:
-                what = units.plural(unseen, "function")
-                tell(f"{what} not seen: --list-unseen says which and why")
-            if kept is not None and summary.error is None:
-                tell(f"next: biotrail tree {kept}")
-        for name, text in LOSSES.items():
-            if counts.get(name):
-                tell(f"{units.count(counts[name])} {text}")
-        lost = sum(summary.lost.values())
-        if lost:
-            text = (
-                f"LOST {units.plural(lost, 'hit')}: the ring was full: use a larger --buffer-size"
-            )
-            tell(f"{text}, or follow fewer objects")
-        skipped = sum(summary.skipped.values())
-        if skipped:
-            text = "were not seen: a program was already running on that CPU"
-            tell(f"{units.plural(skipped, 'hit')} {text}")
-
-
 def _recorded(summary: Summary, counts: Mapping[str, int]) -> str:
     lives, quick = counts.get("born", 0), counts.get("quick", 0)
-    open_ones = lives - counts.get("ended", 0) - counts.get("reused", 0)
-    open_ones -= counts.get("idle", 0)
+    open_ones = lives - sum(counts.get(name, 0) for name in ("ended", "reused", "idle"))
     parts = [units.plural(lives, "life", "lives")]
     if quick:
         parts.append(f"{units.count(quick)} of them too quick")

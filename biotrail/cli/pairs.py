@@ -17,19 +17,18 @@ from biotrail.cli.options.task_options import TaskHelp, task_options
 from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.host import devices as host_devices
 from biotrail.recorder.notes.cgroups import CgroupLook
-from biotrail.recorder.probes.sites.latencies import Latencies
 from biotrail.recorder.probes.sites.pairs import (
     BY_VALUES,
     MAX_OPEN,
-    PairConfig,
+    Latencies,
     PairProbes,
     PairReading,
+    Tracepoints,
 )
-from biotrail.recorder.probes.sites.tracepoints import Tracepoints
 from biotrail.recorder.schema.errors import ProbeError, SiteError
 from biotrail.recorder.session.child import Child
 from biotrail.recorder.session.cost_watch import SITES_ADVICE, CostWatch
-from biotrail.recorder.session.session import RecordOptions, Status, Summary, record
+from biotrail.recorder.session.session import RecordOptions, Status, record
 from biotrail.recorder.session.stop import Every, StopRequests
 from biotrail.recorder.sites import declarations
 from biotrail.recorder.sites.declarations import Declarations, Event, Pair, Variant
@@ -40,6 +39,7 @@ from biotrail.text.printing import say, say_all, say_json, tell
 from biotrail.text.record import closing
 from biotrail.text.sites import pair_latencies as text
 
+Tell = Callable[[str], None]
 _DEVICE = "dev"
 """Field that most tracepoints with a device have."""
 _TASK_HELP = TaskHelp(
@@ -56,7 +56,7 @@ _WAIT_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class PairArguments:
-    """The values of these options, as the user gave them. Times in seconds, sizes in bytes."""
+    """Times in seconds, sizes in bytes."""
 
     key: str | None = option(
         "--key",
@@ -148,7 +148,6 @@ class PairArguments:
         return self.filters.judge_bios or bool(self.where or self.devices)
 
     def check(self) -> None:
-        """Raise click.UsageError if options contradict each other."""
         if self.output is None and (self.force or self.buffer_size is not None):
             raise click.UsageError("--force and --buffer-size are for a log: name it with -o")
         if self.output is not None and (self.as_json or self.interval is not None):
@@ -160,10 +159,7 @@ class PairArguments:
             raise click.UsageError("--device-field is for -d")
 
     def pairs(self, words: tuple[str, ...], known: Declarations) -> list[Pair]:
-        """Return the pairs that the user names: BEGIN END with --key, or NAME[,NAME…].
-
-        Raises click.UsageError: neither; SiteError: no pair of a name is declared.
-        """
+        """Return the pairs that the user names: BEGIN END with --key, or NAME[,NAME…]."""
         if not words:
             raise click.UsageError("name two tracepoints and --key, or a pair: see --list")
         if len(words) > 2:
@@ -173,7 +169,7 @@ class PairArguments:
             )
         if len(words) == 2 or (self.key and len(words) == 1):
             return [self._own(words)]
-        return [self._changed(_declared(name, known)) for name in words[0].split(",") if name]
+        return [self._changed(name, known) for name in words[0].split(",") if name]
 
     def _own(self, words: tuple[str, ...]) -> Pair:
         if len(words) == 1:
@@ -186,25 +182,20 @@ class PairArguments:
         if not 1 <= len(keys) <= 2 or not all(keys):
             raise click.BadParameter("is one field, or two with a comma", param_hint="--key")
         begin, end = words
-        return Pair(
-            f"{begin.rpartition(':')[2]}-{end.rpartition(':')[2]}",
-            "",
-            (
-                Variant(
-                    (Event(begin),),
-                    Event(end),
-                    keys,
-                    by=(self.by,) if self.by else (),
-                    device=self._device(),
-                    where=self.where,
-                ),
-            ),
-        )
+        by = (self.by,) if self.by else ()
+        device = (self.device_field or _DEVICE,) if self.devices else ()
+        variant = Variant((Event(begin),), Event(end), keys, by=by, device=device, where=self.where)
+        return Pair(f"{begin.rpartition(':')[2]}-{end.rpartition(':')[2]}", "", (variant,))
 
-    def _device(self) -> tuple[str, ...]:
-        return (self.device_field or _DEVICE,) if self.devices else ()
-
-    def _changed(self, pair: Pair) -> Pair:
+    def _changed(self, name: str, known: Declarations) -> Pair:
+        pair = known.pairs.get(name)
+        if pair is None:
+            near = get_close_matches(name, known.pairs, 3)
+            hint = f": did you mean {', '.join(near)}?" if near else ""
+            raise SiteError(
+                f"no pair {name!r} is declared{hint} `biotrail pairs --list` has all; for two "
+                "tracepoints write biotrail pairs BEGIN END --key FIELD"
+            )
         variants = [
             replace(
                 one,
@@ -219,23 +210,8 @@ class PairArguments:
         return replace(pair, variants=tuple(variants), names=names)
 
 
-def _declared(name: str, known: Declarations) -> Pair:
-    found = known.pairs.get(name)
-    if found is None:
-        near = get_close_matches(name, known.pairs, 3)
-        hint = f": did you mean {', '.join(near)}?" if near else ""
-        raise SiteError(
-            f"no pair {name!r} is declared{hint} `biotrail pairs --list` has all; for two "
-            "tracepoints write biotrail pairs BEGIN END --key FIELD"
-        )
-    return found
-
-
 def lines(known: Declarations, scopes: Scopes | None) -> Iterator[str]:
-    """Yield the lines of the list: name, what it is, events, the user's own with their file.
-
-    scopes: what names mean at this kernel's tracepoints; None: that cannot be known.
-    """
+    """scopes: what names mean at this kernel's tracepoints; None: that cannot be known."""
     width = max(map(len, known.pairs), default=0)
     for name, pair in sorted(known.pairs.items()):
         own = "" if pair.origin == str(declarations.READY_MADE) else f"  ({pair.origin})"
@@ -243,16 +219,13 @@ def lines(known: Declarations, scopes: Scopes | None) -> Iterator[str]:
         first = pair.variants[0]
         begins = " or ".join(dict.fromkeys(event.event for event in first.begins))
         yield f"{'':<{width}}    {begins} to {first.end.event}"
-        if scopes is not None and (reason := _absence(pair, scopes)):
+        if scopes is None:
+            continue
+        try:
+            resolve(pair, scopes)
+        except SiteError as error:
+            reason = str(error).removeprefix(f"pair {pair.name}: ")
             yield f"{'':<{width}}    not here: {reason}"
-
-
-def _absence(pair: Pair, scopes: Scopes) -> str:
-    try:
-        resolve(pair, scopes)
-    except SiteError as error:
-        return str(error).removeprefix(f"pair {pair.name}: ")
-    return ""
 
 
 class _Shown:
@@ -265,19 +238,22 @@ class _Shown:
         self._began = time.monotonic()
 
     def show(self, readings: list[PairReading], *, last: bool) -> None:
-        """Print what came since the last call; with `last` also what became of all events."""
+        """last: say also what became of all events."""
         seconds = round(time.monotonic() - self._began, 3)
-        if self._asked.interval is not None and not self._asked.as_json:
+        asked = self._asked
+        if asked.interval is not None and not asked.as_json:
             say(time.strftime("%H:%M:%S"))
         for index, (pair, now) in enumerate(zip(self._probes.pairs, readings, strict=True)):
-            before = self._before[index] if self._before else None
-            rest = now.rest.since(before.rest) if before else now.rest
-            by = {
-                value: found.since(before.by.get(value, Latencies())) if before else found
-                for value, found in now.by.items()
-            }
+            rest, by = now.rest, now.by
+            if self._before:
+                before = self._before[index]
+                rest = rest.since(before.rest)
+                by = {
+                    value: found.since(before.by.get(value, Latencies()))
+                    for value, found in by.items()
+                }
             names = self._probes.names(pair, by)
-            if not self._asked.as_json:
+            if not asked.as_json:
                 say_all(text.lines(pair, rest, by, names))
                 continue
             say_json(
@@ -286,25 +262,24 @@ class _Shown:
                     "pair": pair.pair.name,
                     "by": pair.by,
                     "values": text.as_json(pair, rest, by, names),
-                    "counts": now.counts.account(),
+                    "counts": now.counts,
                     "last": last,
                 }
             )
         self._before = readings
-        if last and not self._asked.as_json:
+        if not asked.as_json:
             say()
-            for pair, now in zip(self._probes.pairs, readings, strict=True):
-                counts = now.counts if self._asked.filtered else now.counts.without_left_out()
-                say_all(text.count_lines(pair, now.total, counts))
-        elif not self._asked.as_json:
-            say()
+            if last:
+                say_all(_counts(self._probes, readings, asked))
+
+
+def _counts(probes: PairProbes, readings: list[PairReading], asked: PairArguments) -> Iterator[str]:
+    for pair, one in zip(probes.pairs, readings, strict=True):
+        yield text.counts_line(pair, one.total, one.counts, filtered=asked.filtered)
 
 
 def count_pairs(
-    probes: PairProbes,
-    asked: PairArguments,
-    command: Sequence[str],
-    tell: Callable[[str], None],
+    probes: PairProbes, asked: PairArguments, command: Sequence[str], tell: Tell
 ) -> int:
     """Count pairs until the end that `asked` sets, print them, and return the exit status.
 
@@ -319,9 +294,11 @@ def count_pairs(
             stack.callback(child.close)
         stack.callback(probes.close)
         probes.open()
-        for line in _ways(probes):
-            tell(line)
-        look = CgroupLook.watching(probes, probes.config.filters.named, stack, tell)
+        for pair, facts in zip(probes.pairs, probes.backend_facts()["sites"]["pairs"], strict=True):
+            how = "by their arguments' types" if pair.way == "typed" else "by their formats"
+            keys = ", ".join(facts["keys"])
+            tell(f"{facts['name']}: {facts['begin']} to {facts['end']} by {keys}, {how}")
+        look = CgroupLook(probes, probes.filters.named, stack, tell)
         look.begin()
         probes.attach()
         stack.callback(look.stop)
@@ -337,8 +314,19 @@ def count_pairs(
         watch.end()
         probes.detach()
         shown.show(probes.final, last=True)
-        for line in (*_skips(probes), *_cost_lines(probes)):
-            tell(line)
+        programs = probes.programs()
+        missed = [one for one in programs if one.recursion_misses]
+        if missed:
+            counts = {one.tracepoint: units.count(one.recursion_misses) for one in missed}
+            each = ", ".join(f"{name} {number}" for name, number in counts.items())
+            tell(
+                f"not seen: {each}: the kernel skips a program while one runs on that CPU "
+                "(docs/pairs.md, Losses)"
+            )
+        if runs := sum(one.run_count for one in programs):
+            mean = sum(one.run_ns for one in programs) / runs
+            total = (probes.runs() or 0) * mean
+            tell(f"cost: programs {units.duration(total)}, {mean:.0f} ns per event")
         if said:
             raise ProbeError(said)
         if child is None:
@@ -388,50 +376,10 @@ def _loop(
     return ""
 
 
-def _ways(probes: PairProbes) -> list[str]:
-    found = []
-    for pair, facts in zip(probes.pairs, probes.backend_facts()["sites"]["pairs"], strict=True):
-        how = "by their arguments' types" if pair.way == "typed" else "by their formats"
-        found.append(
-            f"{facts['name']}: {facts['begin']} to {facts['end']} by {', '.join(facts['keys'])}, "
-            f"{how}"
-        )
-    return found
-
-
-def _skips(probes: PairProbes) -> list[str]:
-    missed = {
-        one.tracepoint: one.recursion_misses for one in probes.programs() if one.recursion_misses
-    }
-    if not missed:
-        return []
-    each = ", ".join(f"{name} {units.count(number)}" for name, number in missed.items())
-    return [
-        f"not seen: {each}: the kernel skips a program while one runs on that CPU "
-        "(docs/pairs.md, Losses)"
-    ]
-
-
-def _cost_lines(probes: PairProbes) -> list[str]:
-    runs = sum(one.run_count for one in probes.programs())
-    if not runs:
-        return []
-    mean = sum(one.run_ns for one in probes.programs()) / runs
-    total = (probes.runs() or 0) * mean
-    return [f"cost: programs {units.duration(total)}, {mean:.0f} ns per event"]
-
-
 def record_pairs(
-    probes: PairProbes,
-    asked: PairArguments,
-    command: Sequence[str],
-    tell: Callable[[str], None],
+    probes: PairProbes, asked: PairArguments, command: Sequence[str], tell: Tell
 ) -> int:
-    """Record pairs until the end that `asked` sets, and return the exit status.
-
-    That is the command's, or 0. command, tell: as for `count_pairs`. Raises TraceError: recording
-    could not begin, or had to end; click.UsageError: a terminal would get the log.
-    """
+    """Record pairs, and return the exit status as `count_pairs`. Raises TraceError."""
     log = None if asked.output == "-" else asked.output
     if log is None and sys.stdout.isatty():
         raise click.UsageError("-o - writes a binary log: send it to a file or a pipe")
@@ -456,37 +404,29 @@ def record_pairs(
 
     tell(f"recording pairs to {asked.output}")
     summary = record(recording, update, probes)
-    for line in _closing(recording, summary):
-        tell(line)
-    for pair, reading in zip(probes.pairs, probes.final, strict=True):
-        counts = reading.counts if asked.filtered else reading.counts.without_left_out()
-        say_all(text.count_lines(pair, reading.total, counts), err=True)
-    if summary.error is not None:
-        raise summary.error
-    return summary.command_status or 0
-
-
-def _closing(options: RecordOptions, summary: Summary) -> list[str]:
     size = summary.file_bytes or summary.log_bytes
-    lines = [
+    tell(
         f"{units.plural(summary.events, 'pair')} in {units.duration(summary.seconds * 1e9)} "
         f"({summary.reason}), log {units.size(size)}"
-    ]
+    )
     if lost := sum(summary.lost.values()):
-        lines.append(
+        tell(
             f"LOST {units.plural(lost, 'pair')} because the ring was full: use a larger "
             "--buffer-size, or fewer pairs"
         )
     if skipped := sum(summary.skipped.values()):
-        lines.append(
+        tell(
             f"{units.plural(skipped, 'event')} not seen: the kernel skips a program while one "
             "runs on that CPU (docs/pairs.md, Losses)"
         )
     if summary.unwritten_bytes:
-        lines.append(closing.unwritten_line(summary))
-    if options.output and summary.error is None:
-        lines.append(f"next: biotrail report {closing.as_arguments([options.output])}")
-    return lines
+        tell(closing.unwritten_line(summary))
+    if log and summary.error is None:
+        tell(f"next: biotrail report {closing.as_arguments([log])}")
+    say_all(_counts(probes, probes.final, asked), err=True)
+    if summary.error is not None:
+        raise summary.error
+    return summary.command_status or 0
 
 
 _COMMAND = "biotrail.pairs.command"
@@ -496,7 +436,6 @@ class PairsCommand(click.Command):
     """A command whose words end at `--`; what is behind that is a command to run."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Keep the words behind the first `--` in `ctx.meta`, and parse those before it."""
         at = args.index("--") if "--" in args else len(args)
         ctx.meta[_COMMAND] = tuple(args[at + 1 :])
         return super().parse_args(ctx, args[:at])
@@ -536,14 +475,20 @@ def command(
     behind: tuple[str, ...] = ctx.meta.get(_COMMAND, ())
     known = declarations.load()
     if list_all:
-        _list(known)
+        try:
+            scopes = Tracepoints(TypeTable.kernel()).scopes
+        except ProbeError as error:
+            say_all(lines(known, None))
+            say(f"biotrail: which of them this kernel has is not known: {error}", err=True)
+        else:
+            say_all(lines(known, scopes))
         return 0
-    config = PairConfig(
+    probes = PairProbes(
         asked.pairs(words, known),
         asked.filters,
         [host_devices.resolve(spec) for spec in asked.devices],
         record=asked.output is not None,
-        ring_bytes=asked.buffer_size,
+        ring=asked.buffer_size,
         max_open=asked.max_open,
         by_values=asked.by_values,
     )
@@ -553,14 +498,4 @@ def command(
             tell(message)
 
     run = count_pairs if asked.output is None else record_pairs
-    return run(PairProbes(config), asked, behind, tell_wanted)
-
-
-def _list(known: Declarations) -> None:
-    try:
-        scopes = Tracepoints(TypeTable.kernel()).scopes
-    except ProbeError as error:
-        say_all(lines(known, None))
-        say(f"biotrail: which of them this kernel has is not known: {error}", err=True)
-    else:
-        say_all(lines(known, scopes))
+    return run(probes, asked, behind, tell_wanted)

@@ -3,7 +3,7 @@
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -160,7 +160,7 @@ def command(logs: tuple[str, ...], asked: ReportOptions) -> None:
     if asked.as_json:
         made = _as_dict(reported, lined, asked.limit)
         if of_guest is not None:
-            made["guest"] = of_guest.as_dict()
+            made["guest"] = asdict(of_guest)
         say_json(made, indent=2)
     elif asked.as_csv:
         from biotrail.converters.analysis.report.csv import write_all

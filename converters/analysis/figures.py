@@ -5,15 +5,15 @@ A row is a dataclass whose fields are JSON's keys, in their order; each carries 
 name. A field that JSON has in another way, or does not have, is Annotated with `Shown`.
 """
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Annotated, Any
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import Field, dataclass, field, fields, is_dataclass
+from typing import Annotated, Any, TypeVar
 
 from biotrail.converters.analysis.distributions.sketch import Distribution
 from biotrail.converters.pipeline import Trace
 
 SHARES = (0.5, 0.9, 0.99, 0.999)
-"""Shares of the percentiles p50, p90, p99 and p99.9."""
 
 Buckets = list[tuple[int, int, int]]
 """(begin, end, count) of each bucket of a histogram; end is excluded."""
@@ -33,11 +33,10 @@ class Summary:
     p99_9: int
     max: int
     histogram: Buckets | None = None
-    """By powers of two; None: not wanted."""
 
     @classmethod
     def of(cls, values: Distribution, *, low: bool = False, histogram: bool = False) -> "Summary":
-        """Return the summary of a distribution. low: as in Distribution.percentiles."""
+        """low: as in Distribution.percentiles."""
         p50, p90, p99, p99_9 = values.percentiles(SHARES, low=low)
         figures = (values.count, values.sum, values.mean, values.min, p50, p90, p99, p99_9)
         return cls(*figures, values.max, values.log2() if histogram else None)
@@ -48,7 +47,6 @@ DOUBTFUL = ("count", "mean_ns", "p99_ns")
 
 
 def with_doubtful(known: Distribution, doubtful: Distribution) -> Summary | None:
-    """Return the summary of known latencies with those in doubt in; None where none is."""
     if not doubtful.count:
         return None
     every = Distribution()
@@ -71,9 +69,10 @@ class Shown:
     """Whether the keys of a dict, row or Summary stand beside the other fields."""
     optional: bool = False
     """Whether it is left out where it is None, False or an empty list."""
+    histogram: bool = False
+    """Whether `as_row` gives a Summary its histogram."""
     hidden: bool = False
     only: Collection[str] = ()
-    """Of a Summary: the keys that JSON has; (): all."""
     without: Collection[str] = ()
     """Of a row, or of each in a list: the fields that JSON does not have."""
     rename: Mapping[str, str] = field(default_factory=dict)
@@ -81,20 +80,15 @@ class Shown:
 
 
 HIDDEN = Shown(hidden=True)
-"""JSON does not have the field."""
 _PLAIN = Shown()
 
 
 @dataclass
 class StageTimes:
-    """Time that the bios or requests of a group spent in one stage."""
-
     stage: str
-    """Name of the stage, as in STAGE_NAMES."""
     share: float
     """Share of the time of all the group's stages, 0 to 1."""
     time: Annotated[Summary, Shown(flat=True)]
-    """ns."""
     recorder_ns: Annotated[float | None, Shown(digits=".3f", optional=True)] = None
     """ns of each time that the recorder's own programs took, on average; None: not known."""
 
@@ -107,31 +101,52 @@ class StageTimes:
 
 
 def stage_times(
-    parts: Mapping[Any, Distribution], names: Mapping[Any, str], whole: int | None = None
+    parts: Mapping[Any, Distribution],
+    names: Mapping[Any, str] | Sequence[str],
+    whole: int | None = None,
 ) -> list[StageTimes]:
-    """Return the parts that have times, in the order of `names`.
-
-    names: part → name. whole: ns that shares are of; None: the sum of all parts.
-    """
+    """In the order of `names` (part → name), with times. whole: ns of the shares; None: of all."""
+    named = names if isinstance(names, Mapping) else {name: name for name in names}
     if whole is None:
         whole = sum(times.sum for times in parts.values())
     return [
         StageTimes(name, times.sum / max(whole, 1), Summary.of(times))
-        for part, name in names.items()
+        for part, name in named.items()
         if (times := parts.get(part)) is not None and times.count
     ]
+
+
+Row = TypeVar("Row")
+
+
+def as_row(kind: type[Row], sums: Any, **more: Any) -> Row:
+    """Return a row with what `sums` has under the names of its fields, and with `more`.
+
+    Distributions become summaries (sizes, which are round numbers, with the least values of their
+    buckets as percentiles), Counters sorted dicts.
+    """
+    for one in fields(kind):  # type: ignore[arg-type]
+        if one.name in more or not hasattr(sums, one.name):
+            continue
+        value, how = getattr(sums, one.name), _shown(one)
+        if isinstance(value, Distribution):
+            value = Summary.of(value, low=how.unit == "bytes", histogram=how.histogram)
+        more[one.name] = dict(sorted(value.items())) if isinstance(value, Counter) else value
+    return kind(**more)
+
+
+def _shown(one: Field[Any]) -> Shown:
+    found: Shown = next(iter(getattr(one.type, "__metadata__", ())), _PLAIN)
+    return found
 
 
 def as_json(
     row: Any, without: Collection[str] = (), rename: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """Return a row, and rows in it, as dicts and lists for json.dumps; docs/ lists the keys.
-
-    without: names of fields that are left out. rename: name of a field → its key.
-    """
+    """As dicts and lists for json.dumps. without: fields left out. rename: field → key."""
     found: dict[str, Any] = {}
     for one in fields(row):
-        how = next(iter(getattr(one.type, "__metadata__", ())), _PLAIN)
+        how = _shown(one)
         value = getattr(row, one.name)
         if (
             how.hidden
@@ -170,7 +185,7 @@ def _written(value: Any, how: Shown) -> Any:
 
 
 def summary(values: Summary, unit: str = "ns") -> dict[str, Any]:
-    """Return a distribution's figures as a dict, with its histogram if it has one.
+    """Return a distribution's figures as a dict.
 
     unit: "ns", "bytes", or "" for plain numbers; appended to each key but count (`p99_ns`). Without
     values all but count and sum are None.
@@ -208,15 +223,11 @@ def extent(trace: Trace) -> tuple[int, int]:
 
 
 def of_events(trace: Trace) -> bool:
-    """Return whether `extent` is from the first to the last event, as the recording has no more."""
+    """Whether `extent` is from the first to the last event, as the recording has no more."""
     return not trace.says_time and trace.span is None
 
 
 def begin_text(trace: Trace) -> str | None:
-    """Return where `extent` begins as UTC: `2024-05-01 12:00:00.123456Z`, or None.
-
-    trace: read to its end. None if that time is 0, or if the log has no clock reading to convert
-    with.
-    """
+    """Return where `extent` begins as UTC: `2024-05-01 12:00:00.123456Z`; None: not known."""
     begin, _ = extent(trace)
     return trace.context.wall_clock(begin) if begin > 0 else None

@@ -7,9 +7,12 @@ from biotrail.converters.calls.reason_rules import WaitReason
 from biotrail.converters.events.path_tables import Commits, Waits, no_commits
 from biotrail.converters.events.tables import I64, NEVER, U32
 
+KEPT = 64
+"""A wait is recorded once its thread has a CPU again; so many commits may have ended by then."""
+
 
 class LastCommits:
-    """The newest commit of each journal's thread, window after window, in the log's order."""
+    """The newest commits of each journal's thread, window after window, in the log's order."""
 
     def __init__(self) -> None:
         """Start without commits."""
@@ -22,8 +25,8 @@ class LastCommits:
         the commit's end. So it is the last commit of that thread that ended by the wake-up, if it
         did not end before the wait began. Else, and for waits with other reasons, NEVER and 0: the
         commit was not recorded, it is no commit of jbd2, or the wake-up was not seen. waits,
-        commits: those of the log's next window, waits with `reason`. Keeps the newest commit of
-        each thread for later windows.
+        commits: those of the log's next window, waits with `reason`. Keeps the newest commits of
+        each thread (KEPT) for later windows.
         """
         transaction = np.full(len(waits), NEVER, dtype=np.int64)
         dev = np.zeros(len(waits), dtype=np.uint32)
@@ -35,9 +38,8 @@ class LastCommits:
         since = known.end[last] >= waits.out[rows]
         rows, last = rows[since], last[since]
         transaction[rows], dev[rows] = known.transaction[last], known.dev[last]
-        newest = np.ones(len(known), dtype=np.bool_)
-        newest[:-1] = known.tid[1:] != known.tid[:-1]
-        self._last = known.take(newest)
+        behind = np.searchsorted(known.tid, known.tid, side="right") - np.arange(len(known))
+        self._last = known.take(behind <= KEPT)
         return transaction, dev
 
 

@@ -17,17 +17,16 @@ from biotrail.recorder.schema.errors import LogFormatError
 from biotrail.recorder.schema.kernel_names import ERRNO, IOERR
 from biotrail.recorder.schema.records import NO_TAG, TIMESTAMP_BITS, Kind, schema
 
-MAX_NS = 1 << 62
-"""Largest valid time: sums of such a time and a duration still fit int64."""
+MAX_NS = 1 << 62  # sums of such a time and a duration still fit int64
+
 NO_QUEUE = 0xFFFF
-"""hctx of a D: not known."""
+
 NO_TAGS = np.uint64(NO_TAG << 32 | NO_TAG << 48)
 PART_EVENTS = 100_000
 WITHOUT_BIOS = (
     "a request stands for its bios, from when it is allocated, inserted or issued on; which thread "
     "it is for is not known"
 )
-"""What it costs that Q was not recorded."""
 
 
 _RECORD = {
@@ -38,17 +37,10 @@ _RECORD = {
     "perfetto": '`ftrace_events: "block/*"`',
     "trace-cmd": "`trace-cmd record -C mono -e block`",
 }
-"""How each tool records block events."""
 
 
-def without_block_events(name: str, tool: str, held: str = "", problem: str = "") -> LogFormatError:
-    """Return the error for a recording of which no block event can be read.
+def without_block_events(name: str, tool: str, held: str = "") -> LogFormatError:
 
-    name: the recording. held: what it has instead. problem: the first damage that was met.
-    """
-    if problem:
-        why = problem.removeprefix(f"{name}: ")
-        return LogFormatError(f"{name}: no block event of it can be read: {why}")
     return LogFormatError(
         f"{name}: has no block events{held and f' ({held})'}, so there is no I/O in it: record "
         f"them with {_RECORD[tool]}, while there is I/O (docs/inputs.md)"
@@ -56,14 +48,12 @@ def without_block_events(name: str, tool: str, held: str = "", problem: str = ""
 
 
 class ForeignSource(ABC):
-    """The members of a Source, for one that reads another tool's recording.
-
-    name: the path, or what stands for a stream, for messages.
-    """
+    """The members of a Source, for one that reads another tool's recording."""
 
     def __init__(self, given: PathOrStream, tool: str) -> None:
-        """Begin without notes, losses or problems. tool: whose data it is ("blktrace")."""
+
         self.name = name_of(given)
+        self.tool = tool
         self.unknown: Counter[int] = Counter()
         self.unreadable_bytes = 0
         self.notes: list[tuple[str, dict[str, Any]]] = []
@@ -85,11 +75,34 @@ class ForeignSource(ABC):
             "schema": schema(),
         }
 
+    def problem(self, text: str) -> None:
+
+        self.problems.append(f"{self.name}: {text}")
+
+    def remark(self, text: str) -> None:
+
+        self.remarks.append(f"{self.name}: {text}")
+
     def add_loss(self, start: int, end: int, cpu: int, count: int) -> None:
-        """Add a loss window (ns) to `losses`; count: -1 unknown."""
+        """Add a loss window (ns). cpu, count: -1 unknown."""
         self.losses.append(
             {"start": start, "end": end, "cpu": cpu, "level": 0, "kind": 0, "count": count}
         )
+
+    def add_damage(self, offset: int, start: int, end: int) -> None:
+        """Add a window (ns) that cannot be read, met at an offset (bytes)."""
+        self.damaged.append({"offset": offset, "start": start, "end": end})
+
+    def set_clocks(self, time: int, realtime: int, uncertainty: int) -> None:
+
+        self.header["clocks"] = clocks_at(time, realtime, uncertainty)
+
+    def without_block_events(self, held: str = "") -> LogFormatError:
+        """Return the error: the first problem is why, or what is `held` instead."""
+        if self.problems:
+            why = self.problems[0].removeprefix(f"{self.name}: ")
+            return LogFormatError(f"{self.name}: no block event of it can be read: {why}")
+        return without_block_events(self.name, self.tool, held)
 
     def parts(self) -> Iterator[Part]:
         """Yield all events, in parts of about PART_EVENTS, with `clock` None; can be called once.
@@ -121,10 +134,7 @@ def _sorted(events: Events) -> Events:
 
 
 def clocks_at(time: int, realtime: int, uncertainty: int) -> dict[str, int]:
-    """Return clock readings as in a log's header (ns), of one clock beside REALTIME that is known.
-
-    It stands for CLOCK_MONOTONIC and CLOCK_BOOTTIME.
-    """
+    """Return clock readings (ns) as in a log's header; `time` is MONOTONIC and BOOTTIME."""
     return {
         "monotonic": time,
         "boottime": time,
@@ -140,14 +150,10 @@ def head_words(kind: Kind | U8, time: I64) -> U64:
 
 
 def status_words(error: NDArray[np.signedinteger[Any]]) -> U64:
-    """Return the blk_status_t of each error (0 or a negative errno), in the upper 32 bits, (n,).
-
-    An errno without a blk_status_t is returned unchanged. A positive error becomes IOERR:
-    passthrough requests of old kernels report a driver-specific number.
-    """
+    """Return the blk_status_t of each error (0 or an errno), (n,), in the upper 32 bits."""
     status = error.astype(np.int32)
     if status.any():
         for number, errno in ERRNO.items():
             status[error == -errno] = number
-        status[error > 0] = IOERR
+        status[error > 0] = IOERR  # a number of the driver's: passthrough on old kernels
     return status.view(np.uint32).astype(np.uint64) << np.uint64(32)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lines of printed events (ftrace, trace-cmd, perf) or records (blkparse) as columns."""
+"""Printed events (ftrace, trace-cmd, perf) or records (blkparse): a text's lines as columns."""
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -10,6 +11,107 @@ from numpy.typing import NDArray
 
 from biotrail.converters.events.tables import I64, U64
 from biotrail.converters.inputs import line_loops as loops
+from biotrail.converters.inputs.beginning import PathOrStream, begin, open_file
+from biotrail.converters.inputs.unpacking import UNPACKING_ERRORS, Allowance, unpacked
+from biotrail.recorder.schema.strings import shown
+
+BLOCK_BYTES = 1 << 20
+_LONGEST_LINE = 1 << 16
+_SHOWN = 60
+_KEPT, _LONGEST_KEPT = 20, 300
+_WHOLE = (b"]", b" cmd=", b" */")
+"""What the lines of most events end with: a last line that does, too, is not cut off."""
+
+
+class TextFile:
+    """The lines of a text, read once.
+
+    size: bytes of the file, -1 unknown. first: its first bytes. unreadable: bytes of a last line
+    without end. problems: what could not be read, met so far.
+    """
+
+    def __init__(self, given: PathOrStream, name: str) -> None:
+
+        beginning = begin(given)
+        self.first = beginning.first
+        self._owned = beginning.path is not None
+        self._name = name
+        self._file = open_file(beginning.given, "a file with printed events")
+        self.size = (os.fstat(self._file.fileno()).st_size or -1) if self._owned else -1
+        self._allowance = Allowance()
+        self._stream = unpacked(self._file, beginning.first, self._allowance)
+        self._lines = 0
+        self._gained = 0
+        self.unreadable = 0
+        self.problems: list[str] = []
+
+    @property
+    def offset(self) -> int:
+
+        return self._allowance.stored
+
+    def blocks(self) -> Iterator[bytes]:
+        """Yield whole lines, about BLOCK_BYTES at a time; a last one that may be cut is left out.
+
+        A line that is longer than any event's is cut off, and counts as no event. Closes the file
+        at the end, but not a stream passed in.
+        """
+        rest = b""
+        while data := self._next():
+            data = rest + data
+            end = data.rfind(b"\n") + 1
+            if not end and len(data) > _LONGEST_LINE:
+                data, end = data + b"\n", len(data) + 1
+            rest = data[end:]
+            if end:
+                self._lines += data.count(b"\n", 0, end)
+                yield data[:end]
+        if rest.rstrip().endswith(_WHOLE):
+            yield rest + b"\n"
+        elif rest:
+            self.unreadable += len(rest)
+            self.problems.append(
+                f"{self._name}: line {self._lines + 1} has no end: the file is cut off there; left "
+                "out"
+            )
+        if self._owned:
+            self._file.close()
+
+    def use(self, count: int) -> None:
+
+        self._allowance.use(count)
+
+    def _next(self) -> bytes:
+        """Return about BLOCK_BYTES; b"" at the end, or, with a problem, at damage."""
+        try:
+            data = self._stream.read(BLOCK_BYTES)
+        except (OSError, *UNPACKING_ERRORS) as error:
+            self.problems.append(
+                f"{self._name}: cannot be read on behind byte {self._gained} of the text "
+                f"({error}): copy the file again; what is before is kept"
+            )
+            return b""
+        self._gained += len(data)
+        return data
+
+
+class Examples:
+    """How many lines were left out, the first one, and the beginnings of some."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.first = ""
+        self.texts: list[bytes] = []
+
+    def add(self, number: int, text: bytes) -> None:
+
+        if not self.count:
+            words = text[:_SHOWN].decode("utf-8", "backslashreplace")
+            self.first = f"the first in line {number}: {shown(words)!r}"
+        if len(self.texts) < _KEPT:
+            self.texts.append(text[:_LONGEST_KEPT])
+        self.count += 1
+
 
 _LEAST_LINE_BYTES = 20
 """Fewer bytes than any line with an event or record has."""
@@ -17,12 +119,6 @@ _LEAST_LINE_BYTES = 20
 
 @dataclass(frozen=True)
 class OtherLine:
-    """A line that is no event or record: number in the block, kind, and its text.
-
-    kind: of `line_loops.KINDS`; of "other event" the text is the event's name. at: the text's
-    offset in the block.
-    """
-
     line: int
     kind: int
     text: bytes
@@ -46,7 +142,7 @@ class Lines:
         return int(self.table.shape[1])
 
     def column(self, name: str) -> U64:
-        """Return a column, a view (n,)."""
+
         column: U64 = self.table[loops.COLUMNS[name]]
         return column
 
@@ -57,12 +153,12 @@ class Lines:
 
     @property
     def cpu(self) -> I64:
-        """CPU of each, (n,)."""
+
         return self.column("cpu").view(np.int64)
 
     @property
     def line(self) -> I64:
-        """Number of each one's line in the block, (n,)."""
+
         return self.column("line").view(np.int64)
 
 
@@ -70,8 +166,6 @@ L = TypeVar("L", bound=Lines)
 
 
 class LineReader(Generic[L]):
-    """Reader of blocks of lines, with room that is used again."""
-
     def __init__(
         self, made: type[L], shapes: Mapping[str, str] | None = None, acts: bytes = b""
     ) -> None:
@@ -92,7 +186,7 @@ class LineReader(Generic[L]):
         self._others = np.zeros(0, np.int64)
 
     def read(self, data: bytes) -> L:
-        """Return what whole lines hold."""
+
         most = (len(data) // _LEAST_LINE_BYTES + 1) * loops.WIDTH
         if len(self._table) < most:
             self._table = np.zeros(most, np.uint64)

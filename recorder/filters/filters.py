@@ -7,9 +7,10 @@ matches every kind of filter that is given, and for each kind any of the values 
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from biotrail.recorder.host import cgroups, device_paths, devices
 from biotrail.recorder.host.own_io import pid_namespace
@@ -65,7 +66,6 @@ class Filters:
 
     @property
     def named(self) -> NamedCgroups:
-        """The cgroups that are chosen by what they are."""
         return NamedCgroups(self.units, self.containers, self.pods)
 
     @property
@@ -75,16 +75,11 @@ class Filters:
 
     @property
     def by_file(self) -> bool:
-        """Whether files or directories are given."""
         return bool(self.files or self.dirs)
 
     @property
     def judge_bios(self) -> bool:
-        """Whether any filter by a bio's properties or its task is given.
-
-        If so, each bio has to be judged. Devices, `children`, `below`, `own_io` and `max_followed`
-        alone do not count.
-        """
+        """Whether each bio has to be judged, by its properties or its task."""
         return bool(
             self.pids
             or self.tids
@@ -98,41 +93,31 @@ class Filters:
         )
 
     def header(self) -> FilterFacts:
-        """Return the filters as JSON for the log's header; a filter that is not given has no key.
+        """Return the filters as JSON for the log's header; one that is not given has no key.
 
-        Not given: empty, 0 or False. Each is under its attribute's name: tuples as lists, a set of
-        flags as their names joined by "+". `max_followed` and the devices (which are no attribute)
-        are not included.
+        Each is under its attribute's name: tuples as lists, a set of flags as their names joined by
+        "+". `max_followed` is not included.
         """
-        given: FilterFacts = {
-            "pids": list(self.pids),
-            "children": self.children,
-            "tids": list(self.tids),
-            "comms": list(self.comms),
-            "cgroups": list(self.cgroups),
-            "units": list(self.units),
-            "containers": list(self.containers),
-            "pods": list(self.pods),
-            "files": list(self.files),
-            "dirs": list(self.dirs),
-            "ops": list(self.ops),
+        given: dict[str, Any] = {
+            **vars(self),
             "flags": ["+".join(names) for names in self.flags],
-            "min_bytes": self.min_bytes,
             "sectors": [list(pair) for pair in self.sectors],
-            "below": self.below,
-            "own_io": self.own_io,
         }
-        return cast(FilterFacts, {name: value for name, value in given.items() if value})
+        del given["max_followed"]
+        facts = {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in given.items()
+            if value
+        }
+        return cast(FilterFacts, facts)
 
 
 def check_tasks(filters: Filters) -> None:
     """Raise ProbeError where a process or thread of `filters` (pids, tids) does not exist.
 
-    Also, and first, where this is a container with a pid namespace of its own: the kernel side
-    compares the host's numbers. The error names the first that is missing, processes before
-    threads; it is raised too for one that /proc hides (hidepid=), and for a pid that is the id of a
-    thread other than its process's first, which no process has as its number (tgid). Does nothing
-    where no process or thread is given.
+    Also for one that /proc hides (hidepid=), for a pid that is no process's (tgid) but a thread's,
+    and, first, where this is a container with a pid namespace of its own: the kernel side compares
+    the host's numbers.
     """
     if not filters.pids and not filters.tids:
         return
@@ -142,9 +127,12 @@ def check_tasks(filters: Filters) -> None:
             "own: run biotrail on the host (or with its process namespace), or use --cgroup"
         )
     for number in filters.pids:
-        process = _process_of(number)
-        if process is None:
-            raise ProbeError(f"--pid {number}: there is no such process{_seen()}")
+        try:
+            with open(f"/proc/{number}/status", errors="replace") as status:
+                tgid = next(line for line in status if line.startswith("Tgid:"))
+        except (OSError, StopIteration):  # it has ended
+            raise ProbeError(f"--pid {number}: there is no such process{_seen()}") from None
+        process = int(tgid.split()[1])
         if process != number:
             raise ProbeError(
                 f"--pid {number}: this is a thread of process {process}: give --pid {process} for "
@@ -153,16 +141,6 @@ def check_tasks(filters: Filters) -> None:
     for number in filters.tids:
         if not os.path.exists(f"/proc/{number}"):
             raise ProbeError(f"--tid {number}: there is no such thread{_seen()}")
-
-
-def _process_of(number: int) -> int | None:
-    """Return the process (tgid) of a thread; None: there is none, or /proc hides it."""
-    try:
-        with open(f"/proc/{number}/status", errors="replace") as status:
-            tgid = next(line for line in status if line.startswith("Tgid:"))
-    except (OSError, StopIteration):  # it has ended
-        return None
-    return int(tgid.split()[1])
 
 
 def _seen() -> str:
@@ -174,14 +152,15 @@ def _seen() -> str:
 def descendants(pids: Sequence[int], proc: Path = Path("/proc")) -> set[int]:
     """Return the pids of all running descendants of `pids`, without `pids` themselves.
 
-    `proc`: where procfs is mounted. Only processes that /proc shows are found, in one pass: those
-    started meanwhile may be missing. A pid of `pids` that descends from another is left out too;
-    one that has ended is no error, but its children then have another parent.
+    In one pass over /proc: those started meanwhile may be missing. A pid that has ended is no
+    error, but its children then have another parent.
     """
     parents = {}
     for name in os.listdir(proc):
-        if name.isdecimal() and (parent := _parent(proc / name / "stat")) is not None:
-            parents[int(name)] = parent
+        # In `stat` the name, in parentheses, may hold blanks and parentheses itself.
+        with suppress(OSError, IndexError, ValueError):  # it has ended
+            text = (proc / name / "stat").read_text(errors="replace")
+            parents[int(name)] = int(text.rpartition(")")[2].split()[1])
     children: set[int] = set()
     while True:
         more = {c for c, p in parents.items() if p in children or p in pids} - children
@@ -190,22 +169,10 @@ def descendants(pids: Sequence[int], proc: Path = Path("/proc")) -> set[int]:
         children |= more
 
 
-def _parent(stat: Path) -> int | None:
-    """Return the parent's pid from the file /proc/PID/stat; None: it cannot be read or parsed."""
-    try:
-        # The name, in parentheses, may hold blanks and parentheses itself.
-        return int(stat.read_text(errors="replace").rpartition(")")[2].split()[1])
-    except (OSError, IndexError, ValueError):  # it has ended
-        return None
-
-
 def cgroup_id(path: str, where: cgroups.Hierarchy | None) -> int:
-    """Return the id of a cgroup: the inode number of its directory.
+    """Return the id of a cgroup: the inode number of its directory. Raises ProbeError.
 
-    `path`: in the hierarchy (`/a/b`, `a/b`), or of the directory (`/sys/fs/cgroup/a/b`). `where`:
-    the mounted hierarchy, None: there is none. Raises ProbeError where there is no hierarchy or no
-    such cgroup (also where it is removed or cannot be read meanwhile), or the cgroup has no io
-    controller, so that its I/O is charged to a parent (the mounted root is accepted without).
+    `path`: in the hierarchy (`/a/b`, `a/b`), or of the directory (`/sys/fs/cgroup/a/b`).
     """
     if where is None:
         raise ProbeError(f"--cgroup {path}: no cgroup hierarchy is mounted here")
@@ -227,21 +194,14 @@ def cgroup_id(path: str, where: cgroups.Hierarchy | None) -> int:
 
 
 def refuse_uncharged(option: str, directory: Path, where: cgroups.Hierarchy) -> None:
-    """Raise ProbeError where I/O is not charged to the cgroup at `directory`, named by `option`.
-
-    Raises OSError: it cannot be read.
-    """
+    """Raise ProbeError where I/O is not charged to the cgroup, named by `option`, or OSError."""
     root = os.path.realpath(directory) == os.path.realpath(where.mount)
-    if not root and not _has_io_controller(directory):
+    controllers = directory / "cgroup.controllers"
+    if not root and controllers.exists() and "io" not in controllers.read_text().split():
         raise ProbeError(
             f"{option}: its I/O is charged to a cgroup above it, for it has no io "
             f"controller: echo +io > {directory.parent}/cgroup.subtree_control"
         )
-
-
-def _has_io_controller(directory: Path) -> bool:
-    controllers = directory / "cgroup.controllers"
-    return not controllers.exists() or "io" in controllers.read_text().split()
 
 
 def _cgroup_directory(path: str, where: cgroups.Hierarchy) -> Path | None:
@@ -261,12 +221,9 @@ def _cgroup_directory(path: str, where: cgroups.Hierarchy) -> Path | None:
 
 
 def masks(names: Sequence[str], kernel_numbers: Mapping[str, int], option: str) -> list[int]:
-    """Return the numbers of the named operations or flags, in order of `names`.
+    """Return the numbers of named operations or flags, in any case, with "-" or "_"; one per name.
 
-    `names`: in any case, with "-" or "_"; "ra" and "readahead" are RAHEAD. `kernel_numbers`: this
-    kernel's numbers of operations, or bits of flags, by upper-case name; the result has these
-    values, one per name, repeated names too. `option`: of the command line, for the ProbeError that
-    is raised where a name is not one of them.
+    `kernel_numbers`: this kernel's, by upper-case name. Raises ProbeError, which names `option`.
     """
     numbers = []
     for name in names:
@@ -284,7 +241,7 @@ def with_below(chosen: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     Below a device are those it is stacked on (dm, md, the paths of NVMe multipath) and, for a loop
     device, the device with its file. Devices are pairs (dev_t of the disk, dev_t of the partition
     or 0 for the whole disk); what a partition's disk is stacked on counts as below the partition,
-    but the disk itself does not. Nothing is below a device that `devices.snapshot` does not list.
+    but the disk itself does not.
     """
     entries = {int(e["dev"]): e for e in devices.snapshot()}
     pending, found = list(chosen), []

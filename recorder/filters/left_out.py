@@ -37,11 +37,7 @@ class LeftOut:
     unfollowed: int = 0
 
     def account(self) -> dict[str, Any]:
-        """Return the counts as JSON for the log's END frame: {"bios", "events", "unfollowed"}.
-
-        "bios": number by reason; "events": number by record kind, a decimal string; "unfollowed":
-        number of bios.
-        """
+        """Return the counts as JSON for the log's END frame; record kinds are decimal strings."""
         return {
             "bios": dict(self.bios),
             "events": {str(kind): count for kind, count in self.events.items()},

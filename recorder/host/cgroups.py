@@ -3,6 +3,7 @@
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,9 +30,7 @@ def hierarchy(mountinfo: Path = _MOUNTINFO) -> Hierarchy | None:
     """Return the hierarchy that block I/O is charged in; None: none is mounted.
 
     That is the v1 hierarchy with the blkio controller or, where none is mounted, cgroup2; of
-    several mounts the first, whatever part of the hierarchy it shows. Ids are unique within one
-    hierarchy only, so the two are never mixed. `mountinfo`: path of a file as mountinfo(5); one
-    that cannot be read counts as empty.
+    several mounts the first. Ids are unique within one hierarchy only, so the two are never mixed.
     """
     for mount in mounted(mountinfo):
         if mount.fstype == "cgroup" and "blkio" in mount.options:
@@ -40,7 +39,7 @@ def hierarchy(mountinfo: Path = _MOUNTINFO) -> Hierarchy | None:
 
 
 def unified(mountinfo: Path = _MOUNTINFO) -> Hierarchy | None:
-    """Return the mounted hierarchy of cgroup v2; None: none is mounted. mountinfo: its path."""
+    """Return the mounted hierarchy of cgroup v2; None: none is mounted."""
     for mount in mounted(mountinfo):
         if mount.fstype == "cgroup2":
             return Hierarchy(mount.point, mount.root, unified=True)
@@ -48,7 +47,7 @@ def unified(mountinfo: Path = _MOUNTINFO) -> Hierarchy | None:
 
 
 def mounted(mountinfo: Path = _MOUNTINFO) -> Iterator[Mount]:
-    """Yield the mounts of cgroup hierarchies of both versions. mountinfo: its path."""
+    """Yield the mounts of cgroup hierarchies of both versions."""
     for line in read_lines(str(mountinfo)):
         mount = parse_mount(line)
         if mount is not None and mount.fstype in ("cgroup", "cgroup2"):
@@ -56,10 +55,7 @@ def mounted(mountinfo: Path = _MOUNTINFO) -> Iterator[Mount]:
 
 
 def number(own: Path = Path("/proc/self/cgroup")) -> int:
-    """Return the kernel's number of the hierarchy that block I/O is charged in; 0: of cgroup2.
-
-    `own`: path of a file as /proc/PID/cgroup; one that cannot be read counts as empty.
-    """
+    """Return the kernel's number of the hierarchy that block I/O is charged in; 0: of cgroup2."""
     for line in read_lines(str(own)):
         hierarchy_number, _, rest = line.partition(":")
         if "blkio" in rest.partition(":")[0].split(",") and hierarchy_number.isdecimal():
@@ -70,11 +66,8 @@ def number(own: Path = Path("/proc/self/cgroup")) -> int:
 def paths(where: Hierarchy | None, limit: int = MAX_CGROUPS) -> dict[int, str]:
     """Return {cgroup id: path from the hierarchy's root}, by walking the directories.
 
-    The id is the inode number of the cgroup's directory; there is no stat() of each. The mounted
-    directory itself is included, as `where.root` ("/" for the whole hierarchy). `where`: the
-    mounted hierarchy; the result is empty where that is None or its mount point cannot be read.
-    What cannot be read below is skipped. The walk stops after the directory with which at least
-    `limit` cgroups are found.
+    The id is the inode number of the cgroup's directory; there is no stat() of each. The walk stops
+    after the directory with which at least `limit` cgroups are found.
     """
     if where is None:
         return {}
@@ -86,16 +79,9 @@ def paths(where: Hierarchy | None, limit: int = MAX_CGROUPS) -> dict[int, str]:
     pending = [(where.mount, where.root.rstrip("/"))]
     while pending and len(found) < limit:
         directory, name = pending.pop()
-        for entry_name, inode in _directories(directory):
-            found[inode] = f"{name}/{entry_name}"
-            pending.append((f"{directory}/{entry_name}", f"{name}/{entry_name}"))
+        with suppress(OSError), os.scandir(directory) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    found[entry.inode()] = f"{name}/{entry.name}"
+                    pending.append((entry.path, f"{name}/{entry.name}"))
     return found
-
-
-def _directories(directory: str) -> list[tuple[str, int]]:
-    """Return (name, inode) of the subdirectories; empty where they cannot be read."""
-    try:
-        with os.scandir(directory) as entries:
-            return [(e.name, e.inode()) for e in entries if e.is_dir(follow_symlinks=False)]
-    except OSError:
-        return []

@@ -41,7 +41,7 @@ _CRI = "io.kubernetes.cri."
 
 
 def present(root: str = "/") -> bool:
-    """Return whether this machine has files of any of these programs. root: for tests."""
+    """Return whether this machine has files of any of these programs."""
     return any(os.path.isdir(os.path.join(root, one)) for one in (*_ROOTS, *_KUBELET))
 
 
@@ -51,51 +51,45 @@ def resolve(
     """Return what is known of containers (by id) and pods (by uid), as a `containers` note has it.
 
     That is {"containers": {id: {"name", "pod" (uid), "runtime"}}, "pods": {uid: {"name",
-    "namespace"}}}; a fact that is not known has no key, and what nothing is known of has none. A
-    container's pod is among the pods. Files that cannot be read, or are not what they should be,
-    tell nothing. root: directory that stands for /, for tests.
+    "namespace"}}}; what is not known has no key. A container's pod is among the pods. Files that
+    cannot be read, or are not what they should be, tell nothing. root: directory that stands for /.
     """
-    return _Look({one for one in containers if _ID.fullmatch(one)}, set(pods), root).found()
+    look = _Look({one for one in containers if _ID.fullmatch(one)}, set(pods), root)
+    look.read_kubelet()
+    for read in (look.read_docker, look.read_storage, look.read_bundles):
+        if look.missing():
+            read()
+    return {"containers": look.containers, "pods": look.pods}
 
 
 class _Look:
-    """One look for names."""
-
     def __init__(self, containers: set[str], pods: set[str], root: str) -> None:
         self._wanted, self._wanted_pods, self._root = containers, pods, root
-        self._containers: dict[str, dict[str, str]] = {}
-        self._pods: dict[str, dict[str, str]] = {}
+        self.containers: dict[str, dict[str, str]] = {}
+        self.pods: dict[str, dict[str, str]] = {}
 
-    def found(self) -> dict[str, dict[str, dict[str, str]]]:
-        """Read what there is, until all have names."""
-        self._read_kubelet()
-        for read in (self._read_docker, self._read_storage, self._read_bundles):
-            if self._missing():
-                read()
-        return {"containers": self._containers, "pods": self._pods}
-
-    def _missing(self) -> set[str]:
-        return self._wanted - self._containers.keys()
+    def missing(self) -> set[str]:
+        return self._wanted - self.containers.keys()
 
     def _path(self, *parts: str) -> str:
         return os.path.join(self._root, *parts)
 
     def _add(self, container: str, name: Any, runtime: str | None, pod: str | None = None) -> None:
         """Take a container's name, unless it has one or the name is none."""
-        if (text := _text(name)) is None or container in self._containers:
+        if (text := _text(name)) is None or container in self.containers:
             return
         facts = {"name": text, "runtime": _text(runtime), "pod": _text(pod)}
-        self._containers[container] = {k: v for k, v in facts.items() if v is not None}
+        self.containers[container] = {k: v for k, v in facts.items() if v is not None}
 
     def _add_pod(self, uid: Any, name: Any, namespace: Any) -> str | None:
         """Take a pod's name and namespace; return its uid, None for what is none."""
         known = _text(uid), _text(name), _text(namespace)
         if known[0] is None or known[1] is None or known[2] is None:
             return None
-        self._pods.setdefault(known[0], {"name": known[1], "namespace": known[2]})
+        self.pods.setdefault(known[0], {"name": known[1], "namespace": known[2]})
         return known[0]
 
-    def _read_kubelet(self) -> None:
+    def read_kubelet(self) -> None:
         """Take the names of pods' directories and of containers' links, which are not followed."""
         uids: dict[tuple[str, str], list[str]] = {}
         for entry in _names(self._path("var/log/pods")):
@@ -128,17 +122,17 @@ class _Look:
         container, pod, namespace, uid = made.groups()
         self._add(number, container, of_kubelet, self._add_pod(uid, pod, namespace))
 
-    def _read_docker(self) -> None:
+    def read_docker(self) -> None:
         """Take names from Docker's files: `"Name": "/web"`."""
         settings = _json(self._path("etc/docker/daemon.json"))
         given = _field(settings, "data-root")
         place = given.lstrip("/") if isinstance(given, str) else "var/lib/docker"
-        for number in self._missing():
+        for number in self.missing():
             name = _field(_json(self._path(place, "containers", number, "config.v2.json")), "Name")
             if isinstance(name, str):
                 self._add_named(number, name.removeprefix("/"), "docker", "docker")
 
-    def _read_storage(self) -> None:
+    def read_storage(self) -> None:
         """Take names from the lists of containers/storage: `[{"id": …, "names": ["web"]}]`."""
         for place in ("var/lib/containers/storage", "run/containers/storage"):
             for driver in _names(self._path(place)):
@@ -148,15 +142,15 @@ class _Look:
                     found = _json(self._path(place, driver, file))
                     for one in found if isinstance(found, list) else []:
                         number, names = _field(one, "id"), _field(one, "names")
-                        if number in self._missing() and isinstance(names, list) and names:
+                        if number in self.missing() and isinstance(names, list) and names:
                             self._add_named(number, names[0], "podman", "cri-o")
 
-    def _read_bundles(self) -> None:
+    def read_bundles(self) -> None:
         """Take names from the annotations in the configurations that containerd gives to runc."""
         for place in _BUNDLES:
             tasks = self._path(place, "io.containerd.runtime.v2.task")
             for namespace in _names(tasks):
-                for number in self._missing():
+                for number in self.missing():
                     config = _json(os.path.join(tasks, namespace, number, "config.json"))
                     notes = _field(config, "annotations")
                     if _field(notes, "nerdctl/name") is not None:

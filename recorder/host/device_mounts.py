@@ -3,8 +3,8 @@
 
 import os
 import re
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from biotrail.recorder.schema.device_numbers import dev_number
 
@@ -28,70 +28,53 @@ class Mount:
     options: tuple[str, ...] = ()
 
 
-@dataclass
+@dataclass(frozen=True)
 class Mounts:
     """Mount points by device, and devices by file system; devices are kernel dev_t."""
 
-    points: dict[int, list[str]] = field(default_factory=dict)
+    points: dict[int, list[str]]
     """Device → mount points, in the order of mounting; "[SWAP]" for swap space."""
-    devices: dict[int, list[int]] = field(default_factory=dict)
+    devices: dict[int, list[int]]
     """st_dev → the file system's block devices."""
-    st_devs: dict[str, int] = field(default_factory=dict)
+    st_devs: dict[str, int]
     """Mount point → st_dev of the newest mount there."""
-
-    def devices_of(self, st_dev: int) -> list[int]:
-        """Return the block devices (dev_t) of the file system with `st_dev`; empty: it has none."""
-        return self.devices.get(st_dev, [])
-
-    def add(self, mount: Mount, devices: Iterable[int]) -> None:
-        """Add a mount, of a file system on `devices`, to all three mappings.
-
-        In `st_devs` it replaces an older mount at the same point; in `devices` and `points` older
-        ones stay, and a device or mount point that is there already is not added twice. `devices`:
-        kernel dev_t; with none, `st_devs` alone changes.
-        """
-        self.st_devs[mount.point] = mount.st_dev
-        for dev in devices:
-            devices_there = self.devices.setdefault(mount.st_dev, [])
-            if dev not in devices_there:
-                devices_there.append(dev)
-            self.add_point(dev, mount.point)
-
-    def add_point(self, dev: int, point: str) -> None:
-        """Add the mount point `point` to device `dev`, once."""
-        points = self.points.setdefault(dev, [])
-        if point not in points:
-            points.append(point)
 
 
 def read_mounts(
     sys: str, proc: str, block_devices: set[int], number: Callable[[str], int | None]
 ) -> Mounts:
-    """Return the host's mounts (`host_mounts`), and the swap space in use.
+    """Return the host's mounts, and the swap space in use as the mount point "[SWAP]".
 
-    `sys`, `proc`: where sysfs and procfs are mounted. `block_devices`: dev_t of all block devices.
-    `number`: returns the dev_t of the block device node at a path, None where it is none. Swap
-    space is the mount point "[SWAP]" of its device; swap files are left out. Malformed lines are
-    skipped; files that cannot be read count as empty. Device numbers are kernel dev_t.
+    `block_devices`: dev_t of all. `number`: returns the dev_t of a block device node, or None.
     """
-    found = Mounts()
+    points: dict[int, dict[str, None]] = {}  # dicts as sets in order
+    devices: dict[int, dict[int, None]] = {}
+    st_devs: dict[str, int] = {}
     pools = _btrfs_pools(sys)
     for line in host_mounts(proc):
         mount = parse_mount(line)
-        if mount is not None:
-            found.add(mount, _devices(mount, block_devices, number, pools))
+        if mount is None:
+            continue
+        st_devs[mount.point] = mount.st_dev
+        for dev in _devices(mount, block_devices, number, pools):
+            devices.setdefault(mount.st_dev, {})[dev] = None
+            points.setdefault(dev, {})[mount.point] = None
     for line in read_lines(f"{proc}/swaps")[1:]:
-        dev = number(unescape(re.split("[ \t]", line)[0])) if line else None
-        if dev is not None:
-            found.add_point(dev, "[SWAP]")
-    return found
+        swap = number(unescape(re.split("[ \t]", line)[0])) if line else None
+        if swap is not None:
+            points.setdefault(swap, {})["[SWAP]"] = None
+    return Mounts(
+        {dev: list(there) for dev, there in points.items()},
+        {st_dev: list(below) for st_dev, below in devices.items()},
+        st_devs,
+    )
 
 
 def host_mounts(proc: str) -> list[str]:
     """Return lines of mountinfo(5): the first process's, then this one's of other file systems.
 
     In a container with the host's process numbers the first process's are the host's: paths that
-    mean something there. Elsewhere both are mostly the same.
+    mean something there.
     """
     first, own = (read_lines(f"{proc}/{who}/mountinfo") for who in ("1", "self"))
     known = {line.split(" ")[2] for line in first if line.count(" ") > 2}
@@ -99,12 +82,7 @@ def host_mounts(proc: str) -> list[str]:
 
 
 def parse_mount(line: str) -> Mount | None:
-    """Return the mount of a line of mountinfo(5); None where the line is malformed.
-
-    `line`: without its line feed. Paths and the source are unescaped. Options are those of the
-    super block, after the source; () where the line ends before. Malformed: without " - ", two
-    fields behind it and five before, or without major:minor.
-    """
+    """Return the mount of a line of mountinfo(5); None where the line is malformed."""
     left, dash, right = line.partition(" - ")
     fields, rest = left.split(" "), right.split(" ")
     if not dash or len(fields) < 5 or len(rest) < 2:
@@ -115,6 +93,12 @@ def parse_mount(line: str) -> Mount | None:
     point, root = unescape(fields[4]), unescape(fields[3])
     options = tuple(rest[2].split(",")) if len(rest) > 2 else ()
     return Mount(st_dev, point, rest[0], unescape(rest[1]), root, options)
+
+
+def mount_id(fd: int, proc: str = "/proc") -> str:
+    """Return the number, as in mountinfo, of the mount that an open file is on; "": not known."""
+    lines = read_lines(f"{proc}/self/fdinfo/{fd}")
+    return next((line.split()[1] for line in lines if line.startswith("mnt_id:")), "")
 
 
 def unescape(text: str) -> str:
@@ -128,11 +112,7 @@ def _devices(
     number: Callable[[str], int | None],
     pools: list[set[int]],
 ) -> list[int]:
-    """Return the block devices (dev_t) of a mounted file system; empty where it has none.
-
-    `number`: as `read_mounts`. `pools`: the devices of each btrfs: a source stands for all of the
-    first pool that one of its devices is in.
-    """
+    """Return the block devices (dev_t) of a mounted file system; empty where it has none."""
     if mount.st_dev in block_devices:
         return [mount.st_dev]
     # The st_dev of btrfs and bcachefs belongs to no device; their source is one of their devices,
@@ -147,7 +127,7 @@ def _devices(
 
 
 def _btrfs_pools(sys: str) -> list[set[int]]:
-    """Return the devices (dev_t) of each mounted btrfs, by UUID; one without any is left out."""
+    """Return the devices (dev_t) of each mounted btrfs that has any."""
     pools = []
     root = f"{sys}/fs/btrfs"
     for uuid in _names(root):
@@ -171,9 +151,8 @@ def _names(directory: str) -> list[str]:
 def read_lines(path: str) -> list[str]:
     """Return the lines of the file at `path`, without line feeds; none where it cannot be read.
 
-    Only a line feed ends a line: the kernel escapes it in paths, but not the other characters
-    that Python takes for ends of lines. Bytes that are no UTF-8 become surrogate escapes, as in
-    Python's file names.
+    Only a line feed ends a line: the kernel escapes it in paths, but not the other characters that
+    Python takes for ends of lines. Bytes that are no UTF-8 become surrogate escapes.
     """
     try:
         with open(path, "rb") as file:

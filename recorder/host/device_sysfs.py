@@ -16,10 +16,7 @@ from biotrail.recorder.schema.device_numbers import dev_number, kernel_dev
 
 
 def block_number(path: str) -> int | None:
-    """Return the kernel dev_t of the block device node at `path`, which may be a link to one.
-
-    None: nothing can be found there, or it is no block device.
-    """
+    """Return the kernel dev_t of the block device node at `path`; None: it is none."""
     try:
         status = os.stat(path)
     except OSError:
@@ -29,10 +26,7 @@ def block_number(path: str) -> int | None:
 
 @dataclass(frozen=True)
 class Roots:
-    """Where sysfs, /dev and procfs are mounted; tests use other directories.
-
-    number: returns the kernel dev_t of a block device node, or None (see `block_number`).
-    """
+    """Where sysfs, /dev and procfs are mounted; tests use other directories."""
 
     sys: str = "/sys"
     dev: str = "/dev"
@@ -46,30 +40,11 @@ _LOOP_GET_STATUS64 = 0x4C05
 _LOOP_INFO_BYTES = 232
 
 _QUEUE_NUMBERS = (
-    "nr_requests",
-    "max_sectors_kb",
-    "max_hw_sectors_kb",
-    "max_segments",
-    "max_segment_size",
-    "max_discard_segments",
-    "logical_block_size",
-    "physical_block_size",
-    "minimum_io_size",
-    "optimal_io_size",
-    "chunk_sectors",
-    "discard_granularity",
-    "discard_max_bytes",
-    "write_zeroes_max_bytes",
-    "read_ahead_kb",
-    "nomerges",
-    "rq_affinity",
-    "iostats",
-    "wbt_lat_usec",
-    "io_poll",
-    "fua",
-    "dax",
-    "stable_writes",
-    "nr_zones",
+    *("nr_requests", "max_sectors_kb", "max_hw_sectors_kb", "max_segments", "max_segment_size"),
+    *("max_discard_segments", "logical_block_size", "physical_block_size", "minimum_io_size"),
+    *("optimal_io_size", "chunk_sectors", "discard_granularity", "discard_max_bytes"),
+    *("write_zeroes_max_bytes", "read_ahead_kb", "nomerges", "rq_affinity", "iostats"),
+    *("wbt_lat_usec", "io_poll", "fua", "dax", "stable_writes", "nr_zones"),
 )
 _KINDS = (
     (re.compile(r"loop\d"), "loop"),
@@ -110,10 +85,7 @@ def _clean(data: bytes) -> str | None:
 
 
 def number(path: str) -> int | None:
-    """Return the integer in the sysfs attribute at `path`.
-
-    None: it is absent, cannot be read, or is no decimal integer.
-    """
+    """Return the integer in the sysfs attribute at `path`; None: it has none."""
     text = read(path)
     try:
         return None if text is None else int(text)
@@ -124,11 +96,8 @@ def number(path: str) -> int | None:
 def entry(path: str, dev: int, roots: Roots, mounts: Mounts) -> dict[str, Any] | None:
     """Return the facts of the block device `dev` (kernel dev_t), as in a log's header.
 
-    {"dev", "name", "kind", "disk" (a partition's, else `dev`), "start", "sectors" (512 bytes),
-    "read_only", "stacked_on", "mounts"} and, of whole devices, those of `_disk`; device numbers are
-    kernel dev_t. `path`: its sysfs directory. `mounts`: of all devices. A fact that is not known,
-    does not apply or is empty has no key; "read_only" is there only if true. None where the device
-    has gone, also while it was read.
+    `path`: its sysfs directory. A fact that is not known, does not apply or is empty has no key.
+    None where the device has gone, also while it was read.
     """
     sectors = number(f"{path}/size")
     if sectors is None or not _is_there(path):
@@ -136,6 +105,10 @@ def entry(path: str, dev: int, roots: Roots, mounts: Mounts) -> dict[str, Any] |
     # In sysfs, "!" replaces the "/" of names such as cciss/c0d0.
     name = os.path.basename(path).replace("!", "/")
     partition = os.path.exists(f"{path}/partition")
+    names: list[str] = []
+    with contextlib.suppress(OSError):
+        names = os.listdir(f"{path}/slaves")
+    below = (dev_number(read(f"{path}/slaves/{one}/dev")) for one in names)
     found: dict[str, Any] = {
         "dev": dev,
         "name": name,
@@ -144,7 +117,7 @@ def entry(path: str, dev: int, roots: Roots, mounts: Mounts) -> dict[str, Any] |
         "start": number(f"{path}/start") if partition else None,
         "sectors": sectors,
         "read_only": True if read(f"{path}/ro") == "1" else None,
-        "stacked_on": slaves(path),
+        "stacked_on": sorted(dev for dev in below if dev is not None),
         "mounts": mounts.points.get(dev),
     }
     if not partition:
@@ -160,96 +133,79 @@ def _is_there(path: str) -> bool:
 
 
 def kind(path: str, name: str) -> str:
-    """Return the kind of a whole device, such as "dm", "loop" or "disk"."""
     for directory in ("dm", "md", "loop"):
         if os.path.isdir(f"{path}/{directory}"):
             return directory
     return next((kind for pattern, kind in _KINDS if pattern.match(name)), "disk")
 
 
-def slaves(path: str) -> list[int]:
-    """Return the devices that a device is directly stacked on: sorted kernel dev_t.
-
-    `path`: its sysfs directory. A device below whose number cannot be read is left out. Empty where
-    it is stacked on none, or that cannot be read.
-    """
-    try:
-        names = os.listdir(f"{path}/slaves")
-    except OSError:
-        return []
-    found = (dev_number(read(f"{path}/slaves/{name}/dev")) for name in names)
-    return sorted(dev for dev in found if dev is not None)
-
-
 def _disk(path: str, roots: Roots, mounts: Mounts) -> dict[str, Any]:
-    """Return the facts that only whole devices have; None or {} where one does not apply."""
     zoned = read(f"{path}/queue/zoned")
+    queue = _known(**{name: number(f"{path}/queue/{name}") for name in _QUEUE_NUMBERS})
+    with contextlib.suppress(OSError):
+        # Only request-based devices have this directory (blk_mq_sysfs_register).
+        queue["nr_hw_queues"] = len(os.listdir(f"{path}/mq"))
+    schedulers = read(f"{path}/queue/scheduler")
+    chosen = re.search(r"\[(.+?)\]", schedulers or "")
+    driver = None
+    with contextlib.suppress(OSError):
+        driver = os.path.basename(os.readlink(f"{path}/device/driver"))
     return {
         "dm_name": read(f"{path}/dm/name"),
         "dm_uuid": read(f"{path}/dm/uuid"),
-        "md": _md(path),
+        "md": _known(
+            level=read(f"{path}/md/level"),
+            disks=number(f"{path}/md/raid_disks"),
+            chunk_bytes=number(f"{path}/md/chunk_size"),
+            state=read(f"{path}/md/array_state"),
+        ),
         "loop": _loop(path, roots, mounts),
-        "scheduler": _scheduler(read(f"{path}/queue/scheduler")),
+        # In brackets in "none [mq-deadline] bfq", or the only one.
+        "scheduler": chosen[1] if chosen else schedulers,
         "rotational": _flag(read(f"{path}/queue/rotational")),
         "removable": True if read(f"{path}/removable") == "1" else None,
         "write_cache": read(f"{path}/queue/write_cache"),
         "zoned": None if zoned == "none" else zoned,
-        "queue": _queue(path),
+        "queue": queue,
         "model": read(f"{path}/device/model"),
         "vendor": read(f"{path}/device/vendor"),
-        "serial": _serial(path),
+        "serial": read(f"{path}/serial")
+        or read(f"{path}/device/serial")
+        # SCSI: page 80h of the vital product data has four bytes of header, then the number.
+        or _clean(_bytes(f"{path}/device/vpd_pg80")[4:]),
         "firmware": read(f"{path}/device/firmware_rev") or read(f"{path}/device/rev"),
         "wwid": read(f"{path}/wwid") or read(f"{path}/device/wwid"),
-        "driver": _link_name(f"{path}/device/driver"),
+        "driver": driver,
     }
-
-
-def _queue(path: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name in _QUEUE_NUMBERS:
-        value = number(f"{path}/queue/{name}")
-        if value is not None:
-            found[name] = value
-    with contextlib.suppress(OSError):
-        # Only request-based devices have this directory (blk_mq_sysfs_register).
-        found["nr_hw_queues"] = len(os.listdir(f"{path}/mq"))
-    return found
-
-
-def _md(path: str) -> dict[str, Any]:
-    found = {
-        "level": read(f"{path}/md/level"),
-        "disks": number(f"{path}/md/raid_disks"),
-        "chunk_bytes": number(f"{path}/md/chunk_size"),
-        "state": read(f"{path}/md/array_state"),
-    }
-    return {key: value for key, value in found.items() if value is not None}
 
 
 def _loop(path: str, roots: Roots, mounts: Mounts) -> dict[str, Any]:
     """Return the facts of a loop device and its file; {} for others, and without a file.
 
-    "backing_dev": the file if it is a block device, else the one that its file system is on; no key
-    if that is on several or none.
+    "backing_dev": the file if it is a block device, else the only one that its file system is on.
     """
     file = read(f"{path}/loop/backing_file")
     if file is None:
         return {}
-    found = {
-        "file": file,
-        "direct_io": _flag(read(f"{path}/loop/dio")),
-        "offset": number(f"{path}/loop/offset"),
-        "size_limit": number(f"{path}/loop/sizelimit"),
-        "backing_dev": roots.number(file) or _device_below(_file_dev(file, path, roots), mounts),
-    }
-    return {key: value for key, value in found.items() if value is not None}
+    backing = roots.number(file)
+    if not backing:
+        try:
+            st_dev: int | None = kernel_dev(os.stat(file).st_dev)
+        except OSError:  # deleted, in another mount namespace, or not permitted
+            st_dev = _loop_status_dev(f"{roots.dev}/{os.path.basename(path)}")
+        below = [] if st_dev is None else mounts.devices.get(st_dev, [])
+        backing = below[0] if len(below) == 1 else None
+    return _known(
+        file=file,
+        direct_io=_flag(read(f"{path}/loop/dio")),
+        offset=number(f"{path}/loop/offset"),
+        size_limit=number(f"{path}/loop/sizelimit"),
+        backing_dev=backing,
+    )
 
 
-def _file_dev(file: str, path: str, roots: Roots) -> int | None:
-    try:
-        return kernel_dev(os.stat(file).st_dev)
-    except OSError:  # deleted, in another mount namespace, or not permitted
-        return _loop_status_dev(f"{roots.dev}/{os.path.basename(path)}")
+def _known(**facts: Any) -> dict[str, Any]:
+    return {key: value for key, value in facts.items() if value is not None}
 
 
 def _loop_status_dev(node: str) -> int | None:
@@ -268,32 +224,5 @@ def _loop_status_dev(node: str) -> int | None:
     return kernel_dev(int.from_bytes(answer[:8], sys.byteorder))
 
 
-def _device_below(st_dev: int | None, mounts: Mounts) -> int | None:
-    """Return the only block device of a file system; None: none, several or not known."""
-    below = [] if st_dev is None else mounts.devices_of(st_dev)
-    return below[0] if len(below) == 1 else None
-
-
-def _serial(path: str) -> str | None:
-    text = read(f"{path}/serial") or read(f"{path}/device/serial")
-    # SCSI: page 80h of the vital product data has four bytes of header, then the number.
-    return text or _clean(_bytes(f"{path}/device/vpd_pg80")[4:])
-
-
-def _scheduler(text: str | None) -> str | None:
-    """Return the scheduler in use: in brackets in "none [mq-deadline] bfq", or the only one."""
-    if text is None:
-        return None
-    chosen = re.search(r"\[(.+?)\]", text)
-    return chosen[1] if chosen else text
-
-
 def _flag(text: str | None) -> bool | None:
     return None if text is None else text == "1"
-
-
-def _link_name(path: str) -> str | None:
-    try:
-        return os.path.basename(os.readlink(path))
-    except OSError:
-        return None

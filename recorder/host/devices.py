@@ -3,6 +3,7 @@
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 from biotrail.recorder.host import device_paths, device_sysfs
@@ -24,13 +25,10 @@ _NAMED_AT_MOST = 8
 def snapshot(roots: Roots = REAL, only: set[int] | None = None) -> list[dict[str, Any]]:
     """Return the facts of all block devices and partitions, as in a log's header, sorted by dev_t.
 
-    `roots`: where sysfs, /dev and procfs are. `only`: read the devices with these dev_t alone,
-    which is quicker on hosts with many; None: all.
-
-    dev, disk, stacked_on, loop.backing_dev are kernel dev_t (major << 20 | minor); start and
-    sectors are in 512-byte sectors. A disk with NVMe multipath is stacked on its path disks, which
-    have entries too. A fact that is not known has no key. A device that is removed meanwhile is
-    left out. [] where sysfs cannot be read.
+    `only`: read the devices with these dev_t alone, which is quicker on hosts with many. dev, disk,
+    stacked_on, loop.backing_dev are kernel dev_t (major << 20 | minor); start and sectors are in
+    512-byte sectors. A disk with NVMe multipath is stacked on its path disks. What is not known has
+    no key; a device that is removed meanwhile is left out.
     """
     paths = _paths(roots)
     mounts = _mounts(roots, paths)
@@ -82,11 +80,9 @@ def _mounts(roots: Roots, paths: dict[int, str]) -> Mounts:
 def resolve(spec: str, roots: Roots = REAL) -> tuple[int, int]:
     """Return (dev_t of the disk, dev_t of the partition or 0) of the device that `spec` names.
 
-    Kernel dev_t. `spec`: a name (vda1), a path or link (/dev/disk/by-id/…), a mapper name,
-    major:minor, UUID=, LABEL= or another key of _TAGS; only if it is none of these, an absolute
-    path that is a mount point. Raises ProbeError where it is none of all these (the message
-    suggests similar names), where sysfs does not list the device, and where the mounted file system
-    has no block device or several.
+    `spec`: a name (vda1), a path or link (/dev/disk/by-id/…), a mapper name, major:minor, UUID=,
+    LABEL= or another key of _TAGS; only if it is none of these, an absolute path that is a mount
+    point. Raises ProbeError.
     """
     paths = _paths(roots)
     dev = _find_by_name(spec, roots, paths)
@@ -109,10 +105,9 @@ def resolve(spec: str, roots: Roots = REAL) -> tuple[int, int]:
 
 
 def _find_by_name(spec: str, roots: Roots, paths: dict[int, str]) -> int | None:
-    """Return the dev_t of the device that `spec` names, unless by its mount point; None: no device.
+    """Return the dev_t of the device that `spec` names, unless by its mount point.
 
-    A path (with /, ./ or ../ at its beginning) or tag that leads to no device is not tried
-    otherwise. What it leads to may be missing in `paths`.
+    A path or tag that leads to no device is not tried otherwise.
     """
     by_number = dev_number(spec)
     if by_number is not None and by_number in paths:
@@ -141,10 +136,7 @@ def _names(paths: dict[int, str]) -> Iterator[tuple[int, list[str]]]:
 
 
 def _find_by_mount_point(spec: str, roots: Roots, paths: dict[int, str]) -> int | None:
-    """Return the dev_t of the device mounted at `spec`; None: it is no (absolute) mount point.
-
-    Raises ProbeError where the file system there has no block device, or several.
-    """
+    """Return the dev_t of the only device mounted at `spec`; None: no absolute mount point."""
     if not spec.startswith("/"):
         return None
     mounts = _mounts(roots, paths)
@@ -152,7 +144,7 @@ def _find_by_mount_point(spec: str, roots: Roots, paths: dict[int, str]) -> int 
     point = next((place for place in places if place in mounts.st_devs), None)
     if point is None:
         return None
-    below = mounts.devices_of(mounts.st_devs[point])
+    below = mounts.devices.get(mounts.st_devs[point], [])
     if not below:
         raise ProbeError(
             f"{spec}: is a mount point of no block device (in memory, or remote); "
@@ -168,10 +160,13 @@ def _unknown_message(spec: str, roots: Roots, paths: dict[int, str]) -> str:
     """Return the message for a `spec` that is no block device: what it is, what to give instead."""
     if why := masked(roots):
         return f"{spec}: cannot be looked up: {why}"
-    st_dev = _st_dev(spec) if "/" in spec else None
+    st_dev = None
+    if "/" in spec:
+        with suppress(OSError):
+            st_dev = kernel_dev(os.stat(spec).st_dev)
     if st_dev is not None:
         mounts = _mounts(roots, paths)
-        below = ", ".join(_name(dev, paths) for dev in mounts.devices_of(st_dev))
+        below = ", ".join(_name(dev, paths) for dev in mounts.devices.get(st_dev, []))
         instead = f"it lies on {below}: name that" if below else f"name one of {_list_names(paths)}"
         return f"{spec}: is neither a block device nor a mount point; {instead}"
     names = [name for _, several in _names(paths) for name in several]
@@ -182,15 +177,7 @@ def _unknown_message(spec: str, roots: Roots, paths: dict[int, str]) -> str:
     return f"{spec}: there is no such block device or mount point; {hint} (`lsblk` lists them)"
 
 
-def _st_dev(path: str) -> int | None:
-    try:
-        return kernel_dev(os.stat(path).st_dev)
-    except OSError:
-        return None
-
-
 def _list_names(paths: dict[int, str]) -> str:
-    """Return up to _NAMED_AT_MOST names of devices: "sda, sdb and 3 more"."""
     # A device without a size, such as a loop device without a file, is not worth suggesting.
     used = {d: p for d, p in paths.items() if device_sysfs.read(f"{p}/size") not in (None, "0")}
     names = sorted(name for _, several in _names(used) for name in several)

@@ -28,22 +28,16 @@ def room(
 ) -> Room | None:
     """Return how much is left below the tightest memory limit; None: there is none that is known.
 
-    Limits are those of this process's cgroup and of all that are mounted above it, of cgroup v1 and
-    v2, and what the machine has available. Pages of files count as free, for the kernel drops them
-    first. `mountinfo`, `own`, `meminfo`: paths of files as mountinfo(5), cgroup(7) and proc(5) have
-    them; what cannot be read is skipped.
+    Of this process's cgroup, those above it, and the machine. Pages of files count as free, for the
+    kernel drops them first.
     """
     found = [_left(group, v2) for group, v2 in _groups(mountinfo, own)]
-    found.append(_available(meminfo))
-    return min((left for left in found if left is not None), default=None)
-
-
-def _available(meminfo: str) -> Room | None:
     for line in read_lines(meminfo):
         name, _, value = line.partition(":")
         if name == "MemAvailable":
-            return Room(int(value.split()[0]) << 10, "of this machine's memory are available")
-    return None
+            bytes_ = int(value.split()[0]) << 10
+            found.append(Room(bytes_, "of this machine's memory are available"))
+    return min((left for left in found if left is not None), default=None)
 
 
 def _groups(mountinfo: str, own: str) -> Iterator[tuple[Path, bool]]:

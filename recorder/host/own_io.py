@@ -5,10 +5,9 @@ import fcntl
 import os
 import stat
 import struct
-from collections.abc import Callable
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
-from biotrail.recorder.host.device_mounts import read_lines
+from biotrail.recorder.host.device_mounts import mount_id, read_lines
 from biotrail.recorder.schema.device_numbers import dev_number, kernel_dev
 
 _INITIAL_PID_NAMESPACE = 0xEFFFFFFC
@@ -29,25 +28,10 @@ class OwnFile(NamedTuple):
     generation: int | None
 
 
-def own_file_marker(mark: Callable[[OwnFile], None]) -> Callable[[BinaryIO], None]:
-    """Return a function to be called with every file that the recorder opens for writing.
-
-    It passes the file's identity (see `own_file`) to `mark` (a backend's `own_file`); it does
-    nothing for streams that are no regular files.
-    """
-
-    def mark_file(stream: BinaryIO) -> None:
-        if file := own_file(stream.fileno()):
-            mark(file)
-
-    return mark_file
-
-
 def pid_namespace() -> tuple[int, int] | None:
     """Return (dev, inode) of this process's pid namespace; None where it is the initial one.
 
-    dev: kernel dev_t of the file system of namespaces, inode: the namespace's number there. None
-    too where /proc/self/ns/pid cannot be read.
+    dev: kernel dev_t of the file system of namespaces, inode: the namespace's number there.
     """
     try:
         status = os.stat("/proc/self/ns/pid")
@@ -59,11 +43,7 @@ def pid_namespace() -> tuple[int, int] | None:
 
 
 def own_file(fd: int) -> OwnFile | None:
-    """Return the identity of the file open as `fd`; None: no regular file, or not open.
-
-    Inode number, kernel dev_t of the super block and generation (None: not reported). The dev_t is
-    that of mountinfo or, where that cannot be found, of fstat(), which on btrfs is another.
-    """
+    """Return the identity of the file open as `fd`; None: no regular file, or not open."""
     try:
         status = os.fstat(fd)
     except OSError:
@@ -77,10 +57,7 @@ def own_file(fd: int) -> OwnFile | None:
 
 
 def read_generation(fd: int) -> int | None:
-    """Return the generation (FS_IOC_GETVERSION) of the inode open as `fd`.
-
-    None: its file system does not report one.
-    """
+    """Return the generation (FS_IOC_GETVERSION) of an inode; None: it is not reported."""
     try:
         answer = fcntl.ioctl(fd, _GETVERSION, bytes(8))
     except OSError:
@@ -89,13 +66,9 @@ def read_generation(fd: int) -> int | None:
 
 
 def _super_block(fd: int) -> int | None:
-    """Return the dev_t of a file's super block, by its mount; None: /proc does not say.
-
-    On btrfs fstat() reports that of a subvolume instead.
-    """
+    """Return the dev_t of a file's super block, by its mount; None: /proc does not say."""
     try:
-        with open(f"/proc/self/fdinfo/{fd}", encoding="ascii", errors="replace") as info:
-            mount = next(line.split()[1] for line in info if line.startswith("mnt_id:"))
+        mount = mount_id(fd)
         rows = (line.split(" ") for line in read_lines("/proc/self/mountinfo"))
         return dev_number(next(row[2] for row in rows if row[0] == mount))
     except (OSError, StopIteration, IndexError):

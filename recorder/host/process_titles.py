@@ -36,12 +36,11 @@ class Process(NamedTuple):
 
 
 class _Interpreter(NamedTuple):
-    """How an interpreter's arguments lead to what it runs."""
+    """How an interpreter's arguments lead to what it runs; regular expressions."""
 
     names: str
-    """Regular expression of its file's name."""
     flags: str
-    """Regular expression of options without a value, or with the value in the same word."""
+    """Options without a value, or with the value in the same word."""
     valued: frozenset[str]
     """Options whose value is the next word."""
     saying: frozenset[str] = frozenset()
@@ -87,8 +86,7 @@ _PRIVATE = re.compile(r"-|.*(?:=|://)")
 def look(pid: int, thread: int, comm: str, whole: bool, proc: str = "/proc") -> Process | None:
     """Return what a process is called; None: that thread with that name is not there any more.
 
-    Also where the numbers of processes are those of another namespace. whole: the title is the
-    whole command line. proc: for tests.
+    Also where the numbers of processes are those of another namespace. whole: by command lines.
     """
     place = f"{proc}/{pid}"
     if _comm(f"{place}/task/{thread}") != comm:
@@ -110,7 +108,7 @@ def look(pid: int, thread: int, comm: str, whole: bool, proc: str = "/proc") -> 
 
 
 def title_of(words: Sequence[str], comm: str) -> str:
-    """Return the title that a process's arguments give; "": none. comm: the process's name."""
+    """Return the title that a process's arguments give; "": none."""
     if not words:
         return ""
     first = words[0].strip()

@@ -2,15 +2,13 @@
 """The payload of a CHUNK frame: one clock reading, a table of segments, the segments' bytes."""
 
 import struct
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
-from functools import partial
-from typing import Any, NamedTuple
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from biotrail.recorder.log.columns import Found, kinds_of, pack, plan, starts_of, unpack
+from biotrail.recorder.log.columns import Found, Plan, kinds_of, pack, plan, starts_of, unpack
 from biotrail.recorder.log.frames import MAX_CHUNK_DATA, DamagedError
 from biotrail.recorder.schema.payloads import MAX_NS
 from biotrail.recorder.schema.records import BLOCK_BYTES, TIMESTAMP_BITS, Kind
@@ -41,8 +39,8 @@ _HALF = 1 << (TIMESTAMP_BITS - 1)
 class Segment:
     """Whole, contiguous records of one ring: of a `cpu` and its interrupt nesting `level`.
 
-    `position`: running byte position of `data[0]` in the ring, which never wraps. No record
-    crosses a multiple of 4096 of the position; a PAD record fills the rest up to the next one.
+    `position`: running byte position of `data[0]` in the ring, which never wraps. No record crosses
+    a multiple of 4096 of the position; a PAD record fills the rest up to the next one.
     """
 
     cpu: int
@@ -70,53 +68,35 @@ class Chunk:
 
 
 def unwrap(low: int, near: int) -> int:
-    """Return the CLOCK_MONOTONIC time closest to `near` (ns) whose low 56 bits are `low`.
-
-    At least 0: times just before 0 become 0. 2^55 ns, over a year, is the most that the two may be
-    apart.
-    """
+    """Return the CLOCK_MONOTONIC time near `near` (ns) whose low 56 bits are `low`."""
     delta = (low - near) & _TIME_MASK
     return max(0, near + (delta - (1 << TIMESTAMP_BITS) if delta >= _HALF else delta))
 
 
 def first_time(segments: Sequence[Segment], monotonic: int) -> int:
-    """Return the earliest time of a record in `segments`, in ns, at most `monotonic`.
+    """Return the earliest time of a record but PADs, in ns, at most `monotonic`, of the drain.
 
-    `monotonic`: CLOCK_MONOTONIC at the drain, ns; also the result where there is no record but
-    PADs. Only the first record of each segment that is no PAD is read, for a ring's records are in
-    time order.
+    A ring's records are in the order of time, so the first of each segment is enough.
     """
     first = monotonic
     for segment in segments:
-        head = _first_head(segment)
-        if head is not None:
-            first = min(first, unwrap(head & _TIME_MASK, monotonic))
+        at = 0
+        while at + _HEAD.size <= len(segment.data):
+            head: int = _HEAD.unpack_from(segment.data, at)[0]
+            if head >> TIMESTAMP_BITS != Kind.PAD:
+                first = min(first, unwrap(head & _TIME_MASK, monotonic))
+                break
+            at += BLOCK_BYTES - (segment.position + at) % BLOCK_BYTES
     return first
 
 
-def _first_head(segment: Segment) -> int | None:
-    """Return the head word (kind, low 56 bits of the time) of the segment's first record but PADs.
-
-    A PAD extends to the next multiple of 4096 of the ring's position. None: the segment is empty or
-    has only PADs.
-    """
-    at = 0
-    while at + _HEAD.size <= len(segment.data):
-        head: int = _HEAD.unpack_from(segment.data, at)[0]
-        if head >> TIMESTAMP_BITS != Kind.PAD:
-            return head
-        at += BLOCK_BYTES - (segment.position + at) % BLOCK_BYTES
-    return None
-
-
 def split(segments: Sequence[Segment], limit: int = MAX_CHUNK_DATA) -> Iterator[list[Segment]]:
-    """Yield groups of segments, in order, each with at most `limit` bytes of records.
+    """Yield groups of segments, in order, each with at most `limit` bytes, which are 4096 or more.
 
-    `limit`: at least 4096. A segment that does not fit into the rest of a group is cut at the last
-    multiple of 4096 of its position that does, which no record crosses; the rest, or without such a
-    place the whole segment, begins the next group. Parts share the segment's memory. Segments
-    without bytes are left out. Yields one empty group where `segments` is empty, none where it has
-    only segments without bytes.
+    A segment that does not fit into the rest of a group is cut at the last multiple of 4096 of its
+    position that does, which no record crosses; the rest, or without such a place the whole
+    segment, begins the next group. Parts share the segment's memory. Segments without bytes are
+    left out. Yields one empty group where `segments` is empty.
     """
     group: list[Segment] = []
     room = limit
@@ -125,8 +105,9 @@ def split(segments: Sequence[Segment], limit: int = MAX_CHUNK_DATA) -> Iterator[
         while len(rest.data) > room:
             cut = (rest.position + room) // BLOCK_BYTES * BLOCK_BYTES - rest.position
             if cut > 0:
-                head, rest = _cut(rest, cut)
-                group.append(head)
+                data = memoryview(rest.data)
+                group.append(replace(rest, data=data[:cut]))
+                rest = replace(rest, position=rest.position + cut, data=data[cut:])
             yield group
             group, room = [], limit
         if len(rest.data):
@@ -136,22 +117,12 @@ def split(segments: Sequence[Segment], limit: int = MAX_CHUNK_DATA) -> Iterator[
         yield group
 
 
-def _cut(segment: Segment, at: int) -> tuple[Segment, Segment]:
-    """Return the first `at` bytes of a segment, and the rest, both in the memory of `segment`."""
-    data = memoryview(segment.data)
-    return (
-        Segment(segment.cpu, segment.level, segment.position, data[:at]),
-        Segment(segment.cpu, segment.level, segment.position + at, data[at:]),
-    )
-
-
 def runs(segments: Sequence[Segment]) -> list[list[Segment]]:
     """Group segments that follow each other in their ring; return the groups by ring.
 
-    A ring is a (cpu, level); rings are in the order of their first segments. A segment joins the
-    one before of its ring if its position is that one's end; a gap begins another group. A chunk
-    holds the segments of many polls, which are contiguous in each ring, so that one group per ring
-    is left and the log saves the framing of the others.
+    Rings are in the order of their first segments; a gap begins another group. A chunk holds the
+    segments of many polls, which are contiguous in each ring, so that one group per ring is left
+    and the log saves the framing of the others.
     """
     rings: dict[tuple[int, int], list[list[Segment]]] = {}
     for segment in segments:
@@ -163,40 +134,49 @@ def runs(segments: Sequence[Segment]) -> list[list[Segment]]:
     return [group for groups in rings.values() for group in groups]
 
 
-class Encoded(NamedTuple):
-    """A chunk's payload, not compressed; and in `found` where records of sought kinds are."""
-
-    payload: memoryview
-    found: list[Found]
-
-
 def encode_chunk(
     groups: Sequence[Sequence[Segment]],
     clock: dict[str, Any],
     *,
     columns: bool = True,
     sought: Collection[int] = (),
-) -> Encoded:
-    """Return a chunk's payload: clock reading, segment table, segments' bytes.
+) -> tuple[memoryview, list[Found]]:
+    """Return a chunk's payload, and where records of the kinds `sought` are.
 
-    `groups`: as `runs` returns; each is stored as one segment. `clock`: ns by CLOCK_KEYS name, all
-    of which it has; other keys are ignored. With `columns`, records are stored as columns, except
-    for groups that cannot be parsed; those, and all groups without `columns`, are stored as they
-    were in the ring. `sought`: kinds whose records are found on the way.
+    `groups`: as `runs` returns; each is stored as one segment. `clock`: ns by CLOCK_KEYS name. With
+    `columns`, records are stored as columns, except for groups that cannot be parsed. `sought`:
+    kinds whose records are found on the way.
     """
-    bodies = [_body(group, columns=columns) for group in groups]
+    bodies: list[Plan | Sequence[bytes | memoryview]] = []
+    layouts, sizes = [], []
+    for group in groups:
+        pieces, position = [segment.data for segment in group], group[0].position
+        made = None
+        if columns:
+            made = plan(pieces, position) or pack(b"".join(pieces), position)
+        body = pieces if made is None else made
+        layouts.append(_ROWS if made is None else _COLUMNS)
+        bodies.append(body)
+        sizes.append(body.size if isinstance(body, Plan) else sum(map(len, body)))
     at = _META.size + len(groups) * _ENTRY.size
-    payload = np.empty(at + sum(body.size for body in bodies), dtype=np.uint8)
+    payload = np.empty(at + sum(sizes), dtype=np.uint8)
     _META.pack_into(payload.data, 0, *(int(clock[key]) for key in CLOCK_KEYS), len(groups), 0)
     found: list[Found] = []
-    for row, (group, body) in enumerate(zip(groups, bodies, strict=True)):
+    for row, (group, stored) in enumerate(zip(groups, bodies, strict=True)):
         first, length = group[0], sum(len(segment.data) for segment in group)
-        place = (first.cpu, first.level, body.layout, 0)
-        entry = _META.size + row * _ENTRY.size
-        _ENTRY.pack_into(payload.data, entry, first.position, length, body.size, *place)
-        found += body.write(payload[at : at + body.size], sought)
-        at += body.size
-    return Encoded(payload.data, found)
+        place = (sizes[row], first.cpu, first.level, layouts[row], 0)
+        _ENTRY.pack_into(
+            payload.data, _META.size + row * _ENTRY.size, first.position, length, *place
+        )
+        if isinstance(stored, Plan):
+            found += stored.write(payload[at : at + stored.size], sought)
+            at += stored.size
+            continue
+        for part in stored:
+            payload[at : at + len(part)] = np.frombuffer(part, dtype=np.uint8)
+            at += len(part)
+        found += find(group, sought)
+    return payload.data, found
 
 
 def find(segments: Sequence[Segment], sought: Collection[int]) -> list[Found]:
@@ -209,48 +189,12 @@ def find(segments: Sequence[Segment], sought: Collection[int]) -> list[Found]:
     return found
 
 
-class _Body(NamedTuple):
-    """A group of segments as it is stored: layout, bytes, and what writes these into an array.
-
-    What writes them is told kinds that are sought, and returns where these are.
-    """
-
-    layout: int
-    size: int
-    write: Callable[[NDArray[np.uint8], Collection[int]], list[Found]]
-
-
-def _body(group: Sequence[Segment], *, columns: bool) -> _Body:
-    """Return how to store a group of contiguous segments."""
-    pieces = [segment.data for segment in group]
-    if columns and (planned := plan(pieces, group[0].position)) is not None:
-        return _Body(_COLUMNS, planned.size, planned.write)
-    packed = pack(b"".join(pieces), group[0].position) if columns else None
-    parts, layout = (pieces, _ROWS) if packed is None else (packed, _COLUMNS)
-    return _Body(layout, sum(map(len, parts)), partial(_copy, group, parts))
-
-
-def _copy(
-    group: Sequence[Segment],
-    parts: Sequence[bytes | memoryview],
-    out: NDArray[np.uint8],
-    sought: Collection[int],
-) -> list[Found]:
-    """Write the byte strings `parts` of a group into `out`, one behind the other."""
-    at = 0
-    for part in parts:
-        out[at : at + len(part)] = np.frombuffer(part, dtype=np.uint8)
-        at += len(part)
-    return find(group, sought)
-
-
 def decode_chunk(payload: bytes) -> tuple[dict[str, int], list[Segment]]:
     """Return (clock reading: ns by CLOCK_KEYS name, segments) of a chunk's decompressed payload.
 
-    The segments are in the order of the table; those that are stored as in the ring share the
-    payload's memory, columns are decoded to copies. Raises DamagedError where the segment table
-    does not fit the bytes, a segment cannot be decoded, a clock is above MAX_NS, or the segments or
-    their bytes are more than a chunk may have.
+    Segments that are stored as in the ring share the payload's memory, columns are decoded to
+    copies. Raises DamagedError where the segment table does not fit the bytes, a segment cannot be
+    decoded, a clock is above MAX_NS, or the segments or their bytes are more than a chunk may have.
     """
     if len(payload) < _META.size:
         raise DamagedError("is too short for a chunk")
@@ -274,44 +218,28 @@ def decode_chunk(payload: bytes) -> tuple[dict[str, int], list[Segment]]:
                 f"declares more than the {MAX_CHUNK_DATA} bytes of records that a chunk may hold"
             )
         body = view[at : at + stored]
-        segments.append(Segment(cpu, level, position, _records(body, length, layout)))
         at += stored
+        if layout == _COLUMNS:
+            body = unpack(body, length)
+        elif layout != _ROWS:
+            raise DamagedError(f"has segments of layout {layout}, which this biotrail cannot read")
+        elif len(body) != length:
+            raise DamagedError("has a segment that is not as long as declared")
+        segments.append(Segment(cpu, level, position, body))
     if at != len(payload):
         raise DamagedError("has a segment table that does not fit its bytes")
     return dict(zip(CLOCK_KEYS, clock, strict=True)), segments
 
 
-def may_hold(payload: bytes | memoryview, kinds: Collection[int]) -> list[int]:
-    """Return the indices of the payload's segments that may hold records of one of `kinds`.
-
-    `payload`: decompressed. A segment of columns lists its kinds, so that it need not be decoded.
-    Segments stored as in the ring are always included. A payload too short for the segment table
-    that it declares gives [0], so that the caller goes on to `decode_chunk`, which raises.
-    """
+def may_hold(payload: bytes | memoryview, kinds: Collection[int]) -> bool:
+    """Return whether a payload, perhaps damaged, may hold records of one of `kinds`."""
     count: int = _META.unpack_from(payload)[4] if len(payload) >= _META.size else 1
-    at, indices = _META.size + count * _ENTRY.size, []
+    at = _META.size + count * _ENTRY.size
     if at > len(payload):
-        return [0]
-    for index, entry in enumerate(_ENTRY.iter_unpack(payload[_META.size : at])):
-        _, _, stored, _, _, layout, _ = entry
-        present = kinds_of(memoryview(payload)[at : at + stored]) if layout == _COLUMNS else None
-        if present is None or not present.isdisjoint(kinds):
-            indices.append(index)
+        return True
+    for _, _, stored, _, _, layout, _ in _ENTRY.iter_unpack(payload[_META.size : at]):
+        body = memoryview(payload)[at : at + stored]
+        if layout != _COLUMNS or not kinds_of(body).isdisjoint(kinds):
+            return True
         at += stored
-    return indices
-
-
-def _records(body: memoryview, length: int, layout: int) -> bytes | memoryview:
-    """Return the `length` bytes of a segment's records as in the ring.
-
-    `body`: the segment's bytes in the payload. `layout`: _ROWS or _COLUMNS. Rows are `body` itself,
-    columns are decoded to a buffer of their own. Raises DamagedError: another layout, or `body`
-    does not make `length` bytes.
-    """
-    if layout == _COLUMNS:
-        return unpack(body, length)
-    if layout != _ROWS:
-        raise DamagedError(f"has segments of layout {layout}, which this biotrail cannot read")
-    if len(body) != length:
-        raise DamagedError("has a segment that is not as long as declared")
-    return body
+    return False

@@ -55,23 +55,18 @@ Index = NDArray[np.int64]
 
 
 class Found(NamedTuple):
-    """Where records of some kinds are.
-
-    words: of a ring, uint64. starts: indices of these records' first words, ascending, int64.
-    """
+    """Where records of some kinds are: indices of their first words, ascending, in `words`."""
 
     words: Words
     starts: Index
 
 
 def pack(data: bytes | memoryview, position: int) -> list[bytes | memoryview] | None:
-    """Return the records in `data` as columns, or None where `data` cannot be parsed as records.
+    """Return the records of one ring as columns, in byte strings to be written one after the other.
 
-    `data`: records of one ring, as in the ring. `position`: running byte position of `data[0]` in
-    its ring. The result is the segment as drawn above, in byte strings to be written one after the
-    other. None: no bytes, a length or position that is no multiple of 8, an unknown kind, or
-    records that do not fill `data` exactly. The bytes between a PAD's head and the next multiple of
-    4096 of the position are not stored: `unpack` returns zeros for them.
+    `position`: running byte position of `data[0]` in its ring. None: no bytes, a length or position
+    that is no multiple of 8, an unknown kind, or records that do not fill `data` exactly. The bytes
+    between a PAD's head and the end of its block are not stored.
     """
     if len(data) % 8 or position % 8 or not len(data):
         return None
@@ -84,42 +79,41 @@ def pack(data: bytes | memoryview, position: int) -> list[bytes | memoryview] | 
     tops = np.ascontiguousarray(words.view(np.uint8)[7::8])
     starts = record_starts(tops, position // 8)
     kinds = tops.take(starts)
-    if not _fills(starts, kinds, position // 8, len(words)):
+    # Records have to fill the segment; a PAD ends with its block, or with the segment.
+    ends = starts + _WORDS.take(kinds)
+    pads = kinds == Kind.PAD
+    ends[pads] = _block_ends(starts[pads], position // 8, len(words))
+    if ends[-1] != len(words) or not np.array_equal(ends[:-1], starts[1:]):
         return None
     table: list[bytes] = []
     columns: list[bytes | memoryview] = []
     # numpy sorts single bytes by counting, which is cheaper than a mask for every kind.
     by_kind = starts.take(np.argsort(kinds, kind="stable"))
     counts = np.bincount(kinds, minlength=256)
-    ends = np.cumsum(counts)
+    last = np.cumsum(counts)
     for kind in np.flatnonzero(counts):
-        of_kind = by_kind[ends[kind] - counts[kind] : ends[kind]]
+        of_kind = by_kind[last[kind] - counts[kind] : last[kind]]
         if kind == Kind.PAD:
             gap = _block_ends(of_kind, position // 8, len(words)) - of_kind
             columns += [(words[of_kind] & _TIME_MASK).tobytes(), gap.astype("<u8").tobytes()]
             table.append(_KIND.pack(kind, _PAD_WORDS, 0, len(of_kind)))
         else:
-            columns += _gather(words, of_kind, int(_WORDS[kind]) - 1)
+            behind = [words[i:].take(of_kind) for i in range(1, int(_WORDS[kind]))]
+            columns += [column.view(np.uint8).data for column in behind]
             table.append(_KIND.pack(kind, _WORDS[kind], 0, len(of_kind)))
-    times = words.take(starts[kinds != Kind.PAD]) & _TIME_MASK
-    head = _HEAD.pack(len(kinds), len(table))
-    return [head, *table, *columns, kinds.data, _planes(times)]
+    times = words.take(starts[~pads]) & _TIME_MASK
+    deltas = np.diff(times, prepend=np.uint64(0)).astype("<u8", copy=False)
+    planes = deltas.view(np.uint8).reshape(-1, 8)[:, :_TIME_BYTES].T.tobytes()
+    return [_HEAD.pack(len(kinds), len(table)), *table, *columns, kinds.data, planes]
 
 
 class Plan:
-    """A run of records, counted and about to be written as columns by the compiled loops.
-
-    Attributes:
-        size: bytes of the segment as columns.
-    """
+    """A run of records, counted and about to be written as columns, in `size` bytes."""
 
     def __init__(
         self, loops: ModuleType, pieces: Sequence[bytes | memoryview], position: int
     ) -> None:
-        """Count the records of `pieces`, which follow each other in a ring from `position` on.
-
-        Raises ValueError where one cannot be parsed as records, as `pack` says.
-        """
+        """Count the records of `pieces`, from `position` on. Raises ValueError: these are none."""
         self._loops = loops
         self._pieces: list[tuple[Index, int]] = []
         self._counts = counts = np.zeros(256, dtype=np.int64)
@@ -142,10 +136,7 @@ class Plan:
         self.size = self._kinds_at + self._records + _TIME_BYTES * self._timed
 
     def write(self, out: Bytes, sought: Collection[int]) -> list[Found]:
-        """Write the segment into `out`, (size,) uint8, of which every byte is written.
-
-        Returns where records of the kinds `sought`, of which PAD is none, are in each piece.
-        """
+        """Write the segment into `out`, (size,) uint8; return where `sought` kinds are."""
         _HEAD.pack_into(out.data, 0, self._records, len(self._kinds))
         counts = self._counts[self._kinds].tolist()
         table = zip(self._kinds.tolist(), self._widths.tolist(), counts, strict=True)
@@ -177,9 +168,8 @@ class Plan:
 
 
 def plan(pieces: Sequence[bytes | memoryview], position: int) -> Plan | None:
-    """Return a plan to write a ring's pieces as one segment of columns, without joining them.
+    """Return a plan to write a ring's pieces, each of whole records, as one segment of columns.
 
-    `pieces`: each of whole records, the first at `position`, each other where the one before ends.
     None: as of `pack`, or the loops are not compiled.
     """
     if loops is None or not any(map(len, pieces)):
@@ -191,11 +181,7 @@ def plan(pieces: Sequence[bytes | memoryview], position: int) -> Plan | None:
 
 
 def counts_of(data: bytes | memoryview, position: int) -> Index | None:
-    """Return the number of records in `data` by kind, (256,) int64; None: that is not known.
-
-    `data`, `position`: as for `pack`. None: `data` cannot be parsed as records, or the loops are
-    not compiled.
-    """
+    """Return the number of records in `data` by kind, (256,); None: that is not known."""
     if loops is None or len(data) % 8 or position % 8:
         return None
     counts = np.zeros(256, dtype=np.int64)
@@ -205,17 +191,16 @@ def counts_of(data: bytes | memoryview, position: int) -> Index | None:
 
 
 def _mask(kinds: Collection[int]) -> Bytes:
-    """Return (256,) uint8: 1 for each of the kinds."""
     wanted = np.zeros(256, dtype=np.uint8)
     wanted[list(kinds)] = 1
     return wanted
 
 
 def starts_of(words: Words, position: int, kinds: Collection[int]) -> Index:
-    """Return the indices of the words at which records of some kinds start, ascending, int64.
+    """Return the indices of words at which records of some kinds start, ascending, int64.
 
-    `words`: of a ring, from `position` (in words) on. Of words that are no whole records those that
-    `record_starts` takes for the heads of such records.
+    `position`: of the words in their ring, in words. Of words that are no whole records as
+    `record_starts` has it.
     """
     wanted = _mask(kinds)
     if loops is not None:
@@ -231,11 +216,7 @@ def starts_of(words: Words, position: int, kinds: Collection[int]) -> Index:
 
 
 def kinds_of(body: memoryview) -> set[int]:
-    """Return the numbers of the kinds in a segment of columns, read from its table of kinds.
-
-    `body`: the bytes that `pack` returned, joined. If they end within the table, the kinds listed
-    before the end; if within the 8 bytes in front of the table, none.
-    """
+    """Return the kinds in a segment of columns, as far as its table of kinds is there."""
     if len(body) < _HEAD.size:
         return set()
     kinds = int(_HEAD.unpack_from(body)[1])
@@ -245,12 +226,11 @@ def kinds_of(body: memoryview) -> set[int]:
 def record_starts(tops: Bytes, position: int) -> Index:
     """Return the indices of the words at which a record starts, ascending, int64.
 
-    `tops`: the top byte of every word (n,), n > 0, uint8, which is the kind where the word is a
-    record's head. `position`: of word 0 in its ring, in 8-byte words. In each block of 4096 bytes
-    of the ring, the first word (in a partial first block, word 0) is taken for a head, and each
-    kind's size leads to the next; a PAD or an unknown kind is the block's last. So the result is
-    right only if `tops` are of whole records, which the caller has to check. All blocks are walked
-    in parallel.
+    `tops`: the top byte of every word (n,), n > 0, uint8: the kind where the word is a record's
+    head. `position`: of word 0 in its ring, in words. All blocks of 4096 bytes are walked in
+    parallel: the first word of each (in a partial first block, word 0) is taken for a head, and
+    each kind's size leads to the next; a PAD or an unknown kind is the block's last. Whether they
+    are whole records is for the caller to check.
     """
     count = len(tops)
     ends = np.arange(_BLOCK_WORDS - position % _BLOCK_WORDS, count + _BLOCK_WORDS, _BLOCK_WORDS)
@@ -270,19 +250,6 @@ def record_starts(tops: Bytes, position: int) -> Index:
     return starts
 
 
-def _fills(starts: Index, kinds: Bytes, position: int, count: int) -> bool:
-    """Return whether records of known kinds fill `count` words without gap or overlap.
-
-    `starts`, `kinds`: index of the first word, and kind, of each record (m,), ascending. Each
-    record must end where the next begins, the last at `count`; a PAD ends with its block or at
-    `count`. An unknown kind makes the result False. `position`: of word 0 in its ring, in words.
-    """
-    ends = starts + _WORDS.take(kinds)
-    pads = np.flatnonzero(kinds == Kind.PAD)
-    ends[pads] = _block_ends(starts[pads], position, count)
-    return bool(ends[-1] == count and np.array_equal(ends[:-1], starts[1:]))
-
-
 def _block_ends(starts: Index, position: int, count: int) -> Index:
     """Return per word of `starts` the first word behind its block of the ring, at most `count`."""
     to_end = _BLOCK_WORDS - (starts + position) % _BLOCK_WORDS
@@ -290,28 +257,8 @@ def _block_ends(starts: Index, position: int, count: int) -> Index:
     return ends
 
 
-def _gather(words: Words, starts: Index, columns: int) -> list[memoryview]:
-    """Return the `columns` words behind each word of `starts`: a byte view for each column."""
-    behind = [words[i:].take(starts) for i in range(1, columns + 1)]
-    return [column.view(np.uint8).data for column in behind]
-
-
-def _planes(times: Words) -> bytes:
-    """Return the low 56 bits of the differences of `times` (n,) as 7 planes of n bytes.
-
-    `times`: uint64, ns, low 56 bits, in the order of the records; they need not ascend. Plane 0 has
-    the lowest byte of every difference, plane 6 the highest. The first difference is to 0.
-    """
-    deltas = np.diff(times, prepend=np.uint64(0)).astype("<u8", copy=False)
-    return deltas.view(np.uint8).reshape(-1, 8)[:, :_TIME_BYTES].T.tobytes()
-
-
 def unpack(packed: memoryview, length: int) -> memoryview:
-    """Return the `length` bytes of records that `pack` encoded, in a buffer of their own.
-
-    `packed`: the segment as columns. Raises DamagedError where the columns contradict each other,
-    or do not make `length` bytes, which have to be a multiple of 8.
-    """
+    """Return the `length` bytes of records that `pack` encoded. Raises DamagedError."""
     try:
         words = _unpack(packed, length // 8)
     except (ValueError, struct.error) as error:
@@ -322,11 +269,7 @@ def unpack(packed: memoryview, length: int) -> memoryview:
 
 
 def _unpack(packed: memoryview, length: int) -> Words:
-    """Return the records of the columns `packed` as `length` 8-byte words, uint64, as in the ring.
-
-    The words between a PAD's head and the next record are 0. Raises ValueError or struct.error
-    where the columns do not fit together.
-    """
+    """Return the records as `length` words, zeros behind PADs; raises ValueError."""
     count, kind_count = _HEAD.unpack_from(packed)
     table = [_KIND.unpack_from(packed, _HEAD.size + i * _KIND.size) for i in range(kind_count)]
     offset = _HEAD.size + kind_count * _KIND.size
@@ -355,8 +298,11 @@ def _unpack(packed: memoryview, length: int) -> Words:
             continue
         for i, column in enumerate(cells):
             words[of_kind + (i + 1)] = column
+    deltas = np.zeros((count - pads, 8), dtype=np.uint8)
+    deltas[:, :_TIME_BYTES] = planes.reshape(_TIME_BYTES, -1).T
+    times = np.cumsum(deltas.view("<u8").ravel(), dtype=np.uint64) & _TIME_MASK
     timed = kinds != Kind.PAD
-    words[starts[timed]] = _times(planes) | (kinds[timed].astype(np.uint64) << _KIND_SHIFT)
+    words[starts[timed]] = times | (kinds[timed].astype(np.uint64) << _KIND_SHIFT)
     return words
 
 
@@ -387,10 +333,9 @@ def _unpack_compiled(
 def _starts(kinds: Bytes, columns: dict[int, Words], length: int) -> Index:
     """Return the index of each record's first word (n,), int64, in the order of `kinds`.
 
-    `kinds`: of every record (n,). `columns`: by kind, the words (w - 1, c) behind the heads of its
-    c records of w words; of PAD, row 1 is the words to the next record instead. Raises ValueError
-    where there is no record, the records of a kind are not c, a kind in `kinds` has no columns, a
-    pad has no words or more than a block, or all records do not make `length` words.
+    `columns`: by kind, the words (w - 1, c) behind the heads of its c records of w words; of PAD,
+    row 1 is the words to the next record instead. Raises ValueError where they contradict each
+    other, or do not make `length` words.
     """
     width = np.zeros(256, dtype=np.int64)
     for kind, cells in columns.items():
@@ -407,11 +352,3 @@ def _starts(kinds: Bytes, columns: dict[int, Words], length: int) -> Index:
     if len(ends) == 0 or not spans.all() or ends[-1] != length:
         raise ValueError("the records' lengths differ from the segment's")
     return ends - spans
-
-
-def _times(planes: Bytes) -> Words:
-    """Return the times (n,), low 56 bits of ns, of which `_planes` made `planes`."""
-    deltas = np.zeros((planes.size // _TIME_BYTES, 8), dtype=np.uint8)
-    deltas[:, :_TIME_BYTES] = planes.reshape(_TIME_BYTES, -1).T
-    times: Words = np.cumsum(deltas.view("<u8").ravel(), dtype=np.uint64) & _TIME_MASK
-    return times

@@ -40,28 +40,26 @@ def pack_facts(facts: Facts) -> dict[str, str]:
 
 
 def pack_json(value: Any) -> str:
-    """Return `value` as JSON that is valid UTF-8: bytes that are none become U+FFFD.
-
-    Raises DamagedError where the value is nested too deeply.
-    """
+    """Return `value` as JSON that is valid UTF-8; raises DamagedError: it is nested too deeply."""
     return encode_json(validation.plain(value)).decode()
 
 
 def unpack_facts(name: str, packed: Mapping[str, bytes]) -> Facts:
     """Return the facts that `pack_facts` packed, checked as a log's are (validation.py).
 
-    `name`: of the file, for messages. `packed`: JSON in UTF-8 by name, as `pack_facts` gives; other
-    keys are ignored. `end` of the result is None where that part is {}. Bytes that are no UTF-8
-    become U+FFFD. Raises LogFormatError where a part is missing, is no valid JSON, is nested too
-    deeply, or has another shape.
+    `name`: of the file, for messages. `packed`: JSON in UTF-8 by name; other keys are ignored.
+    Raises LogFormatError where a part is missing, is no valid JSON, is nested too deeply, or has
+    another shape.
     """
     try:
-        header = _plain(packed["header"], dict)
+        shapes = {"header": dict, "notes": list, "losses": list, "end": dict}
+        header, found, losses, ended = (
+            validation.plain(decode_json(packed[part], shape)) for part, shape in shapes.items()
+        )
         validation.header(header, "")
-        notes = [read_note(value) for value in _plain(packed["notes"], list)]
-        losses = _plain(packed["losses"], list)
+        notes = [read_note(value) for value in found]
         validation.losses(losses, "")
-        end = _plain(packed["end"], dict).get("end")
+        end = ended.get("end")
         if end is not None:
             validation.end(end, "")
     except KeyError as error:
@@ -90,16 +88,10 @@ def unpack_json(name: str, data: bytes, what: str) -> dict[str, Any]:
     return value
 
 
-def _plain(data: bytes, expected: type) -> Any:
-    return validation.plain(decode_json(data, expected))
-
-
 def read_note(value: Any) -> Note:
     """Return (name, payload) of a note's decoded JSON, with the payload's shape checked.
 
-    `value`: {"name": text, "payload": object}. The payload of a note whose name is not known
-    (validation.py) may hold anything. Raises DamagedError where `value` is no note, or its payload
-    has another shape.
+    The payload of a note whose name is not known may hold anything. Raises DamagedError.
     """
     if isinstance(value, dict):
         name, payload = value.get("name"), value.get("payload")

@@ -29,10 +29,10 @@ MINOR = 0
 
 
 def major_of(header: Mapping[str, Any]) -> int:
-    """Return the major version that a log with this header needs, so that others stay as they were.
+    """Return the major version that a log with this header needs; other logs stay as they were.
 
-    2: timed calls have one CALL record, to which the Q of several bios refer (`path` in the header
-    has the parts call and time). 1: every other log.
+    2: timed calls have one CALL record, to which the Q of several bios refer (`path` has the parts
+    call and time). 1: every other log.
     """
     path = header.get("path")
     parts = path.get("parts") if isinstance(path, Mapping) else None
@@ -115,15 +115,12 @@ class Codec(IntEnum):
 
 
 class DamagedError(Exception):
-    """A payload contradicts its frame or the format; the message continues "chunk at offset N …".
-
-    The log modules catch it; nothing outside them sees it.
-    """
+    """A payload contradicts its frame; the message continues "chunk at offset N …"."""
 
 
 @dataclass(frozen=True)
 class Frame:
-    """A decoded frame header. `offset`: file offset of the frame; the other fields: see above.
+    """A decoded frame header, as drawn above; `offset`: of the frame in the file.
 
     `raw`, `stored`: bytes of the payload decompressed and in the file. `crc`: of the stored bytes.
     """
@@ -142,7 +139,7 @@ class Frame:
 
     @property
     def payload(self) -> int:
-        """File offset of the payload."""
+        """Its file offset."""
         return self.offset + FRAME_BYTES
 
     @property
@@ -152,17 +149,13 @@ class Frame:
 
 
 def encode_preamble(major: int = 1, minor: int = MINOR) -> bytes:
-    """Return the preamble: the first PREAMBLE_BYTES bytes of a log."""
+    """Return the first PREAMBLE_BYTES bytes of a log."""
     crc = zlib.crc32(_PREAMBLE.pack(MAGIC, major, minor, 0, 0)[:16])
     return _PREAMBLE.pack(MAGIC, major, minor, crc, 0)
 
 
 def decode_preamble(data: bytes) -> tuple[int, int] | None:
-    """Return the format's (major, minor); None where `data` does not start with an intact preamble.
-
-    `data`: a log's first bytes. None: fewer than PREAMBLE_BYTES, another magic, or a wrong
-    checksum.
-    """
+    """Return the format's (major, minor); None: `data` does not start with an intact preamble."""
     if len(data) < PREAMBLE_BYTES:
         return None
     magic, major, minor, crc, _ = _PREAMBLE.unpack_from(data)
@@ -182,12 +175,11 @@ def encode_frame(
     words: tuple[int, int] = (0, 0),
     major: int = 1,
 ) -> bytes:
-    """Return the FRAME_BYTES of a frame's header; `stored`, its payload, is not included.
+    """Return the header of a frame whose payload, as in the file, is `stored`.
 
-    `kind`: a FrameType. `stored`: the payload as in the file, compressed by `codec`. `sequence`:
-    the frame's number in the log, taken modulo 2^32. `tag`: CRC-32 of the log's header JSON. `raw`:
-    bytes of the payload when decompressed; None: it is not compressed. `words`: the two values that
-    the drawing above lists by frame type. `major`: the log's, as in its preamble.
+    `kind`: a FrameType. `sequence`: taken modulo 2^32. `tag`: CRC-32 of the log's header JSON.
+    `raw`: bytes of the payload when decompressed; None: it is not compressed. `words`: word 0 and
+    1, which the drawing above lists by frame type.
     """
     head = _FRAME.pack(
         SYNC,
@@ -206,12 +198,7 @@ def encode_frame(
 
 
 def decode_frame(data: bytes | memoryview, offset: int) -> Frame | None:
-    """Return the frame header that `data` starts with, or None where none that is intact is there.
-
-    `offset`: file offset of `data`. None: fewer than FRAME_BYTES, no marker, a wrong checksum of
-    the header, or a stored length over MAX_STORED. The payload is not looked at; type, version and
-    codec may be unknown ones.
-    """
+    """Return the intact frame header that `data`, at `offset` of the file, starts with."""
     if len(data) < FRAME_BYTES or data[:4] != SYNC:
         return None
     if _CRC.unpack_from(data, _FRAME.size)[0] != zlib.crc32(data[: _FRAME.size]):
@@ -225,9 +212,7 @@ def decode_frame(data: bytes | memoryview, offset: int) -> Frame | None:
 def possible_frames(data: bytes, tag: int | None) -> list[int]:
     """Return the offsets in `data`, ascending, at which a whole frame header may stand.
 
-    The bytes there have the marker, a stored length of at most MAX_STORED and, unless `tag` is
-    None, this tag (CRC-32 of the log's header JSON). The header's checksum is not computed, so a
-    match may still be no header.
+    By marker, stored length and, unless None, tag; the header's checksum is not computed.
     """
     if len(data) < FRAME_BYTES or SYNC not in data:
         return []
@@ -252,11 +237,11 @@ def most_raw(stored: int) -> int:
 
 
 def unpack_payload(frame: Frame, stored: bytes | memoryview) -> bytes:
-    """Return the decompressed payload of `frame`, of exactly `frame.raw` bytes.
+    """Return the decompressed payload of `frame`.
 
-    `stored`: the payload as read from the file. Raises DamagedError where `stored` is cut short,
-    fails its checksum, is larger than the format allows, has an unknown codec, or does not
-    decompress to `frame.raw` bytes.
+    `stored`: the payload as read from the file. Raises DamagedError where it is cut short, fails
+    its checksum, is larger than the format allows, has an unknown codec, or does not decompress to
+    `frame.raw` bytes.
     """
     if len(stored) != frame.stored:
         raise DamagedError("is cut short")
@@ -276,11 +261,7 @@ def unpack_payload(frame: Frame, stored: bytes | memoryview) -> bytes:
 
 
 def _decompress(stored: bytes | memoryview, raw: int) -> bytes:
-    """Return the content of one zstd frame, `raw` bytes long, allocating no more.
-
-    `stored`: the zstd frame, without bytes behind it. Raises DamagedError where it declares another
-    length than `raw`, `raw` is more than `most_raw` allows, or it does not decompress.
-    """
+    """Return the content of one zstd frame, `raw` bytes long, allocating no more."""
     try:
         if zstandard.frame_content_size(stored) != raw:
             raise DamagedError("declares another length than its zstd frame")
@@ -306,8 +287,8 @@ def decode_json(data: bytes, expected: type) -> Any:
     """Return the value of a JSON payload; bytes that are no UTF-8 become surrogate escapes.
 
     `expected`: list or dict. Raises DamagedError where `data` is no valid JSON or nested too
-    deeply, its outermost value is not an `expected`, or it may have more than MAX_JSON_VALUES
-    values (counted by its commas and brackets).
+    deeply, is of another type, or may have more than MAX_JSON_VALUES values, by its commas and
+    brackets.
     """
     if sum(map(data.count, (b",", b"[", b"{"))) > MAX_JSON_VALUES:
         raise DamagedError(f"holds JSON of more than {MAX_JSON_VALUES} values")

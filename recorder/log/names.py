@@ -8,7 +8,7 @@ Likewise it writes a call's CALL only once in CALL_REPEAT_NS (bpf/calls.h).
 """
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,12 +16,22 @@ from numpy.typing import NDArray
 
 from biotrail.recorder.log.chunks import Chunk, Segment, find
 from biotrail.recorder.log.columns import Found
-from biotrail.recorder.log.file_names import FileNames
-from biotrail.recorder.schema.records import BY_KIND, CALL_REPEAT_NS, TIMESTAMP_BITS, Kind
+from biotrail.recorder.schema.records import (
+    BY_KIND,
+    CALL_REPEAT_NS,
+    FILE_NAME_LAST,
+    TIMESTAMP_BITS,
+    Kind,
+)
 
 TASK_SLOTS = 16384
 CGROUP_SLOTS = 1024
 """BT_TASK_SLOTS and BT_CGROUP_SLOTS of bpf/dictionary.h."""
+FILE_SLOT_BITS = 15
+"""BT_FILE_SLOT_BITS of bpf/files.h: the kernel remembers the names of 2^15 files."""
+_HASH = 0x9E3779B97F4A7C15
+_FLAGS_SHIFT = 16
+"""Where the flags are in the fourth word of FILE_NAME; below them its level and piece."""
 NO_CPU = 0xFFFF
 """Segment.cpu of segments that came from no ring."""
 NOTE = "names"
@@ -53,10 +63,7 @@ KINDS = frozenset(form.kind for form in _FORMS)
 
 
 class NameRecords(NamedTuple):
-    """Name records of one chunk: (n, 4), (n, 8), (n, 8) uint64, words as in the ring; by time.
-
-    calls: (n, 8), as `running_calls` returns them; none where nobody asked for them.
-    """
+    """Name records of one chunk, as in the ring, by time; CALLs as `repeatable` adds them."""
 
     tasks: Rows
     cgroups: Rows
@@ -64,17 +71,8 @@ class NameRecords(NamedTuple):
     calls: Rows = np.empty((0, _CALL_WORDS), np.uint64)
 
 
-def name_records(segments: Sequence[Segment]) -> NameRecords:
-    """Return a copy of the TASK, CGROUP and FILE_NAME records in a chunk's segments, by time.
-
-    `segments`: records as in the rings, in any order of rings; a record that goes past its
-    segment's end is left out. Of a kind without records, no rows.
-    """
-    return records_at(find(segments, KINDS))
-
-
 def records_at(found: Sequence[Found]) -> NameRecords:
-    """Do as `name_records`, of a chunk of which it is known where records of KINDS are."""
+    """Return a copy of a chunk's name records, by time; `found`: where those of KINDS are."""
     parts: tuple[list[Rows], ...] = tuple([] for _ in _FORMS)
     for words, starts in found:
         kinds = words.take(starts) >> np.uint64(TIMESTAMP_BITS)
@@ -85,11 +83,12 @@ def records_at(found: Sequence[Found]) -> NameRecords:
     return NameRecords(*(_sorted(rows, f.words) for rows, f in zip(parts, _FORMS, strict=True)))
 
 
-def running_calls(segments: Sequence[Segment]) -> Rows:
-    """Return a copy of the CALLs in a chunk's segments that bios of a later chunk may refer to.
+def repeatable(named: Sequence[NameRecords], segments: Sequence[Segment]) -> list[NameRecords]:
+    """Return what later files repeat of the chunks of one drain: names, and CALLs that go on.
 
-    (n, 8) uint64, by time, of the chunk's last CALL_REPEAT_NS. Words as in the ring, but `bio` is
-    the thread's id, from the Q that the CALL follows in its ring; a CALL without one is left out.
+    named: of each chunk. segments: what all were made of. CALLs are those of the drain's last
+    CALL_REPEAT_NS that bios of a later chunk may refer to. Their `bio` is the thread's id, from the
+    Q that the CALL follows in its ring; a CALL without one is left out.
     """
     parts: list[Rows] = []
     for words, starts in find(segments, (Kind.Q, Kind.CALL)):
@@ -109,49 +108,31 @@ def running_calls(segments: Sequence[Segment]) -> Rows:
         calls = calls[own]
         calls[:, 1] = words[queues[before[own]] + _Q_THREAD] >> np.uint64(32)
         parts.append(calls)
-    return _sorted(parts, _CALL_WORDS)
-
-
-def repeatable(named: Sequence[NameRecords], segments: Sequence[Segment]) -> list[NameRecords]:
-    """Return what later files repeat of the chunks of one drain: names, by time, and its calls.
-
-    named: of each chunk. segments: what all were made of.
-    """
     *front, last = named
-    return [*front, last._replace(calls=running_calls(segments))]
+    return [*front, last._replace(calls=_sorted(parts, _CALL_WORDS))]
 
 
-def for_notes(records: NameRecords) -> dict[int, bytes]:
-    """Return a chunk's records of NOTED kinds (TASK, FILE_NAME): kind → their bytes, by time.
-
-    The bytes are as in the ring. A kind without records has no key.
-    """
-    rows = {Kind.TASK: records.tasks, Kind.FILE_NAME: records.files}
-    return {int(kind): rows[kind].tobytes() for kind in NOTED if len(rows[kind])}
-
-
-def note(records: Mapping[int, Sequence[bytes]], near_ns: int) -> dict[str, Any]:
+def note(named: Sequence[NameRecords], near_ns: int) -> dict[str, Any]:
     """Return the payload of a "names" note: {"monotonic": ns, "count": of records, "records"}.
 
-    `records`: by kind, lists of byte strings as `for_notes` returns; "records" has the joined ones
-    as base64, by the kind's number as text. `near_ns`: CLOCK_MONOTONIC within a year of the
-    records' times, of which they have the low 56 bits only.
+    "records" has those of NOTED kinds as in the ring, in base64, by the kind's number as text.
+    `near_ns`: CLOCK_MONOTONIC within a year of their times, of which they have the low 56 bits.
     """
-    joined = {kind: b"".join(parts) for kind, parts in records.items()}
+    found: dict[Kind, list[bytes]] = {}
+    for one in named:
+        for kind, rows in zip(NOTED, (one.tasks, one.files), strict=True):
+            if len(rows):
+                found.setdefault(kind, []).append(rows.tobytes())
+    joined = {kind: b"".join(parts) for kind, parts in found.items()}
     return {
         "monotonic": near_ns,
-        "count": sum(len(data) // BY_KIND[Kind(kind)].size for kind, data in joined.items()),
-        "records": {str(kind): base64.b64encode(data).decode() for kind, data in joined.items()},
+        "count": sum(len(data) // BY_KIND[kind].size for kind, data in joined.items()),
+        "records": {str(int(k)): base64.b64encode(data).decode() for k, data in joined.items()},
     }
 
 
 def chunk_of(payload: Mapping[str, Any]) -> Chunk:
-    """Return the records of a "names" note's payload as a chunk: a segment for each kind.
-
-    The segments' cpu is NO_CPU, their level counts the kinds from 0, their position is 0. The
-    chunk's clock has "monotonic" alone, the payload's, which is `last_ns` too; `first_ns`, offset
-    and sequence are 0.
-    """
+    """Return a "names" note's payload as a chunk, whose clock has "monotonic" alone."""
     near = int(payload["monotonic"])
     segments = [
         Segment(NO_CPU, level, 0, base64.b64decode(text))
@@ -168,54 +149,69 @@ def _sorted(parts: list[Rows], words: int) -> Rows:
     return rows[np.argsort(rows[:, 0], kind="stable")]
 
 
+def file_slot(inode: int, dev: int) -> int:
+    """Return the slot of a file in the kernel's cache of names; `dev`: kernel dev_t."""
+    return ((inode + (dev << 32)) * _HASH & (1 << 64) - 1) >> (64 - FILE_SLOT_BITS)
+
+
+def _paths(rows: Rows) -> Iterator[Rows]:
+    """Yield a copy of the records of each complete path (m, 8), the file's own name first.
+
+    `rows`: by time. A path ends at a record with FILE_NAME_LAST and begins with level 0, piece 0;
+    its records have the same time, inode, device and generation. A record missing in between is not
+    noticed.
+    """
+    last = np.flatnonzero(rows[:, 3] >> np.uint64(_FLAGS_SHIFT) & np.uint64(FILE_NAME_LAST))
+    begin = 0
+    for end in (last + 1).tolist():
+        path = rows[begin:end]
+        begin = end
+        # Records of a path that was cut short for lack of room may stand right before: drop those
+        # of another time, inode, device or generation.
+        path = path[(path[:, :3] == path[-1, :3]).all(axis=1)]
+        if int(path[0, 3]) & 0xFFFF == 0:
+            yield path
+
+
 class Names:
     """The newest name record in every slot of the kernel's caches."""
 
     def __init__(self) -> None:
         self._tables = [np.zeros((form.slots, form.words), np.uint64) for form in _TABLES]
-        self._files = FileNames()
+        self._files: dict[int, Rows] = {}
         self._calls: dict[int, NDArray[np.uint64]] = {}
 
     def update(self, records: NameRecords) -> None:
-        """Put a chunk's name records into their slots, each unless the slot's record is newer.
-
-        `records`: by time; of several for one slot the last stays, and a record as old as the
-        slot's replaces it. A slot is that of the kernel's cache of names: the low bits of the
-        thread's or cgroup's id, for files a hash of inode and device. Incomplete paths are ignored.
-        Of each thread's calls the newest stays, as long as bios may refer to it.
-        """
-        self._files.update(records.files)
-        self._learn_calls(records.calls)
+        """Put a chunk's name records, by time, into their slots, unless the slot's is newer."""
+        for path in _paths(records.files):
+            slot = file_slot(int(path[0, 1]), int(path[0, 2] & _LOW_32))
+            previous = self._files.get(slot)
+            if previous is None or previous[0, 0] <= path[0, 0]:
+                self._files[slot] = path
         named = (records.tasks, records.cgroups)
         for table, rows, form in zip(self._tables, named, _TABLES, strict=True):
             slots = (rows[:, 1] & _LOW_32 & np.uint64(form.slots - 1)).astype(np.intp)
             # Rings are drained one by one, so a later chunk may hold older records.
             newer = rows[:, 0] >= table[slots, 0]
             table[slots[newer]] = rows[newer]
-
-    def _learn_calls(self, calls: Rows) -> None:
-        """Add a chunk's calls, by time, and forget those that are too old for any later bio."""
-        if not len(calls):
-            return
-        newest = int(calls[-1, 0]) & _TIME_MASK
-        known = self._calls
-        for call in calls:
-            if (old := known.get(tid := int(call[1]))) is None or call[0] >= old[0]:
-                known[tid] = call
-        self._calls = {
-            tid: call for tid, call in known.items() if _is_within(call, newest - CALL_REPEAT_NS)
-        }
+        for call in records.calls:
+            old = self._calls.get(tid := int(call[1]))
+            if old is None or call[0] >= old[0]:
+                self._calls[tid] = call
+        if len(records.calls):
+            oldest = (int(records.calls[-1, 0]) & _TIME_MASK) - CALL_REPEAT_NS
+            self._calls = {t: call for t, call in self._calls.items() if _is_within(call, oldest)}
 
     def segments(self, at_ns: int) -> list[Segment]:
         """Return all names as segments for a log's first chunk, one for each kind that has any.
 
         Behind them one of the calls that bios after `at_ns` may refer to. In these copies the
         records' times become `at_ns` (CLOCK_MONOTONIC, ns), so that they precede the file's events.
-        The segments' cpu is NO_CPU, their level the kind's index in _FORMS, calls behind it, their
-        position 0.
+        Levels are the kind's index in _FORMS, calls behind it.
         """
         segments = []
-        tables = [*(table[table[:, 0] != 0] for table in self._tables), self._files.rows()]
+        files = np.concatenate([np.empty((0, 8), np.uint64), *self._files.values()])
+        tables = [*(table[table[:, 0] != 0] for table in self._tables), files]
         for level, (rows, form) in enumerate(zip(tables, _FORMS, strict=True)):
             rows[:, 0] = np.uint64(int(form.kind) << TIMESTAMP_BITS | at_ns & _TIME_MASK)
             if len(rows):

@@ -2,7 +2,6 @@
 """Reads the start of a log: checks magic and version, decodes the header from either copy."""
 
 import zlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,9 +18,8 @@ from biotrail.recorder.log.frames import (
     decode_frame,
     decode_json,
     decode_preamble,
-    unpack_payload,
 )
-from biotrail.recorder.log.source import Source, find_frame
+from biotrail.recorder.log.source import FrameFinder, Source, read_payload
 from biotrail.recorder.schema.errors import LogFormatError, NotALogError
 
 _RECORD_AGAIN = "record again (the recorder was stopped before it had begun, or a copy broke off)"
@@ -42,9 +40,9 @@ COMPRESSED = {
 class Opening:
     """The start of a log, decoded.
 
-    header: the HEADER frame's JSON. tag: its CRC-32, which every frame of the log repeats.
-    first: file offset of the first frame behind both copies of the header. problems: damage that
-    was found on the way, a sentence by file offset.
+    header: the HEADER frame's JSON. tag: its CRC-32, which every frame of the log repeats. first:
+    file offset of the first frame behind both copies of the header. problems: a sentence for each
+    damage on the way, by file offset.
     """
 
     header: dict[str, Any]
@@ -54,105 +52,87 @@ class Opening:
 
 
 def read_opening(source: Source) -> Opening:
-    """Read the preamble and the header; return them decoded, with the damage found on the way.
-
-    The header is that of its second copy where the first is damaged.
+    """Read the preamble and the header, from its second copy where the first is damaged.
 
     Raises LogFormatError where the log is empty, foreign, cut within its header, newer than this
     reader, damaged in both copies of the header, or has a header of another shape.
     """
     problems: dict[int, str] = {}
     _check_version(source, problems)
-    for frame in _header_frames(source):
+    frame = FrameFinder(source, None).first(PREAMBLE_BYTES)
+    while frame is not None and frame.type == FrameType.HEADER:
+        where = f"header at offset {frame.offset}"
         try:
-            payload = unpack_payload(frame, source.read_at(frame.payload, frame.stored))
+            payload = read_payload(source, frame)
             header = decode_json(payload, dict)
         except DamagedError as error:
-            problems[frame.offset] = f"header at offset {frame.offset} {error}"
-            continue
-        if zlib.crc32(payload) != frame.tag:
-            problems[frame.offset] = (
-                f"header at offset {frame.offset} has another checksum than its frame's tag"
-            )
-            continue
-        header = _checked(source, frame, header)
-        return Opening(header, frame.tag, _behind_header(source, frame, problems), problems)
-    raise _no_header(source, problems)
-
-
-def _checked(source: Source, frame: Frame, header: dict[str, Any]) -> dict[str, Any]:
-    """Return a copy of `header` with U+FFFD for bytes that are no UTF-8.
-
-    `frame`: the HEADER frame that it came from, for the message. Raises LogFormatError where the
-    shape of `header` is not validation.header.
-    """
+            problems[frame.offset] = f"{where} {error}"
+        else:
+            if zlib.crc32(payload) == frame.tag:
+                break
+            problems[frame.offset] = f"{where} has another checksum than its frame's tag"
+        frame = FrameFinder(source, None).first(frame.next)
+    if frame is None or frame.type != FrameType.HEADER:
+        raise _no_header(source, problems)
     try:
-        plain: dict[str, Any] = validation.plain(header)
-        validation.header(plain, "")
+        header = validation.plain(header)
+        validation.header(header, "")
     except DamagedError as error:
         raise LogFormatError(
-            f"{source.name}: the header at offset {frame.offset} {error}: no recorder writes that; "
-            "record again, or read it with the biotrail that wrote it"
+            f"{source.name}: the {where} {error}: no recorder writes that; record again, or read "
+            "it with the biotrail that wrote it"
         ) from None
-    return plain
+    return Opening(header, frame.tag, _behind_header(source, frame, problems), problems)
 
 
-def _check_version(source: Source, problems: dict[int, str]) -> None:
-    """Check that the log is of a version that this reader reads; add damage to `problems`.
-
-    `problems`: sentences by file offset; a damaged preamble, behind which a header was found, is
-    added with offset 0. Raises LogFormatError where the log is empty, foreign, cut within its
-    preamble, or of a higher major version than MAJOR; any minor version is accepted.
-    """
-    data = source.read_at(0, PREAMBLE_BYTES)
-    if not data:
-        raise LogFormatError(f"{source.name}: is empty (0 bytes): {_RECORD_AGAIN}")
-    version = decode_preamble(data)
-    if version is None:
-        version = _version_without_preamble(source, data)
-        problems[0] = "preamble at offset 0 is damaged; the header was found behind it"
-    if version[0] > MAJOR:
-        raise LogFormatError(
-            f"{source.name}: is a log of format {version[0]}.{version[1]}, and this biotrail reads "
-            f"up to {MAJOR}.{MINOR}; read it with a newer biotrail (pip install -U biotrail)"
+def _no_header(source: Source, problems: dict[int, str]) -> LogFormatError:
+    first = decode_frame(source.read_at(PREAMBLE_BYTES, FRAME_BYTES), PREAMBLE_BYTES)
+    cut = source.size < (PREAMBLE_BYTES + FRAME_BYTES if first is None else first.next)
+    if cut and not any(offset > 0 for offset in problems):
+        return LogFormatError(
+            f"{source.name}: ends within its header, after {source.size} bytes: {_RECORD_AGAIN}"
         )
-
-
-def _version_without_preamble(source: Source, data: bytes) -> tuple[int, int]:
-    """Return (major, 0) from the first header frame, where the preamble is damaged.
-
-    `data`: the log's first bytes, PREAMBLE_BYTES or as many as there are. Raises LogFormatError
-    where the log ends within the preamble, NotALogError where no intact header frame is right
-    behind it.
-    """
-    if len(data) < PREAMBLE_BYTES and MAGIC.startswith(data[: len(MAGIC)]):
-        raise LogFormatError(
-            f"{source.name}: ends within its preamble, after {len(data)} bytes: {_RECORD_AGAIN}"
-        )
-    frame = decode_frame(source.read_at(PREAMBLE_BYTES, FRAME_BYTES), PREAMBLE_BYTES)
-    if frame is not None and frame.type == FrameType.HEADER:
-        return frame.major, 0
-    formats = [what for magic, what in COMPRESSED.items() if data.startswith(magic)]
-    raise NotALogError(
-        f"{source.name}: is not a biotrail log: it begins with {data[:8]!r}"
-        + (f", which is {formats[0]}" if formats else "; give a file that `biotrail record` wrote")
+    return LogFormatError(
+        f"{source.name}: both copies of the header, from offset {PREAMBLE_BYTES} on, are damaged, "
+        "and nothing can be read without one; look for another copy of the file"
     )
 
 
-def _header_frames(source: Source) -> Iterator[Frame]:
-    """Yield the whole HEADER frames at the start of the log, which may come after damage."""
-    frame = find_frame(source, PREAMBLE_BYTES, None)
-    while frame is not None and frame.type == FrameType.HEADER:
-        yield frame
-        frame = find_frame(source, frame.next, None)
+def _check_version(source: Source, problems: dict[int, str]) -> None:
+    """Raise LogFormatError unless this reader reads the log's version."""
+    data = source.read_at(0, PREAMBLE_BYTES)
+    if not data:
+        raise LogFormatError(f"{source.name}: is empty (0 bytes): {_RECORD_AGAIN}")
+    if (version := decode_preamble(data)) is not None:
+        major, minor = version
+    elif len(data) < PREAMBLE_BYTES and MAGIC.startswith(data[: len(MAGIC)]):
+        raise LogFormatError(
+            f"{source.name}: ends within its preamble, after {len(data)} bytes: {_RECORD_AGAIN}"
+        )
+    else:
+        frame = decode_frame(source.read_at(PREAMBLE_BYTES, FRAME_BYTES), PREAMBLE_BYTES)
+        if frame is None or frame.type != FrameType.HEADER:
+            formats = [what for magic, what in COMPRESSED.items() if data.startswith(magic)]
+            known = f", which is {formats[0]}" if formats else ""
+            raise NotALogError(
+                f"{source.name}: is not a biotrail log: it begins with {data[:8]!r}"
+                + (known or "; give a file that `biotrail record` wrote")
+            )
+        problems[0] = "preamble at offset 0 is damaged; the header was found behind it"
+        major, minor = frame.major, 0
+    if major > MAJOR:
+        raise LogFormatError(
+            f"{source.name}: is a log of format {major}.{minor}, and this biotrail reads "
+            f"up to {MAJOR}.{MINOR}; read it with a newer biotrail (pip install -U biotrail)"
+        )
 
 
 def _behind_header(source: Source, frame: Frame, problems: dict[int, str]) -> int:
     """Return the file offset behind both copies of the header; add a damaged one to `problems`.
 
     `frame`: the copy that was decoded; its sequence number is 0 for the first, 1 for the second.
-    `problems`: sentences by file offset. After the first copy, a second one of the same length is
-    assumed, also where it is damaged; it is not checked if the log ends within it.
+    After the first copy, a second one of the same length is assumed, also where it is damaged; it
+    is not checked if the log ends within it.
     """
     if frame.sequence > 0:
         problems.setdefault(PREAMBLE_BYTES, f"header at offset {PREAMBLE_BYTES} is damaged")
@@ -167,21 +147,3 @@ def _behind_header(source: Source, frame: Frame, problems: dict[int, str]) -> in
             f"the header's copy at offset {frame.next} is damaged; the header itself is intact"
         )
     return frame.next + length
-
-
-def _no_header(source: Source, problems: dict[int, str]) -> LogFormatError:
-    """Return the exception to raise where no copy of the header can be decoded.
-
-    It says that the log ends within its header, if it does and `problems` (sentences by file
-    offset) has none of an offset above 0; else that both copies are damaged.
-    """
-    first = decode_frame(source.read_at(PREAMBLE_BYTES, FRAME_BYTES), PREAMBLE_BYTES)
-    cut = source.size < (PREAMBLE_BYTES + FRAME_BYTES if first is None else first.next)
-    if cut and not any(offset > 0 for offset in problems):
-        return LogFormatError(
-            f"{source.name}: ends within its header, after {source.size} bytes: {_RECORD_AGAIN}"
-        )
-    return LogFormatError(
-        f"{source.name}: both copies of the header, from offset {PREAMBLE_BYTES} on, are damaged, "
-        "and nothing can be read without one; look for another copy of the file"
-    )

@@ -42,15 +42,20 @@ class Packer:
 
     def __init__(self, level: int) -> None:
         """Set zstd's `level`; 0 stores without compression, and records as in the ring."""
-        self._compressor = _compressor(level) if level else None
+        self._compressor: zstandard.ZstdCompressor | None = None
+        if level:
+            # A window holds a whole chunk: each column can match any other.
+            parameters = zstandard.ZstdCompressionParameters.from_level(
+                level,
+                source_size=frames.MAX_CHUNK_DATA,
+                window_log=_WINDOW_LOG,
+                hash_log=_HASH_LOG,
+                **(_FAST if level == _FAST_LEVEL else {}),
+            )
+            self._compressor = zstandard.ZstdCompressor(compression_params=parameters)
 
     def compress(self, payload: bytes | memoryview) -> tuple[bytes | memoryview, Codec]:
-        """Return the payload as a frame stores it, and its codec.
-
-        Codec NONE, and the payload itself: level 0, an empty payload, or one that compresses by
-        more than MAX_RATIO, which a reader would refuse. Else codec ZSTD, also where that is
-        larger.
-        """
+        """Return the payload as a frame stores it, and its codec: NONE, not compressed."""
         if self._compressor is None or not payload:
             return payload, Codec.NONE
         stored = self._compressor.compress(payload)
@@ -61,11 +66,9 @@ class Packer:
     def chunks(self, segments: Sequence[Segment], clock: dict[str, Any]) -> list[Packed]:
         """Return the segments of one or more drains of the rings as compressed chunks, in order.
 
-        Segments that follow each other in their ring become one (`chunks.runs`).
-        `clock`: reading after the drain, ns by CLOCK_KEYS name; every chunk has it, and its
-        "monotonic" as `last_ns`. `first_ns` is the time of the chunk's earliest record, at
-        most `last_ns`. More than 8 MiB of records become several chunks, cut between
-        records; without any record there is one empty chunk.
+        Segments that follow each other in their ring become one (`chunks.runs`). `clock`: reading
+        after the drain, ns by CLOCK_KEYS name. More than 8 MiB of records become several chunks,
+        cut between records; without any record there is one empty chunk.
         """
         last = int(clock["monotonic"])
         packed = []
@@ -80,18 +83,3 @@ class Packer:
             stored = self.compress(payload)
             packed.append(Packed(first, last, *stored, len(payload), records, clock, named))
         return packed
-
-
-def _compressor(level: int) -> zstandard.ZstdCompressor:
-    """Return a zstd compressor whose window holds a whole chunk: each column can match any other.
-
-    `level`: zstd's, not 0; at level 1 the fast strategy is set for columns (see _FAST).
-    """
-    parameters = zstandard.ZstdCompressionParameters.from_level(
-        level,
-        source_size=frames.MAX_CHUNK_DATA,
-        window_log=_WINDOW_LOG,
-        hash_log=_HASH_LOG,
-        **(_FAST if level == _FAST_LEVEL else {}),
-    )
-    return zstandard.ZstdCompressor(compression_params=parameters)

@@ -14,19 +14,36 @@ from biotrail.recorder.log import names, validation
 from biotrail.recorder.log.chunks import Chunk, decode_chunk, may_hold
 from biotrail.recorder.log.facts import read_note
 from biotrail.recorder.log.frames import (
+    FRAME_BYTES,
     INDEX_ENTRY,
     DamagedError,
     Frame,
     FrameType,
     decode_json,
-    unpack_payload,
 )
-from biotrail.recorder.log.index import ENTRY, read_index
 from biotrail.recorder.log.opening import read_opening
-from biotrail.recorder.log.source import Source, frame_at
+from biotrail.recorder.log.source import Source, frame_at, read_payload
 from biotrail.recorder.log.survey import Survey
-from biotrail.recorder.log.validation import Shape
 from biotrail.recorder.schema.errors import LogFormatError
+
+_ENTRY = np.dtype(
+    [
+        ("offset", "<u8"),
+        ("word0", "<u8"),
+        ("word1", "<u8"),
+        ("sequence", "<u4"),
+        ("type", "u1"),
+        ("zero", "V3"),
+    ]
+)
+"""frames.INDEX_ENTRY: a frame's file offset, the words of its header, its number and type."""
+_CALLED = {
+    **{kind: f"frame of type {kind}" for kind in range(256)},
+    FrameType.LOSS: "frame of loss windows",
+    FrameType.NOTE: "note",
+    FrameType.END: "end frame",
+}
+"""What a frame is called in messages, by its type."""
 
 
 class LogReader:
@@ -87,7 +104,6 @@ class LogReader:
         value: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Close the file, unless it was given as a stream."""
         self.close()
 
     def close(self) -> None:
@@ -101,11 +117,10 @@ class LogReader:
 
     @property
     def problems(self) -> list[str]:
-        """What is wrong with the log: a sentence each, in order of file offset.
+        """What is wrong with the log: a sentence each, by file offset; then unknown frames.
 
-        Then a sentence for each type of frame that this reader does not know. Chunks' damage is
-        included once they were read; a pipe's, once `chunks()` is exhausted. That the log is
-        `interrupted` gets no sentence.
+        Chunks' damage is included once they were read; a pipe's, once `chunks()` is exhausted. That
+        the log is `interrupted` gets no sentence.
         """
         sentences = [self._problems[offset] for offset in sorted(self._problems)]
         return sentences + [
@@ -125,9 +140,8 @@ class LogReader:
     def has_names(self) -> bool:
         """Whether the log's notes repeat all TASK and FILE_NAME records that the chunks hold.
 
-        True if the notes called "names" have together as many records as the END frame counts.
-        False where the log has no END frame or one without this number (an older recorder's), or
-        such a note is missing or damaged.
+        By the number that the END frame counts. False where the log has no END frame or one without
+        this number (an older recorder's), or such a note is missing or damaged.
         """
         repeated = (self.end or {}).get("log", {}).get("names")
         counts = (int(payload["count"]) for name, payload in self.notes if name == names.NOTE)
@@ -137,9 +151,9 @@ class LogReader:
         """Yield chunks that hold all TASK and FILE_NAME records of before `end_ns`.
 
         `end_ns`: CLOCK_MONOTONIC. They may hold other records too. With `has_names`, each note of
-        names as a chunk, whatever `end_ns` is, in the order of writing. Otherwise the file's own
-        chunks that begin before `end_ns`, skipping those without such records before they are
-        decoded, and damaged ones, which are added to `damaged`; of a pipe, nothing.
+        names as a chunk, whatever `end_ns` is. Otherwise the file's own chunks that begin before
+        `end_ns` and may hold such records, without damaged ones, which are added to `damaged`; of a
+        pipe, nothing.
         """
         if self.has_names:
             yield from (names.chunk_of(note) for name, note in self.notes if name == names.NOTE)
@@ -149,47 +163,18 @@ class LogReader:
     def chunks(self, start_ns: int | None = None, end_ns: int | None = None) -> Iterator[Chunk]:
         """Yield the chunks that overlap [start_ns, end_ns] (ns, both inclusive), in file order.
 
-        CLOCK_MONOTONIC; None: no limit. Nothing is yielded, and no pipe read, where `end_ns` is
-        below `start_ns` or 0. Chunks outside are skipped by the times in their frame
-        header or index entry, without reading their payload. Damaged chunks are left out and added
-        to `problems` and `damaged`. Of a pipe, reading to the end also completes all other
-        attributes. Raises LogFormatError where a pipe is read a second time, or reading fails.
+        CLOCK_MONOTONIC; None: no limit. Chunks outside are skipped without reading their payload.
+        Damaged chunks are left out and added to `problems` and `damaged`. Of a pipe, reading to the
+        end also completes all other attributes. Raises LogFormatError where a pipe is read a second
+        time, or reading fails.
         """
         first = 0 if start_ns is None else max(0, start_ns)
         last = (1 << 64) - 1 if end_ns is None else end_ns
         if last < first:
             return
-        if self._entries is None:
-            yield from self._chunks_of_pipe(first, last)
+        if self._entries is not None:
+            yield from self._chunks_of_file(first, last)
             return
-        yield from self._chunks_of_file(first, last)
-
-    def _chunks_of_file(
-        self, first: int, last: int, holding: Collection[int] | None = None
-    ) -> Iterator[Chunk]:
-        """Yield the file's chunks that overlap [first, last] (ns, both inclusive), in file order.
-
-        The log is no pipe. `holding`: only chunks that may hold records of one of these kinds;
-        None: all. Damaged chunks are left out and added to `_problems` and `damaged`. Raises
-        LogFormatError where reading fails.
-        """
-        entries, ends = self._entries, self._ends
-        assert entries is not None
-        wanted = (entries["type"] == FrameType.CHUNK) & (entries["word0"] <= np.uint64(last))
-        wanted &= entries["word1"] >= np.uint64(first)
-        for row in np.flatnonzero(wanted):
-            chunk = self._chunk_at(entries[row], None if ends is None else int(ends[row]), holding)
-            if chunk is not None:
-                yield chunk
-
-    def _chunks_of_pipe(self, first: int, last: int) -> Iterator[Chunk]:
-        """Yield the pipe's chunks that overlap [first, last] (ns, inclusive), in order of writing.
-
-        Damaged ones are left out and added to `_problems` and `damaged`. Other frames are absorbed
-        on the way; at the pipe's end, what is missing is added to `_problems` and `damaged`, and
-        `interrupted` is set. Sets `_consumed` first; raises LogFormatError where it is set already,
-        or reading fails.
-        """
         if self._consumed:
             raise LogFormatError(
                 f"{self.name}: is a pipe and was read already; save it to a file to read it twice"
@@ -201,24 +186,26 @@ class LogReader:
                 if chunk is not None:
                     yield chunk
 
-    def _chunk_at(
-        self, entry: np.void, end: int | None, holding: Collection[int] | None
-    ) -> Chunk | None:
-        """Return the chunk of an index entry; None: damaged, or no kind of `holding`."""
-        frame = self._frame_of(entry, end)
-        if frame is not None:
-            return self._decode(frame, holding)
-        offset, window = int(entry["offset"]), (int(entry["word0"]), int(entry["word1"]))
-        self._damage(offset, f"chunk at offset {offset} has no intact frame header", window)
-        return None
+    def _chunks_of_file(
+        self, first: int, last: int, holding: Collection[int] | None = None
+    ) -> Iterator[Chunk]:
+        """Yield the file's chunks that overlap [first, last] and may hold kinds of `holding`."""
+        entries, ends = self._entries, self._ends
+        assert entries is not None
+        wanted = (entries["type"] == FrameType.CHUNK) & (entries["word0"] <= np.uint64(last))
+        wanted &= entries["word1"] >= np.uint64(first)
+        for row in np.flatnonzero(wanted):
+            entry = entries[row]
+            frame = self._frame_of(entry, None if ends is None else int(ends[row]))
+            if frame is None:
+                offset = int(entry["offset"])
+                what = f"chunk at offset {offset} has no intact frame header"
+                self._damage(offset, what, int(entry["word0"]), int(entry["word1"]))
+            elif (chunk := self._decode(frame, holding)) is not None:
+                yield chunk
 
     def _frame_of(self, entry: np.void, end: int | None) -> Frame | None:
-        """Return the frame of an index entry; None where no whole frame is at its offset.
-
-        `entry`: of dtype ENTRY. None too where the frame is another log's, its type or sequence
-        number differs from the entry's, or it extends past `end`, the next frame's offset (None:
-        not checked): frames never overlap, so each byte is read once at most.
-        """
+        """Return an index entry's frame; None: another, or one that reaches past `end`."""
         frame = frame_at(self._source, int(entry["offset"]), self._tag)
         listed = int(entry["type"]), int(entry["sequence"])
         if frame is None or (frame.type, frame.sequence) != listed:
@@ -226,65 +213,49 @@ class LogReader:
         return frame if end is None or frame.next <= end else None
 
     def _decode(self, frame: Frame, holding: Collection[int] | None = None) -> Chunk | None:
-        """Return the chunk of a CHUNK frame; None where it is damaged or holds none of `holding`.
-
-        `holding`: record kinds, None: not checked. Damage is added to `_problems` and `damaged`.
-        """
+        """Return the chunk of a CHUNK frame; None: damaged, or holds none of `holding`."""
         try:
-            payload = self._payload(frame)
+            payload = read_payload(self._source, frame)
             if holding is not None and not may_hold(payload, holding):
                 return None
             clock, segments = decode_chunk(payload)
         except DamagedError as error:
-            window = frame.word0, frame.word1
-            self._damage(frame.offset, f"chunk at offset {frame.offset} {error}", window)
+            what = f"chunk at offset {frame.offset} {error}"
+            self._damage(frame.offset, what, frame.word0, frame.word1)
             return None
         return Chunk(frame.offset, frame.sequence, frame.word0, frame.word1, clock, segments)
 
-    def _payload(self, frame: Frame) -> bytes:
-        return unpack_payload(frame, self._source.read_at(frame.payload, frame.stored))
-
-    def _damage(self, offset: int, what: str, window: tuple[int, int]) -> None:
-        """Record damage at a file offset, once: `what`, and the `window` (ns) of missing events."""
-        if offset in self._problems:
-            return
-        self._problems[offset] = f"{what}: left out"
-        start, end = window
-        self.damaged.append({"offset": offset, "start": start, "end": max(start, end)})
+    def _damage(self, offset: int, what: str, start: int, end: int) -> None:
+        """Record damage at a file offset, once: events are missing from `start` to `end` (ns)."""
+        if offset not in self._problems:
+            self._problems[offset] = f"{what}: left out"
+            self.damaged.append({"offset": offset, "start": start, "end": max(start, end)})
 
     def _load(self) -> NDArray[np.void]:
-        """Return an entry per frame from the index or, where it is not usable, per chunk by a walk.
+        """Return an entry per frame of the index or, without one, per chunk found by a walk.
 
-        (n,) of dtype ENTRY, in file order. Absorbs the frames that are no chunks (see `_absorb`),
-        adds their damaged headers to `_problems`, and sets `_ends`; a chunk's header is checked
-        when the chunk is read, and `interrupted` stays False. Without a usable index (see
-        `read_index`), follows the frame headers: `_ends` stays None, and `_survey` reports what is
-        missing and sets `interrupted`.
+        (n,) of dtype _ENTRY, in file order. Absorbs the frames that are no chunks. With an index,
+        `_ends` is set, and a chunk's header is checked when the chunk is read.
         """
-        index = read_index(self._source, self._tag, self._problems)
+        index = _read_index(self._source, self._tag, self._problems)
         if index is None:
             rows = bytearray()
             for f in self._survey():
                 rows += INDEX_ENTRY.pack(f.offset, f.word0, f.word1, f.sequence, f.type)
-            return np.frombuffer(bytes(rows), dtype=ENTRY)
+            return np.frombuffer(bytes(rows), dtype=_ENTRY)
         entries, self._ends = index
         for row in np.flatnonzero(entries["type"] != FrameType.CHUNK):
             entry, offset = entries[row], int(entries["offset"][row])
             frame = self._frame_of(entry, int(self._ends[row]))
             if frame is None:
-                what = f"{_called(int(entry['type']))} at offset {offset}"
+                what = f"{_CALLED[int(entry['type'])]} at offset {offset}"
                 self._problems.setdefault(offset, f"{what} has no intact frame header: left out")
             else:
                 self._absorb(frame)
         return entries
 
     def _survey(self) -> Iterator[Frame]:
-        """Walk over all frames behind the header: yield CHUNK frames, absorb the others.
-
-        At its end, adds what is missing to `_problems` and `damaged`, and sets `interrupted`. A
-        CHUNK frame's payload has to be read before the next frame is asked for, if the log is a
-        pipe.
-        """
+        """Walk over all frames: yield CHUNK frames, for their payload to be read, absorb others."""
         survey = Survey(self._source, self._opening, _monotonic(self.header))
         for frame in survey.frames():
             if frame.type == FrameType.CHUNK:
@@ -296,48 +267,34 @@ class LogReader:
         self.damaged += survey.damaged
         self.interrupted = survey.interrupted
 
-    def _json(self, frame: Frame, expected: type, shape: Shape | None = None) -> Any:
-        """Return a frame's JSON, of type `expected` and, if given, `shape`. Raises DamagedError."""
-        value = validation.plain(decode_json(self._payload(frame), expected))
-        if shape is not None:
-            shape(value, "")
-        return value
-
     def _absorb(self, frame: Frame) -> None:
-        """Store the content of a frame by its type, in `losses`, `notes` or `end`.
+        """Store a frame's content by its type.
 
-        A further END replaces the one before. HEADER, CHUNK, INDEX and TRAILER frames are ignored.
-        A frame of a type that this reader does
-        not know is counted in `_unknown`. A damaged one, or one of type 0, is added to `_problems`;
-        that of type 0 also to `damaged`, if its header has times (word 1), as only a CHUNK's has.
+        A damaged one, or one of type 0, is added to `_problems`; that of type 0 also to `damaged`,
+        if its header has times.
         """
         try:
-            if frame.type == FrameType.LOSS:
-                self.losses += self._json(frame, list, validation.losses)
-            elif frame.type == FrameType.NOTE:
-                self.notes.append(read_note(self._json(frame, dict)))
-            elif frame.type == FrameType.END:
-                self.end = self._json(frame, dict, validation.end)
+            if frame.type in (FrameType.LOSS, FrameType.NOTE, FrameType.END):
+                expected = list if frame.type == FrameType.LOSS else dict
+                payload = decode_json(read_payload(self._source, frame), expected)
+                value = validation.plain(payload)
+                if frame.type == FrameType.NOTE:
+                    self.notes.append(read_note(value))
+                elif frame.type == FrameType.LOSS:
+                    validation.losses(value, "")
+                    self.losses += value
+                else:
+                    validation.end(value, "")
+                    self.end = value
             elif frame.type > max(FrameType):
                 self._unknown[frame.type] += 1
             elif frame.type < min(FrameType):
                 raise DamagedError("is of a type that no biotrail writes")
         except DamagedError as error:
-            what = f"{_called(frame.type)} at offset {frame.offset} {error}"
+            what = f"{_CALLED[frame.type]} at offset {frame.offset} {error}"
             if frame.type < min(FrameType) and frame.word1:  # only a CHUNK has times here
-                self._damage(frame.offset, what, (frame.word0, frame.word1))
+                self._damage(frame.offset, what, frame.word0, frame.word1)
             self._problems[frame.offset] = f"{what}: left out"
-
-
-_CALLED: dict[int, str] = {
-    FrameType.LOSS: "frame of loss windows",
-    FrameType.NOTE: "note",
-    FrameType.END: "end frame",
-}
-
-
-def _called(kind: int) -> str:
-    return _CALLED.get(kind, f"frame of type {kind}")
 
 
 def _monotonic(owner: dict[str, Any]) -> int:
@@ -345,3 +302,76 @@ def _monotonic(owner: dict[str, Any]) -> int:
     clocks = owner.get("clocks")
     value = clocks.get("monotonic") if isinstance(clocks, dict) else None
     return value if isinstance(value, int) else 0
+
+
+def _read_index(
+    source: Source, tag: int, problems: dict[int, str]
+) -> tuple[NDArray[np.void], NDArray[np.uint64]] | None:
+    """Follow INDEX frames backwards from the trailer; return entries, and ends of their frames.
+
+    All frames but INDEX and TRAILER, in file order: (n,) of dtype _ENTRY, (n,) file offset of the
+    next frame of any type. None: the log has no trailer at its end, an INDEX frame is damaged or
+    not where it should be, entries and INDEX frames are not as many as the trailer counts, or the
+    frames listed would overlap. The INDEX frame at fault, and an overlap, is added to `problems`,
+    by file offset.
+    """
+    trailer = frame_at(source, source.size - FRAME_BYTES, tag)
+    if trailer is None or trailer.type != FrameType.TRAILER:
+        return None
+    parts: list[NDArray[np.void]] = []
+    borders = [trailer.offset]
+    offset, below, room = trailer.word0, trailer.offset, source.size // FRAME_BYTES
+    while offset:
+        part = _read_part(source, tag, offset, below, room)
+        if part is None:
+            problems[offset] = f"index at offset {offset} is damaged or not there: read without it"
+            return None
+        frame, rows = part
+        parts.append(rows)
+        borders.append(offset)
+        room -= len(rows)
+        offset, below = frame.word0, offset
+    entries = np.concatenate(parts[::-1]) if parts else np.empty(0, dtype=_ENTRY)
+    if len(entries) + len(parts) != trailer.word1:
+        return None
+    ends = _ends(entries["offset"], borders)
+    if ends is None:
+        problems[trailer.word0] = (
+            f"index at offset {trailer.word0} has frames that overlap: read without it"
+        )
+        return None
+    return entries, ends
+
+
+def _read_part(
+    source: Source, tag: int, offset: int, below: int, room: int
+) -> tuple[Frame, NDArray[np.void]] | None:
+    """Return the INDEX frame at file offset `offset` and its entries (n,), of dtype _ENTRY.
+
+    `below`: offset of the next INDEX frame or the trailer, where it must end at the latest, and the
+    last INDEX frame exactly. `room`: most entries that its header may declare.
+    """
+    frame = frame_at(source, offset, tag)
+    if frame is None or frame.type != FrameType.INDEX or frame.word1 > room:
+        return None
+    if frame.next > below or (below == source.size - FRAME_BYTES and frame.next != below):
+        return None
+    try:
+        payload = read_payload(source, frame)
+        return frame, np.frombuffer(payload, dtype=_ENTRY)
+    except (DamagedError, ValueError):
+        return None
+
+
+def _ends(offsets: NDArray[np.uint64], borders: list[int]) -> NDArray[np.uint64] | None:
+    """Return per frame (n,) the file offset of the next frame; None where frames would overlap.
+
+    `offsets`: (n,) of the frames in the index. `borders`: of the INDEX frames and the TRAILER, in
+    any order. None too where `offsets` do not ascend, or one is behind all of `borders`.
+    """
+    starts = np.sort(np.concatenate([offsets, np.array(borders, dtype=np.uint64)]))
+    ascending = (np.diff(offsets.astype(np.int64)) > 0).all() if len(offsets) else True
+    if not ascending or (len(starts) > 1 and np.diff(starts).min() < FRAME_BYTES):
+        return None
+    ends = starts[np.minimum(np.searchsorted(starts, offsets) + 1, len(starts) - 1)]
+    return ends if (ends > offsets).all() else None

@@ -1,12 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Walks over a log without its index, and accounts for every frame that is missing."""
 
+import zlib
 from collections.abc import Iterator
 
 from biotrail.recorder.log.frames import Frame, FrameType
 from biotrail.recorder.log.opening import Opening
-from biotrail.recorder.log.source import Gap, Source, walk
+from biotrail.recorder.log.source import FrameFinder, Source, frame_at
 
+MOST_OVERLAP = 2
+"""Most payload bytes read of overlapping frames, as a multiple of the log's size.
+
+A frame that lacks bytes extends over the frames behind it, so overlapping frames have to be read. A
+file in which most frames overlap was made up, or cannot be salvaged.
+"""
 _FIRST_SEQUENCE = 2
 """Sequence number of the first frame behind the header, whose two copies have 0 and 1."""
 
@@ -22,19 +29,14 @@ class Survey:
     """
 
     def __init__(self, source: Source, opening: Opening, start_ns: int) -> None:
-        """Survey the frames behind the header of `source`; reads nothing yet.
-
-        `opening`: the log's decoded start. `start_ns`: CLOCK_MONOTONIC when recording began, ns,
-        from which the first window of missing events counts; 0: not known, so that it begins at 0.
-        """
+        """`start_ns`: CLOCK_MONOTONIC when recording began, where the first window begins, or 0."""
         self._source = source
         self._opening = opening
         self._last_ns = start_ns
         self._expected = _FIRST_SEQUENCE
-        self._gap: Gap | None = None
         self._open_windows: list[dict[str, int]] = []
         self._types: set[int] = set()
-        self._log_end = 0
+        self._reach = self._overlapping = 0
         self.problems: dict[int, str] = {}
         self.damaged: list[dict[str, int]] = []
         self.interrupted = False
@@ -42,52 +44,69 @@ class Survey:
     def frames(self) -> Iterator[Frame]:
         """Yield each whole frame once, except for HEADER, INDEX and TRAILER frames, in file order.
 
-        Frames with a sequence number that was passed already are left out. Updates `problems` and
-        `damaged` on the way. May be called once. Raises LogFormatError where reading fails.
+        A frame's payload can be read from a pipe until the generator is advanced; its checksum is
+        for the caller to check. Raises LogFormatError where reading fails.
+
+        The cost is bounded by the file's size: each byte is scanned at most once for markers. Where
+        a frame is missing, the payload of the one before is read, to see whether that lacks bytes:
+        once where frames do not overlap, else as `_may_read` allows.
         """
-        for item in walk(self._source, self._opening.first, self._opening.tag):
-            if isinstance(item, Gap):
-                self._gap = item
-            elif self._accept(item) and item.type not in (
-                FrameType.HEADER,
-                FrameType.INDEX,
-                FrameType.TRAILER,
-            ):
-                yield item
+        source, tag = self._source, self._opening.tag
+        finder = FrameFinder(source, tag)
+        before: Frame | None = None
+        offset = self._opening.first
+        while source.read_at(offset, 1):
+            frame = frame_at(source, offset, tag)
+            if frame is None:
+                # If the frame before lacks bytes, the next frame starts inside its extent.
+                start = offset
+                if before is not None:
+                    stored = source.read_at(before.payload, before.stored)
+                    start = offset if zlib.crc32(stored) == before.crc else before.payload
+                frame = finder.first(start)
+            while frame is not None and not self._may_read(frame):
+                frame = finder.first(frame.payload)
+            if frame is None:
+                self.problems[offset] = (
+                    f"the last {source.size - offset} bytes, from offset {offset} on, hold no "
+                    "whole frame: left out"
+                )
+                return
+            source.release(frame.payload)
+            is_new = self._accept(frame, offset)
+            if frame.type == FrameType.TRAILER:
+                if is_new and source.read_at(frame.next, 1):
+                    self.problems[frame.next] = (
+                        f"bytes behind the log's end, from offset {frame.next} on: left out"
+                    )
+                return
+            if is_new and frame.type not in (FrameType.HEADER, FrameType.INDEX):
+                yield frame
+            before, offset = frame, frame.next
 
     def finish(self, end_ns: int) -> None:
-        """Set `interrupted`, end the windows of `damaged` still open, and report trailing bytes.
-
-        Bytes behind the last frame or the trailer are added to `problems`, without a window in
-        `damaged`. `end_ns`:
-        CLOCK_MONOTONIC when recording ended, ns; 0: not known, so that a window still open ends
-        where it starts. To be called once `frames` is exhausted.
-        """
+        """Once `frames` has ended: set `interrupted`, and end open windows at `end_ns`."""
         for window in self._open_windows:
             window["end"] = max(window["start"], end_ns)
-        ended = not self._types.isdisjoint((FrameType.END, FrameType.TRAILER))
-        self.interrupted = not ended
-        if self._gap is not None and self._gap.tail:
-            where, count = self._gap.offset, self._gap.end - self._gap.offset
-            self.problems[where] = (
-                f"the last {count} bytes, from offset {where} on, hold no whole frame: left out"
-            )
-        elif self._log_end and self._source.read_at(self._log_end, 1):
-            self.problems[self._log_end] = (
-                f"bytes behind the log's end, from offset {self._log_end} on: left out"
-            )
+        self.interrupted = self._types.isdisjoint((FrameType.END, FrameType.TRAILER))
 
-    def _accept(self, frame: Frame) -> bool:
+    def _may_read(self, frame: Frame) -> bool:
+        """Return whether overlapping frames leave room to read `frame`, too."""
+        inside = frame.offset < self._reach
+        if inside and frame_at(self._source, frame.next, self._opening.tag) is None:
+            self._overlapping += frame.stored
+            if self._overlapping > MOST_OVERLAP * self._source.size:
+                return False
+        self._reach = max(self._reach, frame.next)
+        return True
+
+    def _accept(self, frame: Frame, expected_at: int) -> bool:
         """Return whether `frame` is new, and record what is missing before it.
 
-        False for a frame with a sequence number that was passed already; unless it is a HEADER, it
-        is added to `problems`. A jump of the number is that many missing frames (see `_lose`);
-        without one, a gap before the frame is bytes of another origin, and added to `problems`.
-        Sets `_gap` to None in any case, so that a gap before a frame that is not new is not
-        reported. If new, changes `_expected` and `_types`; a chunk ends open windows, the trailer
-        sets `_log_end`.
+        A jump of the sequence number is that many missing frames, whose window the next chunk or
+        `finish` ends; bytes without a jump are of another origin. `expected_at`: file offset behind
+        the frame before, which is above the frame's own where that one lacks bytes.
         """
-        gap, self._gap = self._gap, None
         # Modulo 2^32, between -2^31 and 2^31; negative: passed already.
         missing = (frame.sequence - self._expected + (1 << 31)) % (1 << 32) - (1 << 31)
         if missing < 0:
@@ -96,29 +115,20 @@ class Survey:
                 self.problems[frame.offset] = what
             return False
         if missing:
-            self._lose(frame.offset if gap is None else gap.offset, missing)
-        elif gap is not None and gap.end > gap.offset:
-            what = f"bytes {gap.offset} to {gap.end} are not this log's: left out"
-            self.problems[gap.offset] = what
+            offset = min(expected_at, frame.offset)
+            lost = "1 frame is" if missing == 1 else f"{missing} frames are"
+            self.problems[offset] = f"{lost} damaged or missing from offset {offset} on: left out"
+            window = {"offset": offset, "start": self._last_ns, "end": self._last_ns}
+            self.damaged.append(window)
+            self._open_windows.append(window)
+        elif frame.offset > expected_at:
+            what = f"bytes {expected_at} to {frame.offset} are not this log's: left out"
+            self.problems[expected_at] = what
         self._expected = frame.sequence + 1
         self._types.add(frame.type)
         if frame.type == FrameType.CHUNK:
-            self._close_windows(frame)
-        elif frame.type == FrameType.TRAILER:
-            self._log_end = frame.next
+            for window in self._open_windows:
+                window["end"] = max(window["start"], frame.word0)
+            self._open_windows.clear()
+            self._last_ns = max(self._last_ns, frame.word1)
         return True
-
-    def _lose(self, offset: int, missing: int) -> None:
-        """Record lost frames; the next chunk, or `finish`, ends their window."""
-        frames = "1 frame is" if missing == 1 else f"{missing} frames are"
-        self.problems[offset] = f"{frames} damaged or missing from offset {offset} on: left out"
-        window = {"offset": offset, "start": self._last_ns, "end": self._last_ns}
-        self.damaged.append(window)
-        self._open_windows.append(window)
-
-    def _close_windows(self, chunk: Frame) -> None:
-        """End the open windows at the first time of `chunk`; advance the time read so far."""
-        for window in self._open_windows:
-            window["end"] = max(window["start"], chunk.word0)
-        self._open_windows.clear()
-        self._last_ns = max(self._last_ns, chunk.word1)

@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
 
 from biotrail.recorder.filters.filters import refuse_uncharged
 from biotrail.recorder.host import cgroups, container_state
@@ -47,10 +46,7 @@ class NamesChild:
         self._process = helpers.begin(program, answers=True)
 
     def ask(self, containers: Iterable[str], pods: Iterable[str]) -> ContainersNote:
-        """Return what is known of containers and pods (container_state.resolve).
-
-        Raises OSError: the process has ended, or has not answered within _PATIENCE.
-        """
+        """Return what `resolve` finds. Raises OSError: it has ended, or does not answer."""
         asked, answer = self._process.stdin, self._process.stdout
         if asked is None or answer is None:
             raise OSError("it was not started")
@@ -74,20 +70,6 @@ class NamesChild:
         helpers.end(self._process)
 
 
-def start_names_child(tell: Callable[[str], None]) -> NamesChild | None:
-    """Start the process that reads names; None: there is nothing to read here, or it cannot start.
-
-    tell: called with a message where it cannot be started.
-    """
-    if not container_state.present():
-        return None
-    try:
-        return NamesChild()
-    except OSError as error:
-        tell(f"names of containers: ids stand for them, no process to read them: {error}")
-        return None
-
-
 @dataclass
 class _Search:
     """The search for a name."""
@@ -107,10 +89,7 @@ class ContainerWatch:
         tell: Callable[[str], None],
         clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        """child: reads names; None: there are none. tell: called with a message if it fails.
-
-        clock: ns.
-        """
+        """child: reads names; None: there are none. tell: called with a message if it fails."""
         self._child = child
         self._tell = tell
         self._clock = clock
@@ -118,21 +97,29 @@ class ContainerWatch:
         self._searches: dict[str, _Search] = {}
         """By id or uid; one that is over stays, so that it does not begin anew."""
         self._open: set[str] = set()
-        self._unwritten: ContainersNote = {"containers": {}, "pods": {}}
-        self._unseen: ContainersNote = {"containers": {}, "pods": {}}
+        self._unwritten = _nothing()
 
-    def look(self, paths: Iterable[str] = (), *, last: bool = False) -> None:
-        """Look for the names of these cgroups' containers and pods, and for others that are due.
+    def look(self, paths: Iterable[str] = (), *, last: bool = False) -> ContainersNote:
+        """Look for the names of new cgroups' containers and pods, and for others that are due.
 
-        paths: of cgroups that are new. last: there will be no later look, so all are due.
+        last: there will be no later look, so all are due. Returns what was found.
         """
         with self._lock:
             now = self._clock()
             for path in paths if self._child is not None else ():
-                self._begin(path, now)
+                what = identity(path)
+                wanted = {what.container: False} if what.has_id else {}
+                wanted |= {what.pod: True} if what.qos is not None else {}
+                for one, is_pod in wanted.items():
+                    if one is not None and one not in self._searches:
+                        self._searches[one] = _Search(is_pod, now)
+                        self._open.add(one)
+                for oldest in list(self._searches)[: len(self._searches) - _MAX_SEARCHES]:
+                    self._open.discard(oldest)
+                    del self._searches[oldest]
             due = {one for one in self._open if last or self._searches[one].next_ns <= now}
             if self._child is None or not due:
-                return
+                return _nothing()
             pods = {one for one in due if self._searches[one].is_pod}
             try:
                 found = self._child.ask(due - pods, pods)
@@ -140,54 +127,37 @@ class ContainerWatch:
                 self._child = None
                 self._open.clear()
                 self._tell(f"names of containers: ids stand for those to come, no process: {error}")
-                return
-            for note in (self._unwritten, self._unseen):
-                note["containers"].update(found["containers"])
-                note["pods"].update(found["pods"])
+                return _nothing()
+            self._unwritten["containers"].update(found["containers"])
+            self._unwritten["pods"].update(found["pods"])
             self._open -= {*found["containers"], *found["pods"]}
             for one in due & self._open:
-                self._put_off(one, now)
-
-    def _begin(self, path: str, now: int) -> None:
-        what = identity(path)
-        found = [(what.container, False)] if what.has_id else []
-        found += [(what.pod, True)] if what.qos is not None else []
-        for one, is_pod in found:
-            if one is not None and one not in self._searches:
-                self._searches[one] = _Search(is_pod, now)
-                self._open.add(one)
-        for oldest in list(self._searches)[: len(self._searches) - _MAX_SEARCHES]:
-            self._open.discard(oldest)
-            del self._searches[oldest]
-
-    def _put_off(self, one: str, now: int) -> None:
-        search = self._searches[one]
-        if search.looks == len(_AGAIN_NS):
-            self._open.discard(one)
-            return
-        search.next_ns = now + _AGAIN_NS[search.looks]
-        search.looks += 1
+                search = self._searches[one]
+                if search.looks == len(_AGAIN_NS):
+                    self._open.discard(one)
+                else:
+                    search.next_ns = now + _AGAIN_NS[search.looks]
+                    search.looks += 1
+            return found
 
     def due_ns(self) -> int | None:
         """Return the time (CLOCK_MONOTONIC) of the next look; None: nothing is looked for."""
         with self._lock:
             return min((self._searches[one].next_ns for one in self._open), default=None)
 
-    def unseen(self) -> ContainersNote:
-        """Return the names found since the last call of this method."""
-        with self._lock:
-            found, self._unseen = self._unseen, {"containers": {}, "pods": {}}
-        return found
-
-    def due(self) -> bool:
+    def due(self, _now_ns: int, /) -> bool:
         """Return whether there is a note to write."""
         return bool(self._unwritten["containers"] or self._unwritten["pods"])
 
     def changes(self) -> ContainersNote | None:
         """Return a `containers` note with names found since the last one; None: there are none."""
         with self._lock:
-            found, self._unwritten = self._unwritten, {"containers": {}, "pods": {}}
+            found, self._unwritten = self._unwritten, _nothing()
         return found if found["containers"] or found["pods"] else None
+
+
+def _nothing() -> ContainersNote:
+    return {"containers": {}, "pods": {}}
 
 
 CGROUP_PERIOD_NS = 10_000_000_000
@@ -199,11 +169,8 @@ class CgroupWatch(Periodic):
     """Cgroups that are new or renamed since the last look. Any thread may call its methods."""
 
     def __init__(self, told: Callable[[], list[CgroupPath]] = list) -> None:
-        """Begin without cgroups, so that the first `walk` finds all of them.
-
-        told: returns what the programs told of since its last call.
-        """
-        super().__init__(CGROUP_PERIOD_NS)
+        """told: returns what the programs told of since its last call."""
+        super().__init__(CGROUP_PERIOD_NS, at_once=True)
         self.where = cgroups.hierarchy()
         self._ask = told
         self._lock = threading.Lock()
@@ -244,18 +211,14 @@ class CgroupWatch(Periodic):
             found, self._unseen = self._unseen, {}
         return found
 
-    def due(self, now_ns: int) -> bool:
+    def due(self, now_ns: int, /) -> bool:
         """Return whether there is a note to write, or a walk is due at `now_ns`."""
         return bool(self._unwritten) or super().due(now_ns)
 
-    def changes(self, *, always: bool) -> CgroupsNote | None:
-        """Return a `cgroups` note {id as text: path} of those found since the last; None: none.
-
-        Takes what the programs have told of, and walks the directories if that is due, or `always`.
-        Removed cgroups are not reported.
-        """
+    def changes(self) -> CgroupsNote | None:
+        """Take what the programs have told of, walk the directories if due; as `Watch.changes`."""
         self.take()
-        if always or super().due(time.monotonic_ns()):
+        if super().due(time.monotonic_ns()):
             self.walk()
         with self._lock:
             found, self._unwritten = self._unwritten, {}
@@ -280,11 +243,7 @@ class Admission:
         set_listed: Callable[[int, bool], None],
         tell: Callable[[str], None],
     ) -> None:
-        """named: what was asked for. where: the mounted hierarchy.
-
-        set_listed: has a cgroup (id) and those below it recorded, or no longer; raises TraceError.
-        tell: called with messages.
-        """
+        """set_listed: has a cgroup (id) and those below it recorded, or no longer."""
         self._named, self._where = named, where
         self._set_listed, self._tell = set_listed, tell
         self._paths: dict[int, str] = {}
@@ -296,10 +255,7 @@ class Admission:
         self._full = False
 
     def begin(self, fresh: Mapping[int, str], names: ContainersNote) -> None:
-        """Admit what is there already; say of which names there is nothing yet.
-
-        Raises ProbeError: I/O is not charged to such a cgroup.
-        """
+        """Admit what is there already; say which names nothing bears yet. Raises TraceError."""
         self.look(fresh, names, begun=False)
         for option in self._named.options():
             if option not in self._borne:
@@ -308,8 +264,7 @@ class Admission:
     def look(self, fresh: Mapping[int, str], names: ContainersNote, *, begun: bool = True) -> None:
         """Admit those of the new cgroups, and with new names of the earlier ones, that bear a name.
 
-        begun: recording has; what is admitted is said then. Raises ProbeError unless it has, see
-        `begin`; TraceError: they cannot be listed.
+        begun: recording has; what is admitted is said then. Raises TraceError.
         """
         self._paths.update(fresh)
         anew = bool(names["containers"] or names["pods"])
@@ -320,23 +275,19 @@ class Admission:
         for number in sorted(looked_at, key=lambda one: self._paths[one].count("/")):
             path = self._paths[number]
             borne = self._named.borne_by(self._names.of_path(path))
-            if borne and set(self._admitted.values()).isdisjoint(and_above(path)[1:]):
-                self._admit(number, path, borne, begun=begun)
+            above = and_above(path)[1:]
+            if borne and set(self._admitted.values()).isdisjoint(above) and self._has_room():
+                self._check(path, borne, begun=begun)
+                self._set_listed(number, True)
+                self._admitted[number] = path
+                for option in borne:
+                    if begun and option not in self._borne:
+                        self._tell(f"{option} has appeared, and is recorded from now on: {path}")
+                self._borne.update(borne)
         for number in self._admitted:
             self._paths.pop(number, None)
         for oldest in list(self._paths)[: len(self._paths) - _MAX_OPEN]:
             del self._paths[oldest]
-
-    def _admit(self, number: int, path: str, borne: tuple[str, ...], *, begun: bool) -> None:
-        if not self._has_room():
-            return
-        self._check(path, borne, begun=begun)
-        self._set_listed(number, True)
-        self._admitted[number] = path
-        for option in borne:
-            if begun and option not in self._borne:
-                self._tell(f"{option} has appeared, and is recorded from now on: {path}")
-        self._borne.update(borne)
 
     def _has_room(self) -> bool:
         """Return whether a cgroup can be admitted; one that is gone makes room."""
@@ -387,39 +338,35 @@ class CgroupLook:
         self,
         probes: Probes,
         named: NamedCgroups,
-        child: NamesChild | None,
+        stack: ExitStack,
         tell: Callable[[str], None],
     ) -> None:
-        """probes: open. named: which cgroups are recorded; empty: that is not decided by names.
+        """Start a process that reads names, where there are any; `stack` ends that.
 
-        child: reads the names of containers; None: nothing does. tell: called with messages.
+        named: which cgroups are recorded; empty: that is not decided by names.
         """
+        child = None
+        if container_state.present():
+            try:
+                child = NamesChild()
+            except OSError as error:
+                tell(f"names of containers: ids stand for them, no process to read them: {error}")
+            else:
+                stack.callback(child.close)
         self.watch = CgroupWatch(probes.new_cgroups)
         self.containers = ContainerWatch(child, tell)
         self._probes, self._tell = probes, tell
-        self._admission = (
-            Admission(
+        self._admission = None
+        if named:
+            self._admission = Admission(
                 named,
                 self.watch.where,
                 lambda number, wanted: probes.list_cgroup(number, wanted=wanted),
                 tell,
             )
-            if named
-            else None
-        )
         self._thread: threading.Thread | None = None
         self._wake = -1
         self._ended = threading.Event()
-
-    @classmethod
-    def watching(
-        cls, probes: Probes, named: NamedCgroups, stack: ExitStack, tell: Callable[[str], None]
-    ) -> Self:
-        """Return one with a process that reads names, where there are any; `stack` ends that."""
-        child = start_names_child(tell)
-        if child is not None:
-            stack.callback(child.close)
-        return cls(probes, named, child, tell)
 
     def begin(self) -> None:
         """Find what is there, before anything is attached. Raises TraceError: see Admission."""
@@ -427,8 +374,7 @@ class CgroupLook:
             return
         self.watch.walk()
         fresh = self.watch.unseen()
-        self.containers.look(fresh.values())
-        self._admission.begin(fresh, self.containers.unseen())
+        self._admission.begin(fresh, self.containers.look(fresh.values()))
 
     def start(self) -> None:
         """Start the thread; it looks once for what was made since `begin`."""
@@ -463,7 +409,10 @@ class CgroupLook:
                 self.watch.take()
                 self._round()
                 again = time.monotonic() + _PAUSE_SECONDS
-                poller.poll(max(self._idle(), _PAUSE_SECONDS) * 1000)
+                # Until something is due, unless the programs tell of something.
+                due = self.containers.due_ns()
+                idle = _IDLE_SECONDS if due is None else (due - time.monotonic_ns()) / 1e9
+                poller.poll(min(max(idle, _PAUSE_SECONDS), _IDLE_SECONDS) * 1000)
                 if (left := again - time.monotonic()) > 0:
                     self._ended.wait(left)
         except TraceError as error:
@@ -471,14 +420,8 @@ class CgroupLook:
         finally:
             os.close(waiting)
 
-    def _idle(self) -> float:
-        """Return the seconds until something is due unless the programs tell of something."""
-        due = self.containers.due_ns()
-        left = _IDLE_SECONDS if due is None else (due - time.monotonic_ns()) / 1e9
-        return min(max(left, 0.0), _IDLE_SECONDS)
-
     def _round(self, *, last: bool = False) -> None:
         fresh = self.watch.unseen()
-        self.containers.look(fresh.values(), last=last)
+        names = self.containers.look(fresh.values(), last=last)
         if self._admission is not None and not last:
-            self._admission.look(fresh, self.containers.unseen())
+            self._admission.look(fresh, names)

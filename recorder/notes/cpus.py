@@ -24,7 +24,6 @@ class CpuWatch(Periodic):
     """Samples of /proc/stat and of cgroups' cpu.stat; used by the writer thread alone."""
 
     def __init__(self, proc: Path = Path("/proc")) -> None:
-        """Begin with what is counted now."""
         super().__init__(PERIOD_NS)
         self._proc = proc
         self._walked = Periodic(_WALK_NS)
@@ -35,7 +34,6 @@ class CpuWatch(Periodic):
         self._throttled = {group: _throttled(group) for group in self._groups}
 
     def changes(self) -> CpusNote | None:
-        """Return a `cpus` note of what grew since the last look; None: nothing did."""
         began = time.monotonic_ns()
         if self._walked.due(began):
             self._groups = self._find()
@@ -71,8 +69,11 @@ class CpuWatch(Periodic):
         walk = os.walk(self._root) if self._root is not None else ()
         for directory, below, _ in itertools.islice(walk, _MOST_WALKED):
             below.sort()
-            if _has_quota(Path(directory)) and len(found) < _MOST:
-                found.append(Path(directory))
+            group = Path(directory)
+            second, first = _read(group / "cpu.max"), _read(group / "cpu.cfs_quota_us")
+            has_quota = (second and not second.startswith("max")) or (first and int(first) > 0)
+            if has_quota and len(found) < _MOST:
+                found.append(group)
         return found
 
 
@@ -94,11 +95,6 @@ def _members(group: Path) -> list[int]:
         if len(found) >= _MOST_MEMBERS:
             break
     return found[:_MOST_MEMBERS]
-
-
-def _has_quota(group: Path) -> bool:
-    second, first = _read(group / "cpu.max"), _read(group / "cpu.cfs_quota_us")
-    return bool(second and not second.startswith("max")) or bool(first and int(first) > 0)
 
 
 def _throttled(group: Path) -> int:

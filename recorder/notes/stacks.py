@@ -7,7 +7,7 @@ exist then, and an interrupted log, each rotated file and each dump has the name
 
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -51,14 +51,16 @@ class StackWatch:
     ) -> None:
         """Read the kernel's symbols, which takes a while, if any stacks are wanted.
 
-        `command`: its program is searched for names too, though it does not run yet. `waits`: the
-        stacks of waits are recorded (`--path fs`); `sites`: those of followed objects. Raises
-        ProbeError: stacks are wanted, and the backend records none.
+        `command`: its program is searched for names too, though it does not run yet. `waits`,
+        `sites`: the stacks of waits (`--path fs`) and of followed objects are recorded. Raises
+        ProbeError.
         """
         self._probes: Probes | None = None
         self._wanted, self._waits, self._sites = wanted, waits, sites
         self._user: UserSymbols | None = None
         self._next = time.monotonic_ns()
+        self.hurried = False
+        """Whether to look every HURRIED_NS, for programs' stacks."""
         self.count = 0
         """Number of distinct stacks so far."""
         if wanted == Stacks.NONE and not waits and not sites:
@@ -68,47 +70,27 @@ class StackWatch:
         self._probes = probes
         self._kernel = LiveKernelSymbols()
         if wanted >= Stacks.USER:
+            self.hurried = True
             self._user = UserSymbols(known=[shutil.which(c) or c for c in command[:1]])
 
     def nameless(self) -> list[str]:
-        """Return what to say where the kernel hides its symbols from this process; [] if not."""
+        """Return what to say where the kernel hides its symbols from this process."""
         if self._probes is None or self._kernel.available:
             return []
         named = self._wanted > Stacks.NONE or self._sites
         return [NAMELESS] * named + [REASONLESS] * self._waits
 
-    @property
-    def hurried(self) -> bool:
-        """Whether to look every HURRIED_NS."""
-        return self._user is not None
-
-    def hurried_look(self, writer: WriterThread) -> Callable[[int], None]:
-        """Return a function to call every HURRIED_NS with the time, for programs' stacks."""
-
-        def look(now_ns: int) -> None:
-            if self._user is not None and self.due(now_ns):
-                self.put(writer)
-
-        return look
-
     def due(self, now_ns: int) -> bool:
-        """Return whether stacks are recorded and a look is due at `now_ns`."""
         return self._probes is not None and now_ns >= self._next
 
     def put(self, writer: WriterThread) -> bool:
-        """Queue the jobs for new stacks; return False if the writer's queue is full."""
         return all(writer.offer(job) for job in self.jobs(writer))
 
     def jobs(self, writer: WriterThread) -> list[Job]:
-        """Return the jobs that find and write new stacks; [] where no stacks are recorded."""
         return [] if self._probes is None else [writer.notes("stacks", self.changes)]
 
     def changes(self) -> list[dict[str, Any]]:
-        """Return `stacks` notes of the stacks that are new since the last call; [] without any.
-
-        Reads the kernel's symbols again if modules have changed. Sets when the next look is due:
-        not before COST_SHARE times what reading the maps took. Raises RefusedError.
-        """
+        """Return `stacks` notes of what is new since the last call. Raises RefusedError."""
         if self._probes is None:
             return []
         began = time.monotonic_ns()
@@ -119,26 +101,23 @@ class StackWatch:
             return []
         self._kernel.refresh()
         self.count += sum(len(stacks or ()) for stacks in fresh)
-        kernel = {
-            (side, str(n)): [self._kernel_frame(address) for address in addresses.tolist()]
-            for side in ("kernel", "wait", "site")
-            for n, addresses in (getattr(fresh, side) or {}).items()
-        }
-        return split_into_notes({**kernel, **self._user_stacks(fresh.user)})
+        found: dict[tuple[str, str], list[Frame]] = {}
+        for side in ("kernel", "wait", "site"):
+            for number, addresses in (getattr(fresh, side) or {}).items():
+                found[side, str(number)] = frames = []
+                for address in addresses.tolist():
+                    # A return address may lie behind its function's end, if the call does not
+                    # return; the byte before it is the call's.
+                    at = self._kernel.find(address - 1)
+                    frames.append([at.name, at.module, at.offset + 1] if at else ["", "", address])
+        return split_into_notes({**found, **self._user_stacks(fresh.user)})
 
-    def _kernel_frame(self, address: int) -> Frame:
-        # A return address may lie behind its function's end, if the call does not return; the byte
-        # before it is the call's.
-        function = self._kernel.find(address - 1)
-        if function is None:
-            return ["", "", address]
-        return [function.name, function.module, function.offset + 1]
-
-    def _user_stacks(self, stacks: dict[int, NDArray[np.void]]) -> dict[tuple[str, str], Any]:
+    def _user_stacks(
+        self, stacks: dict[int, NDArray[np.void]]
+    ) -> dict[tuple[str, str], list[Frame]]:
         """Return the frames of user stacks by ("user", id as text), after finding their files.
 
-        `stacks`: BUILD_ID_FRAME arrays (frames,) by id, innermost frame first. Every frame but the
-        innermost is a return address.
+        `stacks`: BUILD_ID_FRAME arrays (frames,) by id, innermost frame first.
         """
         if self._user is None:
             return {}
@@ -146,16 +125,14 @@ class StackWatch:
         self._user.look_for(
             bytes(build_id) for frames in with_file for build_id in frames["build_id"]
         )
-        return {
-            ("user", str(number)): [
-                self._user_frame(frame, called=place > 0) for place, frame in enumerate(frames)
-            ]
-            for number, frames in stacks.items()
-        }
-
-    def _user_frame(self, frame: np.void, *, called: bool) -> Frame:
-        """Return a BUILD_ID_FRAME as a Frame; `called`: it is a return address."""
-        place = int(frame["ip"])
-        if self._user is None or frame["status"] != BY_BUILD_ID:
-            return ["", "", place]
-        return list(self._user.find(bytes(frame["build_id"]), place, called=called))
+        found: dict[tuple[str, str], list[Frame]] = {}
+        for number, frames in stacks.items():
+            found["user", str(number)] = names = []
+            for place, frame in enumerate(frames):
+                offset = int(frame["ip"])
+                if frame["status"] == BY_BUILD_ID:
+                    build_id = bytes(frame["build_id"])
+                    names.append(list(self._user.find(build_id, offset, called=place > 0)))
+                else:
+                    names.append(["", "", offset])
+        return found

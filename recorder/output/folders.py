@@ -68,19 +68,13 @@ def owner() -> tuple[int, int] | None:
 
 
 def trusted() -> set[int]:
-    """Return the users whose links and directories count as this user's own.
-
-    Root, this process's user, and the one who called sudo.
-    """
+    """Return the users whose links and directories count as this user's own."""
     ids = owner()
     return {0, os.geteuid(), *([] if ids is None else ids[:1])}
 
 
 def give_to_owner(fd: int, shown: str) -> None:
-    """Change the owner of the file open as `fd` to the user who called sudo, if any.
-
-    `shown`: its path in error messages. Raises OutputError.
-    """
+    """Give the file open as `fd` to the user who called sudo, if any. Raises OutputError."""
     if (ids := owner()) is None:
         return
     try:
@@ -185,10 +179,7 @@ def named(path: str, shown: str | os.PathLike[str] = "") -> Iterator[int]:
 
 
 def open_below(at: int, name: str, shown: str) -> int:
-    """Open the directory `name` in the one open as `at`, no link; return its descriptor (O_PATH).
-
-    shown: its path in messages. Raises OSError; OutputError: it is no directory.
-    """
+    """Open the directory `name` in `at`, no link (O_PATH). Raises OSError; OutputError: none."""
     try:
         return os.open(name, _HOLD | os.O_NOFOLLOW, dir_fd=at)
     except NotADirectoryError as error:
@@ -200,10 +191,7 @@ def open_below(at: int, name: str, shown: str) -> int:
 
 
 def make_below(at: int, name: str, shown: str) -> int:
-    """Open the directory `name` in `at` as `open_below`; make it if it is missing.
-
-    A new one is private, and of the user who called sudo. Raises OSError, OutputError.
-    """
+    """As `open_below`; make it if it is missing: private, and of the user who called sudo."""
     try:
         os.mkdir(name, PRIVATE_DIRECTORY, dir_fd=at)
     except FileExistsError:
@@ -224,8 +212,8 @@ def make_below(at: int, name: str, shown: str) -> int:
 def open_own(at: int, name: str, shown: str) -> int:
     """Open the directory `name` in `at`, in which biotrail alone works; make it if it is missing.
 
-    It has to be a directory of this user that nobody else may write to. Raises OSError;
-    OutputError: it is not.
+    It has to be a directory of this user that nobody else may write to. Raises OSError,
+    OutputError.
     """
     with suppress(FileExistsError):
         os.mkdir(name, PRIVATE_DIRECTORY, dir_fd=at)
@@ -248,8 +236,7 @@ def descend(
 ) -> Iterator[list[int]]:
     """Yield descriptors of nested directories: `at`, names[0] in it, names[1] in that, and so on.
 
-    make: make those that are missing. shown: the path of `at` in messages. Raises OSError,
-    OutputError.
+    make: make those that are missing. Raises OSError, OutputError.
     """
     found = [at]
     try:
@@ -273,16 +260,15 @@ def readable(at: int) -> Iterator[int]:
 
 
 def entries(at: int) -> list[str]:
-    """Return the names in a directory, sorted. Raises OSError."""
+    """Return the sorted names in a directory. Raises OSError."""
     with readable(at) as fd:
         return sorted(os.listdir(fd))
 
 
 def open_regular(at: int, name: str, shown: str) -> BinaryIO:
-    """Return the regular file `name` in a directory, open for reading; its name is `shown`.
+    """Return the regular file `name` in a directory, open for reading; `shown`: its path.
 
-    No link is followed, and no FIFO is waited for. Raises OSError: also ELOOP for a link, EINVAL
-    for what else is no regular file.
+    Raises OSError: also ELOOP for a link, EINVAL for what else is no regular file.
     """
 
     def opener(_shown: str, _flags: int) -> int:
@@ -306,9 +292,7 @@ FileId = tuple[int, int]
 """st_dev and st_ino of a file."""
 
 
-def identity(fd: int) -> FileId:
-    """Return (st_dev, st_ino) of the file behind an open descriptor. Raises OSError."""
-    status = os.fstat(fd)
+def identity(status: os.stat_result) -> FileId:
     return status.st_dev, status.st_ino
 
 
@@ -320,11 +304,7 @@ class HeldDirectory:
     """
 
     def __init__(self, path: str, *, shown: str = "") -> None:
-        """Open the directory and its parent, without checking whether files can be made in it.
-
-        `path`: "" is the working directory. `shown`: the file that an error message names; "" for
-        `path`. Raises OutputError.
-        """
+        """`path`: "": the working one. `shown`: for messages, if not `path`. Raises OutputError."""
         self.path = path
         self._closing: list[weakref.finalize[..., HeldDirectory]] = []
         try:
@@ -346,40 +326,27 @@ class HeldDirectory:
         return fd
 
     def close(self) -> None:
-        """Close the descriptors. Closing again has no effect."""
         for closing in self._closing:
             closing()
 
     @property
     def fd(self) -> int:
-        """The directory's descriptor (O_PATH), for the argument `dir_fd`. Raises OSError.
-
-        Where the directory was deleted and none took its place, making a file in it fails with
-        ENOENT.
-        """
+        """The directory's descriptor (O_PATH); making a file in a deleted one fails with ENOENT."""
         if os.fstat(self._fd).st_nlink == 0:
-            self._look_again()
+            with suppress(OSError, OutputError):
+                found = open_below(self._above, self._name, self.path)
+                unused = weakref.finalize(self, os.close, found)
+                try:
+                    status = os.fstat(found)
+                    if (status.st_uid, status.st_gid) == self._owner:
+                        self._fd = found
+                        unused, self._closing[0] = self._closing[0], unused
+                finally:
+                    unused()
         return self._fd
 
-    def _look_again(self) -> None:
-        with suppress(
-            OSError, OutputError
-        ):  # making a file in the deleted directory fails with ENOENT
-            found = open_below(self._above, self._name, self.path)
-            unused = weakref.finalize(self, os.close, found)
-            try:
-                status = os.fstat(found)
-                if (status.st_uid, status.st_gid) == self._owner:
-                    self._fd = found
-                    unused, self._closing[0] = self._closing[0], unused
-            finally:
-                unused()
-
     def place(self) -> str:
-        """Return a path to the directory: the given one, or where it was moved to.
-
-        Of a deleted one the kernel's name for it, which ends in " (deleted)".
-        """
+        """Return a path to the directory: the given one, or where it is now, as the kernel says."""
         try:
             if os.path.samestat(os.stat(self.path or "."), os.fstat(self.fd)):
                 return self.path
@@ -395,10 +362,9 @@ class HeldDirectory:
             status = os.stat(name, dir_fd=self.fd, follow_symlinks=False)
         except OSError:
             return False
-        return (status.st_dev, status.st_ino) == file
+        return identity(status) == file
 
     def remove(self, name: str, file: FileId) -> bool:
-        """Delete the entry `name` of the directory if it is `file`."""
         if not self.holds(name, file):
             return False
         try:

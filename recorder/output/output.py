@@ -40,7 +40,6 @@ def hidden_name(name: str) -> str:
 
 
 def hidden_prefix(name: str) -> str:
-    """Return what all hidden names of `name` begin with."""
     return f".{os.fsdecode(os.fsencode(name)[:_HIDDEN_BYTES])}."
 
 
@@ -55,8 +54,8 @@ def ensure_free(
     """Raise OutputError unless nothing is at `path`, or what is there may be replaced.
 
     With `force` a regular file (or, with `directory`, a directory) may be replaced; symbolic links,
-    devices and the like never. `at`: descriptor of the directory that `path` is relative to; None:
-    the working directory. `shown`: the path in error messages; None: `path`.
+    devices and the like never. `at`: descriptor of the directory that `path` is in. `shown`: the
+    path in error messages.
     """
     called = os.fspath(path if shown is None else shown)
     try:
@@ -75,90 +74,92 @@ def ensure_free(
         raise OutputError(f"{called} already exists: will not overwrite it without --force")
 
 
-@contextmanager
-def _place(
-    path: str | os.PathLike[str], shown: str | os.PathLike[str] | None = None
-) -> Iterator[tuple[int, str, str]]:
-    """Yield (the directory's descriptor, the name in it, the path for messages) of a file."""
-    called = os.fspath(path if shown is None else shown)
-    directory, name = os.path.split(os.fspath(path))
-    if name in ("", ".", ".."):
-        raise OutputError(f"{called} is not a file name: give another path")
-    with folders.named(directory, called) as at:
-        yield at, name, called
-
-
 class NewFile:
     """A private file (mode 0600), of the user who called sudo, if any; hidden until `publish`.
 
     So a file of its name stays as it is if what was to be written cannot begin.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        force: bool = False,
+        directory: HeldDirectory | None = None,
+    ) -> None:
         """Make the file in the directory of `path`, under an unguessable name.
 
-        `stream` is open for writing and unbuffered. `force`: an existing regular file at `path` may
-        be replaced. Raises OutputError.
+        `force`: an existing regular file at `path` may be replaced. `directory`: that of `path`,
+        kept open; None: it is opened. Raises OutputError.
         """
         self._path, self._force = os.fspath(path), force
-        directory, self._name = os.path.split(self._path)
-        if self._name in ("", ".", ".."):
-            raise OutputError(f"{self._path} is not a file name: give another path")
-        self._directory = HeldDirectory(directory, shown=self._path)
+        above, self.name = os.path.split(self._path)
+        _check_name(self.name, self._path)
+        self._directory = directory or HeldDirectory(above, shown=self._path)
         at = self._directory.fd
-        ensure_free(self._name, force, at=at, shown=self._path)
-        self._hidden = hidden_name(self._name)
+        ensure_free(self.name, force, at=at, shown=self._path)
+        self._hidden = hidden_name(self.name)
         self.stream = create_at(at, self._hidden, shown=self._path)
-        self._file = identity(self.stream.fileno())
+        self._id = identity(os.fstat(self.stream.fileno()))
 
     def publish(self) -> None:
         """Give the file its name; whoever has a replaced file open keeps it. Raises OutputError."""
         try:
-            publish(self._hidden, self._name, self._force, at=self._directory.fd, shown=self._path)
+            publish(self._hidden, self.name, self._force, at=self._directory.fd, shown=self._path)
         except OSError as error:
             raise explain(error, self._path) from error
-        self._directory.remove(self._hidden, self._file)
+        self.give_up()  # the hidden name, where it is left as a second one
+
+    def give_up(self) -> None:
+        """Delete the hidden name, if it is there."""
+        self._directory.remove(self._hidden, self._id)
+
+    def is_there(self) -> bool:
+        """Return whether the file has its name."""
+        return self._directory.holds(self.name, self._id)
+
+    def remove(self) -> bool:
+        """Delete the file by its name, unless that is another file's; return whether it was."""
+        return self._directory.remove(self.name, self._id)
 
     def discard(self) -> None:
         """Delete the file, where it is now, unless its name is another file's."""
-        for name in (self._hidden, self._name):
-            self._directory.remove(name, self._file)
+        self.give_up()
+        self.remove()
 
     def close(self) -> None:
-        """Close the file and its directory."""
+        """Close the file, and its directory."""
         self.stream.close()
         self._directory.close()
 
 
-def create_at(at: int, name: str, *, shown: str) -> BinaryIO:
-    """Make a private file `name` in the directory open as `at`; return it open and unbuffered.
+def _check_name(name: str, shown: str) -> None:
+    if name in ("", ".", ".."):
+        raise OutputError(f"{shown} is not a file name: give another path")
 
-    It belongs to the user who called sudo, if any. `shown`: the path in error messages. Raises
-    OutputError.
-    """
+
+def create_at(at: int, name: str, *, shown: str) -> BinaryIO:
+    """Make a private file `name` in `at`, of the user who called sudo, if any; open, unbuffered."""
     ensure_free(name, False, at=at, shown=shown)
+
+    def opener(_shown: str, _flags: int) -> int:
+        return os.open(name, _CREATE, PRIVATE_FILE, dir_fd=at)
+
     try:
-        return _open_private(at, name, shown)
+        stream = open(shown, "wb", buffering=0, opener=opener)  # noqa: SIM115
+        try:
+            os.fchmod(stream.fileno(), PRIVATE_FILE)  # the umask may have taken bits away
+            give_to_owner(stream.fileno(), shown)
+        except (OSError, OutputError):
+            stream.close()
+            os.unlink(name, dir_fd=at)
+            raise
     except FileExistsError as error:
         raise OutputError(
             f"{shown} appeared just now: will not overwrite it, give another path"
         ) from error
     except OSError as error:
         raise explain(error, shown) from error
-
-
-def _open_private(at: int, name: str, shown: str) -> BinaryIO:
-    def opener(_shown: str, _flags: int) -> int:
-        return os.open(name, _CREATE, PRIVATE_FILE, dir_fd=at)
-
-    stream = open(shown, "wb", buffering=0, opener=opener)  # noqa: SIM115
-    try:
-        os.fchmod(stream.fileno(), PRIVATE_FILE)  # the umask may have taken bits away
-        give_to_owner(stream.fileno(), shown)
-    except (OSError, OutputError):
-        stream.close()
-        os.unlink(name, dir_fd=at)
-        raise
     return stream
 
 
@@ -172,10 +173,12 @@ def replacing(
     """Yield a buffered private file that gets the name `path` when the block ends without error.
 
     Until then it is beside `path` under an unguessable name; an error deletes it. `force`: replace
-    an existing regular file. `shown`: the path in messages; None: `path`. Raises OutputError, also
-    for an OSError inside the block.
+    an existing regular file. Raises OutputError, also for an OSError inside the block.
     """
-    with _place(Path(path), shown or path) as (at, name, called):
+    called = os.fspath(shown or path)
+    directory, name = os.path.split(Path(path))
+    _check_name(name, called)
+    with folders.named(directory, called) as at:
         ensure_free(name, force, at=at, shown=called)
         part = hidden_name(name)
         raw = create_at(at, part, shown=called)
@@ -221,39 +224,31 @@ def replacing_directory(
     """Yield a private directory that gets the name `path` when the block ends without error.
 
     Until then it is beside `path` under an unguessable name; an error deletes it. The path that is
-    yielded leads to it by its descriptor. A directory that already has the name `path` stays until
-    then: it is deleted once the new one is whole, so that an error in the block leaves it. It is
-    only deleted with `force`, and only if it is empty or has an entry that matches the glob pattern
-    `marker`, so that a mistyped path deletes nothing of value. At the end all that is in the new
-    one gets private modes and the user of sudo as owner. If it may not be deleted, OutputError is
-    raised, before the block or after it. An OSError inside the block becomes an OutputError.
+    yielded leads to it by its descriptor. A directory that has the name `path` is deleted once the
+    new one is whole, but only with `force`, and only if it is empty or has an entry that matches
+    the glob pattern `marker`, so that a mistyped path deletes nothing of value; else OutputError is
+    raised, before the block or after it, as for an OSError inside the block. All that is in the new
+    one gets private modes and the user of sudo as owner.
     """
-    with _above(path) as (at, name, shown), _explained(shown):
+    with _above(path) as (at, name, shown):
         _ensure_ours(at, name, shown, force, marker)
-        with _part(at, name) as part:
-            yield Path(folders.path_in(part[1]))
-            _make_private(part[1])
-            _exchange(at, part[0], name, shown, force, marker)
-
-
-def _exchange(at: int, part: str, name: str, shown: str, force: bool, marker: str) -> None:
-    """Give the directory `part` in `at` its name; delete what had the name.
-
-    What had it is moved aside first, so that what is looked at is what is deleted.
-    """
-    aside = hidden_name(name)
-    try:
-        os.rename(name, aside, src_dir_fd=at, dst_dir_fd=at)
-    except FileNotFoundError:
-        os.rename(part, name, src_dir_fd=at, dst_dir_fd=at)
-        return
-    try:
-        _ensure_ours(at, aside, shown, force, marker)
-        os.rename(part, name, src_dir_fd=at, dst_dir_fd=at)
-    except BaseException:
-        os.rename(aside, name, src_dir_fd=at, dst_dir_fd=at)
-        raise
-    shutil.rmtree(aside, dir_fd=at)
+        with _part(at, name) as (part, fd):
+            yield Path(folders.path_in(fd))
+            _make_private(fd)
+            # What has the name is moved aside first, so that what is looked at is what is deleted.
+            aside = hidden_name(name)
+            try:
+                os.rename(name, aside, src_dir_fd=at, dst_dir_fd=at)
+            except FileNotFoundError:
+                os.rename(part, name, src_dir_fd=at, dst_dir_fd=at)
+                return
+            try:
+                _ensure_ours(at, aside, shown, force, marker)
+                os.rename(part, name, src_dir_fd=at, dst_dir_fd=at)
+            except BaseException:
+                os.rename(aside, name, src_dir_fd=at, dst_dir_fd=at)
+                raise
+            shutil.rmtree(aside, dir_fd=at)
 
 
 @contextmanager
@@ -264,16 +259,15 @@ def adding_to_directory(
 
     Files in folders of it move into the same folders of `path`, which are made if missing; empty
     folders do not move, and no link below `path` is followed. Files get private modes and the user
-    of sudo as owner. `path` is made if it does not exist; otherwise it has to be empty or have an
-    entry that matches the glob pattern `marker`. `force`: replace regular files of the same name;
-    without it, such a file is an OutputError, and none is moved (with it too for a link, device or
-    directory of that name). Raises OutputError, also for an OSError inside the block.
+    of sudo as owner. An existing `path` has to be empty or have an entry that matches the glob
+    pattern `marker`. `force`: replace regular files of the same name; what else has such a name is
+    an OutputError, and none is moved. An OSError inside the block is one, too.
     """
     if not os.path.lexists(path):
         with replacing_directory(path, marker=marker) as part:
             yield part
         return
-    with _above(path) as (at, name, shown), _explained(shown):
+    with _above(path) as (at, name, shown):
         _ensure_ours(at, name, shown, True, marker)
         with _part(at, name) as (_, new), folders.descend(at, [name], "") as (_, final):
             yield Path(folders.path_in(new))
@@ -302,40 +296,37 @@ def _move(part: int, final: int, file: Path, shown: str, force: bool, only_check
 
 
 def make_directory(path: str | os.PathLike[str]) -> None:
-    """Make a directory and those above it that are missing, private and of the user of sudo.
-
-    What is there stays as it is. Raises OutputError.
-    """
+    """Make a directory and those above it that are missing, private and of the user of sudo."""
     there = Path(os.path.abspath(path))
     missing: list[str] = []
     while not there.is_dir():
         missing.insert(0, there.name)
         there = there.parent
-    with (
-        _explained(os.fspath(path)),
-        folders.named(str(there), path) as at,
-        folders.descend(at, missing, str(there), make=True),
-    ):
-        pass
+    try:
+        with (
+            folders.named(str(there), path) as at,
+            folders.descend(at, missing, str(there), make=True),
+        ):
+            pass
+    except OSError as error:
+        raise explain(error, path) from error
 
 
 @contextmanager
 def _above(path: str | os.PathLike[str]) -> Iterator[tuple[int, str, str]]:
-    """Yield (the descriptor of what is above, the name in it, the path for messages)."""
+    """Yield (the descriptor of what is above, the name in it, the path for messages).
+
+    An OSError inside the block becomes an OutputError.
+    """
     given = os.fspath(path)
     above, name = os.path.split(Path(given))
     if name in ("", ".", ".."):
         above, name = os.path.split(os.path.abspath(given))
     with folders.named(above, given) as at:
-        yield at, name, given
-
-
-@contextmanager
-def _explained(shown: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise explain(error, shown) from error
+        try:
+            yield at, name, given
+        except OSError as error:
+            raise explain(error, given) from error
 
 
 @contextmanager
@@ -371,19 +362,19 @@ def _ensure_ours(at: int, name: str, shown: str, force: bool, marker: str) -> No
 
 def _make_private(directory: int) -> None:
     """Set private modes and owner of all in a directory, itself last: until then nobody gets in."""
+
+    def set_private(fd: int, mode: int) -> None:
+        if stat.S_IMODE(os.fstat(fd).st_mode) != mode:
+            os.fchmod(fd, mode)
+        if ids is not None:
+            os.fchown(fd, *ids)
+
     ids = owner()
     for _, _, names, at in os.fwalk(".", topdown=False, dir_fd=directory):
         for name in names:
             fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=at)
             try:
-                _set(fd, PRIVATE_FILE, ids)
+                set_private(fd, PRIVATE_FILE)
             finally:
                 os.close(fd)
-        _set(at, PRIVATE_DIRECTORY, ids)
-
-
-def _set(fd: int, mode: int, ids: tuple[int, int] | None) -> None:
-    if stat.S_IMODE(os.fstat(fd).st_mode) != mode:
-        os.fchmod(fd, mode)
-    if ids is not None:
-        os.fchown(fd, *ids)
+        set_private(at, PRIVATE_DIRECTORY)

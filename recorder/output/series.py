@@ -5,13 +5,12 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from typing import Any, BinaryIO, NamedTuple
 
 from biotrail.recorder.log import LogWriter, Segment
 from biotrail.recorder.log.names import NameRecords, Names
-from biotrail.recorder.output import output
-from biotrail.recorder.output.folders import FileId, HeldDirectory, explain, identity
+from biotrail.recorder.output.folders import HeldDirectory
+from biotrail.recorder.output.output import NewFile
 from biotrail.recorder.schema.payloads import Clock, Header, Note
 
 STACKS_PER_NOTE = 1000
@@ -19,10 +18,7 @@ STACKS_PER_NOTE = 1000
 
 
 def split_into_notes(stacks: dict[tuple[str, str], list[Any]]) -> list[dict[str, Any]]:
-    """Return payloads of `stacks` notes, each of at most STACKS_PER_NOTE stacks.
-
-    `stacks`: frames by (side, id), where side is "kernel", "user", "wait" or "site".
-    """
+    """Return payloads of `stacks` notes; `stacks`: frames by (side, id), as NOTES has them."""
     items = list(stacks.items())
     found = []
     for first in range(0, len(items), STACKS_PER_NOTE):
@@ -33,17 +29,15 @@ def split_into_notes(stacks: dict[tuple[str, str], list[Any]]) -> list[dict[str,
     return found
 
 
-OnFile = Callable[[BinaryIO], None]
 SUFFIX = ".biotrail"
 MAX_CGROUPS = 1 << 16
 """Cgroups that are repeated in later files, the newest."""
 
 
 def shifted(clock: Clock, monotonic: int) -> Clock:
-    """Return a copy of a clock reading, moved to the time `monotonic` (ns).
+    """Return a copy of a clock reading, moved to the time `monotonic` (ns), no clock below 0.
 
-    All clocks move by as much, none below 0; "uncertainty" stays. Right if no clock was stepped in
-    between.
+    Right if no clock was stepped in between.
     """
     back = clock["monotonic"] - monotonic
     # A clock never reads less than 0, but soon after boot the shift can be more than its time.
@@ -56,45 +50,34 @@ class Background:
     def __init__(self, header: Header) -> None:
         self._header = header
         self._devices = {int(entry["dev"]): entry for entry in header.get("devices", [])}
-        self._cgroups: dict[str, str] = {}
+        self._notes: dict[str, dict[str, Any]] = {
+            name: {} for name in ("cgroups", "titles", "mounts", "call_timing")
+        }
         self._containers: dict[str, dict[str, dict[str, str]]] = {"containers": {}, "pods": {}}
-        self._titles: dict[str, dict[str, str]] = {}
-        self._mounts: dict[str, Any] = {}
-        self._call_timing: dict[str, Any] = {}
         self._stacks: dict[tuple[str, str], list[Any]] = {}
         self._names = Names()
 
     def note(self, name: str, payload: Note) -> None:
-        """Add the facts of a note to those that later files repeat; ignore other notes.
-
-        An entry that was added before is replaced, which does not make it newer.
-        """
+        """Add the facts of a note to those that later files repeat; ignore other notes."""
         if name == "devices":
             self._devices.update({int(entry["dev"]): entry for entry in payload["devices"]})
-        elif name == "cgroups":
-            _add_bounded(self._cgroups, payload)
         elif name == "containers":
             for kind, known in self._containers.items():
                 _add_bounded(known, payload[kind])
-        elif name == "titles":
-            _add_bounded(self._titles, payload)
-        elif name == "mounts":
-            self._mounts.update(payload)
         elif name == "stacks":
             for side, stacks in payload.items():
                 self._stacks.update({(side, number): frames for number, frames in stacks.items()})
-        elif name == "call_timing":
-            self._call_timing = dict(payload)
+        elif name == "mounts":
+            self._notes[name].update(payload)
+        elif name in self._notes:
+            _add_bounded(self._notes[name], payload)
 
     def update(self, records: NameRecords) -> None:
         """Add the name records of a chunk."""
         self._names.update(records)
 
     def header(self, clock: Clock, facts: Header) -> Header:
-        """Return the header of a file that begins at `clock`, with a log_id of its own.
-
-        `facts`: more keys for the header, such as "series" or "kept".
-        """
+        """Return the header of a file that begins at `clock`; `facts`: more keys for it."""
         return {
             **self._header,
             "log_id": os.urandom(16).hex(),
@@ -104,20 +87,15 @@ class Background:
         }
 
     def facts(self, clock: Clock) -> "Facts":
-        """Return a copy of the facts gathered so far, for a file that begins at `clock`.
-
-        Devices are not among them: they are in the file's header.
-        """
+        """Return a copy of the facts for a file that begins at `clock`, beside its header."""
+        containers = {kind: dict(known) for kind, known in self._containers.items() if known}
         notes: list[tuple[str, dict[str, Any]]] = [
-            ("cgroups", dict(self._cgroups)),
-            (
-                "containers",
-                {kind: dict(known) for kind, known in self._containers.items() if known},
-            ),
-            ("titles", dict(self._titles)),
-            ("mounts", dict(self._mounts)),
+            ("cgroups", dict(self._notes["cgroups"])),
+            ("containers", containers),
+            ("titles", dict(self._notes["titles"])),
+            ("mounts", dict(self._notes["mounts"])),
             *(("stacks", note) for note in split_into_notes(self._stacks)),
-            ("call_timing", self._call_timing),
+            ("call_timing", dict(self._notes["call_timing"])),
         ]
         names = self._names.segments(clock["monotonic"])
         return Facts([(name, payload) for name, payload in notes if payload], names, clock)
@@ -141,7 +119,6 @@ class Facts(NamedTuple):
     """When the file begins."""
 
     def write(self, log: LogWriter) -> None:
-        """Write the facts to the beginning of a log. Raises OutputError."""
         for name, payload in self.notes:
             log.write_note(name, payload)
         if self.names:
@@ -160,22 +137,21 @@ class Series:
         max_files: int | None,
         *,
         force: bool = False,
-        on_file: OnFile = lambda _stream: None,
+        on_file: Callable[[BinaryIO], None] = lambda _stream: None,
         directory: HeldDirectory | None = None,
     ) -> None:
-        """`path`: the stem, with or without SUFFIX, to which each file's time and number are added.
+        """`path`: the stem, with or without SUFFIX. `max_files`: for `delete_old`; None: all stay.
 
-        `max_files`: how many `delete_old` leaves; None: all. `force`: replace existing regular
-        files of the same name. `on_file`: called with each new file, in the thread that makes it.
-        `directory`: that of `path`; None: it is opened when the first file is made.
+        `force`: replace existing regular files of the same name. `on_file`: called with each new
+        file, in the thread that makes it. `directory`: that of `path`; None: it is opened when
+        first needed.
         """
         self._on_file = on_file
-        self.stem = path.removesuffix(SUFFIX)
+        self._stem = path.removesuffix(SUFFIX)
         self._max = max_files
         self._force = force
-        self._held = directory
-        self._files: deque[tuple[str, FileId]] = deque()
-        self._hidden = self._name = ""
+        self._directory = directory
+        self._files: deque[NewFile] = deque()
         self.next = ""
         """Path of the file last created, once it is published."""
         self.made = 0
@@ -187,84 +163,49 @@ class Series:
     @property
     def files(self) -> list[str]:
         """Paths of published files that still exist, oldest first, where the directory is now."""
-        directory = self._held
-        if directory is None:
+        if self._directory is None:
             return []
-        place = directory.place()
-        return [
-            os.path.join(place, name) for name, file in self._files if directory.holds(name, file)
-        ]
+        place = self._directory.place()
+        return [os.path.join(place, file.name) for file in self._files if file.is_there()]
 
     @property
     def taken_away(self) -> int:
         """Number of published files that others have deleted, moved away or replaced."""
         return self._gone + len(self._files) - len(self.files)
 
-    def _directory(self) -> HeldDirectory:
-        if self._held is None:
-            self._held = HeldDirectory(os.path.dirname(self.stem), shown=self.next or self.stem)
-        return self._held
-
-    def create(self) -> BinaryIO:
-        """Make the next file, with a hidden name until `publish`; return it open and unbuffered.
-
-        Sets `next` to the path that it will have; calls `on_file`. Raises OutputError, OSError.
-        """
+    def create(self) -> NewFile:
+        """Make the next file, hidden until `publish`; set `next`. Raises OutputError, OSError."""
         when = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-        self.next = f"{self.stem}-{when}-{self.made + 1:06d}{SUFFIX}"
-        self._name = os.path.basename(self.next)
-        at = self._directory().fd
-        output.ensure_free(self._name, self._force, at=at, shown=self.next)
-        self._hidden = output.hidden_name(self._name)
-        stream = output.create_at(at, self._hidden, shown=self.next)
-        self._on_file(stream)
-        return stream
+        self.next = f"{self._stem}-{when}-{self.made + 1:06d}{SUFFIX}"
+        if self._directory is None:
+            self._directory = HeldDirectory(os.path.dirname(self._stem), shown=self.next)
+        new = NewFile(self.next, force=self._force, directory=self._directory)
+        self._on_file(new.stream)
+        return new
 
-    def publish(self, stream: BinaryIO) -> None:
-        """Give the file that was created last its name, and count it as made.
-
-        Called when the header is written, so that a file with this name always reads as a log.
-        Raises OutputError; the file then still has its hidden name.
-        """
-        at = self._directory().fd
-        try:
-            output.publish(self._hidden, self._name, self._force, at=at, shown=self.next)
-        except OSError as error:
-            raise explain(error, self.next) from error
-        self.give_up()  # the hidden name, where it is left as a second one
-        self._files.append((self._name, identity(stream.fileno())))
+    def publish(self, new: NewFile) -> None:
+        """Give a file that was created, whose header is written, its name. Raises OutputError."""
+        new.publish()
+        self._files.append(new)
         self.made += 1
-
-    def give_up(self) -> None:
-        """Delete the hidden name of the file created last; nothing happens if it has none."""
-        if self._held is None:
-            return
-        with suppress(OSError):
-            os.unlink(self._hidden, dir_fd=self._held.fd)
 
     def delete_old(self) -> None:
         """Delete the oldest files beyond `max_files`, except names that are other files now."""
         while self._max is not None and len(self._files) > self._max:
-            self._delete(*self._files.popleft())
-
-    def _delete(self, name: str, file: FileId) -> None:
-        directory = self._directory()
-        if directory.remove(name, file):
-            self.deleted += 1
-        elif not directory.holds(name, file):
-            self._gone += 1
+            oldest = self._files.popleft()
+            if oldest.remove():
+                self.deleted += 1
+            elif not oldest.is_there():
+                self._gone += 1
 
     def discard(self) -> None:
         """Delete all published files, as the recording could not begin."""
         while self._files:
-            self._directory().remove(*self._files.popleft())
+            self._files.popleft().remove()
 
 
 def removed(stream: BinaryIO) -> bool:
-    """Return whether an open file has no name any more, so that it is freed when it is closed.
-
-    False where its status cannot be read.
-    """
+    """Return whether an open file has no name any more; False where its status cannot be read."""
     try:
         return os.fstat(stream.fileno()).st_nlink == 0
     except OSError:

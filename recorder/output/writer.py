@@ -69,10 +69,7 @@ class WriterThread:
     """
 
     def __init__(self, log: LogSink, helpers: int | None = None) -> None:
-        """Start the threads; one calls every job with `log`, one after the other.
-
-        `helpers`: None: as many as MOST_HELPERS says.
-        """
+        """`helpers`: None: as many as MOST_HELPERS says."""
         if helpers is None:
             helpers = min(MOST_HELPERS, len(os.sched_getaffinity(0)) - 1)
         self._log = log
@@ -107,11 +104,11 @@ class WriterThread:
             thread.start()
 
     def ready(self) -> bool:
-        """Return whether more records may be copied from the rings."""
+        """Whether more records may be copied from the rings."""
         return self._given - self._done < QUEUE_BYTES and not self._jobs.full()
 
     def submit(self, job: Job) -> None:
-        """Queue a job, waiting while the queue is full."""
+        """Queue a job; wait while the queue is full."""
         self._jobs.put(job)
 
     def offer(self, job: Job) -> bool:
@@ -148,7 +145,6 @@ class WriterThread:
         return True
 
     def _run(self) -> None:
-        """Run jobs until None is queued; the first error stays in `error`."""
         try:
             while (job := self._jobs.get()) is not None:
                 try:
@@ -168,7 +164,6 @@ class WriterThread:
                 helper.join()
 
     def _help(self) -> None:
-        """Pack what is given to helpers, until None is."""
         packer = self._log.new_packer()
         while (packing := self._packings.get()) is not None:
             packing.run(packer)
@@ -187,10 +182,7 @@ class WriterThread:
         return packing.take(self._packer)
 
     def chunk(self, segments: Sequence[Segment], clock: dict[str, int]) -> Job:
-        """Return a job that writes the segments as a chunk; more than 8 MiB become several.
-
-        The job adds to the counters, or to `unwritten` where it failed or `error` was set before.
-        """
+        """Return a job that writes the segments, and adds to the counters or to `unwritten`."""
         return self._chunk(Packing(segments, clock))
 
     def _chunk(self, packing: Packing) -> Job:
@@ -216,10 +208,7 @@ class WriterThread:
         return write
 
     def offer_chunk(self, segments: Sequence[Segment], clock: dict[str, int]) -> bool:
-        """Queue a chunk's job unless the queue is full; return whether it was queued.
-
-        While others wait to be written, helpers pack it.
-        """
+        """Queue a chunk's job unless the queue is full; helpers pack it while others wait."""
         packing = Packing(segments, clock)
         if not self.offer(self._chunk(packing)):
             return False
@@ -229,14 +218,10 @@ class WriterThread:
         return True
 
     def note(self, name: str, make: Callable[[], Note | None]) -> Job:
-        """Return a job that calls `make` and writes its result as note `name`, unless it is None.
-
-        `make` runs in the writer thread, so that slow look-ups do not delay the poll loop.
-        """
+        """Return a job that writes what `make` returns, called in the writer thread, as a note."""
         return self.notes(name, lambda: [one for one in (make(),) if one is not None])
 
     def notes(self, name: str, make: Callable[[], Sequence[Note]]) -> Job:
-        """Return a job that calls `make` and writes each payload as note `name`."""
 
         def write(log: LogSink) -> None:
             if self.error is None:

@@ -38,9 +38,20 @@ class _RecorderGoneError(Exception):
 def _main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE):
         signal.signal(number, signal.SIG_IGN)
-    order = json.loads(_read_line())
+    line = b""
+    while not line.endswith(b"\n"):
+        if not (piece := os.read(0, 1 << 16)):
+            raise SystemExit(1)
+        line += piece
+    order = json.loads(line)
     groups = _leave_cgroups()
-    _get_ready_for_pressure()
+    # Be run, kept in memory and spared under pressure, as far as rights allow.
+    with suppress(OSError):
+        ctypes.CDLL(None, use_errno=True).mlockall(_MCL_CURRENT)
+    with suppress(OSError):
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+    with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+        file.write("-1000")
     try:
         try:
             stop = stops.opened(order["stop"])
@@ -53,19 +64,21 @@ def _main() -> None:
             return
         _tell(ready=True)
         with suppress(_RecorderGoneError):
-            _wait_for_go()
-            _experiment(stop, entry, order["number"], order["seconds"])
+            if os.read(0, 1):  # go
+                _experiment(stop, entry, order["number"], order["seconds"])
     finally:
         _remove(groups)
 
 
 def _experiment(stop: stops.Stop, entry: stops.Entry, number: int, seconds: float) -> None:
+    def length() -> float:
+        return min(seconds * random.uniform(*_SPREAD), stops.LONGEST)
+
     done = 0
     for _ in range(number):
-        _wait(_length(seconds))
-        if _one_period(stop, entry, _length(seconds)):
-            done += 1
-    _wait(_length(seconds))
+        _wait(length())
+        done += _one_period(stop, entry, length())
+    _wait(length())
     _tell(done=done)
 
 
@@ -93,29 +106,11 @@ def _one_period(stop: stops.Stop, entry: stops.Entry, seconds: float) -> bool:
     return whole
 
 
-def _length(seconds: float) -> float:
-    return min(seconds * random.uniform(*_SPREAD), stops.LONGEST)
-
-
 def _wait(seconds: float) -> None:
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0:
         if select.select([0], [], [], left)[0] and not os.read(0, 4096):
             raise _RecorderGoneError
-
-
-def _read_line() -> bytes:
-    data = b""
-    while not data.endswith(b"\n"):
-        if not (piece := os.read(0, 1 << 16)):
-            raise SystemExit(1)
-        data += piece
-    return data
-
-
-def _wait_for_go() -> None:
-    if not os.read(0, 1):
-        raise _RecorderGoneError
 
 
 def _tell(**what: Any) -> None:
@@ -154,16 +149,6 @@ def _remove(groups: list[str]) -> None:
         with suppress(OSError):
             _enter(os.path.dirname(os.path.dirname(own)))
             os.rmdir(own)
-
-
-def _get_ready_for_pressure() -> None:
-    """Be run, kept in memory and spared under pressure, as far as rights allow."""
-    with suppress(OSError):
-        ctypes.CDLL(None, use_errno=True).mlockall(_MCL_CURRENT)
-    with suppress(OSError):
-        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
-    with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
-        file.write("-1000")
 
 
 if __name__ == "__main__":

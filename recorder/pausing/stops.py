@@ -26,23 +26,22 @@ _GLANCE = 0.002
 
 
 class Stop(ABC):
-    """One suspect that can be stopped."""
+    """One suspect that can be stopped. A method raises OSError if it is gone."""
 
-    @abstractmethod
-    def facts(self) -> dict[str, str | int]:
-        """Return what `opened` needs to make it again, in another process or later."""
+    facts: dict[str, str | int]
+    """What `opened` needs to make it again, in another process or later."""
 
     @abstractmethod
     def standing(self) -> bool:
-        """Return whether all of it stands, whoever stopped it. Raises OSError: it is gone."""
+        """Return whether all of it stands, whoever stopped it."""
 
     def free(self) -> bool:
-        """Return whether nobody stops it now. Raises OSError: it is gone."""
+        """Return whether nobody stops it now."""
         return not self.standing()
 
     @abstractmethod
     def begin(self) -> None:
-        """Tell the kernel to stop it. Raises OSError."""
+        """Tell the kernel to stop it."""
 
     @abstractmethod
     def end(self) -> None:
@@ -53,10 +52,7 @@ class Stop(ABC):
         """Close what is open; it can be stopped no more."""
 
     def hold(self) -> bool:
-        """Stop it and wait until all stands; False, with all going on, where that takes too long.
-
-        Raises OSError: it is gone, or may not be stopped.
-        """
+        """Stop it and wait until all stands; False, and all goes on, where that takes too long."""
         until = time.monotonic() + PATIENCE
         try:
             self.begin()
@@ -72,112 +68,77 @@ class Stop(ABC):
         return True
 
 
-class _Files(Stop):
-    """A cgroup that a file freezes."""
+class FrozenCgroup(Stop):
+    """A cgroup of version 2, or of the first version's controller `freezer`."""
 
-    def __init__(self, kind: str, directory: str, file: str, words: tuple[bytes, bytes]) -> None:
-        self._kind, self.directory, self._words = kind, directory, words
+    def __init__(self, directory: str, *, v2: bool) -> None:
+        """Open. directory: the cgroup's. Raises OSError, e.g. v2 before Linux 5.2."""
+        self.facts = {"kind": "cgroup2" if v2 else "freezer", "directory": directory}
+        file, self._frozen, self._free = "freezer.state", b"FROZEN", b"THAWED"
+        if v2:
+            file, self._frozen, self._free = "cgroup.freeze", b"1", b"0"
         self._fd = os.open(os.path.join(directory, file), os.O_RDWR | os.O_CLOEXEC)
+        self._events = None
+        if v2:
+            events = os.path.join(directory, "cgroup.events")
+            self._events = os.open(events, os.O_RDONLY | os.O_CLOEXEC)
 
-    def facts(self) -> dict[str, str | int]:
-        return {"kind": self._kind, "directory": self.directory}
+    def _state(self) -> bytes:
+        return os.pread(self._fd, 4096, 0).strip()
+
+    def standing(self) -> bool:
+        if self._events is None:
+            return self._state() == self._frozen
+        # cgroup.freeze has what was asked for.
+        return b"frozen 1" in os.pread(self._events, 4096, 0)
+
+    def free(self) -> bool:
+        return self._state() == self._free and not self.standing()
 
     def begin(self) -> None:
-        os.pwrite(self._fd, self._words[0], 0)
+        os.pwrite(self._fd, self._frozen, 0)
 
     def end(self) -> None:
         try:
-            os.pwrite(self._fd, self._words[1], 0)
+            os.pwrite(self._fd, self._free, 0)
         except OSError as error:
             if error.errno not in (errno.ENODEV, errno.ENOENT):  # the cgroup was removed
                 raise
 
-    def _read(self) -> bytes:
-        return os.pread(self._fd, 4096, 0)
-
     def close(self) -> None:
         os.close(self._fd)
-
-
-class FrozenV2(_Files):
-    """A cgroup of version 2: cgroup.freeze, and `frozen` in cgroup.events."""
-
-    def __init__(self, directory: str) -> None:
-        """Open. directory: the cgroup's. Raises OSError, e.g. before Linux 5.2."""
-        super().__init__("cgroup2", directory, "cgroup.freeze", (b"1", b"0"))
-        self._events = os.open(os.path.join(directory, "cgroup.events"), os.O_RDONLY | os.O_CLOEXEC)
-
-    def free(self) -> bool:
-        """Return whether nobody stops it now."""
-        return self._read().strip() == b"0" and not self.standing()
-
-    def standing(self) -> bool:
-        """Return whether all of it stands."""
-        return b"frozen 1" in os.pread(self._events, 4096, 0)
-
-    def close(self) -> None:
-        """Close it."""
-        super().close()
-        os.close(self._events)
-
-
-class FrozenV1(_Files):
-    """A cgroup of the first version's controller `freezer`."""
-
-    def __init__(self, directory: str) -> None:
-        """Open. directory: the freezer cgroup's. Raises OSError."""
-        super().__init__("freezer", directory, "freezer.state", (b"FROZEN", b"THAWED"))
-
-    def free(self) -> bool:
-        """Return whether nobody stops it now."""
-        return self._read().strip() == b"THAWED"
-
-    def standing(self) -> bool:
-        """Return whether all of it stands."""
-        return self._read().strip() == b"FROZEN"
+        if self._events is not None:
+            os.close(self._events)
 
 
 class StoppedProcess(Stop):
     """One process with all its threads, by SIGSTOP and SIGCONT to its pidfd."""
 
     def __init__(self, pid: int, start: int | None = None) -> None:
-        """Open. start: of its life, in clock ticks; another life of the number is not taken.
-
-        Raises OSError: it does not exist (any more).
-        """
-        self.pid = pid
+        """start: of its life, in clock ticks; another life of the number is refused."""
+        self._pid = pid
         self._fd = os.pidfd_open(pid)
-        self.start = start_of(pid)
-        if start not in (None, self.start):
+        self.facts = {"kind": "process", "pid": pid, "start": start_of(pid)}
+        if start not in (None, self.facts["start"]):
             os.close(self._fd)
             raise ProcessLookupError(errno.ESRCH, "it has ended, and its number is another's")
 
-    def facts(self) -> dict[str, str | int]:
-        """Return its kind, and where it is."""
-        return {"kind": "process", "pid": self.pid, "start": self.start}
-
     def standing(self) -> bool:
-        """Return whether all of it stands."""
-        states = [state for tid in os.listdir(f"/proc/{self.pid}/task") if (state := self._of(tid))]
-        return bool(states) and all(state in "Tt" for state in states)
-
-    def _of(self, tid: str) -> str:
-        with suppress(OSError):
-            state = stat_of(int(tid), self.pid)[0]
-            return "" if state in "ZX" else state
-        return ""
+        states = []
+        for tid in os.listdir(f"/proc/{self._pid}/task"):
+            with suppress(OSError):
+                states.append(stat_of(int(tid), self._pid)[0])
+        alive = [state for state in states if state not in "ZX"]
+        return bool(alive) and all(state in "Tt" for state in alive)
 
     def begin(self) -> None:
-        """Stop it."""
         signal.pidfd_send_signal(self._fd, signal.SIGSTOP)
 
     def end(self) -> None:
-        """Let it go on."""
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._fd, signal.SIGCONT)
 
     def close(self) -> None:
-        """Close it."""
         os.close(self._fd)
 
 
@@ -194,42 +155,23 @@ def start_of(pid: int) -> int:
 
 
 def opened(facts: Mapping[str, str | int]) -> Stop:
-    """Return what `Stop.facts` describes.
-
-    Raises OSError: it is gone; ValueError: the facts are wrong.
-    """
+    """Return what `Stop.facts` describes. Raises OSError: it is gone; ValueError: wrong facts."""
     match facts:
-        case {"kind": "cgroup2", "directory": str(directory)}:
-            return FrozenV2(directory)
-        case {"kind": "freezer", "directory": str(directory)}:
-            return FrozenV1(directory)
+        case {"kind": "cgroup2" | "freezer" as kind, "directory": str(directory)}:
+            return FrozenCgroup(directory, v2=kind == "cgroup2")
         case {"kind": "process", "pid": int(pid), "start": int(start)}:
             return StoppedProcess(pid, start)
     raise ValueError(f"{facts!r} names nothing that can be stopped")
 
 
 DIRECTORY = "/run/biotrail"
+_OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _GROUP = "biotrail"
 _PREFIX, _SUFFIX = "stopped-", ".json"
 
 
-def _directory(path: str = DIRECTORY) -> int:
-    """Open the directory of lists, made if needed; it is this user's alone. Raises OSError."""
-    with suppress(FileExistsError):
-        os.mkdir(path, 0o700)
-    at = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    status = os.fstat(at)
-    if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        os.close(at)
-        raise PermissionError(1, "it is another user's, or others may write to it", path)
-    return at
-
-
 def groups() -> list[str]:
-    """Return where guards have their cgroups: in the hierarchies by which processes are ended.
-
-    These are that of version 2, and systemd's of version 1.
-    """
+    """Return where guards have their cgroups: in the hierarchies by which processes are ended."""
     return [
         os.path.join(mount.point, _GROUP)
         for mount in cgroups.mounted()
@@ -241,20 +183,24 @@ class Entry:
     """This process's entry in the list; there while its suspect is stopped."""
 
     def __init__(self, facts: Mapping[str, str | int], label: str) -> None:
-        """Open the directory; nothing is listed yet. Raises OSError."""
-        self._at = _directory()
+        """Open the directory of lists, made if needed; nothing is listed yet. Raises OSError."""
+        with suppress(FileExistsError):
+            os.mkdir(DIRECTORY, 0o700)
+        self._at = os.open(DIRECTORY, _OPEN_DIRECTORY)
+        status = os.fstat(self._at)
+        if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            os.close(self._at)
+            raise PermissionError(1, "it is another user's, or others may write to it", DIRECTORY)
         self._name = f"{_PREFIX}{os.getpid()}{_SUFFIX}"
         guard = {"guard": os.getpid(), "guard_start": start_of(os.getpid())}
         self._text = json.dumps({**guard, "label": label, **facts}) + "\n"
 
     def add(self) -> None:
-        """List it. Raises OSError."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
         with os.fdopen(os.open(self._name, flags, 0o600, dir_fd=self._at), "w") as file:
             file.write(self._text)
 
     def remove(self) -> None:
-        """Take it off the list."""
         with suppress(FileNotFoundError):
             os.unlink(self._name, dir_fd=self._at)
 
@@ -263,8 +209,7 @@ def resume() -> Iterator[str]:
     """Let everything on the list go on, and yield a line for each; nothing is listed afterwards.
 
     What a living guard holds goes on, too: its period is then broken, which it notices. Empty
-    cgroups of guards are removed. Raises OSError: the directory cannot be read, or something cannot
-    be let go on.
+    cgroups of guards are removed. Raises OSError.
     """
     for group in groups():
         with suppress(OSError):
@@ -273,7 +218,7 @@ def resume() -> Iterator[str]:
                     with suppress(OSError):
                         os.rmdir(os.path.join(group, name))
     try:
-        at = os.open(DIRECTORY, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        at = os.open(DIRECTORY, _OPEN_DIRECTORY)
     except FileNotFoundError:
         return
     try:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from biotrail.recorder.host import cgroups, container_state
 from biotrail.recorder.pausing import stops
-from biotrail.recorder.pausing.stops import FrozenV1, FrozenV2, Stop, StoppedProcess
+from biotrail.recorder.pausing.stops import FrozenCgroup, Stop, StoppedProcess
 from biotrail.recorder.schema.cgroup_names import CgroupNames, NamedCgroups
 from biotrail.recorder.schema.cgroup_paths import identity
 from biotrail.recorder.schema.errors import ProbeError
@@ -51,7 +51,13 @@ def find(name: str, victims: Collection[int], outputs: Collection[int]) -> Suspe
     """
     try:
         suspect = _find(name)
-        protected = {one for pid in (os.getpid(), *victims) for one in _with_ancestors(pid)}
+        protected = set()
+        for one in (os.getpid(), *victims):
+            above = one
+            with suppress(OSError):
+                while above > 1:
+                    protected.add(above)
+                    above = int(stops.stat_of(above)[1])
         written = _written(outputs)
         for pid in suspect.processes:
             if why := _refused(pid, protected, written):
@@ -67,7 +73,14 @@ def _find(name: str) -> Suspect:
         return _process(int(name))
     if name.startswith("/"):
         return _cgroup(name)
-    called = [pid for pid in _processes() if _name(pid) == name]
+    called = []
+    for number in os.listdir("/proc"):
+        with suppress(OSError):
+            if not number.isdecimal() or _name(int(number)) != name:
+                continue
+            if not int(stops.stat_of(int(number))[6]) & _KERNEL_THREAD:
+                called.append(int(number))
+    called.sort()
     if len(called) == 1:
         return _process(called[0])
     if called:
@@ -102,16 +115,21 @@ def _cgroup(path: str) -> Suspect:
         raise ProbeError(f"--pause {path}: no cgroup with processes has this path")
     for kind, place, pids in found:
         if kind == "cgroup2":
-            return Suspect(label, FrozenV2(str(place)), pids, f"/{inside}")
+            return Suspect(label, FrozenCgroup(str(place), v2=True), pids, f"/{inside}")
     _, _, pids = found[0]
-    return Suspect(label, FrozenV1(_freezer_of(path, pids)), pids, f"/{inside}")
+    return Suspect(label, FrozenCgroup(_freezer_of(path, pids), v2=False), pids, f"/{inside}")
 
 
 def _freezer_of(path: str, pids: tuple[int, ...]) -> str:
     root = next((one.point for one in cgroups.mounted() if "freezer" in one.options), None)
     if root is None:
         raise ProbeError(f"--pause {path}: it is in no cgroup v2, and no freezer of v1 is mounted")
-    groups = {_own_freezer(pid) for pid in pids}
+    groups = set()
+    for pid in pids:
+        text = Path(f"/proc/{pid}/cgroup").read_text(errors="replace")
+        rows = [line.split(":", 2) for line in text.splitlines()]
+        own = [group for _, controllers, group in rows if "freezer" in controllers.split(",")]
+        groups.add(own[0] if own else None)
     if len(groups) != 1 or groups & {"/", None}:
         raise ProbeError(
             f"--pause {path}: its processes have no freezer cgroup (v1) of their own: give a "
@@ -121,14 +139,6 @@ def _freezer_of(path: str, pids: tuple[int, ...]) -> str:
     if {*_members(place)} != {*pids}:
         raise ProbeError(f"--pause {path}: its freezer cgroup {place} holds other processes, too")
     return str(place)
-
-
-def _own_freezer(pid: int) -> str | None:
-    for line in Path(f"/proc/{pid}/cgroup").read_text(errors="replace").splitlines():
-        _, controllers, group = line.split(":", 2)
-        if "freezer" in controllers.split(","):
-            return group
-    return None
 
 
 def _members(place: Path) -> tuple[int, ...]:
@@ -158,12 +168,9 @@ def _called(name: str) -> Iterator[str]:
 
 
 def _refused(pid: int, protected: set[int], written: set[str]) -> str:
-    """Return why a process must not be stopped; "": it may be.
-
-    protected: the recorder, its victims, and who started them.
-    """
+    """Return why a process must not be stopped; "": it may be."""
     fields = stops.stat_of(pid)
-    tracer = int(_status(pid).get("TracerPid", "0"))
+    tracer = int(_facts(f"/proc/{pid}/status").get("TracerPid", "0"))
     if pid == 1:
         return "it is the first process"
     if int(fields[6]) & _KERNEL_THREAD:
@@ -174,12 +181,21 @@ def _refused(pid: int, protected: set[int], written: set[str]) -> str:
         return f"it is traced, by {_name(tracer)} ({tracer})"
     if fields[0] in "Tt":
         return "it is stopped already"
-    for number, target in _open_files(pid):
+    for name in os.listdir(f"/proc/{pid}/fd"):
+        try:
+            target = os.readlink(f"/proc/{pid}/fd/{name}")
+        except OSError:
+            continue
         if _SERVES.match(target):
             return f"it has {target} open: others may wait for what it serves"
-        pipe = target in written and _reads(pid, number)
-        if pipe or (target.endswith("/ptmx") and _terminal(pid, number) in written):
-            return "it reads what the recorder writes"
+        if target in written or target.endswith("/ptmx"):
+            facts: dict[str, str] = {}
+            with suppress(OSError):
+                facts = _facts(f"/proc/{pid}/fdinfo/{name}")
+            writes = int(facts.get("flags", "0"), 8) & os.O_ACCMODE == os.O_WRONLY
+            terminal = f"/dev/pts/{facts.get('tty-index')}"
+            if (target in written and not writes) or terminal in written:
+                return "it reads what the recorder writes"
     return ""
 
 
@@ -193,53 +209,13 @@ def _written(descriptors: Collection[int]) -> set[str]:
     return found
 
 
-def _reads(pid: int, number: int) -> bool:
-    with suppress(OSError):
-        text = Path(f"/proc/{pid}/fdinfo/{number}").read_text()
-        if found := re.search(r"^flags:\s*([0-7]+)", text, re.MULTILINE):
-            return int(found[1], 8) & os.O_ACCMODE != os.O_WRONLY
-    return True
-
-
-def _terminal(pid: int, number: int) -> str:
-    with suppress(OSError):
-        text = Path(f"/proc/{pid}/fdinfo/{number}").read_text()
-        if found := re.search(r"^tty-index:\s*(\d+)", text, re.MULTILINE):
-            return f"/dev/pts/{found[1]}"
-    return ""
-
-
-def _open_files(pid: int) -> Iterator[tuple[int, str]]:
-    directory = f"/proc/{pid}/fd"
-    for name in os.listdir(directory):
-        with suppress(OSError):
-            yield int(name), os.readlink(f"{directory}/{name}")
-
-
-def _with_ancestors(pid: int) -> Iterator[int]:
-    while pid > 1:
-        yield pid
-        try:
-            pid = int(stops.stat_of(pid)[1])
-        except OSError:
-            return
-
-
-def _processes() -> list[int]:
-    found = []
-    for name in os.listdir("/proc"):
-        with suppress(OSError):
-            if name.isdecimal() and not int(stops.stat_of(int(name))[6]) & _KERNEL_THREAD:
-                found.append(int(name))
-    return sorted(found)
-
-
 def _name(pid: int) -> str:
     with suppress(OSError):
         return Path(f"/proc/{pid}/comm").read_text(errors="replace").rstrip("\n")
     return "?"
 
 
-def _status(pid: int) -> dict[str, str]:
-    text = Path(f"/proc/{pid}/status").read_text(errors="replace")
+def _facts(path: str) -> dict[str, str]:
+    """Return the values of a file in /proc with a name, a colon and a tab before each."""
+    text = Path(path).read_text(errors="replace")
     return dict(line.partition(":\t")[::2] for line in text.splitlines())

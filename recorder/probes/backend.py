@@ -34,9 +34,9 @@ BACKENDS = ("auto", "core", "bcc")
 class ProbeConfig:
     """What to record.
 
-    events: an event set, a key of programs.EVENT_SETS. devices: (dev_t of the disk, dev_t of
-    the partition or 0); empty for every device. ring_bytes: size of each CPU's main ring; None:
-    chosen by RingSizes. files: also record which file a bio belongs to.
+    events: an event set, a key of programs.EVENT_SETS. devices: (dev_t of the disk, dev_t of the
+    partition or 0); empty for every device. ring_bytes: size of each CPU's main ring; None: chosen
+    by RingSizes. files: also record which file a bio belongs to.
     """
 
     events: str = "lifecycle"
@@ -58,12 +58,11 @@ class ProbeConfig:
 class ProgramInfo:
     """One tracepoint and its program's counters.
 
-    name: the program's; "" where none was loaded, with the reason. reason: "" otherwise.
-    run_count, run_ns: running totals, 0 unless the kernel counts runs (kernel.bpf_stats_enabled or
-    BPF_ENABLE_STATS). recursion_misses: events for which the kernel did not run the program
-    because it was already running on that CPU, a running total. part: part of the path
-    (schema.records.PATH_PARTS) that a program serves which the block layer's events do not need; ""
-    for the block layer's own programs. The letter of such a program is that of the part's records.
+    name: the program's; "" where none was loaded, with the reason. run_count, run_ns: running
+    totals, 0 unless the kernel counts runs. recursion_misses: events for which the kernel did not
+    run the program because it was already running on that CPU. part: part of the path
+    (schema.records.PATH_PARTS) that a program serves, whose letter is that of the part's records;
+    "" for the block layer's own.
     """
 
     name: str
@@ -77,7 +76,6 @@ class ProgramInfo:
     part: str = ""
 
     def counted(self, *programs: ProgInfo) -> Self:
-        """Return it with the kernel's counters of these programs, added up."""
         return replace(
             self,
             run_count=sum(int(one.run_cnt) for one in programs),
@@ -102,11 +100,7 @@ class Capabilities(NamedTuple):
 
 
 class Probes(ABC):
-    """What a session calls of a backend: the base of all.
-
-    A context manager: entering opens, leaving closes. What only a backend with the capability can
-    do has a method here that finds nothing.
-    """
+    """What a session calls of a backend; what only some have, finds nothing here."""
 
     capabilities: Capabilities
     """What this backend can do; of its class, so known before open()."""
@@ -118,6 +112,8 @@ class Probes(ABC):
     """Which parts of the path are recorded, once open; none if none were asked for."""
     waker: Waker | None = None
     """What has the programs wake the recorder, once open; None: they never do."""
+    _rings: Rings | None = None
+    """Set by open(), where there is a ring for each CPU."""
     _cgroups: CgroupMaps | None = None
     """Set by open(), where the backend knows cgroups."""
 
@@ -149,25 +145,30 @@ class Probes(ABC):
     def __exit__(self, *_error: object) -> None:
         self.close()
 
-    @abstractmethod
+    def _mapped(self) -> Rings:
+        if self._rings is None:
+            raise ProbeError("the probes are not open: call open() first")
+        return self._rings
+
     def drain(self) -> list[Segment]:
         """Copy out all committed records and free their space in the rings."""
+        return self._mapped().drain()
 
-    @abstractmethod
     def fill(self) -> float:
         """Return the used share of the fullest ring, 0 to 1."""
+        return self._mapped().fill()
 
-    @abstractmethod
     def lost(self) -> NDArray[np.uint64]:
         """Return running totals (cpus, levels, 256) of records lost to full rings, by kind."""
+        return self._mapped().lost()
 
-    @abstractmethod
     def too_deep(self) -> NDArray[np.uint64]:
         """Return running totals (cpus, 256) of events lost to too deep nesting, by kind."""
+        return self._mapped().too_deep()
 
     def left_out(self) -> LeftOut:
         """Return running totals of the bios and events that the filters left out."""
-        return LeftOut()
+        return LeftOut() if self._rings is None else read_left_out(*self._rings.left_out())
 
     @abstractmethod
     def kernel_enums(self) -> KernelEnums:
@@ -209,79 +210,28 @@ class Probes(ABC):
         return {}
 
     def short_of_memory(self) -> str:
-        """Return a message if a ring or table is smaller than wanted as memory was short; else "".
-
-        Of those whose sizes are not among `sizes`.
-        """
+        """Return a message if a ring or table not in `sizes` is smaller than wanted; else ""."""
         return ""
 
     def own_file(self, file: OwnFile) -> None:  # noqa: B027 - a backend need not have it
-        """Mark I/O of this file as the recorder's own from now on. Any thread may call.
-
-        Does nothing in a backend that does not recognize these.
-        """
+        """Mark I/O of this file as the recorder's own from now on. Any thread may call."""
 
     def cgroup_descriptor(self) -> int | None:
-        """Return a descriptor that is readable when there are new cgroups; None: never.
-
-        To be called once open.
-        """
+        """Return a descriptor that is readable when there are new cgroups; None: never."""
         return None if self._cgroups is None else self._cgroups.descriptor
 
     def new_cgroups(self) -> list[CgroupPath]:
-        """Return cgroups that were made, or charged for the first time, since the last call.
-
-        Any thread may call, one at a time.
-        """
+        """Return cgroups that were made, or charged for the first time, since the last call."""
         return [] if self._cgroups is None else self._cgroups.new_cgroups()
 
     def list_cgroup(self, number: int, *, wanted: bool) -> None:
-        """Record a cgroup, by id, and those below it, from now on; or no longer.
-
-        Where the filters are by cgroups' names. Any thread may call. Raises RefusedError: there are
-        too many.
-        """
+        """Record a cgroup, by id, and those below, or no longer. Raises RefusedError: too many."""
         if self._cgroups is not None:
             self._cgroups.list_cgroup(number, wanted=wanted)
 
 
-class MappedProbes(Probes):
-    """Base of backends whose open() sets `_rings`; reading these raises ProbeError before."""
-
-    _rings: Rings | None = None
-
-    def _mapped(self) -> Rings:
-        if self._rings is None:
-            raise ProbeError("the probes are not open: call open() first")
-        return self._rings
-
-    def drain(self) -> list[Segment]:
-        """Copy out all committed records and free their space: one Segment per non-empty ring."""
-        return self._mapped().drain()
-
-    def fill(self) -> float:
-        """Return the used share of the fullest ring, 0 to 1."""
-        return self._mapped().fill()
-
-    def lost(self) -> NDArray[np.uint64]:
-        """Return counts of records lost to full rings, (cpus, levels, 256) by kind, since open."""
-        return self._mapped().lost()
-
-    def too_deep(self) -> NDArray[np.uint64]:
-        """Return counts of events lost because all levels were in use, (cpus, 256) by kind."""
-        return self._mapped().too_deep()
-
-    def left_out(self) -> LeftOut:
-        """Return counts of bios and events that the filters left out, since open."""
-        return read_left_out(*self._mapped().left_out())
-
-
 def make_probes(backend: str, config: ProbeConfig) -> Probes:
-    """Return the probes of a backend ("auto", "core" or "bcc") for `config`, not yet open.
-
-    "auto" is core if /sys/kernel/btf/vmlinux exists, else bcc; whether that backend can record here
-    is not checked. Raises ProbeError: another name.
-    """
+    """Return the probes of a backend, not yet open; "auto": core where the kernel has BTF."""
     from biotrail.recorder.probes.capability import BTF_PATH
     from biotrail.recorder.probes.core import CoreProbes
 

@@ -3,13 +3,13 @@
 
 import os
 import resource
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from biotrail.recorder.host import devices
-from biotrail.recorder.probes.file_ways import files_of, ways_of
+from biotrail.recorder.probes.file_ways import files_of, names_of, ways_of
 from biotrail.recorder.probes.kernel import bpf_calls, tracefs
 from biotrail.recorder.probes.kernel.btf import KernelBtf, kernel_enums
 from biotrail.recorder.probes.kernel.libbpf import load_library
@@ -18,7 +18,7 @@ from biotrail.recorder.probes.programs import (
     ESSENTIAL,
     OBJECT_NAME,
     PROBES,
-    Probe,
+    STEPS,
     is_preemptible,
     object_path,
     offered,
@@ -39,11 +39,7 @@ _RIGHTS_REMEDY = "run as root (sudo), or give the process CAP_BPF and CAP_PERFMO
 
 @dataclass(frozen=True)
 class Check:
-    """One line of `biotrail doctor`.
-
-    remedy: what the user can do, "" if nothing is wrong or needed. required: nothing can be
-    recorded unless `ok`; otherwise the recording only has less in it.
-    """
+    """A line of `biotrail doctor`; without one that is `required`, nothing can be recorded."""
 
     name: str
     ok: bool
@@ -87,137 +83,12 @@ def refusal() -> Refusal | None:
 
 
 def require_rights() -> None:
-    """Raise ProbeError, with a remedy, unless this process may load BPF programs for tracing."""
     if found := refusal():
         raise ProbeError(f"cannot record: this process {found.reason}; {found.remedy}")
 
 
-# Each of the following functions returns the check that it is named after.
-
-
-def _rights() -> Check:
-    who = f"uid {os.geteuid()}"
-    if found := refusal():
-        return Check("rights", False, f"{who} {found.reason}", found.remedy)
-    return Check("rights", True, f"{who} may load BPF programs")
-
-
-def _lacking() -> list[Check]:
-    missing = {lack.key for lack in rights.lacking()}
-    return [
-        Check(lack.works, False, str(lack), lack.remedy, required=False)
-        if lack.key in missing
-        else Check(lack.works, True, "yes", required=False)
-        for lack in rights.MISSING_CAPABILITIES
-    ]
-
-
-def _btf() -> Check:
-    if not os.access(BTF_PATH, os.R_OK):
-        return Check(
-            "kernel types (BTF)",
-            False,
-            f"{BTF_PATH} is missing, or not readable",
-            "boot a kernel built with CONFIG_DEBUG_INFO_BTF=y; distributions' kernels are",
-        )
-    return Check("kernel types (BTF)", True, f"{BTF_PATH}, {BTF_PATH.stat().st_size} bytes")
-
-
-def _libbpf() -> Check:
-    try:
-        return Check("libbpf", True, f"version {load_library().version}")
-    except ProbeError as error:
-        return Check("libbpf", False, str(error), "apt-get install libbpf1 (or your system's name)")
-
-
-def _object() -> Check:
-    try:
-        path = object_path()
-    except ProbeError as error:
-        return Check("BPF programs", False, str(error), "run scripts/build-bpf, or install a wheel")
-    return Check("BPF programs", True, f"{OBJECT_NAME}, {path.stat().st_size} bytes")
-
-
-def _tracepoint(probe: Probe, btf: KernelBtf) -> Check:
-    program, reason = offered(probe, btf)
-    name = f"event {probe.letter} ({probe.tracepoint})"
-    required = probe.letter in ESSENTIAL
-    if program is not None:
-        return Check(name, True, f"offered, program {program}", "", required)
-    remedy = "use another kernel" if required else "none needed: recorded without it"
-    return Check(name, False, reason, remedy, required)
-
-
-def _path(btf: KernelBtf) -> list[Check]:
-    """One check for each part; then those of drivers and of what else lacks within a part."""
-    choice = choose_path(MEANINGS, btf, preemptible=False)
-    remedy = "none needed: recorded without it"
-    known = choice.drivers
-    lacking = known.lacking if known.recorded else ()
-    within = [(name, why) for name, why in choice.lacking.items() if name not in MEANINGS]
-    within += [(f"driver {name}", why) for name, why in lacking]
-    without = [Check(f"path {name}", False, why, remedy, required=False) for name, why in within]
-    meanings = MEANINGS | {"driver": f"steps of {', '.join(known.recorded)}"}
-    parts = [
-        Check(f"path {part}", False, choice.lacking[part], remedy, required=False)
-        if part in choice.lacking
-        else Check(f"path {part}", True, f"offered: {meaning}", "", required=False)
-        for part, meaning in meanings.items()
-    ]
-    return [*parts, *without]
-
-
-def _files(btf: KernelBtf) -> Check:
-    found = files_of(btf)
-    if not found.recorded:
-        remedy = "none needed: recorded without them"
-        return Check("files", False, found.lacking, remedy, required=False)
-    ways = ways_of(btf, kernel_enums(btf)).names(found.iomap_end_io)
-    if not ways:
-        remedy = "run as root or with CAP_SYSLOG, or use Linux 5.15"
-        return Check("files", False, "known of the page cache alone", remedy, required=False)
-    detail = "of the page cache, and of direct I/O " + ", ".join(WAYS[way] for way in ways)
-    return Check("files", True, detail, "", required=False)
-
-
-def _kernel() -> list[Check]:
-    try:
-        with KernelBtf() as btf:
-            ops = kernel_enums(btf)["op_enum"]
-            checks = [Check("operations", True, f"{len(ops)} known from the kernel's types")]
-            checks += [_tracepoint(probe, btf) for probe in PROBES]
-            checks += [*_path(btf), _files(btf)]
-            how = "programs hold it off themselves" if is_preemptible(btf) else "off in tracepoints"
-            checks += [Check("preemption", True, how, "", False), _order()]
-            return [*checks, _locked_memory(btf)]
-    except ProbeError as error:
-        return [Check("kernel types", False, str(error).splitlines()[0], "see above")]
-
-
-def _order() -> Check:
-    name = "order of rings"
-    if is_strongly_ordered():
-        return Check(name, True, "by the processor", "", False)
-    if exchanges_offered():
-        return Check(name, True, "heads are published by exchanges, which are barriers", "", False)
-    detail = "by membarrier(2), which waits 13 to 41 ms before each drain: small rings lose events"
-    remedy = "--buffer-size 2M or more (the default is), or a kernel that compiles exchanges (5.18)"
-    return Check(name, False, detail, remedy, False)
-
-
-def _locked_memory(btf: KernelBtf) -> Check:
-    name = "memory for rings"
-    if (problem := locked_memory_problem(btf)) is None:
-        return Check(name, True, "not limited by ulimit -l", "", False)
-    return Check(name, False, problem, LOCKED_REMEDY, False)
-
-
 def locked_memory_problem(btf: KernelBtf) -> str | None:
-    """Return why RLIMIT_MEMLOCK limits BPF maps here, for the user; None: it does not.
-
-    Kernels before 5.11 charge maps against the limit; they are known by struct bpf_map_memory. None
-    too where this process has CAP_SYS_RESOURCE, or where the soft or hard limit is infinity.
-    """
+    """Return why RLIMIT_MEMLOCK limits BPF maps here (before 5.11); None: it does not."""
     if btf.members("bpf_map_memory") is None or capabilities.holds("CAP_SYS_RESOURCE"):
         return None
     limit, most = resource.getrlimit(resource.RLIMIT_MEMLOCK)
@@ -226,75 +97,155 @@ def locked_memory_problem(btf: KernelBtf) -> str | None:
     return f"this kernel limits it to what a user may lock: {most >> 10} KiB"
 
 
-def _tracefs() -> Check:
-    if (place := tracefs.mounted()) is not None:
-        return Check("tracefs", True, f"mounted at {place}", "", False)
-    detail = f"{tracefs.absence()}; only the bcc backend needs it"
-    return Check("tracefs", False, detail, tracefs.remedy(), False)
-
-
-def _devices() -> Check:
-    if (why := devices.masked()) is None:
-        return Check("devices", True, "have names", "", False)
-    reason, _, remedy = why.rpartition(": ")
-    return Check("devices", False, reason, remedy, False)
-
-
-def _lockdown() -> Check:
-    """Only "confidentiality" forbids BPF to read; what cannot be found out passes."""
+def _essentials() -> Iterator[Check]:
+    who = f"uid {os.geteuid()}"
+    if found := refusal():
+        yield Check("rights", False, f"{who} {found.reason}", found.remedy)
+    else:
+        yield Check("rights", True, f"{who} may load BPF programs")
+    name = "kernel types (BTF)"
+    if os.access(BTF_PATH, os.R_OK):
+        yield Check(name, True, f"{BTF_PATH}, {BTF_PATH.stat().st_size} bytes")
+    else:
+        remedy = "boot a kernel built with CONFIG_DEBUG_INFO_BTF=y; distributions' kernels are"
+        yield Check(name, False, f"{BTF_PATH} is missing, or not readable", remedy)
     try:
-        text = _LOCKDOWN.read_text().strip()
-    except OSError:
-        return Check("lockdown", True, "not in this kernel, or securityfs is not mounted")
-    state = text.partition("[")[2].partition("]")[0] or text
-    if state == "confidentiality":
-        return Check(
-            "lockdown",
-            False,
-            "confidentiality: BPF may not read kernel memory",
-            "boot with lockdown=integrity or lockdown=none",
+        yield Check("libbpf", True, f"version {load_library().version}")
+    except ProbeError as error:
+        yield Check("libbpf", False, str(error), "apt-get install libbpf1 (or your system's name)")
+    try:
+        size = object_path().stat().st_size
+        yield Check("BPF programs", True, f"{OBJECT_NAME}, {size} bytes")
+    except ProbeError as error:
+        yield Check("BPF programs", False, str(error), "run scripts/build-bpf, or install a wheel")
+
+
+def _tracepoints(btf: KernelBtf) -> Iterator[Check]:
+    without = "none needed: recorded without it"
+    ops = kernel_enums(btf)["op_enum"]
+    yield Check("operations", True, f"{len(ops)} known from the kernel's types")
+    for probe in PROBES:
+        program, reason = offered(probe, btf)
+        name = f"event {probe.letter} ({probe.tracepoint})"
+        required = probe.letter in ESSENTIAL
+        if program:
+            yield Check(name, True, f"offered, program {program}", "", required)
+        else:
+            remedy = "use another kernel" if required else without
+            yield Check(name, False, reason, remedy, required)
+    choice = choose_path(MEANINGS, btf, preemptible=False)
+    for part, meaning in (MEANINGS | {"driver": f"steps of {', '.join(choice.drivers)}"}).items():
+        if part in choice.lacking:
+            yield Check(f"path {part}", False, choice.lacking[part], without, False)
+        else:
+            yield Check(f"path {part}", True, f"offered: {meaning}", "", False)
+    within = [(name, why) for name, why in choice.lacking.items() if name not in MEANINGS]
+    within += [(f"driver {name}", why) for name, why in choice.without.items() if choice.drivers]
+    for name, why in within:
+        yield Check(f"path {name}", False, why, without, False)
+
+
+def _files_and_rings(btf: KernelBtf) -> Iterator[Check]:
+    files = files_of(btf)
+    ways: tuple[str, ...] = ()
+    if files.recorded:
+        ways = names_of(ways_of(btf, kernel_enums(btf)), files.iomap_end_io)
+    if not files.recorded:
+        yield Check("files", False, files.lacking, "none needed: recorded without them", False)
+    elif not ways:
+        remedy = "run as root or with CAP_SYSLOG, or use Linux 5.15"
+        yield Check("files", False, "known of the page cache alone", remedy, False)
+    else:
+        detail = "of the page cache, and of direct I/O " + ", ".join(WAYS[way] for way in ways)
+        yield Check("files", True, detail, "", False)
+    how = "programs hold it off themselves" if is_preemptible(btf) else "off in tracepoints"
+    yield Check("preemption", True, how, "", False)
+    name = "order of rings"
+    if is_strongly_ordered():
+        yield Check(name, True, "by the processor", "", False)
+    elif exchanges_offered():
+        how = "heads are published by exchanges, which are barriers"
+        yield Check(name, True, how, "", False)
+    else:
+        how = "by membarrier(2), which waits 13 to 41 ms before each drain: small rings lose events"
+        remedy = (
+            "--buffer-size 2M or more (the default is), or a kernel that compiles exchanges (5.18)"
         )
-    return Check("lockdown", True, state)
+        yield Check(name, False, how, remedy, False)
+    name = "memory for rings"
+    if (problem := locked_memory_problem(btf)) is None:
+        yield Check(name, True, "not limited by ulimit -l", "", False)
+    else:
+        yield Check(name, False, problem, LOCKED_REMEDY, False)
 
 
-def _symbols() -> Check:
+def _host() -> Iterator[Check]:
+    """Yield the checks of tracefs, which only bcc needs, and of the host's settings."""
+    if (place := tracefs.mounted()) is not None:
+        yield Check("tracefs", True, f"mounted at {place}", "", False)
+    else:
+        detail = f"{tracefs.absence()}; only the bcc backend needs it"
+        yield Check("tracefs", False, detail, tracefs.remedy(), False)
+    if (why := devices.masked()) is None:
+        yield Check("devices", True, "have names", "", False)
+    else:
+        reason, _, remedy = why.rpartition(": ")
+        yield Check("devices", False, reason, remedy, False)
+    text = _setting(_LOCKDOWN)
+    state = (text or "").partition("[")[2].partition("]")[0] or text
+    if state is None:
+        yield Check("lockdown", True, "not in this kernel, or securityfs is not mounted")
+    elif state == "confidentiality":
+        detail = "confidentiality: BPF may not read kernel memory"
+        yield Check("lockdown", False, detail, "boot with lockdown=integrity or lockdown=none")
+    else:
+        yield Check("lockdown", True, state)
     name = "kernel symbols"
     if symbols_shown():
-        return Check(name, True, "shown: call stacks have names, and direct I/O files", "", False)
-    return Check(
-        name,
-        False,
-        "hidden: call stacks (--stacks) are addresses; direct I/O (--files, --file, "
-        "--dir) has a file only where the call that does it is a read or write",
-        "run as root or with CAP_SYSLOG; sysctl kernel.kptr_restrict=1",
-        False,
-    )
+        yield Check(name, True, "shown: call stacks have names, and direct I/O files", "", False)
+    else:
+        detail = (
+            "hidden: call stacks (--stacks) are addresses; direct I/O (--files, --file, "
+            "--dir) has a file only where the call that does it is a read or write"
+        )
+        remedy = "run as root or with CAP_SYSLOG; sysctl kernel.kptr_restrict=1"
+        yield Check(name, False, detail, remedy, False)
 
 
-def _unprivileged() -> Check:
-    name, path = "unprivileged BPF", Path("/proc/sys/kernel/unprivileged_bpf_disabled")
+def _settings() -> Iterator[Check]:
+    path = Path("/proc/sys/kernel/unprivileged_bpf_disabled")
     meanings = {
         "0": "allowed, but tracing needs the rights above all the same",
         "1": "refused until the next boot; does not concern who has the rights above",
         "2": "refused; does not concern who has the rights above",
     }
-    try:
-        value = path.read_text().strip()
-    except OSError:
-        return Check(name, True, f"not known: {path} cannot be read", "", False)
-    return Check(name, True, f"{value}: {meanings.get(value, 'unknown value')}", "", False)
+    value = _setting(path)
+    detail = f"not known: {path} cannot be read"
+    if value is not None:
+        detail = f"{value}: {meanings.get(value, 'unknown value')}"
+    yield Check("unprivileged BPF", True, detail, "", False)
+    name, path = "BPF compiler (JIT)", Path("/proc/sys/net/core/bpf_jit_enable")
+    value = _setting(path)
+    if value == "0":
+        detail = "off: programs are interpreted, recording costs several times as much"
+        yield Check(name, False, detail, "sysctl net.core.bpf_jit_enable=1", False)
+    else:
+        detail = "on" if value is not None else f"not known: {path} is for root"
+        yield Check(name, True, detail, "", False)
+    yield _functions()
+    missing = {lack.key for lack in rights.lacking()}
+    for lack in rights.MISSING_CAPABILITIES:
+        if lack.key in missing:
+            yield Check(lack.works, False, str(lack), lack.remedy, False)
+        else:
+            yield Check(lack.works, True, "yes", "", False)
 
 
-def _jit() -> Check:
-    path = Path("/proc/sys/net/core/bpf_jit_enable")
+def _setting(path: Path) -> str | None:
     try:
-        on = path.read_text().strip() != "0"
+        return path.read_text().strip()
     except OSError:
-        return Check("BPF compiler (JIT)", True, f"not known: {path} is for root", "", False)
-    if on:
-        return Check("BPF compiler (JIT)", True, "on", "", False)
-    detail = "off: programs are interpreted, recording costs several times as much"
-    return Check("BPF compiler (JIT)", False, detail, "sysctl net.core.bpf_jit_enable=1", False)
+        return None
 
 
 def _functions() -> Check:
@@ -314,18 +265,59 @@ def _functions() -> Check:
 
 
 def report() -> list[Check]:
-    """Return the checks of all that the core backend depends on, in the order to fix them.
-
-    Rights, BTF, libbpf and the object; what the kernel's BTF says, with a check per tracepoint;
-    tracefs (which only bcc needs) and the host's settings; the optional rights. A failed check does
-    not end the list.
-    """
-    first: list[Callable[[], Check]] = [_rights, _btf, _libbpf, _object]
-    others: list[Callable[[], Check]] = [_tracefs, _devices, _lockdown, _symbols]
-    checks = [*(check() for check in first), *_kernel(), *(check() for check in others)]
-    return [*checks, _unprivileged(), _jit(), _functions(), *_lacking()]
+    """Return the checks of all that the core backend depends on, in the order to fix them."""
+    checks = [*_essentials()]
+    try:
+        with KernelBtf() as btf:
+            checks += [*_tracepoints(btf), *_files_and_rings(btf)]
+    except ProbeError as error:
+        checks.append(Check("kernel types", False, str(error).splitlines()[0], "see above"))
+    return [*checks, *_host(), *_settings()]
 
 
 def possible(checks: list[Check]) -> bool:
-    """Return whether the core backend can record, given `report`: every required check is ok."""
     return all(check.ok for check in checks if check.required)
+
+
+def bcc_report() -> list[Check]:
+    """Return checks of the package bcc, kernel headers and tracepoints, none of them `required`."""
+    from biotrail.recorder.probes.bcc import child, headers, load, source  # takes 30 ms
+
+    found: list[Check] = []
+
+    def add(what: str, ok: bool, detail: str, remedy: str = "") -> None:
+        found.append(Check(f"bcc backend: {what}", ok, detail, remedy, False))
+
+    package, place = child.find_bcc(), headers.find()
+    add("bcc", package is not None, package or "not installed", "" if package else load.INSTALL_BCC)
+    try:
+        if place is not None:
+            headers.resolve(place)
+        lacking = "not installed" if place is None else ""
+    except ProbeError as error:
+        lacking = str(error)
+    add("kernel headers", not lacking, lacking or str(place), headers.remedy() if lacking else "")
+    if (mounted := tracefs.mounted()) is None:
+        if os.geteuid() == 0 and tracefs.absence() == "not mounted":
+            add("tracepoints", True, "tracefs is not mounted: recording will mount it")
+        else:
+            add("tracepoints", False, f"tracefs: {tracefs.absence()}", tracefs.remedy())
+        return found
+    try:
+        formats = tracefs.read(mounted, "block", [probe.tracepoint for probe in STEPS])
+    except ProbeError as error:
+        add("tracepoints", False, str(error), "run as root")
+        return found
+    fit = [
+        probe.letter
+        for probe in STEPS
+        if probe.tracepoint in formats and not source.lacks(probe.letter, formats[probe.tracepoint])
+    ]
+    detail = f"{len(fit)} of {len(STEPS)} ({''.join(fit)})"
+    add("tracepoints", set(ESSENTIAL) <= set(fit), detail, "use another kernel")
+    return found
+
+
+def bcc_possible(checks: list[Check]) -> bool:
+    """Return whether the bcc backend can record: rights, and every check of `bcc_report` is ok."""
+    return refusal() is None and all(check.ok for check in checks)

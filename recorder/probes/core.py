@@ -3,18 +3,23 @@
 
 import ctypes
 import errno
+import mmap
 import resource
+import threading
+import time
+from dataclasses import replace
 from pathlib import Path
 
 from biotrail.recorder.filters.filters import check_tasks, descendants
 from biotrail.recorder.filters.triggers import Hit
 from biotrail.recorder.host import memory_limit
 from biotrail.recorder.host.own_io import OwnFile
+from biotrail.recorder.log.chunks import unwrap
 from biotrail.recorder.probes import file_ways, light
 from biotrail.recorder.probes.backend import (
     Capabilities,
-    MappedProbes,
     ProbeConfig,
+    Probes,
     ProgramInfo,
 )
 from biotrail.recorder.probes.capability import LOCKED_REMEDY, locked_memory_problem, require_rights
@@ -22,47 +27,48 @@ from biotrail.recorder.probes.kernel.btf import KernelBtf, kernel_enums
 from biotrail.recorder.probes.kernel.libbpf import BpfObject, RefusedError, load_library
 from biotrail.recorder.probes.maps import admission, cgroup_maps
 from biotrail.recorder.probes.maps.cgroup_maps import CgroupMaps
-from biotrail.recorder.probes.maps.fitting import Demand, ensure_room, least_bytes, may_shrink
-from biotrail.recorder.probes.maps.own_files import OwnFiles
+from biotrail.recorder.probes.maps.fitting import ensure_room, fit, least_bytes, may_shrink
 from biotrail.recorder.probes.maps.path_maps import (
     LEAST_DIRTY_BYTES,
     PathMaps,
     PathRuns,
     choose_path,
-    tracepoint_of,
+    path_programs,
 )
 from biotrail.recorder.probes.maps.stack_maps import FreshStacks, StackMaps
-from biotrail.recorder.probes.maps.trigger_maps import TriggerMaps
 from biotrail.recorder.probes.programs import (
-    Choice,
+    ESSENTIAL,
+    LIGHT,
+    LIGHT_LETTER,
     all_programs,
     choose,
-    essential_letters,
     is_preemptible,
     object_path,
-    without_plugs,
 )
+from biotrail.recorder.probes.rings import waker
 from biotrail.recorder.probes.rings.barriers import machine_barrier
 from biotrail.recorder.probes.rings.head_stores import ordered_heads, with_exchanges
 from biotrail.recorder.probes.rings.ring import Rings, RingSizes
-from biotrail.recorder.probes.rings.waker import Waker
+from biotrail.recorder.schema import shared
 from biotrail.recorder.schema.errors import ProbeError
+from biotrail.recorder.schema.limits import FIRED_SLOTS, OWN_FILES
 from biotrail.recorder.schema.payloads import BackendFacts, KernelEnums
-from biotrail.recorder.schema.records import letter_of_part
+from biotrail.recorder.schema.records import RECORDS
+from biotrail.recorder.symbols.kallsyms import addresses_of
 
 _MAX_PROCESSES = 65536
 """Processes that --children can record at once."""
 _FORK_PROGRAM = "bt_fork"
+_TRIGGERS = {1: "slow", 2: "failed", 3: "depth"}  # enum bt_trigger
+_INFLIGHT_SLOTS = 65536
+_DEPTH_SLOTS = 4096
+_INFLIGHT_BYTES = 24
 _ONE = ctypes.c_uint64(1)
 """Value of a key that is only to be there."""
 
 
 def allow_locked_memory() -> None:
-    """Raise this process's RLIMIT_MEMLOCK as far as permitted, soft and hard, to infinity at best.
-
-    Kernels before 5.11 charge BPF maps to it. Without CAP_SYS_RESOURCE only the soft limit is
-    raised, to the hard limit.
-    """
+    """Raise RLIMIT_MEMLOCK, to which kernels before 5.11 charge maps, as far as permitted."""
     try:
         resource.setrlimit(
             resource.RLIMIT_MEMLOCK, (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
@@ -73,28 +79,23 @@ def allow_locked_memory() -> None:
         resource.setrlimit(resource.RLIMIT_MEMLOCK, (most, most))
 
 
-class CoreProbes(MappedProbes):
-    """The core backend's programs: open(), attach(), drain() repeatedly, detach(), close().
-
-    A context manager: entering opens, leaving closes. Nothing is pinned, so the kernel detaches
-    and frees everything when the process ends, however it ends.
-    """
+class CoreProbes(Probes):
+    """The core backend's programs. Nothing is pinned: the kernel frees all with the process."""
 
     capabilities = Capabilities("core", stacks=True, files=True, path=True)
 
     def __init__(self, config: ProbeConfig, path: Path | None = None) -> None:
-        """Keep the arguments; nothing is loaded or checked before open().
-
-        `path`: file with the BPF programs; None: the installed one.
-        """
+        """`path`: file with the BPF programs; None: the installed one."""
         super().__init__()
         self.config = config
         self.enums: KernelEnums = {}
         self._path = path
         self._object: BpfObject | None = None
-        self._choices: list[Choice] = []
+        self._choices: list[ProgramInfo] = []
         self._attached: set[str] = set()
-        self._generation = 1
+        self._armed = 1
+        self._own_files: list[OwnFile] = []
+        self._own_lock = threading.Lock()
         self._locked: str | None = None
         self._hold_irqs = False
         self._ends: dict[str, int] = {}
@@ -104,14 +105,7 @@ class CoreProbes(MappedProbes):
         """Whether the kernel counts events whose program was already running; set by open()."""
 
     def open(self) -> None:
-        """Load the programs and map the rings; nothing is recorded until attach().
-
-        Sets `enums`, `sizes`, `counts_skips`, `path`, and `files` if the configuration asks
-        for files; raises RLIMIT_MEMLOCK. If devices are chosen, P and U are left out before 5.17.
-        The rings may be smaller than asked for (`_load_fitting`). Raises ProbeError: rights, BTF,
-        libbpf, the object file or an essential tracepoint (Q, D, C) is missing, a filter is
-        invalid, or the kernel refuses the programs; then nothing stays loaded.
-        """
+        """Load the programs and map the rings. Raises ProbeError; then nothing stays loaded."""
         require_rights()
         light.refuse(self.config)
         check_tasks(self.config.filters)
@@ -121,11 +115,9 @@ class CoreProbes(MappedProbes):
         with KernelBtf() as btf:
             self.enums = kernel_enums(btf)
             held = is_preemptible(btf, self.config.preemptible)
-            self._choices = choose(self.config.events, btf, held)
-            if self.config.devices:
-                self._choices = without_plugs(self._choices, btf)
+            self._choices = choose(self.config.events, btf, held, bool(self.config.devices))
             self._hold_irqs = btf.has_function("bpf_local_irq_save")
-            self._ends = admission.end_functions()
+            self._ends = addresses_of(admission.END_FUNCTIONS)
             # The kernel counts misses of tp_btf programs since 6.2; only since then is the counting
             # in a function that BTF lists.
             self.counts_skips = btf.has_function("bpf_prog_inc_misses_counter")
@@ -137,12 +129,11 @@ class CoreProbes(MappedProbes):
             self.files = self._by_file.files
             self.path = choose_path(self.config.path, btf, held)
             self._reports_cgroups = btf.parameters(cgroup_maps.TRACEPOINT) is not None
-        for choice in self._choices:
-            essential = choice.probe.letter in essential_letters(self.config.events)
-            if choice.program is None and essential:
+        essential = (LIGHT_LETTER,) if self.config.events == LIGHT else ESSENTIAL
+        for one in self._choices:
+            if not one.name and one.letter in essential:
                 raise ProbeError(
-                    f"event {choice.probe.letter} cannot be recorded: {choice.reason}; "
-                    "use another kernel"
+                    f"event {one.letter} cannot be recorded: {one.reason}; use another kernel"
                 )
         sizes = RingSizes.choose(cpus, self.config.ring_bytes)
         try:
@@ -158,8 +149,7 @@ class CoreProbes(MappedProbes):
         """Load with rings of `sizes`, halved until the kernel accepts them; return their sizes.
 
         After ENOMEM, so by a limit that was not seen before, the sizes that fit are halved once
-        more, unless they are the smallest: the recorder needs memory, too. What was loaded is
-        closed before another try, and by an error.
+        more, unless they are the smallest: the recorder needs memory, too.
         """
         short_of_memory = False
         while True:
@@ -186,10 +176,6 @@ class CoreProbes(MappedProbes):
                 raise
 
     def _load(self, bpf: BpfObject, sizes: RingSizes, cpus: int) -> RingSizes:
-        """Size the maps of `bpf`, load it, fill in ids and wanted files, and map the rings.
-
-        Returns the rings' sizes, smaller than `sizes` where memory is limited.
-        """
         sizes = self._prepare(bpf, sizes, cpus)
         if ordered := ordered_heads():
             bpf.rewrite(with_exchanges)
@@ -204,19 +190,27 @@ class CoreProbes(MappedProbes):
             bpf.put("bt_ids", ctypes.c_uint64(admission.ID_TID | tid), _ONE)
         barrier = machine_barrier(ordered)
         self._rings = Rings.map(bpf.map_fd("bt_rings"), cpus, sizes, barrier)
-        self.waker = Waker.map(bpf, barrier)
+        self.waker = waker.Waker.map(bpf, barrier)
         return sizes
 
     def _prepare(self, bpf: BpfObject, sizes: RingSizes, cpus: int) -> RingSizes:
         """Choose the programs, set constants and maps' sizes; return the rings' sizes."""
-        chosen = {choice.program for choice in self._choices}
+        chosen = {one.name for one in self._choices}
         for program in all_programs():
             bpf.set_autoload(program, program in chosen)
             if program.startswith("bt_queue"):
                 bpf.verify_by_states(program)
-        self._triggers = TriggerMaps(bpf, self.config.triggers)
+        triggers = self.config.triggers
+        value = shared.TRIGGERS.ctype(triggers.slow_ns, triggers.failed, triggers.depth)
+        bpf.set_initial_value(".rodata.trigger", value)
+        # A table that no trigger needs keeps its single entry.
+        if triggers.slow_ns or triggers.depth:
+            bpf.set_map_size("bt_requests", _INFLIGHT_BYTES, _INFLIGHT_SLOTS)
+        if triggers.slow_ns:
+            bpf.set_map_size("bt_bios", _INFLIGHT_BYTES, _INFLIGHT_SLOTS)
+        if triggers.depth:
+            bpf.set_map_size("bt_depths", 8, _DEPTH_SLOTS)
         self._stacks = StackMaps(bpf, self.config.stacks, "fs" in self.path.parts)
-        self._own_files = OwnFiles(bpf)
         self._by_file.prepare(bpf)
         self._path_maps = PathMaps(bpf, self.path, self.config.call_over_ns)
         filters = self.config.filters
@@ -227,12 +221,13 @@ class CoreProbes(MappedProbes):
         follow = admission.follows(filters, self.config.devices)
         bpf.set_map_size("bt_followed", 8, filters.max_followed if follow else 1)
         table = self._path_maps.dirty_bytes
-        demand = Demand(sizes, cpus, table, bpf.map_bytes(cpus) - table)
-        demand = demand.fitting(memory_limit.room(), LEAST_DIRTY_BYTES, least_bytes(follow))
+        others = bpf.map_bytes(cpus) - table
+        room, least = memory_limit.room(), least_bytes(follow)
+        sizes, fitted = fit(sizes, cpus, table, others, room, LEAST_DIRTY_BYTES, least)
         if table:
-            self._path_maps.size_dirty(demand.table)
+            self._path_maps.size_dirty(fitted)
         constants = admission.config(
-            demand.sizes,
+            sizes,
             self.config.devices,
             filters,
             self.enums,
@@ -242,62 +237,37 @@ class CoreProbes(MappedProbes):
             ends=self._ends,
         )
         bpf.set_initial_value(".rodata", constants)
-        bpf.set_map_size("bt_rings", demand.sizes.area_bytes, cpus)
-        Waker.prepare(bpf)
-        return demand.sizes
+        bpf.set_map_size("bt_rings", sizes.area_bytes, cpus)
+        bpf.set_map_size(waker.RING, 0, mmap.PAGESIZE)
+        return sizes
 
     def short_of_memory(self) -> str:
-        """Return a message if a table was made smaller as memory was short; "" if none was."""
         return "" if self._object is None else self._path_maps.short_of_memory()
 
     def attach(self) -> None:
-        """Attach the chosen programs, which starts recording.
-
-        New cgroups are reported first; then, with `--children`, forks are followed. Then come the
-        programs of the path, then those of the block layer in reverse order of PROBES: completions
-        first and Q last. Adds each of both to `_attached`, which keeps it after detach(). Raises
-        ProbeError: not open, or a program cannot be attached; those before it stay attached until
-        detach() or close().
-        """
         bpf = self._opened()
         if self._cgroups is not None:
             self._cgroups.attach()
         if self.config.filters.children:
-            self._follow_forks(bpf)
+            bpf.attach(_FORK_PROGRAM)
+            # /proc is read until it shows no new ones: none that was forked meanwhile is missed.
+            added: set[int] = set()
+            while new := descendants(self.config.filters.pids) - added:
+                for pid in new:
+                    bpf.put("bt_ids", ctypes.c_uint64(admission.ID_PID | pid), _ONE)
+                added |= new
         self._path_maps.attach()
         self._attached |= {program for _, program in self.path.programs}
         # Completions first and Q last: every bio whose Q is recorded has its later events too.
-        for choice in reversed(self._choices):
-            if choice.program is not None:
-                bpf.attach(choice.program)
-                self._attached.add(choice.program)
-
-    def _follow_forks(self, bpf: BpfObject) -> None:
-        """Add the descendants of the chosen processes to bt_ids, present and future ones.
-
-        The program is attached before /proc is read, until it shows no new ones, so that no child
-        that was forked meanwhile is missed.
-        """
-        bpf.attach(_FORK_PROGRAM)
-        added: set[int] = set()
-        while new := descendants(self.config.filters.pids) - added:
-            for pid in new:
-                bpf.put("bt_ids", ctypes.c_uint64(admission.ID_PID | pid), _ONE)
-            added |= new
+        for one in reversed(self._choices):
+            if one.name:
+                bpf.attach(one.name)
+                self._attached.add(one.name)
 
     def detach(self) -> None:
-        """Detach the programs, which stops recording; the rings can still be drained.
-
-        Raises ProbeError: not open.
-        """
         self._opened().detach()
 
     def close(self) -> None:
-        """Switch the run statistics off, unmap the rings, and detach and unload the programs.
-
-        Sets `_rings` and `_object` to None; closing again has no effect, nor has closing before
-        open().
-        """
         self._run_stats.switch(False)
         if self._rings is not None:
             self._rings.close()
@@ -317,56 +287,64 @@ class CoreProbes(MappedProbes):
         return self._object
 
     def triggered(self) -> list[Hit]:
-        """Return the triggers that fired since the last call, ordered by time."""
-        return self._triggers.hits()
+        """Return the first trigger that fired on each CPU since the last call, by time.
+
+        CPUs whose numbers are equal modulo 64 count as one. If there is any hit, arms the triggers
+        again; those that fire before that are not known.
+        """
+        bpf = self._opened()
+        fired = (shared.FIRED.ctype * FIRED_SLOTS)()
+        bpf.read_section(".data.fired", fired)
+        slots = [slot for slot in fired if slot.armed == self._armed]
+        if not slots:
+            return []
+        self._armed += 1
+        bpf.update_section(".data.armed", ctypes.c_uint64(self._armed))
+        near = time.monotonic_ns()
+        hits = [
+            Hit(_TRIGGERS.get(s.trigger, "?"), unwrap(s.now, near), s.dev, s.sector, s.value, s.op)
+            for s in slots
+        ]
+        return sorted(hits, key=lambda hit: hit.monotonic)
 
     def fresh_stacks(self) -> FreshStacks:
-        """Return the call stacks that appeared in the kernel's maps since the last call."""
         return self._stacks.fresh()
 
     def path_runs(self) -> PathRuns:
-        """Return how often the programs of the path ran since open. Raises RefusedError."""
         return self._path_maps.runs()
 
     def stop_timing(self) -> None:
-        """Detach the programs of timed calls; calls that run now stay unrecorded."""
         self._path_maps.stop_timing()
 
     def own_file(self, file: OwnFile) -> None:
-        """Have the programs mark write-back of this file's pages as the recording's own I/O."""
-        self._own_files.add(file)
+        with self._own_lock:
+            # A file without generation is dropped when the next comes: its inode number may have
+            # been freed and reused by another process's file.
+            sure = [known for known in self._own_files if known.generation is not None]
+            self._own_files = [*sure, file][-OWN_FILES:]
+            # The newest first: programs compare from the start, and it is written most.
+            content = (shared.OWN_FILE.ctype * OWN_FILES)()
+            for place, one in enumerate(reversed(self._own_files)):
+                known = one.generation is not None
+                content[place] = (one.inode, one.dev, one.generation or 0, known)
+            self._opened().update_section(".data.own", content)
 
     def kernel_enums(self) -> KernelEnums:
-        """Return `op_enum` and `flag_bits` of this kernel (btf.kernel_enums), once open."""
         return self.enums
 
     def backend_facts(self) -> BackendFacts:
-        """Return {"backend": "core", "counts_skips": `counts_skips`} for the log's header."""
         return {"backend": self.capabilities.backend, "counts_skips": self.counts_skips}
 
-    def renew_dictionaries(self) -> None:
-        """Have the programs write TASK, CGROUP and FILE_NAME records again, as a new log needs.
-
-        Increments the generation in .data, which invalidates the programs' caches of names. Raises
-        ProbeError: not open; RefusedError.
-        """
-        self._generation += 1
-        self._opened().update_section(".data", ctypes.c_uint64(self._generation))
-
     def programs(self) -> list[ProgramInfo]:
-        """Return a ProgramInfo for every tracepoint, in the order of PROBES; then of the path's.
-
-        Raises ProbeError.
-        """
-        found = []
-        for choice in self._choices:
-            probe, name = choice.probe, choice.program
-            one = ProgramInfo(
-                name or "", probe.letter, probe.tracepoint, name in self._attached, choice.reason
-            )
-            found.append(one if name is None else one.counted(self._opened().info(name)))
+        known = [*self._choices]
         for part, name in self.path.programs:
-            letter, tracepoint = letter_of_part(part), tracepoint_of(name)
-            one = ProgramInfo(name, letter, tracepoint, name in self._attached, part=part)
-            found.append(one.counted(self._opened().info(name)))
+            letter = next(record.letter for record in RECORDS if record.part == part)
+            known.append(ProgramInfo(name, letter, path_programs()[name], False, part=part))
+        found = []
+        for one in known:
+            if one.name:
+                attached = replace(one, attached=one.name in self._attached)
+                found.append(attached.counted(self._opened().info(one.name)))
+            else:
+                found.append(one)
         return found

@@ -16,11 +16,7 @@ _HANGS = "what hangs has no completion, so the log would not show it; --events m
 
 
 def refuse(config: ProbeConfig) -> None:
-    """Raise ProbeError if a recording of the set `light` asks for what it does not have.
-
-    So for filters by task, file, size or sectors, stacks, files, the path, the triggers `depth` and
-    `stuck`, and devices none of which has requests. Does nothing for another set.
-    """
+    """Raise ProbeError if a recording of the set `light` asks for what it does not have."""
     if config.events != LIGHT:
         return
     filters, triggers = config.filters, config.triggers

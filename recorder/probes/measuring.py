@@ -5,7 +5,6 @@ import ctypes
 import errno
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Self
 
 import numpy as np
@@ -68,19 +67,12 @@ class ProgramRuns:
 
 
 class Measuring:
-    """The program and its map: a context manager that loads and attaches on entering.
-
-    Nothing is pinned, so the kernel frees everything when the process ends, however it ends.
-    """
+    """The program and its map. Nothing is pinned: the kernel frees all when the process ends."""
 
     def __init__(
         self, devices: Sequence[tuple[int, int]] = (), preemptible: bool | None = None
     ) -> None:
-        """Keep the arguments; nothing is loaded before the block is entered.
-
-        devices: (dev_t of the disk, 0) of each disk to measure; none: all. preemptible: as for
-        `is_preemptible`.
-        """
+        """devices: (dev_t of the disk, 0) of each disk to measure; none: all."""
         self._devices = list(devices)
         self._preemptible = preemptible
         self._stats = RunStats()
@@ -91,11 +83,6 @@ class Measuring:
         """`op_enum` and `flag_bits` of this kernel, once loaded."""
 
     def __enter__(self) -> Self:
-        """Load the program, and attach it.
-
-        Sets `enums`; raises RLIMIT_MEMLOCK. Raises ProbeError: rights, BTF, libbpf, the object or
-        the tracepoint is missing, or the kernel refuses; then nothing stays loaded.
-        """
         require_rights()
         path = object_path(OBJECT_NAME)
         self._cpus = load_library().possible_cpus()
@@ -132,17 +119,10 @@ class Measuring:
             bpf.put(_MAP, _Key(OTHER, op), zeros)
         bpf.attach(self._program)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Detach and unload; an exception passes."""
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
     def close(self) -> None:
-        """Detach and unload the program. Closing again has no effect."""
         self._stats.switch(False)
         if self._object is not None:
             self._object.close()
@@ -152,18 +132,20 @@ class Measuring:
         """Return the sums of all CPUs now, by one batch look-up; those without I/O left out.
 
         A request that completes meanwhile may be in some of its figures only, until the next
-        reading. Raises RefusedError.
+        reading.
         """
         most = MOST + len(set(self.enums["op_enum"].values())) + 1
         keys = np.empty((most, 2), np.uint32)
         values = np.empty((most, self._cpus, _VALUE_BYTES // 8), np.uint64)
         found = self._look_up(keys, values)
         sums = values[:found].sum(axis=1, dtype=np.uint64)
-        return [
-            _measured(key, row)
-            for key, row in zip(keys[:found].tolist(), sums, strict=True)
-            if row[:_STAGES_AT].any()
-        ]
+        read = []
+        for (dev, op), row in zip(keys[:found].tolist(), sums, strict=True):
+            ios, size, failed = row[:_STAGES_AT].tolist()
+            if ios or size or failed:
+                stages = row[_STAGES_AT:].reshape(len(STAGES), -1)
+                read.append(Measured(dev, op, ios, size, failed, stages[:, 0], stages[:, 1:]))
+        return read
 
     def _look_up(self, keys: NDArray[np.uint32], values: NDArray[np.uint64]) -> int:
         """Copy the whole map into `keys` and `values`; return how many entries that is."""
@@ -193,7 +175,6 @@ class Measuring:
         self._stats.switch(on)
 
     def program(self) -> ProgramRuns:
-        """Return the program's counters. Raises RefusedError."""
         info = self._opened().info(self._program)
         return ProgramRuns(int(info.run_cnt), int(info.run_time_ns), int(info.recursion_misses))
 
@@ -201,10 +182,3 @@ class Measuring:
         if self._object is None:
             raise ProbeError("measuring has not begun: enter the block first")
         return self._object
-
-
-def _measured(key: list[int], row: NDArray[np.uint64]) -> Measured:
-    """Return one entry. key: (dev, op). row: a `bt_measured_io`, as words of 64 bits."""
-    stages = row[_STAGES_AT:].reshape(len(STAGES), -1)
-    ios, size, failed = (int(word) for word in row[:_STAGES_AT])
-    return Measured(key[0], key[1], ios, size, failed, stages[:, 0], stages[:, 1:])

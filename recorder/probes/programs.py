@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which program of `bpf/biotrail.bpf.c` is for which tracepoint, and the events of each set."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
+from biotrail.recorder.probes.backend import ProgramInfo
 from biotrail.recorder.probes.kernel.btf import KernelBtf
 from biotrail.recorder.schema.errors import ProbeError
 
@@ -18,6 +19,9 @@ LIGHT = "light"
 LIGHT_LETTER = "L"
 
 _WITHOUT_START = "s"  # block_io_start
+_NO_DEVICE = (
+    "this kernel's plug events do not say which device they are for, and devices were chosen"
+)
 
 
 @dataclass(frozen=True)
@@ -63,21 +67,8 @@ EVENT_SETS = {
 """Event letters by set; where the kernel has no block_io_start, G is added to lifecycle."""
 
 
-@dataclass(frozen=True)
-class Choice:
-    """One tracepoint's program to load, or None and the reason."""
-
-    probe: Probe
-    program: str | None
-    reason: str
-
-
 def wanted_letters(events: str, has_start: bool) -> str:
-    """Return the letters of an event set, in no order. Raises ProbeError: there is no such set.
-
-    `has_start`: the kernel has block_io_start; else G joins a set that has s without G, to report
-    when a request is allocated.
-    """
+    """Return the letters of an event set, in no order. Raises ProbeError: there is no such set."""
     if events not in EVENT_SETS:
         names = ", ".join(EVENT_SETS)
         raise ProbeError(f"there is no event set {events!r}: choose one of {names}")
@@ -87,20 +78,13 @@ def wanted_letters(events: str, has_start: bool) -> str:
     return letters
 
 
-def essential_letters(events: str) -> tuple[str, ...]:
-    """Return the letters of an event set without which recording is refused."""
-    return (LIGHT_LETTER,) if events == LIGHT else ESSENTIAL
-
-
 def is_preemptible(btf: KernelBtf, known: bool | None = None) -> bool:
     """Return whether programs on tracepoints can be preempted, and so have to disable preemption.
 
-    known: the answer, if it is not None.
-
-    Up to 6.19 a tracepoint runs its probes with preemption off. Since 7.0 it is an SRCU read-side
-    section instead (kernel commit a46023d5616e), recognized by the member srcu_gp of struct
-    tp_transition_snapshot, or by that struct's absence. bpf_preempt_disable() is there since 6.10;
-    without it the answer is False.
+    known: the answer, if it is not None. Up to 6.19 a tracepoint runs its probes with preemption
+    off. Since 7.0 it is an SRCU read-side section instead (kernel commit a46023d5616e), recognized
+    by the member srcu_gp of struct tp_transition_snapshot, or by that struct's absence.
+    bpf_preempt_disable() is there since 6.10; without it the answer is False.
     """
     if known is not None:
         return known
@@ -116,55 +100,40 @@ def all_programs() -> list[str]:
     return plain + [name + PREEMPTION_OFF for name in plain if not name.endswith("_q")]
 
 
-def choose(events: str, btf: KernelBtf, preemptible: bool | None = None) -> list[Choice]:
-    """Return a Choice for each tracepoint, in the order of PROBES.
+def choose(
+    events: str, btf: KernelBtf, preemptible: bool | None = None, by_device: bool = False
+) -> list[ProgramInfo]:
+    """Return each tracepoint's program to load, or the reason for none, in the order of PROBES.
 
-    `preemptible`: take the programs that disable preemption; None: as `is_preemptible` says. Raises
-    ProbeError: there is no such set.
+    by_device: only some devices are recorded, before 5.17 without P and U: a plug event carries a
+    request_queue only, and queues had no pointer to their disk then. Raises ProbeError.
     """
     letters = wanted_letters(events, btf.parameters("block_io_start") is not None)
     suffix = PREEMPTION_OFF if is_preemptible(btf, preemptible) else ""
+    without = "PU" if by_device and not btf.has_member("request_queue", "disk") else ""
     found = []
     for probe in PROBES:
         program, reason = offered(probe, btf)
-        if program is not None and probe.letter not in letters:
-            program, reason = None, f"not in the event set {events}"
-        found.append(Choice(probe, None if program is None else program + suffix, reason))
+        if program and probe.letter not in letters:
+            program, reason = "", f"not in the event set {events}"
+        elif program and probe.letter in without:
+            program, reason = "", _NO_DEVICE
+        name = program + suffix if program else ""
+        found.append(ProgramInfo(name, probe.letter, probe.tracepoint, False, reason))
     return found
 
 
-def without_plugs(choices: list[Choice], btf: KernelBtf) -> list[Choice]:
-    """Return the choices for a recording of some devices: before 5.17 without P and U.
-
-    A plug event carries a request_queue only, and queues had no pointer to their disk then.
-    """
-    if btf.has_member("request_queue", "disk"):
-        return choices
-    why = "this kernel's plug events do not say which device they are for, and devices were chosen"
-    return [
-        replace(choice, program=None, reason=why)
-        if choice.program and choice.probe.letter in "PU"
-        else choice
-        for choice in choices
-    ]
-
-
-def offered(probe: Probe, btf: KernelBtf) -> tuple[str | None, str]:
-    """Return (program that fits this kernel's prototype, "") of a tracepoint, or (None, reason).
-
-    The prototype is known by its number of arguments. None where the kernel lacks the tracepoint,
-    or it has a number of arguments that no program is for.
-    """
+def offered(probe: Probe, btf: KernelBtf) -> tuple[str, str]:
+    """Return (the program by the tracepoint's number of arguments, ""), or ("", reason)."""
     count = btf.parameters(probe.tracepoint)
     if count is None:
-        return None, f"this kernel has no tracepoint {probe.tracepoint}"
+        return "", f"this kernel has no tracepoint {probe.tracepoint}"
     if count not in probe.programs:
-        return None, f"{probe.tracepoint} has {count} arguments: there is no program for that"
+        return "", f"{probe.tracepoint} has {count} arguments: there is no program for that"
     return probe.programs[count], ""
 
 
 def object_path(name: str = OBJECT_NAME) -> Path:
-    """Return the path of an installed BPF object. Raises ProbeError: it was not built."""
     # Not by importlib.resources, which takes 10 ms for temporary files that it might make.
     path = Path(__file__).parents[2] / "bpf" / name
     if not path.exists():

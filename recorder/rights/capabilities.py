@@ -48,16 +48,12 @@ class _Data(ctypes.Structure):
 
 
 def _check(result: int, name: str) -> None:
-    """Raise OSError, from errno, where the system call `name` returned a negative `result`."""
     if result < 0:
         raise OSError(ctypes.get_errno(), f"{name}: {os.strerror(ctypes.get_errno())}")
 
 
 def current() -> Sets:
-    """Return the calling thread's effective, permitted and inheritable capabilities.
-
-    A bit mask each, by capability number. Raises OSError.
-    """
+    """Return the calling thread's effective, permitted and inheritable bits. Raises OSError."""
     data = (_Data * 2)()
     libc = ctypes.CDLL(None, use_errno=True)
     _check(libc.capget(byref(_Header(_VERSION_3, 0)), data), "capget")
@@ -70,10 +66,9 @@ def current() -> Sets:
 
 
 def become(effective: int, permitted: int, inheritable: int) -> None:
-    """Set the calling thread's capabilities: a bit mask, by capability number, for each set.
+    """Set the calling thread's capabilities: a bit mask for each set. Raises OSError.
 
-    The kernel also clears ambient capabilities that are no longer inheritable or permitted. Raises
-    OSError, for one where the thread may not have such sets.
+    The kernel also clears ambient capabilities that are no longer inheritable or permitted.
     """
     sets = (effective, permitted, inheritable)
     low, high = ([bits >> shift & 0xFFFFFFFF for bits in sets] for shift in (0, 32))
@@ -85,7 +80,7 @@ def become(effective: int, permitted: int, inheritable: int) -> None:
 def gain_no_more() -> None:
     """Set no_new_privs: programs that this thread starts get no more capabilities than it has.
 
-    Not even set-user-ID programs or root do. It cannot be undone. Raises OSError.
+    Not even set-user-ID programs or root do. Raises OSError.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     one, zero = c_ulong(1), c_ulong(0)
@@ -93,12 +88,11 @@ def gain_no_more() -> None:
 
 
 def mask(names: Iterable[str]) -> int:
-    """Return the bit mask of named capabilities. Raises KeyError for a name not in NUMBERS."""
     return sum({1 << NUMBERS[name] for name in names})
 
 
 def names(bits: int) -> list[str]:
-    """Return the names of the capabilities in a bit mask, by number; `cap_N` if not in NUMBERS."""
+    """Return the names of the capabilities in a bit mask; `cap_N` if not in NUMBERS."""
     name_of = {number: name for name, number in NUMBERS.items()}
     return [name_of.get(n, f"cap_{n}") for n in range(bits.bit_length()) if bits >> n & 1]
 
@@ -109,10 +103,7 @@ def holds(name: str) -> bool:
 
 
 def in_host_namespace() -> bool:
-    """Return whether capabilities count for the whole machine: not in a user namespace below.
-
-    True too where /proc/self/ns/user cannot be read.
-    """
+    """Return whether this is not in a user namespace below; True where /proc cannot tell."""
     try:
         return os.stat("/proc/self/ns/user").st_ino == _FIRST_USER_NAMESPACE
     except OSError:

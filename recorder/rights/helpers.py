@@ -9,8 +9,8 @@ from pathlib import Path
 def begin(program: Path, *, answers: bool) -> "subprocess.Popen[bytes]":
     """Start a file of Python's as a process with the rights that this one has now.
 
-    It reads from a pipe, and goes when that ends. answers: it writes to another pipe; else its
-    output is dropped. Raises OSError: it cannot be started.
+    It reads from a pipe, and goes when that ends. answers: it writes to another pipe. Raises
+    OSError.
     """
     return subprocess.Popen(
         # -I, -S: nothing of the environment, the current directory or site-packages.
@@ -24,7 +24,7 @@ def begin(program: Path, *, answers: bool) -> "subprocess.Popen[bytes]":
 
 
 def end(process: "subprocess.Popen[bytes]", seconds: float = 1.0) -> bool:
-    """End it by the end of its input, and wait; after so long by SIGKILL, as False says."""
+    """End it by the end of its input, after `seconds` by SIGKILL, and wait; return False then."""
     if process.stdin is not None:
         process.stdin.close()
     try:

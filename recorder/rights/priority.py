@@ -28,7 +28,6 @@ class RealtimeBoost:
     """Makes the threads that drain the rings real-time while a ring is at least a quarter full."""
 
     def __init__(self, clock: Callable[[], int] = time.monotonic_ns) -> None:
-        """Start with no threads, in normal scheduling. `clock`: returns a time in ns."""
         self._clock = clock
         self._threads: list[int] = []
         self._since: int | None = None
@@ -40,11 +39,7 @@ class RealtimeBoost:
         self._threads.append(threading.get_native_id() if thread is None else thread)
 
     def adapt(self, fill: float) -> None:
-        """Make the threads real-time or normal, given the fullest ring's used share, 0 to 1.
-
-        Real-time from FILLED on, also in `times` where it is not permitted, until LONG_NS after the
-        last such `fill`. A thread added meanwhile is made real-time only the next time.
-        """
+        """Make the threads real-time or normal, given the fullest ring's used share, 0 to 1."""
         if fill >= FILLED:
             if self._since is None:
                 self.times += 1
@@ -54,14 +49,12 @@ class RealtimeBoost:
             self.relax()
 
     def relax(self) -> None:
-        """Return the threads to normal scheduling; do nothing unless they were made real-time."""
         if self._since is not None:
             self._since = None
             # SCHED_RESET_ON_FORK stays set: clearing it needs CAP_SYS_NICE, which may be given up.
             self._schedule(os.SCHED_OTHER | os.SCHED_RESET_ON_FORK, 0)
 
     def _schedule(self, policy: int, priority: int) -> None:
-        """Set policy and priority of all threads that were added, where it is permitted."""
         for thread in self._threads:
             # Not permitted, or the control group has no real-time bandwidth: scheduling stays.
             with suppress(PermissionError, ProcessLookupError):
@@ -75,11 +68,7 @@ def permitted() -> bool:
 
 
 def permit() -> None:
-    """Raise RLIMIT_RTPRIO to PRIORITY, so that CAP_SYS_NICE is not needed later.
-
-    Does nothing where the soft limit suffices or may not be raised. The hard limit is raised where
-    it is lower, and otherwise stays. Applies to this process and those it starts.
-    """
+    """Raise RLIMIT_RTPRIO to PRIORITY, if possible, so that CAP_SYS_NICE is not needed later."""
     if not permitted():
         _, hard = resource.getrlimit(resource.RLIMIT_RTPRIO)
         if hard != resource.RLIM_INFINITY:

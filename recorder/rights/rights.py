@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from biotrail.recorder.rights import capabilities, priority
 from biotrail.recorder.rights.capabilities import become, mask
@@ -23,10 +22,7 @@ _FIRST_PROCESS = Path("/proc/1/stat")
 
 @dataclass(frozen=True)
 class MissingCapability:
-    """A feature that does not work for lack of a capability, while recording itself does.
-
-    key: the feature's identifier.
-    """
+    """A feature that does not work for lack of a capability, while recording itself does."""
 
     key: str
     works: str
@@ -67,12 +63,7 @@ MISSING_CAPABILITIES = (_PROGRAM_TIMES, _PRIORITY, _PROCESSES)
 
 
 def lacking() -> list[MissingCapability]:
-    """Return the MISSING_CAPABILITIES that apply to the calling thread, in order.
-
-    Run statistics need CAP_SYS_ADMIN or kernel.bpf_stats_enabled=1, a raised priority CAP_SYS_NICE
-    or an RLIMIT_RTPRIO of at least PRIORITY, other users' processes a /proc that shows them.
-    Capabilities count if they are effective. Raises OSError where capget fails.
-    """
+    """Return the MISSING_CAPABILITIES that apply to the calling thread. Raises OSError."""
     works = {
         _PROGRAM_TIMES: capabilities.holds("CAP_SYS_ADMIN") or _always_counted(),
         _PRIORITY: capabilities.holds("CAP_SYS_NICE") or priority.permitted(),
@@ -93,43 +84,34 @@ def sees_all_processes() -> bool:
     return os.access(_FIRST_PROCESS, os.R_OK)
 
 
-class Trial(NamedTuple):
-    """An action that recording needs later, and the capabilities to keep if it fails without."""
+Trial = tuple[Callable[[], object], str]
+"""An action that recording needs later, and the capability to keep if it fails without.
 
-    run: Callable[[], object]
-    """Performs the action; raises OSError or TraceError where that does not work."""
-    needs: Collection[str]
+It raises OSError or TraceError where it does not work.
+"""
 
 
 def give_up(keep: Collection[str], trials: Sequence[Trial] = ()) -> list[str]:
     """Give up the calling thread's capabilities except `keep`; return the names of those left.
 
     Effective and permitted become equal, inheritable empty. Each trial is run with `keep` alone
-    effective; if it fails, the capabilities that it needs are kept as well. Only capabilities that
-    are effective now can be kept. Programs started later can get more still: see
-    `capabilities.gain_no_more`. The bounding set is not changed: that would only take rights from
-    commands that were started already. Raises OSError where a system call fails. Where a trial
-    raises anything beside OSError and TraceError, that is raised once the capabilities are given
-    up.
+    effective. Only capabilities that are effective now can be kept. Programs started later can get
+    more still: see `capabilities.gain_no_more`. The bounding set is not changed: that would only
+    take rights from commands that were started already. Raises OSError where a system call fails;
+    what else a trial raises, once the capabilities are given up.
     """
     effective, permitted, _ = capabilities.current()
     kept = mask(keep) & effective
     become(kept, permitted, 0)
     try:
-        for trial in trials:
-            if not _works(trial):
-                kept |= mask(trial.needs) & effective
+        for run, needs in trials:
+            try:
+                run()
+            except (OSError, TraceError):
+                kept |= mask([needs]) & effective
     finally:
         become(kept, kept, 0)
     return capabilities.names(kept)
-
-
-def _works(trial: Trial) -> bool:
-    try:
-        trial.run()
-    except (OSError, TraceError):
-        return False
-    return True
 
 
 def threads_with_more(kept: int, tasks: Path = Path("/proc/self/task")) -> list[str]:

@@ -102,10 +102,7 @@ _SHORT_ID = 12
 
 @dataclass(frozen=True)
 class NamedCgroups:
-    """Cgroups that are chosen by what they are: those that bear one of the names, and all below.
-
-    A name is one that a report shows, by which the cgroup is looked for in the same way.
-    """
+    """Cgroups that are chosen by what they are, as reports name them, and all below."""
 
     units: tuple[str, ...] = ()
     """Units of systemd, slices among them; without a suffix services."""
@@ -115,7 +112,6 @@ class NamedCgroups:
     """Pods, as NAMESPACE/NAME, or by uid (of Podman: id)."""
 
     def __bool__(self) -> bool:
-        """Return whether there is any name."""
         return bool(self.units or self.containers or self.pods)
 
     def options(self) -> tuple[str, ...]:
@@ -142,10 +138,7 @@ class NamedCgroups:
         return any(self.borne_by(names.of_path(one)) for one in and_above(path))
 
     def may_hold(self, path: str, names: CgroupNames) -> bool:
-        """Return whether it is not known if the cgroup at `path` is held.
-
-        So of a container or pod without a name, where names are asked for.
-        """
+        """Return whether the cgroup at `path` may be held, but has no name to say so."""
         return any(
             (self.containers and what.container_id is not None and what.container is None)
             or (self.pods and what.pod_uid is not None and what.pod is None)

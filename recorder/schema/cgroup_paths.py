@@ -105,7 +105,7 @@ class CgroupIdentity:
 
 @lru_cache(maxsize=1 << 16)
 def identity(path: str) -> CgroupIdentity:
-    """Return what the cgroup at `path` (from its hierarchy's root, as /proc/PID/cgroup has it) is.
+    """Return what the cgroup at `path` is, as /proc/PID/cgroup has it: from its hierarchy's root.
 
     Alike for v1 and v2. Of nested containers it is the innermost one, of nested systemds the
     host's: a unit inside of a container is no unit of the host.
@@ -161,7 +161,6 @@ class _Walk:
             self._read(part, parts[at - 1] if at else "", parts[:at], parts[at + 1 : at + 2])
 
     def found(self, slice_: str | None, unit: str | None) -> CgroupIdentity:
-        """Return what was found."""
         *outer, (runtime, container, monitor) = self._containers or [(None, "", False)]
         return CgroupIdentity(
             unit,
@@ -175,7 +174,6 @@ class _Walk:
         )
 
     def _read(self, part: str, parent: str, above: list[str], below: list[str]) -> None:
-        """Take what one component says."""
         if self._read_pod(part, parent, above, below):
             return
         if found := _PREFIXED.fullmatch(part):

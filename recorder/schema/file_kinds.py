@@ -21,11 +21,7 @@ def file_kind(mode: int) -> str:
 
 
 def no_regular_file(path: str | os.PathLike[str]) -> str:
-    """Return what is at a path where that is no regular file: "a FIFO".
-
-    A link is what it leads to; one that leads nowhere is "a link to PATH, which is not there". "":
-    it is a regular file, or opening it tells what is wrong.
-    """
+    """Return what is at a path, links followed ("a FIFO"); "": a regular file, or not known."""
     try:
         mode = os.stat(path).st_mode
     except FileNotFoundError:

@@ -3,9 +3,10 @@
 
 from enum import IntEnum
 
-from biotrail.recorder.schema.records import HIT_BORN, HIT_CUT, HIT_ENDED, Role
+from biotrail.recorder.schema import records
+from biotrail.recorder.schema.records import Role
+from biotrail.recorder.schema.shared import Member, Struct
 from biotrail.recorder.schema.site_structs import VALUE
-from biotrail.recorder.schema.structs import Member, Struct
 
 KEPT_HITS = 512
 """Hits that are kept of one candidate (follow --slower)."""
@@ -53,19 +54,8 @@ class LifeState(IntEnum):
 
 
 LIMITS = {
-    "BT_KEPT_HITS": KEPT_HITS,
-    "BT_REFUSED_BITS": REFUSED_BITS,
-    "BT_SITE_ROLE_SHIFT": SITE_ROLE_SHIFT,
-    "BT_SITE_BIRTH": SITE_BIRTH,
-    "BT_SITE_DEATH": SITE_DEATH,
-    "BT_SITE_NEW": SITE_NEW,
-    "BT_SITE_LAST": SITE_LAST,
-    "BT_SITE_PLACE_SHIFT": SITE_PLACE_SHIFT,
-    "BT_SITE_RESULT_SHIFT": SITE_RESULT_SHIFT,
-    "BT_SESSION_HELPER": SESSION_HELPER,
-    "BT_HIT_BORN": HIT_BORN,
-    "BT_HIT_ENDED": HIT_ENDED,
-    "BT_HIT_CUT": HIT_CUT,
+    **{f"BT_{name}": one for name, one in [*globals().items()] if isinstance(one, int)},
+    **{f"BT_{name}": getattr(records, name) for name in ("HIT_BORN", "HIT_ENDED", "HIT_CUT")},
     **{f"BT_ROLE_{role.name}": int(role) for role in Role},
     **{f"BT_MACHINE_{machine.name}": int(machine) for machine in Machine},
     **{f"BT_LIFE_{state.name}": int(state) for state in LifeState},

@@ -19,8 +19,8 @@ _COMMON = "common_"
 class Field:
     """One field of a tracepoint's record; offset and size in bytes.
 
-    type: as the format writes it, without brackets ("char", "struct request *", "__data_loc
-    char"). elements: of an array; 0: it is none.
+    type: as the format writes it, without brackets ("char", "struct request *", "__data_loc char").
+    elements: of an array; 0: it is none.
     """
 
     name: str
@@ -58,32 +58,26 @@ class Format:
 def parse(name: str, text: str) -> Format:
     """Return the format that is in `text`, the content of tracepoint `name`'s file `format`.
 
-    Fields are by name alone ("rwbs" of "char rwbs[10]", "cmd" of "__data_loc char[] cmd"); those of
-    the common header (common_type, …) are among them. Other lines are skipped. Raises ProbeError:
-    the text has no ID or no field.
+    Fields, also those of the common header, are by name alone ("rwbs" of "char rwbs[10]", "cmd" of
+    "__data_loc char[] cmd"). Raises ProbeError: the text has no ID or no field.
     """
     number = re.search(r"^ID:\s*(\d{1,9})\s*$", text, re.MULTILINE)
     fields = {}
     for line in text.splitlines():
-        if (match := _FIELD.match(line)) is not None:
-            field = _field(match)
-            fields[field.name] = field
+        if (match := _FIELD.match(line)) is None:
+            continue
+        declaration, size = match["declaration"], int(match["size"])
+        *kind, field = _ELEMENTS.sub("", declaration).replace("*", " * ").split()
+        counted = _ELEMENTS.search(declaration)
+        elements = 0
+        if counted and not declaration.startswith(_LOCATED):
+            # Some give the number as an expression of the kernel's source: "char comm[TASK_LEN]".
+            elements = int(counted[1]) if re.fullmatch("[0-9]{1,6}", counted[1]) else size
+        signed = match["signed"] == "1"
+        fields[field] = Field(field, int(match["offset"]), size, signed, " ".join(kind), elements)
     if number is None or not fields:
         raise ProbeError(
             f"the format of tracepoint {name} cannot be understood: it begins with {text[:40]!r}; "
             "please report it with the kernel's version"
         )
     return Format(name, int(number[1]), fields)
-
-
-def _field(match: re.Match[str]) -> Field:
-    """Return the field of a line: "char rwbs[10]", "__data_loc char[] cmd", "struct bio * bio"."""
-    declaration = match["declaration"]
-    size, offset = int(match["size"]), int(match["offset"])
-    words = _ELEMENTS.sub("", declaration).replace("*", " * ").split()
-    counted = _ELEMENTS.search(declaration)
-    # Some formats give the number as an expression of the kernel's source: "char comm[TASK_LEN]".
-    elements = 0
-    if counted and not declaration.startswith(_LOCATED):
-        elements = int(counted[1]) if re.fullmatch("[0-9]{1,6}", counted[1]) else size
-    return Field(words[-1], offset, size, match["signed"] == "1", " ".join(words[:-1]), elements)

@@ -13,7 +13,14 @@ import textwrap
 from collections import Counter
 from pathlib import Path
 
-from biotrail.recorder.schema import records, shared
+from biotrail.recorder.schema import (
+    follow_structs,
+    limits,
+    measure_structs,
+    records,
+    shared,
+    site_structs,
+)
 from biotrail.recorder.schema.errors import TraceError
 from biotrail.recorder.schema.records import RECORDS, Field, Record
 from biotrail.recorder.schema.shared import Member, Struct
@@ -33,8 +40,7 @@ _C_TYPES = {
     "i32": "__s32",
     "i64": "__s64",
 }
-_C_COLUMNS = 100
-_DOCUMENT_COLUMNS = 100
+_COLUMNS = 100
 
 _COMMAND = "python -m biotrail.recorder.schema.generate"
 
@@ -60,42 +66,8 @@ def struct_name(record: Record) -> str:
     return f"bt_{record.kind.name.lower()}"
 
 
-def _offset(record: Record, field: Field) -> int:
-    """Return a field's offset in its record, in bytes; TraceError where there are no fields."""
-    fields = record.dtype.fields
-    if fields is None:
-        raise TraceError(f"record {record.name} of recorder/schema/records.py has no fields")
-    return int(fields[field.name][1])
-
-
-def _member(field: Field) -> str:
-    """Return the C declaration of a field, such as "__u64 bios[6]", without the semicolon."""
-    if field.type.startswith("char"):
-        return f"char {field.name}[{field.type[4:]}]"
-    array = f"[{field.count}]" if field.count > 1 else ""
-    return f"{_C_TYPES[field.type]} {field.name}{array}"
-
-
-def _struct(record: Record) -> list[str]:
-    name = struct_name(record)
-    title = f"{record.letter} {record.tracepoint}".rstrip()
-    lines = ["", f"/* {title}: {record.meaning} */", f"struct {name} {{"]
-    lines += [f"\t{_member(field)};" for field in record.fields]
-    lines += ["};", f'_Static_assert(sizeof(struct {name}) == {record.size}, "size of {name}");']
-    lines += [
-        f"_Static_assert(__builtin_offsetof(struct {name}, {field.name}) == "
-        f'{_offset(record, field)}, "{name}.{field.name}");'
-        for field in record.fields
-    ]
-    return lines
-
-
 def header_text() -> str:
-    """Return the text of `bpf/records.h`: constants, `enum bt_kind`, a struct for each record.
-
-    The constants are from records.py. The records are those of RECORDS,
-    in order; static asserts hold their sizes and offsets.
-    """
+    """Return the text of `bpf/records.h`: constants, `enum bt_kind`, a struct for each record."""
     lines = [
         _HEADER_START.rstrip("\n"),
         "",
@@ -130,19 +102,25 @@ def header_text() -> str:
     lines += [f"\tBT_{record.kind.name} = {int(record.kind)}," for record in RECORDS]
     lines.append("};")
     for record in RECORDS:
-        lines += _struct(record)
+        name = struct_name(record)
+        title = f"{record.letter} {record.tracepoint}".rstrip()
+        lines += ["", f"/* {title}: {record.meaning} */", f"struct {name} {{"]
+        for field in record.fields:
+            kind, array = _C_TYPES.get(field.type), f"[{field.count}]" if field.count > 1 else ""
+            if kind is None:  # charN
+                kind, array = "char", f"[{field.type[4:]}]"
+            lines.append(f"\t{kind} {field.name}{array};")
+        lines.append("};")
+        lines.append(f'_Static_assert(sizeof(struct {name}) == {record.size}, "size of {name}");')
+        lines += [
+            f"_Static_assert(__builtin_offsetof(struct {name}, {field.name}) == "
+            f'{record.offset(field)}, "{name}.{field.name}");'
+            for field in record.fields
+        ]
     return "\n".join([*lines, "", "#endif", ""])
 
 
-def _comment(text: str) -> list[str]:
-    """Return the lines of a C comment: one line if it fits, else a block."""
-    if len(text) + 6 <= _C_COLUMNS:
-        return [f"/* {text} */"]
-    return ["/*", *(f" * {line}" for line in textwrap.wrap(text, _C_COLUMNS - 3)), " */"]
-
-
 def _shared_member(member: Member) -> list[str]:
-    """Return the C lines of a member: its comment beside it, or above if the line is long."""
     if isinstance(member.type, Struct):
         kind = f"struct {member.type.name}"
     else:
@@ -152,31 +130,41 @@ def _shared_member(member: Member) -> list[str]:
     if not member.meaning:
         return [line]
     both = f"{line} /* {member.meaning} */"
-    if len(both.expandtabs(8)) <= _C_COLUMNS:
+    if len(both.expandtabs(8)) <= _COLUMNS:
         return [both]
     return [f"\t/* {member.meaning} */", line]
 
 
-def _shared_struct(struct: Struct) -> list[str]:
-    name = f"struct {struct.name}"
-    lines = ["", *_comment(struct.meaning), f"{name} {{"]
-    for member in struct.members:
-        lines += _shared_member(member)
-    lines += ["};", f'_Static_assert(sizeof({name}) == {ctypes.sizeof(struct.ctype)}, "size");']
-    lines += [
-        f"_Static_assert(__builtin_offsetof({name}, {member.name}) == "
-        f'{getattr(struct.ctype, member.name).offset}, "{member.name}");'
-        for member in struct.members
-    ]
-    return lines
+STRUCTS = (
+    *shared.STRUCTS,
+    *site_structs.STRUCTS,
+    *follow_structs.STRUCTS,
+    *measure_structs.STRUCTS,
+)
+"""Structs of `bpf/shared.h`: each stands before those that hold it."""
 
 
 def shared_text() -> str:
-    """Return the text of `bpf/shared.h`: constants of shared.LIMITS, structs of shared.STRUCTS."""
+    """Return the text of `bpf/shared.h`: numbers that both sides share, and STRUCTS."""
+    numbers = limits.LIMITS | follow_structs.LIMITS
     lines = [_SHARED_START.rstrip("\n"), ""]
-    lines += [f"#define {name} {number}" for name, number in shared.LIMITS.items()]
-    for struct in shared.STRUCTS:
-        lines += _shared_struct(struct)
+    lines += [f"#define {name} {number}" for name, number in numbers.items()]
+    for struct in STRUCTS:
+        name = f"struct {struct.name}"
+        if len(struct.meaning) + 6 <= _COLUMNS:
+            lines += ["", f"/* {struct.meaning} */"]
+        else:
+            wrapped = textwrap.wrap(struct.meaning, _COLUMNS - 3)
+            lines += ["", "/*", *(f" * {line}" for line in wrapped), " */"]
+        lines.append(f"{name} {{")
+        for member in struct.members:
+            lines += _shared_member(member)
+        lines += ["};", f'_Static_assert(sizeof({name}) == {ctypes.sizeof(struct.ctype)}, "size");']
+        lines += [
+            f"_Static_assert(__builtin_offsetof({name}, {member.name}) == "
+            f'{getattr(struct.ctype, member.name).offset}, "{member.name}");'
+            for member in struct.members
+        ]
     return "\n".join([*lines, "", "#endif", ""])
 
 
@@ -192,7 +180,6 @@ def _shared_fields() -> dict[str, Field]:
 
 
 def _columns(rows: list[tuple[str, ...]]) -> list[str]:
-    """Return rows as lines of code, their cells below each other."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     cells = ([cell.ljust(width) for cell, width in zip(row, widths, strict=True)] for row in rows)
     return ["", *(f"    {'  '.join(row).rstrip()}" for row in cells)] if rows else []
@@ -205,7 +192,7 @@ def _record(record: Record, alike: dict[str, Field]) -> list[str]:
     named: list[str] = []
     rows: list[tuple[str, ...]] = []
     for field in record.fields[1:]:
-        offset, kind = str(_offset(record, field)), field.type
+        offset, kind = str(record.offset(field)), field.type
         if field.name == "reserved" or alike.get(field.name) == field:
             named.append(f"{offset} `{field.name}`")
         else:
@@ -214,29 +201,16 @@ def _record(record: Record, alike: dict[str, Field]) -> list[str]:
     at = f" At {', '.join(named)}." if named else ""
     return [
         *("", title, ""),
-        *textwrap.wrap(f"{record.meaning}{source}{at}", _DOCUMENT_COLUMNS),
+        *textwrap.wrap(f"{record.meaning}{source}{at}", _COLUMNS),
         *_columns(rows),
     ]
 
 
-def tables_text() -> str:
-    """Return the text between the marks of `docs/log-format.md`, both included: the tables."""
-    alike = _shared_fields()
-    rows: list[tuple[str, ...]] = [
-        (name, field.type, field.unit, field.meaning) for name, field in alike.items()
-    ]
-    lines = [BEGIN_MARK, *_columns(rows)]
-    for record in RECORDS:
-        lines += _record(record, alike)
-    return "\n".join([*lines, "", END_MARK])
-
-
 def document_text(current: str) -> str:
-    """Return the document `current` with the text between its marks generated anew.
+    """Return docs/log-format.md with the text between its marks generated anew.
 
-    `current`: the whole text of docs/log-format.md. An empty `current` becomes a new document: a
-    title and the tables. Of several marks the first BEGIN_MARK and the first END_MARK after it
-    count. Raises TraceError where one of these is missing.
+    An empty `current` becomes a title and the tables. Of several marks the first BEGIN_MARK and the
+    first END_MARK after it count. Raises TraceError where one of these is missing.
     """
     if not current:
         current = f"# The log's format\n\n{BEGIN_MARK}\n{END_MARK}\n"
@@ -244,86 +218,41 @@ def document_text(current: str) -> str:
     _, end, after = rest.partition(END_MARK)
     if not begin or not end:
         raise TraceError(f"{DOCUMENT} lacks the lines {BEGIN_MARK} and {END_MARK}: put them back")
-    return before + tables_text() + after
-
-
-def outputs(root: Path) -> dict[Path, tuple[str, str]]:
-    """Return {path: (present text, generated text)} of the three generated files.
-
-    bpf/records.h, bpf/shared.h and docs/log-format.md. `root`: the source tree, which the paths are
-    relative to. The present text is "" where the file does not exist; the generated one is from the
-    schema and, in the document, keeps what is outside its marks. Raises TraceError where the
-    document lacks a mark (see `document_text`).
-    """
-    found = {
-        path: (root / path).read_text() if (root / path).exists() else ""
-        for path in (HEADER, SHARED, DOCUMENT)
-    }
-    wanted = {
-        HEADER: header_text(),
-        SHARED: shared_text(),
-        DOCUMENT: document_text(found[DOCUMENT]),
-    }
-    return {path: (found[path], wanted[path]) for path in found}
-
-
-def check(root: Path) -> str:
-    """Return a unified diff from the files below `root` to the generated texts; "" if equal.
-
-    The diffs of the three files follow each other, without equal files. Raises TraceError:
-    docs/log-format.md lacks a mark.
-    """
-    return "".join(
-        "".join(
-            difflib.unified_diff(
-                now.splitlines(keepends=True),
-                wanted.splitlines(keepends=True),
-                f"{path} (found)",
-                f"{path} (from the schema)",
-            )
-        )
-        for path, (now, wanted) in outputs(root).items()
-        if now != wanted
-    )
-
-
-def write(root: Path) -> list[Path]:
-    """Write the generated files that differ from the generated text; return their paths.
-
-    The files are bpf/records.h, bpf/shared.h and docs/log-format.md below `root`, to which the
-    paths are relative. Their directory is made where it is missing, but not `root`. Raises
-    TraceError: docs/log-format.md lacks a mark.
-    """
-    stale = [path for path, (now, wanted) in outputs(root).items() if now != wanted]
-    for path, (_, wanted) in outputs(root).items():
-        if path in stale:
-            (root / path).parent.mkdir(exist_ok=True)
-            (root / path).write_text(wanted)
-    return stale
+    alike = _shared_fields()
+    rows: list[tuple[str, ...]] = [
+        (name, field.type, field.unit, field.meaning) for name, field in alike.items()
+    ]
+    tables = [BEGIN_MARK, *_columns(rows)]
+    for record in RECORDS:
+        tables += _record(record, alike)
+    return before + "\n".join([*tables, "", END_MARK]) + after
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Write the generated files or, with `--check`, compare them; return the exit status.
-
-    `arguments`: of the command line; None: of this process. Prints the paths of files written, with
-    `--check` the diff; `--root` gives another source tree. Status 1: a file differs from the schema
-    with `--check`, or the document lacks a mark (an error printed to stderr); else 0. Wrong
-    arguments raise SystemExit (status 2).
-    """
+    """Write the generated files or, with `--check`, compare them; return the exit status."""
     parser = argparse.ArgumentParser(prog=_COMMAND, description=__doc__)
     parser.add_argument("--check", action="store_true", help="only compare; exit 1 if stale")
     parser.add_argument("--root", type=Path, default=ROOT, help="the source tree")
     options = parser.parse_args(arguments)
+    paths = [options.root / path for path in (HEADER, SHARED, DOCUMENT)]
+    found = [path.read_text() if path.exists() else "" for path in paths]
     try:
-        difference = check(options.root) if options.check else ""
-        written = [] if options.check else write(options.root)
+        wanted = [header_text(), shared_text(), document_text(found[-1])]
     except TraceError as error:
         print(error, file=sys.stderr)
         return 1
-    for path in written:
-        print(f"wrote {path}")
-    if difference:
-        print(difference, end="")
+    stale = [one for one in zip(paths, found, wanted, strict=True) if one[1] != one[2]]
+    for path, now, text in stale:
+        name = path.relative_to(options.root)
+        if not options.check:
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text)
+            print(f"wrote {name}")
+            continue
+        lines = (now.splitlines(keepends=True), text.splitlines(keepends=True))
+        names = (f"{name} (found)", f"{name} (from the schema)")
+        print("".join(difflib.unified_diff(*lines, *names)), end="")
+    if stale and options.check:
         print(f"stale: run {_COMMAND} and commit what it writes", file=sys.stderr)
         return 1
     return 0

@@ -103,10 +103,9 @@ def opf_of(rwbs: str, other: str = "WRITE_ZEROES") -> int:
     The letters are [F for PREFLUSH] operation [flags], as blk_fill_rwbs writes them: "FWFS" is a
     WRITE with PREFLUSH, FUA and SYNC; "FF" is a FLUSH with PREFLUSH, not with FUA. A first F is
     PREFLUSH only before one of R, W, D, F, Z, N, else it is FLUSH ("FS"). The longest operation
-    counts: "ZRA" is ZONE_RESET_ALL, not ZONE_RESET with RAHEAD. `other`: the operation (key of OPS)
-    for N, for other letters that RWBS_OPS does not list (one of them is skipped), and for no
-    letters. Further letters that are no flag are ignored, but E behind the flags: kernels before
-    4.8 write a secure erase "WSE".
+    counts: "ZRA" is ZONE_RESET_ALL, not ZONE_RESET with RAHEAD. `other`: the operation for N, and
+    for letters that RWBS_OPS does not list, or none. Further letters that are no flag are ignored,
+    but E behind the flags: kernels before 4.8 write a secure erase "WSE".
     """
     opf, rest = 0, rwbs
     if rest[:1] == "F" and rest[1:2] in {*"RWDFZ", RWBS_OTHER}:

@@ -21,10 +21,10 @@ OWN_FILES = 8
 FIRED_SLOTS = 64
 """Slots for fired triggers: CPUs that have the same number modulo this share one."""
 
-PATH_CPUS = 1024
-"""CPUs whose interrupts and calls are told apart; with more, some share a slot."""
 CALL_WORDS = 8
 """Words of 64 bits, a bit for each system call's number: those below 512."""
+PATH_CPUS = 1024
+"""CPUs whose interrupts and calls are told apart; with more, some share a slot."""
 
 MAX_PAIRS = 8
 """Pairs of events in one recording."""
@@ -84,32 +84,8 @@ class Operator(IntEnum):
     """Any bit of the operand is set."""
 
 
-LIMITS = {
-    "BT_MAX_FILTERS": MAX_FILTERS,
-    "BT_MAX_COMMS": MAX_COMMS,
-    "BT_MAX_FLAGS": MAX_FLAGS,
-    "BT_MAX_RANGES": MAX_RANGES,
-    "BT_CGROUP_LEVELS": CGROUP_LEVELS,
-    "BT_CGROUP_NAMES": CGROUP_NAMES,
-    "BT_CGROUP_RING_BYTES": CGROUP_RING_BYTES,
-    "BT_OWN_FILES": OWN_FILES,
-    "BT_FIRED_SLOTS": FIRED_SLOTS,
-    "BT_CALL_WORDS": CALL_WORDS,
-    "BT_PATH_CPUS": PATH_CPUS,
-    "BT_MAX_PAIRS": MAX_PAIRS,
-    "BT_MAX_BEGINS": MAX_BEGINS,
-    "BT_MAX_CONDITIONS": MAX_CONDITIONS,
-    "BT_MAX_DEVS": MAX_DEVS,
-    "BT_VALUE_STEPS": VALUE_STEPS,
-    "BT_HIST_SLOTS": HIST_SLOTS,
-    "BT_MEASURE_STAGES": MEASURE_STAGES,
-    "BT_MEASURE_OCTAVE": MEASURE_OCTAVE,
-    "BT_MEASURE_BUCKETS": MEASURE_BUCKETS,
-    "BT_MEASURE_SCALE": MEASURE_SCALE,
-    "BT_MEASURE_HALF": MEASURE_HALF,
-    "BT_MEASURE_WHOLE": MEASURE_WHOLE,
-    "BT_MEASURE_OTHER": MEASURE_OTHER,
-    "BT_COOKIE": COOKIE,
+LIMITS: dict[str, int] = {
+    **{f"BT_{name}": number for name, number in [*globals().items()] if name.isupper()},
     **{f"BT_FROM_{source.name}": int(source) for source in Source},
     **{f"BT_IS_{operator.name}": int(operator) for operator in Operator},
 }

@@ -8,7 +8,7 @@ from biotrail.recorder.schema.limits import (
     MEASURE_SCALE,
     MEASURE_WHOLE,
 )
-from biotrail.recorder.schema.structs import Member, Struct
+from biotrail.recorder.schema.shared import Member, Struct
 
 LATENCY = "Q2C"
 STAGES = (LATENCY, "G2D", "D2C", "pre-flush")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Structs that the recorder shares with programs at sites chosen at run time (`bpf/sites.h`)."""
 
-from biotrail.recorder.schema.structs import Member, Struct
+from biotrail.recorder.schema.shared import Member, Struct
 
 VALUE = Struct(
     "bt_value",

@@ -12,8 +12,8 @@ def value_text(
     """Return a value (64 bits) as text.
 
     form: "signed", "hex", "dev" (a dev_t), "text" (up to 8 characters, the first in the lowest
-    byte), "symbol" (a function's address); anything else: decimal. device: returns the name of a
-    dev_t; symbol: that of a function, None where it is not known.
+    byte), "symbol" (a function's address); anything else: decimal. device, symbol: return the name
+    of a dev_t, or of a function, None where that is not known.
     """
     match form:
         case "signed":

@@ -19,9 +19,8 @@ def shown(text: str) -> str:
     r"""Return the text on one line, with all that could control a terminal escaped.
 
     Characters that cannot be printed (Unicode categories Cc, Cf, Cs, Co, Cn, Zl, Zp, and Zs but the
-    space) become `\n`, `\r`, `\t`, `\xHH`, `\uHHHH` or `\UHHHHHHHH`, and a backslash becomes two,
-    so that different texts stay different; all else stays. Call it once, where text is printed for
-    people.
+    space) become `\n`, `\r`, `\t`, `\xHH`, `\uHHHH` or `\UHHHHHHHH`, a backslash two, so that
+    different texts stay different. Call it once, where text is printed for people.
     """
     if "\\" not in text and text.isprintable():
         return text
@@ -29,33 +28,25 @@ def shown(text: str) -> str:
 
 
 def _escaped(code: int) -> str:
-    r"""Return a code point as the shortest of `\xHH`, `\uHHHH` and `\UHHHHHHHH`."""
     if code < 1 << 8:
         return f"\\x{code:02x}"
     return f"\\u{code:04x}" if code < 1 << 16 else f"\\U{code:08x}"
 
 
 def harmless(text: str) -> str:
-    """Return lines from another process, which has `shown` them already, with the rest escaped.
-
-    Line feeds and backslashes stay as they are, so that nothing is escaped twice.
-    """
+    """Return lines that another process has `shown` already, with the rest escaped, once."""
     return "".join(c if c == "\n" or c.isprintable() else _escaped(ord(c)) for c in text)
 
 
 def characters(text: str) -> str:
-    """Return the text with U+FFFD for lone surrogates, which UTF-8 cannot encode.
-
-    Python puts them where file names and arguments have bytes that are no UTF-8.
-    """
+    """Return the text with U+FFFD for lone surrogates: bytes of names that are no UTF-8."""
     return _NO_CHARACTER.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def guarded(text: str) -> str:
     """Return the text as a CSV cell that no spreadsheet evaluates as a formula.
 
-    A text that begins with one of GUARDED_BEGINNINGS (= + - @, tab, CR, LF, their full-width forms,
-    an apostrophe) gets an apostrophe in front; any other is returned as it is. So removing one
-    leading apostrophe from a cell restores the text.
+    A text that begins with one of GUARDED_BEGINNINGS gets an apostrophe in front, so removing one
+    leading apostrophe from a cell restores any text.
     """
     return GUARD + text if text[:1] and text[0] in GUARDED_BEGINNINGS else text

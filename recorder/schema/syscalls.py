@@ -6,7 +6,6 @@ here belongs to a kernel newer than the table.
 """
 
 import ctypes
-from collections.abc import Iterable
 
 _X86_RUNS = (
     (
@@ -131,7 +130,6 @@ _GENERIC_RUNS = (
 
 
 def _numbered(runs: tuple[tuple[int, str], ...]) -> dict[int, str]:
-    """Return names by number of runs (first number, names with spaces between)."""
     return {first + n: name for first, names in runs for n, name in enumerate(names.split())}
 
 
@@ -251,10 +249,10 @@ def plain_number(number: int) -> int:
 
 
 def call_name(number: int, machine: str) -> str:
-    """Return the name of a system call, such as "pread64"; "page fault" for PAGE_FAULT.
+    """Return the name of a system call: "pread64", "ioctl FITRIM", "syscall 600".
 
-    Likewise "(kernel thread)" and "(call not known)"; one of with_command `ioctl FITRIM`. machine:
-    uname's, as in the log's header. A number or machine that is not known gives "syscall N".
+    "page fault" for PAGE_FAULT, likewise "(kernel thread)" and "(call not known)". machine:
+    uname's, as in the log's header.
     """
     if number in _NOT_CALLS:
         return _NOT_CALLS[number]
@@ -265,11 +263,7 @@ def call_name(number: int, machine: str) -> str:
 
 
 def shown_name(number: int, foreign: bool, machine: str) -> str:
-    """Return the name of a call as outputs show it: "pread64", "page fault", "syscall 600".
-
-    foreign: whether a 32-bit program called; its numbers are not looked up, so that the name is
-    "32-bit syscall 3". machine: uname's, as in the log's header.
-    """
+    """Return the name of a call as outputs show it; foreign: a 32-bit program's number."""
     return f"32-bit syscall {number}" if foreign else call_name(number, machine)
 
 
@@ -278,8 +272,8 @@ def numbers(names: frozenset[str], machine: str) -> list[int]:
     return [number for number, name in _BY_MACHINE.get(machine, {}).items() if name in names]
 
 
-def set_bits(words: "ctypes.Array[ctypes.c_uint64]", numbers: Iterable[int]) -> None:
-    """Set in `words`, 64 bits each, the bits of these numbers that they have room for."""
-    for number in numbers:
+def set_bits(words: "ctypes.Array[ctypes.c_uint64]", names: frozenset[str], machine: str) -> None:
+    """Set in `words`, 64 bits each, the bits of the calls named that they have room for."""
+    for number in numbers(names, machine):
         if number < len(words) * 64:
             words[number >> 6] |= 1 << (number & 63)

@@ -1,6 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the command that is recorded: without a shell, ended by SIGTERM at most, never killed."""
-
 import os
 import shutil
 import signal
@@ -15,13 +13,10 @@ SIGNAL_STATUS = 128
 
 
 class Child:
-    """One command: looked up when this object is made, started by `start()`."""
+    """A command, looked up when this is made, without a shell; ended by SIGTERM at most."""
 
     def __init__(self, command: Sequence[str], *, stdout: int | None = None) -> None:
-        """Check that the command's program is found in PATH; start nothing yet. Raises TraceError.
-
-        `stdout`: descriptor for its standard output; None: this process's.
-        """
+        """Raises TraceError: the program is not in PATH. `stdout`: a descriptor; None: as ours."""
         self._command = list(command)
         self._stdout = stdout
         self._process: subprocess.Popen[bytes] | None = None
@@ -33,11 +28,7 @@ class Child:
             )
 
     def start(self) -> None:
-        """Start the command. Raises TraceError: its program cannot be executed.
-
-        Sets `pidfd`, readable once the command has ended, where the kernel has pidfd_open(2) (since
-        5.3).
-        """
+        """Raises TraceError: it cannot be executed. Sets `pidfd` where the kernel has it (5.3)."""
         try:
             self._process = subprocess.Popen(self._command, stdout=self._stdout)
         except OSError as error:
@@ -47,22 +38,17 @@ class Child:
 
     @property
     def running(self) -> bool:
-        """Whether the command was started and has not ended."""
         return self._process is not None and self._process.poll() is None
 
     @property
     def status(self) -> int | None:
-        """Exit status as a shell reports it: 128 + number for a command that a signal ended.
-
-        None while the command runs, and if it was never started.
-        """
+        """Exit status as a shell reports it; None while the command runs or was not started."""
         code = None if self._process is None else self._process.poll()
         if code is None:
             return None
         return SIGNAL_STATUS - code if code < 0 else code
 
     def terminate(self) -> None:
-        """Send SIGTERM to the command if it runs and may be signalled; do not wait."""
         if self.running and self._process is not None:
             with suppress(PermissionError):
                 self._process.send_signal(signal.SIGTERM)

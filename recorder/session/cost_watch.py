@@ -38,11 +38,10 @@ class CostWatch:
         now_ns: int,
         advice: str = ADVICE,
     ) -> None:
-        """Begin the first window of WINDOW_NS at `now_ns`; the counting is not switched yet.
+        """`count_runs`: switches the kernel's counting of program runs; not yet.
 
-        `probes`: have the programs with their running totals. `count_runs`: called with True
-        or False to switch the kernel's counting of program runs on or off. `max_cpu`: per cent of
-        one core above which `tick` warns; None: never. `advice`: what the warning says to do.
+        `max_cpu`: per cent of one core above which `tick` warns; None: never. `advice`: what the
+        warning says to do.
         """
         self._probes = probes
         self._count_runs = count_runs
@@ -63,16 +62,14 @@ class CostWatch:
     def tick(self, now_ns: int, events: float) -> str:
         """Switch the counting of runs for this tick; return a warning for the user, or "".
 
-        To be called at `due_ns`, or later; sets it anew. `events`: number of the block layer's
-        events recorded so far. Warnings are QUIET_NS apart.
+        To be called at `due_ns`, which it sets anew. `events`: the block layer's, recorded so far.
         """
         self._count(_is_sample((now_ns - self._began_ns) // TICK_NS))
-        over = self._max is not None and now_ns - self._since_ns >= WINDOW_NS
-        share = self._share(now_ns, events) if over else 0.0
+        share = 0.0
+        if self._max is not None and now_ns - self._since_ns >= WINDOW_NS:
+            share = self._share(now_ns, events)
         self.due_ns = self._due_ns(now_ns)
-        if self._max is None or not over:
-            return ""
-        if share <= self._max:
+        if self._max is None or share <= self._max:
             return ""
         self.warnings += 1
         if now_ns - self._warned_ns < QUIET_NS:
@@ -92,11 +89,7 @@ class CostWatch:
         return due_ns if self._max is None else min(due_ns, self._since_ns + WINDOW_NS)
 
     def end_full_sample(self, taken_bytes: int) -> None:
-        """Switch the counting of runs off if the present sample has SAMPLE_BYTES.
-
-        `taken_bytes`: bytes of records copied from the rings since the recording began. To be
-        called in each round: a sample begins at the value of the last call.
-        """
+        """Switch the counting off if the present sample has SAMPLE_BYTES; call it in each round."""
         self._taken_bytes = taken_bytes
         if self._counting and taken_bytes - self._sample_bytes >= SAMPLE_BYTES:
             self._count(False)
@@ -107,10 +100,7 @@ class CostWatch:
         self._count_runs(on)
 
     def _share(self, now_ns: int, events: float) -> float:
-        """Return the per cent of one core that recorder and programs took since the last call.
-
-        The programs' time: new events times the mean time of counted runs, and `part_seconds`.
-        """
+        """Return the per cent of one core that recorder and programs took since the last call."""
         cpu, programs = cost.read(()).cpu_seconds, self._probes.programs()
         # Programs that count their runs know better than the number of records.
         runs = self._probes.runs()
@@ -124,7 +114,6 @@ class CostWatch:
         return share
 
     def end(self) -> None:
-        """Switch off the kernel's counting of runs."""
         self._count(False)
 
 
@@ -140,36 +129,31 @@ class CallBudget:
     """The budget of one recording's timed calls. Times are ns of CLOCK_MONOTONIC."""
 
     def __init__(self, probes: Probes, budget: float, now_ns: int) -> None:
-        """Begin at `now_ns`. `budget`: per cent of one CPU; 0: calls are timed whatever it costs.
-
-        `probes` are attached. Without timed calls, or without a budget, `look` does nothing.
-        """
+        """`probes`: attached. `budget`: per cent of one CPU; 0: unlimited."""
         self._probes = probes
         self._budget = budget
         self._on = bool(budget) and "time" in probes.path.parts
         self._since_ns = now_ns
         self._spent_ns = calls_ns(probes.path_runs()) if self._on else 0
 
-    def look(self, now_ns: int, report: Callable[[CallTimingNote], None]) -> None:
-        """End the timing if the calls since the last look took more than the budget.
+    def look(self, now_ns: int) -> CallTimingNote | None:
+        """End the timing if calls since the last look took too much, and return the note of that.
 
-        Raises RefusedError. `report`: called once, with the note for the log, after the programs
-        were detached. What calls took is estimated from their number (`calls_ns`).
+        What they took is estimated from their number (`calls_ns`). Raises RefusedError.
         """
         if not self._on or now_ns <= self._since_ns:
-            return
+            return None
         spent_ns = calls_ns(self._probes.path_runs())
         share = 100 * (spent_ns - self._spent_ns) / (now_ns - self._since_ns)
         self._since_ns, self._spent_ns = now_ns, spent_ns
         if share <= self._budget:
-            return
+            return None
         self._on = False
         self._probes.stop_timing()
-        report({"until": now_ns, "percent": round(share, 2), "budget": self._budget})
+        return {"until": now_ns, "percent": round(share, 2), "budget": self._budget}
 
 
 def end_message(note: CallTimingNote) -> str:
-    """Return the message to the user about the end of timing."""
     return (
         f"timing system calls ended: it took about {note['percent']:.1f} % of a CPU, more "
         f"than --call-budget {note['budget']:g}; waits and the call of each bio are recorded as "

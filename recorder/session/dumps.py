@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decides in the poll loop when a rotation begins a file, or a flight recorder writes a dump."""
 
-from collections import deque
 from dataclasses import asdict
 from typing import Any
 
 from biotrail.recorder.filters.triggers import Hit
-from biotrail.recorder.output.flight_buffer import FlightBuffer
-from biotrail.recorder.output.sinks import LogSink, RotatingLog, Sink
+from biotrail.recorder.output.sinks import FlightBuffer, RotatingLog, Sink
 from biotrail.recorder.output.writer import WriterThread
 from biotrail.recorder.schema.payloads import Clock, End
 
@@ -24,9 +22,7 @@ class Rotation:
     def due(self, _now_ns: int) -> bool:
         """Return whether the present file has reached its limit, or was deleted by others."""
         sink = self._sink
-        if sink is None or self._ordered:
-            return False
-        return sink.due() or sink.removed()
+        return sink is not None and not self._ordered and (sink.due() or sink.removed())
 
     @property
     def due_ns(self) -> float:
@@ -34,13 +30,9 @@ class Rotation:
         return float("inf") if self._sink is None else self._sink.due_ns()
 
     def order(self, clock: Clock) -> None:
-        """Queue a job that ends the present file; only to be called if `due`.
+        """Queue a job that ends the present file at `clock`, unless the queue is full."""
 
-        `clock`: read when the last records of the present file left the rings. Where the queue is
-        full nothing happens.
-        """
-
-        def rotate(_log: LogSink) -> None:
+        def rotate(_log: object) -> None:
             try:
                 if self._sink is not None and self._writer.error is None:
                     self._sink.rotate(clock)
@@ -56,15 +48,12 @@ class Flight:
     """Dumps that users and triggers ask for; orders one dump at a time."""
 
     def __init__(self, sink: Sink, writer: WriterThread, after: float, every: float) -> None:
-        """`sink`: unless it is a FlightBuffer, there are no dumps.
-
-        `after`: seconds that are recorded after a trigger before its dump. `every`: least seconds
-        from a trigger with a dump to the next one with a dump.
-        """
+        """Seconds: recorded `after` a trigger; `every`: least between triggers with a dump."""
         self._sink = sink if isinstance(sink, FlightBuffer) else None
         self._writer = writer
         self._after_ns, self._every_ns = round(after * 1e9), round(every * 1e9)
-        self._dump_request: deque[dict[str, Any]] = deque(maxlen=1)
+        self.asked_by = ""
+        """Name of the signal that asked for a dump, for its header; "": none did."""
         self._waiting_hit: Hit | None = None
         self._next_trigger_ns = 0
         self._ordered = False
@@ -77,7 +66,7 @@ class Flight:
     @property
     def waits(self) -> bool:
         """Whether a dump was asked for, or is to be made, and is not ordered yet."""
-        return bool(self._dump_request) or self._waiting_hit is not None
+        return bool(self.asked_by) or self._waiting_hit is not None
 
     def messages(self) -> list[str]:
         """Return the messages for the user since the last call: dumps written or failed."""
@@ -85,10 +74,6 @@ class Flight:
         while self._sink is not None and not self._sink.messages.empty():
             messages.append(self._sink.messages.get())
         return messages
-
-    def request_dump(self, how: str) -> None:
-        """Request a dump as soon as possible. `how`: the signal's name, for the dump's header."""
-        self._dump_request.append({"reason": f"asked for ({how})"})
 
     def request_dump_after(self, hit: Hit) -> None:
         """Request a dump for a trigger that fired, `after` seconds behind the trigger's time.
@@ -107,53 +92,43 @@ class Flight:
 
         Not while a dump is waiting or begun, which may be the one that needs them.
         """
-        if self._sink is None or self._waiting_hit is not None or self._ordered:
-            return
-        self._sink.hold_from = begin_ns
+        if self._sink is not None and self._waiting_hit is None and not self._ordered:
+            self._sink.hold_from = begin_ns
 
     def due(self, now_ns: int) -> bool:
-        """Return whether a dump is to be ordered at `now_ns` (CLOCK_MONOTONIC).
-
-        Not while another is ordered or being written: until then requests wait.
-        """
+        """Return whether to order a dump: not while another one is ordered or being written."""
         if self._sink is None or self._ordered or self._sink.busy:
             return False
-        ripe = (
-            self._waiting_hit is not None and now_ns >= self._waiting_hit.monotonic + self._after_ns
-        )
-        return bool(self._dump_request) or ripe
+        hit = self._waiting_hit
+        return bool(self.asked_by) or (hit is not None and now_ns >= hit.monotonic + self._after_ns)
 
     def order(self, clock: Clock) -> None:
-        """Queue the requested dump behind all other jobs of the writer thread; only if `due`.
+        """Queue the dump of all that is queued up to `clock`; nothing changes if the queue is full.
 
-        `clock`: of the dump's end, up to which all records are queued. One dump is for a user's
-        request and a trigger's. If the writer's queue is full, nothing changes.
+        One dump is for a user's request and a trigger's, and its header's "kept" then has the
+        trigger.
         """
-        facts = self._facts()
+        hit = self._waiting_hit
+        facts: dict[str, Any] = {"reason": f"asked for ({self.asked_by})"}
+        if hit is not None:
+            facts = {"reason": f"trigger {hit.trigger}", "trigger": asdict(hit)}
+        facts["triggers_let_pass"] = self.let_pass
+
+        def dump(_log: object) -> None:
+            try:
+                if self._sink is not None:
+                    self._sink.dump(facts, clock)
+            finally:
+                self._ordered = False
+
         self._ordered = True  # first: the job may have run when `offer` returns
-        if not self._writer.offer(lambda _log: self._dump(facts, clock)):
+        if not self._writer.offer(dump):
             self._ordered = False
             return
-        self._dump_request.clear()
-        if self._waiting_hit is not None:
-            self._next_trigger_ns = self._waiting_hit.monotonic + self._every_ns
+        self.asked_by = ""
+        if hit is not None:
+            self._next_trigger_ns = hit.monotonic + self._every_ns
             self._waiting_hit = None
-
-    def _facts(self) -> dict[str, Any]:
-        """Return the dump's entries of the header's "kept"; of two requests, the trigger's."""
-        passed = {"triggers_let_pass": self.let_pass}
-        hit = self._waiting_hit
-        if hit is None:
-            return {**self._dump_request[0], **passed}
-        return {"reason": f"trigger {hit.trigger}", "trigger": asdict(hit), **passed}
-
-    def _dump(self, facts: dict[str, Any], clock: Clock) -> None:
-        """Have the sink start writing a dump; it goes on in a thread of its own."""
-        try:
-            if self._sink is not None:
-                self._sink.dump(facts, clock)
-        finally:
-            self._ordered = False
 
     def end_facts(self) -> End:
         """Return for the END frame `triggers_let_pass`, and `trigger` if one waits for its dump."""

@@ -3,6 +3,7 @@
 
 import os
 import platform
+import time
 from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
@@ -15,16 +16,14 @@ from biotrail.recorder.filters.filters import with_below
 from biotrail.recorder.host import clocks, devices, host, memory_limit
 from biotrail.recorder.host.device_paths import with_paths
 from biotrail.recorder.host.memory_limit import Room
-from biotrail.recorder.host.own_io import own_file_marker
+from biotrail.recorder.host.own_io import own_file
 from biotrail.recorder.notes.cgroups import CgroupLook
-from biotrail.recorder.notes.files import FileWatch
-from biotrail.recorder.notes.hotplug import fingerprint
+from biotrail.recorder.notes.hotplug import MountWatch, fingerprint
 from biotrail.recorder.notes.stacks import StackWatch
-from biotrail.recorder.output.flight_buffer import FlightBuffer
 from biotrail.recorder.output.folders import HeldDirectory
 from biotrail.recorder.output.output import NewFile
 from biotrail.recorder.output.series import Series
-from biotrail.recorder.output.sinks import Limit, PlainLog, RotatingLog, Sink
+from biotrail.recorder.output.sinks import FlightBuffer, Limit, PlainLog, RotatingLog, Sink
 from biotrail.recorder.pausing import suspects
 from biotrail.recorder.pausing.guard import Guard
 from biotrail.recorder.probes.backend import ProbeConfig, Probes, make_probes
@@ -33,7 +32,7 @@ from biotrail.recorder.probes.kernel.run_stats import StatsChild
 from biotrail.recorder.probes.maps.fitting import RECORDER_BYTES
 from biotrail.recorder.probes.maps.stack_maps import Stacks
 from biotrail.recorder.probes.programs import EVENT_SETS
-from biotrail.recorder.rights import capabilities
+from biotrail.recorder.rights import capabilities, rights
 from biotrail.recorder.rights.rights import MissingCapability
 from biotrail.recorder.schema import records
 from biotrail.recorder.schema.errors import OutputError, ProbeError
@@ -44,25 +43,14 @@ from biotrail.recorder.schema.payloads import (
     Header,
     HostFacts,
     KernelFacts,
+    LackFacts,
     MissingTracepoint,
 )
-from biotrail.recorder.session import rights_kept
 from biotrail.recorder.session.child import Child
 from biotrail.recorder.session.session_types import RecordOptions
 from biotrail.recorder.session.stop import StopRequests
-from biotrail.recorder.session.watches import Watches
+from biotrail.recorder.session.watches import PressureWatch, StuckWatch
 from biotrail.recorder.symbols.kallsyms import read_once
-
-
-def versions(created_by: str) -> dict[str, str]:
-    """Return the versions of biotrail (`created_by`), python, numpy and zstandard by name."""
-    return {
-        "biotrail": created_by,
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "zstandard": zstandard.__version__,  # importlib.metadata takes a tenth of a second to ask
-    }
-
 
 _STDOUT = 1
 KEEP_BYTES = 1 << 30
@@ -78,24 +66,18 @@ Place = NewFile | BinaryIO | HeldDirectory
 def reserve(options: RecordOptions, stack: ExitStack, undo: ExitStack) -> Place:
     """Make the file of a plain log, still hidden; or open its pipe, or the directory of several.
 
-    Called before the programs are loaded, so that a wrong path fails at once. `stack` gets what
-    closes it; `undo` what deletes the file that was made, in case the recording cannot begin.
-    Raises OutputError.
+    Called before the programs are loaded, so that a wrong path fails at once. Raises OutputError.
     """
     path = options.output
-    if options.rotate is not None or options.keep is not None:
+    if options.rotate is None and options.keep is None:
         if path is None:
-            raise OutputError("standard output takes one log: give a file name (-o)")
-        return _directory_of(path, stack)
+            return stack.enter_context(open(_STDOUT, "wb", buffering=0, closefd=False))
+        made = NewFile(path, force=options.force)
+        stack.callback(made.close)
+        undo.callback(made.discard)
+        return made
     if path is None:
-        return stack.enter_context(open(_STDOUT, "wb", buffering=0, closefd=False))
-    made = NewFile(path, force=options.force)
-    stack.callback(made.close)
-    undo.callback(made.discard)
-    return made
-
-
-def _directory_of(path: str, stack: ExitStack) -> HeldDirectory:
+        raise OutputError("standard output takes one log: give a file name (-o)")
     directory = os.path.dirname(path)
     called = directory or "."
     if not os.path.isdir(called):
@@ -134,15 +116,18 @@ def open_sink(
     probes: Probes,
     messages: list[str],
 ) -> Sink:
-    """Return the recording's sink, as the options have it; `place`: what `reserve` returned.
+    """Return the recording's sink; `place`: what `reserve` returned.
 
-    `messages` gets what the user is to know of it. The probes' maps have their memory by now.
-
+    The probes' maps have their memory by now, and get to know every file before it is written to.
     The header is written to the log's first file, except by a FlightBuffer, which makes no file
-    before its first dump. The probes get to know every file before it is written to (`own_file`).
-    Raises OutputError or OSError.
+    before its first dump. Raises OutputError or OSError.
     """
-    programs, on_file = probes.programs, own_file_marker(probes.own_file)
+    programs = probes.programs
+
+    def on_file(stream: BinaryIO) -> None:
+        if file := own_file(stream.fileno()):
+            probes.own_file(file)
+
     if not isinstance(place, HeldDirectory):
         stream = place.stream if isinstance(place, NewFile) else place
         on_file(stream)
@@ -173,9 +158,7 @@ class Opened:
 
     options: RecordOptions
     stop: StopRequests
-    """Catches signals."""
     child: Child | None
-    """The command; None: no command is recorded."""
     probes: Probes
     header: Header
     seen: dict[str, str]
@@ -183,30 +166,21 @@ class Opened:
     new_file: NewFile | None
     """A plain log's file, to be published once recording has begun; None: no such file."""
     sink: Sink
-    """Where the log is written; it has the header already, unless it is a flight recorder's."""
     stacks: StackWatch
-    files: FileWatch
-    watches: Watches
-    """Triggers that the programs do not evaluate."""
+    mounts: MountWatch | None
+    """None: files are not recorded."""
+    pressure: PressureWatch
+    stuck: StuckWatch | None
     guard: Guard | None
-    """Who stops the suspect, ready; None: there is none."""
+    """Ready; it stops nothing yet."""
     cgroups: CgroupLook
     missing: list[MissingTracepoint]
-    """Tracepoints of the event set that are not recorded: letter, tracepoint, reason."""
+    """Of the event set."""
     lacking: list[MissingCapability]
-    """What does not work for lack of rights."""
     count_runs: Callable[[bool], None]
     """Switches the kernel's counting of program runs."""
     messages: list[str]
     """Messages for the user that are not yet reported; the poll loop reports and removes them."""
-
-
-def _find_command(options: RecordOptions, stack: ExitStack) -> Child | None:
-    if not options.command:
-        return None
-    child = Child(options.command, stdout=_STDERR if options.output is None else None)
-    stack.callback(child.close)
-    return child
 
 
 def _resolve_devices(
@@ -235,7 +209,7 @@ def _make_probes(options: RecordOptions, disks: list[tuple[int, int]]) -> Probes
     probes = make_probes(options.backend, config)
     if options.follow is None:
         return probes
-    from biotrail.recorder.probes.sites.joined import follow_beside  # takes 50 ms
+    from biotrail.recorder.probes.sites.follow import follow_beside  # takes 50 ms
 
     return follow_beside(probes, options.follow, options.filters, disks)
 
@@ -249,22 +223,28 @@ def open_recording(
     looked up. To standard output the header is written last: who reads it takes it for the
     beginning of the recording, which is not to come if the command cannot be started.
 
-    `probes`: what records, whatever the options say; None: made by `options.backend` and
-    `options.follow`. `stack` closes what was opened, when the recording is over or has failed to
-    begin. `undo` deletes the files made and ends the command, in case it fails to begin. A plain
-    log's file is left hidden, and one that `options.force` may replace as it is. Raises TraceError
-    or OSError.
+    `probes`: None: made by the options. `stack` closes what was opened. `undo` deletes the files
+    made and ends the command, in case it fails to begin. A plain log's file is left hidden, and one
+    that `options.force` may replace as it is. Raises TraceError or OSError.
     """
     stop = stack.enter_context(StopRequests())
-    child = _find_command(options, stack)
+    child = None
+    if options.command:
+        # Standard output is the log's, if that has no file.
+        child = Child(options.command, stdout=_STDERR if options.output is None else None)
+        stack.callback(child.close)
     named, disks = _resolve_devices(options)
     if probes is None:
         probes = _make_probes(options, disks)
     messages: list[str] = []
     place = reserve(options, stack, undo)
     # Before rights are given up: the kernel may ask for one to register a threshold.
-    watches = Watches(options.triggers, {disk for disk, _ in disks})
-    stack.callback(watches.close)
+    triggers = options.triggers
+    pressure = PressureWatch(triggers.pressure)
+    stack.callback(pressure.close)
+    stuck = None
+    if triggers.stuck_ns:
+        stuck = StuckWatch(triggers.stuck_ns, {disk for disk, _ in disks}, time.monotonic_ns())
     stack.callback(probes.close)
     room = memory_limit.room()
     with read_once() if room is None or room.bytes >= _ROOM_FOR_SYMBOLS else nullcontext():
@@ -278,12 +258,11 @@ def open_recording(
         waits="fs" in probes.path.parts,
         sites=probes.capabilities.site_stacks,
     )
-    files = FileWatch(options.files, probes)
-    messages += [files.lacking] if files.lacking else []
+    mounts = _mounts(options, probes, messages)
     if options.path and not probes.capabilities.path:
         raise ProbeError("this backend records no path: use --backend core, or no --path")
     messages += probes.path.messages()
-    cgroups = CgroupLook.watching(probes, options.filters.named, stack, messages.append)
+    cgroups = CgroupLook(probes, options.filters.named, stack, messages.append)
     cgroups.begin()
     seen = fingerprint()
     listed = devices.snapshot()
@@ -294,16 +273,25 @@ def open_recording(
         for p in probes.programs()
         if not p.attached and p.letter in EVENT_SETS.get(options.events, "")
     ]
-    lacking = rights_kept.lacking(options)
+    # As long as this thread has its rights.
+    lacking = [
+        one for one in rights.lacking() if one.key != "processes" or options.filters.children
+    ]
     messages += [str(lack) for lack in lacking if lack.key == "processes"]
-    header = _header(options, probes, clock, listed, named, files, missing, lacking)
+    header = _header(options, probes, clock, listed, named, missing, lacking, mounts is not None)
+
+    def start_command() -> None:
+        if child is not None:
+            child.start()
+            undo.callback(child.terminate)
+
     if options.output is None:
-        _start_command(child, undo)
+        start_command()
     sink = open_sink(options, place, header, probes, messages)
     stack.callback(sink.release)
     undo.callback(sink.discard)
     if options.output is not None:
-        _start_command(child, undo)
+        start_command()
     return Opened(
         options,
         stop,
@@ -314,8 +302,9 @@ def open_recording(
         place if isinstance(place, NewFile) else None,
         sink,
         stacks,
-        files,
-        watches,
+        mounts,
+        pressure,
+        stuck,
         _guard(options, stack, messages),
         cgroups,
         missing,
@@ -325,10 +314,14 @@ def open_recording(
     )
 
 
-def _start_command(child: Child | None, undo: ExitStack) -> None:
-    if child is not None:
-        child.start()
-        undo.callback(child.terminate)
+def _mounts(options: RecordOptions, probes: Probes, messages: list[str]) -> MountWatch | None:
+    if not options.files:
+        return None
+    if not probes.capabilities.files:
+        raise ProbeError("this backend records no files: use --backend core, or no --files")
+    # Where only this kernel is to blame, recording goes on without.
+    messages += [probes.files.lacking] if probes.files.lacking else []
+    return MountWatch(of_calls="time" in probes.path.parts) if probes.files.recorded else None
 
 
 def _guard(options: RecordOptions, stack: ExitStack, messages: list[str]) -> Guard | None:
@@ -364,9 +357,9 @@ def _header(
     clock: Clock,
     listed: list[Device],
     named: list[DeviceFilter],
-    files: FileWatch,
     missing: list[MissingTracepoint],
     lacking: list[MissingCapability],
+    with_files: bool,
 ) -> Header:
     machine = host.facts()
     kernel: KernelFacts = machine.pop("kernel", {})
@@ -384,13 +377,21 @@ def _header(
     }
     if options.stacks:
         made["stacks"] = {"user": options.stacks >= Stacks.USER}
-    made.update(files.facts)
+    if with_files:
+        direct = probes.files.iomap_end_io != 0
+        made["files"] = {"direct": direct, "ways": list(probes.files.ways)}
     if (parts := probes.path.facts()) is not None:
         made["path"] = parts
     made.update(cast(Header, probes.backend_facts()))
-    made["versions"] = versions(options.created_by)
+    made["versions"] = {
+        "biotrail": options.created_by,
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "zstandard": zstandard.__version__,  # importlib.metadata takes a tenth of a second to ask
+    }
     levels = [] if probes.sizes is None else list(probes.sizes.by_level)
     made["rings"] = {"levels": len(levels), "bytes": levels}
-    made["rights"] = rights_kept.facts(lacking)
+    lacks: list[LackFacts] = [{"what": lack.what, "needs": lack.needs} for lack in lacking]
+    made["rights"] = {"uid": os.geteuid(), "lacking": lacks}
     made["schema"] = records.schema(probes.path.parts, "sites" in made, options.events == "light")
     return made

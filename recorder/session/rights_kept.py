@@ -10,12 +10,8 @@ from biotrail.recorder.output import folders
 from biotrail.recorder.probes.backend import Probes
 from biotrail.recorder.probes.maps.stack_maps import Stacks
 from biotrail.recorder.rights import capabilities, priority, rights
-from biotrail.recorder.rights.rights import MissingCapability, Trial
-from biotrail.recorder.schema.payloads import LackFacts, RightFacts
+from biotrail.recorder.rights.rights import Trial
 from biotrail.recorder.session.session_types import RecordOptions
-
-_FOR_PROGRAMS = ("CAP_SYS_PTRACE", "CAP_CHECKPOINT_RESTORE", "CAP_DAC_READ_SEARCH")
-"""Capabilities to read /proc/PID/maps, /proc/PID/map_files and the files mapped there."""
 
 
 def needed(options: RecordOptions) -> set[str]:
@@ -24,77 +20,58 @@ def needed(options: RecordOptions) -> set[str]:
     CAP_KILL for a command, which may change its user. If files are made while recording and the
     user called sudo: CAP_CHOWN to give them to that user, CAP_DAC_OVERRIDE to rename them in that
     user's directory, CAP_FOWNER to delete them there if it is sticky and another user's. CAP_SYSLOG
-    for kernel symbols of modules loaded later, _FOR_PROGRAMS for programs started later.
+    for kernel symbols of modules loaded later; for programs started later those to read
+    /proc/PID/maps, /proc/PID/map_files and the files mapped there.
     """
     names = {"CAP_KILL"} if options.command else set()
     names |= {"CAP_SYSLOG"} if options.stacks or "fs" in options.path else set()
-    names |= set(_FOR_PROGRAMS) if options.stacks >= Stacks.USER else set()
+    if options.stacks >= Stacks.USER:
+        names |= {"CAP_SYS_PTRACE", "CAP_CHECKPOINT_RESTORE", "CAP_DAC_READ_SEARCH"}
     if (directory := _directory_of_more(options)) is not None and folders.owner() is not None:
         names |= {"CAP_CHOWN", "CAP_DAC_OVERRIDE"}
-        names |= {"CAP_FOWNER"} if _sticky_of_another(directory) else set()
+        with suppress(OSError):  # reported when the first file is made
+            status = os.stat(directory)
+            if status.st_mode & stat.S_ISVTX and status.st_uid != os.geteuid():
+                names |= {"CAP_FOWNER"}
     return names
 
 
 def trials(options: RecordOptions, probes: Probes) -> list[Trial]:
-    """Return actions to try without privileges, each with the capability to keep if it fails.
+    """Return actions to try without privileges, with the capability to keep if one fails.
 
     Reading the programs' counters: before 5.19, with kernel.unprivileged_bpf_disabled, bpf(2)
     requires the capability even for an open descriptor. Becoming real-time. If files are made while
     recording and the user did not call sudo, making one in the output's directory.
     """
+
+    def check_priority() -> None:
+        if not priority.permitted():
+            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    def make_nameless_file() -> None:
+        flags = os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC
+        os.close(os.open(str(directory), flags, folders.PRIVATE_FILE))
+
     bpf = "CAP_BPF" if capabilities.holds("CAP_BPF") else "CAP_SYS_ADMIN"
-    actions = [Trial(probes.programs, {bpf}), Trial(_check_priority, {"CAP_SYS_NICE"})]
+    actions: list[Trial] = [(probes.programs, bpf), (check_priority, "CAP_SYS_NICE")]
     if (directory := _directory_of_more(options)) is not None and folders.owner() is None:
-        actions.append(Trial(lambda: _make_nameless_file(directory), {"CAP_DAC_OVERRIDE"}))
+        actions.append((make_nameless_file, "CAP_DAC_OVERRIDE"))
     return actions
 
 
-def _check_priority() -> None:
-    if not priority.permitted():
-        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
-
-
-def lacking(options: RecordOptions) -> list[MissingCapability]:
-    """Return what will not work for lack of rights; "processes" only matters with `--children`.
-
-    The rights are the calling thread's as of now: call it before `reduce`. Raises OSError.
-    """
-    lacks = rights.lacking()
-    return [lack for lack in lacks if lack.key != "processes" or options.filters.children]
-
-
-def facts(lacks: list[MissingCapability]) -> RightFacts:
-    """Return the header's `rights`."""
-    entries: list[LackFacts] = [{"what": lack.what, "needs": lack.needs} for lack in lacks]
-    return {"uid": os.geteuid(), "lacking": entries}
-
-
 def _directory_of_more(options: RecordOptions) -> str | None:
-    """Return the directory where files are made while recording; None: none are."""
     if options.output is None or (options.rotate is None and options.keep is None):
         return None
     return os.path.dirname(options.output) or "."
-
-
-def _sticky_of_another(directory: str) -> bool:
-    with suppress(OSError):  # reported when the first file is made
-        status = os.stat(directory)
-        return bool(status.st_mode & stat.S_ISVTX) and status.st_uid != os.geteuid()
-    return False
-
-
-def _make_nameless_file(directory: str) -> None:
-    """Make and close an unnamed file in a directory, to see whether that is permitted."""
-    os.close(os.open(directory, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, folders.PRIVATE_FILE))
 
 
 def reduce(options: RecordOptions, probes: Probes) -> tuple[list[str] | None, str]:
     """Give up the calling thread's capabilities but those that recording needs, for good.
 
     Kept are, of those held, `needed`, CAP_SYSLOG for stacks of followed objects, and what a failing
-    one of `trials` requires. `probes`: attached. Returns (names of the capabilities kept, warning
-    or ""); (None, warning) where they could not be given up. If this process has CAP_SYS_NICE,
-    RLIMIT_RTPRIO is raised first, so that real-time priority stays possible without.
+    one of `trials` requires. Returns (names of the capabilities kept, warning or ""); (None,
+    warning) where they could not be given up. If this process has CAP_SYS_NICE, RLIMIT_RTPRIO is
+    raised first, so that real-time priority stays possible without.
     """
     if capabilities.holds("CAP_SYS_NICE"):
         priority.permit()

@@ -1,19 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs one recording from start to stop: from probes by rings to the log."""
 
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 
+from biotrail.recorder.accounting import cost
+from biotrail.recorder.accounting.cost import ns_per_run, part_seconds
+from biotrail.recorder.host import clocks
+from biotrail.recorder.output.folders import explain
+from biotrail.recorder.output.sinks import FlightBuffer, LogSink, PlainLog
+from biotrail.recorder.output.writer import Job, WriterThread
 from biotrail.recorder.probes.backend import Probes
 from biotrail.recorder.schema.allocator import keep_freed_memory
-from biotrail.recorder.schema.errors import TraceError
-from biotrail.recorder.session.finishing import finish
+from biotrail.recorder.schema.errors import OutputError, TraceError
+from biotrail.recorder.schema.payloads import Clock, End
+from biotrail.recorder.session.child import Child
 from biotrail.recorder.session.opening import open_recording
 from biotrail.recorder.session.rights_kept import reduce
 from biotrail.recorder.session.running import Running
-from biotrail.recorder.session.session_types import RecordOptions, Status, Summary
+from biotrail.recorder.session.session_types import Moment, RecordOptions, Status, Summary
 
 __all__ = ["Probes", "RecordOptions", "Status", "Summary", "record"]
+
+STUCK_NS = 5_000_000_000
+"""After a second signal, an output is given up if no write has ended for so long."""
 
 
 def record(
@@ -47,4 +58,205 @@ def record(
             running.loop()
         except (OSError, TraceError, MemoryError) as error:  # the log shall get its END frame
             running.fail(error)
-        return finish(running)
+        return _finish(running)
+
+
+def _finish(running: Running) -> Summary:
+    """Detach, copy out the remaining records, end the log, and wait for the command's end.
+
+    The summary's `error` is the output's or, if that has none, the recorder's. Errors while
+    detaching or reading the rings are kept in `running.failure`, and the log gets what was copied.
+    """
+    stop, writer = running.stop, running.writer
+    stopped = clocks.reading()  # programs are detached one by one: later events have gaps
+    try:
+        if running.opened.guard is not None:
+            running.opened.guard.close()
+            running.note_periods()
+        running.watch.end()
+        running.probes.detach()
+        while running.intake.drain():
+            pass
+        now_ns = time.monotonic_ns()
+        running.intake.sample_rings(now_ns)
+        running.intake.sample_programs(now_ns)
+        running.check_triggers()
+    except (OSError, TraceError, MemoryError) as error:
+        running.fail(error)
+    ended = writer.finish(
+        _last_job(running, stopped),
+        lambda: stop.signals > 1 and time.monotonic_ns() - writer.progress_ns > STUCK_NS,
+    )
+    running.report_messages()
+    summary = _summary(running, stopped)
+    summary.error = _error(running, ended)
+    if running.child is not None:
+        summary.command_status = _wait_for_command(running.child, running)
+    return summary
+
+
+def _last_job(running: Running, stopped: Clock) -> Job:
+    """Return the job that writes all that waits to be written, then the END frame."""
+    jobs = running.intake.jobs()
+    jobs.append(lambda _log: running.opened.cgroups.last())
+    for name, watch in running.watches.items():
+        jobs.append(running.writer.note(name, watch.changes))
+
+    def end(log: LogSink) -> None:
+        log.close(_end_facts(running, stopped))
+
+    def last(log: LogSink) -> None:
+        # A log that lacks a chunk gets no END frame, so that it reads as interrupted. A flight
+        # recorder still tries to write what is in memory.
+        if not isinstance(running.opened.sink, FlightBuffer):
+            for job in jobs:
+                job(log)
+            if running.writer.error is None:
+                end(log)
+            return
+        first: Exception | None = None
+        for job in (*jobs, end):
+            try:
+                job(log)
+            except Exception as error:  # a bug in one job shall not cost what is in memory
+                first = first or error
+        if first is not None:
+            raise first
+
+    return last
+
+
+def _end_facts(running: Running, stopped: Clock) -> End:
+    """Return the facts of the whole recording: counters of programs since they were loaded."""
+    probes, kept = running.probes, running.kept
+    now, reason = cost.read(probes.programs()), running.stop.reason or ""
+    facts = cost.end_facts(reason, running.began, now, running.intake.loss, stopped)
+    path: End = {}
+    if probes.path.parts:
+        runs, seconds = probes.path_runs(), _path_seconds(running)
+        path = {"path": {"calls": runs.calls, "timed": runs.timed, "seconds": seconds}}
+    return {
+        **facts,
+        **running.flight.end_facts(),
+        "seconds": _seconds(running, stopped),
+        "programs": cost.program_rows(None, now),
+        "left_out": probes.left_out().account(),
+        "recorder": {
+            **facts["recorder"],
+            "max_cpu": running.options.max_cpu,
+            "max_cpu_exceeded": running.watch.warnings,
+            "hurried": running.boost.times,
+        },
+        "events": round(running.writer.meter.events),
+        "ns_per_event": ns_per_run(probes.programs()),
+        **path,
+        **probes.end_facts(),
+        **({} if kept is None else {"rights_kept": kept}),
+    }
+
+
+def _path_seconds(running: Running) -> dict[str, float]:
+    probes, meter = running.probes, running.writer.meter
+    block_events = meter.events - meter.path_events
+    return part_seconds(probes.programs(), probes.path_runs(), block_events)
+
+
+def _summary(running: Running, stopped: Clock) -> Summary:
+    writer, loss, sink = running.writer, running.intake.loss, running.opened.sink
+    series, output = sink.series, running.options.output
+    now = cost.read(())
+    unwritten_bytes = running.intake.taken_bytes - writer.raw_bytes
+    return Summary(
+        reason=running.stop.reason or "",
+        seconds=_seconds(running, stopped),
+        events=round(writer.meter.events),
+        events_exact=writer.meter.exact,
+        raw_bytes=writer.raw_bytes,
+        log_bytes=writer.log_bytes,
+        file_bytes=sink.size if isinstance(sink, PlainLog) else 0,
+        chunks=writer.chunks,
+        lost=loss.by_kind,
+        too_deep=loss.too_deep,
+        skipped=loss.skipped,
+        unwritten_bytes=unwritten_bytes,
+        unwritten_events=_unwritten_events(writer, unwritten_bytes),
+        written_until=_moment(running, writer.until),
+        cpu_seconds=now.cpu_seconds - running.began.cpu_seconds,
+        max_rss_bytes=now.max_rss_bytes,
+        ns_per_event=ns_per_run(running.probes.programs()),
+        path_events=round(writer.meter.path_events),
+        path_seconds=_path_seconds(running),
+        followed=dict(running.probes.end_facts().get("sites", {}).get("follow", {})),
+        left_out=running.probes.left_out(),
+        missing=running.opened.missing,
+        lacking=running.opened.lacking,
+        triggers_let_pass=running.flight.let_pass,
+        files=series.files if series else [output] if output else [],
+        files_deleted=series.deleted if series else 0,
+        files_gone=series.taken_away if series else 0,
+    )
+
+
+def _seconds(running: Running, clock: Clock) -> float:
+    return (clock["monotonic"] - running.began.monotonic) / 1e9
+
+
+def _moment(running: Running, clock: Clock | None) -> Moment | None:
+    if clock is None:
+        return None
+    return Moment(max(0.0, _seconds(running, clock)), clock["realtime"])
+
+
+def _error(running: Running, ended: bool) -> TraceError | None:
+    """Return why the recording had to stop: the output's error, else the recorder's.
+
+    `ended`: the output is not stuck. None: the log was written, as was asked for.
+    """
+    error, path, failure = running.writer.error, running.options.output, running.failure
+    if not ended:
+        return OutputError(
+            "the output takes no more data: the end of the log could not be written; "
+            "what was written reads back as an interrupted log"
+        )
+    if isinstance(error, OSError):
+        return explain(error, path or "standard output")
+    if error is not None:
+        return error
+    if running.stop.reason == "output removed":
+        return OutputError(
+            f"{path} was removed while recording: nothing of it is left; "
+            "record again, to a place where it stays"
+        )
+    if isinstance(failure, OSError):
+        where = f"{failure.filename}: " if failure.filename else ""
+        return TraceError(f"recording had to stop: {where}{failure.strerror or failure}")
+    return failure
+
+
+def _unwritten_events(writer: WriterThread, unwritten_bytes: int) -> int:
+    """Return about how many events are in records that were copied but not written.
+
+    Jobs that did not run counted none: then by the mean size of all events counted.
+    """
+    if not unwritten_bytes:
+        return 0
+    if writer.unwritten.bytes >= unwritten_bytes:
+        return round(writer.unwritten.events)
+    events = writer.unwritten.events + writer.meter.events
+    size = writer.unwritten.bytes + writer.meter.bytes
+    return round(unwritten_bytes * events / size) if size else 0
+
+
+def _wait_for_command(child: Child, running: Running) -> int | None:
+    """Wait for the command's end; each signal to stop is passed on as SIGTERM."""
+    stop = running.stop
+    seen = stop.signals
+    if seen:
+        child.terminate()
+    if not child.wait(0.5):
+        running.tell(f"recording has ended; waiting for {running.options.command[0]} to end")
+    while not child.wait(0.1):
+        if stop.signals > seen:
+            child.terminate()
+            seen = stop.signals
+    return child.status

@@ -4,12 +4,12 @@
 import errno
 import os
 import select
-import time
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from biotrail.recorder.filters.triggers import Hit, Pressure, Triggers
+from biotrail.recorder.filters.triggers import Hit, Pressure
 from biotrail.recorder.host import cgroups
 from biotrail.recorder.schema.device_numbers import dev_number
 from biotrail.recorder.schema.errors import ProbeError
@@ -27,7 +27,7 @@ class PressureWatch:
     """Thresholds of pressure, registered with the kernel, which wakes their descriptors."""
 
     def __init__(self, wanted: Collection[Pressure], machine: str = _MACHINE) -> None:
-        """Register the thresholds. Raises ProbeError."""
+        """Register the thresholds. `machine`: as /proc/pressure/io. Raises ProbeError."""
         self._poll = select.poll()
         self._by_descriptor: dict[int, Pressure] = {}
         try:
@@ -55,7 +55,6 @@ class PressureWatch:
         return found
 
     def close(self) -> None:
-        """End all; nothing is watched any more."""
         for descriptor in self._by_descriptor:
             os.close(descriptor)
         self._by_descriptor.clear()
@@ -63,7 +62,18 @@ class PressureWatch:
 
 def _register(pressure: Pressure, machine: str) -> int:
     """Return a descriptor that POLLPRI wakes when `pressure` is exceeded. Raises ProbeError."""
-    path = _file_of(pressure.cgroup) if pressure.cgroup else machine
+    path = machine
+    if cgroup := pressure.cgroup:
+        where = cgroups.unified()
+        if where is None:
+            raise ProbeError(
+                f"--trigger pressure of {cgroup}: cgroup v2, which alone has pressure, is not "
+                "mounted"
+            )
+        inside = cgroup.removeprefix(where.mount).strip("/")
+        if ".." in inside.split("/"):
+            raise ProbeError(f"--trigger pressure of {cgroup}: give the cgroup's path without ..")
+        path = os.path.join(where.mount, inside, "io.pressure")
     kind = "full" if pressure.full else "some"
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -85,19 +95,6 @@ def _register(pressure: Pressure, machine: str) -> int:
             why += " (pressure is off; boot with psi=1)"
         raise ProbeError(f"--trigger pressure={pressure}: {why}; {_WITHOUT}") from error
     return descriptor
-
-
-def _file_of(cgroup: str) -> str:
-    """Return the path of a cgroup's io.pressure. Raises ProbeError: no cgroup v2 is mounted."""
-    where = cgroups.unified()
-    if where is None:
-        raise ProbeError(
-            f"--trigger pressure of {cgroup}: cgroup v2, which alone has pressure, is not mounted"
-        )
-    inside = cgroup.removeprefix(where.mount).strip("/")
-    if ".." in inside.split("/"):
-        raise ProbeError(f"--trigger pressure of {cgroup}: give the cgroup's path without ..")
-    return os.path.join(where.mount, inside, "io.pressure")
 
 
 @dataclass
@@ -124,10 +121,7 @@ class StuckWatch:
         self._next_ns = now_ns
 
     def hits(self, now_ns: int) -> list[Hit]:
-        """Return the disks that are stuck since the last call: each once, until it completes again.
-
-        An I/O that began right after a look is seen one look later, so none fires too early.
-        """
+        """Return the disks that are stuck since the last call: each until it completes again."""
         if now_ns < self._next_ns:
             return []
         self._next_ns = now_ns + self._period_ns
@@ -150,8 +144,8 @@ class StuckWatch:
     def hold_from(self) -> int | None:
         """Return from when on records must be kept to show what hangs now; None: nothing does.
 
-        Of disks that have not fired yet. What was in flight at a disk's last completion is held to
-        have begun no longer before that than the trigger's time. CLOCK_MONOTONIC, ns.
+        What was in flight at a disk's last completion is held to have begun no longer before that
+        than the trigger's time. CLOCK_MONOTONIC, ns.
         """
         waiting = [disk.since_ns for disk in self._seen.values() if not disk.fired]
         return min(waiting) - self._stuck_ns if waiting else None
@@ -159,7 +153,10 @@ class StuckWatch:
     def _counters(self) -> list[tuple[str, int, int, int]]:
         """Return (name, dev_t, I/Os completed, I/Os in flight) of each disk that is watched."""
         found = []
-        for name in _names(self._block):
+        names: list[str] = []
+        with suppress(OSError):
+            names = sorted(os.listdir(self._block))
+        for name in names:
             try:
                 dev = dev_number((self._block / name / "dev").read_text().strip())
                 if dev is None or (self._disks and dev not in self._disks):
@@ -170,34 +167,3 @@ class StuckWatch:
             except (OSError, ValueError, IndexError):
                 continue  # it went away
         return found
-
-
-def _names(block: Path) -> list[str]:
-    try:
-        return sorted(os.listdir(block))
-    except OSError:
-        return []
-
-
-class Watches:
-    """All of a recording's triggers that its programs do not evaluate."""
-
-    def __init__(self, triggers: Triggers, disks: Collection[int]) -> None:
-        """Register what the kernel watches. disks: dev_t of those recorded. Raises ProbeError."""
-        self._pressure = PressureWatch(triggers.pressure)
-        self._stuck = (
-            StuckWatch(triggers.stuck_ns, disks, time.monotonic_ns()) if triggers.stuck_ns else None
-        )
-
-    def hits(self, now_ns: int, messages: list[str]) -> list[Hit]:
-        """Return what fired since the last call; what can no longer be watched is a message."""
-        stuck = [] if self._stuck is None else self._stuck.hits(now_ns)
-        return [*self._pressure.hits(now_ns, messages), *stuck]
-
-    def hold_from(self) -> int | None:
-        """As StuckWatch.hold_from."""
-        return None if self._stuck is None else self._stuck.hold_from()
-
-    def close(self) -> None:
-        """End them."""
-        self._pressure.close()

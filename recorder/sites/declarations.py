@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 from biotrail.recorder.schema.errors import DeclarationError
-from biotrail.recorder.sites.members import choices
+from biotrail.recorder.sites.expressions import choices
 
 Way = Literal["", "typed", "format"]
 """How a variant's expressions are meant: arguments by BTF, fields by the format, or either ("")."""
@@ -78,7 +78,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class ObjectType:
-    """A struct whose objects can be followed.
+    """A struct whose objects can be followed; by default, any hit begins a life.
 
     Sites are functions by name and tracepoints as "system:name"; those that a kernel does not have
     do not count. births: a life begins there if the object is not followed (ANY: at any hit).
@@ -103,17 +103,10 @@ class ObjectType:
 
 @dataclass(frozen=True)
 class Declarations:
-    """All pairs and types by name, the user's own before the ready-made ones of the same name."""
+    """The user's own before the ready-made ones of the same name."""
 
     pairs: Mapping[str, Pair]
     types: Mapping[str, ObjectType]
-
-    def type(self, struct: str) -> ObjectType:
-        """Return a type's declaration; of a struct without one, what holds for any.
-
-        Any hit begins its life, and only an idle time ends it.
-        """
-        return self.types.get(struct) or ObjectType(struct)
 
 
 READY_MADE = Path(__file__).with_name("declarations.toml")
@@ -124,7 +117,7 @@ _MAX_LIST = 64
 _MAX_NAMES = 256
 KEYS = 2
 """Expressions that a pair's key may have: PAIR records hold so many."""
-WAYS: tuple[Way, ...] = ("", "typed", "format")
+_WAYS: dict[str, Way] = {"": "", "typed": "typed", "format": "format"}
 SHOWS = ("dec", "signed", "hex", "dev", "symbol")
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
 _STRUCT = re.compile(r"[A-Za-z_]\w{0,63}")
@@ -146,9 +139,6 @@ class _Place:
     def __init__(self, file: str, table: str) -> None:
         self.file, self.table = file, table
 
-    def within(self, key: str) -> "_Place":
-        return _Place(self.file, f"{self.table}.{key}")
-
     def wrong(self, key: str, reason: str) -> NoReturn:
         """Raise DeclarationError about a key of this table; key "": about the table."""
         raise DeclarationError(f"{self.file}: [{self.table}]{f', {key}' if key else ''}: {reason}")
@@ -162,7 +152,6 @@ class _Place:
         return table
 
     def text(self, table: Table, key: str, default: str | None = "") -> str:
-        """Return a string; default None: it has to be there."""
         value = table.get(key, default)
         if value is None:
             self.wrong(key, "is missing")
@@ -194,10 +183,7 @@ def _shown(value: Any) -> str:
 
 
 def load(own: Path | None = None) -> Declarations:
-    """Return the ready-made declarations merged with those of the user's file.
-
-    own: the user's file; None: `own_file()`. It may be missing. Raises DeclarationError.
-    """
+    """Return the ready-made declarations and the user's: of the file `own`, or of `own_file()`."""
     ready = read(READY_MADE)
     mine = read(own or own_file(), missing=True)
     return Declarations({**ready.pairs, **mine.pairs}, {**ready.types, **mine.types})
@@ -221,15 +207,22 @@ def own_file() -> Path:
 
 
 def read(path: Path, missing: bool = False) -> Declarations:
-    """Return what a file declares; missing: without the file nothing, else DeclarationError."""
+    """missing: an absent file declares nothing. Raises DeclarationError."""
     try:
-        data = _bytes(path)
+        # O_NONBLOCK: opening a FIFO must not wait for a writer.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+        with os.fdopen(descriptor, "rb") as stream:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise DeclarationError(f"{path}: is no regular file")
+            data = stream.read(_MAX_BYTES + 1)
     except FileNotFoundError:
         if missing:
             return Declarations({}, {})
         raise DeclarationError(f"{path}: there is no such file") from None
     except OSError as error:
         raise DeclarationError(f"{path}: cannot be read: {error.strerror}") from error
+    if len(data) > _MAX_BYTES:
+        raise DeclarationError(f"{path}: has more than {_MAX_BYTES >> 10} KiB")
     try:
         content = tomllib.loads(data.decode())
     except (ValueError, RecursionError) as error:  # a number of thousands of digits, too
@@ -237,39 +230,20 @@ def read(path: Path, missing: bool = False) -> Declarations:
     return parse(content, str(path))
 
 
-def _bytes(path: Path) -> bytes:
-    # O_NONBLOCK: opening a FIFO must not wait for a writer.
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
-    with os.fdopen(descriptor, "rb") as stream:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise DeclarationError(f"{path}: is no regular file")
-        data = stream.read(_MAX_BYTES + 1)
-    if len(data) > _MAX_BYTES:
-        raise DeclarationError(f"{path}: has more than {_MAX_BYTES >> 10} KiB")
-    return data
-
-
 def parse(content: Table, origin: str) -> Declarations:
-    """Return the declarations in a parsed file. DeclarationError names the file, table and key."""
-    place = _Place(origin, "file")
-    place.only(content, ("pairs", "types"))
-    pairs = _named_tables(place, content, "pairs", _NAME)
-    types = _named_tables(place, content, "types", _STRUCT)
+    _Place(origin, "file").only(content, ("pairs", "types"))
+    for key, form in (("pairs", _NAME), ("types", _STRUCT)):
+        place, tables = _Place(origin, key), content.get(key, {})
+        if not isinstance(tables, dict):
+            place.wrong("", f"is {_shown(tables)}, not a table")
+        for name in tables:
+            if not form.fullmatch(name):
+                place.wrong(name, f"is no name for an entry of {key}: {form.pattern}")
+    pairs, types = content.get("pairs", {}), content.get("types", {})
     return Declarations(
         {n: _pair(n, table, _Place(origin, f"pairs.{n}")) for n, table in pairs.items()},
         {n: _type(n, table, _Place(origin, f"types.{n}")) for n, table in types.items()},
     )
-
-
-def _named_tables(place: _Place, content: Table, key: str, form: re.Pattern[str]) -> Table:
-    tables = content.get(key, {})
-    below = _Place(place.file, key)
-    if not isinstance(tables, dict):
-        below.wrong("", f"is {_shown(tables)}, not a table")
-    for name in tables:
-        if not form.fullmatch(name):
-            below.wrong(name, f"is no name for an entry of {key}: {form.pattern}")
-    return tables
 
 
 def _pair(name: str, table: Any, place: _Place) -> Pair:
@@ -283,22 +257,19 @@ def _pair(name: str, table: Any, place: _Place) -> Pair:
     common = {key: table[key] for key in _VARIANT_KEYS if key in table}
     found = []
     for number, variant in enumerate(variants):
-        at = place.within(f"variants[{number}]") if "variants" in table else place
+        at = place
+        if "variants" in table:
+            at = _Place(place.file, f"{place.table}.variants[{number}]")
         found.append(_variant({**common, **at.only(variant, _VARIANT_KEYS)}, at))
-    names = _value_names(table, place)
-    return Pair(name, place.text(table, "about"), tuple(found), names, show, place.file)
-
-
-def _value_names(table: Table, place: _Place) -> dict[int, str]:
-    names = table.get("names", {})
-    if not isinstance(names, dict) or len(names) > _MAX_NAMES:
+    texts = table.get("names", {})
+    if not isinstance(texts, dict) or len(texts) > _MAX_NAMES:
         place.wrong("names", f"is no table of up to {_MAX_NAMES} names by number")
-    found = {}
-    for number in names:
+    names = {}
+    for number in texts:
         if not re.fullmatch(r"\d{1,19}", number):
             place.wrong("names", f"'{number}' is no number")
-        found[int(number)] = place.within("names").text(names, number)
-    return found
+        names[int(number)] = _Place(place.file, f"{place.table}.names").text(texts, number)
+    return Pair(name, place.text(table, "about"), tuple(found), names, show, place.file)
 
 
 def _variant(table: Table, place: _Place) -> Variant:
@@ -306,7 +277,7 @@ def _variant(table: Table, place: _Place) -> Variant:
     if begins is None or begins == []:
         place.wrong("begin", "is missing")
     way = place.text(table, "way")
-    if way not in WAYS:
+    if way not in _WAYS:
         place.wrong("way", f"'{way}' is neither typed nor format")
     key = place.texts(table, "key")
     events = tuple(
@@ -318,32 +289,20 @@ def _variant(table: Table, place: _Place) -> Variant:
     counts = {len(event.key or key) for event in (*events, end)}
     if len(counts) > 1 or not 0 < min(counts) <= KEYS:
         place.wrong("key", f"has to have one expression or {KEYS}, as many for each event")
-    return Variant(
-        events,
-        end,
-        key,
-        "typed" if way == "typed" else "format" if way == "format" else "",
-        place.texts(table, "by"),
-        place.texts(table, "device"),
-        place.texts(table, "where"),
-        place.text(table, "process"),
-    )
+    lists = {key: place.texts(table, key) for key in ("by", "device", "where")}
+    process = place.text(table, "process")
+    return Variant(events, end, key, _WAYS[way], process=process, **lists)
 
 
 def _event(value: Any, key: str, place: _Place) -> Event:
-    """Return an event: "system:name", or a table with what holds for it alone."""
-    table = (
-        place.within(key).only(value, _EVENT_KEYS) if isinstance(value, dict) else {"event": value}
-    )
+    table: Table = {"event": value}
+    if isinstance(value, dict):
+        table = _Place(place.file, f"{place.table}.{key}").only(value, _EVENT_KEYS)
     name = place.text(table, "event", None)
     if not _TRACEPOINT.fullmatch(name):
         place.wrong(key, f"'{name}' is no tracepoint: write SYSTEM:NAME, as block:block_rq_issue")
-    return Event(
-        name,
-        place.texts(table, "key"),
-        place.texts(table, "where"),
-        place.text(table, "process"),
-    )
+    keys, where = place.texts(table, "key"), place.texts(table, "where")
+    return Event(name, keys, where, place.text(table, "process"))
 
 
 def _type(name: str, table: Any, place: _Place) -> ObjectType:

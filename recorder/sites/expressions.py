@@ -3,20 +3,22 @@
 
 A Value is read by programs that were compiled before (struct bt_value in `bpf/shared.h`): nothing
 is compiled where biotrail runs. What a name means depends on the site, so there is a scope for each
-kind of site: a typed tracepoint, a tracepoint by its format, a followed object.
+kind of site: a typed tracepoint, a tracepoint by its format, a followed object. Members are found
+by path: `q->disk->major`, `bi_iter.bi_sector`, `tags[2]`.
 """
 
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from typing import NamedTuple
 
 from biotrail.recorder.schema.errors import SiteError
-from biotrail.recorder.schema.formats import Field, Format
+from biotrail.recorder.schema.formats import Format
 from biotrail.recorder.schema.limits import Operator, Source
-from biotrail.recorder.sites import members
-from biotrail.recorder.sites.members import Place, Scalar
+from biotrail.recorder.sites.btf import RECORDS, Btf, Kind, Member, Type
 from biotrail.recorder.sites.types import Prototype, TypeTable, type_text
 
 TASK_SOURCES = {"@tid": Source.TID, "@pid": Source.PID, "@cpu": Source.CPU}
@@ -32,8 +34,15 @@ OPERATORS = {
 """In the order of their numbers in a program."""
 _MOST_CHARACTERS = 500
 """Of an expression, whose parts are compiled one within the other."""
+_MAX_STEPS = 6
+"""Values of `bt_value.at`: an argument or field, and dereferences behind it."""
+_POINTER = 8
+_SIZES = (1, 2, 4, 8)
+"""Bytes that a program reads at once."""
+_LISTED = 12
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _ARGUMENT = re.compile(r"arg(\d{1,2})")
+_STEP = re.compile(r"(?P<through>->|\.)(?P<name>[A-Za-z_]\w*)|\[(?P<index>\d{1,9})\]")
 _LOW_BITS = re.compile(r"(.*\S)\s*:\s*(\d{1,2})\s*", re.DOTALL)
 """An expression whose lowest bits alone count, as C writes a bit field: `cid:12`."""
 _CONDITION = re.compile(
@@ -43,20 +52,19 @@ _DEVICE = re.compile(r"(\d{1,4}):(\d{1,7})")
 _MINOR_BITS = 20
 _ALL = (1 << 64) - 1
 _POINTED = re.compile(r"(?:const )?(?:struct|union) (\w+) \*")
-_CHARACTERS = ("char", "unsigned char", "signed char")
-_DEV_TYPES = ("dev_t",)
+_CHARACTERS = ("char", "signed char", "unsigned char")
 
 
 @dataclass(frozen=True)
 class Value:
     """A number that a program reads at a site.
 
-    source, size, steps, shift, bits, is_signed, at: members of struct bt_value. at: with FIELD the
-    byte offset in the tracepoint's record, with ARGUMENT the argument's index, with OBJECT 0; then,
-    for each pointer that is read, the offset behind it. size: bytes of the last reading; shift,
-    bits: the part of these that counts (bits 0: all). text: as written. format: how it is shown:
-    dec, signed, hex, dev (a dev_t), text (up to 8 characters, the first in the lowest byte). names:
-    of an enum's values, by their 64 bits. type: as C writes it; "" where the source says it.
+    source, size, shift, bits, is_signed, at: members of struct bt_value. at: with FIELD the byte
+    offset in the tracepoint's record, with ARGUMENT the argument's index, with OBJECT 0; then, for
+    each pointer that is read, the offset behind it. size: bytes of the last reading; shift, bits:
+    the part of these that counts (bits 0: all). text: as written. format: how it is shown: dec,
+    signed, hex, dev (a dev_t), text (up to 8 characters, the first in the lowest byte). names: of
+    an enum's values, by their 64 bits. type: as C writes it; "" where the source says it.
     """
 
     source: Source
@@ -70,26 +78,26 @@ class Value:
     names: Mapping[int, str] = field(default_factory=dict)
     type: str = ""
 
-    @property
-    def steps(self) -> int:
-        """How many of `at` are used."""
-        return len(self.at)
-
 
 NO_VALUE = Value(Source.NONE, "", 0)
 
 
 @dataclass(frozen=True)
 class Condition:
-    """A test of a value. operand: 64 bits, also of a negative.
-
-    The comparison is signed where the value is.
-    """
+    """A test of a value, signed where the value is. operand: 64 bits, also of a negative."""
 
     value: Value
     operator: Operator
     operand: int
     text: str
+
+
+class Step(NamedTuple):
+    """A step of a path: a member's name, or the index of an element. at: its place in the text."""
+
+    name: str
+    element: int
+    at: int
 
 
 class Scope(ABC):
@@ -108,7 +116,14 @@ class Scope(ABC):
                 f"{self.site}: an expression has more than {_MOST_CHARACTERS} characters"
             )
         if low := _LOW_BITS.fullmatch(text):
-            return self._low_bits(self.value(low[1]), int(low[2]), text)
+            value, bits = self.value(low[1]), int(low[2])
+            most = value.bits or 8 * value.size
+            if not 1 <= bits <= most:
+                raise SiteError(
+                    f"{self.site}: '{text}': a value of {most} bits has no lowest {bits}"
+                )
+            kind = "hex" if value.format == "hex" else "dec"
+            return replace(value, text=text, bits=bits, is_signed=False, format=kind, names={})
         if text.startswith("@"):
             if text not in TASK_SOURCES:
                 raise SiteError(f"{self.site}: '{text}' is none of {', '.join(TASK_SOURCES)}")
@@ -119,24 +134,16 @@ class Scope(ABC):
                 f"{self.site}: '{text}' at character 1: expected a name; there is {self.listed()}"
             )
         try:
-            return self._named(match[0], members.steps(text, match.end()), text)
+            return self._named(match[0], _steps(text, match.end()), text)
         except SiteError as error:
             raise SiteError(f"{self.site}: {error}") from error
-
-    def _low_bits(self, value: Value, bits: int, text: str) -> Value:
-        """Return the lowest bits of a value, unsigned. Raises SiteError: too many, or none."""
-        most = value.bits or 8 * value.size
-        if not 1 <= bits <= most:
-            raise SiteError(f"{self.site}: '{text}': a value of {most} bits has no lowest {bits}")
-        kind = "hex" if value.format == "hex" else "dec"
-        return replace(value, text=text, bits=bits, is_signed=False, format=kind, names={})
 
     @abstractmethod
     def listed(self) -> str:
         """Return what expressions may begin with at this site, for messages."""
 
     @abstractmethod
-    def _named(self, name: str, path: list[members.Step], text: str) -> Value:
+    def _named(self, name: str, path: list[Step], text: str) -> Value:
         pass
 
     def condition(self, text: str) -> Condition:
@@ -150,13 +157,10 @@ class Scope(ABC):
         value = self.value(match["left"])
         operand = _operand(match["right"], value)
         if operand is None:
-            named = (
-                f", or one of {', '.join(list(value.names.values())[:12])}" if value.names else ""
-            )
+            names = ", ".join(list(value.names.values())[:12])
             raise SiteError(
                 f"{self.site}: '{text}' at character {match.start('right') + 1}: "
-                f"'{match['right']}' is no number"
-                f"{named}"
+                f"'{match['right']}' is no number" + (f", or one of {names}" if names else "")
             )
         return Condition(value, OPERATORS[match["op"]], operand & _ALL, text.strip())
 
@@ -164,20 +168,18 @@ class Scope(ABC):
 class TypedScope(Scope):
     """A tracepoint whose arguments have types, by their names or as arg0, arg1 and so on."""
 
-    def __init__(self, prototype: Prototype, site: str = "") -> None:
-        """Take the names of `prototype`. site: the tracepoint with its system, for messages."""
+    def __init__(self, prototype: Prototype, site: str) -> None:
         self._prototype = prototype
-        self.site = f"tracepoint {site or prototype.name}"
+        self.site = f"tracepoint {site}"
 
     def listed(self) -> str:
-        """Return the arguments with their types, and the task's names."""
         arguments = [
             f"arg{index}{f' {argument.name}' if argument.name else ''} ({argument.text})"
             for index, argument in enumerate(self._prototype.arguments)
         ]
         return ", ".join((*arguments, *TASK_SOURCES))
 
-    def _named(self, name: str, path: list[members.Step], text: str) -> Value:
+    def _named(self, name: str, path: list[Step], text: str) -> Value:
         arguments = self._prototype.arguments
         names = [argument.name for argument in arguments]
         numbered = _ARGUMENT.fullmatch(name)
@@ -186,51 +188,44 @@ class TypedScope(Scope):
         elif numbered and int(numbered[1]) < len(arguments):
             index = int(numbered[1])
         else:
-            near = members.choices(name, filter(None, names), "arguments").partition("arguments:")[
-                0
-            ]
+            near = _near(name, filter(None, names))
             raise SiteError(
                 f"'{text}' at character 1: no argument {name}; {near}there is {self.listed()}"
             )
-        place = Place(self._prototype.btf, arguments[index].number, ())
-        return _value(Source.ARGUMENT, index, place, path, text)
+        place = _Place(self._prototype.btf, arguments[index].number, ())
+        return _at_end(Source.ARGUMENT, index, place, path, text)
 
 
 class ObjectScope(Scope):
     """A followed object: members of its struct."""
 
     def __init__(self, types: TypeTable, struct: str) -> None:
-        """Take the members of `struct`. Raises SiteError: BTF has no such struct."""
         blob, found = types.struct(struct)
-        self._place = Place(blob, found.number, (0,))
+        self._place = _Place(blob, found.number, (0,))
         self.site = f"struct {struct}"
 
     def listed(self) -> str:
-        """Return the first members, and the task's names."""
         blob, number = self._place.btf, self._place.number
-        names = members.member_names(blob, blob.type(number))
-        return ", ".join((*names[:12], *TASK_SOURCES))
+        return ", ".join((*_member_names(blob, blob.type(number))[:12], *TASK_SOURCES))
 
-    def _named(self, name: str, path: list[members.Step], text: str) -> Value:
-        return _value(Source.OBJECT, 0, self._place, [members.Step(name, 0, 1), *path], text)
+    def _named(self, name: str, path: list[Step], text: str) -> Value:
+        return _at_end(Source.OBJECT, 0, self._place, [Step(name, 0, 1), *path], text)
 
 
 class FormatScope(Scope):
-    """A tracepoint by its format: fields of its record, as the text that perf and ftrace print."""
+    """A tracepoint by its format. types: describes the structs that fields point to."""
 
-    def __init__(self, format_: Format, site: str = "", types: TypeTable | None = None) -> None:
-        """Take the fields of `format_`; `types` describes the structs that fields point to."""
+    def __init__(self, format_: Format, site: str, types: TypeTable) -> None:
         self._format, self._types = format_, types
-        self.site = f"tracepoint {site or format_.name}"
+        self.site = f"tracepoint {site}"
 
     def listed(self) -> str:
-        """Return the fields, and the task's names."""
         return ", ".join((*self._format.own_fields, *TASK_SOURCES))
 
-    def _named(self, name: str, path: list[members.Step], text: str) -> Value:
+    def _named(self, name: str, path: list[Step], text: str) -> Value:
         found = self._format.fields.get(name)
         if found is None:
-            near = members.choices(name, self._format.own_fields, "fields").partition("fields:")[0]
+            near = _near(name, self._format.own_fields)
             raise SiteError(
                 f"'{text}' at character 1: no field {name}; {near}there is {self.listed()}"
             )
@@ -240,72 +235,40 @@ class FormatScope(Scope):
                 f"there is {self.listed()}"
             )
         if path and not found.elements:
-            return self._behind(found, path, text)
+            pointed = _POINTED.fullmatch(found.type)
+            if pointed is None:
+                raise SiteError(
+                    f"'{text}' at character {path[0].at}: {found.name} ({found.type}) has no "
+                    "members that are known here"
+                )
+            blob, struct = self._types.struct(pointed[1])
+            place = _Place(blob, struct.number, (0,))
+            return _at_end(Source.FIELD, found.offset, place, path, text)
         if path:
-            found = _element(found, path, text)
-        offset, scalar = _field_scalar(found, self._format.size, text)
-        return _with(scalar, Value(Source.FIELD, text, at=(offset,), type=found.type))
-
-    def _behind(self, found: Field, path: list[members.Step], text: str) -> Value:
-        pointed = _POINTED.fullmatch(found.type)
-        if pointed is None or self._types is None:
-            raise SiteError(
-                f"'{text}' at character {path[0].at}: {found.name} ({found.type}) has no "
-                "members that are known here"
-            )
-        blob, struct = self._types.struct(pointed[1])
-        place = Place(blob, struct.number, (0,))
-        return _value(Source.FIELD, found.offset, place, path, text)
-
-
-def _value(source: Source, first: int, place: Place, path: list[members.Step], text: str) -> Value:
-    """Return the value at the end of `path`. first: bt_value.at[0]."""
-    found = members.follow(place, path, text)
-    end, scalar = members.scalar(found, text)
-    type_ = type_text(end.btf, end.number)
-    return _with(scalar, Value(source, text, at=(first, *end.offsets), type=type_))
-
-
-def _with(scalar: Scalar, value: Value) -> Value:
-    return replace(
-        value,
-        size=scalar.size,
-        is_signed=scalar.is_signed,
-        shift=scalar.shift,
-        bits=scalar.bits,
-        format=scalar.format,
-        names=scalar.names,
-    )
-
-
-def _element(found: Field, path: list[members.Step], text: str) -> Field:
-    step = path[0]
-    if len(path) > 1 or step.name or step.element >= found.elements:
-        raise SiteError(
-            f"'{text}' at character {step.at}: {found.name} has {found.elements} elements, "
-            "from [0] on"
-        )
-    size = found.size // found.elements
-    return replace(found, offset=found.offset + step.element * size, size=size, elements=0)
-
-
-def _field_scalar(found: Field, end: int, text: str) -> tuple[int, Scalar]:
-    """Return where and how a field is read. end: bytes of the whole record."""
-    if found.elements:
-        if found.type not in _CHARACTERS:
-            raise SiteError(f"'{text}' is an array: name an element, as in '{text}[0]'")
-        scalar = members.text_of(found.size, text)
-        over = max(0, found.offset + scalar.size - end)
-        # At the record's end, read the bytes before the field too, and shift them out.
-        return found.offset - over, replace(scalar, shift=8 * over)
-    if found.size not in members.SIZES:
-        raise SiteError(f"'{text}' has {found.size} bytes; a key has at most 8 bytes")
-    kind = "signed" if found.signed else "dec"
-    if found.type in _DEV_TYPES:
-        kind = "dev"
-    elif found.type.endswith("*"):
-        kind = "hex"
-    return found.offset, Scalar(found.size, found.signed and kind == "signed", format=kind)
+            step = path[0]
+            if len(path) > 1 or step.name or step.element >= found.elements:
+                raise SiteError(
+                    f"'{text}' at character {step.at}: {found.name} has {found.elements} elements, "
+                    "from [0] on"
+                )
+            size = found.size // found.elements
+            offset = found.offset + step.element * size
+            found = replace(found, offset=offset, size=size, elements=0)
+        value = Value(Source.FIELD, text, found.size, (found.offset,), type=found.type)
+        if found.elements:
+            if found.type not in _CHARACTERS:
+                raise SiteError(f"'{text}' is an array: name an element, as in '{text}[0]'")
+            value = _characters(value, found.size)
+            # At the record's end, read the bytes before the field too, and shift them out.
+            over = max(0, found.offset + value.size - self._format.size)
+            return replace(value, at=(found.offset - over,), shift=8 * over)
+        if found.size not in _SIZES:
+            raise SiteError(f"'{text}' has {found.size} bytes; a key has at most 8 bytes")
+        if found.type == "dev_t":
+            return replace(value, format="dev")
+        if found.type.endswith("*"):
+            return replace(value, format="hex")
+        return replace(value, is_signed=found.signed, format="signed") if found.signed else value
 
 
 def sides(text: str) -> tuple[str, str]:
@@ -331,3 +294,190 @@ def _operand(text: str, value: Value) -> int | None:
     except ValueError:
         return None
     return number if -(1 << 63) <= number <= _ALL else None
+
+
+# Members by path
+
+
+@dataclass(frozen=True)
+class _Place:
+    """What a path leads to: a type, and how to get there.
+
+    offsets: bytes; each one behind a pointer that was read at the place before. Empty: the value is
+    an argument itself. bit, bits: of a bit field, from the byte of its first bit on.
+    """
+
+    btf: Btf
+    number: int
+    offsets: tuple[int, ...]
+    bit: int = 0
+    bits: int = 0
+
+    def moved(self, by: int, number: int) -> "_Place":
+        """Return the place `by` bytes behind this one, of another type."""
+        return replace(self, number=number, offsets=(*self.offsets[:-1], self.offsets[-1] + by))
+
+    def behind(self, number: int) -> "_Place":
+        return replace(self, number=number, offsets=(*self.offsets, 0))
+
+
+def _steps(text: str, start: int) -> list[Step]:
+    found, at = [], start
+    while at < len(text):
+        match = _STEP.match(text, at)
+        if match is None:
+            raise SiteError(
+                f"'{text}' at character {at + 1}: expected ->member, .member or [number], "
+                f"not '{text[at:]}'"
+            )
+        name = match["name"] or ""
+        begins = match.start("name") if name else at
+        found.append(Step(name, int(match["index"] or 0), begins + 1))
+        at = match.end()
+    return found
+
+
+def _at_end(source: Source, first: int, place: _Place, path: Iterable[Step], text: str) -> Value:
+    """Return the value at the end of `path`. first: bt_value.at[0].
+
+    `.` and `->` are one: whether a pointer has to be followed is known by its type.
+    """
+    for step in path:
+        place = _member(place, step, text) if step.name else _element(place, step, text)
+        # The first of bt_value's steps is the argument, field or object itself.
+        if len(place.offsets) > _MAX_STEPS - 1:
+            raise SiteError(
+                f"'{text}' at character {step.at}: more than {_MAX_STEPS - 1} pointers in a row"
+            )
+    btf, type_ = place.btf, type_text(place.btf, place.number)
+    found = btf.strip(place.number)
+    value = Value(source, text, at=(first, *place.offsets), type=type_)
+    match found.kind:
+        case Kind.PTR:
+            return replace(value, format="hex")
+        case Kind.ARRAY:
+            element, count = btf.array(found)
+            if btf.strip(element).name not in _CHARACTERS:
+                raise SiteError(
+                    f"'{text}' is an array ({type_}): name an element, as in '{text}[0]'"
+                )
+            return _characters(value, count)
+        case Kind.ENUM | Kind.ENUM64:
+            signed = found.flag
+            value = replace(value, names={v & _ALL: n for v, n in btf.values(found).items()})
+        case Kind.INT:
+            signed = btf.is_signed(found)
+        case Kind.STRUCT | Kind.UNION:
+            members = choices("", _member_names(btf, found), "members")
+            raise SiteError(f"'{text}' is a whole {type_}: name one of its {members}")
+        case _:
+            raise SiteError(
+                f"'{text}' is a value of type {type_}, which cannot be read as a number"
+            )
+    kind = "dev" if _is_dev(place) else "signed" if signed else "dec"
+    value = replace(value, size=found.extent, is_signed=signed, format=kind)
+    if not place.bits or not place.offsets:
+        return value
+    # `place` is at the byte of the first bit, so read as few bytes from there as hold all bits.
+    size = next((size for size in _SIZES if place.bit + place.bits <= size * 8), _SIZES[-1])
+    return replace(value, size=size, shift=place.bit, bits=place.bits)
+
+
+def _member(place: _Place, step: Step, text: str) -> _Place:
+    found = place.btf.strip(place.number)
+    what = type_text(place.btf, place.number)
+    if found.kind == Kind.PTR:
+        place = place.behind(found.extent)
+        found = place.btf.strip(found.extent)
+        what = type_text(place.btf, place.number)
+    if found.kind not in RECORDS:
+        raise SiteError(
+            f"'{text}' at character {step.at}: {what} has no members"
+            + (" that the kernel's types (BTF) describe" if found.kind == Kind.FWD else "")
+        )
+    member = _find(place.btf, found, step.name)
+    if member is None:
+        raise SiteError(
+            f"'{text}' at character {step.at}: {what} has no member "
+            f"{step.name}; {choices(step.name, _member_names(place.btf, found), 'members')}"
+        )
+    moved = place.moved(member.bit // 8, member.number)
+    return replace(moved, bit=member.bit % 8, bits=member.bits)
+
+
+def _element(place: _Place, step: Step, text: str) -> _Place:
+    found = place.btf.strip(place.number)
+    if found.kind == Kind.PTR:
+        size = _bytes(place.btf, found.extent)
+        return place.behind(found.extent).moved(step.element * size, found.extent)
+    if found.kind != Kind.ARRAY:
+        raise SiteError(
+            f"'{text}' at character {step.at}: {type_text(place.btf, place.number)} is no array"
+        )
+    element, count = place.btf.array(found)
+    if count and step.element >= count:
+        raise SiteError(
+            f"'{text}' at character {step.at}: the array has {count} elements, from [0] on"
+        )
+    return place.moved(step.element * _bytes(place.btf, element), element)
+
+
+def _find(btf: Btf, holder: Type, name: str) -> Member | None:
+    """Return the member, its offset from the holder; also of anonymous structs and unions in it."""
+    for member in btf.members(holder):
+        if member.name == name:
+            return member
+        inner = btf.strip(member.number)
+        if not member.name and inner.kind in RECORDS and (deep := _find(btf, inner, name)):
+            return deep._replace(bit=deep.bit + member.bit)
+    return None
+
+
+def _member_names(btf: Btf, holder: Type) -> list[str]:
+    names = []
+    for member in btf.members(holder):
+        inner = btf.strip(member.number)
+        if member.name:
+            names.append(member.name)
+        elif inner.kind in RECORDS:
+            names += _member_names(btf, inner)
+    return names
+
+
+def _bytes(btf: Btf, number: int) -> int:
+    found = btf.strip(number)
+    if found.kind == Kind.PTR:
+        return _POINTER
+    if found.kind == Kind.ARRAY:
+        element, count = btf.array(found)
+        return count * _bytes(btf, element)
+    return found.extent if found.kind not in (Kind.VOID, Kind.FWD, Kind.FUNC_PROTO) else 1
+
+
+def _is_dev(place: _Place) -> bool:
+    found = place.btf.type(place.number)
+    while found.kind == Kind.TYPEDEF and found.name not in ("dev_t", "__kernel_dev_t"):
+        found = place.btf.type(found.extent)
+    return found.kind == Kind.TYPEDEF
+
+
+def _characters(value: Value, count: int) -> Value:
+    """Return `count` characters read as one value; SiteError: more than 8, or none."""
+    if not 0 < count <= _SIZES[-1]:
+        many = f"{count} characters" if count else "no fixed length"
+        raise SiteError(f"'{value.text}' has {many}; a key has at most {_SIZES[-1]} bytes")
+    size = next(size for size in _SIZES if size >= count)
+    return replace(value, size=size, bits=0 if size == count else 8 * count, format="text")
+
+
+def _near(name: str, known: Iterable[str]) -> str:
+    near = get_close_matches(name, list(known), 4)
+    return f"near: {', '.join(near)}; " if near else ""
+
+
+def choices(name: str, known: Iterable[str], what: str) -> str:
+    """Return what there is instead of `name`: near names, and the first of `known`."""
+    known = list(known)
+    listed = ", ".join(known[:_LISTED]) or "none"
+    more = f" and {len(known) - _LISTED} more" if len(known) > _LISTED else ""
+    return f"{_near(name, known)}{what}: {listed}{more}"

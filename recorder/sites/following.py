@@ -6,33 +6,37 @@ Attaches nothing: `--dry-run` shows a plan.
 
 import re
 from collections import Counter
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self
 
 from biotrail.recorder.schema.errors import SiteError
-from biotrail.recorder.schema.payloads import FollowFacts, SiteFacts
+from biotrail.recorder.schema.follow_structs import SITE_BIRTH, SITE_DEATH, SITE_LAST, SITE_NEW
+from biotrail.recorder.schema.payloads import FollowFacts
 from biotrail.recorder.sites.declarations import ANY, ObjectType
 from biotrail.recorder.sites.expressions import NO_VALUE, ObjectScope, Value
 from biotrail.recorder.sites.types import Taking, TypeTable
 
 _KALLSYMS = Path("/proc/kallsyms")
-_BLACKLIST = Path("/sys/kernel/debug/kprobes/blacklist")
 _TRACEABLE = "available_filter_functions"
 _FUNCTION = re.compile(rb"^[0-9a-f]+ [tTwW] (\S+)(?:\t\[([^\]]+)\])?$", re.MULTILINE)
 _LISTED = re.compile(rb"^(\S+)(?: \[([^\]]+)\])?$", re.MULTILINE)
 _REFUSED = re.compile(r"^0x\S+\s+(\S+)$", re.MULTILINE)
 _SUFFIX = re.compile(r"\.(?:isra|part|constprop|cold)\b")
 
+# Why a function is not attached, as keys of `unseen`.
 STACK = "the argument is not in a register"
 SUFFIX = "only copies with a suffix (.isra, .part, .constprop)"
 INLINED = "inlined everywhere"
 AMBIGUOUS = "several functions have the name"
 NOTRACE = "the kernel does not let it be traced (notrace)"
 BLACKLISTED = "on the kernel's kprobes blacklist"
-REASONS = (STACK, SUFFIX, INLINED, AMBIGUOUS, NOTRACE, BLACKLISTED)
-"""Why a function is not attached, as keys of `unseen`."""
+
+TYPED = "typed"
+"""The way of a plan without functions, and of each tracepoint."""
+_MAX_SITES = 65536
+"""Sites that a HIT record can tell apart."""
 
 
 @dataclass(frozen=True)
@@ -52,30 +56,33 @@ class KernelFunctions:
     unread: tuple[str, ...] = ()
 
     @classmethod
-    def read(
-        cls, tracefs: Path | None, kallsyms: Path = _KALLSYMS, blacklist: Path = _BLACKLIST
-    ) -> Self:
-        """Read the lists that can be read. tracefs: where it is mounted; None: nowhere."""
+    def read(cls, tracefs: Path, blacklist: Path, kallsyms: Path = _KALLSYMS) -> Self:
         unread: list[str] = []
-        traceable = _read(tracefs / _TRACEABLE, unread) if tracefs else None
-        symbols = _names(_FUNCTION, _read(kallsyms, unread) or b"")
-        listed = None if traceable is None else frozenset(_names(_LISTED, traceable))
+
+        def text(path: Path) -> bytes | None:
+            try:
+                return path.read_bytes()
+            except OSError as error:
+                unread.append(f"{path}: {error.strerror}")
+                return None
+
+        traceable = text(tracefs / _TRACEABLE)
+        symbols = _names(_FUNCTION, text(kallsyms) or b"")
         suffixed = {
             _SUFFIX.split(name)[0] + "".join(name.partition(" [")[1:])
             for name in symbols
             if "." in name
         }
-        refused = _REFUSED.findall((_read(blacklist, unread) or b"").decode(errors="replace"))
+        refused = _REFUSED.findall((text(blacklist) or b"").decode(errors="replace"))
         return cls(
             Counter(symbols),
             frozenset(suffixed - set(symbols)),
-            listed,
+            None if traceable is None else frozenset(_names(_LISTED, traceable)),
             frozenset(refused),
             tuple(unread),
         )
 
     def refusal(self, taking: Taking) -> str:
-        """Return why a function cannot be attached, one of REASONS; "": it may be."""
         name = f"{taking.name} [{taking.module}]" if taking.module else taking.name
         if not taking.in_register:
             return STACK
@@ -87,12 +94,8 @@ class KernelFunctions:
             return NOTRACE
         return BLACKLISTED if taking.name in self.blacklist else ""
 
-    def attachable(self, takings: Iterable[Taking]) -> tuple[list[Taking], dict[str, list[str]]]:
-        """Return the functions that may be attached, and the names of all others by reason.
-
-        A name that occurs twice among the takings of a module is ambiguous too.
-        """
-        takings = list(takings)
+    def attachable(self, takings: list[Taking]) -> tuple[list[Taking], dict[str, list[str]]]:
+        """Return the functions that may be attached, and the names of all others by reason."""
         times = Counter((taking.module, taking.name) for taking in takings)
         good: list[Taking] = []
         unseen: dict[str, list[str]] = {}
@@ -107,14 +110,6 @@ class KernelFunctions:
         return good, unseen
 
 
-def _read(path: Path, unread: list[str]) -> bytes | None:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        unread.append(f"{path}: {error.strerror}")
-        return None
-
-
 def _names(pattern: re.Pattern[bytes], text: bytes) -> list[str]:
     """Return the function of each line that fits, with " [MODULE]" if it is a module's."""
     return [
@@ -123,36 +118,19 @@ def _names(pattern: re.Pattern[bytes], text: bytes) -> list[str]:
     ]
 
 
-TYPED = "typed"
-"""The way of a plan without functions, and of each tracepoint."""
-MAX_SITES = 65536
-"""Sites that a HIT record can tell apart."""
-
-
 @dataclass(frozen=True)
 class PlannedSite:
     """A site to attach to.
 
-    birth, new, death, last: what it means for a life (declared.ObjectType).
+    index: in the plan, and the header. meaning: for a life, by bits of SITE_BIRTH, SITE_NEW,
+    SITE_DEATH and SITE_LAST (declarations.ObjectType). address: of a function's entry; 0: not set.
     """
 
+    index: int
     taking: Taking
     way: str
-    birth: bool = False
-    new: bool = False
-    death: bool = False
-    last: bool = False
-
-    def facts(self) -> SiteFacts:
-        """Return the header's entry."""
-        taking = self.taking
-        return {
-            "name": taking.shown,
-            "kind": taking.kind,
-            "module": taking.module,
-            "argument": taking.argument,
-            "way": self.way,
-        }
+    meaning: int = 0
+    address: int = 0
 
 
 @dataclass(frozen=True)
@@ -172,17 +150,14 @@ class FollowPlan:
 
     @property
     def functions(self) -> tuple[PlannedSite, ...]:
-        """The sites that are functions."""
         return tuple(site for site in self.sites if site.taking.kind == "function")
 
     @property
     def tracepoints(self) -> tuple[PlannedSite, ...]:
-        """The sites that are typed tracepoints."""
         return tuple(site for site in self.sites if site.taking.kind == "tracepoint")
 
-    def named(self, what: str) -> list[str]:
-        """Return the names of the sites that are a "birth" or a "death"."""
-        return sorted({site.taking.name for site in self.sites if getattr(site, what)})
+    def named(self, meaning: int) -> list[str]:
+        return sorted({site.taking.name for site in self.sites if site.meaning & meaning})
 
     def without(self, refused: dict[str, list[str]]) -> "FollowPlan":
         """Return the plan with refused functions among the unseen; they keep their sites."""
@@ -196,9 +171,18 @@ class FollowPlan:
         return {
             "type": self.struct,
             "way": self.way,
-            "sites": [site.facts() for site in self.sites],
-            "births": self.named("birth"),
-            "deaths": self.named("death"),
+            "sites": [
+                {
+                    "name": site.taking.shown,
+                    "kind": site.taking.kind,
+                    "module": site.taking.module,
+                    "argument": site.taking.argument,
+                    "way": site.way,
+                }
+                for site in self.sites
+            ],
+            "births": self.named(SITE_BIRTH),
+            "deaths": self.named(SITE_DEATH),
             "detail": self.detail.text,
             "detail_unit": self.detail_unit,
             "unseen": {reason: len(names) for reason, names in self.unseen.items()},
@@ -212,37 +196,32 @@ def plan(
     kernel: KernelFunctions | None,
     max_functions: int,
 ) -> FollowPlan:
-    """Return what is to be attached for a struct, in the way `way`.
-
-    kernel: its lists of functions; None with the way "typed". Raises SiteError: there is no such
-    struct, nothing takes it, or there are more than `max_functions` functions that do.
-    """
-    tracepoints = types.tracepoints_taking(declared.name, every=True)
+    """kernel: its lists of functions; None with the way "typed". Raises SiteError."""
+    struct = declared.name
+    tracepoints = types.tracepoints_taking(struct)
     functions: list[Taking] = []
     unseen: dict[str, list[str]] = {}
-    taking = types.functions_taking(declared.name)
+    taking = types.functions_taking(struct)
     if way != TYPED and kernel is not None:
         functions, unseen = kernel.attachable(taking)
-        if len(functions) > min(max_functions, MAX_SITES // 2):
+        if len(functions) > min(max_functions, _MAX_SITES // 2):
             raise SiteError(
-                f"{len(functions)} functions take a struct {declared.name}, more than "
+                f"{len(functions)} functions take a struct {struct}, more than "
                 f"--max-functions ({max_functions}): raise it if this host bears their cost, or "
                 "follow tracepoints alone (--way typed)"
             )
     if not functions and not tracepoints:
-        nothing = f"no function or typed tracepoint takes a struct {declared.name}"
         if way == TYPED and taking:
-            nothing = (
-                f"no typed tracepoint takes a struct {declared.name}, and this kernel lets no "
+            raise SiteError(
+                f"no typed tracepoint takes a struct {struct}, and this kernel lets no "
                 f"functions be attached, of which {len(taking)} take it: `biotrail doctor` says why"
             )
-        raise SiteError(nothing)
-    pairs = [*((each, way) for each in functions), *((each, TYPED) for each in tracepoints)]
-    scope = ObjectScope(types, declared.name)
+        raise SiteError(f"no function or typed tracepoint takes a struct {struct}")
+    scope = ObjectScope(types, struct)
     return FollowPlan(
-        declared.name,
+        struct,
         way if functions else TYPED,
-        _with_meanings(pairs, declared),
+        _sites([*functions, *tracepoints], way, declared),
         unseen,
         _value(scope, declared.detail),
         declared.detail_unit,
@@ -251,48 +230,37 @@ def plan(
     )
 
 
-def _with_meanings(
-    pairs: Sequence[tuple[Taking, str]], declared: ObjectType
-) -> tuple[PlannedSite, ...]:
+def _sites(takings: list[Taking], way: str, declared: ObjectType) -> tuple[PlannedSite, ...]:
     """Return the sites with what the declaration says of them.
 
     Where none of the births is there, lives begin anywhere. Where none of the deaths is, the first
     of `last` that is there stands for them. Tracepoints of `new` count where none of its functions
     is there: they come later in the life that such a function has begun.
     """
-    there = {_full_name(taking) for taking, _ in pairs}
-    births = _known(declared.births, there)
-    deaths = _known(declared.deaths, there) or _known(declared.last, there)[:1]
-    new, last = _known(declared.new, there), _known(declared.last, there)
+    # A tracepoint counts with any system.
+    names = [f":{one.name}" if one.kind == "tracepoint" else one.name for one in takings]
+
+    def known(sites: Iterable[str]) -> list[str]:
+        short = [":" + site.rpartition(":")[2] if ":" in site else site for site in sites]
+        return [name for name in short if name in there or name == ANY]
+
+    there = set(names)
+    births, last, new = known(declared.births), known(declared.last), known(declared.new)
+    deaths = known(declared.deaths) or last[:1]
     new = [name for name in new if not name.startswith(":")] or new
-    anywhere = not births and not new
-    return tuple(
-        PlannedSite(
-            taking,
-            way,
-            birth=anywhere or ANY in births or name in births or name in new,
-            new=name in new,
-            death=name in deaths,
-            last=name in last,
-        )
-        for taking, way in pairs
-        for name in [_full_name(taking)]
-    )
+    anywhere = ANY in births or not (births or new)
+    sites = []
+    for index, (taking, name) in enumerate(zip(takings, names, strict=True)):
+        meaning = SITE_BIRTH if anywhere or name in births or name in new else 0
+        meaning |= SITE_NEW * (name in new) | SITE_DEATH * (name in deaths)
+        meaning |= SITE_LAST * (name in last)
+        how = way if taking.kind == "function" else TYPED
+        sites.append(PlannedSite(index, taking, how, meaning))
+    return tuple(sites)
 
 
-def _full_name(taking: Taking) -> str:
-    """Return a site's name as declarations have it, a tracepoint's with any system."""
-    return f":{taking.name}" if taking.kind == "tracepoint" else taking.name
-
-
-def _known(declared: Sequence[str], there: Container[str]) -> list[str]:
-    """Return the names of declared sites that are there, a tracepoint's without its system."""
-    names = [":" + name.rpartition(":")[2] if ":" in name else name for name in declared]
-    return [name for name in names if name in there or name == ANY]
-
-
-def _value(scope: ObjectScope, alternatives: Sequence[str]) -> Value:
-    """Compile the first expression that this kernel's struct has; NO_VALUE: none."""
+def _value(scope: ObjectScope, alternatives: Iterable[str]) -> Value:
+    """Compile the first expression that this kernel's struct has."""
     for text in alternatives:
         try:
             return scope.value(text)

@@ -8,8 +8,8 @@ from biotrail.recorder.schema.errors import SiteError
 from biotrail.recorder.sites.declarations import Event, Pair, Variant
 from biotrail.recorder.sites.expressions import NO_VALUE, Condition, Scope, Value, sides
 
-WAYS = ("typed", "format")
-"""Ways to attach to a tracepoint, the cheaper first."""
+TYPED, FORMAT = "typed", "format"
+"""Ways to attach to a tracepoint, the cheaper first: by its arguments' types, or its format."""
 Scopes = Callable[[str], Mapping[str, Scope]]
 """What names mean at a tracepoint ("system:name"), by way. Raises SiteError: there is none."""
 
@@ -26,11 +26,11 @@ class ResolvedSide:
     event: str
     way: str
     keys: tuple[Value, ...]
-    by: Value = NO_VALUE
-    device: Value = NO_VALUE
-    process: Value = NO_VALUE
-    conditions: tuple[Condition, ...] = ()
-    choosing: int = 0
+    by: Value
+    device: Value
+    process: Value
+    conditions: tuple[Condition, ...]
+    choosing: int
 
 
 @dataclass(frozen=True)
@@ -45,18 +45,21 @@ class ResolvedPair:
     way: str
     begins: tuple[ResolvedSide, ...]
     end: ResolvedSide
-    by: str = ""
-    device: str = ""
+    by: str
+    device: str
+
+    @property
+    def by_value(self) -> Value:
+        """The value of --by, from the side that has it; NO_VALUE: there is none."""
+        begin = self.begins[0].by
+        return begin if begin.source else self.end.by
 
 
 def resolve(pair: Pair, scopes: Scopes) -> ResolvedPair:
-    """Return the first variant of `pair` whose tracepoints and fields exist.
-
-    Raises SiteError with the reason of each variant: none does.
-    """
+    """Return the first variant whose tracepoints and fields exist. Raises SiteError: none does."""
     reasons: list[str] = []
     for variant in pair.variants:
-        for way in (variant.way,) if variant.way else WAYS:
+        for way in (variant.way,) if variant.way else (TYPED, FORMAT):
             try:
                 return _resolved(pair, variant, way, scopes)
             except SiteError as error:
@@ -68,59 +71,63 @@ def resolve(pair: Pair, scopes: Scopes) -> ResolvedPair:
 
 
 def _resolved(pair: Pair, variant: Variant, way: str, scopes: Scopes) -> ResolvedPair:
-    begins = [_Side(event, variant, 0, way, scopes) for event in variant.begins]
-    end = _Side(variant.end, variant, 1, way, scopes)
+    *begins, end = (_scope(event, way, scopes) for event in (*variant.begins, variant.end))
     # An alternative of `by` may have a label: "LABEL=EXPRESSION".
     parts = [text.rpartition("=") for text in variant.by]
     labels = {expression.strip(): label.strip() for label, _, expression in parts}
-    by, device = _first(tuple(labels), begins, end), _first(variant.device, begins, end)
-    made = tuple(side.made(by, device, variant.where) for side in begins)
-    at_end = "" if by and begins[0].knows(by) else by
-    # The device on both sides: an end of another device has no begin to look for.
-    ended = end.made(at_end, device, ())
-    for text in variant.where:
-        if not begins[0].can_test(text):
-            ended = replace(ended, conditions=(*ended.conditions, end.scope.condition(text)))
-    _check(made, ended)
-    shown = [_shown(pair, side, by) for side in (*made, ended)]
-    label = labels.get(by, "") or by
-    return ResolvedPair(pair, variant, way, tuple(shown[:-1]), shown[-1], label, device)
+    by, device = _first(labels, begins, end), _first(variant.device, begins, end)
 
-
-class _Side:
-    """One event of a variant, and what names mean at it."""
-
-    def __init__(self, event: Event, variant: Variant, half: int, way: str, scopes: Scopes) -> None:
-        """half: 0 for a begin, 1 for the end. Raises SiteError: no such tracepoint, or way."""
-        found = scopes(event.event)
-        if way not in found:
-            lacking = "types (BTF)" if way == "typed" else "format"
-            raise SiteError(f"tracepoint {event.event} has no {lacking} on this kernel")
-        self.scope, self._event, self._way = found[way], event, way
-        self._keys = [sides(text)[half] for text in event.key or variant.key]
+    def side(
+        scope: Scope, half: int, event: Event, by: str, conditions: Iterable[Condition]
+    ) -> ResolvedSide:
+        own = tuple(scope.condition(text) for text in event.where)
         process = event.process or variant.process
-        self._process = sides(process)[half] if process else ""
-
-    def knows(self, text: str) -> bool:
-        return _compiles(self.scope.value, text)
-
-    def can_test(self, text: str) -> bool:
-        return _compiles(self.scope.condition, text)
-
-    def made(self, by: str, device: str, where: Iterable[str]) -> ResolvedSide:
-        """Return the side; expressions that it does not know are left out, but not its key's."""
-        own = tuple(self.scope.condition(text) for text in self._event.where)
-        common = tuple(self.scope.condition(text) for text in where if self.can_test(text))
+        keys = tuple(scope.value(sides(text)[half]) for text in event.key or variant.key)
         return ResolvedSide(
-            self._event.event,
-            self._way,
-            tuple(self.scope.value(text) for text in self._keys),
-            self.scope.value(by) if by and self.knows(by) else NO_VALUE,
-            self.scope.value(device) if device and self.knows(device) else NO_VALUE,
-            self.scope.value(self._process) if self._process else NO_VALUE,
-            own + common,
+            event.event,
+            way,
+            keys,
+            scope.value(by) if by and _compiles(scope.value, by) else NO_VALUE,
+            scope.value(device) if device and _compiles(scope.value, device) else NO_VALUE,
+            scope.value(sides(process)[half]) if process else NO_VALUE,
+            (*own, *conditions),
             len(own),
         )
+
+    made = []
+    for scope, event in zip(begins, variant.begins, strict=True):
+        texts = [text for text in variant.where if _compiles(scope.condition, text)]
+        made.append(side(scope, 0, event, by, map(scope.condition, texts)))
+    at_end = "" if by and _compiles(begins[0].value, by) else by
+    rest = [text for text in variant.where if not _compiles(begins[0].condition, text)]
+    # The device on both sides: an end of another device has no begin to look for.
+    ended = side(end, 1, variant.end, at_end, map(end.condition, rest))
+    for one in made:
+        for begin_key, end_key in zip(one.keys, ended.keys, strict=True):
+            if (begin_key.format == "text") != (end_key.format == "text"):
+                raise SiteError(
+                    f"the key {begin_key.text} of {one.event} is {begin_key.type}, that of "
+                    f"{ended.event}, {end_key.text}, is {end_key.type}: they are never equal"
+                )
+
+    def shown(value: Value) -> Value:
+        """Return `by`, or a key that is the same, with the pair's names and form."""
+        if value is NO_VALUE or value.text != by:
+            return value
+        return replace(value, format=pair.show or value.format, names={**value.names, **pair.names})
+
+    *made, ended = (
+        replace(one, keys=tuple(map(shown, one.keys)), by=shown(one.by)) for one in (*made, ended)
+    )
+    return ResolvedPair(pair, variant, way, tuple(made), ended, labels.get(by, "") or by, device)
+
+
+def _scope(event: Event, way: str, scopes: Scopes) -> Scope:
+    found = scopes(event.event)
+    if way not in found:
+        lacking = "types (BTF)" if way == TYPED else "format"
+        raise SiteError(f"tracepoint {event.event} has no {lacking} on this kernel")
+    return found[way]
 
 
 def _compiles(compiled: Callable[[str], object], text: str) -> bool:
@@ -131,32 +138,12 @@ def _compiles(compiled: Callable[[str], object], text: str) -> bool:
     return True
 
 
-def _first(texts: tuple[str, ...], begins: list[_Side], end: _Side) -> str:
+def _first(texts: Iterable[str], begins: list[Scope], end: Scope) -> str:
     """Return the first alternative that every begin or the end knows; "": none is declared."""
+    text = ""
     for text in texts:
-        if all(side.knows(text) for side in begins) or end.knows(text):
+        if all(_compiles(scope.value, text) for scope in begins) or _compiles(end.value, text):
             return text
-    if texts:
-        begins[0].scope.value(texts[-1])
+    if text:
+        begins[0].value(text)  # raises: says what there is instead
     return ""
-
-
-def _shown(pair: Pair, side: ResolvedSide, by: str) -> ResolvedSide:
-    """Return the side with the pair's names and form for `by`, and for a key that is the same."""
-
-    def shown(value: Value) -> Value:
-        if value is NO_VALUE or value.text != by:
-            return value
-        return replace(value, format=pair.show or value.format, names={**value.names, **pair.names})
-
-    return replace(side, keys=tuple(shown(key) for key in side.keys), by=shown(side.by))
-
-
-def _check(begins: tuple[ResolvedSide, ...], end: ResolvedSide) -> None:
-    for side in begins:
-        for begin, ended in zip(side.keys, end.keys, strict=True):
-            if (begin.format == "text") != (ended.format == "text"):
-                raise SiteError(
-                    f"the key {begin.text} of {side.event} is {begin.type}, that of {end.event}, "
-                    f"{ended.text}, is {ended.type}: they are never equal"
-                )

@@ -23,32 +23,27 @@ _TRACEPOINT = "btf_trace_"
 """The kernel has a typedef of this name for each tracepoint, of a pointer to its probes' type."""
 _NAMED_AFTER = ("__probestub_", "__traceiter_", "__bpf_trace_")
 """Functions of a tracepoint's prototype, whose BTF has the arguments' names."""
-GENERATED = (
+_GENERATED = (
     *_NAMED_AFTER,
-    "perf_trace_",
-    "trace_event_raw_event_",
-    "trace_raw_output_",
-    "bpf_prog_",
+    *("perf_trace_", "trace_event_raw_event_", "trace_raw_output_", "bpf_prog_"),
 )
 """Prefixes of functions that the tracing macros make of each tracepoint: they are no sites."""
-REGISTERS = 6
+_REGISTERS = 6
 """Arguments that a site can read: those in the registers of x86-64's calling convention."""
 _WORD = 8
 _SPLIT = 16
 """Bytes of the largest struct that is passed by value in registers."""
-_STRUCTS = (*RECORDS, Kind.FWD)
 
 
 @dataclass(frozen=True)
 class Taking:
-    """A function or tracepoint with an argument `struct T *`; of several such the first counts.
+    """A function or tracepoint with an argument `struct T *`; of a function's several the first.
 
     module: "": the kernel itself. argument: its index, from 0 on, of `arguments`. slot: the
     register, or index in a BPF program's context, that has it; not the index where a struct is
     passed by value before it; -1: on the stack, behind a struct of more than 16 bytes.
-    btf_id: what BPF_PROG_LOAD's attach_btf_id is, in the BTF of `module`.
-    is_static: the function is static, so other units may have one of the same name. passed_as: the
-    argument's name, where a tracepoint passes several such structs; else "".
+    btf_id: what BPF_PROG_LOAD's attach_btf_id is, in the BTF of `module`. passed_as: the argument's
+    name, where a tracepoint passes several such structs; else "".
     """
 
     name: str
@@ -58,18 +53,16 @@ class Taking:
     arguments: int
     slot: int
     btf_id: int
-    is_static: bool = False
     passed_as: str = ""
 
     @property
     def shown(self) -> str:
-        """The name for people: "sched_switch(next)" where a tracepoint passes several structs."""
+        """Return "sched_switch(next)" where a tracepoint passes several structs."""
         return f"{self.name}({self.passed_as})" if self.passed_as else self.name
 
     @property
     def in_register(self) -> bool:
-        """Whether the argument is among those that are passed in registers."""
-        return 0 <= self.slot < REGISTERS
+        return 0 <= self.slot < _REGISTERS
 
 
 @dataclass(frozen=True)
@@ -83,12 +76,8 @@ class Argument:
 
 @dataclass(frozen=True)
 class Prototype:
-    """What a tracepoint passes to programs of type tp_btf.
+    """What a tracepoint passes to programs of type tp_btf; module and btf_id: as of Taking."""
 
-    module and btf_id: as of Taking. btf: where its types are.
-    """
-
-    name: str
     module: str
     btf_id: int
     arguments: tuple[Argument, ...]
@@ -96,21 +85,15 @@ class Prototype:
 
 
 class TypeTable:
-    """The types of a kernel and its modules."""
-
     def __init__(self, vmlinux: bytes, modules: Mapping[str, Callable[[], bytes]]) -> None:
-        """Index vmlinux's BTF; `modules`: functions that read a module's, by its name.
-
-        Raises SiteError: vmlinux's BTF is damaged.
-        """
-        self.kernel_btf = Btf(vmlinux)
+        """modules: functions that read a module's BTF, by its name. Raises SiteError."""
+        self._kernel = Btf(vmlinux)
         self._readers = dict(modules)
         self._modules: dict[str, Btf | None] = {}
         self._masks: dict[tuple[str, str], NDArray[np.bool_]] = {}
 
     @classmethod
     def kernel(cls, place: Path = PLACE) -> Self:
-        """Read the running kernel's types below `place`. Raises SiteError: there are none."""
         try:
             vmlinux = (place / "vmlinux").read_bytes()
             names = sorted(path.name for path in place.iterdir() if path.name != "vmlinux")
@@ -121,33 +104,23 @@ class TypeTable:
             ) from error
         return cls(vmlinux, {name: (place / name).read_bytes for name in names})
 
-    @property
-    def modules(self) -> tuple[str, ...]:
-        """Names of the modules that have BTF."""
-        return tuple(self._readers)
-
-    def module(self, name: str) -> Btf | None:
-        """Return the BTF of a module ("": the kernel's own); None: it has none, or was unloaded."""
-        if not name:
-            return self.kernel_btf
-        if name not in self._modules:
-            read = self._readers.get(name)
-            try:
-                self._modules[name] = Btf(read(), name, self.kernel_btf) if read else None
-            except (OSError, SiteError):
-                self._modules[name] = None
-        return self._modules[name]
-
     def _blobs(self, text: str = "") -> Iterator[Btf]:
-        """Yield the kernel's BTF, then each module's whose own strings hold `text`."""
-        yield self.kernel_btf
-        for name in self._readers:
-            blob = self.module(name)
+        """Yield the kernel's BTF, then each module's whose own strings hold `text`.
+
+        Modules that were unloaded meanwhile, or whose BTF is damaged, are left out.
+        """
+        yield self._kernel
+        for name, read in self._readers.items():
+            if name not in self._modules:
+                try:
+                    self._modules[name] = Btf(read(), name, self._kernel)
+                except (OSError, SiteError):
+                    self._modules[name] = None
+            blob = self._modules[name]
             if blob is not None and (not text or blob.holds(text)):
                 yield blob
 
     def struct(self, name: str) -> tuple[Btf, Type]:
-        """Return where a struct or union is described. Raises SiteError: BTF has none so named."""
         for blob in self._blobs(name):
             for kinds in RECORDS:
                 if found := blob.named(name, kinds):
@@ -158,8 +131,7 @@ class TypeTable:
 
     @cached_property
     def struct_names(self) -> list[str]:
-        """Names of the kernel's own structs, those of modules left out."""
-        return list(self.kernel_btf.names(Kind.STRUCT))
+        return list(self._kernel.names(Kind.STRUCT))
 
     def functions_taking(self, struct: str) -> list[Taking]:
         """Return the functions with a `struct STRUCT *` among their arguments, by module and name.
@@ -168,30 +140,27 @@ class TypeTable:
         own come first, then those of each module. SiteError: BTF has no such struct.
         """
         self.struct(struct)
-        return [taking for blob in self._blobs() for taking in self._functions(blob, struct)]
-
-    def _functions(self, blob: Btf, struct: str) -> list[Taking]:
-        found = self._protos(blob, struct)
-        rows = np.flatnonzero(blob.kinds == Kind.FUNC)
-        rows = rows[np.isin(blob.refs[rows], list(found))]
         takings = []
-        for row in rows:
-            function = blob.type(int(blob.first + row))
-            if not function.name.startswith(GENERATED):
-                # Of a FUNC, vlen is its linkage: 0 static, 1 global, 2 extern.
-                takings.append(
-                    Taking(
-                        function.name, blob.name, "function", *found[function.extent],
-                        function.number, function.vlen == 0,
-                    )
-                )  # fmt: skip
-        return sorted(takings, key=lambda taking: taking.name)
+        for blob in self._blobs():
+            found = self._protos(blob, struct)
+            rows = np.flatnonzero(blob.kinds == Kind.FUNC)
+            rows = rows[np.isin(blob.refs[rows], list(found))]
+            functions = (blob.type(int(blob.first + row)) for row in rows)
+            takings += sorted(
+                (
+                    Taking(one.name, blob.name, "function", *found[one.extent], one.number)
+                    for one in functions
+                    if not one.name.startswith(_GENERATED)
+                ),
+                key=lambda taking: taking.name,
+            )
+        return takings
 
-    def tracepoints_taking(self, struct: str, every: bool = False) -> list[Taking]:
+    def tracepoints_taking(self, struct: str) -> list[Taking]:
         """Return the typed tracepoints with a `struct STRUCT *` among their arguments, by name.
 
-        As `functions_taking`; arguments are counted without the probe's own data. every: one Taking
-        for each such argument, as for sched_switch, which passes two tasks.
+        As `functions_taking`; arguments are counted without the probe's own data. One Taking for
+        each such argument, as for sched_switch, which passes two tasks.
         """
         self.struct(struct)
         takings = []
@@ -202,23 +171,19 @@ class TypeTable:
                 types = [number for _, number in blob.arguments(proto)[1:]] if proto else []
                 at = [index for index, type_ in enumerate(types) if pointers[type_]]
                 short = name.removeprefix(_TRACEPOINT)
-                names = (
-                    _names(blob, short, len(types)) if every and len(at) > 1 else [""] * len(types)
-                )
+                count = len(types)
+                names = _names(blob, short, count) if len(at) > 1 else [""] * count
                 takings += [
-                    Taking(
-                        short, blob.name, "tracepoint", argument, len(types), argument, number,
-                        passed_as=names[argument],
-                    )
-                    for argument in (at if every else at[:1])
-                ]  # fmt: skip
+                    Taking(short, blob.name, "tracepoint", one, count, one, number, names[one])
+                    for one in at
+                ]
         return sorted(takings, key=lambda taking: (taking.name, taking.argument))
 
     def _protos(self, blob: Btf, struct: str) -> dict[int, tuple[int, int, int]]:
         """Return (argument, arguments, slot) by the id of each function type that takes it."""
         pointers = self._pointers(blob, struct)
         found = dict(self._protos(blob.base, struct)) if blob.base else {}
-        parameters = blob.parameters()
+        parameters = blob.parameters
         hits = np.flatnonzero(pointers[parameters.type])
         protos, first = np.unique(parameters.proto[hits], return_index=True)
         for proto, at in zip(protos.tolist(), hits[first].tolist(), strict=True):
@@ -233,42 +198,32 @@ class TypeTable:
         known = self._masks.get((blob.name, struct))
         if known is not None:
             return known
-        structs = self._structs(blob, struct)
-        mask = np.zeros(blob.end, np.bool_)
-        for one in (blob.base, blob) if blob.base else (blob,):
+        structs, mask = np.zeros((2, blob.end), np.bool_)
+        blobs = (blob.base, blob) if blob.base else (blob,)
+        for one in blobs:  # `struct` itself, and forward declarations of it
+            own = one.has_name(struct) & one.of_kinds(*RECORDS, Kind.FWD)
+            structs[one.first : one.end] |= own
+            one.close_over(structs)
+        for one in blobs:
             rows = np.flatnonzero(one.kinds == Kind.PTR)
             mask[one.first + rows[structs[one.refs[rows]]]] = True
-            one.close_over(mask, MODIFIERS)
+            one.close_over(mask)
         self._masks[blob.name, struct] = mask
         return mask
 
-    def _structs(self, blob: Btf, struct: str) -> NDArray[np.bool_]:
-        """Return a mask (end,) by type id: `struct`, forward declarations, typedefs and const."""
-        mask = np.zeros(blob.end, np.bool_)
-        for one in (blob.base, blob) if blob.base else (blob,):
-            own = one.has_name(struct) & one.of_kinds(_STRUCTS)
-            mask[one.first : one.end] |= own
-            one.close_over(mask, MODIFIERS)
-        return mask
-
-    def prototype(self, tracepoint: str, module: str | None = None) -> Prototype | None:
-        """Return a tracepoint's prototype; `tracepoint`: with or without its system.
-
-        module: where to look; None: in the kernel, then in its modules. None: it is not there, or
-        its module has no BTF.
-        """
+    def prototype(self, tracepoint: str) -> Prototype | None:
+        """Return a tracepoint's prototype; None: there is none, or its module has no BTF."""
         name = tracepoint.rpartition(":")[2]
         wanted = _TRACEPOINT + name
-        blobs = self._blobs(wanted) if module is None else iter([self.module(module)])
-        for blob in blobs:
-            for number in blob.named(wanted, Kind.TYPEDEF) if blob else []:
-                if blob and (proto := _probe(blob, number)):
+        for blob in self._blobs(wanted):
+            for number in blob.named(wanted, Kind.TYPEDEF):
+                if proto := _probe(blob, number):
                     types = [type_ for _, type_ in blob.arguments(proto)[1:]]
                     arguments = tuple(
                         Argument(text, type_, type_text(blob, type_))
                         for text, type_ in zip(_names(blob, name, len(types)), types, strict=True)
                     )
-                    return Prototype(name, blob.name, number, arguments, blob)
+                    return Prototype(blob.name, number, arguments, blob)
         return None
 
 
@@ -280,7 +235,6 @@ def _probe(blob: Btf, number: int) -> Type | None:
 
 
 def _names(blob: Btf, tracepoint: str, count: int) -> list[str]:
-    """Return the names of a tracepoint's `count` arguments, "" where they are not known."""
     names = [""] * count
     for prefix in _NAMED_AFTER:
         for number in blob.named(prefix + tracepoint, Kind.FUNC):

@@ -32,7 +32,10 @@ _INNER = ".gnu_debugdata"
 _MAX_INNER = 1 << 26
 _BY_CLASS = {
     2: {
-        "header": "u2 u2 u4 u8 u8 u8 u4 u2 u2 u2 u2 u2 u2",
+        "header": (("type", "u2"), ("machine", "u2"), ("version", "u4"), ("entry", "u8"),
+                   ("phoff", "u8"), ("shoff", "u8"), ("flags", "u4"), ("ehsize", "u2"),
+                   ("phentsize", "u2"), ("phnum", "u2"), ("shentsize", "u2"), ("shnum", "u2"),
+                   ("shstrndx", "u2")),
         "segment": (("type", "u4"), ("flags", "u4"), ("offset", "u8"), ("vaddr", "u8"),
                     ("paddr", "u8"), ("filesz", "u8"), ("memsz", "u8"), ("align", "u8")),
         "section": (("name", "u4"), ("type", "u4"), ("flags", "u8"), ("addr", "u8"),
@@ -42,7 +45,10 @@ _BY_CLASS = {
                    ("value", "u8"), ("size", "u8")),
     },
     1: {
-        "header": "u2 u2 u4 u4 u4 u4 u4 u2 u2 u2 u2 u2 u2",
+        "header": (("type", "u2"), ("machine", "u2"), ("version", "u4"), ("entry", "u4"),
+                   ("phoff", "u4"), ("shoff", "u4"), ("flags", "u4"), ("ehsize", "u2"),
+                   ("phentsize", "u2"), ("phnum", "u2"), ("shentsize", "u2"), ("shnum", "u2"),
+                   ("shstrndx", "u2")),
         "segment": (("type", "u4"), ("offset", "u4"), ("vaddr", "u4"), ("paddr", "u4"),
                     ("filesz", "u4"), ("memsz", "u4"), ("flags", "u4"), ("align", "u4")),
         "section": tuple((n, "u4") for n in ("name", "type", "flags", "addr", "offset", "size",
@@ -52,10 +58,6 @@ _BY_CLASS = {
     },
 }  # fmt: skip
 """Elf64 and Elf32 structures (elf.h), by EI_CLASS."""
-_HEADER_NAMES = (
-    "type", "machine", "version", "entry", "phoff", "shoff", "flags", "ehsize", "phentsize",
-    "phnum", "shentsize", "shnum", "shstrndx",
-)  # fmt: skip
 
 
 class NoElfError(Exception):
@@ -63,50 +65,40 @@ class NoElfError(Exception):
 
 
 class _Functions(NamedTuple):
-    """Functions sorted by address: three arrays (n,), uint64.
-
-    address: as in the symbol table. size: bytes, 0 where the file does not say. names: file
-    offsets of the names.
-    """
+    """Functions sorted by address: three arrays (n,), uint64."""
 
     address: NDArray[np.uint64]
+    """As in the symbol table."""
     size: NDArray[np.uint64]
+    """Bytes, 0 where the file does not say."""
     names: NDArray[np.uint64]
+    """File offsets."""
 
 
 class Elf:
     """An open ELF file, of 32 or 64 bits and either byte order."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        """Open the file at `path` and read its ELF header and program headers.
-
-        The file stays open until `close`, but is closed where this raises. Raises NoElfError where
-        it is no regular file, no ELF file, or its headers are cut or too large; OSError.
-        """
+        """Open the file, read its ELF and program headers. Raises NoElfError, OSError."""
         # O_NONBLOCK: open() must not wait where the path is a pipe by now.
         self._fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
         try:
             if not stat.S_ISREG(os.fstat(self._fd).st_mode):
                 raise NoElfError("no file")
-            self._read_headers()
+            ident = os.pread(self._fd, _IDENT_BYTES, 0)
+            if len(ident) < _IDENT_BYTES or ident[:4] != _MAGIC or ident[4] not in _BY_CLASS:
+                raise NoElfError("no ELF file")
+            self._form, self._order = _BY_CLASS[ident[4]], ">" if ident[5] == 2 else "<"
+            self._header = head = self._table(self._dtype("header"), _IDENT_BYTES, 1)[0]
+            self._segments = self._table(
+                self._dtype("segment"), int(head["phoff"]), int(head["phnum"])
+            )
         except BaseException:
             self.close()
             raise
 
     def close(self) -> None:
-        """Close the file."""
         os.close(self._fd)
-
-    def _read_headers(self) -> None:
-        ident = os.pread(self._fd, _IDENT_BYTES, 0)
-        if len(ident) < _IDENT_BYTES or ident[:4] != _MAGIC or ident[4] not in _BY_CLASS:
-            raise NoElfError("no ELF file")
-        self._form, self._order = _BY_CLASS[ident[4]], ">" if ident[5] == 2 else "<"
-        kinds = str(self._form["header"]).split()
-        dtype = np.dtype([(n, self._order + k) for n, k in zip(_HEADER_NAMES, kinds, strict=True)])
-        self._header = self._table(dtype, _IDENT_BYTES, 1)[0]
-        head = self._header
-        self._segments = self._table(self._dtype("segment"), int(head["phoff"]), int(head["phnum"]))
 
     def _dtype(self, name: str) -> np.dtype[np.void]:
         return np.dtype([(n, self._order + k) for n, k in self._form[name]])
@@ -121,36 +113,28 @@ class Elf:
         return np.frombuffer(data, dtype)
 
     def build_id(self) -> bytes:
-        """Return the GNU build id as the kernel reports it: 20 bytes, cut or padded with zeros.
+        """Return the first GNU build id, as the kernel has it: 20 bytes, cut or padded with zeros.
 
-        The first in its PT_NOTE segments, of each of which 64 KiB (_MAX_NOTES) are read. b"" where
-        there is none. Raises OSError.
+        b"" where there is none in the first _MAX_NOTES of each PT_NOTE segment.
         """
+        head = struct.Struct(f"{self._order}III")
         for segment in self._segments[self._segments["type"] == _PT_NOTE]:
             size = min(int(segment["filesz"]), _MAX_NOTES)
-            found = self._find_note(os.pread(self._fd, size, _bounded(int(segment["offset"]))))
-            if found:
-                return found[:_BUILD_ID_BYTES].ljust(_BUILD_ID_BYTES, b"\0")
-        return b""
-
-    def _find_note(self, notes: bytes) -> bytes:
-        """Return the first GNU build id in a PT_NOTE segment; b"": none."""
-        head = struct.Struct(f"{self._order}III")
-        at = 0
-        while at + head.size <= len(notes):
-            name, value, kind = head.unpack_from(notes, at)
-            at += head.size
-            begin = at + (name + 3 & ~3)
-            if kind == _NT_GNU_BUILD_ID and notes[at : at + name] == b"GNU\0":
-                return notes[begin : begin + value]
-            at = begin + (value + 3 & ~3)
+            notes = self._read(size, int(segment["offset"]))
+            at = 0
+            while at + head.size <= len(notes):
+                name, value, kind = head.unpack_from(notes, at)
+                at += head.size
+                begin = at + (name + 3 & ~3)
+                if kind == _NT_GNU_BUILD_ID and notes[at : at + name] == b"GNU\0":
+                    if found := notes[begin : begin + value]:
+                        return found[:_BUILD_ID_BYTES].ljust(_BUILD_ID_BYTES, b"\0")
+                    break
+                at = begin + (value + 3 & ~3)
         return b""
 
     def address(self, offset: int) -> int | None:
-        """Return the virtual address, as in the symbol table, of a file offset.
-
-        By the first PT_LOAD segment that has the offset in its file part; None where none has.
-        """
+        """Return the virtual address of a file offset, by the first PT_LOAD segment that has it."""
         for segment in self._segments[self._segments["type"] == _PT_LOAD]:
             inside = offset - int(segment["offset"])
             if 0 <= inside < int(segment["filesz"]):
@@ -166,8 +150,7 @@ class Elf:
     def inner(self) -> "Elf | None":
         """Return the ELF file in .gnu_debugdata, where some distributions keep stripped symbols.
 
-        The caller closes it. None: there is none, or it cannot be decompressed. At most _MAX_INNER
-        bytes are read, and as many unpacked. Raises NoElfError; OSError.
+        The caller closes it. None: there is none, or it cannot be decompressed.
         """
         sections, names = self._sections(), int(self._header["shstrndx"])
         if names >= len(sections):
@@ -176,57 +159,43 @@ class Elf:
         for section in sections:
             if self.text(texts + int(section["name"])) == _INNER:
                 size = min(int(section["size"]), _MAX_INNER)
-                return _unpacked(os.pread(self._fd, size, _bounded(int(section["offset"]))))
+                packed = self._read(size, int(section["offset"]))
+                with suppress(lzma.LZMAError, NoElfError):
+                    # What was unpacked before `packed` ends too early is used.
+                    unpacker = lzma.LZMADecompressor(memlimit=_MAX_INNER)
+                    with open(os.memfd_create("biotrail"), "wb") as file:
+                        file.write(unpacker.decompress(packed, _MAX_INNER))
+                        file.flush()
+                        return Elf(f"/proc/self/fd/{file.fileno()}")
+                return None
         return None
 
     def functions(self) -> _Functions:
-        """Return the functions of .symtab or, where that has none, of .dynsym, sorted by address.
-
-        Raises NoElfError where the section headers or a symbol table are cut or too large; OSError.
-        """
+        """Return the functions of .symtab or, where it has none, of .dynsym, sorted by address."""
         sections = self._sections()
-        count = len(sections)
         for kind in (_SHT_SYMTAB, _SHT_DYNSYM):
             for section in sections[sections["type"] == kind]:
-                link = int(section["link"])
-                if link < count:
-                    found = self._functions_of(section, int(sections[link]["offset"]))
-                    if len(found.address):
-                        return found
+                if section["link"] >= len(sections):
+                    continue
+                dtype, offset = self._dtype("symbol"), int(section["offset"])
+                rows = self._table(dtype, offset, int(section["size"]) // dtype.itemsize)
+                defined = np.isin(rows["info"] & 15, _FUNCTIONS) & (rows["section"] != 0)
+                rows = rows[defined]
+                rows = rows[np.argsort(rows["value"], kind="stable")]
+                if len(rows):
+                    texts = int(sections[section["link"]]["offset"]) & (1 << 62) - 1
+                    return _Functions(
+                        rows["value"].astype(np.uint64),
+                        rows["size"].astype(np.uint64),
+                        rows["name"].astype(np.uint64) + np.uint64(texts),
+                    )
         none = np.zeros(0, np.uint64)
         return _Functions(none, none, none)
 
-    def _functions_of(self, section: np.void, names: int) -> _Functions:
-        """Return the defined functions of a symbol section, sorted by address.
-
-        `names`: file offset of the section's string table.
-        """
-        dtype = self._dtype("symbol")
-        rows = self._table(dtype, int(section["offset"]), int(section["size"]) // dtype.itemsize)
-        rows = rows[np.isin(rows["info"] & 15, _FUNCTIONS) & (rows["section"] != 0)]
-        rows = rows[np.argsort(rows["value"], kind="stable")]
-        at = rows["name"].astype(np.uint64) + np.uint64(names & (1 << 62) - 1)
-        return _Functions(rows["value"].astype(np.uint64), rows["size"].astype(np.uint64), at)
-
     def text(self, offset: int) -> str:
         """Return the NUL-terminated text at a file offset, cut after _MAX_NAME bytes."""
-        return (
-            os.pread(self._fd, _MAX_NAME, _bounded(offset)).split(b"\0")[0].decode(errors="replace")
-        )
+        return self._read(_MAX_NAME, offset).split(b"\0")[0].decode(errors="replace")
 
-
-def _bounded(offset: int) -> int:
-    """Return the offset, at most 2^62: pread() rejects larger ones; no file has data there."""
-    return min(offset, 1 << 62)
-
-
-def _unpacked(packed: bytes) -> Elf | None:
-    """Return the ELF file that `packed` (xz) contains, open on a memfd; None where it is damaged.
-
-    What was unpacked before `packed` ends too early is used. The caller closes it.
-    """
-    with suppress(lzma.LZMAError, NoElfError), open(os.memfd_create("biotrail"), "wb") as file:
-        file.write(lzma.LZMADecompressor(memlimit=_MAX_INNER).decompress(packed, _MAX_INNER))
-        file.flush()
-        return Elf(f"/proc/self/fd/{file.fileno()}")
-    return None
+    def _read(self, size: int, offset: int) -> bytes:
+        # pread() rejects larger offsets; no file has data there.
+        return os.pread(self._fd, size, min(offset, 1 << 62))

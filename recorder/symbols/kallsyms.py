@@ -37,17 +37,14 @@ class Symbol(NamedTuple):
 class KernelSymbols:
     """Functions of one reading of /proc/kallsyms; keeps its text: 200,000 lines in about 15 MB.
 
-    Empty (len 0) where the kernel hides addresses: without CAP_SYSLOG, or with
-    kernel.kptr_restrict=2.
+    Empty (len 0) where the kernel hides addresses: without CAP_SYSLOG, or with kptr_restrict=2.
     """
 
     def __init__(self, text: bytes) -> None:
         """Index the functions in `text`: lines as in /proc/kallsyms.
 
-        Functions are symbols of the types t, T, w and W; those of address 0 are left out, and the
-        mapping symbols of arm64 ("$x" begins code, "$d" data in it), which some kernels list among
-        them. Sets `_address` (n,), ascending, and `_starts` (n,): the index of each one's
-        line in `text`, which is kept.
+        Functions are symbols of the types t, T, w and W, but for those of address 0 and the mapping
+        symbols of arm64 ("$x" begins code, "$d" data in it), which some kernels list among them.
         """
         self._text = text
         characters = np.frombuffer(text, np.uint8)
@@ -58,22 +55,28 @@ class KernelSymbols:
         # No name of C or of the compiler's begins with a $ (include/linux/module_symbol.h).
         first = np.minimum(starts + _NAME_AT, len(text) - 1)
         starts = starts[characters[first] != ord("$")]
-        address = _hexadecimal(characters, starts)
+        address = np.zeros(len(starts), np.uint64)
+        for column in range(_ADDRESS_DIGITS):
+            digit = characters[starts + column]
+            # In ASCII, bit 6 is set for letters only, and the low four bits of "a" are 1.
+            digit = (digit & 15) + 9 * (digit >> 6)
+            address = address << np.uint64(4) | digit.astype(np.uint64)
         starts, address = starts[address > 0], address[address > 0]
         # Of several names of one address, `find` uses the last: a global one, if there is one.
         order = np.lexsort((_IS_GLOBAL.take(characters[starts + _TYPE_AT]), address))
         self._starts: NDArray[np.int64] = starts[order]
+        """Index in `text` of each function's line."""
         self._address: NDArray[np.uint64] = address[order]
+        """Ascending."""
 
     def __len__(self) -> int:
         return len(self._address)
 
     def find(self, address: int) -> Symbol | None:
-        """Return the function that contains `address`, with its module and the offset in it.
+        """Return the last function that starts at or before `address`; its end is not known.
 
-        It is the last one that starts at or before `address`, whose end is not known; of several
-        with one address, a global one (T, W) if there is one. None where that starts more than _FAR
-        bytes (1 MiB) before, or there is none.
+        Of several with one address, a global one (T, W) if there is one. None: it starts more than
+        _FAR before, or there is none.
         """
         row = int(np.searchsorted(self._address, np.uint64(address), side="right")) - 1
         if row < 0 or address - int(self._address[row]) > _FAR:
@@ -85,22 +88,10 @@ class KernelSymbols:
         return Symbol(name, module.strip("[] "), address - int(self._address[row]))
 
 
-def _hexadecimal(characters: NDArray[np.uint8], starts: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Return the values (n,) of the 16 lower-case hex digits at each of `starts`."""
-    value = np.zeros(len(starts), np.uint64)
-    for column in range(_ADDRESS_DIGITS):
-        digit = characters[starts + column]
-        # In ASCII, bit 6 is set for letters only, and the low four bits of "a" are 1.
-        digit = (digit & 15) + 9 * (digit >> 6)
-        value = value << np.uint64(4) | digit.astype(np.uint64)
-    return value
-
-
 class LiveKernelSymbols:
     """The running kernel's symbols, which `refresh` reads again after modules have changed."""
 
     def __init__(self) -> None:
-        """Read /proc/kallsyms."""
         self._modules = b""
         self._symbols = KernelSymbols(b"")
         self._found: dict[int, Symbol | None] = {}
@@ -116,11 +107,10 @@ class LiveKernelSymbols:
 
     @property
     def available(self) -> bool:
-        """Whether there are symbols: the kernel shows its addresses to this process."""
+        """Whether the kernel shows its addresses to this process."""
         return len(self._symbols) > 0
 
     def find(self, address: int) -> Symbol | None:
-        """Return the function that contains `address`; see KernelSymbols.find."""
         if address in self._found:
             return self._found[address]
         if len(self._found) >= _MOST_FOUND:
@@ -130,40 +120,30 @@ class LiveKernelSymbols:
 
 
 def address_of(name: str, path: Path = _KALLSYMS) -> int:
-    """Return the address of a function of the kernel itself, not of a module.
-
-    That of the first symbol of type t or T with exactly this name. `path`: of kallsyms. 0: there is
-    no such function, addresses are hidden, or it cannot be read.
-    """
-    wanted = name.encode()
-    return next((at for at, _, module in _lines(read_symbols(path), wanted) if not module), 0)
+    """Return the address of the first function (t, T) of this name of the kernel itself; or 0."""
+    lines = _lines(read_symbols(path), name.encode())
+    return next((at for at, module in lines if not module), 0)
 
 
 def addresses_of(names: Iterable[str], path: Path = _KALLSYMS) -> dict[str, int]:
-    """Return the addresses of functions of the kernel and its modules, by name, in one reading.
-
-    Names that are not there, or hidden, have no key.
-    """
+    """Return the addresses of functions, also of modules, by name; those not shown have no key."""
     text = read_symbols(path)
     found = {name: address_in(name, text) for name in names}
     return {name: address for name, address in found.items() if address}
 
 
 def address_in(name: str, text: bytes) -> int:
-    """Return the address of the first function (t, T) of this name in kallsyms, read to `text`.
-
-    0: it is not there, or hidden.
-    """
-    return next((at for at, *_ in _lines(text, name.encode())), 0)
+    """Return the address of the first function (t, T) of this name in kallsyms; 0 as above."""
+    return next((at for at, _ in _lines(text, name.encode())), 0)
 
 
 def has_symbol(name: str, text: bytes) -> bool:
-    """Return whether kallsyms, read to `text`, has a function (t, T) with exactly this name."""
+    """Return whether kallsyms has a function (t, T) of this name, hidden or not."""
     return next(_lines(text, name.encode()), None) is not None
 
 
-def _lines(text: bytes, name: bytes) -> Iterator[tuple[int, bytes, bytes]]:
-    """Yield (address, type, module with its brackets) of each function, t or T, of this name.
+def _lines(text: bytes, name: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield (address, module with its brackets) of each function, t or T, of this name.
 
     A search for the name is twenty times as fast as one for a line by a regular expression.
     """
@@ -174,15 +154,11 @@ def _lines(text: bytes, name: bytes) -> Iterator[tuple[int, bytes, bytes]]:
         address, _, kind = text[begin:at].partition(b" ")
         if text[end : end + 1] in (b"", b"\n", b"\t") and kind in (b"t", b"T"):
             line_end = text.find(b"\n", end)
-            yield int(address, 16), kind, text[end : line_end if line_end >= 0 else None].strip()
+            yield int(address, 16), text[end : line_end if line_end >= 0 else None].strip()
 
 
 def addresses_by_module(names: Iterable[str], path: Path = _KALLSYMS) -> dict[tuple[str, str], int]:
-    """Return the addresses of functions by (name, module), in one reading; module "": the kernel.
-
-    As `addresses_of`, with weak symbols (w, W) too, and with functions of one name in several
-    modules told apart.
-    """
+    """Return the addresses of functions, weak ones too, by (name, module); "": the kernel."""
     wanted = {name.encode() for name in names}
     found: dict[tuple[str, str], int] = {}
     for line in read_symbols(path).splitlines():
@@ -194,11 +170,7 @@ def addresses_by_module(names: Iterable[str], path: Path = _KALLSYMS) -> dict[tu
 
 
 def symbols_shown(path: Path = _KALLSYMS) -> bool:
-    """Return whether the kernel shows this process the address of a function.
-
-    One with an address other than 0 in the first _SAMPLE_BYTES (1 MiB) of kallsyms, at `path`, is
-    enough. False also where it cannot be read.
-    """
+    """Return whether the kernel shows this process addresses: one in _SAMPLE_BYTES is enough."""
     try:
         with path.open("rb") as file:
             return len(KernelSymbols(file.read(_SAMPLE_BYTES))) > 0

@@ -8,17 +8,20 @@ one after the other.
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+import uuid
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from biotrail.recorder.host import cgroups
 from tests.support import devices, kernel_completions, machine
 from tests.support.both_ways import assert_alike, logs_below
-from tests.support.devices import LoopDevice
-from tests.support.kernel_completions import KernelCompletions
+from tests.support.devices import Fio, LoopDevice, MakeLoop
+from tests.support.kernel_completions import Completions
+from tests.support.path_disks import Disk, mounted
+from tests.support.record_command import remove_cgroup
 
 BTF = Path("/sys/kernel/btf/vmlinux")
 SET_APART = "set apart"
@@ -107,7 +110,7 @@ def needs_bpf(needs_root: None) -> None:
 
 
 @pytest.fixture
-def make_loop(needs_root: None) -> Iterator[Callable[..., LoopDevice]]:
+def make_loop(needs_root: None) -> Iterator[MakeLoop]:
     """Return a function that makes loop devices; all are gone when the test ends.
 
     Arguments: size in bytes (64 MiB), direct_io (False: the file is reached through the page
@@ -118,7 +121,7 @@ def make_loop(needs_root: None) -> Iterator[Callable[..., LoopDevice]]:
 
 
 @pytest.fixture
-def loop_device(request: pytest.FixtureRequest, make_loop: Callable[..., LoopDevice]) -> LoopDevice:
+def loop_device(request: pytest.FixtureRequest, make_loop: MakeLoop) -> LoopDevice:
     """A RAM-backed loop device; parametrize it indirectly with make_loop's arguments.
 
     @pytest.mark.parametrize("loop_device", [{"direct_io": True}], indirect=True)
@@ -127,7 +130,7 @@ def loop_device(request: pytest.FixtureRequest, make_loop: Callable[..., LoopDev
 
 
 @pytest.fixture
-def completions(needs_root: None) -> Iterator[Callable[..., KernelCompletions]]:
+def completions(needs_root: None) -> Iterator[Completions]:
     """Return a function that has ftrace record completions, from its call on: kernel_completions.
 
     truth = completions(loop_device.dev) before a recording; what no program was run for is
@@ -138,7 +141,44 @@ def completions(needs_root: None) -> Iterator[Callable[..., KernelCompletions]]:
 
 
 @pytest.fixture
-def fio() -> Callable[..., dict[str, Any]]:
+def disk(make_loop: MakeLoop, tmp_path: Path) -> Iterator[Disk]:
+    """A loop device with ext4, mounted."""
+    with mounted(make_loop(), "ext4", tmp_path / "disk") as found:
+        yield found
+
+
+@pytest.fixture
+def zram(needs_root: None) -> Iterator[str]:
+    """Name of a fresh bio-based device of 16 MiB: it takes no requests."""
+    if not devices.ZRAM.exists():
+        pytest.skip("needs zram")
+    with devices.zram() as name:
+        yield name
+
+
+@pytest.fixture
+def cgroup(needs_root: None) -> Iterator[Path]:
+    """A fresh cgroup of the hierarchy that block I/O is charged in, with one below it, `below`."""
+    where = cgroups.hierarchy()
+    if where is None:
+        pytest.skip("needs cgroups: no hierarchy")
+    directory = Path(where.mount) / f"biotrail-test-{uuid.uuid4().hex[:8]}"
+    try:
+        (directory / "below").mkdir(parents=True)
+    except OSError as error:
+        pytest.skip(f"needs cgroups: {error}")
+    try:
+        unified = directory / "cgroup.controllers"
+        if unified.exists() and "io" not in unified.read_text().split():
+            pytest.skip("needs cgroups: the io controller is not enabled")
+        yield directory
+    finally:
+        remove_cgroup(directory / "below")
+        remove_cgroup(directory)
+
+
+@pytest.fixture
+def fio() -> Fio:
     """Return a function that runs one fio job and returns fio's own JSON.
 
     fio(loop_device.path, rw="randread", bs="4k", size="16m", ioengine="io_uring", iodepth=8)

@@ -50,9 +50,19 @@ def test_pairs_and_follow_take_names_of_any_bytes() -> None:
         ("pairs", "softirq", "--comm", NAME, "--for", "100ms"),
         ("pairs", "softirq", "--where", f"vec == '{NAME}'", "--for", "100ms"),
         ("follow", "request", "--comm", NAME, "--for", "100ms"),
-        ("top", "--comm", NAME, "--duration", "1s"),
-        ("metrics", "--comm", NAME, "--events", "lifecycle", "--duration", "1s", "--listen", ":0"),
-        ("record", "--print", "--path", "--comm", NAME, "--duration", "1s"),
+        ("top", "--comm", NAME, "--duration", "0.2s"),
+        (
+            "metrics",
+            "--comm",
+            NAME,
+            "--events",
+            "lifecycle",
+            "--duration",
+            "0.2s",
+            "--listen",
+            ":0",
+        ),
+        ("record", "--print", "--path", "--comm", NAME, "--duration", "0.2s"),
     ):
         done = biotrail(*words)
         assert "Traceback" not in done.stderr, words

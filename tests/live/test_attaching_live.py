@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that are loaded and attached by raw bpf(2), on this kernel."""
+"""Programs that are loaded and attached by raw bpf(2), and a look into debugfs, on this kernel."""
 
 import os
 from pathlib import Path
@@ -12,7 +12,6 @@ from biotrail.recorder.probes.kernel.btf import KernelBtf
 from biotrail.recorder.probes.kernel.libbpf import RefusedError
 from biotrail.recorder.probes.sites import attaching
 from biotrail.recorder.probes.sites.attaching import (
-    FUNCTION_WAYS,
     RETURN_0,
     AttachType,
     Descriptors,
@@ -21,6 +20,7 @@ from biotrail.recorder.probes.sites.attaching import (
     all_ways,
     load,
 )
+from biotrail.recorder.probes.sites.follow_options import FUNCTION_WAYS
 
 pytestmark = pytest.mark.skipif(
     os.geteuid() != 0 or not Path("/sys/kernel/btf/vmlinux").exists(), reason="needs root and BTF"
@@ -34,7 +34,7 @@ def open_descriptors() -> int:
 def test_a_program_is_attached_to_a_typed_tracepoint() -> None:
     # GIVEN the smallest program, loaded for a tracepoint by the BTF of its prototype
     with KernelBtf() as btf:
-        number = btf.tracepoint_id("sched_switch")
+        number = btf._find("btf_trace_sched_switch", 8)  # BTF_KIND_TYPEDEF
     assert number is not None
     before = open_descriptors()
     with Descriptors() as kept:
@@ -75,3 +75,18 @@ def test_every_way_is_tried_and_nothing_stays_open() -> None:
 def test_a_module_without_btf_is_an_error() -> None:
     with pytest.raises(OSError, match="No such file"):
         attaching.module_btf("no_such_module")
+
+
+def test_debugfs_is_read_without_a_mount_in_the_tree(tmp_path: Path) -> None:
+    # GIVEN a host where debugfs is not mounted at its place
+    before = Path("/proc/self/mountinfo").read_text()
+    opened = len(os.listdir("/proc/self/fd"))
+    # WHEN it is looked into
+    with tracefs.debugfs(tmp_path / "nothing") as place:
+        names = os.listdir(place) if place.exists() else []
+        # THEN its files are there, and no mount has been added to the tree
+        assert Path("/proc/self/mountinfo").read_text() == before
+    if not names:
+        pytest.skip("this kernel has no debugfs, or this process may not mount it")
+    # AND nothing is left open
+    assert len(os.listdir("/proc/self/fd")) == opened

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """`biotrail record --backend bcc` as a user runs it, and what is made of its log."""
 
-import json
 import signal
 import subprocess
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,12 +11,22 @@ import pytest
 from biotrail.converters.events.tables import Certainty
 from biotrail.recorder.log import LogReader
 from biotrail.recorder.probes.backend import ProbeConfig
+from biotrail.recorder.probes.bcc import child as bcc_child
+from biotrail.recorder.probes.bcc import headers as bcc_headers
 from biotrail.recorder.probes.bcc.probes import BccProbes
 from biotrail.recorder.schema.records import Kind
 from tests.support.bcc_recording import needs_bcc
 from tests.support.core_decoder import decode
 from tests.support.core_recording import Recording
-from tests.support.record_command import biotrail, environment, fio_command, read, recorder, stop
+from tests.support.record_command import (
+    biotrail,
+    environment,
+    fio_command,
+    in_json,
+    read,
+    recorder,
+    stop,
+)
 
 __all__ = ["needs_bcc"]
 
@@ -44,7 +54,7 @@ def test_a_log_has_lifecycles_and_says_what_it_lacks(fio, loop_device, completio
     assert "backend bcc" in said
     told = next(line for line in said.splitlines() if line.startswith("not told"))
     assert all(name in told for name in ("bio (", "rq (", "tag (", "cgroup (Q", "part (Q"))
-    header = json.loads(biotrail("info", "--json", log).stdout)["header"]
+    header = in_json("info", log)["header"]
     assert header["absent"]["C"] == ["rq", "bio"]
     # AND it becomes a Perfetto trace
     biotrail("convert", log, "-o", tmp_path / "log.pftrace")
@@ -109,3 +119,29 @@ def test_headers_that_are_not_there(tmp_path):
     assert "linux-headers-" in done.stderr
     assert "Traceback" not in done.stderr
     assert not log.exists()
+
+
+def debians() -> list[Path]:
+    """Both directories of one kernel's headers that are installed here; none: there are none."""
+    for build in sorted(Path("/usr/src").glob("linux-headers-*")):
+        if (build / "include/generated").exists():
+            return [build, bcc_headers.resolve(build).directory or build]
+    return []
+
+
+@pytest.mark.parametrize("which", ["unnamed", "build", "common"])
+def test_a_half_of_debians_headers_will_do(which: str, tmp_path: Path) -> None:
+    # GIVEN bcc, and a kernel's headers as Debian has them
+    if bcc_child.find_bcc() is None:
+        pytest.skip("bcc: python3-bpfcc is not installed")
+    places = debians()
+    if not places:
+        pytest.skip("bcc: no kernel headers are installed")
+    named = {"unnamed": "", "build": str(places[0]), "common": str(places[1])}[which]
+    env = {name: value for name, value in environment().items() if name != bcc_headers.NAMED}
+    env |= {bcc_headers.NAMED: named} if named else {}
+    # WHEN something is recorded with either half named, or none
+    log = tmp_path / "log.biotrail"
+    biotrail("record", "--backend", "bcc", "-o", log, "--", "sync", env=env)
+    # THEN there is a log
+    assert LogReader(log).header["backend"] == "bcc"

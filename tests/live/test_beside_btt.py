@@ -43,18 +43,14 @@ def hard_load(fio: Fio, path: str) -> None:
 
 @done_again
 def test_a_load_that_btt_can_follow_gives_its_table_from_either_recording(
-    needs_bpf: None,
-    loop_device: LoopDevice,
-    fio: Fio,
-    tmp_path: Path,
+    needs_bpf: None, loop_device: LoopDevice, fio: Fio, tmp_path: Path
 ):
     # GIVEN one load, recorded by biotrail and by the kernel's tracer at once
     log = tmp_path / "disk.biotrail"
 
     def load() -> None:
-        with record_command.recorder("-o", log, "-d", loop_device.path) as process:
+        with record_command.recorded("-o", log, "-d", loop_device.path):
             clean_load(fio, loop_device.path)
-            record_command.stop(process, record_command.signal.SIGINT)
 
     prefix = traced(loop_device, tmp_path, load)
     # WHEN the tracer's files are imported and associated by intervals

@@ -25,6 +25,7 @@ from tests.support.record_command import (
     SECONDS,
     biotrail,
     environment,
+    in_json,
     started,
     stop,
     wait_until,
@@ -50,10 +51,13 @@ file = os.open(here + "/backup", os.O_RDWR | os.O_DIRECT)
 out = mmap.mmap(-1, 16 << 20)
 for burst in range(10**9):
     os.pwritev(file, [out], burst * (16 << 20) % {SIZE})
+    if not burst:
+        print("begun", flush=True)
     time.sleep(0.01)
 """
 BOTH = f"""
-writer = subprocess.Popen([sys.executable, "-c", sys.argv[2], here])
+writer = subprocess.Popen([sys.executable, "-c", sys.argv[2], here], stdout=subprocess.PIPE)
+writer.stdout.readline()  # or the reader is done before it begins
 reader = subprocess.run([sys.executable, "-c", sys.argv[3], here], timeout={SECONDS})
 writer.kill()
 writer.wait()
@@ -90,7 +94,7 @@ def blamed(place: Path, program: str, *options: str) -> dict[str, dict[str, Any]
     log = place / "log"
     command = [sys.executable, "-c", LOAD + program, place, LOAD + WRITER, LOAD + READER]
     biotrail("record", *options, "-o", log, "--", *command)
-    told = json.loads(biotrail("blame", "--json", "--by", "process", "--limit", "0", log).stdout)
+    told = in_json("blame", "--by", "process", "--limit", "0", log)
     victims = {one["name"]: one for one in told["victims"]}
     for one in victims.values():
         assert sum(part["wait_ns"] for part in one["parts"]) == one["wait_ns"]
@@ -138,7 +142,7 @@ def test_the_truth_stands_beside_blames_answer(place: Path) -> None:
         pausing = ("--pause", f"{writer.pid}=8x500ms")
         biotrail("record", "--path", "--call-budget", "0", "-o", log, *pausing)
     # WHEN the reader's time is blamed
-    told = json.loads(biotrail("blame", "--json", "--by", "process", log).stdout)
+    told = in_json("blame", "--by", "process", log)
     found = told["experiment"]
     # THEN the writer is the suspect, and the truth stands beside blame's answer
     assert found["culprits"] == ["backup"]
@@ -166,7 +170,7 @@ def test_calls_add_up_beside_a_writer(place: Path) -> None:
     log = place / "log"
     blamed(place, BOTH, "--path", "--call-budget", "0")
     # WHEN calls are blamed / THEN the reader's waited for the writer, to the nanosecond
-    calls = json.loads(biotrail("blame", "--json", "--by", "process", log).stdout)["calls"]
+    calls = in_json("blame", "--by", "process", log)["calls"]
     assert all(sum(p["wait_ns"] for p in one["parts"]) == one["wait_ns"] for one in calls)
     [reads] = [c for c in calls if c["name"] == "app" and c["call"].startswith("preadv")]
     culprits = behind(reads)
@@ -192,7 +196,7 @@ def test_top_names_the_writer_and_has_what_the_log_has(place: Path) -> None:
     assert top.returncode == 0, said
     snapshots = [json.loads(line) for line in (*lines, *rest.splitlines())]
     # THEN all intervals have together the reader's I/Os and time, as `blame` of the log has them
-    told = json.loads(biotrail("blame", "--json", "--by", "process", "-n", "0", log).stdout)
+    told = in_json("blame", "--by", "process", "-n", "0", log)
     whole = next(one for one in told["victims"] if one["name"] == "app")
     now = [v for s in snapshots for v in s["now"]["blame"]["victims"] if v["name"] == "app"]
     assert sum(one["ios"] for one in now) == whole["ios"]

@@ -3,9 +3,8 @@
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,7 +18,7 @@ from tests.support import record_command
 from tests.support.blk_tracer import blk_tracer, blkparse_set, blkparse_stream, in_order
 from tests.support.blktrace_records import split
 from tests.support.btt_tables import blkparse_binary, btt, needs_tools
-from tests.support.devices import LoopDevice
+from tests.support.devices import Fio, LoopDevice
 
 SCHEDULERS = ["none", "mq-deadline", "bfq", "kyber"]
 LETTERS = letters()
@@ -36,7 +35,7 @@ def text(path: Path) -> list[str]:
     return list(lines(windows(source), Context(source.header)))
 
 
-def load(fio: Callable[..., dict[str, Any]], device: LoopDevice) -> None:
+def load(fio: Fio, device: LoopDevice) -> None:
     """Reads and writes, random and in order, direct and buffered, synced, split and discarded."""
     common = {"size": "4m", "ioengine": "io_uring", "iodepth": 8}
     fio(device.path, rw="randrw", bsrange="512-32k", **common)
@@ -50,7 +49,7 @@ def load(fio: Callable[..., dict[str, Any]], device: LoopDevice) -> None:
 def traced(
     request: pytest.FixtureRequest,
     loop_device: LoopDevice,
-    fio: Callable[..., dict[str, Any]],
+    fio: Fio,
     tmp_path: Path,
 ) -> tuple[Path, Path]:
     """(stream, set's prefix) of the load on a loop device under each scheduler."""
@@ -111,17 +110,13 @@ def test_what_is_read_written_and_printed_is_what_the_tools_see(traced, tmp_path
 
 
 def test_a_recording_becomes_files_that_the_tools_read(
-    needs_bpf: None,
-    loop_device: LoopDevice,
-    fio: Callable[..., dict[str, Any]],
-    tmp_path: Path,
+    needs_bpf: None, loop_device: LoopDevice, fio: Fio, tmp_path: Path
 ):
     # GIVEN a recording of a load on a loop device
     needs_tools("blkparse", "btt")
     log = tmp_path / "disk.biotrail"
-    with record_command.recorder("-o", log, "-d", loop_device.path, "--events", "all") as process:
+    with record_command.recorded("-o", log, "-d", loop_device.path, "--events", "all"):
         load(fio, loop_device)
-        record_command.stop(process, record_command.signal.SIGINT)
     trace = Trace(log)
     # WHEN it is written as blktrace's files
     summary = blktrace.write(trace.events(), trace.context, tmp_path)

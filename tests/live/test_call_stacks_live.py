@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Call stacks of real I/O: whose they are, and that none is missing."""
 
-import json
 import shlex
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +12,8 @@ import pytest
 from biotrail.recorder.log import LogReader
 from biotrail.recorder.symbols.kallsyms import LiveKernelSymbols
 from tests.support import devices
-from tests.support.devices import LoopDevice
-from tests.support.record_command import biotrail, fio_command, read
+from tests.support.devices import LoopDevice, MakeLoop
+from tests.support.record_command import biotrail, fio_command, in_json, read
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
 
@@ -23,7 +21,7 @@ BUFFERED = "import os, sys; f = os.open(sys.argv[1], 2); os.write(f, b'x' * 6553
 
 
 def stacks_of(path: Path) -> dict[str, Any]:
-    made: dict[str, Any] = json.loads(biotrail("stacks", path, "--json").stdout)
+    made: dict[str, Any] = in_json("stacks", path)
     return made
 
 
@@ -93,9 +91,7 @@ def test_programs_have_their_own_stacks(tmp_path: Path, loop_device: LoopDevice)
     assert LogReader(log).header["stacks"] == {"user": True}
 
 
-def test_work_of_kernel_threads_has_another_stack(
-    tmp_path: Path, make_loop: Callable[..., LoopDevice]
-) -> None:
+def test_work_of_kernel_threads_has_another_stack(tmp_path: Path, make_loop: MakeLoop) -> None:
     # GIVEN a loop device over a loop device, read through the upper one: a kernel worker queues
     # the lower one's I/O
     needs_names()
@@ -122,12 +118,12 @@ def test_every_rotated_file_has_the_stacks_of_its_events(
     tmp_path: Path, loop_device: LoopDevice
 ) -> None:
     # GIVEN a recording with stacks that was rotated while a program ran
-    load = {"ioengine": "psync", "time_based": True, "runtime": 4, "rate_iops": 1000}
+    load = {"ioengine": "psync", "time_based": True, "runtime": 2, "rate_iops": 1000}
     command = fio_command(
         loop_device.path, tmp_path / "fio.json", rw="randread", bs="4k", size="1m", **load
     )
     target = tmp_path / "x.biotrail"
-    arguments = ["--stacks", "-d", loop_device.path, "--rotate", "500ms", "-o", target]
+    arguments = ["--stacks", "-d", loop_device.path, "--rotate", "300ms", "-o", target]
     biotrail("record", *arguments, "--", *command)
     files = sorted(tmp_path.glob("x-*.biotrail"))
     assert len(files) > 1
@@ -156,13 +152,13 @@ def test_a_flight_recorders_dump_has_stacks(tmp_path: Path, loop_device: LoopDev
 
 
 def test_nothing_is_there_without_the_option(tmp_path: Path, loop_device: LoopDevice) -> None:
-    # GIVEN a recording without stacks
+    # GIVEN a recording without stacks and files
     command = fio_command(
         loop_device.path, tmp_path / "fio.json", rw="read", bs="64k", size="1m", ioengine="psync"
     )
     log = tmp_path / "x.biotrail"
     biotrail("record", "-d", loop_device.path, "-o", log, "--", *command)
-    # WHEN it is asked for stacks  THEN there is a message, and no record of them
-    done = biotrail("stacks", log, status=1)
-    assert "record --stacks" in done.stderr
-    assert "S" not in read(log).account.by_letter()
+    # WHEN it is asked for these  THEN there is a message, and no record of them
+    assert "record --stacks" in biotrail("stacks", log, status=1).stderr
+    assert "record --files" in biotrail("report", "--by", "file", log, status=1).stderr
+    assert not {"S", "f", "N"} & set(read(log).account.by_letter())

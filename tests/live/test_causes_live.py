@@ -1,58 +1,60 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Provoked causes are named: a flood under a scheduler, a plugged batch, shared flushes, requeues.
-
-Few requests and slow lower devices: test_slow_live.py.
-"""
+"""Provoked causes are named: floods, few requests, plugged batches, shared flushes, requeues."""
 
 import csv
-import json
 import mmap
 import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support import devices
-from tests.support.devices import MEBIBYTE, LoopDevice
+from tests.support.devices import MEBIBYTE, Fio, LoopDevice, MakeLoop
 from tests.support.held_batch import BLOCK, COPIED, held_writes
-from tests.support.holding import frozen, in_flight, on_a_file_system, waits_for_the_disk
+from tests.support.holding import (
+    frozen,
+    in_flight,
+    on_a_file_system,
+    waits_for_the_disk,
+    write,
+)
 from tests.support.kernel_completions import done_again
-from tests.support.record_command import SECONDS, biotrail, recorder, stop, wait_until
+from tests.support.record_command import (
+    SECONDS,
+    biotrail,
+    in_json,
+    recorded,
+    recorder,
+    stop,
+    wait_until,
+)
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
 
-HELD_NS = 400_000_000
+HELD_NS = 200_000_000
+FEW = 4
 FSYNCS = 8
 INDIRECT = 28
 """VIRTIO_RING_F_INDIRECT_DESC: with it, a request takes one descriptor of the ring."""
 
 
-@contextmanager
-def recorded(device: str, log: Path) -> Iterator[None]:
-    with recorder("-d", device, "-o", log) as process:
-        yield
-        status, said = stop(process, signal.SIGINT)
-    assert status == 0, said
-
-
 @pytest.fixture
-def held(tmp_path: Path, make_loop: Callable[..., Any]) -> Iterator[tuple[LoopDevice, Path]]:
+def held(tmp_path: Path, make_loop: MakeLoop) -> Iterator[tuple[LoopDevice, Path]]:
     """A loop device, and the file system below it that can be frozen."""
     where = tmp_path / "lower"
     with on_a_file_system(make_loop, where) as device:
         yield device, where
 
 
-def report_of(log: Path) -> dict[str, Any]:
+def report_of(log: Path) -> Any:
     """The only device's part of the report."""
-    found: dict[str, Any]
-    [found] = json.loads(biotrail("report", "--json", log).stdout)["devices"]
+    [found] = in_json("report", log)["devices"]
     return found
 
 
@@ -63,13 +65,12 @@ def stages_of(device: dict[str, Any], operation: str) -> dict[str, Any]:
 
 def slow_ios(log: Path, *options: str) -> list[dict[str, Any]]:
     told: dict[str, list[dict[str, Any]]]
-    told = json.loads(biotrail("slow", "--json", *options, log).stdout)
+    told = in_json("slow", *options, log)
     return told["ios"]
 
 
-def longest(slow: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = max(slow["io"]["stages"], key=lambda span: span["ns"])
-    return found
+def longest(slow: dict[str, Any]) -> Any:
+    return max(slow["io"]["stages"], key=lambda span: span["ns"])
 
 
 @done_again
@@ -84,7 +85,7 @@ def test_a_write_flood_under_a_scheduler_is_named(
     options = {"rw": "write:4k", "bs": "4k", "ioengine": "libaio", "iodepth": tags + 32}
     flood = ["fio", *devices.fio_arguments(device.path, number_ios=tags + 32, **options)]
     one_read = ["dd", f"if={device.path}", "of=/dev/null", "bs=4k", "count=1", "iflag=direct"]
-    with recorded(device.name, log):
+    with recorded("-d", device.name, "-o", log):
         with frozen(where):
             writing = subprocess.Popen(flood, stdout=subprocess.DEVNULL, cwd=tmp_path)
             wait_until(lambda: in_flight(device.name) == tags, "not all tags are in use")
@@ -113,7 +114,7 @@ def test_a_write_flood_under_a_scheduler_is_named(
 
 @done_again
 def test_the_scheduler_is_where_a_flood_waits(
-    tmp_path: Path, loop_device: LoopDevice, fio: Callable[..., Any]
+    tmp_path: Path, loop_device: LoopDevice, fio: Fio
 ) -> None:
     # GIVEN a device with mq-deadline, which has twice as many requests as tags
     sysfs = Path("/sys/block") / loop_device.name
@@ -124,7 +125,7 @@ def test_the_scheduler_is_where_a_flood_waits(
     for depth in (4, 2 * tags):
         # WHEN few writes, or a flood of them are queued at once
         log = tmp_path / f"{depth}.biotrail"
-        with recorded(loop_device.name, log):
+        with recorded("-d", loop_device.name, "-o", log):
             fio(loop_device.path, iodepth=depth, norandommap=True, **job)
         means[depth] = stages_of(report_of(log), "write")["I2D"]["mean_ns"]
     # THEN the report has the difference in the scheduler
@@ -146,7 +147,7 @@ def test_writes_that_joined_a_request_wait_in_the_scheduler(
     # WHEN adjacent writes are submitted in batches, six times as many requests as it has tags
     options = {"rw": "write", "bs": "4k", "ioengine": "libaio", "iodepth": writes}
     batches = {"iodepth_batch_submit": 16, "number_ios": writes}
-    with recorded(device.name, log):
+    with recorded("-d", device.name, "-o", log):
         with frozen(where):
             arguments = devices.fio_arguments(device.path, **batches, **options)
             writing = subprocess.Popen(["fio", *arguments], stdout=subprocess.DEVNULL, cwd=tmp_path)
@@ -164,7 +165,7 @@ def test_writes_that_joined_a_request_wait_in_the_scheduler(
     )
     assert scheduled > 10 * plugged
     # AND the first sentence says the scheduler's queue
-    [first, *_] = json.loads(biotrail("report", "--json", log).stdout)["verdict"]
+    [first, *_] = in_json("report", log)["verdict"]
     assert (first["rule"], first["figures"]["stages"]) == ("main-part", ["I2D"])
 
 
@@ -175,7 +176,7 @@ def test_a_plugged_batch_is_named(tmp_path: Path, loop_device: LoopDevice) -> No
     writes = 8
     try:
         devices.run("fallocate", "-l", str(COPIED), cached)
-        with recorded(loop_device.name, log):
+        with recorded("-d", loop_device.name, "-o", log):
             # WHEN a batch has adjacent writes first and then such reads; and one without reads
             held_writes(loop_device.path, writes, cached, reads=16)
             held_writes(loop_device.path, writes, cached, reads=0)
@@ -203,7 +204,7 @@ def test_flushes_that_share_are_named(tmp_path: Path, held: tuple[LoopDevice, Pa
     # GIVEN a write that the device does not answer, and that ends with a flush (FUA)
     (device, where), log = held, tmp_path / "a.biotrail"
     write = ["dd", "if=/dev/zero", f"of={device.path}", "bs=4k", "count=1", "status=none"]
-    with recorded(device.name, log):
+    with recorded("-d", device.name, "-o", log):
         with frozen(where):
             writing = subprocess.Popen([*write, "oflag=direct,dsync"])
             wait_until(lambda: in_flight(device.name) == 1, "the write does not begin")
@@ -227,16 +228,14 @@ def test_flushes_that_share_are_named(tmp_path: Path, held: tuple[LoopDevice, Pa
 
 
 @done_again
-def test_a_request_that_the_driver_gave_back_is_named(
-    tmp_path: Path, make_loop: Callable[..., Any]
-) -> None:
+def test_a_request_that_the_driver_gave_back_is_named(tmp_path: Path, make_loop: MakeLoop) -> None:
     # GIVEN a loop device with direct I/O, whose file ends in the midst of what is read
     device = make_loop(size=2 * MEBIBYTE, direct_io=True)
     if Path(f"/sys/block/{device.name}/loop/dio").read_text().strip() != "1":
         pytest.skip("no direct I/O on a loop device here")
     os.truncate(device.backing, MEBIBYTE)
     log = tmp_path / "a.biotrail"
-    with recorded(device.name, log):
+    with recorded("-d", device.name, "-o", log):
         # WHEN it is read: the driver completes a part, and gives the request back for the rest
         disk = os.open(device.path, os.O_RDONLY | os.O_DIRECT)
         with mmap.mmap(-1, 2 * BLOCK) as memory, pytest.raises(OSError, match="Input/output"):
@@ -267,12 +266,12 @@ def disk_whose_ring_fills(directory: Path) -> str:
     pytest.skip("needs a virtio disk whose ring fills before its tags do")
 
 
-def test_a_full_ring_is_named(tmp_path: Path, fio: Callable[..., Any]) -> None:
+def test_a_full_ring_is_named(tmp_path: Path, fio: Fio) -> None:
     # GIVEN a file on a disk with more tags than its ring has room for
     disk, log = disk_whose_ring_fills(tmp_path), tmp_path / "a.biotrail"
     file = tmp_path / "file"
     devices.run("dd", "if=/dev/zero", f"of={file}", "bs=1M", "count=16", "conv=fsync")
-    with recorded(disk, log):
+    with recorded("-d", disk, "-o", log):
         # WHEN many of its blocks are read at once
         job = {"rw": "randread", "bs": "64k", "size": "16m", "loops": 4}
         fio(file, ioengine="libaio", iodepth=128, **job)
@@ -285,3 +284,64 @@ def test_a_full_ring_is_named(tmp_path: Path, fio: Callable[..., Any]) -> None:
     # AND some I/O is told with its own
     text = biotrail("slow", "--op", "read", "--top", "500", "--brief", log).stdout
     assert " requeue" in text
+
+
+@done_again
+def test_a_queue_with_few_requests_is_named(tmp_path: Path, held: tuple[LoopDevice, Path]) -> None:
+    # GIVEN a device with four requests, which does not answer for a while
+    (device, where), log = held, tmp_path / "a.biotrail"
+    Path(f"/sys/block/{device.name}/queue/nr_requests").write_text(str(FEW))
+    with recorded("-d", device.name, "-o", log):
+        with frozen(where):
+            # WHEN eight writes are sent at once
+            writing = [write(device.path, 8 * n) for n in range(2 * FEW)]
+            wait_until(lambda: in_flight(device.name) == FEW, "not all requests are in use")
+            wait_until(lambda: all(map(waits_for_the_disk, writing)), "not all writes wait")
+            time.sleep(2 * HELD_NS / 1e9)
+        assert [w.wait(SECONDS) for w in writing] == [0] * len(writing)
+    slow = slow_ios(log, "--over", f"{HELD_NS}ns", "--op", "write")
+    # THEN half of them waited for the device, the others for a request, all of which were in use
+    spans = [{s["stage"] for s in one["io"]["stages"] if s["ns"] >= HELD_NS} for one in slow]
+    assert len(slow) == 2 * FEW
+    assert sum("D2C" in stages for stages in spans) == FEW
+    waited = [one for one, stages in zip(slow, spans, strict=True) if "Q2G" in stages]
+    assert len(waited) == FEW
+    queued = [s["surroundings"]["when_queued"] for s in waited]
+    assert max(q["requests_allocated"] for q in queued) == FEW
+    # AND people are told so
+    text = biotrail("slow", "--over", "200ms", "--op", "write", log).stdout
+    assert "waited for a request" in text
+    assert f"{FEW} requests in use (all that nr_requests allows)" in text
+
+
+@done_again
+def test_a_slow_device_below_is_named(tmp_path: Path, make_loop: MakeLoop) -> None:
+    # GIVEN a loop device with direct I/O over a file system on a device that does not answer
+    first, second, log = tmp_path / "first", tmp_path / "second", tmp_path / "a.biotrail"
+    with ExitStack() as stack:
+        lower = stack.enter_context(on_a_file_system(make_loop, first, 32 * MEBIBYTE))
+        devices.make_ext4(lower.path)
+        stack.enter_context(devices.mounted(lower.path, second))
+        upper = stack.enter_context(devices.loop(4 * MEBIBYTE, True, second))
+        if Path(f"/sys/block/{upper.name}/loop/dio").read_text().strip() != "1":
+            pytest.skip("no direct I/O on a loop device here")
+        # Written once: later writes need no change of the file system.
+        devices.run("dd", "if=/dev/zero", f"of={upper.path}", "bs=1M", "count=4", "oflag=direct")
+        devices.run("sync")
+        with recorder("-d", upper.name, "--below", "-o", log) as process:
+            # WHEN a write to the upper one waits for the lower one
+            with frozen(first):
+                writing = write(upper.path, 800)
+                wait_until(lambda: in_flight(upper.name) > 0, "the write does not begin")
+                time.sleep(2 * HELD_NS / 1e9)
+            assert writing.wait(SECONDS) == 0
+            status, said = stop(process, signal.SIGINT)
+    assert status == 0, said
+    # THEN the upper one's I/O is told with the lower one's, which took the time
+    chosen = ("slow", "--over", "200ms", "--op", "write")
+    slow = slow_ios(log, *chosen[1:])
+    ours = next(s for s in slow if s["io"]["device"] == upper.name)
+    assert longest(ours)["stage"] == "D2C"
+    below = [child for child in ours["children"] if child["device"] == lower.name]
+    assert max(child["waited_ns"] for child in below) >= HELD_NS
+    assert "most of that was the lower device's" in biotrail(*chosen, log).stdout

@@ -5,29 +5,37 @@ import mmap
 import os
 import shutil
 import subprocess
-import time
-import uuid
 from collections import Counter
-from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.probes.backend import ProbeConfig
 from biotrail.recorder.probes.core import CoreProbes
 from biotrail.recorder.schema.errors import ProbeError
-from biotrail.recorder.schema.records import D_FLAG_CHAIN_CUT, NO_TAG, Kind
-from tests.support import devices
+from biotrail.recorder.schema.records import CHAIN_COUNT, D_FLAG_CHAIN_CUT, NO_TAG, Kind
+from tests.support import block_loads, devices
 from tests.support.core_decoder import decode
-from tests.support.core_recording import recording
-from tests.support.devices import dev_of
+from tests.support.core_recording import recording, unseen
+from tests.support.devices import dev_of, read_block
 from tests.support.kernel_completions import done_again
 from tests.support.paths import ROOT
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
 
-BPF = ROOT / "bpf"
+OWN_BYTES = 1024
+
+
+@pytest.fixture(scope="module")
+def few_bios(tmp_path_factory):
+    """The programs compiled to name 13 bios of a request: no device here takes more than 259."""
+    if shutil.which("clang") is None:
+        pytest.skip("needs clang")
+    small = tmp_path_factory.mktemp("bpf") / "small.bpf.o"
+    command = ["clang", "-target", "bpf", "-mcpu=v3", "-O2", "-g", "-DBT_MAX_CHAIN=2"]
+    devices.run(*command, "-c", ROOT / "bpf" / "biotrail.bpf.c", "-o", small)
+    return small
 
 
 def _sectors(events):
@@ -68,28 +76,17 @@ def test_merged_bios_are_in_the_chain_of_their_issue(fio, loop_device):
     assert _sectors(issued) == _sectors(queued) == 8192
 
 
-def _write_neighbours(fio, loop_device):
+def _write_neighbours(fio, loop_device, **size):
     """512-byte writes in batches: requests of up to 128 bios, the device's max_segments."""
-    fio(
-        loop_device.path,
-        rw="write",
-        bs="512",
-        size="1m",
-        ioengine="libaio",
-        iodepth=128,
-        iodepth_batch=128,
-        iodepth_batch_complete_min=128,
-    )
+    batches = {"iodepth": 128, "iodepth_batch": 128, "iodepth_batch_complete_min": 128}
+    job = {"rw": "write", "size": "1m", "ioengine": "libaio", **(size or {"bs": "512"})}
+    fio(loop_device.path, **job, **batches)
 
 
-def test_a_long_chain_is_cut_and_says_so(fio, loop_device, tmp_path):
-    # GIVEN programs compiled to name 19 bios at most: no device here takes more than 259
-    if shutil.which("clang") is None:
-        pytest.skip("needs clang")
-    small = tmp_path / "small.bpf.o"
-    command = ["clang", "-target", "bpf", "-mcpu=v3", "-O2", "-g", "-DBT_MAX_CHAIN=3"]
-    subprocess.run([*command, "-c", BPF / "biotrail.bpf.c", "-o", small], check=True)
-    with recording("lifecycle", [(loop_device.dev, 0)], path=small) as record:
+@pytest.mark.xdist_group("programs that name few bios")
+def test_a_long_chain_is_cut_and_says_so(fio, loop_device, few_bios):
+    # GIVEN programs that name 13 bios at most
+    with recording("lifecycle", [(loop_device.dev, 0)], path=few_bios) as record:
         # WHEN more neighbours are merged
         _write_neighbours(fio, loop_device)
 
@@ -97,10 +94,46 @@ def test_a_long_chain_is_cut_and_says_so(fio, loop_device, tmp_path):
     events = decode(record.segments)
     issued = [e for e in events.of(Kind.D, dev=loop_device.dev) if e.bytes]
     lengths = [e.bytes // 512 for e in issued]
-    assert max(lengths) > 19
+    assert max(lengths) > 13
     for issue, bios in zip(issued, lengths, strict=True):
-        assert issue.nr_bios == len(events.chain(issue)) == min(bios, 19)
-        assert issue.flags == (D_FLAG_CHAIN_CUT if bios > 19 else 0)
+        assert issue.nr_bios == len(events.chain(issue)) == min(bios, 13)
+        assert issue.flags == (D_FLAG_CHAIN_CUT if bios > 13 else 0)
+
+
+@pytest.mark.xdist_group("programs that name few bios")
+def test_others_are_counted_beyond_the_chains_bound(fio, loop_device, completions, few_bios):
+    # GIVEN programs that name few bios, and requests of many, most of them of others
+    only_large = Filters(ops=("write",), min_bytes=OWN_BYTES)
+    truth = completions(loop_device.dev)
+    with recording("all", [(loop_device.dev, 0)], path=few_bios, filters=only_large) as record:
+        _write_neighbours(fio, loop_device, bssplit="512/70:1k/30")
+
+    # WHEN the issues are read
+    events = decode(record.segments)
+    queued = events.of(Kind.Q, dev=loop_device.dev)
+    issued = [e for e in events.of(Kind.D, dev=loop_device.dev) if e.bytes]
+
+    # THEN only the larger bios are there, and every address that an issue names is one of them
+    assert {e.bytes for e in queued} == {OWN_BYTES}
+    named, others = set(), 0
+    for issue in issued:
+        chain = events.chain(issue)
+        counts = [slot - CHAIN_COUNT for slot in chain if slot >> 62 == 1]
+        own = [slot for slot in chain if slot >> 62 != 1]
+        named.update(own)
+        others += sum(counts)
+        # AND where all own bios are named, sizes say that each of the others was counted
+        if not issue.flags & D_FLAG_CHAIN_CUT:
+            assert issue.bytes == OWN_BYTES * len(own) + 512 * sum(counts)
+            assert issue.nr_bios == len(own)
+    assert named <= {e.bio for e in queued}
+    assert others > 0
+    assert any(issue.flags & D_FLAG_CHAIN_CUT for issue in issued)
+    # AND each request's end is there, plugs are not, and what was left out is counted
+    done = len(events.of(Kind.C, dev=loop_device.dev)) + len(unseen(truth, events))
+    assert done >= len(issued)
+    assert not events.of(Kind.P, Kind.U)
+    assert record.left_out.bios["min_size"] > 0
 
 
 def test_a_chain_of_the_most_bios_is_whole(fio, loop_device):
@@ -199,14 +232,12 @@ def test_flush_and_discard_carry_no_page(loop_device):
 def test_an_error_carries_its_status(loop_device):
     # GIVEN a loop device whose file was cut short behind its back
     os.truncate(loop_device.backing, 1 << 20)
-    with recording("all", [(loop_device.dev, 0)]) as record:
-        # WHEN what is no longer there is read
-        fd = os.open(loop_device.path, os.O_RDONLY | os.O_DIRECT)
-        try:
-            with pytest.raises(OSError, match="Input/output error"):
-                os.preadv(fd, [_aligned(4096)], 8 << 20)
-        finally:
-            os.close(fd)
+    # WHEN what is no longer there is read
+    with (
+        recording("all", [(loop_device.dev, 0)]) as record,
+        pytest.raises(OSError, match="Input/output error"),
+    ):
+        read_block(loop_device.path, 8 << 20)
 
     # THEN completion and error say so, and later requeues have no tag of their own yet
     events = decode(record.segments)
@@ -216,100 +247,44 @@ def test_an_error_carries_its_status(loop_device):
     assert [(e.rq, e.status) for e in errors] == [(e.rq, e.status) for e in bad]
 
 
-def _aligned(size):
-    return mmap.mmap(-1, size)
-
-
 # Partitions, bio-based devices and stacked ones: what names the device of a record.
 
 
-def _read(path, offset=0, size=4096):
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECT)
-    try:
-        os.preadv(fd, [mmap.mmap(-1, size)], offset)
-    finally:
-        os.close(fd)
-
-
-@dataclass(frozen=True)
-class Partitioned:
-    """A disk and the paths of its two partitions, at sectors 2048 and 20480."""
-
-    path: str
-    dev: int
-    parts: list[str]
-
-
-@pytest.fixture
-def disk(needs_root):
-    """A loop device that takes partitions, added without a table on it."""
-    if shutil.which("addpart") is None:
-        pytest.skip("needs addpart (util-linux)")
-    backing = Path(f"/dev/shm/biotrail-test-{uuid.uuid4().hex}.img")
-    with ExitStack() as stack:
-        stack.callback(backing.unlink, missing_ok=True)
-        backing.write_bytes(bytes(32 << 20))
-        loop = stack.enter_context(devices.loop_over(backing, False, "--partscan"))
-        for number, start in (("1", "2048"), ("2", "20480")):
-            devices.run("addpart", loop.path, number, start, "16384")
-            stack.callback(devices.run, "delpart", loop.path, number)
-        parts = [f"{loop.path}p{number}" for number in (1, 2)]
-        if not all(_appears(part) for part in parts):
-            pytest.skip("needs device nodes of partitions, which nobody makes here")
-        yield Partitioned(loop.path, loop.dev, parts)
-
-
-def _appears(path):
-    for _ in range(50):
-        if os.path.exists(path):
-            return True
-        time.sleep(0.1)
-    return False
-
-
-def test_a_partition_is_kept_beside_its_disk(disk):
+def test_a_partition_is_kept_beside_its_disk(needs_root):
     # GIVEN a disk with partitions, recorded as a whole
-    with recording("all", [(disk.dev, 0)]) as record:
+    with (
+        block_loads.partitioned() as (disk, parts),
+        recording("all", [(disk.dev, 0)]) as record,
+    ):
         # WHEN the second partition is read
-        _read(disk.parts[1], offset=8192)
+        part = dev_of(parts[1])
+        read_block(parts[1], 8192)
 
     # THEN the remap names the partition and where it came from
     events = decode(record.segments)
     (remap,) = events.of(Kind.A)
-    assert (remap.dev, remap.from_dev) == (disk.dev, dev_of(disk.parts[1]))
-    assert (remap.from_sector, remap.sector) == (16, 20480 + 16)
+    assert (remap.dev, remap.from_dev) == (disk.dev, part)
+    assert (remap.from_sector, remap.sector) == (16, 34816 + 16)
     # AND the queued bio is on the disk, by way of the partition
     (queued,) = events.of(Kind.Q)
-    assert (queued.dev, queued.part) == (disk.dev, dev_of(disk.parts[1]))
+    assert (queued.dev, queued.part) == (disk.dev, part)
     assert (queued.bio, queued.sector) == (remap.bio, remap.sector)
 
 
 @done_again
-def test_a_filter_on_a_partition(disk):
+def test_a_filter_on_a_partition():
     # GIVEN a recording of one partition
-    wanted = dev_of(disk.parts[0])
-    with recording("all", [(disk.dev, wanted)]) as record:
-        # WHEN both, and the bare disk, are read
-        _read(disk.parts[0])
-        _read(disk.parts[1])
-        _read(disk.path)
+    with block_loads.partitioned() as (disk, parts):
+        wanted = dev_of(parts[0])
+        with recording("all", [(disk.dev, wanted)]) as record:
+            # WHEN both, and the bare disk, are read
+            for path in (*parts, disk.path):
+                read_block(path)
 
     # THEN only its I/O is there, requests included
     events = decode(record.segments)
     assert [e.part for e in events.of(Kind.Q)] == [wanted]
     assert [e.sector for e in events.of(Kind.Q, Kind.START, Kind.D, Kind.C)] == [2048] * 4
-
-
-def test_several_devices(loop_device, make_loop):
-    # GIVEN a recording of two devices of three
-    other, third = make_loop(), make_loop()
-    with recording("all", [(loop_device.dev, 0), (third.dev, 0)]) as record:
-        # WHEN all are read
-        for device in (loop_device, other, third):
-            _read(device.path)
-    # THEN the two are there
-    events = decode(record.segments)
-    assert [e.dev for e in events.of(Kind.Q)] == [loop_device.dev, third.dev]
 
 
 def test_a_partition_that_does_not_exist_is_refused(loop_device):
@@ -330,20 +305,12 @@ def test_too_many_devices_are_refused():
         probes.open()
 
 
-@pytest.fixture
-def zram():
-    """A fresh bio-based device of 16 MiB."""
-    if not devices.ZRAM.exists():
-        pytest.skip("needs zram")
-    with devices.zram() as name:
-        yield f"/dev/{name}"
-
-
 def test_a_bio_based_device_has_queue_and_bio_completion_alone(zram):
     # GIVEN a device without requests
-    with recording("all", [(dev_of(zram), 0)]) as record:
+    path = f"/dev/{zram}"
+    with recording("all", [(dev_of(path), 0)]) as record:
         # WHEN it is written and read
-        fd = os.open(zram, os.O_RDWR | os.O_DIRECT)
+        fd = os.open(path, os.O_RDWR | os.O_DIRECT)
         buffer = mmap.mmap(-1, 4096)
         os.pwritev(fd, [buffer], 0)
         os.preadv(fd, [buffer], 0)
@@ -366,7 +333,7 @@ def test_the_first_page_links_a_loop_device_to_what_is_below(make_loop):
         recording("all", [(upper.dev, 0), (lower.dev, 0)]) as record,
     ):
         # WHEN the upper one is read
-        _read(upper.path, offset=4096)
+        read_block(upper.path, 4096)
 
     # THEN the lower bio carries the same first page
     events = decode(record.segments)

@@ -3,11 +3,9 @@
 
 import ctypes
 import os
-import shutil
 import subprocess
 import sys
 import threading
-import uuid
 from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
@@ -18,53 +16,16 @@ from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.probes.backend import ProbeConfig
 from biotrail.recorder.probes.core import CoreProbes
 from biotrail.recorder.schema.records import (
-    CHAIN_COUNT,
-    D_FLAG_CHAIN_CUT,
     LIGHT_GOES_ON,
     LIGHT_NONE,
     Kind,
 )
 from tests.support.core_decoder import Decoded, Event, decode
 from tests.support.core_recording import Recording, recording, unseen
+from tests.support.devices import without_merges
 from tests.support.kernel_completions import SERVICE_THREADS, done_again
-from tests.support.paths import ROOT
-from tests.support.record_command import remove_cgroup
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
-
-
-@pytest.mark.parametrize(
-    ("engine", "depth", "rw"),
-    [
-        ("psync", 1, "randread"),
-        ("libaio", 16, "randwrite"),
-        ("io_uring", 32, "randread"),
-        ("io_uring", 8, "randrw"),
-    ],
-)
-def test_counts_and_bytes_equal_fio(fio, loop_device, completions, engine, depth, rw):
-    # GIVEN a RAM-backed loop device that merges nothing, and a recording of it alone
-    (Path("/sys/block") / loop_device.name / "queue" / "nomerges").write_text("2")
-    truth = completions(loop_device.dev)
-    with recording("all", [(loop_device.dev, 0)]) as record:
-        # WHEN fio does a known number of direct I/Os
-        report = fio(loop_device.path, rw=rw, bs="4k", size="16m", ioengine=engine, iodepth=depth)
-    job = report["jobs"][0]
-    ios = job["read"]["total_ios"] + job["write"]["total_ios"]
-    total = job["read"]["io_bytes"] + job["write"]["io_bytes"]
-
-    # THEN there is a queue, start and issue for each, of the same bytes, and nothing was lost
-    events = decode(record.segments)
-    assert record.lost == record.too_deep == 0
-    assert ios == 4096
-    for kind in (Kind.Q, Kind.START, Kind.D):
-        found = [e for e in events.of(kind, dev=loop_device.dev) if e.bytes]
-        assert len(found) == ios, kind
-        assert sum(e.bytes for e in found) == total, kind
-    # AND a completion, but for those that no program was run for
-    done = [e for e in events.of(Kind.C, dev=loop_device.dev) if e.bytes]
-    assert len(done) == ios - unseen(truth, events).with_data()
-    assert all(e.status == 0 for e in done)
 
 
 def test_identities_link_queue_start_issue_and_completion(fio, loop_device):
@@ -115,21 +76,6 @@ def test_event_sets(fio, loop_device, completions):
     assert kinds["all"][Kind.DONE] == kinds["all"][Kind.C] == done
 
 
-def test_a_device_filter_leaves_other_devices_out(fio, make_loop):
-    # GIVEN two devices, one of them recorded
-    wanted, other = make_loop(), make_loop()
-    with recording("all", [(wanted.dev, 0)]) as record:
-        # WHEN both are read
-        for device in (other, wanted):
-            fio(device.path, rw="read", bs="16k", size="1m", ioengine="psync")
-
-    # THEN all records are of the one
-    events = decode(record.segments)
-    devices = {e.dev for e in events.events if e.kind not in (Kind.TASK, Kind.CGROUP)}
-    assert devices == {wanted.dev}
-    assert len(events.of(Kind.Q, dev=wanted.dev)) == 64
-
-
 def test_high_rate_loses_nothing_uncounted(fio, loop_device, completions):
     # GIVEN a load that keeps a core busy while the rings could fill many times
     truth = completions(loop_device.dev, tasks=SERVICE_THREADS)
@@ -158,33 +104,12 @@ def test_high_rate_loses_nothing_uncounted(fio, loop_device, completions):
     assert counts[Kind.C] == ios - len(truth.in_service_threads())
 
 
-def test_full_rings_are_counted(fio, loop_device):
-    # GIVEN small rings that nobody drains
-    config = ProbeConfig("lifecycle", [(loop_device.dev, 0)], 64 << 10)
-    with CoreProbes(config) as probes:
-        probes.attach()
-        # WHEN more I/O is done than they hold
-        fio(loop_device.path, rw="randread", bs="4k", size="16m", ioengine="psync")
-        probes.detach()
-        segments, lost = probes.drain(), probes.lost().sum(axis=(0, 1))
-
-    # THEN what was written and what was counted as lost add up
-    events = decode(segments)
-    for kind in (Kind.Q, Kind.START, Kind.D):
-        assert len(events.of(kind)) + lost[kind] == 4096
-    assert lost[Kind.Q] > 0
-
-
 # The event set light: fio's counts, and the same times as events recorded at the same time.
 
 NEAR = 1_000_000
 """ns at most between two programs' times of one completion, with an interrupt between them."""
 PLUG = 100_000_000
 """ns at most by which the kernel's clock may lag: a plug's time is taken anew after a switch."""
-
-
-def without_merges(device) -> None:
-    (Path("/sys/block") / device.name / "queue" / "nomerges").write_text("2")
 
 
 def took_times(device) -> bool:
@@ -373,40 +298,6 @@ def test_a_task_is_named_again_when_its_name_changes(loop_device):
     assert tasks[1].time <= first_late.time
 
 
-def test_renewed_dictionaries_are_written_again(loop_device):
-    # GIVEN a recording in which a process was named already
-    with recording("all", [(loop_device.dev, 0)]) as record:
-        fd = os.open(loop_device.path, os.O_RDONLY)
-        os.pread(fd, 4096, 0)
-        os.pread(fd, 4096, 8 << 20)
-        # WHEN a new log begins
-        record.probes.renew_dictionaries()
-        os.pread(fd, 4096, 16 << 20)
-        os.close(fd)
-
-    # THEN the process and its cgroup are named once more
-    events = decode(record.segments)
-    mine = [e for e in events.of(Kind.TASK) if e.tid == threading.get_native_id()]
-    assert len(mine) == 2
-    cgroup = events.of(Kind.Q, dev=loop_device.dev)[0].cgroup
-    assert len([e for e in events.of(Kind.CGROUP) if e.cgroup == cgroup]) == 2
-
-
-@pytest.fixture
-def cgroup():
-    """A cgroup of the hierarchy that block I/O is charged to: blkio's own (v1), or the unified."""
-    root = Path("/sys/fs/cgroup/blkio")
-    if not root.is_dir():
-        root = Path("/sys/fs/cgroup")
-        control = root / "cgroup.subtree_control"
-        if not control.exists() or "io" not in control.read_text().split():
-            pytest.skip("needs a cgroup hierarchy with block I/O accounting")
-    path = root / f"biotrail-{uuid.uuid4().hex[:8]}"
-    path.mkdir()
-    yield path
-    remove_cgroup(path)
-
-
 def test_the_charged_cgroup_is_recorded_and_named(loop_device, cgroup):
     # GIVEN a process in a cgroup of its own
     def enter():
@@ -452,72 +343,6 @@ def test_the_leader_is_named_with_the_first_thread(loop_device):
     assert threads == sorted(b"pool-%d" % number for number in range(20))
     [leader] = [e for e in named if e.tid == load.pid]
     assert leader.comm.rstrip(b"\0")[:6] == b"python"
-
-
-# Requests that hold bios of others, and what the programs keep of them.
-
-BPF = ROOT / "bpf"
-OWN_BYTES = 1024
-
-
-def _merged_writes(fio, path):
-    """Neighbours of 512 and 1024 bytes in batches: requests of many bios of both sizes."""
-    fio(
-        path,
-        rw="write",
-        bssplit="512/70:1k/30",
-        size="1m",
-        ioengine="libaio",
-        iodepth=128,
-        iodepth_batch=128,
-        iodepth_batch_complete_min=128,
-    )
-
-
-def test_others_are_counted_beyond_the_chains_bound(fio, loop_device, completions, tmp_path):
-    # GIVEN programs compiled to name few bios, and requests of many, most of them of others
-    if shutil.which("clang") is None:
-        pytest.skip("needs clang")
-    small = tmp_path / "small.bpf.o"
-    command = ["clang", "-target", "bpf", "-mcpu=v3", "-O2", "-g", "-DBT_MAX_CHAIN=2"]
-    subprocess.run([*command, "-c", BPF / "biotrail.bpf.c", "-o", small], check=True)
-    config = ProbeConfig(
-        "all", [(loop_device.dev, 0)], filters=Filters(ops=("write",), min_bytes=OWN_BYTES)
-    )
-    truth = completions(loop_device.dev)
-    with CoreProbes(config, small) as probes:
-        record = Recording(probes)
-        record.start()
-        _merged_writes(fio, loop_device.path)
-        record.finish()
-
-    # WHEN the issues are read
-    events = decode(record.segments)
-    queued = events.of(Kind.Q, dev=loop_device.dev)
-    issued = [e for e in events.of(Kind.D, dev=loop_device.dev) if e.bytes]
-
-    # THEN only the larger bios are there, and every address that an issue names is one of them
-    assert queued
-    assert {e.bytes for e in queued} == {OWN_BYTES}
-    named, others = set(), 0
-    for issue in issued:
-        chain = events.chain(issue)
-        counts = [slot - CHAIN_COUNT for slot in chain if slot >> 62 == 1]
-        own = [slot for slot in chain if slot >> 62 != 1]
-        named.update(own)
-        others += sum(counts)
-        # AND where all own bios are named, sizes say that each of the others was counted
-        if not issue.flags & D_FLAG_CHAIN_CUT:
-            assert issue.bytes == OWN_BYTES * len(own) + 512 * sum(counts)
-            assert issue.nr_bios == len(own)
-    assert named <= {e.bio for e in queued}
-    assert others > 0
-    assert any(issue.flags & D_FLAG_CHAIN_CUT for issue in issued)
-    # AND each request's end is there, plugs are not, and what was left out is counted
-    done = len(events.of(Kind.C, dev=loop_device.dev)) + len(unseen(truth, events))
-    assert done >= len(issued)
-    assert not events.of(Kind.P, Kind.U)
-    assert record.left_out.bios["min_size"] > 0
 
 
 @done_again

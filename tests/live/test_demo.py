@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`biotrail demo`, for real."""
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +9,7 @@ import pytest
 
 from biotrail.cli.children import demo_loads
 from biotrail.cli.children.demo_loads import FILE_BYTES, JOURNAL_ENTRIES, LOADS, RANDOM_READS, held
-from tests.support.record_command import ROOT, biotrail, read
+from tests.support.record_command import ROOT, biotrail, in_json, read
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
 
@@ -48,7 +47,7 @@ def test_the_demo_shows_real_io(tmp_path: Path) -> None:
 
 def test_the_sample_is_a_small_real_log() -> None:
     # GIVEN the log that is shipped WHEN it is looked at
-    facts = json.loads(biotrail("info", "--json", SAMPLE).stdout)
+    facts = in_json("info", SAMPLE)
     # THEN it is small, complete, and holds every process of the demo
     assert SAMPLE.stat().st_size <= MOST_BYTES
     assert not facts["interrupted"]

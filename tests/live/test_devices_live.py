@@ -3,9 +3,7 @@
 
 import json
 import os
-import struct
 import subprocess
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,8 @@ import pytest
 
 from biotrail.recorder.host import devices
 from biotrail.recorder.schema.errors import ProbeError
-from tests.support.devices import unmount
+from tests.support.block_loads import partitioned
+from tests.support.devices import MakeLoop, make_ext4, mounted
 
 
 def run(*command: str) -> str:
@@ -22,19 +21,6 @@ def run(*command: str) -> str:
 
 def entry_of(name: str) -> dict[str, Any]:
     return next(entry for entry in devices.snapshot() if entry["name"] == name)
-
-
-@pytest.fixture
-def partitioned(loop_device: Any) -> Iterator[str]:
-    """Name of a loop device with one partition, at sector 2048."""
-    master_boot_record = bytearray(512)
-    struct.pack_into("<4xB3xII", master_boot_record, 446, 0x83, 2048, 8192)
-    master_boot_record[510:] = b"\x55\xaa"
-    with open(loop_device.path, "r+b") as disk:
-        disk.write(master_boot_record)
-    run("partx", "--add", loop_device.path)
-    yield loop_device.name
-    run("partx", "--delete", loop_device.path)
 
 
 @pytest.mark.alone  # others make devices and take them away
@@ -68,29 +54,28 @@ def test_the_root_file_system_names_its_device() -> None:
     assert "/" in entry["mounts"]
 
 
-def test_a_loop_device_and_its_partition(partitioned: str, loop_device: Any) -> None:
+def test_a_loop_device_and_its_partition() -> None:
     # GIVEN a loop device with a partition
-    # WHEN a snapshot is taken
-    disk, part = entry_of(partitioned), entry_of(f"{partitioned}p1")
-    # THEN both are in it, the file behind it too
-    assert disk["dev"] == loop_device.dev
-    assert disk["kind"] == "loop"
-    assert disk["sectors"] == loop_device.size // 512
-    assert disk["loop"]["file"] == str(loop_device.backing)
-    assert disk["loop"]["direct_io"] is False
-    assert "backing_dev" not in disk["loop"]  # the file is in memory
-    assert disk["queue"]["nr_hw_queues"] >= 1
-    assert (part["kind"], part["disk"]) == ("partition", disk["dev"])
-    assert (part["start"], part["sectors"]) == (2048, 8192)
-    # and the names mean them
-    assert devices.resolve(partitioned) == (disk["dev"], 0)
-    assert devices.resolve(f"{partitioned}p1") == (disk["dev"], part["dev"])
-    assert devices.resolve(loop_device.path) == (disk["dev"], 0)
+    with partitioned() as (loop, _):
+        # WHEN a snapshot is taken
+        disk, part = entry_of(loop.name), entry_of(f"{loop.name}p1")
+        # THEN both are in it, the file behind it too
+        assert disk["dev"] == loop.dev
+        assert disk["kind"] == "loop"
+        assert disk["sectors"] == loop.size // 512
+        assert disk["loop"]["file"] == str(loop.backing)
+        assert disk["loop"]["direct_io"] is False
+        assert "backing_dev" not in disk["loop"]  # the file is in memory
+        assert disk["queue"]["nr_hw_queues"] >= 1
+        assert (part["kind"], part["disk"]) == ("partition", disk["dev"])
+        assert (part["start"], part["sectors"]) == (2048, 30720)
+        # and the names mean them
+        assert devices.resolve(loop.name) == (disk["dev"], 0)
+        assert devices.resolve(f"{loop.name}p1") == (disk["dev"], part["dev"])
+        assert devices.resolve(loop.path) == (disk["dev"], 0)
 
 
-def test_a_loop_file_on_a_disk_names_the_disk(
-    make_loop: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_a_loop_file_on_a_disk_names_the_disk(make_loop: MakeLoop, tmp_path: Path) -> None:
     # GIVEN a loop device over a file in a directory that is on a block device
     status = os.stat(tmp_path)
     dev = os.major(status.st_dev) << 20 | os.minor(status.st_dev)
@@ -104,13 +89,10 @@ def test_a_loop_file_on_a_disk_names_the_disk(
 
 def test_a_link_and_a_mounted_loop_device(loop_device: Any, tmp_path: Path) -> None:
     # GIVEN a file system on a loop device, mounted, and a link to the device
-    mount_point = tmp_path / "with space"
-    mount_point.mkdir()
     link = tmp_path / "link"
     link.symlink_to(loop_device.path)
-    run("mkfs.ext4", "-q", loop_device.path)
-    run("mount", loop_device.path, str(mount_point))
-    try:
+    make_ext4(loop_device.path)
+    with mounted(loop_device.path, tmp_path / "with space") as mount_point:
         # WHEN it is named by its mount point, or the link
         # THEN it is the loop device, and the snapshot knows the mount
         assert devices.resolve(str(mount_point)) == (loop_device.dev, 0)
@@ -121,8 +103,6 @@ def test_a_link_and_a_mounted_loop_device(loop_device: Any, tmp_path: Path) -> N
         file.touch()
         with pytest.raises(ProbeError, match=f"it lies on {loop_device.name}: name that"):
             devices.resolve(str(file))
-    finally:
-        unmount(mount_point)
 
 
 def test_zram_takes_no_requests() -> None:

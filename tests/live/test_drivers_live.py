@@ -1,20 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the loop driver did with requests of real I/O; nvme and scsi are in virtual machines."""
 
-import shutil
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from biotrail.converters.events.drivers import DRIVERS
+from biotrail.converters.events.path import DRIVERS
 from biotrail.converters.events.tables import NEVER
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.log import LogReader
 from biotrail.recorder.schema.records import Kind
 from tests.support import devices
+from tests.support.path_disks import Disk
 from tests.support.path_tables import recorded_path
 from tests.support.record_command import biotrail, fio_command
 
@@ -25,22 +24,15 @@ KIB = 1024
 
 
 @pytest.fixture
-def file(make_loop: Callable[..., devices.LoopDevice], tmp_path: Path) -> Iterator[Path]:
+def file(disk: Disk) -> Path:
     """A file of 8 MiB on an ext4 of its own, whose direct I/O is iomap's."""
-    for tool in ("mkfs.ext4", "mount"):
-        if shutil.which(tool) is None:
-            pytest.skip(f"needs {tool}")
-    with ExitStack() as stack:
-        below = make_loop()
-        devices.make_ext4(below.path)
-        mount = tmp_path / "disk"
-        mount.mkdir()
-        devices.run("mount", below.path, mount)
-        stack.callback(devices.run, "umount", "--lazy", mount)  # a failed test holds files open
-        file = mount / "file"
-        devices.run("dd", "status=none", "if=/dev/zero", f"of={file}", "bs=1M", "count=8",
-                    "conv=fsync")  # fmt: skip
-        yield file
+    return disk.prepare("file", 8 << 20)
+
+
+def counts_of(log: Path) -> Any:
+    """Events by kind (256,)."""
+    found = (np.bincount(events.kind, minlength=256) for events, _ in Trace(log).events())
+    return sum(found, np.zeros(256, dtype=np.int64))
 
 
 def load(device: devices.LoopDevice, report: Path) -> list[str]:
@@ -83,9 +75,7 @@ def test_a_loop_device_with_the_page_cache_has_no_steps(tmp_path: Path, file: Pa
         record = ("record", "--path=driver", "-d", device.path, "-o", log)
         biotrail(*record, "--", *load(device, tmp_path / "fio.json"))
     # WHEN its records are counted THEN completions have none of the driver
-    counts = np.zeros(256, dtype=np.int64)
-    for events, _ in Trace(log).events():
-        counts += np.bincount(events.kind, minlength=256)
+    counts = counts_of(log)
     assert counts[Kind.C] > 900
     assert counts[Kind.DRIVER] == 0
 
@@ -98,9 +88,7 @@ def test_with_a_filter_only_recorded_requests_have_steps(tmp_path: Path, file: P
         biotrail(*record, "--", *load(device, tmp_path / "fio.json"))
     found = recorded_path(log)
     # THEN each recorded completion has its steps, and no other request's are in the log
-    counts = np.zeros(256, dtype=np.int64)
-    for events, _ in Trace(log).events():
-        counts += np.bincount(events.kind, minlength=256)
+    counts = counts_of(log)
     assert counts[Kind.DRIVER] == counts[Kind.C] > 300
     assert (found.requests.opf & 0xFF == 0).all()
     assert set(found.steps.number.tolist()) <= set(found.requests.number.tolist())

@@ -12,7 +12,16 @@ import pytest
 
 from tests.support.devices import LoopDevice
 from tests.support.metrics_scrapes import serving
-from tests.support.record_command import BIOTRAIL, SECONDS, environment, started, stop, wait_until
+from tests.support.record_command import (
+    BIOTRAIL,
+    SECONDS,
+    children,
+    environment,
+    started,
+    stop,
+    wait_until,
+    wait_until_gone,
+)
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
 
@@ -25,17 +34,18 @@ COMMANDS = [
 ]
 
 
-def only_child(pid: int) -> list[int]:
-    text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
-    return [int(word) for word in text.split()]
+def heed_signals() -> None:
+    """Whoever runs the tests may ignore them (nohup, a shell's background job)."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
 
 
 @contextmanager
 def begun(device: LoopDevice, *arguments: str | Path) -> Iterator[subprocess.Popen[str]]:
     """The command, from when it shows what it records."""
     command = [*BIOTRAIL, *map(str, arguments), "-d", device.path]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with started(command, env=environment(), text=True, **pipes) as process:
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "preexec_fn": heed_signals}
+    with started(command, env=environment(), text=True, **options) as process:
         assert process.stdout is not None and process.stderr is not None
         (process.stdout if arguments[0] == "top" else process.stderr).readline()
         yield process
@@ -74,6 +84,23 @@ def test_with_one_each_signal_writes_a_log(
         assert status == 0, said
 
 
+@pytest.mark.parametrize("arguments", COMMANDS[1:], ids=" ".join)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+def test_no_recorder_stays_behind(
+    loop_device: LoopDevice, arguments: tuple[str, ...], number: signal.Signals
+) -> None:
+    # GIVEN a command, and the recorder that it started
+    with begun(loop_device, *arguments) as process:
+        (recorder,) = children(process.pid)
+        # WHEN it is ended in any way
+        process.send_signal(number)
+        process.communicate(timeout=SECONDS)
+        # THEN the recorder, and with it its programs, has ended too
+        wait_until_gone(recorder)
+    if number == signal.SIGKILL or arguments[0] == "top":
+        assert process.returncode == (-9 if number == signal.SIGKILL else 0)
+
+
 @pytest.mark.parametrize("arguments", [FLIGHT, *COMMANDS], ids=" ".join)
 def test_a_killed_recorder_is_one_message(
     loop_device: LoopDevice, tmp_path: Path, arguments: tuple[str, ...]
@@ -82,8 +109,8 @@ def test_a_killed_recorder_is_one_message(
     target = [tmp_path / "k.biotrail"] if arguments == FLIGHT else []
     with begun(loop_device, *arguments, *target) as process:
         # WHEN that is killed
-        wait_until(lambda: len(only_child(process.pid)) == 1, "it runs")
-        subprocess.run(["kill", "-KILL", str(only_child(process.pid)[0])], check=True)
+        wait_until(lambda: len(children(process.pid)) == 1, "it runs")
+        subprocess.run(["kill", "-KILL", str(children(process.pid)[0])], check=True)
         _, said = process.communicate(timeout=SECONDS)
         # THEN the command says so, and fails
         assert process.returncode == 1

@@ -2,7 +2,6 @@
 """fio replays what was recorded, and a recorded log's archive gives what the log gives."""
 
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.support import record_command
-from tests.support.devices import LoopDevice, fio_arguments
+from tests.support.devices import Fio, MakeLoop, fio_arguments
 from tests.support.record_command import biotrail
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
@@ -26,9 +25,7 @@ def ios_of(log: record_command.Log, comm: str) -> tuple[Counter[tuple[str, int, 
     return Counter(what), np.sort(bios.queue)
 
 
-def test_fio_replays_what_was_recorded(
-    make_loop: Callable[..., LoopDevice], fio: Callable[..., dict[str, Any]], tmp_path: Path
-) -> None:
+def test_fio_replays_what_was_recorded(make_loop: MakeLoop, fio: Fio, tmp_path: Path) -> None:
     # GIVEN a recording of reads and writes at a steady pace
     first, second = make_loop(), make_loop()
     load = {"rw": "randrw", "bsrange": "4k-32k", "ioengine": "io_uring", "iodepth": DEPTH}
@@ -56,24 +53,3 @@ def test_fio_replays_what_was_recorded(
     assert after == before
     # AND they were spread over time as they had been, not done at once
     assert replayed[-1] - replayed[0] > (queued[-1] - queued[0]) // 2
-
-
-def test_a_recordings_archive_gives_the_same_trace(
-    loop_device: LoopDevice, fio: Callable[..., dict[str, Any]], tmp_path: Path
-) -> None:
-    # GIVEN a recording of real I/O  WHEN it and its archive are converted
-    log, archive = tmp_path / "x.biotrail", tmp_path / "x.parquet"
-    arguments = fio_arguments(
-        loop_device.path, rw="randrw", ioengine="io_uring", iodepth=32, size="16m", loops=4
-    )
-    command = ["fio", "--output=/dev/null", *arguments]
-    biotrail("record", "-d", loop_device.name, "-o", log, "--", *command)
-    biotrail("archive", log)
-    assert biotrail("verify", log, archive).stdout.count(": whole: ") == 2
-    for source in (log, archive):
-        biotrail("convert", source, "-o", source.with_suffix(f"{source.suffix}.pftrace"))
-    # THEN both traces are the same, byte by byte
-    traces = [path.read_bytes() for path in sorted(tmp_path.glob("*.pftrace"))]
-    assert len(traces) == 2
-    assert traces[0] == traces[1]
-    assert record_command.count_events(log) > 10_000

@@ -4,8 +4,7 @@
 import os
 import shutil
 import signal
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,14 +16,14 @@ from biotrail.recorder.log import LogReader
 from biotrail.recorder.probes.rings.ring import RingSizes
 from biotrail.recorder.schema.records import Kind
 from tests.support import devices
+from tests.support.devices import Fio, MakeLoop
 from tests.support.file_systems import small_disk
 from tests.support.record_command import (
-    BIOTRAIL,
     SECONDS,
     biotrail,
     busy,
-    environment,
-    memory_group,
+    in_memory_of,
+    logs_in,
     read,
     recorder,
     stop,
@@ -37,16 +36,8 @@ READS: dict[str, Any] = {"rw": "randread", "bs": "4k", "ioengine": "psync"}
 CPU = Path("/sys/devices/system/cpu")
 
 
-def files_in(directory: Path) -> list[Path]:
-    return sorted(directory.glob("*.biotrail"))
-
-
-def wait_for_files(directory: Path, number: int) -> None:
-    wait_until(lambda: len(files_in(directory)) >= number, "no further file is begun")
-
-
 def test_a_stopped_recorder_counts_what_it_missed(
-    tmp_path: Path, loop_device: Any, fio: Callable[..., Any]
+    tmp_path: Path, loop_device: Any, fio: Fio
 ) -> None:
     # GIVEN a recorder with small rings
     log = tmp_path / "x.biotrail"
@@ -69,17 +60,17 @@ def test_a_stopped_recorder_counts_what_it_missed(
 
 
 def test_a_killed_rotation_leaves_files_that_read(
-    tmp_path: Path, loop_device: Any, fio: Callable[..., Any]
+    tmp_path: Path, loop_device: Any, fio: Fio
 ) -> None:
     # GIVEN a rotating recording with a few files
     where = ("-d", loop_device.name, "-o", tmp_path / "x")
     with busy(loop_device.path), recorder(*where, "--rotate", "300ms") as process:
-        wait_for_files(tmp_path, 3)
+        wait_until(lambda: len(logs_in(tmp_path)) >= 3, "no further file is begun")
         # WHEN it is killed
         process.kill()
         process.wait(SECONDS)
     # THEN all but the last are complete, that one may lack its end, and each converts
-    paths = files_in(tmp_path)
+    paths = logs_in(tmp_path)
     for path in paths:
         reader = LogReader(path)
         assert reader.problems == [] or path == paths[-1]
@@ -100,7 +91,7 @@ def test_a_removed_log_ends_the_recording(tmp_path: Path) -> None:
 
 
 def test_devices_that_vanish_and_appear_are_told(
-    tmp_path: Path, make_loop: Callable[..., Any], fio: Callable[..., Any]
+    tmp_path: Path, make_loop: MakeLoop, fio: Fio
 ) -> None:
     # GIVEN a flight recorder, and a device that goes while it records
     with recorder("-o", tmp_path / "x", "--keep", "60s") as process:
@@ -112,7 +103,7 @@ def test_devices_that_vanish_and_appear_are_told(
         status, said = stop(process, signal.SIGINT)
     # THEN the reads of both are there, and the one that is still there is described
     assert status == 0, said
-    (path,) = files_in(tmp_path)
+    (path,) = logs_in(tmp_path)
     log = read(path)
     ours = np.isin(log.bios.dev, [gone.dev, come.dev])
     assert np.sum((log.comms == "fio") & ours) >= 200
@@ -127,18 +118,10 @@ def test_recording_needs_no_tracefs(tmp_path: Path) -> None:
     log = tmp_path / "x.biotrail"
     places = "/sys/kernel/debug/tracing /sys/kernel/tracing /sys/kernel/debug"
     hide = f'for m in {places}; do umount -l $m 2>/dev/null; done; exec "$@"'
-    command = [*BIOTRAIL, "record", "-o", log, "--", "sync"]
     # WHEN it is recorded there
-    done = subprocess.run(
-        ["unshare", "--mount", "sh", "-c", hide, "sh", *command],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=False,
-    )
+    by = ("unshare", "--mount", "sh", "-c", hide, "sh")
+    biotrail("record", "-o", log, "--", "sync", by=by)
     # THEN it works
-    assert done.returncode == 0, done.stderr
     assert not LogReader(log).interrupted
 
 
@@ -151,18 +134,9 @@ def test_rings_shrink_where_memory_is_limited(tmp_path: Path, loop_device: Any, 
     # GIVEN a memory limit that leaves no room for the rings asked for, or for rings alone: the
     # kernel would grant them, and kill the recorder for the memory that it takes after that
     log = tmp_path / "x.biotrail"
-    with memory_group(limit) as group:
-        join = f'echo $$ > {group}/cgroup.procs; exec "$@"'
-        options = ["--buffer-size", "128M", "-d", loop_device.name, "-o", str(log)]
-        # WHEN it is recorded
-        done = subprocess.run(
-            ["sh", "-c", join, "sh", *BIOTRAIL, "record", *options, "--", "true"],
-            env=environment(),
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-            check=False,
-        )
+    # WHEN it is recorded
+    options = ("--buffer-size", "128M", "-d", loop_device.name, "-o", log)
+    done = in_memory_of(limit, "record", *options, "--", "true")
     # THEN it works with smaller rings, and says so
     assert done.returncode == 0, done.stderr
     assert LogReader(log).header["rings"]["bytes"][0] < 128 << 20
@@ -172,18 +146,9 @@ def test_rings_shrink_where_memory_is_limited(tmp_path: Path, loop_device: Any, 
 def test_the_ring_of_pairs_shrinks_where_memory_is_limited(tmp_path: Path) -> None:
     # GIVEN a memory limit below the ring asked for
     log = tmp_path / "x.biotrail"
-    with memory_group(160 << 20) as group:
-        join = f'echo $$ > {group}/cgroup.procs; exec "$@"'
-        options = ["softirq", "--buffer-size", "128M", "-o", str(log)]
-        # WHEN pairs are recorded
-        done = subprocess.run(
-            ["sh", "-c", join, "sh", *BIOTRAIL, "pairs", *options, "--", "true"],
-            env=environment(),
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-            check=False,
-        )
+    # WHEN pairs are recorded
+    options = ("softirq", "--buffer-size", "128M", "-o", log)
+    done = in_memory_of(160 << 20, "pairs", *options, "--", "true")
     # THEN it works with a smaller ring, and says so
     assert done.returncode == 0, done.stderr
     assert not LogReader(log).interrupted
@@ -202,7 +167,7 @@ def offline(cpu: str) -> Iterator[None]:
 
 @pytest.mark.alone  # other recordings have that CPU, too
 def test_a_cpu_that_goes_and_comes_back_loses_nothing(
-    tmp_path: Path, loop_device: Any, fio: Callable[..., Any]
+    tmp_path: Path, loop_device: Any, fio: Fio
 ) -> None:
     # GIVEN a recorder on a machine with a CPU that can be switched off
     if not os.access(CPU / "cpu1" / "online", os.W_OK):
@@ -222,7 +187,7 @@ def test_a_cpu_that_goes_and_comes_back_loses_nothing(
 
 
 def test_a_rotation_on_a_full_disk_stops_and_keeps_what_is_there(
-    tmp_path: Path, loop_device: Any, fio: Callable[..., Any]
+    tmp_path: Path, loop_device: Any, fio: Fio
 ) -> None:
     # GIVEN a rotating recording to a disk that is too small for the load
     with small_disk(tmp_path / "small", "700k") as disk:
@@ -238,14 +203,14 @@ def test_a_rotation_on_a_full_disk_stops_and_keeps_what_is_there(
         assert process.returncode == 1
         assert "No space left" in said
         assert ".part" not in said
-        paths = files_in(disk)
+        paths = logs_in(disk)
         assert len(paths) > 1
         assert all(not LogReader(path).interrupted for path in paths[:-1])
         assert all(read(path).account.unreadable_bytes == 0 for path in paths)
 
 
 def test_a_dump_on_a_full_disk_fails_and_recording_goes_on(
-    tmp_path: Path, loop_device: Any, fio: Callable[..., Any]
+    tmp_path: Path, loop_device: Any, fio: Fio
 ) -> None:
     # GIVEN a flight recorder whose dumps go to a disk that is full
     with small_disk(tmp_path / "small", "1M") as disk:
@@ -263,4 +228,4 @@ def test_a_dump_on_a_full_disk_fails_and_recording_goes_on(
         assert "a dump failed" in said
         assert "No space left" in said
         assert status == 0
-        assert np.sum(read(files_in(disk)[-1]).comms == "fio") == 3000
+        assert np.sum(read(logs_in(disk)[-1]).comms == "fio") == 3000

@@ -11,8 +11,6 @@ import os
 import re
 import struct
 from collections import Counter, defaultdict
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +19,10 @@ import pytest
 from biotrail.converters.events.tables import NEVER, Certainty
 from biotrail.converters.pipeline import Trace
 from tests.support import record_command
+from tests.support.beside_others import Bio, Key, bios
 from tests.support.blktrace_records import records
 from tests.support.btt_loads import traced
-from tests.support.devices import LoopDevice
+from tests.support.devices import Fio, LoopDevice
 from tests.support.ftrace_recording import block_events, stop
 from tests.support.kernel_completions import done_again
 
@@ -32,7 +31,6 @@ pytestmark = [
     pytest.mark.xdist_group("the blk tracer"),
 ]
 
-Fio = Callable[..., dict[str, Any]]
 SHIFT_NS = 5_000
 """By how much each CPU's clock is ahead of that of the one below."""
 BURST = (0.4, 0.43)
@@ -40,36 +38,9 @@ BURST = (0.4, 0.43)
 LINE = re.compile(r"^.{16,}? +\[(\d+)\] .{4,8} +(\d+)\.(\d+): \w+: ")
 
 
-@dataclass
-class Io:
-    """A bio, as a recording has it."""
-
-    key: tuple[int, int, str]
-    """Sector, bytes, operation."""
-    queue: int
-    latency: int
-    """ns; NEVER: not known."""
-    certainty: Certainty
-    doubtful: bool
-
-
-def ios(recording: Path | str, dev: int) -> list[Io]:
+def ios(recording: Path, dev: int) -> list[Bio]:
     """The bios of a disk whose Q is recorded, in that order."""
-    trace = Trace(recording)
-    found = []
-    for window in trace.lifecycles():
-        table = window.bios
-        for row in range(len(table)):
-            queue, complete = int(table.queue[row]), int(table.complete[row])
-            if int(table.dev[row]) != dev or queue == NEVER:
-                continue
-            key = int(table.sector[row]), int(table.bytes[row])
-            operation = trace.context.op_name(int(table.opf[row]))
-            latency = NEVER if complete == NEVER else max(complete - queue, 0)
-            certainty = Certainty(int(table.certainty[row]))
-            one = Io((*key, operation), queue, latency, certainty, bool(table.doubtful[row]))
-            found.append(one)
-    return sorted(found, key=lambda io: io.queue)
+    return [bio for bio in bios(recording, [dev]) if bio.queue != NEVER]
 
 
 def load(fio: Fio, path: str) -> None:
@@ -82,10 +53,10 @@ def load(fio: Fio, path: str) -> None:
     fio(path, rw="randwrite", bs="4k", size="64k", offset="32m", ioengine="psync", **again)
 
 
-def held(ours: list[Io], truth: list[Io], found: list[Io], shift: int) -> None:
+def held(ours: list[Bio], truth: list[Bio], found: list[Bio], shift: int) -> None:
     """Hold a faulty recording's bios against the whole one's, and that against biotrail's."""
     assert Counter(io.key for io in truth) == Counter(io.key for io in ours)
-    by_key: dict[tuple[int, int, str], list[Io]] = defaultdict(list)
+    by_key: dict[Key, list[Bio]] = defaultdict(list)
     for io in truth:
         by_key[io.key].append(io)
     known = [io for io in found if io.latency != NEVER and not io.doubtful]
@@ -186,9 +157,8 @@ def test_blktrace_sets(fio: Fio, loop_device: LoopDevice, tmp_path: Path) -> Non
     log = tmp_path / "ours.biotrail"
 
     def recorded() -> None:
-        with record_command.recorder("-o", log, "-d", loop_device.path) as process:
+        with record_command.recorded("-o", log, "-d", loop_device.path):
             load(fio, loop_device.path)
-            record_command.stop(process, record_command.signal.SIGINT)
 
     prefix = traced(loop_device, tmp_path, recorded)
     files = {
@@ -216,9 +186,8 @@ def test_text_of_ftrace(fio: Fio, loop_device: LoopDevice, tmp_path: Path) -> No
     # GIVEN a load recorded by biotrail and by ftrace at once
     log, all_of_it, text = (tmp_path / name for name in ("ours.biotrail", "all.txt", "faulty.txt"))
     with block_events() as instance:
-        with record_command.recorder("-o", log, "-d", loop_device.path) as process:
+        with record_command.recorded("-o", log, "-d", loop_device.path):
             load(fio, loop_device.path)
-            record_command.stop(process, record_command.signal.SIGINT)
         stop(instance)
         all_of_it.write_bytes((instance / "trace").read_bytes())
     dev = loop_device.dev

@@ -4,7 +4,6 @@
 import os
 import signal
 import sys
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from biotrail.converters.events.tables import NEVER
 from biotrail.recorder.log import LogReader
 from biotrail.text.record.left_out import read_left_out
 from tests.support import devices, file_systems
+from tests.support.devices import MakeLoop
 from tests.support.file_systems import bytes_by_file
 from tests.support.kernel_completions import done_again
 from tests.support.record_command import biotrail, read, recorder, stop
@@ -49,9 +49,7 @@ for name, size in {files}.items():
 
 
 @pytest.fixture(params=["ext4", "xfs", "btrfs"])
-def disk(
-    request: pytest.FixtureRequest, tmp_path: Path, make_loop: Callable[..., devices.LoopDevice]
-) -> Any:
+def disk(request: pytest.FixtureRequest, tmp_path: Path, make_loop: MakeLoop) -> Any:
     """(mount, device) of a file system with FILES on the disk."""
     file_systems.require(request.param)
     device = make_loop(size=file_systems.BYTES)
@@ -128,7 +126,7 @@ def test_each_filter_has_its_files_whole_and_nothing_else(tmp_path: Path, disk: 
 
 
 def test_a_directory_stands_for_what_is_mounted_below_it(
-    tmp_path: Path, make_loop: Callable[..., devices.LoopDevice]
+    tmp_path: Path, make_loop: MakeLoop
 ) -> None:
     # GIVEN a directory in which a file system is mounted, and a part of it once more elsewhere
     file_systems.require("ext4")

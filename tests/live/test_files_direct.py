@@ -19,7 +19,8 @@ from biotrail.recorder.schema.records import Kind
 from tests.support import devices, file_systems
 from tests.support.core_decoder import decode
 from tests.support.core_recording import Recording
-from tests.support.file_systems import bytes_by_file
+from tests.support.devices import MakeLoop
+from tests.support.file_systems import bytes_by_file, named
 from tests.support.record_command import biotrail
 
 pytestmark = [pytest.mark.usefixtures("needs_bpf"), pytest.mark.xdist_group("file_systems")]
@@ -35,7 +36,7 @@ WAYS: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture
-def mount(tmp_path: Path, make_loop: Callable[..., devices.LoopDevice]) -> Iterator[Any]:
+def mount(tmp_path: Path, make_loop: MakeLoop) -> Iterator[Any]:
     """A function that makes a file system on new devices, and returns (mount, devices)."""
     with ExitStack() as stack:
 
@@ -78,15 +79,6 @@ memory.write(bytes(1 << 20))  # btrfs reads anew what it could not put into miss
 for place in range(0, {16 * MIB}, 1 << 20):
     assert os.preadv(fd, [memory], place) == 1 << 20
 """
-
-
-def named(found: Counter[tuple[str, str]], at: Path) -> dict[tuple[str, str], int]:
-    """What belongs to files with a name, by their name below the mount."""
-    return {
-        (path.removeprefix(f"{at}/"), op): size
-        for (path, op), size in found.items()
-        if path.startswith(f"{at}/")
-    }
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -245,9 +237,9 @@ def test_data_that_btrfs_moves_by_its_place_is_called_that(mount: Any, tmp_path:
         biotrail("record", *which, "-o", log, "--", "btrfs", *words, str(at))
         # THEN its bytes are called that (scrub reads trees likewise), and no metadata is a file
         found = bytes_by_file(log)
-        named = f"({at}: {what})"
-        assert 8 * MIB <= found[named, "read"] <= 8 * MIB + trees, found
-        assert found[named, "write"] == written, found
+        moved = f"({at}: {what})"
+        assert 8 * MIB <= found[moved, "read"] <= 8 * MIB + trees, found
+        assert found[moved, "write"] == written, found
         assert not [path for path, _ in found if path.startswith("inode")], found
 
 

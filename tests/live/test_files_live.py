@@ -1,26 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files of real I/O: whose bytes they are, and by which name."""
 
-import json
 import os
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from biotrail.recorder.log import LogReader
-from tests.support import devices
-from tests.support.path_disks import mounted
-from tests.support.record_command import biotrail, read
+from tests.support.file_systems import bytes_by_file, named
+from tests.support.path_disks import Disk
+from tests.support.record_command import biotrail, in_json
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
 
-LOAD = """
-import mmap, os, sys, time
-here = sys.argv[1]
+KIB = 1024
+WRITE = """
+import time
 
 def write(name, size, block=65536):
     fd = os.open(f"{here}/{name}", os.O_RDWR | os.O_CREAT)
@@ -30,57 +27,16 @@ def write(name, size, block=65536):
     return fd
 
 """
-KIB = 1024
+"""What the loads have."""
 
 
-@dataclass
-class Disk:
-    """A loop device with a file system, mounted."""
-
-    device: devices.LoopDevice
-    mount: Path
-
-    def record(self, target: Path, load: str, *arguments: str) -> None:
-        command = [sys.executable, "-c", LOAD + load, str(self.mount)]
-        biotrail(
-            "record", "--files", "-d", self.device.path, "-o", target, *arguments, "--", *command
-        )
-
-    def prepare(self, name: str, size: int) -> None:
-        """A file on the disk, and nowhere in memory."""
-        with open(self.mount / name, "wb") as stream:
-            stream.write(b"x" * size)
-            os.fsync(stream.fileno())
-            os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-
-    def path(self, name: str) -> str:
-        return str(self.mount / name)
-
-
-@pytest.fixture
-def disk(make_loop: Callable[..., devices.LoopDevice], tmp_path: Path) -> Iterator[Disk]:
-    device = make_loop()
-    with mounted(device, "ext4", tmp_path / "disk") as on:
-        yield Disk(device, on.mount)
+def record(disk: Disk, log: Path, load: str, *arguments: str) -> None:
+    disk.record(log, disk.program(WRITE + load), "--files", *arguments)
 
 
 def tells_direct(log: Path) -> bool:
     """Whether files of direct I/O are known: by an address that the kernel may hide."""
     return bool(LogReader(log).header["files"]["direct"])
-
-
-def bytes_of(log: Path) -> dict[tuple[str, str], int]:
-    """Bytes by (path, operation), of the log's bios; "" for those without a file."""
-    whole = read(log)
-    files, found = whole.context.files, dict[tuple[str, str], int]()
-    bios = zip(
-        whole.bios.file.tolist(), whole.bios.bytes.tolist(), whole.bios.opf.tolist(), strict=True
-    )
-    for row, size, opf in bios:
-        path = "" if row < 0 or files[row].device else files[row].path
-        key = path, whole.context.op_name(opf)
-        found[key] = found.get(key, 0) + size
-    return found
 
 
 def test_bytes_of_each_file_are_those_written_and_read(tmp_path: Path, disk: Disk) -> None:
@@ -90,7 +46,8 @@ def test_bytes_of_each_file_are_those_written_and_read(tmp_path: Path, disk: Dis
     second = f"deep/{'d' * 100}/second"
     log = tmp_path / "x.biotrail"
     # WHEN it is read and two others are written through the page cache, and it is read directly
-    disk.record(
+    record(
+        disk,
         log,
         f"""
 write("first", {1 << 20})
@@ -103,20 +60,20 @@ assert os.preadv(fd, [mmap.mmap(-1, {64 * KIB})], 0) == {64 * KIB}
     )
     # THEN each file has its own bytes, and no more; what was read directly, where the kernel
     # shows the address by which that is known
-    found = bytes_of(log)
     direct = 64 * KIB if tells_direct(log) else 0
-    assert {key: size for key, size in found.items() if key[0]} == {
-        (disk.path("first"), "write"): 1 << 20,
-        (disk.path(second), "write"): 256 * KIB,
-        (disk.path("read"), "read"): 768 * KIB + direct,
+    assert named(bytes_by_file(log), disk.mount) == {
+        ("first", "write"): 1 << 20,
+        (second, "write"): 256 * KIB,
+        ("read", "read"): 768 * KIB + direct,
     }
     # AND the report has the same
-    made = json.loads(biotrail("report", "--by", "file", "--json", log).stdout)
+    made = in_json("report", "--by", "file", log)
     told = {g["file"]: (g["bytes"], g["inode"]) for g in made["groups"] if g["file"]}
-    assert told[disk.path("first")] == (1 << 20, os.stat(disk.mount / "first").st_ino)
+    first = str(disk.mount / "first")
+    assert told[first] == (1 << 20, os.stat(first).st_ino)
     unknown = sum(g["bytes"] for g in made["groups"] if g["file_kind"] == "not known")
     assert unknown == 64 * KIB - direct
-    assert disk.path("first")[-40:] in biotrail("report", log).stdout
+    assert first[-40:] in biotrail("report", log).stdout
 
 
 def test_renamed_files_have_their_last_name_deleted_ones_keep_theirs(
@@ -125,7 +82,8 @@ def test_renamed_files_have_their_last_name_deleted_ones_keep_theirs(
     # GIVEN a file that is renamed, one that is deleted while it is written, one that is deleted
     # before its first byte is on the disk, and one whose inode's number is used again
     log = tmp_path / "x.biotrail"
-    disk.record(
+    record(
+        disk,
         log,
         f"""
 fd = write("before", {64 * KIB})
@@ -149,20 +107,21 @@ assert os.fstat(other).st_ino == number
 """,
     )
     # WHEN bytes are added up  THEN each has the last name that it had
-    found = {key[0]: size for key, size in bytes_of(log).items() if key[0]}
+    found = {name: size for (name, _), size in named(bytes_by_file(log), disk.mount).items()}
     assert found == {
-        disk.path("after"): 128 * KIB,
-        disk.path("deleted"): 128 * KIB,
-        disk.path("early") + " (deleted)": 64 * KIB,
-        disk.path("one"): 64 * KIB,
-        disk.path("other"): 128 * KIB,
+        "after": 128 * KIB,
+        "deleted": 128 * KIB,
+        "early (deleted)": 64 * KIB,
+        "one": 64 * KIB,
+        "other": 128 * KIB,
     }
 
 
 def test_files_of_a_renamed_directory_have_its_last_name(tmp_path: Path, disk: Disk) -> None:
     # GIVEN a log that is begun in a directory which is then renamed, as databases do
     log = tmp_path / "x.biotrail"
-    disk.record(
+    record(
+        disk,
         log,
         f"""
 os.mkdir(f"{{here}}/w.tmp")
@@ -173,13 +132,13 @@ for number in range(3):
 """,
     )
     # WHEN it is reported on  THEN all of its I/O has the last name, with the one before beside it
-    report = json.loads(biotrail("report", "--json", "--by", "file", log).stdout)
+    report = in_json("report", "--by", "file", log)
     found = [g for g in report["groups"] if str(g["file"]).endswith(".wal")]
     assert [(g["file"], g["file_was"], g["bytes"]) for g in found] == [
-        (disk.path("w/0.wal"), disk.path("w.tmp/0.wal"), 4 * 64 * KIB)
+        (f"{disk.mount}/w/0.wal", f"{disk.mount}/w.tmp/0.wal", 4 * 64 * KIB)
     ]
     # AND patterns find it by that name
-    chosen = json.loads(biotrail("report", "--json", "--file", "*/w/0.wal", log).stdout)
+    chosen = in_json("report", "--file", "*/w/0.wal", log)
     assert chosen["total"]["bytes"] == 4 * 64 * KIB
 
 
@@ -187,7 +146,8 @@ def test_memory_of_a_file_given_to_direct_io_is_not_that_file(tmp_path: Path, di
     # GIVEN a program that maps one file and writes from there to another, directly
     disk.prepare("source", 64 * KIB)
     log = tmp_path / "x.biotrail"
-    disk.record(
+    record(
+        disk,
         log,
         f"""
 fd = os.open(f"{{here}}/source", os.O_RDWR)
@@ -198,11 +158,11 @@ assert os.pwrite(out, memory, 0) == {64 * KIB}
 """,
     )
     # WHEN bytes are added up
-    found = bytes_of(log)
+    found = named(bytes_by_file(log), disk.mount)
     # THEN the source was read, and nothing was written to it
-    assert found[disk.path("source"), "read"] == 64 * KIB
-    assert (disk.path("source"), "write") not in found
-    assert found.get((disk.path("target"), "write"), 0) == (64 * KIB if tells_direct(log) else 0)
+    assert found["source", "read"] == 64 * KIB
+    assert ("source", "write") not in found
+    assert found.get(("target", "write"), 0) == (64 * KIB if tells_direct(log) else 0)
 
 
 def test_direct_io_to_the_device_itself_is_the_devices(tmp_path: Path, loop_device: Any) -> None:
@@ -219,7 +179,7 @@ assert len(os.pread(fd, 4096, {2 << 20})) == 4096
     arguments = ["--files", "-d", loop_device.path, "-o", log]
     biotrail("record", *arguments, "--", sys.executable, "-c", load)
     # WHEN bytes are added up by file  THEN all are the device's own
-    made = json.loads(biotrail("report", "--by", "file", "--json", log).stdout)
+    made = in_json("report", "--by", "file", log)
     told = {g["file_kind"]: (g["bytes"], g.get("device")) for g in made["groups"]}
     assert told == {"device": (68 * KIB, loop_device.name)}
     assert f"({loop_device.name}: metadata, or the device itself)" in biotrail("report", log).stdout
@@ -228,34 +188,22 @@ assert len(os.pread(fd, 4096, {2 << 20})) == 4096
 def test_each_rotated_file_and_a_dump_name_their_files(tmp_path: Path, disk: Disk) -> None:
     # GIVEN a recording of writes to one file that is rotated, and one that is kept
     load = f"""
-for turn in range(15):
+for turn in range(10):
     os.close(write("again", {64 * KIB}))
     time.sleep(0.1)
 """
     for name, arguments in (("r", ["--rotate", "400ms"]), ("k", ["--keep", "1s"])):
-        disk.record(tmp_path / f"{name}.biotrail", load, *arguments)
+        record(disk, tmp_path / f"{name}.biotrail", load, *arguments)
     rotated = sorted(tmp_path.glob("r-*.biotrail"))
     (dump,) = tmp_path.glob("k-*.biotrail")
     assert len(rotated) > 1
     # WHEN each is read alone  THEN it names the file
     total = 0
     for log in (*rotated, dump):
-        found = bytes_of(log)
+        found = named(bytes_by_file(log), disk.mount)
         # On a busy machine a file may have been rotated before the next write.
-        size = found.pop((disk.path("again"), "write"), 0)
-        assert not [key for key in found if key[0]]
+        size = found.pop(("again", "write"), 0)
+        assert not found
         total += 0 if log == dump else size
     # AND all files of the series together have all bytes
-    assert total == 15 * 64 * KIB
-
-
-def test_nothing_is_there_without_the_option(tmp_path: Path, disk: Disk) -> None:
-    # GIVEN a recording without files
-    log = tmp_path / "x.biotrail"
-    arguments = ["-d", disk.device.path, "-o", log]
-    load = [sys.executable, "-c", LOAD + f'write("first", {64 * KIB})', str(disk.mount)]
-    biotrail("record", *arguments, "--", *load)
-    # WHEN it is asked for files  THEN there is a message, and no record of them
-    done = biotrail("report", "--by", "file", log, status=1)
-    assert "record --files" in done.stderr
-    assert not {"f", "N"} & set(read(log).account.by_letter())
+    assert total == 10 * 64 * KIB

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.chromium import Figures, visit
+from tests.support.chromium import Figures, visit, with_script
 from tests.support.record_command import biotrail
 from tests.support.stack_logs import READ, START, bio, task, write
 
 NASTY = "</script><img src=x onerror=alert(1)>"
 OTHER = [["submit_bio", "", 9], ["fsync" + NASTY, "ext4", 40], ["do_syscall_64", "", 99]]
 NOTES = [{"kernel": {"5": READ, "9": OTHER}, "user": {"3": [["", "/bin/dd", 0x12AB]]}}]
-USE = """<script>
+USE = """
 const drawn = () => shown[0].made.getOption().series[0].data;
 const widths = () => Object.fromEntries(
   drawn().map(([from, to, , at]) => [frames[at].name.split(" ")[0], to - from]),
@@ -41,8 +41,8 @@ said.address = location.hash;
 byId("whole").click();
 said.whole = widths();
 root.dataset.said = JSON.stringify(said);
-</script>"""
-CLICK = """<script>
+"""
+CLICK = """
 const canvas = document.querySelector(".chart canvas");
 const { left, bottom } = canvas.getBoundingClientRect();
 const at = { clientX: left + 30, clientY: bottom - 30, bubbles: true };
@@ -51,7 +51,7 @@ for (const kind of ["mousemove", "mousedown", "mouseup", "click"])
 setTimeout(() => {
   root.dataset.address = location.hash;
 }, 200);
-</script>"""
+"""
 
 
 @pytest.fixture
@@ -64,15 +64,6 @@ def page(tmp_path: Path) -> Path:
     log, out = write(tmp_path / "x.biotrail", records, NOTES), tmp_path / "out.html"
     biotrail("stacks", log, "--flame", out)
     return out
-
-
-def with_script(page: Path, used: Path, script: str) -> Path:
-    """The page without its policy, which would not let the script run."""
-    text = page.read_text("utf-8")
-    policy, end = text.index("<meta http-equiv"), text.index('<meta name="viewport"')
-    body, tag, rest = text[end:].rpartition("</body>")
-    used.write_text(text[:policy] + body + script + tag + rest, "utf-8")
-    return used
 
 
 def figures(found: Figures) -> dict[str, float]:

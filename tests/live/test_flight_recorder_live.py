@@ -1,14 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Triggers on real I/O: a slow one, a failed one, a deep queue; each dump holds what led to it."""
 
-import json
 import os
 import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -19,21 +16,21 @@ from biotrail.converters.events.tables import NEVER
 from biotrail.recorder.host.cgroups import unified
 from biotrail.recorder.log import LogReader
 from tests.support import devices
+from tests.support.devices import Fio, MakeLoop
+from tests.support.file_systems import small_disk
 from tests.support.holding import (
     MEBIBYTE,
     frozen,
     held_in_flight,
     in_flight,
-    loop_over,
-    mounted,
     on_a_file_system,
     write,
 )
 from tests.support.kernel_completions import done_again
 from tests.support.record_command import (
     SECONDS,
-    biotrail,
-    dumps,
+    in_json,
+    logs_in,
     read,
     recorder,
     remove_cgroup,
@@ -49,8 +46,8 @@ DEEP = 64
 
 def wait_for_dump(directory: Path) -> Path:
     """The first dump, once it is whole."""
-    wait_until(lambda: bool(dumps(directory)), "no dump was written")
-    path = dumps(directory)[0]
+    wait_until(lambda: bool(logs_in(directory)), "no dump was written")
+    path = logs_in(directory)[0]
     wait_until(lambda: not LogReader(path).interrupted, "the dump does not end")
     return path
 
@@ -62,28 +59,26 @@ def recording(device: str, directory: Path, *arguments: str) -> Any:
 
 @done_again
 def test_a_slow_write_is_dumped_with_what_led_to_it(
-    tmp_path: Path, make_loop: Callable[..., Any], fio: Callable[..., Any]
+    tmp_path: Path, make_loop: MakeLoop, fio: Fio
 ) -> None:
     # GIVEN a loop device over a file on a file system that can be frozen
     if shutil.which("mkfs.ext4") is None or shutil.which("fsfreeze") is None:
         pytest.skip("needs mkfs.ext4 and fsfreeze")
-    lower, where, out = make_loop(size=64 * MEBIBYTE), tmp_path / "lower", tmp_path / "out"
-    where.mkdir()
+    where, out = tmp_path / "lower", tmp_path / "out"
     out.mkdir()
-    devices.make_ext4(lower.path)
-    with ExitStack() as stack:
-        stack.enter_context(mounted(lower.path, where))
-        upper = loop_over(stack, 8 * MEBIBYTE, where)
-        with recording(upper.name, out, "--trigger", f"slow={SLOW_NS}ns") as process:
-            # WHEN fast reads are followed by a write that waits for as long as it is frozen
-            report = fio(upper.path, rw="randread", bs="4k", number_ios=200, ioengine="psync")
-            with frozen(where):
-                writing = write(upper.path, 800)
-                wait_until(lambda: in_flight(upper.name) > 0, "the write does not begin")
-                time.sleep(2 * SLOW_NS / 1e9)
-            assert writing.wait(SECONDS) == 0
-            path = wait_for_dump(out)
-            status, said = stop(process, signal.SIGINT)
+    with (
+        on_a_file_system(make_loop, where) as upper,
+        recording(upper.name, out, "--trigger", f"slow={SLOW_NS}ns") as process,
+    ):
+        # WHEN fast reads are followed by a write that waits for as long as it is frozen
+        report = fio(upper.path, rw="randread", bs="4k", number_ios=200, ioengine="psync")
+        with frozen(where):
+            writing = write(upper.path, 800)
+            wait_until(lambda: in_flight(upper.name) > 0, "the write does not begin")
+            time.sleep(2 * SLOW_NS / 1e9)
+        assert writing.wait(SECONDS) == 0
+        path = wait_for_dump(out)
+        status, said = stop(process, signal.SIGINT)
     assert status == 0, said
     # THEN the dump says which write it was, and how long it took
     hit = LogReader(path).header["kept"]["trigger"]
@@ -94,13 +89,11 @@ def test_a_slow_write_is_dumped_with_what_led_to_it(
     assert log.bios.sector[log.comms == "dd"].tolist() == [hit["sector"]] == [800]
     assert np.sum(log.comms == "fio") == report["jobs"][0]["read"]["total_ios"]
     # AND there is the dump at the end, no third one
-    assert [LogReader(p).header["kept"]["number"] for p in dumps(out)] == [1, 2]
+    assert [LogReader(p).header["kept"]["number"] for p in logs_in(out)] == [1, 2]
 
 
 @pytest.mark.parametrize("events", ["light", "lifecycle"])
-def test_a_slow_flush_is_named_a_flush(
-    tmp_path: Path, make_loop: Callable[..., Any], events: str
-) -> None:
+def test_a_slow_flush_is_named_a_flush(tmp_path: Path, make_loop: MakeLoop, events: str) -> None:
     # GIVEN a device with a write cache, and a trigger that the first I/O of a task fires: the
     # filter leaves out the flush machinery's own request, which has no bio
     loop = make_loop(size=8 * MEBIBYTE)
@@ -118,21 +111,20 @@ def test_a_slow_flush_is_named_a_flush(
 @done_again
 def test_a_failed_write_is_dumped(tmp_path: Path, needs_root: None) -> None:
     # GIVEN a loop device over a sparse file on a file system that has no room for it
-    where, out = tmp_path / "small", tmp_path / "out"
-    where.mkdir()
+    out = tmp_path / "out"
     out.mkdir()
-    with ExitStack() as stack:
-        stack.enter_context(mounted("none", where, "-t", "tmpfs", "-o", "size=1M"))
+    with small_disk(tmp_path / "small", "1M") as where:
         backing = where / "sparse"
         with backing.open("wb") as file:
             os.truncate(file.fileno(), 8 * MEBIBYTE)
         (where / "ballast").write_bytes(bytes(MEBIBYTE - 16384))
-        loop = stack.enter_context(devices.loop_over(backing))
-        with recording(loop.name, out, "--trigger", "failed") as process:
+        with (
+            devices.loop_over(backing) as loop,
+            recording(loop.name, out, "--trigger", "failed") as process,
+        ):
             # WHEN it is written to until that fails
-            where = f"of={loop.path}"
-            command = ["dd", "if=/dev/zero", where, "bs=64k", "oflag=direct", "count=16"]
-            assert subprocess.run(command, capture_output=True, check=False).returncode != 0
+            with pytest.raises(RuntimeError):
+                devices.run("dd", "if=/dev/zero", f"of={loop.path}", "bs=64k", "oflag=direct")
             dump = wait_for_dump(out)
             stop(process, signal.SIGINT)
     # THEN the dump says that it failed, and holds the failed write
@@ -143,9 +135,7 @@ def test_a_failed_write_is_dumped(tmp_path: Path, needs_root: None) -> None:
 
 
 @done_again
-def test_many_in_flight_are_dumped(
-    tmp_path: Path, make_loop: Callable[..., Any], fio: Callable[..., Any]
-) -> None:
+def test_many_in_flight_are_dumped(tmp_path: Path, make_loop: MakeLoop, fio: Fio) -> None:
     # GIVEN a flight recorder that waits for 16 requests in flight
     out, where = tmp_path / "out", tmp_path / "lower"
     out.mkdir()
@@ -170,15 +160,6 @@ def test_many_in_flight_are_dumped(
     assert sum(reads) >= few["jobs"][0]["read"]["total_ios"] == DEEP
 
 
-@pytest.fixture
-def zram(needs_root: None) -> Iterator[str]:
-    """Name of a fresh device without requests."""
-    if not devices.ZRAM.exists():
-        pytest.skip("needs zram")
-    with devices.zram() as name:
-        yield name
-
-
 def test_a_bio_without_a_request_is_timed_from_its_queueing(tmp_path: Path, zram: str) -> None:
     # GIVEN a flight recorder on a device without requests, for which every I/O is slow
     with recording(zram, tmp_path, "--trigger", "slow=1ns") as process:
@@ -192,9 +173,7 @@ def test_a_bio_without_a_request_is_timed_from_its_queueing(tmp_path: Path, zram
     assert 80 in read(path).bios.sector.tolist()
 
 
-def test_sigusr1_dumps_and_recording_goes_on(
-    tmp_path: Path, loop_device: Any, fio: Callable[..., Any]
-) -> None:
+def test_sigusr1_dumps_and_recording_goes_on(tmp_path: Path, loop_device: Any, fio: Fio) -> None:
     # GIVEN a flight recorder without triggers
     job = {"rw": "randread", "bs": "4k", "ioengine": "psync", "number_ios": 300}
     with recorder("-d", loop_device.name, "-o", tmp_path / "x", "--keep", "64M") as process:
@@ -207,12 +186,10 @@ def test_sigusr1_dumps_and_recording_goes_on(
     # THEN the first dump has what was read before, the last all of it
     assert status == 0, said
     assert np.sum(read(first).comms == "fio") == 300
-    assert np.sum(read(dumps(tmp_path)[1]).comms == "fio") == 600
+    assert np.sum(read(logs_in(tmp_path)[1]).comms == "fio") == 600
 
 
-def test_a_write_that_hangs_is_dumped_while_it_hangs(
-    tmp_path: Path, make_loop: Callable[..., Any]
-) -> None:
+def test_a_write_that_hangs_is_dumped_while_it_hangs(tmp_path: Path, make_loop: MakeLoop) -> None:
     # GIVEN a loop device whose writes can be held, and a recorder that keeps one second
     where = tmp_path / "lower"
     options = ("--after", "100ms", "--keep", "1s", "--trigger", "stuck=4s", "-o", tmp_path / "x")
@@ -235,18 +212,16 @@ def test_a_write_that_hangs_is_dumped_while_it_hangs(
     assert log.bios.sector[log.comms == "dd"].tolist() == [800]
     assert log.bios.complete[log.comms == "dd"].tolist() == [NEVER]
     # AND the report begins with it
-    [first, *_] = json.loads(biotrail("report", "--json", path).stdout)["verdict"]
+    [first, *_] = in_json("report", path)["verdict"]
     assert (first["rule"], first["figures"]["device"]) == ("hangs", upper.name)
     assert (first["figures"]["count"], first["figures"]["process"]) == (1, "dd")
     assert first["figures"]["since_issue_ns"] >= 4_000_000_000
     # AND slow shows it first
-    [slow] = json.loads(biotrail("slow", "--json", "--top", "1", path).stdout)["ios"]
+    [slow] = in_json("slow", "--top", "1", path)["ios"]
     assert slow["io"]["under_way"] and slow["io"]["comm"] == "dd"
 
 
-def test_tasks_of_a_cgroup_that_wait_for_io_are_dumped(
-    tmp_path: Path, make_loop: Callable[..., Any]
-) -> None:
+def test_tasks_of_a_cgroup_that_wait_for_io_are_dumped(tmp_path: Path, make_loop: MakeLoop) -> None:
     # GIVEN a cgroup v2 whose pressure is watched
     root = unified()
     if root is None or not Path("/proc/pressure/io").exists():

@@ -3,24 +3,24 @@
 
 import json
 import os
-import shutil
-import signal
 import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from biotrail.converters.events.site_tables import Hits
+from biotrail.converters.pipeline import Trace
 from biotrail.recorder.log import LogReader
 from tests.support.cli_runner import Cli
 from tests.support.devices import LoopDevice
 from tests.support.paths import ROOT
-from tests.support.record_command import biotrail, wait_until
+from tests.support.record_command import biotrail
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
 
@@ -51,11 +51,6 @@ def tree(cli: Cli, log: Path, *options: str) -> Any:
     done = cli("tree", "--json", *options, log)
     assert done.status == 0, done.err
     return json.loads(done.out)
-
-
-@pytest.fixture
-def device(loop_device: LoopDevice) -> LoopDevice:
-    return loop_device
 
 
 @pytest.fixture
@@ -93,104 +88,38 @@ def test_a_direct_reads_tree_goes_from_the_call_to_the_completion(
     assert tree(cli, log, "--merged")["lives"] >= READS
 
 
-@pytest.mark.parametrize("struct", ["request", "bio"])
-def test_lives_are_as_many_as_ios(device: LoopDevice, tmp_path: Path, struct: str) -> None:
-    # GIVEN a disk of its own  WHEN all requests or bios of so many reads are followed: addresses
-    # are used again, and no end of a bio is seen on a device with requests
-    log = tmp_path / "all.biotrail"
-    command = reads(device.path)
-    follow(struct, "--way", "typed", "-d", device.path, "-o", log, "--", *command)
-    # THEN there is a life for each
+@pytest.mark.parametrize(
+    ("words", "born", "written"),
+    [
+        (("request",), READS, READS),
+        (("bio",), READS, READS),
+        (("request", "--every", "4"), READS // 4, READS // 4),
+        (("request", "--lives", "7"), 7, 7),
+        (("request", "--slower", "1min"), READS, 0),
+        (("request", "--slower", "0.000000001"), READS, READS),
+    ],
+    ids=str,
+)
+def test_lives_are_as_many_as_wanted(
+    cli: Cli,
+    loop_device: LoopDevice,
+    tmp_path: Path,
+    words: tuple[str, ...],
+    born: int,
+    written: int,
+) -> None:
+    # GIVEN reads of a disk of its own  WHEN all requests or bios are followed (addresses are used
+    # again), each 4th, no more than seven, or those slower than any, or than none
+    log = tmp_path / "log.biotrail"
+    options = ("--way", "typed", "-d", loop_device.path, "-o", log)
+    follow(*words, *options, "--", *reads(loop_device.path))
+    # THEN there is a life for each of these, and the quick ones are left out
     counts = end_of(log)
-    assert counts["born"] == READS
-    # AND each request's has ended
+    assert (counts["born"], counts["born"] - counts["quick"]) == (born, written)
+    assert tree(cli, log, "--slowest", "1000", "--limit", "0")["lives"] == written
+    # AND each request's has ended; no end of a bio is seen on a device with requests
     ends = counts["ended"] + counts["reused"] + counts["idle"]
-    assert ends == READS or struct == "bio"
-
-
-def test_every_nth_is_followed(device: LoopDevice, tmp_path: Path) -> None:
-    # GIVEN reads of a disk  WHEN each 4th request is followed
-    log = tmp_path / "some.biotrail"
-    options = ("--every", "4", "-d", device.path, "-o", log)
-    follow("request", "--way", "typed", *options, "--", *reads(device.path))
-    # THEN there are a quarter of the lives
-    assert end_of(log)["born"] == READS // 4
-
-
-def test_no_more_than_so_many_lives(device: LoopDevice, tmp_path: Path) -> None:
-    log = tmp_path / "seven.biotrail"
-    options = ("--lives", "7", "-d", device.path, "-o", log)
-    follow("request", "--way", "typed", *options, "--", *reads(device.path))
-    assert end_of(log)["born"] == 7
-
-
-def test_quick_lives_are_left_out(cli: Cli, device: LoopDevice, tmp_path: Path) -> None:
-    # GIVEN reads, none of which takes a minute
-    # WHEN only requests slower than that are recorded
-    log = tmp_path / "none.biotrail"
-    options = ("--slower", "1min", "-d", device.path, "-o", log)
-    follow("request", "--way", "typed", *options, "--", *reads(device.path))
-    # THEN all were candidates, and none was written
-    counts = end_of(log)
-    assert (counts["born"], counts["quick"]) == (READS, READS)
-    assert tree(cli, log, "--merged")["lives"] == 0
-
-
-def test_slow_lives_are_written_whole(cli: Cli, device: LoopDevice, tmp_path: Path) -> None:
-    # GIVEN reads, each of which takes more than a nanosecond  WHEN requests slower are recorded
-    log = tmp_path / "slow.biotrail"
-    options = ("--slower", "0.000000001", "-d", device.path, "-o", log)
-    follow("request", "--way", "typed", *options, "--", *reads(device.path))
-    # THEN each life is there, with all its hits, from birth to death
-    counts = end_of(log)
-    assert (counts["born"], counts["quick"]) == (READS, 0)
-    trees = tree(cli, log, "--slowest", "1000", "--limit", "0")
-    assert trees["lives"] == READS
-
-
-def test_nothing_is_left_after_a_kill(tmp_path: Path) -> None:
-    # GIVEN a recording
-    if shutil.which("bpftool") is None:
-        pytest.skip("needs bpftool")
-    log = tmp_path / "killed.biotrail"
-    command = ["follow", "request", "--way", "typed", "-o", str(log)]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "biotrail.cli.main", *command],
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=ROOT,
-    )
-    assert process.stderr is not None
-    for line in process.stderr:
-        if "following" in line:
-            break
-    mine = programs_of(process.pid)
-    assert mine
-    # WHEN it is killed
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    process.stderr.close()
-    # THEN its programs are gone, and the log is readable
-    wait_until(lambda: not mine & loaded(), "the programs are still there")
-    with LogReader(log) as reader:
-        assert reader.header["sites"]["follow"]["type"] == "request"
-
-
-def loaded() -> set[int]:
-    """Ids of all programs that the kernel holds."""
-    shown = subprocess.run(["bpftool", "-j", "prog", "show"], capture_output=True, check=True)
-    return {program["id"] for program in json.loads(shown.stdout)}
-
-
-def programs_of(pid: int) -> set[int]:
-    """Ids of the programs that a process has descriptors of."""
-    found = set()
-    for path in Path(f"/proc/{pid}/fdinfo").iterdir():
-        with suppress(FileNotFoundError):  # it was closed meanwhile
-            for line in path.read_text().splitlines():
-                if line.startswith("prog_id:"):
-                    found.add(int(line.split()[1]))
-    return found
+    assert ends == READS or words != ("request",)
 
 
 def echo(rounds: int = 20) -> None:
@@ -258,3 +187,52 @@ def test_a_dry_run_attaches_nothing() -> None:
     done = follow("request", "--way", "typed", "--dry-run")
     assert "tracepoint block_rq_issue, argument 0" in done.stdout
     assert not done.stderr
+
+
+# Packets and pages that are followed by declaration alone: each one's way is in its life.
+
+_LOADS = ROOT / "tests" / "support" / "site_loads.py"
+MESSAGES, PAGES = 40, 32
+
+
+def lives(path: Path, struct: str, comm: str, load: Sequence[str]) -> Iterator[dict[str, int]]:
+    """Record objects of a type while a load runs; each life's sites in order, with its detail.
+
+    A dict by the site's name: the index of its first hit in the life; "detail": the last.
+    """
+    # Tracepoints alone, which every host can attach.
+    follow = ("follow", struct, "--way", "typed", "--comm", comm, "--max", "4096", "-o", path)
+    biotrail(*follow, "--", sys.executable, _LOADS, comm, *load)
+    names = [site["name"] for site in LogReader(path).header["sites"]["follow"]["sites"]]
+    tables = [window.sites.hits for window in Trace(path).lifecycles() if window.sites]
+    hits = Hits.concatenate(tables)
+    for life in np.unique(hits.life).tolist():
+        rows = np.flatnonzero(hits.life == life)
+        found: dict[str, int] = {}
+        for at, site in enumerate(hits.site[rows].tolist()):
+            found.setdefault(names[site], at)
+        yield {**found, "detail": int(hits.detail[rows[0]])}
+
+
+def test_each_message_goes_from_its_sender_to_its_reader(tmp_path: Path) -> None:
+    # GIVEN messages over TCP on the loopback device, and as many answers
+    found = list(lives(tmp_path / "log", "sk_buff", "bt-echo", ["echo", str(MESSAGES)]))
+    # THEN each is one life, from the queue of the device through the stack to the copy for the
+    # reader, in that order
+    way = ("net_dev_queue", "netif_receive_skb", "tcp_probe", "skb_copy_datagram_iovec")
+    whole = [life for life in found if all(site in life for site in way)]
+    assert len(whole) == 2 * MESSAGES
+    for life in whole:
+        places = [life[site] for site in way]
+        assert places == sorted(places)
+
+
+def test_each_page_goes_into_the_cache_and_becomes_dirty(tmp_path: Path) -> None:
+    # GIVEN a file whose pages are written by a mapping, synced and deleted; the kernel may keep
+    # the deleted file's pages for longer than the recording
+    load = ["map", str(PAGES), str(tmp_path / "file")]
+    found = list(lives(tmp_path / "log", "folio", "bt-pages", load))
+    # THEN each of its pages, known by its index in the file, has a life from the page cache on
+    way = ("mm_filemap_add_to_page_cache", "writeback_dirty_folio")
+    whole = {life["detail"] for life in found if all(site in life for site in way)}
+    assert whole >= set(range(PAGES)), found

@@ -1,19 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads that a cgroup's limit holds before they are queued, on this machine's cgroups."""
 
-import json
 import os
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support import record_command
 from tests.support.block_loads import partitioned
-from tests.support.devices import LoopDevice, read_fio_report
+from tests.support.devices import Fio, LoopDevice, read_fio_report
 from tests.support.file_systems import mounted
-from tests.support.record_command import biotrail, recorder
+from tests.support.record_command import biotrail, in_json, recorder
 from tests.support.throttling import NAME, limiting, throttled
 
 pytestmark = [
@@ -45,7 +44,7 @@ def recorded(loop: LoopDevice, place: Path, *options: str, **job: object) -> dic
 
 
 def reported(place: Path) -> dict[str, Any]:
-    return dict(json.loads(biotrail("report", "--json", place / "log").stdout))
+    return dict(in_json("report", place / "log"))
 
 
 def test_how_long_a_limit_held_direct_reads_is_what_fio_waited(
@@ -95,8 +94,8 @@ def test_reads_through_the_page_cache_are_held_too(loop_device: LoopDevice, tmp_
 
 def test_of_a_partition_the_length_is_known_without_the_path(tmp_path: Path) -> None:
     # GIVEN reads of a partition, four at once by io_uring, recorded without the path
-    with partitioned() as (loop, path):
-        of_fio = recorded(loop, tmp_path, filename=path, ioengine="io_uring", iodepth=4)
+    with partitioned() as (loop, parts):
+        of_fio = recorded(loop, tmp_path, filename=parts[0], ioengine="io_uring", iodepth=4)
     # WHEN a report is made  THEN each one's remap says since when it was held, and for whom
     (held,) = reported(tmp_path)["held"]
     assert held["time"]["count"] == held["bios"] > READS / 2
@@ -134,7 +133,7 @@ def test_direct_reads_of_a_file_name_their_waiter(loop_device: LoopDevice, tmp_p
         os.sync()
         recorded(loop_device, tmp_path, filename=mount / "file")
     # WHEN a report is made of the reads, recorded without the path
-    whole = json.loads(biotrail("report", "--json", "--op", "read", tmp_path / "log").stdout)
+    whole = in_json("report", "--op", "read", tmp_path / "log")
     # THEN all are fio's, also those that a worker queued: iomap's struct says who waits
     (held,) = whole["held"]
     (fio,) = [one for one in whole["processes"] if one["process"] == "fio"]
@@ -143,15 +142,11 @@ def test_direct_reads_of_a_file_name_their_waiter(loop_device: LoopDevice, tmp_p
     assert fio["ios"] >= READS
 
 
-def test_what_is_not_limited_is_not_held(
-    loop_device: LoopDevice, fio: Callable[..., dict[str, Any]], tmp_path: Path
-) -> None:
+def test_what_is_not_limited_is_not_held(loop_device: LoopDevice, fio: Fio, tmp_path: Path) -> None:
     # GIVEN reads, and writes that workers write back, without a limit
-    with recorder("-d", loop_device.path, "-o", tmp_path / "log") as recording:
+    with record_command.recorded("-d", loop_device.path, "-o", tmp_path / "log"):
         fio(loop_device.path, rw="randread", bs="4k", size="1m")
         fio(loop_device.path, rw="write", bs="4k", size="1m", direct=False)
-        recording.terminate()
-        recording.communicate(timeout=120)
     # WHEN a report is made THEN no limit held any of them
     whole = reported(tmp_path)
     assert whole["total"]["ios"] >= 256

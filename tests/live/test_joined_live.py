@@ -2,7 +2,6 @@
 """`biotrail record --follow` on this kernel: each followed life is joined with its own I/O."""
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from biotrail.recorder.log import LogReader
 from biotrail.recorder.schema.records import Kind
 from tests.support.cli_runner import Cli
 from tests.support.devices import LoopDevice, fio_arguments
-from tests.support.kernel_completions import KernelCompletions
+from tests.support.kernel_completions import Completions
 from tests.support.perfetto_check import read
 from tests.support.record_command import biotrail
 
@@ -101,7 +100,7 @@ def told(log: Path, window: int) -> Told:
 
 
 def test_each_followed_request_is_its_own(
-    loop_device: LoopDevice, completions: Callable[..., KernelCompletions], tmp_path: Path
+    loop_device: LoopDevice, completions: Completions, tmp_path: Path
 ) -> None:
     # GIVEN a load whose requests use few addresses  WHEN all are recorded, and many followed
     log = tmp_path / "log"
@@ -219,14 +218,3 @@ def test_filters_by_operation_are_the_events_alone(loop_device: LoopDevice, tmp_
     # WHEN requests are followed beside the filtered events THEN the recording begins
     record("--follow", "request", *filters, "-d", loop_device.path, "-o", log, "--duration", "0.2s")
     assert LogReader(log).end is not None
-
-
-def test_a_recording_without_follow_is_as_before(
-    loop_device: LoopDevice, tmp_path: Path, fio: Callable[..., Any]
-) -> None:
-    # GIVEN a recording that follows nothing  THEN its header and schema know no sites
-    log = tmp_path / "log"
-    record("-d", loop_device.path, "-o", log, "--duration", "0.2s")
-    with LogReader(log) as reader:
-        assert "sites" not in reader.header
-        assert "hit" not in json.dumps(reader.header["schema"])

@@ -2,16 +2,14 @@
 """What live tests set apart: no more than the I/O at completions that ftrace alone has."""
 
 import os
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.support import captures, ftrace_setup, kernel_completions
 from tests.support.captures import Event
-from tests.support.devices import LoopDevice, fio_arguments
-from tests.support.kernel_completions import Completion, KernelCompletions, Unseen
+from tests.support.devices import Fio, LoopDevice, fio_arguments
+from tests.support.kernel_completions import Completion, Completions, Unseen
 from tests.support.record_command import assert_ended, biotrail, read
 
 CAPTURES = ["plugged-merge-loop", "fsync-virtio"]
@@ -49,11 +47,7 @@ def test_each_missing_completion_is_set_apart_and_nothing_else(tmp_path: Path, n
 
 
 def test_what_a_recording_lacks_was_in_a_service_thread(
-    needs_bpf: None,
-    loop_device: LoopDevice,
-    completions: Callable[..., KernelCompletions],
-    fio: Callable[..., Any],
-    tmp_path: Path,
+    needs_bpf: None, loop_device: LoopDevice, completions: Completions, fio: Fio, tmp_path: Path
 ) -> None:
     # GIVEN ftrace beside a recording
     log, truth = tmp_path / "x.biotrail", completions(loop_device.dev)
@@ -85,7 +79,7 @@ def test_an_instance_is_gone_with_its_block(needs_root: None) -> None:
 
 @pytest.mark.xdist_group("the blk tracer")
 def test_an_instance_prints_text_while_the_blk_tracer_is_binary(
-    loop_device: LoopDevice, fio: Callable[..., Any]
+    loop_device: LoopDevice, fio: Fio
 ) -> None:
     # GIVEN the machine's ftrace as the blk tracer has it, in binary
     try:

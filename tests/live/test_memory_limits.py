@@ -1,16 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Recordings below tight limits of memory: they record, or say in one message that they cannot."""
 
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from biotrail.recorder.log import LogReader
-from tests.support.record_command import BIOTRAIL, environment, memory_group
+from tests.support.record_command import in_memory_of
 
-SECONDS = 60
-MIB = 1 << 20
 EVENTS = {
     "all": [],
     "light": ["--events", "light"],
@@ -27,18 +24,8 @@ ENOUGH = {"all": 64, "light": 64, "path": 96, "filtered": 96, "stacks": 128}
 def test_it_is_never_killed(tmp_path: Path, needs_bpf: None, events: str, limit: int) -> None:
     # GIVEN a limit of memory
     log = tmp_path / "x.biotrail"
-    options = [*EVENTS[events], "-o", str(log), "--", "true"]
-    with memory_group(limit * MIB) as group:
-        join = f'echo $$ > {group}/cgroup.procs; exec "$@"'
-        # WHEN it is recorded
-        done = subprocess.run(
-            ["sh", "-c", join, "sh", *BIOTRAIL, "record", *options],
-            env=environment(),
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-            check=False,
-        )
+    # WHEN it is recorded
+    done = in_memory_of(limit << 20, "record", *EVENTS[events], "-o", log, "--", "true")
     # THEN there is a whole log, or one message that says what is needed, and what there is
     if done.returncode == 0:
         assert not LogReader(log).interrupted

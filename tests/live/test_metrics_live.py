@@ -16,8 +16,8 @@ from prometheus_client.samples import Sample
 
 from biotrail.cli.measuring.flight_logs import bucket_of
 from tests.support import devices
-from tests.support.devices import LoopDevice
-from tests.support.kernel_completions import KernelCompletions
+from tests.support.devices import Fio, LoopDevice
+from tests.support.kernel_completions import Completions
 from tests.support.metrics_scrapes import (
     LATENCY,
     STAGE,
@@ -32,13 +32,12 @@ from tests.support.metrics_scrapes import (
 )
 from tests.support.paths import ROOT
 from tests.support.ports import free_port
-from tests.support.record_command import biotrail, recorder, stop, wait_until
+from tests.support.record_command import biotrail, in_json, recorder, stop, wait_until
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
 
 DOCS = ROOT / "docs" / "metrics"
 LOAD = {"rw": "randrw", "bs": "4k", "size": "32m", "ioengine": "io_uring", "iodepth": 4}
-Fio = Callable[..., dict[str, Any]]
 
 
 def ios_of(report: dict[str, Any]) -> dict[str, int]:
@@ -69,10 +68,7 @@ def read_block(device: LoopDevice) -> None:
 
 
 def test_sums_and_model_have_what_fio_did_and_report_has(
-    loop_device: LoopDevice,
-    fio: Fio,
-    completions: Callable[..., KernelCompletions],
-    tmp_path: Path,
+    loop_device: LoopDevice, fio: Fio, completions: Completions, tmp_path: Path
 ) -> None:
     # GIVEN sums in the kernel, the model, and a log, of one device
     without_merges(loop_device)
@@ -95,7 +91,7 @@ def test_sums_and_model_have_what_fio_did_and_report_has(
     assert done["write"] - unseen <= counted["write"] <= done["write"]
     assert done["read"] - unseen <= counted["read"]  # udev reads, too, when fio has closed it
     # AND so has report of the log
-    report = json.loads(biotrail("report", "--json", log).stdout)
+    report = in_json("report", log)
     found = {one["operation"]: one for one in report["devices"][0]["operations"]}
     assert counted == {op: found[op]["ios"] for op in ("read", "write")}
     # AND quantiles are within a bucket of each other's, and of report's
@@ -179,7 +175,7 @@ def test_prometheus_answers_every_query_of_the_dashboard(
         first = metrics.value("biotrail_ios_total", operation="read")
         # WHEN fio reads at a limited rate
         options = {"rw": "randread", "bs": "4k", "ioengine": "psync", "rate_iops": 500}
-        report = fio(loop_device.path, time_based=True, runtime=12, **options)
+        report = fio(loop_device.path, time_based=True, runtime=8, **options)
         done = ios_of(report)["read"]
         for native, server in enumerate(servers):
             # THEN the counter that Prometheus has grows by what fio did (a reading serves 0.5 s),

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import offered
-from benchmarks.offered_figures import Run, Setting
+from benchmarks.offered import Run, Setting
 from benchmarks.offered_load import build
 from biotrail.recorder.schema.records import Kind
 from tests.support.devices import LoopDevice

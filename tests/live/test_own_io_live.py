@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A recording of the disk that it is written to: its own I/O is known, and nobody else's is."""
 
-import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +16,9 @@ import pytest
 from biotrail.converters.events.tables import Bios, Requests
 from biotrail.converters.pipeline import Trace
 from tests.support import devices
+from tests.support.devices import MakeLoop
 from tests.support.path_disks import mounted
-from tests.support.record_command import BIOTRAIL, SECONDS, biotrail, environment
+from tests.support.record_command import biotrail, in_json
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
 
@@ -27,6 +27,7 @@ set -e
 cd "$1"
 dd if=/dev/urandom of=theirs bs=64k count=16 status=none
 touch direct
+until [ -e "$2" ]; do sleep 0.05; done
 size=$(stat -c %s "$2")
 while
     dd if=/dev/zero of=direct bs=4k count=64 oflag=direct conv=notrunc status=none
@@ -43,11 +44,11 @@ cd "$1"
 touch direct
 for turn in 1 2 3 4; do
     dd if=/dev/zero of=direct bs=4k count=512 oflag=direct conv=notrunc status=none
-    sleep 1
+    sleep 0.5
     sync
 done
 """
-"""Some seconds of direct writes; what is dirty goes to the disk after each."""
+"""Direct writes for two seconds; what is dirty goes to the disk after each."""
 
 IN_A_CONTAINER = ("unshare", "--pid", "--fork", "--mount-proc")
 
@@ -66,15 +67,8 @@ class Disk:
     def record(self, *arguments: str, before: tuple[str, ...] = ()) -> str:
         """Records the disk to a file on it; what was said."""
         load = ["sh", "-c", SCRIPT, "sh", str(self.mount), str(self.log)]
-        where = ["-d", self.device.name, "-o", str(self.log)]
-        done = subprocess.run(
-            [*before, *BIOTRAIL, "record", *where, *arguments, "--", *load],
-            env=environment(),
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-        )
-        assert done.returncode == 0, done.stderr
+        where = ("-d", self.device.name, "-o", self.log)
+        done = biotrail("record", *where, *arguments, "--", *load, by=before)
         devices.run("sync")
         return done.stderr
 
@@ -91,9 +85,7 @@ class Disk:
 
 
 @pytest.fixture
-def disk(
-    request: pytest.FixtureRequest, make_loop: Callable[..., devices.LoopDevice], tmp_path: Path
-) -> Iterator[Disk]:
+def disk(request: pytest.FixtureRequest, make_loop: MakeLoop, tmp_path: Path) -> Iterator[Disk]:
     """Parametrize it indirectly with options of mkfs."""
     for tool in ("mkfs.ext4", "filefrag", "mount"):
         if shutil.which(tool) is None:
@@ -245,9 +237,7 @@ for number in range(int(sys.argv[2])):
 """
 
 
-def test_what_a_loop_device_splits_counts_once(
-    make_loop: Callable[..., devices.LoopDevice], tmp_path: Path
-) -> None:
+def test_what_a_loop_device_splits_counts_once(make_loop: MakeLoop, tmp_path: Path) -> None:
     # GIVEN a file system on a loop device with direct I/O over a file on another one
     lower = make_loop(size=256 << 20)
     log = tmp_path / "x.biotrail"
@@ -262,19 +252,13 @@ def test_what_a_loop_device_splits_counts_once(
         chosen = ["-d", upper.path, "-d", lower.path]
         biotrail("record", "--files", "--path", "-o", log, *chosen, "--", *dd)
     # THEN its data is what it wrote
-    report = json.loads(biotrail("report", "--json", "--by", "writer", log).stdout)
-    written = {
-        op["operation"]: op["bytes"]
-        for group in report["groups"]
-        if group["process"] == "dd"
-        for op in group["by_operation"]
-    }
-    assert size <= written["write"] < size + (1 << 20)
+    report = in_json("report", "--by", "writer", log)
+    [group] = [group for group in report["groups"] if group["process"] == "dd"]
+    [written] = [o["bytes"] for o in group["by_operation"] if o["operation"] == "write"]
+    assert size <= written < size + (1 << 20)
 
 
-def test_a_write_through_a_loop_device_counts_once(
-    make_loop: Callable[..., devices.LoopDevice], tmp_path: Path
-) -> None:
+def test_a_write_through_a_loop_device_counts_once(make_loop: MakeLoop, tmp_path: Path) -> None:
     # GIVEN a loop device with direct I/O over a file on a file system of another
     lower = make_loop(size=64 << 20)
     log = tmp_path / "x.biotrail"
@@ -288,7 +272,7 @@ def test_a_write_through_a_loop_device_counts_once(
         biotrail("record", "--path", "-o", log, *chosen, "--", *command)
         name = upper.name
     # THEN each device has its own writes
-    report = json.loads(biotrail("report", "--json", "--by", "writer", log).stdout)
+    report = in_json("report", "--by", "writer", log)
     written = {
         (one["device"], op["operation"]): op["bytes"]
         for one in report["devices"]
@@ -304,9 +288,50 @@ def test_a_write_through_a_loop_device_counts_once(
     # AND the total leaves out what the loop device queued for them
     assert report["lower"]["bios"] >= WRITES and report["lower"]["bytes"] >= SIZE
     # AND the lower device alone has its own
-    alone = json.loads(biotrail("report", "--json", "-d", lower.name, log).stdout)
+    alone = in_json("report", "-d", lower.name, log)
     assert alone["lower"]["bios"] == 0
     writes = sum(
         op["bytes"] for op in alone["devices"][0]["operations"] if op["operation"] == "write"
     )
     assert alone["total"]["bytes"] >= writes >= SIZE
+
+
+# What the recorder asks a disk about (its serial number, by a driver's command) is in no log.
+
+DRIVER_COMMANDS = ("drv_in", "drv_out")
+
+
+def virtio_disk() -> str:
+    """A disk that is asked for its serial number by a request whenever the attribute is read."""
+    for serial in sorted(Path("/sys/block").glob("vd*/serial")):
+        return serial.parent.name
+    pytest.skip("needs a virtio disk")
+
+
+def commands(log: Path) -> int:
+    """Requests of the log that are commands of a driver."""
+    trace = Trace(log)
+    found = 0
+    for window in trace.lifecycles():
+        operations, names = trace.context.op_codes(window.requests.opf)
+        found += sum(names[code] in DRIVER_COMMANDS for code in operations.tolist())
+    return found
+
+
+@pytest.mark.alone  # others ask disks for their numbers
+@pytest.mark.parametrize("options", [(), ("--path", "--files")])
+def test_the_recorders_own_question_is_in_no_log(tmp_path: Path, options: tuple[str, ...]) -> None:
+    # GIVEN a disk that answers the question for its serial number by a request
+    disk = virtio_disk()
+    log = tmp_path / "log.biotrail"
+    asked = f"cat /sys/block/{disk}/serial"
+    # WHEN nobody else asks during a recording, and when somebody does
+    biotrail("record", "-d", disk, *options, "-o", log, "--", "sleep", "0.5")
+    [quiet] = tmp_path.glob("log*.biotrail")
+    unasked = commands(quiet)
+    quiet.unlink()
+    biotrail("record", "-d", disk, *options, "-o", log, "--", "sh", "-c", asked)
+    # THEN only the latter is recorded
+    [other] = tmp_path.glob("log*.biotrail")
+    assert unasked == 0
+    assert commands(other) > 0

@@ -15,6 +15,7 @@ from biotrail.converters.lifecycles.purposes import Purpose, purposes
 from biotrail.recorder.host import cgroups
 from biotrail.recorder.schema.syscalls import PAGE_FAULT
 from tests.support import devices
+from tests.support.devices import MakeLoop
 from tests.support.path_disks import SYSTEMS, Disk, mounted
 from tests.support.path_logs_live import operations
 from tests.support.path_tables import RecordedPath, number_of, recorded_path
@@ -30,9 +31,7 @@ V1_LIMIT = "memory.limit_in_bytes"
 
 
 @pytest.fixture
-def make_disk(
-    make_loop: Callable[..., devices.LoopDevice], tmp_path: Path
-) -> Iterator[Callable[[str], Disk]]:
+def make_disk(make_loop: MakeLoop, tmp_path: Path) -> Iterator[Callable[[str], Disk]]:
     with ExitStack() as stack:
         yield lambda system: stack.enter_context(
             mounted(make_loop(size=SIZE), system, tmp_path / f"disk-{system}")

@@ -4,17 +4,15 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from biotrail.recorder.host import cgroups
 from biotrail.recorder.log import LogReader
 from biotrail.recorder.schema.records import Kind
-from tests.support import devices
+from tests.support.devices import LoopDevice, MakeLoop
 from tests.support.path_tables import RecordedPath, recorded_path
-from tests.support.record_command import biotrail, remove_cgroup
+from tests.support.record_command import biotrail
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
 
@@ -53,26 +51,8 @@ def waits_and_calls_left_out(log: Path) -> int:
     return int(counts.get(str(int(Kind.RETURN)), 0)) + int(counts.get(str(int(Kind.WAIT)), 0))
 
 
-@pytest.fixture
-def cgroup(needs_root: None) -> Iterator[Path]:
-    where = cgroups.hierarchy()
-    if where is None:
-        pytest.skip("needs a cgroup hierarchy")
-    directory = Path(where.mount) / f"biotrail-path-{os.getpid()}"
-    try:
-        directory.mkdir()
-    except OSError as error:
-        pytest.skip(f"needs cgroups: {error}")
-    unified = directory / "cgroup.controllers"
-    if unified.exists() and "io" not in unified.read_text().split():
-        remove_cgroup(directory)
-        pytest.skip("needs cgroups: the io controller is not enabled")
-    yield directory
-    remove_cgroup(directory)
-
-
 def test_calls_and_waits_are_of_the_tasks_that_were_chosen(
-    tmp_path: Path, loop_device: devices.LoopDevice
+    tmp_path: Path, loop_device: LoopDevice
 ) -> None:
     # The name is of no other test: all that has it is recorded, wherever it runs.
     # GIVEN two programs that read directly, of which one name is chosen  WHEN both are recorded
@@ -110,7 +90,7 @@ read(sys.argv[1], 64)
 
 @pytest.mark.parametrize("children", [True, False])
 def test_calls_of_a_process_and_its_children(
-    tmp_path: Path, loop_device: devices.LoopDevice, children: bool
+    tmp_path: Path, loop_device: LoopDevice, children: bool
 ) -> None:
     # GIVEN a process that waits for a word, then reads, as does a child that it starts
     go, done, log = tmp_path / "go", tmp_path / "done", tmp_path / "log"
@@ -152,7 +132,7 @@ open(sys.argv[3], "w").close()
     assert len(pids) == (2 if children else 1)
 
 
-def test_calls_of_a_cgroup(tmp_path: Path, loop_device: devices.LoopDevice, cgroup: Path) -> None:
+def test_calls_of_a_cgroup(tmp_path: Path, loop_device: LoopDevice, cgroup: Path) -> None:
     # GIVEN two programs that read directly, of which one is in a cgroup  WHEN that is recorded
     log = tmp_path / "log"
     both = program(
@@ -179,7 +159,7 @@ for text in ("left-out", "chosen"):
 
 
 def test_calls_whose_bios_all_went_elsewhere_are_left_out(
-    tmp_path: Path, make_loop: Callable[..., devices.LoopDevice]
+    tmp_path: Path, make_loop: MakeLoop
 ) -> None:
     # GIVEN a program that reads two devices, of which one is recorded, and waits for a pipe
     here, there = make_loop(), make_loop()
@@ -220,9 +200,7 @@ assert os.read(mine, 1) == b""
     assert {*zip(mine.tid.tolist(), mine.entry.tolist(), strict=True)} <= known
 
 
-def test_the_recorders_own_calls_are_left_out(
-    tmp_path: Path, loop_device: devices.LoopDevice
-) -> None:
+def test_the_recorders_own_calls_are_left_out(tmp_path: Path, loop_device: LoopDevice) -> None:
     # GIVEN recordings of all calls that take a microsecond  WHEN one asks for the recorder's own
     found = {}
     for own in (True, False):

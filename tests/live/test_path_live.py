@@ -1,16 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The path beside the block layer of real I/O: calls, waits, dirtying tasks, interrupts."""
 
-import json
 import os
 import re
-import shutil
-import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,25 +17,17 @@ from biotrail.recorder.log import LogReader
 from biotrail.recorder.schema.records import PATH_PARTS, Q_TURN_SHIFT, Kind
 from biotrail.recorder.schema.syscalls import PAGE_FAULT
 from tests.support import devices
-from tests.support.devices import LoopDevice
-from tests.support.path_disks import Disk, mounted
+from tests.support.devices import Fio, LoopDevice
+from tests.support.path_disks import Disk
 from tests.support.path_logs_live import completions, operations, sector_of, whole
 from tests.support.path_tables import number_of, recorded_path
-from tests.support.paths import ROOT
-from tests.support.record_command import biotrail, fio_command, recorder, wait_until
+from tests.support.record_command import biotrail, exported, fio_command, in_json, recorded
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
 
 KIB = 1024
 MIB = 1024 * KIB
 READ, WRITE = 0, 1
-
-
-@pytest.fixture
-def disk(make_loop: Callable[..., devices.LoopDevice], tmp_path: Path) -> Iterator[Disk]:
-    device = make_loop()
-    with mounted(device, "ext4", tmp_path / "disk") as found:
-        yield found
 
 
 def test_direct_io_has_its_call_with_place_and_times(tmp_path: Path, disk: Disk) -> None:
@@ -322,48 +309,6 @@ def test_info_and_doctor_say_what_is_recorded(tmp_path: Path, disk: Disk) -> Non
     assert [part for part in PATH_PARTS if f"path {part} " in doctor] == list(PATH_PARTS)
 
 
-# The programs of the path beside the block layer are gone with their process.
-
-HOLD = """
-import sys, time
-from biotrail.recorder.probes.backend import ProbeConfig
-from biotrail.recorder.probes.core import CoreProbes
-from biotrail.recorder.schema.records import PATH_PARTS
-probes = CoreProbes(ProbeConfig(path=frozenset(PATH_PARTS)))
-probes.open()
-probes.attach()
-print(" ".join(str(probes._object.info(name).id) for _, name in probes.path.programs))
-sys.stdout.flush()
-time.sleep(1000)
-"""
-
-
-def test_the_paths_programs_are_gone_after_kill() -> None:
-    # GIVEN a process that records the path
-    if shutil.which("bpftool") is None:
-        pytest.skip("needs bpftool")
-
-    def loaded() -> set[int]:
-        said = devices.run("bpftool", "prog", "show")
-        return {int(number) for number in re.findall(r"^(\d+): ", said, re.MULTILINE)}
-
-    process = subprocess.Popen(
-        [sys.executable, "-c", HOLD], stdout=subprocess.PIPE, text=True, cwd=ROOT
-    )
-    try:
-        assert process.stdout is not None
-        ids = {int(number) for number in process.stdout.readline().split()}
-        assert len(ids) >= 10  # as many as this kernel has tracepoints for
-        assert ids <= loaded()
-        # WHEN it is killed
-        process.send_signal(signal.SIGKILL)
-    finally:
-        process.kill()
-        process.wait()
-    # THEN the kernel frees all of them
-    wait_until(lambda: not ids & loaded(), "the programs are still there")
-
-
 # Timing of system calls ends on a load of many short ones, and everything else goes on.
 
 LOAD = """
@@ -381,7 +326,7 @@ READS = 32
 
 
 def test_timing_ends_where_it_costs_more_than_its_budget(
-    tmp_path: Path, loop_device: devices.LoopDevice
+    tmp_path: Path, loop_device: LoopDevice
 ) -> None:
     # GIVEN a program that reads a cached page for seconds, then a device directly
     cached, log = tmp_path / "cached", tmp_path / "log"
@@ -452,21 +397,15 @@ os.wait()
 """
 
 
-def test_calls_are_timed_by_what_they_do(
-    make_loop: Callable[..., devices.LoopDevice], tmp_path: Path
-) -> None:
+def test_calls_are_timed_by_what_they_do(disk: Disk, tmp_path: Path) -> None:
     # GIVEN a program that reads a file by mmap and mlock, waits for a lock of one, and idles in
     # poll; and one whose exit frees a deleted file's blocks, with a discard
-    device, log = make_loop(), tmp_path / "log"
-    with mounted(device, "ext4", tmp_path / "disk") as disk:
-        devices.run("mount", "-o", "remount,discard", disk.mount)
-        load = [sys.executable, "-c", EVERY_CALL_LOAD, str(disk.mount / "file")]
-        options = ("-d", device.path, "--path", "--call-budget", "0")
-        biotrail("record", *options, "-o", log, "--", *load)
+    log = tmp_path / "log"
+    devices.run("mount", "-o", "remount,discard", disk.mount)
+    load = [sys.executable, "-c", EVERY_CALL_LOAD, str(disk.mount / "file")]
+    disk.record(log, load, "--path")
     # WHEN its calls are shown
-    chosen = ("--format", "jsonl", "-o", "-", "--comm", "all-calls")
-    rows = biotrail("export", "--what", "calls", *chosen, log).stdout
-    calls = [json.loads(row) for row in rows.splitlines()]
+    calls = exported("calls", "--comm", "all-calls", log)
     by_name = {name: [one for one in calls if one["call"] == name] for name in LOOKED_AT}
     # THEN what queued bios is among them with its bios, and what took long
     assert any(one["bios"] for one in by_name["mmap"])
@@ -476,10 +415,9 @@ def test_calls_are_timed_by_what_they_do(
     assert not by_name["wait4"]
     assert not by_name["poll"]
     # AND the bios of every call are in the table, but for page faults'
-    bios = biotrail("export", *chosen, log).stdout
     queued = {
         (one["tid"], one["entry_ns"])
-        for one in map(json.loads, bios.splitlines())
+        for one in exported("bios", "--comm", "all-calls", log)
         if one["call"] not in (None, "page fault")
     }
     assert queued == {(one["tid"], one["entry_ns"]) for one in calls if one["bios"]}
@@ -506,31 +444,24 @@ os.fsync(directory)
 """
 
 
-def test_a_flush_is_of_its_descriptors_file(
-    make_loop: Callable[..., devices.LoopDevice], tmp_path: Path
-) -> None:
+def test_a_flush_is_of_its_descriptors_file(disk: Disk, tmp_path: Path) -> None:
     # GIVEN a program that writes and syncs a redo log with O_DIRECT, whose fdatasync queues a flush
     # alone, and syncs a directory
-    device, log = make_loop(), tmp_path / "log"
-    with mounted(device, "ext4", tmp_path / "disk") as disk:
-        file = disk.mount / "redo.log"
-        load = [sys.executable, "-c", FILES_LOAD, str(file)]
-        options = ("-d", device.path, "--path", "--files", "--call-budget", "0")
-        biotrail("record", *options, "-o", log, "--", *load)
+    log, file = tmp_path / "log", disk.mount / "redo.log"
+    disk.record(log, [sys.executable, "-c", FILES_LOAD, str(file)], "--path", "--files")
     # WHEN its calls are shown
     chosen = ("--comm", "redo", log)
-    rows = biotrail("export", "--what", "calls", "--format", "jsonl", "-o", "-", *chosen).stdout
-    calls = [json.loads(row) for row in rows.splitlines()]
+    calls = exported("calls", *chosen)
     # THEN each write and sync is of the file
     for name in ("pwrite64", "fdatasync"):
         assert [one["file"] for one in calls if one["call"] == name] == [str(file)] * SYNCS
     # AND the directory's sync of the directory, which is at the root of its file system
     assert [one["file"] for one in calls if one["call"] == "fsync"] == [str(disk.mount)]
     # AND reports and slow calls say so
-    report = json.loads(biotrail("report", "--by", "file", "--json", *chosen).stdout)
+    report = in_json("report", "--by", "file", *chosen)
     groups = [one for one in report["call_groups"] if one["call"] == "fdatasync"]
     assert [(one["file"], one["count"]) for one in groups] == [(str(file), SYNCS)]
-    slow = json.loads(biotrail("slow", "--calls", "-n", "0", "--json", *chosen).stdout)["calls"]
+    slow = in_json("slow", "--calls", "-n", "0", *chosen)["calls"]
     assert all(one["files"] == [str(file)] for one in slow if one["call"]["call"] == "fdatasync")
 
 
@@ -571,7 +502,7 @@ def test_what_is_no_file_is_called_what_it_is(tmp_path: Path) -> None:
     options = ("--path", "--files", "--call-budget", "0", "--comm", "reader")
     biotrail("record", *options, "-o", log, "--", sys.executable, "-c", NO_FILES)
     # WHEN calls are grouped by file
-    report = json.loads(biotrail("report", "--by", "file", "--json", log).stdout)
+    report = in_json("report", "--by", "file", log)
     # THEN each is called what it is
     names = {one["file"] for one in report["call_groups"] if one["call"] == "read"}
     terminals = {name for name in names if name and name.startswith("/dev/pts/")}
@@ -586,19 +517,17 @@ def test_what_is_no_file_is_called_what_it_is(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", [(), ("--path",)])
 def test_a_loop_devices_lower_bios_are_its_users(
-    loop_device: LoopDevice, fio: Callable[..., dict[str, Any]], tmp_path: Path, path: tuple[str]
+    loop_device: LoopDevice, fio: Fio, tmp_path: Path, path: tuple[str]
 ) -> None:
     # GIVEN direct writes to a loop device with direct I/O, on another one
     with devices.loop_over(loop_device.path, direct_io=True) as upper:
         chosen = ("-d", upper.path, "-d", loop_device.path)
-        with recorder(*chosen, *path, "-o", tmp_path / "log") as recording:
+        with recorded(*chosen, *path, "-o", tmp_path / "log"):
             done = fio(upper.path, rw="randwrite", bs="16k", size="4m", ioengine="psync")
-            recording.terminate()
-            recording.communicate(timeout=120)
     of_fio = done["jobs"][0]["write"]
     # WHEN a report is made of the lower device's writes
-    options = ("--json", "-d", loop_device.name, "--op", "write")
-    told = json.loads(biotrail("report", *options, tmp_path / "log").stdout)
+    options = ("-d", loop_device.name, "--op", "write")
+    told = in_json("report", *options, tmp_path / "log")
     # THEN they are fio's, each queued by a worker for it
     by_name: dict[str, int] = {}
     for one in told["processes"]:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Timelines of real system calls: on their threads' tracks, joined to their bios by arrows."""
 
-import json
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,9 @@ import pytest
 from tests.support import devices, otf2_archives, perfetto_check
 from tests.support.path_disks import mounted
 from tests.support.perfetto_check import Read, Slice
-from tests.support.record_command import biotrail, fio_command
+from tests.support.record_command import biotrail, fio_command, in_json
 
-pytestmark = pytest.mark.usefixtures("needs_bpf")
+pytestmark = [pytest.mark.usefixtures("needs_bpf"), pytest.mark.xdist_group("timelines")]
 
 MIB = 1024 * 1024
 JOB = {"rw": "randrw", "bs": "4k", "size": "2m", "ioengine": "psync", "thread": True, "numjobs": 2}
@@ -34,27 +34,23 @@ class Recorded:
 
     def report(self) -> dict[str, Any]:
         """The report's rows, by name, of calls that did I/O on the device: others are others'."""
-        said = biotrail("report", "--json", "-d", self.device, self.log).stdout
-        calls = json.loads(said)["calls"]
+        calls = in_json("report", "-d", self.device, self.log)["calls"]
         return {row["call"]: row for row in calls if row["io"]}
 
+    @cached_property
     def trace(self) -> Read:
         target = self.log.with_suffix(".pftrace")
         biotrail("convert", "--flows", "--detail", "full", self.log, "-o", target)
         return perfetto_check.read(target.read_bytes())
 
 
-@pytest.fixture
-def recorded(make_loop: Callable[..., devices.LoopDevice], tmp_path: Path) -> Iterator[Recorded]:
-    device = make_loop()
-    with mounted(device, "ext4", tmp_path / "disk") as on:
-        mount = on.mount
-        file, log = mount / "file", tmp_path / "log.biotrail"
-        file.write_bytes(bytes(2 * MIB))
-        devices.run("sync", "-f", file)
-        command = fio_command(str(file), tmp_path / "fio.json", **JOB)
-        how = ("-d", device.path, "--path=all", "--files", "--call-budget=0", "-o", log)
-        biotrail("record", *how, "--", *command)
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorded]:
+    place = tmp_path_factory.mktemp("timelines")
+    with devices.loop() as device, mounted(device, "ext4", place / "disk") as disk:
+        file, log = disk.prepare("file", 2 * MIB), place / "log.biotrail"
+        command = fio_command(str(file), place / "fio.json", **JOB)
+        disk.record(log, command, "--path=all", "--files")
         yield Recorded(log, Path(device.path), file)
 
 
@@ -70,7 +66,7 @@ def of_fio(trace: Read) -> list[Slice]:
 
 def test_calls_are_on_their_tracks_and_lead_to_their_bios(recorded: Recorded) -> None:
     # GIVEN fio's direct I/O, a call for each block, by two threads / WHEN it is converted
-    trace = recorded.trace()
+    trace = recorded.trace
     calls = of_fio(trace)
     # THEN there is a slice for each call, as many as the report counts
     report = recorded.report()
@@ -98,7 +94,7 @@ def test_calls_are_on_their_tracks_and_lead_to_their_bios(recorded: Recorded) ->
 
 def test_arrows_lead_on_to_requests_and_back_to_waits(recorded: Recorded) -> None:
     # GIVEN the same / WHEN it is converted
-    trace = recorded.trace()
+    trace = recorded.trace
     # THEN arrows lead from a bio to the request that finished it
     bios = [(a, b) for a, b in trace.arrows() if (a.category, b.category) == ("bio", "request")]
     assert len(bios) > RUN / 2

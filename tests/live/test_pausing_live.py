@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,7 @@ import pytest
 
 from biotrail.recorder.host.cgroups import unified
 from biotrail.recorder.pausing import stops
+from tests.support.devices import MakeLoop
 from tests.support.record_command import (
     SECONDS,
     biotrail,
@@ -31,7 +32,11 @@ from tests.support.record_command import (
     wait_until,
 )
 
-pytestmark = [pytest.mark.usefixtures("needs_bpf"), pytest.mark.xdist_group("pausing")]
+pytestmark = [
+    pytest.mark.usefixtures("needs_bpf"),
+    pytest.mark.xdist_group("pausing"),
+    pytest.mark.long,
+]
 
 SETTLES_NS = 50_000_000
 """What may still end, or be queued by a kernel worker, when all of a suspect stands."""
@@ -99,7 +104,7 @@ def goes_on(pid: int) -> None:
 
 @pytest.mark.parametrize("how", ["process", "cgroup"])
 def test_the_suspect_stands_when_the_log_says_so(
-    how: str, tmp_path: Path, make_loop: Callable[..., Any]
+    how: str, tmp_path: Path, make_loop: MakeLoop
 ) -> None:
     # GIVEN a program that reads all the time
     loop, path = make_loop(), tmp_path / "x"

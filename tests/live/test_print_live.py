@@ -8,8 +8,7 @@ completion: counts hold against fio's own whatever the kernel skips.
 import json
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,16 @@ from typing import Any
 import pytest
 
 from biotrail.converters.pipeline import Trace
-from tests.support.devices import LoopDevice
-from tests.support.record_command import BEGUN, BIOTRAIL, SECONDS, biotrail, environment
+from tests.support.devices import Fio, LoopDevice
+from tests.support.record_command import (
+    BEGUN,
+    BIOTRAIL,
+    SECONDS,
+    biotrail,
+    children,
+    environment,
+    wait_until_gone,
+)
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
 
@@ -53,25 +60,7 @@ def printer(*arguments: str | Path, **options: Any) -> Iterator[subprocess.Popen
         process.communicate()
 
 
-def children(pid: int) -> list[int]:
-    text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
-    return [int(word) for word in text.split()]
-
-
-def wait_until_gone(pid: int) -> None:
-    end = time.monotonic() + SECONDS
-    while True:
-        try:
-            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        except (FileNotFoundError, ProcessLookupError):
-            return
-        if state == "Z":
-            return
-        assert time.monotonic() < end
-        time.sleep(0.05)
-
-
-def load(fio: Callable[..., dict[str, Any]], device: LoopDevice, rw: str = "randwrite") -> int:
+def load(fio: Fio, device: LoopDevice, rw: str = "randwrite") -> int:
     """IOS direct I/Os by fio; how many it says it did."""
     options = {"bs": "4k", "direct": 1, "iodepth": 16, "ioengine": "libaio", "number_ios": IOS}
     [job] = fio(device.path, rw=rw, size="16m", **options)["jobs"]
@@ -84,9 +73,7 @@ def of_fio(lines: list[str]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("keep", [False, True], ids=["no-log", "log"])
-def test_every_io_is_printed(
-    loop_device: LoopDevice, fio: Callable[..., dict[str, Any]], tmp_path: Path, keep: bool
-) -> None:
+def test_every_io_is_printed(loop_device: LoopDevice, fio: Fio, tmp_path: Path, keep: bool) -> None:
     # GIVEN a printer, with a log or without
     log = tmp_path / "a.biotrail"
     options = ["-o", log] if keep else []
@@ -113,24 +100,7 @@ def test_every_io_is_printed(
         assert queued >= done
 
 
-def test_filters_choose_what_is_printed(
-    loop_device: LoopDevice, fio: Callable[..., dict[str, Any]]
-) -> None:
-    # GIVEN a printer of reads WHEN there are writes, then reads
-    with printer("--json", "-d", loop_device.path, "--op", "read") as process:
-        load(fio, loop_device)
-        done = load(fio, loop_device, "randread")
-        process.send_signal(signal.SIGTERM)
-        out, _ = process.communicate(timeout=SECONDS)
-    # THEN the reads are printed
-    rows = of_fio(out.splitlines())
-    assert {row["operation"] for row in rows} == {"read"}
-    assert len(rows) == done or "skipped" in out
-
-
-def test_a_reader_that_ends_ends_it_quietly(
-    loop_device: LoopDevice, fio: Callable[..., dict[str, Any]]
-) -> None:
+def test_a_reader_that_ends_ends_it_quietly(loop_device: LoopDevice, fio: Fio) -> None:
     # GIVEN a printer to a pipe, of which the head was read
     with printer("-d", loop_device.path) as process:
         assert process.stdout is not None and process.stderr is not None
@@ -148,7 +118,7 @@ def test_a_reader_that_ends_ends_it_quietly(
 
 
 def test_who_reads_too_slowly_keeps_no_recording_waiting(
-    loop_device: LoopDevice, fio: Callable[..., dict[str, Any]], tmp_path: Path
+    loop_device: LoopDevice, fio: Fio, tmp_path: Path
 ) -> None:
     # GIVEN a printer whose output nobody takes, and a log
     log = tmp_path / "a.biotrail"
@@ -174,25 +144,6 @@ def test_the_command_s_status_is_its_own(loop_device: LoopDevice) -> None:
     done = biotrail("record", "--print", "-q", "-d", loop_device.path, "--", *command, status=7)
     # THEN that is ours, and what the command prints is not among the lines
     assert "told" in done.stderr and "told" not in done.stdout
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP, signal.SIGKILL])
-def test_no_recorder_stays_behind(loop_device: LoopDevice, number: signal.Signals) -> None:
-    # GIVEN a printer WHEN it is ended in any way
-    with printer("-d", loop_device.path) as process:
-        (recorder,) = children(process.pid)
-        process.send_signal(number)
-        process.communicate(timeout=SECONDS)
-        # THEN its recorder has ended, too
-        wait_until_gone(recorder)
-
-
-def test_what_cannot_be_recorded_leaves_no_file(tmp_path: Path) -> None:
-    # GIVEN a name of no device WHEN printed THEN one message, status 1, and no file
-    log = tmp_path / "a.biotrail"
-    done = biotrail("record", "--print", "-d", "nosuchdevice", "-o", log, status=1)
-    assert done.stderr.count("nosuchdevice") == 1 and "Traceback" not in done.stderr
-    assert not log.exists()
 
 
 def test_an_older_log_stays_if_the_command_cannot_be_started(

@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """`biotrail record` as a user meets it: outputs, stops, crashes, several at once."""
 
-import json
 import os
 import signal
 import stat
 import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +13,15 @@ import pytest
 
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.log import LogReader
-from tests.support import devices
+from tests.support.devices import Fio, MakeLoop
 from tests.support.record_command import (
     BIOTRAIL,
-    ROOT,
     SECONDS,
     biotrail,
     busy,
     count_events,
     environment,
+    in_json,
     read,
     recorder,
     started,
@@ -34,11 +32,9 @@ from tests.support.record_command import (
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
 
-RECORD_SIDE = {"numpy", "zstandard", "click"}
-
 
 @pytest.fixture
-def load(loop_device: Any, fio: Callable[..., Any]) -> Iterator[Any]:
+def load(loop_device: Any, fio: Fio) -> Iterator[Any]:
     """A loop device that fio reads all the time."""
     with busy(loop_device.path):
         yield loop_device
@@ -55,7 +51,7 @@ def test_a_killed_recorder_leaves_a_log_that_reads_and_converts(tmp_path: Path, 
         process.kill()
         process.wait(SECONDS)
     # THEN the log says so, reads to its last whole chunk, and converts
-    facts = json.loads(biotrail("info", "--json", log).stdout)
+    facts = in_json("info", log)
     assert facts["interrupted"]
     assert facts["account"]["events"] > 1000
     assert facts["account"]["unreadable_bytes"] == 0
@@ -70,6 +66,8 @@ def test_a_killed_recorder_leaves_a_log_that_reads_and_converts(tmp_path: Path, 
     ("signals", "reason"),
     [
         ([signal.SIGTERM], "terminated"),
+        ([signal.SIGQUIT], "quit"),
+        ([signal.SIGUSR2, signal.SIGTERM], "terminated"),  # SIGUSR2 is no end here
         ([signal.SIGHUP], "hung up"),
         ([signal.SIGINT, signal.SIGINT, signal.SIGINT], "interrupted"),
     ],
@@ -88,7 +86,7 @@ def test_signals_end_the_log_well(
     assert (status, reader.interrupted, reader.problems) == (0, False, []), said
     assert reader.end is not None
     assert reader.end["reason"] == reason
-    assert "biotrail convert" in said
+    assert "next: biotrail convert" in said
 
 
 def test_a_log_can_be_streamed_and_converted_on_the_way(tmp_path: Path, load: Any) -> None:
@@ -127,7 +125,8 @@ def test_a_reader_that_goes_away_ends_the_recording(load: Any) -> None:
         process.stdout = None
         _, said = process.communicate(timeout=SECONDS)
         assert process.returncode == 141
-    assert b"pipe" in said
+    assert b"standard output: cannot be written" in said
+    assert b"Broken pipe" in said
     assert b"Traceback" not in said
 
 
@@ -142,25 +141,6 @@ def test_a_log_is_private_and_belongs_to_the_caller_of_sudo(tmp_path: Path) -> N
     found = log.stat()
     assert (found.st_uid, found.st_gid) == (1234, 2345)
     assert stat.S_IMODE(found.st_mode) == 0o600
-
-
-def test_a_full_disk_keeps_what_was_written(tmp_path: Path, load: Any) -> None:
-    # GIVEN a small file system
-    place = tmp_path / "small"
-    place.mkdir()
-    devices.run("mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", place)
-    try:
-        # WHEN a log outgrows it
-        log = place / "log"
-        done = biotrail("record", "-d", load.name, "-o", log, status=1)
-        # THEN the recording stopped by itself, said why, and what is there reads
-        assert "No space left" in done.stderr
-        assert "could not be written" in done.stderr
-        facts = json.loads(biotrail("info", "--json", log).stdout)
-        assert facts["interrupted"]
-        assert facts["account"]["events"] > 0
-    finally:
-        devices.unmount(place)
 
 
 def test_a_duration_and_a_status(tmp_path: Path) -> None:
@@ -186,7 +166,7 @@ def test_ctrl_c_reaches_the_command_and_keeps_the_log(tmp_path: Path) -> None:
 
 
 def test_devices_and_cgroups_that_are_learned_while_recording(
-    tmp_path: Path, make_loop: Callable[..., Any], fio: Callable[..., Any]
+    tmp_path: Path, make_loop: MakeLoop, fio: Fio
 ) -> None:
     # GIVEN a recorder at work
     log = tmp_path / "log"
@@ -213,40 +193,3 @@ def devices_in(log: Path) -> set[int]:
     trace = Trace(log)
     list(trace.events())
     return set(trace.context.devices)
-
-
-def test_record_imports_the_record_side_alone(tmp_path: Path) -> None:
-    # GIVEN an interpreter that refuses everything but what recording needs
-    allowed = sorted(RECORD_SIDE)
-    script = f"""
-import importlib.abc, json, sys
-class Refuse(importlib.abc.MetaPathFinder):
-    def find_spec(self, name, path, target=None):
-        top = name.partition(".")[0]
-        ours = top in {[*allowed, "biotrail"]!r}
-        if not ours and top not in sys.stdlib_module_names and not top.startswith("_"):
-            raise ImportError("not on the record side: " + name)
-sys.meta_path.insert(0, Refuse())
-from biotrail.cli.main import main
-sys.argv = ["biotrail", "record", "-o", sys.argv[1], "--duration", "0.2"]
-try:
-    main()
-finally:
-    print(json.dumps(sorted(sys.modules)))
-"""
-    # WHEN it records
-    done = subprocess.run(
-        [sys.executable, "-S", "-c", script, str(tmp_path / "log")],
-        env=environment(PYTHONPATH=os.pathsep.join([str(ROOT), *site_packages()])),
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-    )
-    # THEN it works, and no converter was imported
-    assert done.returncode == 0, done.stderr
-    assert "biotrail.converters" not in json.loads(done.stdout)
-    assert not LogReader(tmp_path / "log").interrupted
-
-
-def site_packages() -> list[str]:
-    return [path for path in sys.path if path.endswith("site-packages")]

@@ -5,8 +5,7 @@ import json
 import signal
 import subprocess
 import tempfile
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,17 +14,16 @@ from typing import Any
 import pytest
 
 from biotrail.converters.events.tables import NEVER
-from biotrail.recorder.host import cgroups
 from tests.support import devices
+from tests.support.devices import MakeLoop
 from tests.support.holding import held_in_flight, on_a_file_system
-from tests.support.kernel_completions import KernelCompletions
+from tests.support.kernel_completions import Completions
 from tests.support.record_command import (
     Log,
     assert_ended,
     biotrail,
     read,
     recorder,
-    remove_cgroup,
     stop,
 )
 
@@ -64,7 +62,7 @@ class Loads:
 
     directory: Path
     stack: ExitStack
-    trace: Callable[..., KernelCompletions]
+    trace: Completions
     """Of the devices whose completions matter."""
     all: list[Load] = field(default_factory=list)
     devs: set[int] = field(default_factory=set)
@@ -98,7 +96,7 @@ class Loads:
 
 
 @contextmanager
-def loads(trace: Callable[..., KernelCompletions]) -> Iterator[Loads]:
+def loads(trace: Completions) -> Iterator[Loads]:
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         yield Loads(directory, stack, trace)
@@ -140,31 +138,9 @@ pytestmark = pytest.mark.usefixtures("needs_bpf", "fio")
 
 
 @pytest.fixture
-def both(completions: Callable[..., KernelCompletions]) -> Iterator[Loads]:
+def both(completions: Completions) -> Iterator[Loads]:
     with loads(completions) as found:
         yield found
-
-
-@pytest.fixture
-def cgroup(needs_root: None) -> Iterator[Path]:
-    """A fresh cgroup that block I/O is charged to, with one below it."""
-    where = cgroups.hierarchy()
-    if where is None:
-        pytest.skip("needs a cgroup hierarchy")
-    directory = Path(where.mount) / f"biotrail-test-{uuid.uuid4().hex[:8]}"
-    below = directory / "below"
-    try:
-        below.mkdir(parents=True)
-    except OSError as error:
-        pytest.skip(f"needs cgroups: {error}")
-    unified = directory / "cgroup.controllers"
-    if unified.exists() and "io" not in unified.read_text().split():
-        remove_cgroup(below)
-        remove_cgroup(directory)
-        pytest.skip("needs cgroups: the io controller is not enabled")
-    yield directory
-    remove_cgroup(below)
-    remove_cgroup(directory)
 
 
 def check(found: Any, load: Load, dev: int) -> None:
@@ -297,7 +273,7 @@ def test_by_the_cgroup_and_those_below_it(
 
 
 def test_what_a_kernel_thread_queues_for_a_cgroup_is_that_cgroups(
-    tmp_path: Path, make_loop: Callable[..., Any], both: Loads, cgroup: Path
+    tmp_path: Path, make_loop: MakeLoop, both: Loads, cgroup: Path
 ) -> None:
     # GIVEN a loop device on another: its kernel threads queue what is written to it
     lower = make_loop()
@@ -313,9 +289,7 @@ def test_what_a_kernel_thread_queues_for_a_cgroup_is_that_cgroups(
     assert not len(found.by("fio"))
 
 
-def test_a_device_and_those_below_it(
-    tmp_path: Path, make_loop: Callable[..., Any], both: Loads
-) -> None:
+def test_a_device_and_those_below_it(tmp_path: Path, make_loop: MakeLoop, both: Loads) -> None:
     # GIVEN a loop device on another, and a third
     lower, third = make_loop(), make_loop()
     with devices.loop_over(lower.path, direct_io=True) as upper:
@@ -349,7 +323,7 @@ def test_bios_of_others_in_a_request_are_counts(
 
 
 def test_what_finds_no_room_to_be_followed_is_a_loss(
-    tmp_path: Path, make_loop: Callable[..., Any], both: Loads
+    tmp_path: Path, make_loop: MakeLoop, both: Loads
 ) -> None:
     # GIVEN more bios in flight than can be followed, as the device does not answer
     where = tmp_path / "lower"

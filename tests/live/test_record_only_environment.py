@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import pytest
 
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.records import Kind
-from tests.support.devices import fio_arguments, read_fio_report
+from tests.support.devices import Fio, fio_arguments, read_fio_report
 from tests.support.paths import ROOT
 
 pytestmark = [pytest.mark.xdist_group("the wheel"), pytest.mark.long]
@@ -104,7 +103,7 @@ def test_help_needs_the_record_side_alone(environment: Path, directory: Path) ->
 
 
 def test_recording_needs_the_record_side_alone(
-    environment: Path, directory: Path, needs_bpf: None, loop_device: Any, fio: Callable[..., Any]
+    environment: Path, directory: Path, needs_bpf: None, loop_device: Any, fio: Fio
 ) -> None:
     # GIVEN that environment, a loop device and fio
     log, report = directory / "real.biotrail", directory / "fio.json"
@@ -112,8 +111,12 @@ def test_recording_needs_the_record_side_alone(
     # WHEN it records fio's reads
     command = f"record -q -d {loop_device.name} -o {log} --".split()
     load = ["fio", "--output-format=json", f"--output={report}", *load]
-    done = run(environment / "biotrail", *command, *load, cwd=directory)
-    # THEN the log, read by the whole environment, holds each of them
+    words = ("-X", "importtime", environment / "biotrail", *command, *load)
+    done = run(environment / "python", *words, cwd=directory)
+    # THEN no converter is imported
+    assert "biotrail.recorder.session" in done.stderr
+    assert "biotrail.converters" not in done.stderr
+    # AND the log, read by the whole environment, holds each of them
     assert done.returncode == 0, done.stderr
     total = read_fio_report(report)["jobs"][0]["read"]["total_ios"]
     assert total == 256

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a log says equals what fio did, from the command line to the lifecycles."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +10,11 @@ import pytest
 
 from biotrail.converters.events.tables import NEVER
 from tests.support import devices
-from tests.support.kernel_completions import SERVICE_THREADS, KernelCompletions
+from tests.support.kernel_completions import SERVICE_THREADS, Completions
 from tests.support.record_command import assert_ended, biotrail, count_events, fio_command, read
 
 pytestmark = pytest.mark.usefixtures("needs_bpf", "fio")
 
-Trace = Callable[..., KernelCompletions]
 BYTES_PER_EVENT = 8
 
 
@@ -42,7 +41,7 @@ def unmerged(loop_device: Any) -> Iterator[Any]:
     [("psync", 1, "randread"), ("libaio", 16, "randwrite"), ("io_uring", 32, "randrw")],
 )
 def test_bios_issues_and_bytes_equal_fio(
-    tmp_path: Path, unmerged: Any, completions: Trace, engine: str, depth: int, rw: str
+    tmp_path: Path, unmerged: Any, completions: Completions, engine: str, depth: int, rw: str
 ) -> None:
     # GIVEN a direct job of a known size on a loop device
     loop_device = unmerged
@@ -84,7 +83,7 @@ def test_bios_issues_and_bytes_equal_fio(
 
 @pytest.mark.long
 def test_150_000_io_per_second_for_ten_seconds_without_a_loss(
-    tmp_path: Path, loop_device: Any, completions: Trace
+    tmp_path: Path, loop_device: Any, completions: Completions
 ) -> None:
     # GIVEN a job of random 4 KiB reads at 150,000 a second, as far as the machine can
     log, report = tmp_path / "fast.biotrail", tmp_path / "fio.json"

@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,24 +14,22 @@ import pytest
 
 from biotrail.recorder.log import LogReader
 from tests.support import devices
+from tests.support.devices import Fio
 from tests.support.file_systems import small_disk
-from tests.support.record_command import SECONDS, biotrail, environment, read, recorder, stop
+from tests.support.record_command import (
+    SECONDS,
+    biotrail,
+    environment,
+    logs_in,
+    read,
+    recorder,
+    stop,
+    wait_until,
+)
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
 
 READS: dict[str, Any] = {"rw": "randread", "bs": "4k", "ioengine": "psync"}
-
-
-def logs_in(directory: Path) -> list[Path]:
-    return sorted(directory.glob("*.biotrail"))
-
-
-def wait_for_logs(directory: Path, number: int) -> list[Path]:
-    deadline = time.monotonic() + SECONDS
-    while len(found := logs_in(directory)) < number:
-        assert time.monotonic() < deadline, "no further file is begun"
-        time.sleep(0.02)
-    return found
 
 
 def next_line(process: subprocess.Popen[str]) -> str:
@@ -41,13 +38,13 @@ def next_line(process: subprocess.Popen[str]) -> str:
 
 
 def test_a_dump_of_an_idle_device_is_empty_and_says_its_period(
-    tmp_path: Path, loop_device: Any, fio: Callable[..., Any]
+    tmp_path: Path, loop_device: Any, fio: Fio
 ) -> None:
-    # GIVEN a flight recorder of a second, and I/O that ended some seconds ago
+    # GIVEN a flight recorder of a second, and I/O that ended before that
     arguments = ("-d", loop_device.name, "-o", tmp_path / "x", "--keep", "1s")
     with recorder(*arguments) as process:
         fio(loop_device.path, number_ios=200, **READS)
-        time.sleep(5)
+        time.sleep(2)
         # WHEN it is asked for a dump
         process.send_signal(signal.SIGUSR1)
         said = next_line(process)
@@ -66,42 +63,6 @@ def test_a_dump_of_an_idle_device_is_empty_and_says_its_period(
     biotrail("convert", first)
 
 
-def test_a_reader_that_goes_ends_the_recording_as_a_pipe_does(
-    loop_device: Any, fio: Callable[..., Any]
-) -> None:
-    # GIVEN a log that is sent down a pipe
-    arguments = ("-d", loop_device.name, "-o", "-")
-    with recorder(*arguments, stdout=subprocess.PIPE) as process:
-        # WHEN the reader takes a few bytes and goes
-        assert process.stdout is not None
-        os.read(process.stdout.fileno(), 16)
-        process.stdout.close()
-        process.stdout = None
-        fio(loop_device.path, number_ios=500, **READS)
-        _, said = process.communicate(timeout=SECONDS)
-    # THEN the status is that of SIGPIPE, as with dump, and that is told
-    assert process.returncode == 141
-    assert "standard output: cannot be written" in said
-    assert "Broken pipe" in said
-
-
-@pytest.mark.parametrize("number", [signal.SIGQUIT, signal.SIGUSR2])
-def test_no_ordinary_signal_costs_the_end_of_a_log(
-    tmp_path: Path, loop_device: Any, fio: Callable[..., Any], number: signal.Signals
-) -> None:
-    # GIVEN a recorder of one log
-    log = tmp_path / "x.biotrail"
-    with recorder("-d", loop_device.name, "-o", log) as process:
-        fio(loop_device.path, number_ios=100, **READS)
-        # WHEN SIGQUIT comes, or SIGUSR2, which is no end here, and then SIGTERM
-        signals = [number] if number == signal.SIGQUIT else [number, signal.SIGTERM]
-        status, said = stop(process, *signals)
-    # THEN the log has its end, and the closing words are there
-    assert status == 0, said
-    assert "next: biotrail convert" in said
-    assert not LogReader(log).interrupted
-
-
 def test_rotation_under_sudo_follows_no_link(tmp_path: Path) -> None:
     # GIVEN a rotating recording by root for a user who may move its directory
     ours, closed, moved = (tmp_path / name for name in ("ours", "closed", "moved"))
@@ -111,7 +72,8 @@ def test_rotation_under_sudo_follows_no_link(tmp_path: Path) -> None:
     env = environment(SUDO_UID="4321", SUDO_GID="4321")
     arguments = ("-o", ours / "x", "--rotate", "300ms", "--max-files", "2")
     with recorder(*arguments, env=env) as process:
-        first = wait_for_logs(ours, 1)[0].name
+        wait_until(lambda: bool(logs_in(ours)), "no file is begun")
+        first = logs_in(ours)[0].name
         # WHEN the user puts a link to a closed directory in its place
         ours.rename(moved)
         ours.symlink_to(closed)
@@ -159,13 +121,13 @@ def test_a_removed_directory_keeps_no_file(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_tells_events_time_and_the_commands_status(
-    tmp_path: Path, loop_device: Any, fio: Callable[..., Any]
+    tmp_path: Path, loop_device: Any, fio: Fio
 ) -> None:
     # GIVEN a disk that is too small for the log of a command, which fails
     fio_words = " ".join(devices.fio_arguments(loop_device.path, number_ios=9000, **READS))
     with small_disk(tmp_path / "small", "200k") as disk:
         log = disk / "x.biotrail"
-        script = f"fio --output=/dev/null {fio_words}; sleep 2; exit 7"
+        script = f"fio --output=/dev/null {fio_words}; sleep 1; exit 7"
         # WHEN it is recorded
         command = ("sh", "-c", script)
         options = ("-d", loop_device.name, "--level", "0", "-o", log)
@@ -184,7 +146,7 @@ def test_a_full_disk_tells_events_time_and_the_commands_status(
 
 
 def test_a_last_dump_on_a_full_disk_is_told_once(
-    tmp_path: Path, loop_device: Any, fio: Callable[..., Any]
+    tmp_path: Path, loop_device: Any, fio: Fio
 ) -> None:
     # GIVEN a flight recorder whose disk has become full
     with small_disk(tmp_path / "small", "1M") as disk:

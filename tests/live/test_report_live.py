@@ -2,18 +2,14 @@
 """The report beside what fio measured itself, for each I/O of a live load."""
 
 import csv
-import json
-import signal
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.support.devices import MEBIBYTE, LoopDevice
-from tests.support.kernel_completions import KernelCompletions
-from tests.support.record_command import Log, assert_ended, biotrail, read, recorder, stop
+from tests.support.devices import MEBIBYTE, Fio, LoopDevice
+from tests.support.kernel_completions import Completions
+from tests.support.record_command import Log, assert_ended, biotrail, in_json, read, recorded
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
 
@@ -47,16 +43,12 @@ def latencies(found: Log) -> dict[tuple[int, int], int]:
 
 @pytest.mark.parametrize("engine", ["io_uring", "libaio"])
 def test_no_io_took_longer_than_fio_waited_for_it(
-    loop_device: LoopDevice,
-    fio: Callable[..., dict[str, Any]],
-    completions: Callable[..., KernelCompletions],
-    tmp_path: Path,
-    engine: str,
+    loop_device: LoopDevice, fio: Fio, completions: Completions, tmp_path: Path, engine: str
 ) -> None:
     # GIVEN a load that reads or writes each block once, and fio's latency of each
     log, prefix = tmp_path / "disk.biotrail", tmp_path / "fio"
     truth = completions(loop_device.dev)
-    with recorder("-d", loop_device.path, "-o", log) as process:
+    with recorded("-d", loop_device.path, "-o", log):
         job = fio(
             loop_device.path,
             rw="randrw",
@@ -68,8 +60,6 @@ def test_no_io_took_longer_than_fio_waited_for_it(
             log_offset=True,
             clocksource="clock_gettime",
         )["jobs"][0]
-        status, said = stop(process, signal.SIGINT)
-    assert status == 0, said
     theirs = measured(prefix)
     # WHEN it was recorded
     found = read(log, truth.unseen_by(log))
@@ -84,7 +74,7 @@ def test_no_io_took_longer_than_fio_waited_for_it(
     print(f"\n{engine}: fio waited {differences.mean():,.0f} ns longer than Q2C, on average")
     assert differences.min() >= 0
     # AND the report has fio's numbers of I/Os and bytes
-    told = json.loads(biotrail("report", "--json", log).stdout)
+    told = in_json("report", log)
     [device] = told["devices"]
     operations = {one["operation"]: one for one in device["operations"]}
     for name in ("read", "write"):
@@ -99,14 +89,14 @@ def test_no_io_took_longer_than_fio_waited_for_it(
 
 
 def test_tries_that_fail_at_once_are_none_of_fios_ios(
-    loop_device: LoopDevice, fio: Callable[..., dict[str, Any]], tmp_path: Path
+    loop_device: LoopDevice, fio: Fio, tmp_path: Path
 ) -> None:
     # GIVEN io_uring with more I/O at once than the device has requests
     queue = Path("/sys/block", loop_device.name, "queue")
     (queue / "scheduler").write_text("mq-deadline")
     (queue / "nr_requests").write_text("4")
     log = tmp_path / "disk.biotrail"
-    with recorder("-d", loop_device.path, "-o", log) as process:
+    with recorded("-d", loop_device.path, "-o", log):
         job = fio(
             loop_device.path,
             rw="randrw",
@@ -115,10 +105,8 @@ def test_tries_that_fail_at_once_are_none_of_fios_ios(
             ioengine="io_uring",
             iodepth=32,
         )["jobs"][0]
-        status, said = stop(process, signal.SIGINT)
-    assert status == 0, said
     # WHEN it is reported on
-    told = json.loads(biotrail("report", "--json", log).stdout)
+    told = in_json("report", log)
     # THEN there were tries that failed at once, and the I/Os and bytes are fio's all the same
     assert told["total"]["tries"] > 0
     [device] = told["devices"]
@@ -135,7 +123,7 @@ def test_rates_are_of_the_recorded_time(loop_device: LoopDevice, tmp_path: Path)
     command = ["sh", "-c", f"sleep 0.5; {dd}; sleep 0.5"]
     biotrail("record", "-q", "-d", loop_device.path, "--comm", "dd", "-o", log, "--", *command)
     # WHEN it is reported on
-    found = json.loads(biotrail("report", "--json", log).stdout)
+    found = in_json("report", log)
     # THEN its time is that for which the recorder ran, within what attaching takes, and the rates
     # are of that time
     end = read(log).trace.reader.end

@@ -8,9 +8,9 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,13 @@ from biotrail.recorder.host.container_state import present
 from biotrail.recorder.log import LogReader
 from biotrail.recorder.rights import capabilities
 from biotrail.text import units
+from tests.support.devices import Fio
 from tests.support.record_command import (
     ROOT,
     biotrail,
-    dumps,
+    children,
     environment,
+    logs_in,
     read,
     recorder,
     stop,
@@ -43,6 +45,7 @@ HURRY = set() if capabilities.holds("CAP_SYS_RESOURCE") else {"CAP_SYS_NICE"}
 """What root keeps in any case, where it may not raise its limit of real-time priority instead."""
 
 
+@cache
 def as_user(*capabilities: str) -> tuple[str, ...]:
     """Starts a program as an ordinary user with these capabilities alone."""
     if shutil.which("setpriv") is None:
@@ -77,19 +80,12 @@ def statuses(pid: int) -> list[dict[str, str]]:
     return [dict(line.partition(":\t")[::2] for line in text.splitlines()) for text in texts]
 
 
-def children(pid: int) -> list[int]:
-    tasks = Path(f"/proc/{pid}/task").iterdir()
-    return [int(child) for task in tasks for child in (task / "children").read_text().split()]
-
-
 def held(pid: int, which: str) -> set[tuple[str, ...]]:
     """Sets of capabilities that the threads of a process have."""
     return {tuple(capabilities.names(int(status[which], 16))) for status in statuses(pid)}
 
 
-def test_two_capabilities_are_enough(
-    home: Path, loop_device: Any, fio: Callable[..., dict[str, Any]]
-) -> None:
+def test_two_capabilities_are_enough(home: Path, loop_device: Any, fio: Fio) -> None:
     # GIVEN an ordinary user with CAP_BPF and CAP_PERFMON, who records with filter and trigger
     by, what = as_user("bpf", "perfmon"), ("-d", loop_device.name, "--comm", "fio", "--op", "read")
     with recorder(*what, "-o", home / "x", by=by) as process:
@@ -121,11 +117,11 @@ def test_a_user_has_dumps_rotation_and_a_command(home: Path, loop_device: Any) -
     some = ("--keep", "60s", "--trigger", "slow=1h", "--trigger", "depth=1000")
     with recorder("-d", loop_device.name, *some, "-o", home / "kept", by=by) as process:
         process.send_signal(signal.SIGUSR1)
-        wait_until(lambda: bool(dumps(home)), "no dump was written")
+        wait_until(lambda: bool(logs_in(home)), "no dump was written")
         status, said = stop(process, signal.SIGTERM)
     # THEN it dumps then and at the end
     assert status == 0, said
-    assert len(dumps(home)) == 2
+    assert len(logs_in(home)) == 2
     # AND a command's exit status is its own, and it has the rights that biotrail was given
     code = "grep ^CapEff /proc/self/status; exit 7"
     arguments = ("record", "--rotate", "1G", "-o", home / "turned", "--", "sh", "-c", code)
@@ -250,7 +246,7 @@ def test_later_files_belong_to_who_called_sudo(
     # THEN all went well, the oldest are gone, the others are the user's
     assert status == 0, said
     assert "failed" not in said
-    assert len(dumps(home)) == 2
+    assert len(logs_in(home)) == 2
     assert {path.stat().st_uid for path in home.iterdir()} == {USER}
     assert {path.stat().st_gid for path in home.iterdir()} == {USER}
     # AND no right was kept that this does not need
@@ -272,7 +268,7 @@ def test_making_files_in_a_directory_of_another_user_keeps_one_right(
         status, said = stop(process, signal.SIGINT)
     # THEN it keeps the right that its directory asks for, and its dump is there
     assert status == 0, said
-    assert len(dumps(where)) == 1
+    assert len(logs_in(where)) == 1
     assert set(kept) == HURRY | ({"CAP_DAC_OVERRIDE"} if where == home else set())
 
 
@@ -305,7 +301,7 @@ def _one_more(process: Any, device: str, directory: Path, number: int) -> bool:
     fd = os.open(device, os.O_RDONLY | os.O_DIRECT)
     os.preadv(fd, [mmap.mmap(-1, 4096)], 0)
     os.close(fd)
-    numbers = [int(path.stem.rpartition("-")[2]) for path in dumps(directory)]
+    numbers = [int(path.stem.rpartition("-")[2]) for path in logs_in(directory)]
     if max(numbers, default=0) < number:
         process.send_signal(signal.SIGUSR1)
         return False
@@ -313,7 +309,7 @@ def _one_more(process: Any, device: str, directory: Path, number: int) -> bool:
 
 
 def test_two_recorders_do_not_disturb_each_other(
-    tmp_path: Path, loop_device: Any, fio: Callable[..., dict[str, Any]]
+    tmp_path: Path, loop_device: Any, fio: Fio
 ) -> None:
     # GIVEN a recorder of everything on a device, and a second one with filters
     def reads(**others: Any) -> int:

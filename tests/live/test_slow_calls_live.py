@@ -1,17 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """`biotrail slow --calls` of real fsyncs on ext4: time, waits, wakers and bios of each."""
 
-import json
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support import devices
-from tests.support.path_disks import mounted
-from tests.support.record_command import biotrail
+from tests.support.path_disks import Disk
+from tests.support.record_command import biotrail, in_json
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
 
@@ -26,17 +23,6 @@ with open(sys.argv[1], "wb", buffering=0) as stream:
         os.fsync(stream.fileno())
 print(stream.name)
 """
-
-
-@pytest.fixture
-def disk(
-    make_loop: Callable[..., devices.LoopDevice], tmp_path: Path
-) -> Iterator[tuple[devices.LoopDevice, Path]]:
-    """A loop device with ext4, and where it is mounted."""
-    device = make_loop()
-    with mounted(device, "ext4", tmp_path / "disk") as on:
-        mount = on.mount
-        yield device, mount
 
 
 def check(one: dict[str, Any], device: str, file: str) -> None:
@@ -67,26 +53,12 @@ def reasons_of_the_journals_waits(fsyncs: list[dict[str, Any]]) -> set[str]:
     return {wait["reason"] for wait in waits if (wait["waker_comm"] or "").startswith("jbd2/")}
 
 
-def test_slow_fsyncs(tmp_path: Path, disk: tuple[devices.LoopDevice, Path]) -> None:
+def test_slow_fsyncs(tmp_path: Path, disk: Disk) -> None:
     # GIVEN a program that writes and syncs a file again and again, while its path is recorded
-    device, mount = disk
-    log, file = tmp_path / "a.biotrail", mount / "file"
-    load = [sys.executable, "-c", LOAD, str(file)]
-    biotrail(
-        "record",
-        "-d",
-        device.path,
-        "--path=all",
-        "--call-budget=0",
-        "--files",
-        "-o",
-        log,
-        "--",
-        *load,
-    )
+    log, file = tmp_path / "a.biotrail", disk.mount / "file"
+    disk.record(log, [sys.executable, "-c", LOAD, str(file)], "--path=all", "--files")
     # WHEN its slowest calls are asked for
-    said = biotrail("slow", "--calls", "--comm", "syncer", "-n", "0", "--json", log).stdout
-    every = json.loads(said)["calls"]
+    every = in_json("slow", "--calls", "--comm", "syncer", "-n", "0", log)["calls"]
     fsyncs: list[dict[str, Any]] = [one for one in every if one["call"]["call"] == "fsync"]
     # THEN each fsync is there once, with its descriptor, and the slowest calls come first
     assert len(fsyncs) == FSYNCS
@@ -94,7 +66,7 @@ def test_slow_fsyncs(tmp_path: Path, disk: tuple[devices.LoopDevice, Path]) -> N
     assert durations == sorted(durations, reverse=True)
     assert len({one["call"]["fd"] for one in fsyncs}) == 1
     for one in fsyncs:
-        check(one, device.name, str(file))
+        check(one, disk.device.name, str(file))
     # AND fsyncs wrote the pages themselves, and waited for these and for the journal's thread
     assert sum(one["bio_bytes"] for one in fsyncs) >= FSYNCS * 16384
     assert all(str(file) in one["files"] for one in fsyncs if one["bio_bytes"])

@@ -1,19 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A long recording with rotation: nothing lost, constant memory, every file whole.
+"""A long recording with rotation, and metrics of a long run that Prometheus scrapes.
 
 Short by default; `make soak` runs it for an hour (BIOTRAIL_SOAK_SECONDS).
 """
 
+import shutil
 import signal
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from biotrail.cli.measuring.flight_logs import bucket_of
 from biotrail.recorder.log import LogReader
-from tests.support.record_command import read, recorder, stop
+from tests.support.devices import Fio, LoopDevice
+from tests.support.metrics_scrapes import LATENCY, STAGE, Prometheus, prometheus, serving
+from tests.support.paths import ROOT
+from tests.support.ports import free_port
+from tests.support.record_command import in_json, read, recorder, stop, wait_until
 from tests.support.soaking import LOAD_SECONDS, MEBIBYTE, Watch, rounds
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
@@ -25,7 +30,7 @@ IOPS = 2000
 @pytest.mark.long
 @pytest.mark.limit(2 * LOAD_SECONDS + 900)
 def test_a_long_recording_rotates_and_loses_nothing(
-    tmp_path: Path, loop_device: Any, fio: Callable[..., Any]
+    tmp_path: Path, loop_device: Any, fio: Fio
 ) -> None:
     # GIVEN a recorder that rotates while a moderate load runs
     with recorder("-d", loop_device.name, "-o", tmp_path / "soak", "--rotate", ROTATE) as process:
@@ -58,3 +63,86 @@ def test_a_long_recording_rotates_and_loses_nothing(
     # AND the recorder needs no more memory at the end than when it had warmed up
     third = len(watch.seen) // 3
     assert max(watch.seen[-third:]) <= max(watch.seen[: 2 * third]) + 16 * MEBIBYTE, watch.seen
+
+
+RULES = ROOT / "docs" / "metrics" / "rules.yml"
+JOB = {"rw": "randrw", "bs": "4k", "ioengine": "psync", "rate_iops": 500}
+OPERATIONS = ("read", "write")
+UNSEEN = 0.01
+"""Share of completions at most that no BPF program is run for."""
+
+
+@pytest.mark.long
+@pytest.mark.limit(2 * LOAD_SECONDS + 900)
+def test_what_prometheus_has_of_a_long_run_is_what_fio_did_and_report_has(
+    loop_device: LoopDevice, fio: Fio, tmp_path: Path
+) -> None:
+    if shutil.which("prometheus") is None:
+        pytest.skip("prometheus is not installed")
+    (Path("/sys/block") / loop_device.name / "queue" / "nomerges").write_text("2")
+    log, device = tmp_path / "a.biotrail", ("-d", loop_device.path)
+    with serving(*device) as metrics, recorder(*device, "--events", "light", "-o", log) as beside:
+        host = metrics.url.removeprefix("http://").removesuffix("/metrics")
+        features = "native-histograms"
+        with prometheus(tmp_path, host, RULES, free_port(), features) as server:
+            # GIVEN a Prometheus that scrapes, and a log of the same run
+            watch = Watch(metrics.process.pid)
+            watch.start()
+            jobs = []
+            for seconds in rounds():
+                # WHEN fio reads and writes at a limited rate
+                report = fio(loop_device.path, time_based=True, runtime=seconds, **JOB)
+                jobs.append(report["jobs"][0])
+                # THEN the counters grew at its rate
+                for op in OPERATIONS:
+                    assert_rate(server, loop_device, op, jobs[-1], seconds)
+            watch.over.set()
+            stop(beside, signal.SIGINT)
+            found = in_json("report", log)["devices"][0]
+            for reported in found["operations"]:
+                if reported["operation"] not in OPERATIONS:
+                    continue
+                # AND all in all by what it did, and as report has it
+                assert_same(server, loop_device, reported, jobs)
+            assert [rule["name"] for rule in server.rules() if rule["health"] == "err"] == []
+        # AND memory did not grow since it had warmed up
+        third = len(watch.seen) // 3
+        assert max(watch.seen[-third:]) <= max(watch.seen[: 2 * third]) + 4 * MEBIBYTE, watch.seen
+
+
+def assert_rate(
+    server: Prometheus, device: LoopDevice, op: str, job: dict[str, Any], seconds: int
+) -> None:
+    """In a round of `seconds` the counter grew at fio's rate."""
+    counter = f'biotrail_ios_total{{device="{device.name}", operation="{op}"}}'
+    slope = server.slope(counter, f"{seconds}s")
+    print(f"{op}: {slope:.2f} I/Os a second, of fio {job[op]['iops']:.2f}")
+    assert slope == pytest.approx(job[op]["iops"], rel=0.1)
+
+
+def assert_same(
+    server: Prometheus,
+    device: LoopDevice,
+    reported: dict[str, Any],
+    jobs: list[dict[str, Any]],
+) -> None:
+    """Of one operation: fio's number, report's, and quantiles within a bucket of report's."""
+    op = reported["operation"]
+    place = f'device="{device.name}", operation="{op}"'
+    counter = f"biotrail_ios_total{{{place}}}"
+    wait_until(lambda: server.number(counter) >= reported["ios"], "all is scraped")
+    assert op == "read" or server.number(counter) == reported["ios"]
+    done = sum(job[op]["total_ios"] for job in jobs)
+    assert done * (1 - UNSEEN) <= reported["ios"]
+    assert reported["ios"] <= done or op == "read"  # udev reads, too
+    stage = next(one for one in reported["stages"] if one["stage"] == "D2C")
+    for name, labels, times in (
+        (LATENCY, "", reported["latency"]),
+        (STAGE, ', stage="D2C"', stage),
+    ):
+        for share, percentile in ((0.5, "p50_ns"), (0.9, "p90_ns"), (0.99, "p99_ns")):
+            # what Prometheus has at the end is of the whole run: figures begin at 0
+            asked = f"histogram_quantile({share}, {name}{{{place}{labels}}})"
+            ours, theirs = server.number(asked) * 1e9, times[percentile]
+            print(f"{op} {name} {share}: {ours:.0f} ns, by report {theirs} ns")
+            assert abs(bucket_of(round(ours)) - bucket_of(theirs)) <= 1, (place, name, share)

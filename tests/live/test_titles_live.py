@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from biotrail.recorder.log import LogReader
+from tests.support import record_command
 from tests.support.devices import LoopDevice
-from tests.support.record_command import biotrail, recorder, wait_until
+from tests.support.record_command import in_json, recorder, wait_until
 
 pytestmark = [pytest.mark.usefixtures("needs_bpf")]
 
@@ -57,12 +58,10 @@ def readers(device: LoopDevice, folder: Path) -> Iterator[dict[str, int]]:
 
 def recorded(device: LoopDevice, log: Path, *options: str) -> dict[int, dict[str, Any]]:
     """The processes of a recording that ends after its log has some chunks, by id."""
-    with recorder("-d", device.name, *options, "-o", log) as recording:
+    with record_command.recorded("-d", device.name, *options, "-o", log):
         begun = log.stat().st_size
         wait_until(lambda: log.stat().st_size > begun + 3000, "no chunks are written")
-        recording.terminate()
-        recording.communicate(timeout=60)
-    told = json.loads(biotrail("report", "--json", log).stdout)
+    told = in_json("report", log)
     return {one["pid"]: one for one in told["processes"]}
 
 
@@ -98,6 +97,6 @@ def test_later_files_have_titles_too(loop_device: LoopDevice, tmp_path: Path) ->
         recording.communicate(timeout=60)
     # WHEN a later file is read alone / THEN it has the titles
     second = sorted(tmp_path.glob("log-*.biotrail"))[1]
-    told = json.loads(biotrail("report", "--json", second).stdout)
+    told = in_json("report", second)
     found = {one["pid"]: one["title"] for one in told["processes"]}
     assert {found[pid] for pid in titles.values()} == set(titles)

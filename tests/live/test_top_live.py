@@ -22,8 +22,8 @@ from tests.support.record_command import (
     SECONDS,
     biotrail,
     environment,
+    in_json,
     started,
-    wait_until,
 )
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
@@ -37,18 +37,6 @@ def top(*arguments: str | Path, **options: Any) -> Iterator[subprocess.Popen[str
     options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
     with started(command, env=environment(), text=True, **options) as process:
         yield process
-
-
-def children(pid: int) -> list[int]:
-    text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
-    return [int(word) for word in text.split()]
-
-
-def gone(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return True
 
 
 def write(path: str) -> None:
@@ -72,7 +60,7 @@ def test_what_is_shown_is_what_the_log_has(loop_device: LoopDevice, tmp_path: Pa
     told = [json.loads(line) for line in (*lines, *rest.splitlines())]
     # THEN the snapshots have together what the log has, and that is the load
     assert [t["last"] for t in told] == [False] * (len(told) - 1) + [True]
-    report = json.loads(biotrail("report", "--json", log).stdout)
+    report = in_json("report", log)
     for name in ("ios", "bytes", "ended", "failed", "unfinished"):
         assert sum(t["now"]["total"][name] for t in told) == report["total"][name], name
     latency = sum(t["now"]["total"]["latency"]["sum_ns"] for t in told)
@@ -102,7 +90,7 @@ def test_slowest_calls_are_those_of_the_log(loop_device: LoopDevice, tmp_path: P
     assert process.returncode == 0, said
     told = [json.loads(line) for line in (*lines, *rest.splitlines())]
     # THEN the snapshots have together the calls that the log has
-    report = json.loads(biotrail("report", "--json", log).stdout)
+    report = in_json("report", log)
     for call in report["calls"]:
         mine = [
             one
@@ -115,7 +103,7 @@ def test_slowest_calls_are_those_of_the_log(loop_device: LoopDevice, tmp_path: P
     writes = [c for c in report["calls"] if (c["call"], c["io"]) == ("write", True)]
     assert sum(one["count"] for one in writes) >= WRITES
     # AND the slowest of all are those that `slow --calls` finds
-    found = json.loads(biotrail("slow", "--calls", "--json", "-n", "10", log).stdout)["calls"]
+    found = in_json("slow", "--calls", "-n", "10", log)["calls"]
     slowest = [(one["call"], one["duration_ns"]) for one in told[-1]["slowest_calls"]]
     assert slowest == [(one["call"]["call"], one["call"]["duration_ns"]) for one in found]
 
@@ -124,28 +112,6 @@ def test_count_and_plain_text(loop_device: LoopDevice) -> None:
     # GIVEN no terminal WHEN two snapshots are asked for THEN there are two in plain text
     done = biotrail("top", "-d", loop_device.path, "--count", "2")
     assert done.stdout.count("biotrail top:") == 2 and "\x1b" not in done.stdout
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
-def test_nothing_stays_behind(loop_device: LoopDevice, number: signal.Signals) -> None:
-    # GIVEN top, and the recorder that it started
-    with top("--json", "-d", loop_device.path) as process:
-        assert process.stdout is not None and process.stdout.readline()
-        (recorder,) = children(process.pid)
-        # WHEN top is ended in any way
-        process.send_signal(number)
-        process.communicate(timeout=SECONDS)
-        # THEN the recorder, and with it its programs, has ended too
-        wait_until(lambda: gone(recorder), "the recorder stays")
-    assert process.returncode == (-9 if number == signal.SIGKILL else 0)
-
-
-def test_a_device_that_is_not_there(tmp_path: Path) -> None:
-    # GIVEN a name of no device WHEN watched THEN one message, status 1, and no file
-    log = tmp_path / "a.biotrail"
-    done = biotrail("top", "-d", "nosuchdevice", "-o", log, status=1)
-    assert "nosuchdevice" in done.stderr and "Traceback" not in done.stderr
-    assert not log.exists()
 
 
 def test_q_ends_it_and_the_terminal_is_as_before(loop_device: LoopDevice) -> None:

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """io_uring and aio of real I/O: fio's I/Os, each with its bios, its submission, its completion."""
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,8 @@ from biotrail.converters.pipeline import Trace
 from biotrail.recorder.log import LogReader
 from biotrail.recorder.schema.records import Kind
 from tests.support import devices
-from tests.support.path_disks import mounted
+from tests.support.devices import LoopDevice
+from tests.support.path_disks import Disk
 from tests.support.record_command import biotrail, fio_command
 from tests.support.submission_logs import submissions_of
 
@@ -63,20 +63,13 @@ class Place:
 
 
 @pytest.fixture
-def raw(make_loop: Callable[..., devices.LoopDevice], tmp_path: Path) -> Place:
-    device = make_loop()
-    return Place(device, device.path, tmp_path)
+def raw(loop_device: LoopDevice, tmp_path: Path) -> Place:
+    return Place(loop_device, loop_device.path, tmp_path)
 
 
 @pytest.fixture
-def file(make_loop: Callable[..., devices.LoopDevice], tmp_path: Path) -> Iterator[Place]:
-    device = make_loop()
-    with mounted(device, "ext4", tmp_path / "disk") as on:
-        mount = on.mount
-        path = mount / "file"
-        path.write_bytes(b"x" * (8 << 20))
-        devices.run("sync", path)
-        yield Place(device, str(path), tmp_path)
+def file(disk: Disk, tmp_path: Path) -> Place:
+    return Place(disk.device, str(disk.prepare("file", 8 << 20)), tmp_path)
 
 
 def check_times(rows: Submissions) -> None:

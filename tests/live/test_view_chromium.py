@@ -3,13 +3,12 @@
 
 A page under the very origin https://ui.perfetto.dev stands in for the UI: Chromium is told
 that this name is a server of ours. The page takes `?url=` from its address as the UI does,
-fetches that, and reports the SHA-256 of what it got.
+fetches that, and keeps the SHA-256 of what it got.
 """
 
 import ctypes
 import errno
 import hashlib
-import json
 import os
 import random
 import select
@@ -18,7 +17,6 @@ import socket
 import ssl
 import subprocess
 import sys
-import tempfile
 import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -26,14 +24,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.browser import browser as driven_browser
-from tests.support.chromium import chromium
+from tests.support.browser import Page, browser
 from tests.support.paths import SAMPLE
 
 UI = "https://ui.perfetto.dev"
 PATIENCE = 60
 
-PAGE = """<!doctype html><meta charset="utf-8"><title>stand-in</title><script>
+PAGE = b"""<!doctype html><meta charset="utf-8"><title>stand-in</title><script>
 (async () => {
   const report = {origin: location.origin};
   try {
@@ -44,50 +41,23 @@ PAGE = """<!doctype html><meta charset="utf-8"><title>stand-in</title><script>
     report.bytes = data.byteLength;
     report.sha256 = [...digest].map(b => b.toString(16).padStart(2, '0')).join('');
   } catch (error) { report.error = String(error); }
-  await fetch('/report', {method: 'POST', body: JSON.stringify(report)});
+  window.report = report;
 })();
 </script>
 """
 
 
-class StandIn:
-    """An HTTPS server for any name, with the page; keeps what pages report."""
+class Handler(BaseHTTPRequestHandler):
+    """Answers with the page."""
 
-    def __init__(self, directory: Path) -> None:
-        key, certificate = directory / "key.pem", directory / "certificate.pem"
-        subprocess.run(
-            ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1",
-             "-subj", "/CN=ui.perfetto.dev", "-keyout", key, "-out", certificate],
-            check=True, capture_output=True, timeout=PATIENCE,
-        )  # fmt: skip
-        self.reports: list[dict] = []
-        self.reported = threading.Event()
-        stand_in = self
+    def do_GET(self):
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.end_headers()
+        self.wfile.write(PAGE)
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self):
-                self.send_response(200)
-                self.send_header("Content-Type", "text/html")
-                self.end_headers()
-                self.wfile.write(PAGE.encode())
-
-            def do_POST(self):
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                assert self.path == "/report"
-                self.send_response(204)
-                self.end_headers()
-                stand_in.reports.append(json.loads(body))
-                stand_in.reported.set()
-
-            def log_message(self, *_):
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(certificate, key)
-        self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
-        self.port = self.server.server_address[1]
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+    def log_message(self, *_):
+        pass
 
 
 CLONE_NEWNET = 0x40000000
@@ -114,44 +84,28 @@ def own_network():
 
 @pytest.fixture
 def ui(tmp_path):
-    stand_in = StandIn(tmp_path)
-    yield stand_in
-    stand_in.server.shutdown()
-    stand_in.server.server_close()
-
-
-@contextmanager
-def browser(address: str, port: int, profile: Path):
-    """Headless Chromium on an address; the names below lead here, all others nowhere."""
-    names = ", ".join(
-        [f"MAP {name} 127.0.0.1:{port}" for name in ("ui.perfetto.dev", "evil.example")]
-        + ["MAP * ~NOTFOUND", "EXCLUDE 127.0.0.1"]
-    )
-    # Killed, it leaves its socket behind. A socket's path must be short: not below tmp_path.
-    own = tempfile.TemporaryDirectory(prefix="bt-", ignore_cleanup_errors=True)
-    process = subprocess.Popen(
-        [chromium(), "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic",
-         "--no-first-run", "--disable-background-networking", "--disable-component-update",
-         "--disable-sync", "--disable-dev-shm-usage", "--ignore-certificate-errors",
-         f"--host-resolver-rules={names}",
-         f"--user-data-dir={profile}", "--remote-debugging-port=0", address],
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
-        env={**os.environ, "TMPDIR": own.name},
+    """The port of an HTTPS server with the page, for any name."""
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1",
+         "-subj", "/CN=ui.perfetto.dev", "-keyout", key, "-out", certificate],
+        check=True, capture_output=True, timeout=PATIENCE,
     )  # fmt: skip
-    try:
-        yield
-    finally:
-        os.killpg(process.pid, 9)
-        process.wait(PATIENCE)
-        own.cleanup()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield server.server_address[1]
+    server.shutdown()
+    server.server_close()
 
 
-def visit(ui: StandIn, address: str, profile: Path) -> dict:
-    """What the page at the address reports."""
-    ui.reported.clear()
-    with browser(address, ui.port, profile):
-        assert ui.reported.wait(PATIENCE), "the page reported nothing"
-    return ui.reports[-1]
+def reported(page: Page, address: str) -> dict:
+    """What the page at the address fetched."""
+    page.visit(address)
+    origin = address.partition("/#")[0]
+    return page.until(f"window.report?.origin === '{origin}' && window.report")
 
 
 @pytest.fixture
@@ -182,21 +136,19 @@ def viewing(source: Path, ui: str = "web"):
         process.stderr.close()
 
 
-def test_the_ui_fetches_the_trace_and_a_page_of_another_origin_is_refused(ui, trace, tmp_path):
+def test_the_ui_fetches_the_trace_and_a_page_of_another_origin_is_refused(ui, trace):
     # GIVEN a trace that `biotrail view` serves, for the real origin of the UI
-    with viewing(trace) as (process, address):
+    names = dict.fromkeys(("ui.perfetto.dev", "evil.example"), ui)
+    with viewing(trace) as (process, address), browser(names=names) as page:
         assert address.startswith(f"{UI}/#!/?url=http://127.0.0.1:9001/")
         # WHEN a page of another origin that knows even the path fetches it in a browser
-        evil = address.replace(UI, "https://evil.example")
-        report = visit(ui, evil, tmp_path / "profile")
+        report = reported(page, address.replace(UI, "https://evil.example"))
         # THEN the browser gets nothing
-        assert report["origin"] == "https://evil.example"
         assert "bytes" not in report
         assert "TypeError" in report["error"]
         # AND it ended nothing: a page of the UI's origin gets the file as it is
         assert process.poll() is None
-        report = visit(ui, address, tmp_path / "profile2")
-        assert report == {
+        assert reported(page, address) == {
             "origin": UI,
             "bytes": trace.stat().st_size,
             "sha256": hashlib.sha256(trace.read_bytes()).hexdigest(),
@@ -211,7 +163,7 @@ def test_the_packaged_ui_shows_a_log_without_the_internet():
     # GIVEN a log that `biotrail view` serves together with the UI
     with viewing(SAMPLE, "local") as (process, address):
         # WHEN a browser that reaches nothing else opens the address
-        with driven_browser() as page:
+        with browser() as page:
             page.visit(address)
             # THEN the UI shows the trace, with the tracks that the address pins
             page.until("document.querySelector('.pf-viewer-page, .pf-timeline-page') !== null")

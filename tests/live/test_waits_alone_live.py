@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Waits of every thread, whether its calls are timed or not, beside what the kernel counts."""
 
-import json
 import platform
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,26 +13,20 @@ import pytest
 from biotrail.converters.events.tables import WaitCause
 from biotrail.recorder.log import LogReader
 from biotrail.recorder.schema.syscalls import PAGE_FAULT
-from tests.support import devices, idle_reaper, lone_loads
-from tests.support.path_disks import mounted
+from tests.support import idle_reaper, lone_loads
+from tests.support.path_disks import Disk
 from tests.support.path_tables import RecordedPath, recorded_path
-from tests.support.record_command import biotrail
+from tests.support.record_command import biotrail, exported, in_json
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")
 
-MEBIBYTE = 1 << 20
 DELAYS = Path("/proc/sys/kernel/task_delayacct")
 
 
 @pytest.fixture
-def file(make_loop: Callable[..., devices.LoopDevice], tmp_path: Path) -> Iterator[Path]:
+def file(disk: Disk) -> Path:
     """A file of 32 MiB on ext4 on a loop device, not in the cache."""
-    with mounted(make_loop(), "ext4", tmp_path / "disk") as disk:
-        path = disk.mount / "file"
-        with path.open("wb") as stream:
-            stream.write(b"x" * 32 * MEBIBYTE)
-        devices.run("sync", "-f", path)
-        yield path
+    return disk.prepare("file", 32 << 20)
 
 
 @contextmanager
@@ -155,16 +148,13 @@ def test_moving_between_cgroups_is_no_io(group: Path, tmp_path: Path) -> None:
     load = [sys.executable, "-c", LOAD, *map(str, places)]
     biotrail("record", "--path", "-o", log, "--call-budget", "0", "--", *load)
     # WHEN its calls are shown
-    rows = biotrail("export", "--what", "calls", "--format", "jsonl", "-o", "-", log).stdout
-    calls = [json.loads(row) for row in rows.splitlines()]
+    calls = exported("calls", log)
     moves = [call for call in calls if call["call"] == "write" and call["comm"] == "mover"]
     # THEN none of these writes waited for I/O, though they waited in state D
     assert any(call["waits"] for call in moves)
     assert {(call["own_io_ns"], call["other_io_ns"]) for call in moves} == {(0, 0)}
-    found = biotrail("export", "--what", "waits", "--format", "jsonl", "-o", "-", log).stdout
     entries = {(call["tid"], call["entry_ns"]) for call in moves}
-    waits = [json.loads(row) for row in found.splitlines()]
-    waits = [wait for wait in waits if (wait["tid"], wait["entry_ns"]) in entries]
+    waits = [one for one in exported("waits", log) if (one["tid"], one["entry_ns"]) in entries]
     assert {wait["reason"] for wait in waits} <= {"RCU", "cgroup"}
     assert {wait["cause"] for wait in waits} == {"otherwise"}
 
@@ -184,17 +174,14 @@ for n in range(100):
 """
 
 
-def test_wakers_have_names(make_loop: Callable[..., devices.LoopDevice], tmp_path: Path) -> None:
+def test_wakers_have_names(disk: Disk, tmp_path: Path) -> None:
     # GIVEN fsyncs that wait for write-back of preallocated blocks, which a worker ends that queues
     # no bio
-    device, log = make_loop(), tmp_path / "log"
-    with mounted(device, "ext4", tmp_path / "disk") as disk:
-        load = [sys.executable, "-c", WAKER_LOAD, str(disk.mount / "file")]
-        options = ("-d", device.path, "--path", "--call-budget", "0")
-        biotrail("record", *options, "-o", log, "--", *load)
+    log = tmp_path / "log"
+    disk.record(log, [sys.executable, "-c", WAKER_LOAD, str(disk.mount / "file")], "--path")
     # WHEN the calls are shown
-    said = biotrail("slow", "--calls", "--comm", "syncer", "-n", "0", "--json", log).stdout
-    waits = [wait for one in json.loads(said)["calls"] for wait in one["waits"]]
+    calls = in_json("slow", "--calls", "--comm", "syncer", "-n", "0", log)["calls"]
+    waits = [wait for one in calls for wait in one["waits"]]
     # THEN whoever woke one has a name, workers among them
     names = {wait["waker_tid"]: wait["waker_comm"] for wait in waits if wait["waker_tid"]}
     assert names
@@ -206,25 +193,16 @@ def test_wakers_have_names(make_loop: Callable[..., devices.LoopDevice], tmp_pat
 
 
 @pytest.mark.skipif(idle_reaper.SUBMIT == 0, reason=f"numbers of calls on {platform.machine()}")
-def test_an_idle_thread_does_not_wait_for_io(
-    make_loop: Callable[..., devices.LoopDevice], tmp_path: Path
-) -> None:
+def test_an_idle_thread_does_not_wait_for_io(disk: Disk, tmp_path: Path) -> None:
     # GIVEN a thread that waits for three reads, of which each is submitted half a second after it
     # began to wait
     log = tmp_path / "log"
-    device = make_loop()
-    with mounted(device, "ext4", tmp_path / "disk") as disk:
-        load = [sys.executable, idle_reaper.__file__, str(disk.mount / "file"), "0.5"]
-        options = ("-d", device.path, "--path", "--call-budget", "0")
-        biotrail("record", *options, "-o", log, "--", *load)
+    load = [sys.executable, idle_reaper.__file__, str(disk.mount / "file"), "0.5"]
+    disk.record(log, load, "--path")
     # WHEN its calls are shown
-    ours = ("--comm", idle_reaper.NAME)
-    rows = biotrail("export", "--what", "calls", "--format", "jsonl", "-o", "-", *ours, log).stdout
-    calls = [json.loads(row) for row in rows.splitlines()]
-    waits = [call for call in calls if call["call"] == "io_getevents"]
-    bios = biotrail("export", "--format", "jsonl", "-o", "-", *ours, log).stdout
-    reads = [json.loads(row) for row in bios.splitlines()]
-    reads = [bio for bio in reads if bio["call"] == "io_submit"]
+    ours = ("--comm", idle_reaper.NAME, log)
+    waits = [call for call in exported("calls", *ours) if call["call"] == "io_getevents"]
+    reads = [bio for bio in exported("bios", *ours) if bio["call"] == "io_submit"]
     # THEN they wait for I/O for no longer than it was in flight, and otherwise for all else
     assert len(waits) == len(reads) == idle_reaper.READS
     for wait, read in zip(waits, reads, strict=True):

@@ -5,20 +5,19 @@ Beside each cause is its opposite: the same program without it. Another program 
 have waited longer; then the one of the test is in the figures of the same sentence (`others`).
 """
 
-import json
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from biotrail.recorder.notes.cpus import hierarchy
-from tests.support.devices import MEBIBYTE, LoopDevice, run
+from tests.support.devices import MEBIBYTE, Fio, LoopDevice, MakeLoop, run
 from tests.support.path_disks import LOAD, Disk, mounted
-from tests.support.record_command import biotrail, recorder, remove_cgroup
+from tests.support.record_command import biotrail, in_json, recorded, remove_cgroup
 
 pytestmark = [pytest.mark.usefixtures("needs_bpf")]
 
@@ -28,20 +27,25 @@ APP = f"app-{os.getpid()}"
 
 
 @pytest.fixture
-def disk(tmp_path: Path, make_loop: Callable[..., Any]) -> Iterator[Disk]:
+def disk(tmp_path: Path, make_loop: MakeLoop) -> Iterator[Disk]:
     """A loop device over memory, with ext4 and its journal."""
     with mounted(make_loop(size=SIZE), "ext4", tmp_path / "mount") as one:
         yield one
 
 
-def beside(background: str, program: str, seconds: float = 1.5) -> str:
-    """A program that begins others, does something until `over()`, and ends them."""
+def beside(background: str, program: str, seconds: float = 1) -> str:
+    """A program that begins others, does something until `over()`, and ends them.
+
+    The others have begun when they have named themselves.
+    """
     return f"""
 import time
 children = [subprocess.Popen([sys.executable, "-c", text, here]) for text in {background}]
+for child in children:
+    while open(f"/proc/{{child.pid}}/comm").read() == open("/proc/self/comm").read():
+        time.sleep(0.01)
 name("{APP}")
-until = time.monotonic() + {seconds} + 0.3 * len(children)
-time.sleep(0.3 * len(children))
+until = time.monotonic() + {seconds}
 def over():
     return time.monotonic() > until
 try:
@@ -54,7 +58,7 @@ finally:
 
 
 def verdict(log: Path) -> dict[str, dict[str, Any]]:
-    told = json.loads(biotrail("report", "--json", log).stdout)["verdict"]
+    told = in_json("report", log)["verdict"]
     return {one["rule"]: one for one in told}
 
 
@@ -107,7 +111,7 @@ SYNCS = """
 def test_busy_cpus(tmp_path: Path, disk: Disk) -> None:
     # GIVEN fsyncs on a CPU on which two others compute, and may run before it
     log = tmp_path / "busy"
-    program = beside(children(SPINS, SPINS), f"    os.nice(19)\n{SYNCS}", 3)
+    program = beside(children(SPINS, SPINS), f"    os.nice(19)\n{SYNCS}", 2)
     disk.record(log, disk.program(program), "--path")
     # WHEN a report is made
     fsync = waits_of(log)["fsync"]
@@ -143,7 +147,7 @@ def test_a_quota_of_its_cgroup(tmp_path: Path, disk: Disk, limited: bool) -> Non
         open("{group}/cgroup.procs", "w").write("0")
 """
         log = tmp_path / "log"
-        disk.record(log, disk.program(beside("[]", enter + SYNCS, 3)), "--path")
+        disk.record(log, disk.program(beside("[]", enter + SYNCS, 2)), "--path")
     finally:
         remove_cgroup(group)
     # WHEN a report is made THEN the quota is named as what may have had that time, or none is
@@ -174,7 +178,7 @@ APPENDS = """
 def test_another_ones_write_back_and_what_commits_carry(tmp_path: Path, disk: Disk) -> None:
     # GIVEN a log that is synced after each line, beside a writer of new data
     log, alone = tmp_path / "beside", tmp_path / "alone"
-    disk.record(log, disk.program(beside(children(WRITES), APPENDS, 3)), "--path")
+    disk.record(log, disk.program(beside(children(WRITES), APPENDS, 1.5)), "--path")
     disk.record(alone, disk.program(beside("[]", APPENDS)), "--path")
     # WHEN reports are made THEN whose I/O the device had meanwhile is said, if a CPU was not what
     # they waited for most, on a busy machine
@@ -235,7 +239,7 @@ def test_a_lock_whose_holder_does_io(tmp_path: Path, disk: Disk, file: str, told
         time.sleep(0.001)
 """
     log = tmp_path / "log"
-    disk.record(log, disk.program(beside(children(EXTENDS), program, 2)), "--path")
+    disk.record(log, disk.program(beside(children(EXTENDS), program, 1.5)), "--path")
     # WHEN a report is made THEN the lock and who had it are named, or no lock is
     locks = [one for one in waits_of(log).values() if shares(one).get("lock", 0) >= 0.25]
     assert bool(locks) == told
@@ -268,16 +272,14 @@ def test_throttled_writing(tmp_path: Path, disk: Disk) -> None:
 
 @pytest.mark.parametrize(("threads", "told"), [(16, True), (1, False)])
 def test_own_depth(
-    tmp_path: Path, loop_device: LoopDevice, fio: Callable[..., Any], threads: int, told: bool
+    tmp_path: Path, loop_device: LoopDevice, fio: Fio, threads: int, told: bool
 ) -> None:
     # GIVEN direct reads, many at once or one by one
     log = tmp_path / "log"
     job = {"rw": "randread", "bs": "64k", "ioengine": "psync", "number_ios": 8000 // threads}
     options = ("--path", "--call-budget", "0")
-    with recorder("-d", loop_device.name, "-o", log, *options) as process:
+    with recorded("-d", loop_device.name, "-o", log, *options):
         fio(loop_device.path, numjobs=threads, thread=True, norandommap=True, **job)
-        process.terminate()
-        process.communicate(timeout=120)
     # WHEN a report is made THEN its own reads are named as what the device had, if they are many
     found = [one for one in all_waits(log) if (one["process"], one["call"]) == ("fio", "pread64")]
     here = [one for one in found if one.get("device") == loop_device.name]
@@ -348,7 +350,7 @@ SHALLOW = """
 @pytest.mark.parametrize("scheduler", ["none", "mq-deadline", "kyber", "bfq"])
 @pytest.mark.parametrize("deep", [True, False])
 def test_a_deep_reader_under_each_scheduler(
-    tmp_path: Path, make_loop: Callable[..., Any], scheduler: str, deep: bool
+    tmp_path: Path, make_loop: MakeLoop, scheduler: str, deep: bool
 ) -> None:
     # GIVEN reads one by one, beside sixteen at once or alone, and a scheduler
     device, log = make_loop(size=SIZE), tmp_path / "log"
@@ -356,7 +358,7 @@ def test_a_deep_reader_under_each_scheduler(
     if scheduler not in place.read_text():
         pytest.skip(f"no scheduler {scheduler} here")
     place.write_text(scheduler)
-    program = LOAD + beside(children(DEEP) if deep else "[]", SHALLOW, 3 if deep else 1.5)
+    program = LOAD + beside(children(DEEP) if deep else "[]", SHALLOW, 0.5)
     command = [sys.executable, "-c", program, device.path]
     options = ("--path", "--call-budget=0", "-d", device.path, "-o", log)
     biotrail("record", *options, "--", *command)
@@ -374,7 +376,7 @@ def test_a_deep_reader_under_each_scheduler(
             said = sentence(one, log)  # the deep one's own may have waited longer
             assert f"of {APP} (" not in said or "beside reads of deep on" in said
     # AND what that costs on a device over memory cannot be told: nobody is blamed
-    told = json.loads(biotrail("blame", "--json", "--by", "process", "-n", "0", log).stdout)
+    told = in_json("blame", "--by", "process", "-n", "0", log)
     assert told["devices_on_the_cpus"] == [device.name]
     [app] = [one for one in told["victims"] if one["name"] == APP]
     assert not app["without"]

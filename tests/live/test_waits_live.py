@@ -2,11 +2,7 @@
 """What waits of real calls are for, and the commits of a real journal."""
 
 import re
-import shutil
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,24 +12,15 @@ import pytest
 from biotrail.converters.calls.reason_rules import WaitReason
 from biotrail.converters.events.tables import NEVER, WaitCause
 from tests.support import devices, wait_loads
+from tests.support.path_disks import Disk
 from tests.support.path_logs_live import whole
-from tests.support.path_tables import RecordedPath, of_process, reasons
-from tests.support.record_command import biotrail
+from tests.support.path_tables import of_process, reasons
 
 pytestmark = [
     pytest.mark.usefixtures("needs_bpf"),
     pytest.mark.alone,  # the limit of dirty memory is the whole machine's
     pytest.mark.xdist_group("waits"),
 ]
-
-
-@dataclass
-class Recorded:
-    """A recording of all roles of wait_loads on ext4, and how many commits the kernel counted."""
-
-    found: RecordedPath
-    dev: int
-    transactions: int
 
 
 def transactions(device: devices.LoopDevice) -> int:
@@ -44,29 +31,11 @@ def transactions(device: devices.LoopDevice) -> int:
     return int(counted[1])
 
 
-@pytest.fixture
-def recorded(make_loop: Callable[..., devices.LoopDevice], tmp_path: Path) -> Iterator[Recorded]:
-    for tool in ("mkfs.ext4", "mount"):
-        if shutil.which(tool) is None:
-            pytest.skip(f"needs {tool}")
-    log, mount = tmp_path / "log", tmp_path / "disk"
-    load = [sys.executable, wait_loads.__file__, str(mount)]
-    with ExitStack() as stack:
-        device = make_loop()
-        devices.make_ext4(device.path)
-        mount.mkdir()
-        devices.run("mount", device.path, mount)
-        stack.callback(devices.run, "umount", "--lazy", mount)
-        before = transactions(device)
-        options = ("--path=all", "--call-budget", "0")
-        biotrail("record", "-d", device.path, "-o", log, *options, "--", *load)
-        counted = transactions(device) - before
-        yield Recorded(whole(log), device.dev, counted)
-
-
-def test_waits_have_their_reasons_and_commits(recorded: Recorded) -> None:
+def test_waits_have_their_reasons_and_commits(disk: Disk, tmp_path: Path) -> None:
     # GIVEN processes that wait for one thing each, recorded with all parts of the path
-    found = recorded.found
+    log, before = tmp_path / "log", transactions(disk.device)
+    disk.record(log, [sys.executable, wait_loads.__file__, str(disk.mount)], "--path=all")
+    counted, found = transactions(disk.device) - before, whole(log)
     # WHEN their waits are read
     syncs = of_process(found, "syncer", "fsync")
     direct = reasons(found, of_process(found, "direct", "preadv", "preadv2"))
@@ -80,9 +49,9 @@ def test_waits_have_their_reasons_and_commits(recorded: Recorded) -> None:
     assert len(np.unique(commits.entry)) == wait_loads.FSYNCS
     assert (commits.cause != WaitCause.OTHER_IO).sum() <= 1
     # AND each wait names a commit that ended within it, on this file system
-    table = found.commits.take(found.commits.dev == recorded.dev)
+    table = found.commits.take(found.commits.dev == disk.device.dev)
     ends = dict(zip(table.transaction.tolist(), table.end.tolist(), strict=True))
-    assert (commits.commit_dev == recorded.dev).all()
+    assert (commits.commit_dev == disk.device.dev).all()
     for commit, out, woken in zip(
         commits.commit.tolist(), commits.out.tolist(), commits.woken.tolist(), strict=True
     ):
@@ -92,7 +61,7 @@ def test_waits_have_their_reasons_and_commits(recorded: Recorded) -> None:
     parts = ("running", "runnable", "own_io", "other_io", "otherwise", "undivided")
     assert (sum(getattr(calls, part) for part in parts) == calls.exit - calls.entry).all()
     # AND no commit is missing that the kernel counted; one may have ended before the count
-    assert recorded.transactions - 1 <= len(table) <= recorded.transactions + 1
+    assert counted - 1 <= len(table) <= counted + 1
     whole_ones = table.take(table.started != NEVER)
     assert len(whole_ones) >= len(table) - 1
     edges = [getattr(whole_ones, at) for at in ("started", "locking", "flushing", "logging", "end")]

@@ -28,7 +28,6 @@ class Claim:
 
 
 def table(claims: Iterable[Claim]) -> str:
-    """All claims in one table."""
     rows = [f"| {c.part} | {c.what} | {c.found} | {c.bound} | {c.verdict} |" for c in claims]
     return "\n".join([HEAD, *rows])
 

@@ -181,7 +181,6 @@ def jobs(path: str, size: int, seconds: int, trim: bool) -> list[str]:
 
 
 def measure(load: str, device: str, command: list[str]) -> Row:
-    """Records one load and compares."""
     with tempfile.TemporaryDirectory(dir="/dev/shm") as directory:
         log = Path(directory) / "load.biotrail"
         options = RecordOptions(

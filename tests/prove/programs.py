@@ -64,7 +64,6 @@ class Place:
                 raise RuntimeError(said.strip().splitlines()[-1])
 
     def report(self, *options: str) -> dict[str, Any]:
-        """`biotrail report --json`."""
         return dict(json.loads(biotrail("report", "--json", *options, self.log).stdout))
 
     def calls(self, names: tuple[str, ...], files: str = "") -> tuple[int, float]:
@@ -438,7 +437,6 @@ def of_program(name: str) -> list[Claim]:
 
 
 def prove(names: tuple[str, ...] = ()) -> list[Claim]:
-    """All programs' truths, or those named."""
     if os.geteuid():
         raise RuntimeError("needs root")
     return [claim for name in names or TRUTHS for claim in of_program(name)]

@@ -282,7 +282,6 @@ class _Explainer:
         return set(edges.bio[np.isin(edges.request, odd)].tolist())
 
     def _front_merged(self, edges: Edges) -> set[int]:
-        """Bios of requests that a bio joined in front."""
         order = np.lexsort((edges.sector, edges.request))
         request, bio = edges.request[order], edges.bio[order]
         lowest = np.append(True, request[1:] != request[:-1])[: len(request)]

@@ -65,7 +65,6 @@ class Sim:
         return self.rng.random() >= 1 - share
 
     def choose(self, options: Sequence[T]) -> T:
-        """One of them."""
         return options[self.rng.randrange(len(options))]
 
     def delay(self, low: int, high: int) -> int:

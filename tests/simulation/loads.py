@@ -61,14 +61,12 @@ class World(Devices):
         return self.sim.rng.randrange(16) * UNIT
 
     def single(self, task: Task, disk: Disk, part: int) -> Process:
-        """One read or write."""
         sim = self.sim
         opf = sim.choose([READ, WRITE, WRITE | SYNC])
         size = sim.choose([8, 8, 16, 1, 40, 72]) * SECTOR
         yield from disk.submit(task, self.bio(task, disk, part, self.place(), size, opf))
 
     def identical(self, task: Task, disk: Disk, part: int) -> Process:
-        """Identical reads, at once."""
         sim = self.sim
         sector = self.place()
         sim.features["identical concurrent reads"] += 1
@@ -156,7 +154,6 @@ class World(Devices):
         yield from self.unplug(task)
 
     def zeroes(self, task: Task, disk: Disk, part: int) -> Process:
-        """Write zeroes."""
         size = self.sim.choose([8, 100]) * SECTOR
         yield from disk.submit(task, self.bio(task, disk, part, self.place(), size, WRITE_ZEROES))
 
@@ -167,7 +164,6 @@ class World(Devices):
             yield from disk.submit(task, self.bio(task, disk, part, 1024, size, ZONE_APPEND))
 
     def fsyncs(self, task: Task, disk: Disk, part: int) -> Process:
-        """Writes and fsyncs."""
         for _ in range(self.sim.choose([1, 2, 3])):
             flush = self.bio(task, disk, part, 0, 0, WRITE | PREFLUSH | SYNC)
             yield from disk.submit(task, flush)

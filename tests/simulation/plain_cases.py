@@ -364,7 +364,6 @@ _ADDRESS = re.compile(r"(\^?[br])(\d+)")
 
 
 def history_of(case: Case) -> History:
-    """Return the history of a case."""
     records = [rec for line in case.text.strip().splitlines() for rec in _records(line.split())]
     kernel = Kernel(letters=case.letters, has_start="s" in case.letters)
     found = History(kernel, DEVICES, records, [], [], Counter())

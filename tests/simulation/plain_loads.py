@@ -40,7 +40,6 @@ class PlainWorld(World):
         )
 
     def scattered(self, task: Task, disk: Disk, part: int) -> Process:
-        """Many reads and writes at places of their own."""
         sim = self.sim
         for _ in range(sim.choose([60, 100])):
             opf = sim.choose([READ, WRITE, WRITE | SYNC])

@@ -171,7 +171,6 @@ class Devices:
         self.targets.append((head, [NVME]))
 
     def bio(self, task: Task, disk: Disk, part: int, sector: int, size: int, opf: int) -> Bio:
-        """A new bio of a task."""
         bio = self.sim.new_bio(disk.dev, sector, size, opf, task.tid)
         bio.part = part
         if size and bio.op in (READ, WRITE):

@@ -32,6 +32,9 @@ class Bio:
     done_bytes: int
     request: tuple[int, int, int] | None
     certainty: Certainty
+    latency: int
+    """From Q to C (ns); NEVER: not known."""
+    doubtful: bool
 
     @property
     def facts(self) -> tuple[Any, ...]:
@@ -72,10 +75,11 @@ def bios(recording: Path | str, devices: Collection[int]) -> list[Bio]:
             if int(table.dev[row]) not in devices:
                 continue
             operation = trace.context.op_name(int(table.opf[row]))
+            queue, complete = int(table.queue[row]), int(table.complete[row])
             found.append(
                 Bio(
                     (int(table.dev[row]), int(table.sector[row]), int(table.bytes[row]), operation),
-                    int(table.queue[row]),
+                    queue,
                     tuple(int(getattr(table, step)[row]) != NEVER for step in STEPS),
                     int(table.fragments[row]),
                     int(table.requests[row]),
@@ -84,6 +88,8 @@ def bios(recording: Path | str, devices: Collection[int]) -> list[Bio]:
                     int(table.done_bytes[row]),
                     requests.get(int(table.request[row])),
                     Certainty(int(table.certainty[row])),
+                    NEVER if NEVER in (queue, complete) else max(complete - queue, 0),
+                    bool(table.doubtful[row]),
                 )
             )
     return sorted(found, key=lambda bio: bio.queue)
@@ -132,8 +138,8 @@ def held(log: Path, recording: Path, *devs: int) -> Comparison:
     begun = trace.start  # the tool may have begun before, while a device was still looked at
     theirs = [bio for bio in bios(recording, devs) if bio.queue >= begun]
     found = compare(bios(log, devs), theirs)
-    assert not found.wrong, found.wrong[:3]
-    assert not found.numbers, found.numbers[:3]
+    assert not found.wrong, (recording.name, found.wrong[:3])
+    assert not found.numbers, (recording.name, found.numbers[:3], _lost(log))
     known = certainties(theirs)
     assert set(known) <= {"interval", "ambiguous", "incomplete"}, (known, _lost(recording))
     return found

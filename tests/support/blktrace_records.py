@@ -86,7 +86,6 @@ def split(stream: bytes, directory: Path) -> list[Path]:
 
 
 def everything(source: BlktraceSource) -> Events:
-    """All events of a source."""
     return Events.join([part.events for part in source.parts()])
 
 

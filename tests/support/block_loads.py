@@ -4,18 +4,17 @@
 import os
 import shutil
 import subprocess
+import time
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support import devices
-from tests.support.devices import LoopDevice
-
-Fio = Callable[..., dict[str, Any]]
+from tests.support.devices import Fio, LoopDevice
 
 
 def random_reads(fio: Fio, path: str) -> dict[str, Any]:
@@ -43,36 +42,37 @@ def merges_and_splits(fio: Fio, path: str) -> None:
 
 def durable_files(path: str, mounted: Path) -> None:
     """Mount a file system, write 20 files, each made durable, and unmount it."""
-    mounted.mkdir(exist_ok=True)
-    devices.run("mount", path, mounted)
-    try:
+    with devices.mounted(path, mounted):
         for number in range(20):
             with open(mounted / f"file{number}", "wb") as file:
                 file.write(b"x" * 50_000)
                 file.flush()
                 os.fsync(file.fileno())
-    finally:
-        devices.unmount(mounted)
 
 
 @contextmanager
-def partitioned() -> Iterator[tuple[LoopDevice, str]]:
-    """Give a loop device and its partition's path; skips the test where there can be none."""
+def partitioned() -> Iterator[tuple[LoopDevice, list[str]]]:
+    """Give a loop device, and the paths of its partitions at sectors 2048 and 34816.
+
+    Skips the test where there can be none.
+    """
     if shutil.which("addpart") is None:
         pytest.skip("needs addpart (util-linux)")
-    backing = Path(f"/dev/shm/biotrail-test-{uuid.uuid4().hex}.img")
-    backing.write_bytes(bytes(32 << 20))
-    try:
-        with devices.loop_over(backing, False, "--partscan") as loop:
-            devices.run("addpart", loop.path, "1", "2048", "32768")
-            try:
-                if not os.path.exists(f"{loop.path}p1"):
-                    pytest.skip("needs device nodes of partitions, which nobody makes here")
-                yield loop, f"{loop.path}p1"
-            finally:
-                devices.run("delpart", loop.path, "1")
-    finally:
-        backing.unlink()
+    backing = devices.SHM / f"biotrail-test-{uuid.uuid4().hex}.img"
+    with ExitStack() as stack:
+        stack.callback(backing.unlink, missing_ok=True)
+        backing.write_bytes(bytes(32 << 20))
+        loop = stack.enter_context(devices.loop_over(backing, False, "--partscan"))
+        for number, start in (("1", "2048"), ("2", "34816")):
+            devices.run("addpart", loop.path, number, start, "30720")
+            stack.callback(devices.run, "delpart", loop.path, number)
+        parts = [f"{loop.path}p{number}" for number in (1, 2)]
+        deadline = time.monotonic() + 5
+        while not all(map(os.path.exists, parts)):
+            if time.monotonic() > deadline:
+                pytest.skip("needs device nodes of partitions, which nobody makes here")
+            time.sleep(0.05)
+        yield loop, parts
 
 
 @contextmanager

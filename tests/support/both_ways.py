@@ -40,7 +40,6 @@ def uncompiled(path: str) -> ModuleType:
 
 
 def windows_of(log: Any, window_events: int, associate: str = "auto") -> Read:
-    """The windows of a log."""
     trace = Trace(log, associate)
     return trace, list(trace.lifecycles(window_events))
 

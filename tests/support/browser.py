@@ -9,12 +9,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
-from tests.support.chromium import chromium
+from tests.support.chromium import chromium, environment_in
 
 PATIENCE = 120
 _PIPES = (
@@ -114,24 +115,25 @@ class Page:
 
 
 @contextmanager
-def browser(width: int = 1280, height: int = 800) -> Iterator[Page]:
+def browser(
+    width: int = 1280, height: int = 800, names: Mapping[str, int] = MappingProxyType({})
+) -> Iterator[Page]:
     """A page of that many pixels, which reaches this machine's loopback address and nothing else.
 
-    Skips the test where there is no Chromium.
+    names: other hosts that are ports of it, by any certificate. Skips the test where there is no
+    Chromium.
     """
+    rules = [*(f"MAP {name} 127.0.0.1:{port}" for name, port in names.items()), "MAP * ~NOTFOUND"]
     # A socket's path must be short: not below a test's own directory.
     own = tempfile.TemporaryDirectory(prefix="bt-", ignore_cleanup_errors=True)
     ours, theirs = os.pipe(), os.pipe()
     process = subprocess.Popen(
-        [sys.executable, "-c", _PIPES, str(ours[0]), str(theirs[1]), chromium(), "--headless",
-         "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
-         "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
-         "--hide-scrollbars", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
-         f"--user-data-dir={own.name}/profile", f"--window-size={width},{height}",
-         "--remote-debugging-pipe"],
+        [sys.executable, "-c", _PIPES, str(ours[0]), str(theirs[1]), *chromium(own.name),
+         "--hide-scrollbars", f"--host-resolver-rules={', '.join(rules)}, EXCLUDE 127.0.0.1",
+         f"--window-size={width},{height}", "--remote-debugging-pipe",
+         *(["--ignore-certificate-errors", "--disable-quic"] if names else [])],
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
-        env={"TMPDIR": own.name, "HOME": own.name, "PATH": "/usr/local/bin:/usr/bin:/bin"},
-        pass_fds=(ours[0], theirs[1]),
+        env=environment_in(own.name), pass_fds=(ours[0], theirs[1]),
     )  # fmt: skip
     os.close(ours[0])
     os.close(theirs[1])

@@ -3,16 +3,13 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from tests.support.blk_tracer import blk_tracer
 from tests.support.blktrace_records import split
 from tests.support.btt_tables import (
     needs_tools,
 )
-from tests.support.devices import LoopDevice
-
-Fio = Callable[..., dict[str, Any]]
+from tests.support.devices import Fio, LoopDevice
 
 
 def clean_load(fio: Fio, path: str) -> None:

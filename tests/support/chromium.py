@@ -63,24 +63,27 @@ class Figures(html.parser.HTMLParser):
         self.text += data if not self._in_data else ""
 
 
-def chromium() -> str:
+def chromium(own: str) -> list[str]:
+    """A headless Chromium with its profile in a directory of its own."""
     found = shutil.which("chromium") or shutil.which("chromium-browser")
     if found is None:
         pytest.skip("chromium is not installed")
-    return found
+    off = ("gpu", "background-networking", "component-update", "sync", "dev-shm-usage")
+    options = ["--headless", "--no-sandbox", "--no-first-run", f"--user-data-dir={own}/profile"]
+    return [found, *options, *(f"--disable-{what}" for what in off)]
+
+
+def environment_in(own: str) -> dict[str, str]:
+    return {"TMPDIR": own, "HOME": own, "PATH": "/usr/local/bin:/usr/bin:/bin"}
 
 
 def browse(page: Path, choice: str, *more: str) -> subprocess.CompletedProcess[str]:
     """Run a browser without any network on a page until its scripts are done."""
     with tempfile.TemporaryDirectory(prefix="bt-", ignore_cleanup_errors=True) as own:
         return subprocess.run(
-            [chromium(), "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run",
-             "--disable-background-networking", "--disable-component-update", "--disable-sync",
-             "--disable-dev-shm-usage", "--host-resolver-rules=MAP * ~NOTFOUND",
-             f"--user-data-dir={own}/profile", "--virtual-time-budget=20000", *more,
-             f"{page.as_uri()}#{choice}"],
-            capture_output=True, text=True, timeout=PATIENCE, check=True,
-            env={"TMPDIR": own, "HOME": own, "PATH": "/usr/local/bin:/usr/bin:/bin"},
+            [*chromium(own), "--host-resolver-rules=MAP * ~NOTFOUND",
+             "--virtual-time-budget=20000", *more, f"{page.as_uri()}#{choice}"],
+            capture_output=True, text=True, timeout=PATIENCE, check=True, env=environment_in(own),
         )  # fmt: skip
 
 
@@ -92,6 +95,15 @@ def visit(page: Path, choice: str = "") -> Figures:
     assert found.root.get("data-ready") == "yes"
     assert "data-error" not in found.root
     return found
+
+
+def with_script(page: Path, used: Path, script: str) -> Path:
+    """Write the page with a script that uses it, without the policy that forbids that."""
+    text = page.read_text("utf-8")
+    policy, end = text.index("<meta http-equiv"), text.index('<meta name="viewport"')
+    body, tag, rest = text[end:].rpartition("</body>")
+    used.write_text(f"{text[:policy]}{body}<script>{script}</script>{tag}{rest}", "utf-8")
+    return used
 
 
 def make(log: Path, page: Path) -> Path:

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -22,17 +23,13 @@ NO_FILTERS = Filters(own_io=True)
 """These tests cause I/O in the process that records."""
 
 
-class Recording:
-    """What was recorded; complete once the block of `recording` was left."""
+class Drained:
+    """Probes that are drained on a thread of its own between `start` and `finish`."""
 
-    def __init__(self, probes: CoreProbes) -> None:
+    def __init__(self, probes: Any) -> None:
         self.probes = probes
         self.segments: list[Segment] = []
         self.lost = 0
-        self.lost_by_kind = np.zeros(256, np.int64)
-        self.too_deep = 0
-        self.programs: list[ProgramInfo] = []
-        self.left_out = LeftOut()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._drain)
 
@@ -45,36 +42,40 @@ class Recording:
         self._thread.join()
         self.probes.detach()
         self.segments += self.probes.drain()
+
+    def _drain(self) -> None:
+        while not self._stop.wait(DRAIN_SECONDS):
+            self.segments += self.probes.drain()
+
+
+class Recording(Drained):
+    """What was recorded; complete once the block of `recording` was left."""
+
+    def __init__(self, probes: CoreProbes) -> None:
+        super().__init__(probes)
+        self.lost_by_kind = np.zeros(256, np.int64)
+        self.too_deep = 0
+        self.programs: list[ProgramInfo] = []
+        self.left_out = LeftOut()
+
+    def finish(self) -> None:
+        super().finish()
         self.lost_by_kind = self.probes.lost().sum(axis=(0, 1))
         self.lost = int(self.lost_by_kind.sum())
         self.too_deep = int(self.probes.too_deep().sum())
         self.programs = self.probes.programs()
         self.left_out = self.probes.left_out()
 
-    def _drain(self) -> None:
-        while not self._stop.wait(DRAIN_SECONDS):
-            self.segments += self.probes.drain()
-
     def count_by_kind(self) -> np.ndarray:
-        """Records by kind, shape (256,): for recordings too long to decode one at a time."""
-        counts = np.zeros(256, dtype=np.int64)
+        """Records by kind (256,), by their heads alone: of recordings too long to be decoded."""
+        table, counts = sizes().tolist(), [0] * 256
         for segment in self.segments:
-            counts += count_kinds(segment)
-        return counts
-
-
-def count_kinds(segment: Segment) -> np.ndarray:
-    """Walks the heads alone."""
-    table = sizes().tolist()
-    counts = [0] * 256
-    data = bytes(segment.data)
-    base = segment.position
-    at, end = 0, len(data)
-    while at < end:
-        kind = data[at + 7]
-        counts[kind] += 1
-        at += BLOCK_BYTES - (base + at) % BLOCK_BYTES if kind == 255 else table[kind]
-    return np.array(counts, dtype=np.int64)
+            data, base, at = bytes(segment.data), segment.position, 0
+            while at < len(data):
+                kind = data[at + 7]
+                counts[kind] += 1
+                at += BLOCK_BYTES - (base + at) % BLOCK_BYTES if kind == Kind.PAD else table[kind]
+        return np.array(counts, dtype=np.int64)
 
 
 def unseen(truth: KernelCompletions, events: Decoded) -> Unseen:

@@ -59,7 +59,6 @@ class Io:
 
     @property
     def times(self) -> tuple[int, ...]:
-        """Of its Q, G, s, D and C."""
         return self.queue, self.queue + 300, self.queue + 500, self.issue, self.complete
 
     def cut(self, begin: int, end: int) -> tuple[Any, ...] | None:

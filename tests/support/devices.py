@@ -3,6 +3,7 @@
 
 import errno
 import json
+import mmap
 import os
 import subprocess
 import tempfile
@@ -18,10 +19,17 @@ MEBIBYTE = 1 << 20
 SHM = Path("/dev/shm")
 ZRAM = Path("/sys/class/zram-control")
 """There if the kernel has zram."""
+EXT4 = ("-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0")
+"""Options of mkfs: as it makes a file system otherwise, a kernel thread (ext4lazyinit) zeroes its
+inode tables from a few seconds after the mount on, which is no test's I/O."""
 COMMAND_SECONDS = 120
 BUSY_SECONDS = 30
 made: set[int] = set()
 """dev_t of every loop device that was made here, in this process."""
+
+
+Fio = Callable[..., dict[str, Any]]
+"""The fixture `fio`."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +45,10 @@ class LoopDevice:
     dev: int
     size: int
     backing: Path
+
+
+MakeLoop = Callable[..., LoopDevice]
+"""The fixture `make_loop`."""
 
 
 def run(*command: str | Path) -> str:
@@ -72,6 +84,17 @@ def when_free(act: Callable[[], object]) -> None:
 def unmount(where: Path | str) -> None:
     """Unmount it; RuntimeError if something still uses it after BUSY_SECONDS."""
     when_free(lambda: run("umount", where))
+
+
+@contextmanager
+def mounted(source: str, where: Path, *options: str) -> Iterator[Path]:
+    """Mount something on a directory, which is made where it is missing; options: of mount."""
+    where.mkdir(exist_ok=True)
+    run("mount", *options, source, where)
+    try:
+        yield where
+    finally:
+        unmount(where)
 
 
 @contextmanager
@@ -118,6 +141,21 @@ def loop_over(backing: Path | str, direct_io: bool = False, *options: str) -> It
         run("losetup", "--detach", path)
 
 
+def without_merges(device: LoopDevice) -> None:
+    """Each bio becomes a request of its own."""
+    Path(f"/sys/block/{device.name}/queue/nomerges").write_text("2")
+
+
+def read_block(path: str | Path, offset: int = 0) -> None:
+    """Read 4 KiB around the page cache."""
+    with open(path, "rb", buffering=0, opener=_around_the_cache) as file:
+        os.preadv(file.fileno(), [mmap.mmap(-1, 4096)], offset)
+
+
+def _around_the_cache(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_DIRECT)
+
+
 def dev_of(path: str | Path) -> int:
     """Return a device node's dev_t (major << 20 | minor)."""
     number = os.stat(path).st_rdev
@@ -127,18 +165,16 @@ def dev_of(path: str | Path) -> int:
 def _as_new(queue: Path) -> None:
     """Undo what an earlier user of a loop device set: the kernel keeps it when it is detached."""
     most = min(int((queue / "max_hw_sectors_kb").read_text()), 1280)
-    for name, value in (("scheduler", "none"), ("nomerges", "0"), ("max_sectors_kb", str(most))):
+    for name, value in (
+        *(("scheduler", "none"), ("nr_requests", (queue.parent / "mq/0/nr_tags").read_text())),
+        *(("nomerges", "0"), ("max_sectors_kb", str(most))),
+    ):
         (queue / name).write_text(value)
 
 
 def make_ext4(path: str | Path, *options: str) -> None:
-    """Make an ext4 file system to which the kernel writes nothing by itself; options: of mkfs.
-
-    As mkfs makes it otherwise, a kernel thread (ext4lazyinit) zeroes its inode tables from a few
-    seconds after the mount on: I/O that is no test's.
-    """
-    whole = "lazy_itable_init=0,lazy_journal_init=0"
-    run("mkfs.ext4", "-q", "-F", "-E", whole, *options, path)
+    """Make an ext4 file system to which the kernel writes nothing by itself; options: of mkfs."""
+    run("mkfs.ext4", *EXT4, *options, path)
 
 
 def fio_arguments(path: str | Path, **options: object) -> list[str]:

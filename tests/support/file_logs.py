@@ -26,7 +26,6 @@ MOUNTS = {str(DEV): [["/", "/srv"]]}
 
 
 def file(at: int, bio: int, inode: int, generation: int = 1, dev: int = DEV) -> bytes:
-    """A bio's FILE record."""
     return record(Kind.FILE, at, bio=bio, inode=inode, dev=dev, generation=generation)
 
 

@@ -4,7 +4,7 @@
 import shutil
 import subprocess
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from tests.support import devices
 from tests.support.record_command import read
 
 MAKERS = {
-    "ext4": ("mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"),
+    "ext4": ("mkfs.ext4", *devices.EXT4),
     "xfs": ("mkfs.xfs", "-q", "-f"),
     "btrfs": ("mkfs.btrfs", "-q", "-f"),
 }
@@ -51,18 +51,23 @@ def mounted(
 @contextmanager
 def small_disk(where: Path, size: str) -> Iterator[Path]:
     """A file system in memory, of that size, on a new directory."""
-    where.mkdir()
-    devices.run("mount", "-t", "tmpfs", "-o", f"size={size}", "none", where)
-    try:
+    with devices.mounted("none", where, "-t", "tmpfs", "-o", f"size={size}"):
         yield where
-    finally:
-        devices.unmount(where)
 
 
 def remount(path: str, mount: Path) -> None:
     """Have what is read next read from the disk, metadata too."""
     devices.unmount(mount)
     devices.run("mount", path, mount)
+
+
+def named(found: Mapping[tuple[str, str], int], mount: Path) -> dict[tuple[str, str], int]:
+    """What belongs to files with a name, by their name below the mount."""
+    return {
+        (path.removeprefix(f"{mount}/"), op): size
+        for (path, op), size in found.items()
+        if path.startswith(f"{mount}/")
+    }
 
 
 def bytes_by_file(log: Path) -> Counter[tuple[str, str]]:

@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.enlarged_logs import enlarge
-from benchmarks.fleet_logs import make
+from benchmarks.enlarged_logs import enlarge, make
 from biotrail.converters.inputs.opening import open_source
 from biotrail.converters.outputs.parquet import archive
 from tests.support import captures
@@ -24,7 +23,6 @@ def log_of(path: Path, capture: str = CAPTURE, times: int = 1, **header: Any) ->
 
 
 def archive_of(log: Path, out: Path) -> Path:
-    """Write the archive of a log."""
     with out.open("wb") as stream:
         archive.write(open_source(log), stream)
     return out

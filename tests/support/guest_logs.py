@@ -138,7 +138,6 @@ def _log(
     letter: str,
     losses: Sequence[dict[str, int]] = (),
 ) -> Path:
-    """Write a log of a machine of its own."""
     machine = {"name": host, "boot_id": letter * 32}
     events = sorted(events, key=lambda event: event["ns"])
     header = {"host": machine, "log_id": letter * 32}

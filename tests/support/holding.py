@@ -2,26 +2,13 @@
 """Loop devices whose I/O is held for as long as a test wants: a file system below is frozen."""
 
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from tests.support import devices
-from tests.support.devices import MEBIBYTE, LoopDevice
+from tests.support.devices import MEBIBYTE, LoopDevice, MakeLoop
 from tests.support.record_command import wait_until
-
-
-@contextmanager
-def mounted(source: str, where: Path, *options: str) -> Iterator[Path]:
-    devices.run("mount", *options, source, where)
-    try:
-        yield where
-    finally:
-        devices.unmount(where)
-
-
-def loop_over(stack: ExitStack, size: int, directory: Path) -> LoopDevice:
-    return stack.enter_context(devices.loop(size=size, directory=directory))
 
 
 def in_flight(device: str) -> int:
@@ -35,15 +22,13 @@ def waits_for_the_disk(process: subprocess.Popen[bytes]) -> bool:
 
 @contextmanager
 def on_a_file_system(
-    make_loop: Callable[..., LoopDevice], where: Path, size: int = 8 * MEBIBYTE
+    make_loop: MakeLoop, where: Path, size: int = 8 * MEBIBYTE
 ) -> Iterator[LoopDevice]:
     """A loop device on a file system of its own at `where`, which can be frozen."""
     lower = make_loop(size=64 * MEBIBYTE)
-    where.mkdir()
     devices.make_ext4(lower.path)
-    with ExitStack() as stack:
-        stack.enter_context(mounted(lower.path, where))
-        yield loop_over(stack, size, where)
+    with devices.mounted(lower.path, where), devices.loop(size, directory=where) as upper:
+        yield upper
 
 
 @contextmanager

@@ -106,7 +106,7 @@ class Machine:
             log.write_chunk(segments, reading)
         end = self.reading(span[1])
         log.close({"reason": "test", "stopped": end, "clocks": end})
-        return [Path(name) for name in log.files]
+        return [Path(name) for name in log.series.files]
 
     def chunks(
         self, bios: Sequence[int], span: tuple[int, int], every: int
@@ -135,5 +135,4 @@ class Machine:
 
 
 def log_id_of(path: Path) -> str:
-    """Made of its name."""
     return path.stem.encode().hex().ljust(32, "0")

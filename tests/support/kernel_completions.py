@@ -201,6 +201,10 @@ def _of_log(path: Path) -> tuple[list[Completion], int]:
     return found, _NEVER if since is None else since
 
 
+Completions = Callable[..., KernelCompletions]
+"""The fixture `completions`."""
+
+
 @contextmanager
 def tracing() -> Iterator[Callable[..., KernelCompletions]]:
     """Yield a function that begins to trace: of these devices (dev_t), with these `tasks` hit.

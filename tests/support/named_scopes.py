@@ -5,8 +5,7 @@ import tomllib
 from collections.abc import Mapping
 
 from biotrail.recorder.schema.errors import SiteError
-from biotrail.recorder.sites.expressions import Scope, Source, Value
-from biotrail.recorder.sites.members import Step
+from biotrail.recorder.sites.expressions import Scope, Source, Step, Value
 from biotrail.recorder.sites.resolving import Scopes
 from tests.support.paths import ROOT
 

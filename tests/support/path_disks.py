@@ -2,16 +2,13 @@
 """Loop devices with a file system, whose I/O is recorded with its path."""
 
 import os
-import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
-
-from tests.support import devices
+from tests.support import devices, file_systems
 from tests.support.record_command import biotrail
 
 LOAD = """
@@ -58,16 +55,5 @@ SYSTEMS = ("btrfs", "ext4", "xfs")
 @contextmanager
 def mounted(device: devices.LoopDevice, system: str, mount: Path) -> Iterator[Disk]:
     """Make a file system on the device and mount it; skips where its tools are missing."""
-    for tool in (f"mkfs.{system}", "mount"):
-        if shutil.which(tool) is None:
-            pytest.skip(f"needs {tool}")
-    if system == "ext4":
-        devices.make_ext4(device.path)
-    else:
-        devices.run(f"mkfs.{system}", "-q", "-f", device.path)
-    mount.mkdir()
-    devices.run("mount", "-t", system, device.path, mount)
-    try:
+    with file_systems.mounted(system, [device.path], mount):
         yield Disk(device, mount)
-    finally:
-        devices.run("umount", "--lazy", mount)  # a failed test holds files open

@@ -111,7 +111,6 @@ def recorded_path(
 
 
 def of_process(found: RecordedPath, comm: str, *calls: str) -> Waits:
-    """The waits of a process in these calls."""
     mine = found.calls_of(comm, *calls)
     keys = set(zip(mine.tid.tolist(), mine.entry.tolist(), strict=True))
     waits = zip(found.waits.tid.tolist(), found.waits.entry.tolist(), strict=True)

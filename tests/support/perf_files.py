@@ -80,7 +80,6 @@ class Perf:
     features: dict[int, bytes] = field(default_factory=dict)
 
     def pack(self, form: str, *values: object) -> bytes:
-        """Pack values in the byte order."""
         return struct.pack(self.order + form, *values)
 
     def text(self, text: str) -> bytes:
@@ -172,12 +171,10 @@ class Perf:
         return [self.sample(name, time + 1000 * i, **common) for i, name in enumerate(self.names)]
 
     def comm(self, tid: int, name: bytes, time: int = 0) -> bytes:
-        """Return a COMM record."""
         body = self.pack("II", tid, tid) + name.ljust(-(-(len(name) + 1) // 8) * 8, b"\0")
         return self.record(COMM, body + self.trailer(time, 0, tid))
 
     def lost(self, count: int, time: int, cpu: int = 0) -> bytes:
-        """Return a LOST record."""
         return self.record(LOST, self.pack("QQ", 0, count) + self.trailer(time, cpu))
 
     def round(self) -> bytes:

@@ -60,7 +60,6 @@ def _text(text: str) -> bytes:
 
 
 def main() -> None:
-    """Trim IN to OUT."""
     major, minor = map(int, sys.argv[3].split(":"))
     Path(sys.argv[2]).write_bytes(trimmed(Path(sys.argv[1]).read_bytes(), major << 20 | minor))
 

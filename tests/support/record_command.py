@@ -2,6 +2,7 @@
 """Runs the command `biotrail` as a user does, and reads what it wrote."""
 
 import io
+import json
 import os
 import signal
 import subprocess
@@ -10,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,38 +25,6 @@ from biotrail.converters.pipeline import Trace
 from tests.support import devices
 from tests.support.kernel_completions import Unseen
 from tests.support.paths import ROOT
-
-# Dumps of a flight recorder in a directory.
-
-
-def dumps(directory: Path) -> list[Path]:
-    return sorted(directory.glob("*.biotrail"))
-
-
-# Cgroups with a limit of memory, of the version that this machine has.
-
-
-@contextmanager
-def memory_group(limit: int) -> Iterator[Path]:
-    """A cgroup with that much memory; v1 or v2."""
-    for root, name in (
-        (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes"),
-        (Path("/sys/fs/cgroup"), "memory.max"),
-    ):
-        group = root / f"biotrail-test-{os.getpid()}"
-        try:
-            group.mkdir()
-        except OSError:
-            continue
-        try:
-            if (group / name).exists():
-                (group / name).write_text(str(limit))
-                yield group
-                return
-        finally:
-            remove_cgroup(group)
-    pytest.skip("needs a memory cgroup")
-
 
 BIOTRAIL = (sys.executable, "-m", "biotrail.cli.main")
 READING = {"blame", "convert", "export", "info", "report", "slow", "stacks", "verify"}
@@ -86,6 +54,38 @@ def biotrail(
     return done
 
 
+def in_json(*arguments: str | Path, **options: Any) -> Any:
+    """Run a command with --json; what it prints."""
+    return json.loads(biotrail(arguments[0], "--json", *arguments[1:], **options).stdout)
+
+
+def exported(what: str, *arguments: str | Path) -> list[dict[str, Any]]:
+    """Rows of a table of `export`."""
+    words = ("--what", what, "--format", "jsonl", "-o", "-")
+    return [json.loads(row) for row in biotrail("export", *words, *arguments).stdout.splitlines()]
+
+
+def in_memory_of(limit: int, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run a command of biotrail in a cgroup with so many bytes of memory, v1 or v2."""
+    for root, name in (
+        (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes"),
+        (Path("/sys/fs/cgroup"), "memory.max"),
+    ):
+        group = root / f"biotrail-test-{os.getpid()}"
+        try:
+            group.mkdir()
+        except OSError:
+            continue
+        try:
+            if (group / name).exists():
+                (group / name).write_text(str(limit))
+                join = f'echo $$ > {group}/cgroup.procs; exec "$@"'
+                return biotrail(*arguments, by=("sh", "-c", join, "sh"), status=None)
+        finally:
+            remove_cgroup(group)
+    pytest.skip("needs a memory cgroup")
+
+
 def _here(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run in this process, which has imported what the command needs."""
     out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
@@ -111,6 +111,15 @@ def recorder(
             assert said[-1], "".join(said)
             said.append(process.stderr.readline())
         yield process
+
+
+@contextmanager
+def recorded(*arguments: str | Path, **options: Any) -> Iterator[subprocess.Popen[str]]:
+    """`biotrail record` while the block runs; then it is interrupted, and ends well."""
+    with recorder(*arguments, **options) as process:
+        yield process
+        status, said = stop(process, signal.SIGINT)
+    assert status == 0, said
 
 
 @contextmanager
@@ -164,12 +173,30 @@ def remove_cgroup(directory: Path) -> None:
 
 def wait_for_size(path: Path, size: int) -> None:
     """Until the file has grown to `size`."""
-    grown = partial(_is_of, path, size)
-    wait_until(grown, f"{path} does not grow to {size}")
+    wait_until(
+        lambda: path.exists() and path.stat().st_size >= size, f"{path} does not grow to {size}"
+    )
 
 
-def _is_of(path: Path, size: int) -> bool:
-    return path.exists() and path.stat().st_size >= size
+def logs_in(directory: Path) -> list[Path]:
+    """The files of a rotated recording, or the dumps of a flight recorder."""
+    return sorted(directory.glob("*.biotrail"))
+
+
+def children(pid: int) -> list[int]:
+    """Processes that a process's threads started, and that still run or were not waited for."""
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return [int(child) for task in tasks for child in (task / "children").read_text().split()]
+
+
+def wait_until_gone(pid: int) -> None:
+    def gone() -> bool:
+        try:
+            return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+
+    wait_until(gone, f"process {pid} stays")
 
 
 @dataclass

@@ -38,13 +38,11 @@ def resubmissions() -> str:
 
 
 def request_ends() -> str:
-    """Return the table of when a request has ended."""
     rows = [[rule.name, rule.says, rule.but, rule.why] for rule in TABLES["request ends"]]
     return _table("rule | a request has ended when | but not | why", rows)
 
 
 def lost_completions() -> str:
-    """Return the table of when a bio's end was not recorded."""
     rows = [[rule.name, rule.says, rule.why] for rule in TABLES["lost completions"]]
     return _table("rule | a bio's end was not recorded when | why", rows)
 

@@ -4,7 +4,7 @@
 from contextlib import ExitStack
 from pathlib import Path
 
-from tests.support import devices, holding
+from tests.support import devices
 from tests.support.devices import MEBIBYTE
 from tests.support.path_disks import Disk, mounted
 
@@ -71,8 +71,8 @@ def record_slow_fsync(directory: Path) -> Path:
         devices.make_ext4(lower.path)
         where = directory / "below"
         where.mkdir()
-        stack.enter_context(holding.mounted(lower.path, where))
-        upper = holding.loop_over(stack, 96 * MEBIBYTE, where)
+        stack.enter_context(devices.mounted(lower.path, where))
+        upper = stack.enter_context(devices.loop(96 * MEBIBYTE, directory=where))
         disk: Disk = stack.enter_context(mounted(upper, "ext4", directory / "mount"))
         inflight = f"/sys/block/{upper.name}/inflight"
         log = directory / "fsync.biotrail"

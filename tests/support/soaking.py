@@ -5,7 +5,7 @@ import os
 import threading
 from pathlib import Path
 
-LOAD_SECONDS = int(os.environ.get("BIOTRAIL_SOAK_SECONDS", "12"))
+LOAD_SECONDS = int(os.environ.get("BIOTRAIL_SOAK_SECONDS", "8"))
 MEBIBYTE = 1 << 20
 
 

@@ -51,7 +51,6 @@ class SubmissionLog(PathLog):
         self.add(Kind.SUBMISSION, at, bio=self.bios << 6, **key, **said)
 
     def completes(self, at: int, req: int, submitted: int, result: int = 4096, **more: Any) -> None:
-        """A completion in the ring."""
         key = {"req": req, "submitted": START + submitted, "ring": 0x7000}
         self.add(Kind.RING_COMPLETE, at, **key, result=result, **more)
 

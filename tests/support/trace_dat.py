@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 
 import zstandard
 
-from biotrail.converters.inputs.ftrace.cpu_pages import CpuPages
-from biotrail.converters.inputs.ftrace.recording import read_recording
+from biotrail.converters.inputs.ftrace.pages import CpuPages
+from biotrail.converters.inputs.ftrace.recording import Fields, read_recording
 
 MAGIC = b"\x17\x08\x44tracing"
 HEADER_PAGE = (
@@ -53,11 +53,11 @@ def contents_of(path) -> Contents:
     """Return what a trace.dat has of block events, without kallsyms and other systems."""
     with open(path, "rb") as stream:
         recording = read_recording(stream, str(path))
-        buffers = []
+        fields, buffers = Fields(stream, str(path), recording.order), []
         for buffer in recording.buffers:
             cpus = {}
             for cpu in buffer.cpus:
-                pages = CpuPages(stream, str(path), recording, buffer, cpu)
+                pages = CpuPages(fields, recording, buffer, cpu)
                 cpus[cpu.cpu] = b"".join(block.tobytes() for block in pages.blocks())
             buffers.append(Pages(buffer.name, buffer.clock, cpus))
     formats = {"ftrace": recording.formats["ftrace"][:2], "block": recording.formats["block"]}

@@ -234,7 +234,6 @@ def dm_delay() -> Prepared:
 
 @contextmanager
 def dm_delay_none() -> Prepared:
-    """The same load without the delay."""
     below = disk("virtio")
     with dm("nodelay", f"0 {SECTORS} linear /dev/{below} 0") as name:
         yield Load([name, below], SLOW)

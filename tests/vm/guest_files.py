@@ -57,13 +57,11 @@ def _on_loop(kind: str) -> Iterator[str]:
 
 
 def files_xfs(case: Case) -> None:
-    """The same on XFS."""
     with _on_loop("xfs") as name:
         _both(case, name)
 
 
 def files_btrfs(case: Case) -> None:
-    """The same on btrfs."""
     with _on_loop("btrfs") as name:
         _both(case, name)
 

@@ -16,7 +16,7 @@ from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.log.reader import LogReader
 from biotrail.recorder.probes.sites import attaching
 from biotrail.recorder.probes.sites.attaching import Way, all_ways
-from biotrail.recorder.probes.sites.follow import FollowConfig, FollowProbes
+from biotrail.recorder.probes.sites.follow import FollowProbes
 from biotrail.recorder.probes.sites.follow_options import FollowOptions
 from biotrail.recorder.sites import declarations, following
 from biotrail.recorder.sites.following import KernelFunctions
@@ -35,7 +35,6 @@ BLOCK_SECTORS = 8
 
 
 def load(name: str, *words: object) -> list[object]:
-    """A load of guest_objects."""
     return [sys.executable, "-m", "tests.vm.guest_objects", name, *words]
 
 
@@ -166,10 +165,10 @@ def follow_killed(case: Case) -> None:
 
 def _probes(struct: str, way: Way) -> FollowProbes:
     """Return the probes of a type, none of whose objects is followed."""
-    found = KernelFunctions.read(TRACEFS)
-    declared = declarations.load().type(struct)
+    found = KernelFunctions.read(TRACEFS, Path("/sys/kernel/debug/kprobes/blacklist"))
+    declared = declarations.load().types[struct]
     made = following.plan(TypeTable.kernel(), declared, way.name, found, 4000)
-    return FollowProbes(FollowConfig(made, way, FollowOptions(struct), Filters(pids=(1,))))
+    return FollowProbes(made, way, FollowOptions(struct), Filters(pids=(1,)))
 
 
 def follow_attach(case: Case) -> None:

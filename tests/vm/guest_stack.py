@@ -33,7 +33,6 @@ def array(name: str, parts: list[str], *words: object) -> None:
 
 
 def volume(below: str, group: str) -> Path:
-    """A volume of a group of its own; where it is mapped."""
     lvm("pvcreate", f"/dev/{below}")
     lvm("vgcreate", group, f"/dev/{below}")
     lvm("lvcreate", "--yes", "-Zn", "-n", "data", "-L", "64m", group)

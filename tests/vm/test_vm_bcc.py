@@ -106,7 +106,6 @@ def snooped(case: Case) -> list[tuple[str, int, int, int]]:
 
 
 def recorded(case: Case) -> list[tuple[str, int, int, int]]:
-    """The same of the log: issue to completion."""
     bios = case.log.bios_of(case.top)
     letters = np.where((bios.opf & OP_MASK) == WRITE, "W", "R").tolist()
     times = (bios.complete - bios.issue).tolist()

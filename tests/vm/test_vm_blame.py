@@ -32,7 +32,6 @@ def behind(victim: dict[str, Any]) -> Counter[str]:
 
 
 def reads(case: Case, of: Path) -> Bios:
-    """The reader's I/O in a log of the case."""
     log = case.logs[f"{case.directory.name}/{of.name}"]
     mine = (log.bios.dev == log.dev(case.top)) & (log.comms == APP)
     return log.bios.take(mine)

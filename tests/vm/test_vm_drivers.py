@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from biotrail.converters.events.drivers import DRIVERS
+from biotrail.converters.events.path import DRIVERS
 from biotrail.converters.events.path_tables import DriverSteps
 from biotrail.converters.events.tables import NEVER, Requests
 from biotrail.converters.pipeline import Trace

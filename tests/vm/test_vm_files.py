@@ -16,7 +16,6 @@ UNTOLD = {("5.10", "files_btrfs")}
 
 
 def by_file(log: Path, capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
-    """The report's groups of I/O by file."""
     assert biotrail("report", "--by", "file", "--json", log) == 0
     found: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["groups"]
     return found

@@ -63,7 +63,6 @@ class Recorded:
         return sum(int(loss["count"]) for loss in self.trace.reader.losses)
 
     def lives(self) -> Iterator[Hits]:
-        """Yield each life's hits."""
         for life in np.unique(self.hits.life):
             yield self.hits.take(self.hits.life == life)
 

@@ -10,7 +10,7 @@ import click
 from biotrail.cli.options.gathering import Decorator, added, option
 from biotrail.recorder.probes.backend import BACKENDS
 from biotrail.recorder.probes.maps.stack_maps import Stacks
-from biotrail.recorder.probes.sites.follow_options import AUTO, FOLLOWED_IO, FollowOptions
+from biotrail.recorder.probes.sites.follow_options import AUTO, FOLLOWED_IO, WAYS, FollowOptions
 from biotrail.recorder.schema.records import PATH_PARTS
 from biotrail.text import units, values
 
@@ -55,8 +55,6 @@ _SETTINGS = (*_NUMBERS, "slower", "way")
 
 def follow_options(value: str) -> FollowOptions:
     """Parse --follow: `request` or `bio`, then settings, as `request,every=100`."""
-    from biotrail.recorder.probes.sites.planning import WAYS  # not for each recording
-
     struct, *parts = value.split(",")
     if struct not in FOLLOWED_IO:
         known = " or ".join(FOLLOWED_IO)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from biotrail import __version__
 from biotrail.converters.analysis.page.data import bounded
-from biotrail.converters.analysis.page.html import flame_page
+from biotrail.converters.analysis.page.html import page
 from biotrail.converters.analysis.stacks.flame import Flame, Recorded, as_dict, flame
 from biotrail.converters.analysis.stacks.stacks import Weight
 from biotrail.converters.analysis.stacks.svg import svg
@@ -58,4 +58,4 @@ def text(form: str, name: str, tree: Flame, by: Weight, notes: Sequence[str]) ->
         "about": about,
         "notes": [*shown, *([f"and {units.count(more)} more"] if more else [])],
     }
-    return flame_page(title, {**as_dict(tree, by), "words": words})
+    return page("flame", title, {**as_dict(tree, by), "words": words})

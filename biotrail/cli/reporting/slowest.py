@@ -16,9 +16,8 @@ from biotrail.converters.analysis.slow.slowest_pairs import SlowestPairs
 from biotrail.converters.analysis.slow.surroundings import Neighbourhood
 from biotrail.converters.events.tables import Lifecycles
 from biotrail.converters.pipeline import Trace
-from biotrail.converters.sites.building import LifeReader, read_lives
 from biotrail.converters.sites.joining import JOINED_TYPES
-from biotrail.converters.sites.lives import Wanted
+from biotrail.converters.sites.lives import LifeReader
 from biotrail.converters.sites.tables import Following, follows
 from biotrail.recorder.output import output
 from biotrail.recorder.schema.errors import ConversionError
@@ -87,9 +86,8 @@ def read_functions(found: Findings, third: Trace) -> None:
     lives = frozenset(one.life for slow in found.found for one in slow.followed)
     found.slowest.lives = {}
     if lives:
-        reader = LifeReader(third.context, Wanted(lives))
-        for one in read_lives(third.lifecycles(), reader):
-            found.slowest.lives[one.life.number] = one.life
+        for life in LifeReader(third.context, lives).read(third.lifecycles()):
+            found.slowest.lives[life.number] = life
 
 
 def _read_again(

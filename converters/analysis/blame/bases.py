@@ -24,7 +24,6 @@ LEAST_ALONE = 3
 CALM = 10
 """An I/O without company that takes more than so many times the median is no base."""
 QUEUE, DEVICE = 0, 1
-"""Parts of an I/O's time: before D, and from D."""
 _OCTAVE = 3
 """log2 of the buckets to each power of two of ns."""
 _BUCKETS = 64 << _OCTAVE
@@ -34,7 +33,6 @@ class Steps:
     """Equal stretches of time from the first one, which double rather than being too many."""
 
     def __init__(self, width: int, most: int | None) -> None:
-        """most: steps; None: any number."""
         self.width = width
         self._most = most
         self._first: int | None = None
@@ -52,15 +50,14 @@ class Steps:
         return grown
 
     def of(self, times: I64) -> I64:
-        """Return the number of each time's step, (n,)."""
         return times // self.width
 
     def place(self, times: I64) -> I64:
-        """Return the place of each time's step from the first one: (n,), less than `most`."""
+        """Return the place of each time's step from the first one: less than `most`."""
         return times // self.width - (self._first or 0) // self.width
 
     def begin(self, places: I64) -> I64:
-        """Return when the steps at these places begin (ns), (n,)."""
+        """Return when the steps at these places begin (ns)."""
         return (places + (self._first or 0) // self.width) * self.width
 
 
@@ -73,23 +70,20 @@ class _Alone(Mergeable):
 
 
 class Learner:
-    """Gathers the times of I/Os, batch after batch."""
+    """Gathers the times of I/Os.
+
+    most: stretches of time; None: any number, of which `forget` bounds those kept apart.
+    """
 
     def __init__(self, most: int | None = MOST_STRETCHES) -> None:
-        """most: stretches of time; None: any number, of which `forget` bounds those kept apart."""
         self.stretches = Steps(STRETCH_NS, most)
         self._alone: dict[tuple[int, int], _Alone] = {}
-        """(class, stretch) → times of I/Os without company."""
         self._past: dict[int, _Alone] = {}
-        """Class → likewise, of the stretches that were forgotten."""
         self._every: dict[int, _Alone] = {}
         """Class → times of all its I/Os; in part DEVICE: since the completion before."""
 
     def add(self, kind: I64, queue: I64, times: I64, alone: Bool, gap: I64) -> None:
-        """Add I/Os (n,): their classes, Q (ns), and (2, n): times of both parts, and whether alone.
-
-        gap: ns of each one from the completion before its own on its device, or its issue.
-        """
+        """times, alone: (2, n). gap: ns from the completion before on its device, or its issue."""
         if not len(kind):
             return
         grown = self.stretches.reach(queue)
@@ -114,7 +108,6 @@ class Learner:
             self._past.setdefault(kind, _Alone()).merge(self._alone.pop((kind, step)))
 
     def close(self) -> "Bases":
-        """Return the bases of all that was added."""
         bases = Bases(self.stretches)
         self.update(bases, self._every)
         return bases
@@ -130,10 +123,14 @@ class Learner:
             whole[kind].merge(found)
         for kind, mine in whole.items():
             every = self._every[kind]
+            # The fallback of QUEUE is a time that a hundredth of the I/Os is below.
+            seen = np.cumsum(every.count[QUEUE])
+            low = int(np.searchsorted(seen, max(int(seen[-1]) // 100, 1)))
+            least = int(every.total[QUEUE, low]) // max(int(every.count[QUEUE, low]), 1)
             bases.limit[kind] = _limit(mine.count[QUEUE]), _limit(mine.count[DEVICE])
             bases.of_log[kind] = (
                 _mean(mine, QUEUE, bases.limit[kind][QUEUE])
-                or (_hundredth(every), 0),
+                or (least, 0),
                 _mean(mine, DEVICE, bases.limit[kind][DEVICE])
                 or (int(every.total[DEVICE].sum() // max(every.count[DEVICE].sum(), 1)), 0),
             )  # fmt: skip
@@ -157,7 +154,6 @@ class Bases:
     """Class → greatest bucket of QUEUE and DEVICE that counts for bases."""
 
     def of(self, kind: I64, queue: I64) -> I64:
-        """Return the bases of I/Os by class and Q (ns): (2, n) ns."""
         found = np.zeros((2, len(kind)), np.int64)
         if not len(kind):
             return found
@@ -171,7 +167,7 @@ class Bases:
         return found
 
     def sources(self, kind: I64, queue: I64) -> Counter[str]:
-        """Count from what the bases of I/Os in the device come, by class and Q (ns)."""
+        """Count from what the bases of I/Os in the device come."""
         pairs, _, place = distinct_values(kind << 40 | self.stretches.of(queue))
         counts = np.bincount(place, minlength=len(pairs)).tolist()
         found = Counter[str]()
@@ -182,10 +178,6 @@ class Bases:
             found["stretch" if here else source] += count
         return found
 
-    def rest_on(self, kind: int) -> int:
-        """Return on how many I/Os without company a class's bases rest, of the lesser part."""
-        return min(count for _, count in self.of_log[kind])
-
     def counts(self, kind: I64, times: I64, alone: Bool) -> Bool:
         """Mark what counts for bases, (2, n): alone in the part, and not beyond its limit."""
         kinds, _, place = distinct_values(kind)
@@ -194,7 +186,6 @@ class Bases:
 
 
 def _count(into: list[_Alone], place: I64, times: I64, part: int) -> None:
-    """Count times (n,), each in the one of its place."""
     if not len(times):
         return
     at = place * _BUCKETS + _buckets(times)
@@ -226,9 +217,3 @@ def _mean(found: _Alone, part: int, limit: int) -> tuple[int, int] | None:
     if number < LEAST_ALONE:
         return None
     return int(found.total[part, : limit + 1].sum()) // number, number
-
-
-def _hundredth(every: _Alone) -> int:
-    seen = np.cumsum(every.count[QUEUE])
-    bucket = int(np.searchsorted(seen, max(int(seen[-1]) // 100, 1)))
-    return int(every.total[QUEUE, bucket]) // max(int(every.count[QUEUE, bucket]), 1)

@@ -40,7 +40,6 @@ from biotrail.converters.events.tables import FAR, I64, NEVER, Bool, Lifecycles,
 from biotrail.recorder.schema.errors import ConversionError
 
 MOST_VICTIMS = 31
-"""Victims that are kept apart."""
 MOST_SLOTS = 15
 """Culprits that are kept apart; where they are named by another dimension than victims, pairs."""
 MOST_NAMES = 256
@@ -52,9 +51,7 @@ TELLING_NS = 30_000
 ON_CPU = ("loop", "zram", "ram", "pmem")
 """Beginnings of the names of devices that are programs on the CPUs which the loads have."""
 _MOST_LISTED = 10
-"""Names that a message lists."""
 _MOST_WEIGHT = 16_383
-"""Weight of the work of the slowest class."""
 _BUCKETS = 48 * 128
 """Buckets of Q2C: `sketch.buckets_of`, from 1 ns."""
 _FIRST_BUCKET = int(buckets_of(np.array([1]))[0])
@@ -62,8 +59,6 @@ _FIRST_BUCKET = int(buckets_of(np.array([1]))[0])
 
 @dataclass(frozen=True)
 class BlameOptions:
-    """Which victims and culprits the matrix shows."""
-
     by: tuple[str, str]
     """Words of DIMENSIONS, of victims and of culprits."""
     victims: tuple[str, ...] = ()
@@ -78,11 +73,8 @@ class Names:
     victims: list[str]
     """Names of the rows; the last one is OTHERS."""
     slots: list[tuple[str, str]]
-    """(victim's name, culprit's name) of each slot; the last one is OTHERS."""
     row_of: dict[int, int]
-    """Code of a victim → row."""
     slot_of: dict[tuple[int, int], int]
-    """(code of the victim, of the culprit) → slot."""
     own: NDArray[np.uint8]
     """(rows, slots): 1 where the slot is the row's own I/O."""
 
@@ -92,25 +84,18 @@ class Tally:
 
     def __init__(self) -> None:
         self.waited: Counter[int] = Counter()
-        """Code of the victim → ns of its chosen I/Os."""
         self.had: Counter[tuple[int, int]] = Counter()
         """(code of the victim, of the culprit) → ns of its I/Os with a device."""
 
-    def add(self, chosen: Ios) -> None:
-        """Add the time of I/Os that are asked for."""
+    def add(self, chosen: Ios, victim: I64, culprit: I64, ns: I64) -> None:
+        """Add the time of I/Os that are asked for, and how long a device had I/O of parties."""
         _count_up(self.waited, (chosen.victim,), chosen.complete - chosen.queue)
-
-    def add_had(self, victim: I64, culprit: I64, ns: I64) -> None:
-        """Add how long a device had I/O of parties: codes and ns, (n,) each."""
         _count_up(self.had, (victim, culprit), ns)
 
     def names(
         self, by: tuple[Parties, Parties], options: BlameOptions, suspects: tuple[str, ...] = ()
     ) -> Names:
-        """Choose whom to keep apart: who waited most, and whose I/O had the devices for longest.
-
-        by: parties of victims and of culprits. suspects: culprits that come first.
-        """
+        """Keep those apart who waited, or whose I/O had a device, for longest; `suspects` first."""
         name_of = {code: by[0].name(code) for code in self.waited}
         waited: Counter[str] = Counter()
         for code, ns in self.waited.items():
@@ -125,17 +110,6 @@ class Tally:
         row_of = {
             code: at.get(name, len(victims) - 1) for code, name in name_of.items() if name in wanted
         }
-        return self._with_slots(victims, row_of, by, options, suspects)
-
-    def _with_slots(
-        self,
-        victims: list[str],
-        row_of: dict[int, int],
-        by: tuple[Parties, Parties],
-        options: BlameOptions,
-        suspects: tuple[str, ...],
-    ) -> Names:
-        """Return the names with the slots of culprits, the suspects' first."""
         of_code: dict[tuple[int, int], tuple[str, str]] = {}
         had: Counter[tuple[str, str]] = Counter()
         for (victim, culprit), ns in self.had.items():
@@ -153,8 +127,8 @@ class Tally:
             ),
         )
         slots = [*order[:MOST_SLOTS], (OTHERS, OTHERS)]
-        at = {pair: slot for slot, pair in enumerate(slots)}
-        slot_of = {code: at.get(pair, len(slots) - 1) for code, pair in of_code.items()}
+        at_slot = {pair: slot for slot, pair in enumerate(slots)}
+        slot_of = {code: at_slot.get(pair, len(slots) - 1) for code, pair in of_code.items()}
         own = np.zeros((len(victims), len(slots)), np.uint8)
         for slot, (name, _) in enumerate(slots[:-1]):
             if name in victims[:-1]:
@@ -163,10 +137,7 @@ class Tally:
 
 
 def learn(learner: Learner, batch: Batch, runs: Bool | None = None) -> None:
-    """Add the batch's I/Os, and which of them are without company.
-
-    runs: marks those of which bases may be made, (n,); None: all.
-    """
+    """runs: I/Os of which bases may be made."""
     ios, served = batch.ios, batch.served
     nobody = np.zeros(len(served), np.int64)
     for found in others_work(batch, np.arange(len(ios)), nobody, nobody + 1, 1):
@@ -186,7 +157,6 @@ def learn(learner: Learner, batch: Batch, runs: Bool | None = None) -> None:
 
 
 def weights(bases: Bases, served: Served) -> I64:
-    """Return how heavy each request's time weighs, by the base of its class: (n,)."""
     slowest = max((one[DEVICE][0] for one in bases.of_log.values()), default=1)
     unit = max(slowest / _MOST_WEIGHT, 1.0)
     scaled = sorted(one[DEVICE][0] / unit for one in bases.of_log.values()) or [1.0]
@@ -197,7 +167,6 @@ def weights(bases: Bases, served: Served) -> I64:
 
 
 def slots_of(names: Names, served: Served) -> I64:
-    """Return the slot of each request's party: (n,)."""
     pair = served.victim << 31 | served.culprit
     found, _, place = distinct_values(np.where(served.victim < 0, NEVER, pair))
     rest = len(names.slots) - 1
@@ -217,15 +186,12 @@ class Row:
     untold: int = 0
     """Time of I/Os of which it cannot be told who slowed them."""
     behind: Counter[str] = field(default_factory=Counter)
-    """Culprit → ns."""
 
     @property
     def wait_ns(self) -> int:
-        """Q2C of all."""
         return self.service + self.own + self.device + self.unknown + sum(self.behind.values())
 
     def merge(self, other: "Row") -> None:
-        """Add another row, which is not changed."""
         for name in ("ios", "service", "own", "device", "unknown", "untold"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for culprit, ns in other.behind.items():
@@ -234,7 +200,6 @@ class Row:
 
     @property
     def parts(self) -> list[Part]:
-        """As `parts_of`."""
         return parts_of(self.service, self.own, self.behind, self.device, self.unknown)
 
 
@@ -250,9 +215,7 @@ class Shares:
         """(rows + 1, slots + 3) ns: I/O of each slot, own service, device alone, unknown. The last
         row is of I/Os that are not asked for, also of what is below."""
         self.ios = np.zeros(rows + 1, np.int64)
-        """(rows + 1,): I/Os."""
         self.untold = np.zeros(rows + 1, np.int64)
-        """(rows + 1,): ns of I/Os of which blame cannot tell."""
         self.free = np.zeros((rows + 1, slots + 1, buckets), np.int64)
         """(rows + 1, slots + 1, buckets): I/Os by Q2C without work of the slot beside them; last:
         all."""
@@ -271,7 +234,10 @@ class Shares:
         times = np.stack([ios.issue - ios.queue, ios.complete - ios.issue])
         latency = ios.complete - ios.queue
         base = self._bases.of(ios.kind, ios.queue)
-        tell = self._tells(ios.kind)
+        kinds, _, place = distinct_values(ios.kind)
+        both = [self._bases.of_log[kind] for kind in kinds.tolist()]
+        slow = [int(sum(ns for ns, _ in one) >= TELLING_NS) for one in both]
+        tell = np.array(slow, np.int64)[place]
         if self._company.context.device_name(int(ios.dev[0])).startswith(ON_CPU):
             self.shared.add(int(ios.dev[0]))
             tell[:] = 0
@@ -290,15 +256,7 @@ class Shares:
         self.untold += sum_by(row, np.where(tell == 0, latency, 0), len(self.ios))
         return cells
 
-    def _tells(self, kind: I64) -> I64:
-        """Return 1 for I/Os of a class of which it can be told who slowed them, else 0: (n,)."""
-        found, _, place = distinct_values(kind)
-        both = [self._bases.of_log[one] for one in found.tolist()]
-        of = [int(sum(base for base, _ in one) >= TELLING_NS) for one in both]
-        return np.array(of, np.int64)[place]
-
     def row(self, row: int) -> Row:
-        """Return the sums of one victim."""
         names, cells, own = self._names, self.cells[row], self._own[row].astype(bool)
         slots = len(names.slots)
         service, device, unknown = (int(ns) for ns in cells[slots:])
@@ -311,8 +269,6 @@ class Shares:
 
 
 class _Pass(ABC):
-    """What both passes share: parties, and batches of settled bios."""
-
     def __init__(
         self,
         context: Context,
@@ -330,29 +286,24 @@ class _Pass(ABC):
         """Of the experiment, whose running periods alone are blamed; None: there was none."""
 
     def add(self, window: Lifecycles) -> None:
-        """Add the log's next window."""
         batch = self.company.add(window)
         if batch is not None:
             self._use(batch)
 
     def watch(self, windows: Iterable[Lifecycles]) -> Iterator[Lifecycles]:
-        """Yield the windows unchanged, after adding each."""
         for window in windows:
             self.add(window)
             yield window
             del window
 
     def finish(self) -> None:
-        """Add what is left, after the last window."""
         self.company.needed = FAR
         batch = self.company.finish()
         if batch is not None:
             self._use(batch)
 
     @abstractmethod
-    def _use(self, batch: Batch) -> None:
-        """Take in the next settled bios."""
-
+    def _use(self, batch: Batch) -> None: ...
     def _runs(self, ios: Ios) -> Bool:
         """Mark the I/Os that are blamed: all, or those of the experiment's running periods."""
         if self.periods is None:
@@ -361,8 +312,6 @@ class _Pass(ABC):
 
 
 class First(_Pass):
-    """Learns the bases, and who has most time."""
-
     def __init__(
         self,
         context: Context,
@@ -379,9 +328,7 @@ class First(_Pass):
         self.blocks = Steps(BLOCK_NS, MOST_BLOCKS)
         self.tally = Tally()
         self.doing: Counter[tuple[int, int]] = Counter()
-        """(code of the culprit, class) → likewise."""
         self.of_class: Counter[tuple[int, int]] = Counter()
-        """(code of the victim, class) → ns of its chosen I/Os."""
         self._tasks: Tasks | None = None
 
     @property
@@ -391,7 +338,6 @@ class First(_Pass):
         return None if paused == self._paused else list(paused)
 
     def add(self, window: Lifecycles) -> None:
-        """Add the log's next window."""
         super().add(window)
         self.waiters.add(window)
         self._tasks = window.tasks
@@ -401,14 +347,12 @@ class First(_Pass):
         self.blocks.reach(ios.queue)
         runs = self._runs(ios)
         chosen = ios.take(ios.chosen & runs)
-        self.tally.add(chosen)
-        self.tally.add_had(ios.victim, ios.culprit, ios.complete - ios.issue)
+        self.tally.add(chosen, ios.victim, ios.culprit, ios.complete - ios.issue)
         _count_up(self.of_class, (chosen.victim, chosen.kind), chosen.complete - chosen.queue)
         _count_up(self.doing, (ios.culprit, ios.kind), ios.complete - ios.issue)
         learn(self.learner, batch, runs)
 
     def close(self) -> "Learned":
-        """Return what the second pass needs, after the last window."""
         long = Served.concatenate(self.company.long) if self.company.long else None
         bases = self.learner.close()
         suspect = self._suspect() if self.periods is not None else None
@@ -451,7 +395,7 @@ def _check(wanted: tuple[str, ...], names: list[str], did: str, by: str) -> None
 
 
 def _count_up(into: Counter, codes: tuple[I64, ...], ns: I64) -> None:  # type: ignore[type-arg]
-    """Add ns (n,) to the counter's item of each row's code, or tuple of codes."""
+    """Add ns to the counter's item of each row's code, or tuple of codes."""
     if not len(ns):
         return
     pair = codes[0] if len(codes) == 1 else codes[0] << 31 | codes[1]
@@ -463,33 +407,24 @@ def _count_up(into: Counter, codes: tuple[I64, ...], ns: I64) -> None:  # type: 
 
 @dataclass
 class Learned:
-    """What the first pass found."""
-
     bases: Bases
     names: Names
     pairs: list[tuple[int, int]]
-    """(row of the victim, class), of which the bootstrap draws."""
     long: Served | None
     blocks: Steps
     doing: dict[str, Counter[int]]
-    """Name of the culprit → class → ns of its I/Os with a device."""
     commits: journals.AwaitedCommits
-    """Who waited for each commit of a journal."""
     periods: Periods | None
     suspect: Suspect | None
-    """Of an experiment; None: there was none."""
 
 
 class Sums(Shares):
-    """What the second pass adds up."""
-
     def __init__(self, company: Company, learned: Learned) -> None:
         """`factors` are by block and pair of `learned`: (blocks * pairs, slots, 4)."""
         pairs = MOST_BLOCKS * max(len(learned.pairs), 1)
         super().__init__(company, learned.bases, learned.names, _BUCKETS, pairs)
         rows, classes = len(self.ios), max(learned.bases.of_log, default=-1) + 1
         self.block_ios, self.block_ns = np.zeros((2, MOST_BLOCKS, rows), np.int64)
-        """(blocks, rows + 1)."""
         self.block_bases = np.zeros((MOST_BLOCKS, classes, 2, 2), np.int64)
         """(blocks, classes, 2 parts, 2): number and ns of what counts for bases."""
         self.based: Counter[str] = Counter()
@@ -502,16 +437,14 @@ class Course:
     origin: int
     """ns where the first slot begins, which also has what ended before."""
     width: int
-    """ns of a slot."""
     slots: int
     """The last one also has what ended later."""
     cells: I64 = field(default_factory=lambda: np.zeros((0, 0, 0), np.int64))
     """(slots, rows + 1, slots of culprits + 3): as Sums.cells."""
     ios: I64 = field(default_factory=lambda: np.zeros((0, 0), np.int64))
-    """(slots, rows + 1): I/Os."""
 
     def add(self, end: I64, victim: I64, cells: I64) -> None:
-        """Add I/Os: when they ended, their row, and cells (n, slots of culprits + 3)."""
+        """cells: (n, slots of culprits + 3)."""
         slot = np.clip((end - self.origin) // self.width, 0, self.slots - 1)
         found, _, place = distinct_values(slot * self.cells.shape[1] + victim)
         order = np.argsort(place, kind="stable")
@@ -521,8 +454,6 @@ class Course:
 
 
 class Second(_Pass):
-    """Shares each I/O's time."""
-
     def __init__(
         self,
         context: Context,
@@ -531,8 +462,9 @@ class Second(_Pass):
         learned: Learned,
         course: Course | None = None,
     ) -> None:
-        """course: gets sums by slot of time, too."""
-        long = _none() if learned.long is None else learned.long
+        none, no = np.zeros(0, np.int64), np.zeros(0, np.bool_)
+        nothing = Served(none, none, none, none, none, none, none, no, none)
+        long = nothing if learned.long is None else learned.long
         super().__init__(context, choice, options, long, learned.commits)
         self.learned = learned
         self.periods = learned.periods
@@ -552,7 +484,6 @@ class Second(_Pass):
             self.calls = CallBlame(context, self.by[0], len(learned.names.slots), self.trial)
 
     def add(self, window: Lifecycles) -> None:
-        """Add the log's next window."""
         if self.calls is not None:
             self.calls.add(window)
             self.company.needed = self.calls.needs_since()
@@ -580,10 +511,7 @@ class Second(_Pass):
     def _share(
         self, batch: Batch, rows: I64, row: I64, runs: Bool, queue: I64, device: I64
     ) -> None:
-        """Share the time of I/Os `rows` of one device.
-
-        row, runs: of all I/Os: that of their victims; whether they count for bases.
-        """
+        """row, runs: of all I/Os: of their victims; whether they count for bases."""
         ios, sums, bases = batch.ios, self.sums, self.learned.bases
         kind, begun = ios.kind[rows], ios.queue[rows]
         times = np.stack([ios.issue[rows] - begun, ios.complete[rows] - ios.issue[rows]])
@@ -621,13 +549,7 @@ class Second(_Pass):
             self.calls.add_cells(ios, cells)
 
 
-def _none() -> Served:
-    none, no = np.zeros(0, np.int64), np.zeros(0, np.bool_)
-    return Served(none, none, none, none, none, none, none, no, none)
-
-
 def distribution(counts: I64) -> Distribution:
-    """Return counts of Q2C by bucket as a distribution."""
     seen = np.flatnonzero(counts)
     if not len(seen):
         return Distribution()

@@ -42,7 +42,6 @@ _SETTLED_NS = 100_000_000
 MOST_KEPT = 2_000_000
 """Requests that are kept for bios still in flight; older ones are forgotten."""
 MOST_LONG = 100_000
-"""Long requests that are kept for the second pass."""
 MOST_CLASSES = 4096
 """Classes of I/O that are told apart; all others are one."""
 _SUBMITTING = frozenset({"io_submit", "io_uring_enter"})
@@ -61,7 +60,7 @@ class Classes:
         self._flush = context.op_number("flush")
 
     def of(self, table: Bios | Requests) -> tuple[I64, Bool]:
-        """Return (number of each row's class, whether flushes are a part of it), (n,) each.
+        """Return (number of each row's class, whether flushes are a part of it).
 
         An empty write with PREFLUSH is a flush. Of requests flags do not count: the requests for
         the flushes are others.
@@ -77,18 +76,13 @@ class Classes:
         size = np.frexp(np.maximum(table.bytes, 1) - 1.0)[1].astype(np.int64)
         key = (table.dev.astype(np.int64) << 8 | op) << _SIZE_BITS | size
         names, _, place = distinct_values(key << _FLAG_BITS | flags)
-        known = [self._number(name) for name in names.tolist()]
+        known = []
+        for name in names.tolist():
+            if len(self.numbers) < self._most:
+                known.append(self.numbers.setdefault(name, len(self.numbers)))
+            else:
+                known.append(self.numbers.get(name, self._most - 1))
         return np.array(known, np.int64)[place], (op == self._flush) | (flags != 0)
-
-    def _number(self, key: int) -> int:
-        if len(self.numbers) < self._most:
-            return self.numbers.setdefault(key, len(self.numbers))
-        return self.numbers.get(key, self._most - 1)
-
-    def device(self, number: int) -> int:
-        """Return the dev_t of a class."""
-        key = next(key for key, one in self.numbers.items() if one == number)
-        return key >> 8 + _SIZE_BITS + _FLAG_BITS
 
 
 @dataclass
@@ -101,7 +95,6 @@ class Ios(Table):
     """Code of the party, by the dimension of victims; culprit: by that of culprits."""
     culprit: I64
     kind: I64
-    """Number of the class."""
     queue: I64
     issue: I64
     """D; Q where the I/O has no issue of its own."""
@@ -109,13 +102,11 @@ class Ios(Table):
     flushes: Bool
     """Whether flushes are a part of the I/O itself."""
     chosen: Bool
-    """Whether it is asked for."""
     tid: I64
     """Thread that queued it, or for which a limit held it."""
     entry: I64
     """Entry of the call that queued it; NEVER."""
     journal: Bool
-    """Whether a journal's thread (jbd2) queued it."""
     submitted: Bool
     """Whether another call reaps it: aio, io_uring."""
 
@@ -139,8 +130,6 @@ class Served(Table):
 
 @dataclass
 class Pieces(Table):
-    """Which requests served a bio."""
-
     bio: I64
     request: I64
 
@@ -153,13 +142,10 @@ class Batch:
     served: Served
     pieces: Pieces
     until: int
-    """ns: all that ended by then is known."""
 
 
 @dataclass
 class Counts:
-    """What is not in the figures, and why."""
-
     ios: int = 0
     """Bios of lowest devices that are asked for."""
     upper: int = 0
@@ -173,13 +159,17 @@ class Counts:
 
 
 def everybody_recorded(context: Context) -> bool:
-    """Return whether the recording had no filter by I/O, so that each request has its party."""
+    """Whether the recording had no filter by I/O, so that each request has its party."""
     filters = context.header.get("filters", {})
     return not any(value for key, value in filters.items() if key != "devices")
 
 
 class Company:
-    """Makes batches of windows in the log's order; see the module's docstring."""
+    """Makes batches of windows in the log's order; see the module's docstring.
+
+    by: parties of victims and of culprits. long, commits: of an earlier pass; None: first. most:
+    classes of I/O.
+    """
 
     def __init__(
         self,
@@ -190,18 +180,12 @@ class Company:
         commits: AwaitedCommits | None,
         most: int = MOST_CLASSES,
     ) -> None:
-        """by: parties of victims and of culprits. long, commits: of an earlier pass; None: first.
-
-        most: classes of I/O.
-        """
         self.classes = Classes(context, most)
         self.counts = Counts()
         self.needed = FAR
         """ns from which requests are needed for anything but bios."""
         self.long: list[Served] = []
-        """Requests that are left out of batches, for the second pass."""
         self.devices: set[int] = set()
-        """dev_t of all devices with bios."""
         self.context, self._choice, self._by = context, choice, by
         self._given, self._commits = long, commits
         self._submitting = numbers(_SUBMITTING, context.machine)
@@ -214,14 +198,12 @@ class Company:
         """ns up to which flush requests have their parties."""
 
     def add(self, window: Lifecycles) -> Batch | None:
-        """Add the next window; return the bios that are settled by now. None: none is."""
         self._take(window)
         until = window.end - LONG_NS - _SETTLED_NS
         queued = window.open_bios.queue[window.open_bios.queue != NEVER]
         return self._batch(until, int(queued.min(initial=FAR)))
 
     def finish(self) -> Batch | None:
-        """Return all bios that are left."""
         return self._batch(FAR, FAR)
 
     def _take(self, window: Lifecycles) -> None:
@@ -260,7 +242,12 @@ class Company:
         leaf = np.ones(len(bios), np.bool_)
         if len(parents):
             leaf = ~rows_of(parents, bios.number)[1]
-        chosen = self._chosen(window, top, own_is_left_out)
+        # The recording's own I/O, where it is left out, is no victim, but may be a culprit.
+        chosen = self._choice.mask(bios, window.tasks)
+        if not self._choice.all:
+            chosen |= chosen[top]
+        if own_is_left_out:
+            chosen &= ~bios.own
         known = (samples.latency != NEVER) & leaf
         tried = samples.counters.get("tries", np.zeros(len(bios), np.bool_))
         self.counts.ios += int((leaf & chosen & ~tried).sum())
@@ -307,26 +294,15 @@ class Company:
         )
         self._pieces.append(Pieces(alone.number, alone.number))
 
-    def _chosen(self, window: Lifecycles, top: I64, own_is_left_out: bool) -> Bool:
-        """Mark the bios that are asked for, (n,). top: row of the one that each one's family is of.
-
-        The recording's own I/O, where it is left out, is no victim, but may be a culprit.
-        """
-        chosen = self._choice.mask(window.bios, window.tasks)
-        if not self._choice.all:
-            chosen |= chosen[top]
-        return chosen & ~window.bios.own if own_is_left_out else chosen
-
     def _calls_of(self, window: Lifecycles) -> tuple[I64, I64, Bool]:
-        """Return (entry of the call, thread, whether another call reaps it) of each bio, (n,)."""
+        """Return (entry of the call, thread, whether another call reaps it) of each bio."""
         bios = window.bios
         entry, tid = np.full(len(bios), NEVER), bios.tid.astype(np.int64)
         submitted = np.zeros(len(bios), np.bool_)
         if window.path is not None and self._commits is not None:  # the first pass has no calls
             row, there = rows_of(window.path.bios.number, bios.number)
             entry[there] = window.path.bios.entry[row[there]]
-            for number in self._submitting:
-                submitted[there] |= window.path.bios.call[row[there]] == number
+            submitted[there] = np.isin(window.path.bios.call[row[there]], list(self._submitting))
             held = window.path.held
             row, there = rows_of(held.number, bios.number)
             there &= held.entry[row] != NEVER if len(held) else False
@@ -380,11 +356,7 @@ class Company:
         self._named = until
         batch = Batch(ready, served, pieces, until)
         self._ios = [later]
-        self._keep(served, pieces, later, min(until, queued, self.needed))
-        return batch
-
-    def _keep(self, served: Served, pieces: Pieces, later: Ios, until: int) -> None:
-        low = int(later.queue.min(initial=until))
+        low = int(later.queue.min(initial=min(until, queued, self.needed)))
         kept = served.end > low
         if self._given is not None:
             kept[: len(self._given)] = True
@@ -394,7 +366,9 @@ class Company:
             self.floor = max(self.floor, int(oldest))
             rest = rest[served.end[rest] >= oldest]
         self._served = [served.take(rest)]
-        self._pieces = [pieces.take(rows_of(np.sort(later.number, kind="stable"), pieces.bio)[1])]
+        left = rows_of(np.sort(later.number, kind="stable"), pieces.bio)[1]
+        self._pieces = [pieces.take(left)]
+        return batch
 
 
 def _name_flushes(served: Served, ios: Ios, since: int, until: int) -> None:
@@ -424,7 +398,6 @@ class OthersWork:
     """What stood beside bios of one device, by slot: (n, slots) of weight times ns."""
 
     rows: I64
-    """Rows of the batch's `ios`, of one device."""
     queue: I64
     device: I64
 
@@ -432,10 +405,7 @@ class OthersWork:
 def others_work(
     batch: Batch, rows: I64, slot: I64, weight: I64, slots: int
 ) -> Iterator[OthersWork]:
-    """Yield the work of others beside the bios, device by device.
-
-    rows: of `batch.ios`. slot, weight: by row of `batch.served`.
-    """
+    """Device by device. rows: of `batch.ios`. slot, weight: by row of `batch.served`."""
     ios, served = batch.ios, batch.served
     for dev in distinct_values(ios.dev[rows])[0].tolist():
         mine = rows[ios.dev[rows] == dev]
@@ -463,10 +433,7 @@ def _integrate(
     queue: I64,
     device: I64,
 ) -> None:
-    """Add the work of requests `theirs` beside bios to `queue` and `device`, in place.
-
-    times: (bios, 3): Q, D and C (ns). asked: of which bios, as `share_loops.work_beside` has it.
-    """
+    """times: (bios, 3): Q, D and C (ns). asked: as `share_loops.work_beside` has it."""
     if not len(theirs) or not len(asked):
         return
     first = int(times[:, 0].min())
@@ -517,7 +484,7 @@ def _less_own(
 
 
 def _found(numbers: I64, wanted: I64) -> tuple[I64, Bool]:
-    """Return (row of each wanted number in `numbers`, whether it is there), (n,) each."""
+    """Return (row of each wanted number in `numbers`, whether it is there)."""
     if not len(numbers):
         return np.zeros(len(wanted), np.int64), np.zeros(len(wanted), np.bool_)
     if (numbers[1:] > numbers[:-1]).all():

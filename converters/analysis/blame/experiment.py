@@ -36,7 +36,6 @@ SKIP_NS = 200_000_000
 LEAST_IOS = 30
 """I/Os, or calls, that a victim needs in each state."""
 _LEAST_BLOCKS = 4
-"""Blocks with both states that an interval needs."""
 _CONFIDENCE = 0.95
 _MAINLY = 0.5
 """Share of a party's time with the devices that is the suspect's, from which it is the suspect."""
@@ -72,7 +71,7 @@ class Periods:
         self.stood_ns = sum(end - begin for begin, end in stood)
 
     def of(self, times: I64) -> tuple[I64, I64]:
-        """Return (block, state) of each time (ns), (n,) each; NEVER: it is in none."""
+        """Return (block, state) of each time (ns); NEVER: it is in none."""
         if not len(self._begin):
             return np.full(len(times), NEVER), np.full(len(times), NEVER)
         at = np.searchsorted(self._begin, times, side="right") - 1
@@ -81,14 +80,11 @@ class Periods:
         return block, state
 
     def running(self, times: I64) -> Bool:
-        """Mark times (ns) at which the suspect ran."""
         return np.asarray(self.of(times)[1] == RUNNING, np.bool_)
 
 
 @dataclass(frozen=True)
 class Suspect:
-    """Who stood, as far as the notes and the first pass tell."""
-
     name: str
     label: str
     parties: tuple[str, ...]
@@ -105,11 +101,7 @@ def suspect_of(
     shared: set[str],
     by_writer: bool,
 ) -> Suspect:
-    """Return who stood.
-
-    had: (culprit's name, whether it is the suspect's) → ns of I/O with a device. shared: names
-    that processes beside the suspect's have. by_writer: whether culprits are writers.
-    """
+    """had: (culprit, whether it is the suspect's) → ns. shared: names of other processes, too."""
     parties = [
         name
         for (name, its), ns in had.items()
@@ -125,8 +117,6 @@ def suspect_of(
 
 
 class Trial:
-    """Adds up I/Os and calls by period."""
-
     def __init__(self, periods: Periods, rows: int) -> None:
         self.periods = periods
         self._ios = np.zeros((periods.blocks, 2, rows, 2), np.int64)
@@ -135,7 +125,6 @@ class Trial:
         with a CPU or waiting for one."""
 
     def add_ios(self, queue: I64, row: I64, ns: I64) -> None:
-        """Add I/Os (n,): Q (ns), row of the victim (NEVER: not asked for), and their time."""
         block, state = self.periods.of(queue)
         rows = np.flatnonzero((state >= 0) & (row >= 0))
         at = block[rows], state[rows], row[rows]
@@ -143,7 +132,6 @@ class Trial:
         np.add.at(self._ios[..., _NS], at, ns[rows])
 
     def add_calls(self, calls: Calls) -> None:
-        """Add calls, whether they waited or not."""
         block, state = self.periods.of(calls.entry)
         rows = np.flatnonzero(state >= 0)
         calls, block, state = calls.take(rows), block[rows], state[rows]
@@ -167,10 +155,10 @@ class Trial:
         name_of: Callable[[int, int, bool], tuple[str, str]],
         left_out: int,
     ) -> Experiment:
-        """Return the truth of each victim, beside blame's answer.
+        """victims: with their rows.
 
-        victims: with their rows. name_of: (row of the thread, number, foreign) → names of the
-        party and the call. left_out: I/Os in none of the periods, or while the suspect stood.
+        name_of: (row of the thread, number, foreign) → names of the party and the call. left_out:
+        I/Os in none of the periods, or while the suspect stood.
         """
         of_ios: list[Truth] = []
         few = 0
@@ -215,7 +203,6 @@ class Trial:
 
 
 def _states(sums: I64) -> tuple[State, State]:
-    """Return what victims took in both states. sums: (blocks, 2, columns)."""
     running, standing = (
         State(int(count), float(ns / count) if count else 0.0)
         for count, ns in sums.sum(axis=0)[:, :2]
@@ -224,10 +211,7 @@ def _states(sums: I64) -> tuple[State, State]:
 
 
 def _share(sums: I64, part: I64) -> Share:
-    """Return how much less of a part there is while the suspect stands, of the time while it runs.
-
-    sums: (blocks, 2, columns). part: (blocks, 2) ns.
-    """
+    """Less time of a part while the suspect stands, of all while it runs; part: (blocks, 2)."""
     count, ns = sums[..., _COUNT].astype(np.float64), sums[:, RUNNING, _NS].astype(np.float64)
     with_both = (count > 0).all(axis=1)
     total = count.sum(axis=0)

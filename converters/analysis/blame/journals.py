@@ -13,15 +13,11 @@ from biotrail.converters.events.tables import I64, NEVER, U32, Bool, Lifecycles
 MOST_COMMITS = 500_000
 """Commits of which it is known who waited; later ones stay the journal's own."""
 _GOLDEN = 0x9E3779B97F4A7C15
-"""2**64 over the golden ratio."""
 
 
 @dataclass
 class AwaitedCommits:
-    """The commits that somebody waited for, and their waiters' parties.
-
-    A commit's bios are dealt out to the parties in proportion to their waits.
-    """
+    """A commit's bios are dealt out to the parties of its waiters, in proportion to their waits."""
 
     tid: I64
     """Of a commit, by thread and end: its journal's thread, begin and end (ns); (commits,) each."""
@@ -35,10 +31,10 @@ class AwaitedCommits:
     culprit: I64
 
     def parties(self, commit: I64, number: I64) -> tuple[I64, I64]:
-        """Return the parties that bios are dealt to: codes of victims and of culprits, (n,) each.
+        """Return the parties that bios are dealt to.
 
-        commit: row of each bio's. number: of the bio. What a bio's number decides is the same
-        however a log is cut; multiples of the golden ratio spread evenly.
+        commit: row of each bio's. What a bio's number decides is the same however a log is cut;
+        multiples of the golden ratio spread evenly.
         """
         spread = number.view(np.uint64) * np.uint64(_GOLDEN)
         place = (spread >> np.uint64(32)).astype(np.float64) / (1 << 32)
@@ -48,18 +44,14 @@ class AwaitedCommits:
 
 
 class Waiters:
-    """Learns who waited for each commit, window after window."""
-
     def __init__(self, by: tuple[Parties, Parties]) -> None:
         self._by = by
         self._commits: list[I64] = []
         self._waited: list[I64] = []
         """By window, (n, 3): commit (`_key`), row of the thread, ns."""
         self._known = 0
-        """How many commits these are of."""
 
     def add(self, window: Lifecycles) -> None:
-        """Add the window's commits and the waits for them."""
         if window.path is None or self._known >= MOST_COMMITS:
             return
         commits = window.path.commits
@@ -74,24 +66,15 @@ class Waiters:
         self._waited.append(found)
         self._known += int(np.count_nonzero(np.diff(found[:, 0], prepend=0)))
 
-    def _codes(self, tasks: I64) -> I64:
-        """Return the codes of threads' parties, of victims and of culprits: (n, 2).
-
-        NEVER: it has done no I/O, or has no party.
-        """
-        found = np.full((len(tasks), 2), NEVER)
-        for side, by in enumerate(self._by):
-            if isinstance(by, Writers):
-                found[:, side] = looked_up(by.code_of_task, tasks, NEVER)
-        return found
-
     def close(self) -> AwaitedCommits:
-        """Return who asked for each commit, after the last window."""
         every = np.concatenate([np.zeros((0, 4), np.int64), *self._commits])
         every = every[every[:, 1] != NEVER]
         every = every[np.lexsort((every[:, 2], every[:, 0]))]
         waited = _added_up(np.concatenate([np.zeros((0, 3), np.int64), *self._waited]))
-        codes = self._codes(waited[:, 1])
+        codes = np.full((len(waited), 2), NEVER)
+        for side, by in enumerate(self._by):
+            if isinstance(by, Writers):  # NEVER: the thread did no I/O
+                codes[:, side] = looked_up(by.code_of_task, waited[:, 1], NEVER)
         good = (waited[:, 2] > 0) & (codes != NEVER).any(axis=1)
         waited = np.stack([waited[:, 0], codes[:, 0], codes[:, 1], waited[:, 2]], axis=1)[good]
         waited = _added_up(waited)
@@ -137,11 +120,7 @@ def _added_up(rows: I64) -> I64:
 def named(
     commits: AwaitedCommits, numbers: I64, tid: I64, queue: I64, rows: Bool, codes: tuple[I64, I64]
 ) -> None:
-    """Give the journals' bios the parties that waited for their commits, in place.
-
-    numbers, tid, queue: of bios, (n,). rows: those that a journal queued. codes: of victims and
-    culprits.
-    """
+    """Give the journals' bios (rows) the parties that waited for their commits, in place."""
     mine = np.flatnonzero(rows)
     for one in np.unique(tid[mine]).tolist():
         first, last = np.searchsorted(commits.tid, [one, one + 1])

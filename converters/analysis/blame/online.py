@@ -40,7 +40,6 @@ LEFT_OUT = (
     "requests_too_long",
     "too_long_ago",
 )
-"""What is left out of blame, or stands beside nothing."""
 
 
 @dataclass
@@ -49,12 +48,10 @@ class Waits:
 
     rows: dict[str, Row] = field(default_factory=dict)
     based: Counter[str] = field(default_factory=Counter)
-    """How many I/Os have a base of their stretch of time, of all time, and of a substitute."""
     left_out: Counter[str] = field(default_factory=Counter)
     """What is not in the rows, or stands beside nothing: number by name, as in JSON."""
 
     def merge(self, other: "Waits") -> None:
-        """Add another stretch, which is not changed."""
         for name, row in other.rows.items():
             kept = name in self.rows or len(self.rows) < MOST_NAMES
             self.rows.setdefault(name if kept else OTHERS, Row()).merge(row)
@@ -62,14 +59,10 @@ class Waits:
         self.left_out.update(other.left_out)
 
     def victims(self) -> list[Waited]:
-        """Return the victims, by time, the most first; OTHERS is last."""
+        """By time, the most first; OTHERS is last."""
         found = [
             Waited(
-                name=name,
-                ios=row.ios,
-                wait_ns=row.wait_ns,
-                parts=row.parts,
-                small_ns=row.untold,
+                name=name, ios=row.ios, wait_ns=row.wait_ns, parts=row.parts, small_ns=row.untold
             )
             for name, row in self.rows.items()
         ]
@@ -77,7 +70,6 @@ class Waits:
 
 
 def waits_of(blamed: Blamed) -> Waits:
-    """Return what was found in a log as sums that can be added up with others'."""
     rows = {}
     for victim in blamed.victims:
         time = {part.kind: part.wait_ns for part in victim.parts if part.culprit is None}
@@ -99,25 +91,20 @@ def waits_of(blamed: Blamed) -> Waits:
 
 @dataclass
 class Cells:
-    """What I/Os of one device waited for."""
-
     ios: Ios
     cells: I64
     """(n, slots + 3) ns: I/O of each slot, own service, device alone, unknown."""
     row: I64
-    """(n,): the victim's row in `names`."""
     names: Names
 
     def behind(self) -> I64:
-        """Return each I/O's cells of others' I/O, (n, slots); 0 where the I/O is its own."""
+        """Return each I/O's cells of others' I/O; 0 where the I/O is its own."""
         mine = self.cells[:, : len(self.names.slots)]
         return np.where(self.names.own[self.row] != 0, 0, mine)
 
 
 @dataclass
 class Settled:
-    """Blame of I/Os that have settled."""
-
     waits: Waits
     each: list[Cells]
 
@@ -134,16 +121,13 @@ class Online:
         self._company = Company(context, Choice(context), self._by, None, None, MOST_CLASSES)
         self._long = 0
         self._told: Counter[str] = Counter()
-        """What was said to be left out so far."""
         self._learner = Learner(most=None)
         self._bases = Bases(self._learner.stretches)
 
     def add(self, window: Lifecycles) -> Settled:
-        """Add the next window; return what has settled by now."""
         return self._settled(self._company.add(window))
 
     def finish(self) -> Settled:
-        """Return what is left, after the last window."""
         return self._settled(self._company.finish())
 
     def _settled(self, batch: Batch | None) -> Settled:
@@ -156,8 +140,7 @@ class Online:
         ios = batch.ios
         known = batch.served.take(batch.served.victim >= 0)
         tally = Tally()
-        tally.add(ios.take(asked))
-        tally.add_had(known.victim, known.culprit, known.end - known.issue)
+        tally.add(ios.take(asked), known.victim, known.culprit, known.end - known.issue)
         names = tally.names(self._by, self._options)
         shares = Shares(self._company, bases, names)
         slot, weight = slots_of(names, batch.served), weights(bases, batch.served)
@@ -182,10 +165,7 @@ class Online:
         return fresh
 
     def _learn(self, batch: Batch) -> Bases:
-        """Return the bases of what has passed, with the batch.
-
-        An I/O's stretch has begun lately, maybe: the one before stands for it, until it has ENOUGH.
-        """
+        """Where an I/O's stretch has not ENOUGH yet, the one before stands for it."""
         learner, bases, ios = self._learner, self._bases, batch.ios
         learn(learner, batch)
         step = learner.stretches.of(ios.queue)

@@ -15,7 +15,6 @@ from biotrail.converters.analysis.distributions.keys import (
     WORKERS,
     Codes,
     Key,
-    Name,
 )
 from biotrail.converters.analysis.distributions.samples import Samples
 from biotrail.converters.calls.keys import rows_dirtied
@@ -36,28 +35,23 @@ class Parties(ABC):
     """One dimension of parties. Codes are int64 of at least 0, and count on through windows."""
 
     def codes(self, window: Lifecycles, samples: Samples) -> I64:
-        """Return the code of each bio's party: (n,), by row of the window's bios."""
         found = self._codes(window, samples)
         return np.where(window.bios.own, _RECORDER, found) if window.bios.own.any() else found
 
     def name(self, code: int) -> str:
-        """Return the party's name, by all that is known so far. Equal names are one party."""
+        """By all that is known so far. Equal names are one party."""
         return RECORDER if code == _RECORDER else self._name(code)
 
     @abstractmethod
-    def _codes(self, window: Lifecycles, samples: Samples) -> I64:
-        """Return the codes of bios as if none were the recording's own."""
-
+    def _codes(self, window: Lifecycles, samples: Samples) -> I64: ...
     @abstractmethod
-    def _name(self, code: int) -> str:
-        """Return the name of a party but the recorder."""
+    def _name(self, code: int) -> str: ...
 
 
 class Writers(Parties):
     """Parties by who wrote the data, or reads it: a thread's name, and a cgroup."""
 
     def __init__(self, context: Context, named: "Callable[[Context, str, int], str]") -> None:
-        """Start without parties. named: (context, thread's name, cgroup's id) → party's name."""
         self._context = context
         self._named = named
         self._parties = Codes[tuple[str, int]]()
@@ -68,7 +62,6 @@ class Writers(Parties):
         return self.of_bios(window)
 
     def of_bios(self, window: Lifecycles) -> I64:
-        """Return the code of each bio's party: (n,), by row of the window's bios."""
         bios, comms = window.bios, window.tasks.comm
         pairs, place = distinct(bios.task, bios.cgroup.view(np.int64))
         unsigned = [(task, group & (1 << 64) - 1) for task, group in pairs]
@@ -96,7 +89,7 @@ class Writers(Parties):
         return found
 
     def of_task(self, tasks: Tasks, row: int) -> str:
-        """Return the name of a thread's party, by its row in `tasks` and the cgroup of its I/O."""
+        """By its row in `tasks` and the cgroup of its I/O."""
         code = self.code_of_task.get(row)
         comm = str(tasks.comm[row]) if row >= 0 else ""
         return self._named(self._context, comm, 0) if code is None or row < 0 else self.name(code)
@@ -105,10 +98,7 @@ class Writers(Parties):
         return self._named(self._context, *self._parties.values[code])
 
     def suspects(self, tasks: Tasks, pids: set[int], cgroup: str) -> tuple[set[int], set[int]]:
-        """Return (codes of a suspect's I/O, those of them that other processes have, too).
-
-        tasks: of the last window. cgroup: path of the suspect's, with all below it; "": none.
-        """
+        """Return (codes of a suspect's I/O, those of them that others have, too)."""
         its = {
             code
             for code, (_, group) in enumerate(self._parties.values)
@@ -123,8 +113,6 @@ class Writers(Parties):
 
 
 class Keyed(Parties):
-    """Parties by a key that reports have, too: a file, a device, an operation, a purpose."""
-
     def __init__(self, key: Key) -> None:
         self._key = key
 
@@ -132,16 +120,12 @@ class Keyed(Parties):
         return self._key.codes(window, samples)
 
     def _name(self, code: int) -> str:
-        return _words(self._key.name(self._key.canonical(code)))
-
-
-def _words(name: Name) -> str:
-    """Return a group's name in one text: its first field that says something."""
-    kind = name.get("file_kind")
-    if kind == "device":
-        return f"({name.get('device')}: metadata, or the device itself)"
-    value = next((v for v in name.values() if v is not None), None)
-    return NOT_KNOWN if value is None else f"({value})" if value == kind else str(value)
+        name = self._key.name(self._key.canonical(code))
+        kind = name.get("file_kind")
+        if kind == "device":
+            return f"({name.get('device')}: metadata, or the device itself)"
+        value = next((v for v in name.values() if v is not None), None)  # that says something
+        return NOT_KNOWN if value is None else f"({value})" if value == kind else str(value)
 
 
 def _process(_context: Context, comm: str, _cgroup: int) -> str:
@@ -153,7 +137,7 @@ def _cgroup(context: Context, _comm: str, cgroup: int) -> str:
 
 
 def _container(context: Context, _comm: str, cgroup: int) -> str:
-    """Return the name of the container, or its id; of a pod alone, the pod's."""
+    """The name of the container, or its id; of a pod alone, the pod's."""
     named = context.cgroup_names.name(cgroup)
     known = named.container or (named.container_id or "")[:12]
     pod = named.pod or named.pod_uid
@@ -168,10 +152,7 @@ def _unit(context: Context, _comm: str, cgroup: int) -> str:
 
 
 def _owner(context: Context, comm: str, cgroup: int) -> str:
-    """Return the most telling name: of the container, else the unit, else the cgroup, or thread.
-
-    A cgroup tells nothing if it is the root, or not known.
-    """
+    """The container, else the unit, else the cgroup (but the root), or the thread."""
     named = context.cgroup_names.name(cgroup)
     if named.container_id is not None or named.pod_uid is not None:
         return _container(context, comm, cgroup)
@@ -198,11 +179,9 @@ _OF_KEYS = ("file", "dir", "device", "op", "purpose", "call")
 DIMENSIONS = (*_OF_WRITERS, *_OF_KEYS)
 """Words of --by: what parties are told apart by."""
 WRITERS = tuple(_OF_WRITERS)
-"""Those of DIMENSIONS that every recording has."""
 
 
 def parties(by: str, context: Context) -> Parties:
-    """Return the parties of a log by a word of DIMENSIONS."""
     if by in _OF_WRITERS:
         return Writers(context, _OF_WRITERS[by])
     return Keyed(KEYS[by](context))

@@ -37,20 +37,19 @@ NO_FILES = "this log does not say which files I/O is of: record again with biotr
 
 
 def device_named(context: Context, name: str) -> int | None:
-    """Return the dev_t of a device by name, or None.
-
-    name: `nvme0n1`, `/dev/nvme0n1`, a device mapper's `data`, `mapper/data` or `/dev/mapper/data`,
-    or `259:0`, which the log need not have.
-    """
+    """Return the dev_t of `nvme0n1`, `/dev/mapper/data`, `mapper/data`, `data`, or `259:0`."""
     short = name.removeprefix("/dev/").removeprefix("mapper/")
     for dev, entry in context.devices.items():
         if short in (entry.get("name"), entry.get("dm_name"), dev_text(dev)):
             return dev
-    return _numbered(short)
+    major, _, minor = short.partition(":")
+    if not all(part.isascii() and part.isdigit() and len(part) < 8 for part in (major, minor)):
+        return None
+    return int(major) << 20 | int(minor)
 
 
 def matches(name: str, wanted: Iterable[str]) -> bool:
-    """Return whether a name is one of those wanted, or begins as one that ends in `*`."""
+    """A name is one of those wanted, or begins as one that ends in `*`."""
     return any(name.startswith(n[:-1]) if n.endswith("*") else name == n for n in wanted)
 
 
@@ -69,71 +68,49 @@ class Who:
 
     @property
     def by_cgroup(self) -> bool:
-        """Whether cgroups are chosen, by path or by what they are."""
         return bool(self.cgroups or self.named)
 
     def mask(self, context: Context, bios: Bios, tasks: Tasks) -> Bool:
-        """Mark the bios of these submitters: bool (n,), by row of `bios`.
-
-        A bio that was queued for another thread (`Bios.whom`) is of both. tasks: the threads that
-        `bios.task` is the row of; where that is -1, `pids` match the thread's id, and no name
-        matches.
-        """
+        """Where `bios.task` is -1, `pids` match the thread's id, and no name matches."""
         chosen = self.of_threads(bios, tasks)
         if self.by_cgroup:
             ids, id_of_bio = np.unique(bios.cgroup, return_inverse=True)
-            inside = [self._charged(one, context) for one in ids.tolist()]
+            above = [name.rstrip("/") for name in self.cgroups]
+            inside = []
+            for one in ids.tolist():
+                path = context.cgroups.get(one)
+                if path is None or str(one) in self.cgroups:
+                    inside.append(str(one) in self.cgroups)
+                    continue
+                below = any(path == (name or "/") or path.startswith(f"{name}/") for name in above)
+                inside.append(below or self.named.holds(path, context.cgroup_names))
             chosen &= np.array(inside, dtype=np.bool_)[id_of_bio]
         return chosen
 
     def of_threads(self, table: "Bios | Calls | Waits", tasks: Tasks) -> Bool:
         """Mark the rows whose thread matches `pids` and `comms`, as `mask`; not by cgroup."""
-        chosen = self._of_threads(table, tasks)
-        if isinstance(table, Bios) and (queued := np.flatnonzero(table.whom >= 0)).size:
-            theirs = table.take(queued)
-            theirs.task = theirs.whom
-            chosen[queued] |= self._of_threads(theirs, tasks)
-        return chosen
-
-    def _of_threads(self, table: "Bios | Calls | Waits", tasks: Tasks) -> Bool:
-        """As `of_threads`, by the threads of `table.task` alone."""
         chosen = np.ones(len(table), dtype=np.bool_)
         if self.pids:
             chosen &= self.of_processes(table, tasks)
         if self.comms:
-            matches = {str(comm): self.is_named(str(comm)) for comm in set(tasks.comm.tolist())}
-            chosen_tasks = [matches[str(comm)] for comm in tasks.comm.tolist()]
+            wanted = {comm: matches(str(comm), self.comms) for comm in set(tasks.comm.tolist())}
+            chosen_tasks = [wanted[comm] for comm in tasks.comm.tolist()]
             chosen &= _of_tasks(np.array(chosen_tasks, dtype=np.bool_), table)
+        if isinstance(table, Bios) and (queued := np.flatnonzero(table.whom >= 0)).size:
+            theirs = table.take(queued)
+            theirs.task, theirs.whom = theirs.whom, np.full_like(theirs.whom, -1)
+            chosen[queued] |= self.of_threads(theirs, tasks)
         return chosen
 
     def of_processes(self, table: "Bios | Calls | Waits | Pairs", tasks: Tasks) -> Bool:
-        """Mark the rows whose thread is of a process of `pids`: bool (n,), by row of `table`.
-
-        Where the thread's process is not known (`table.task` is -1), its own id has to match.
-        """
+        """Where the thread's process is not known (`table.task` is -1), its own id has to match."""
         pids = np.array(sorted(self.pids), dtype=np.int64)
         tgid = _of_tasks(np.isin(tasks.tgid, pids), table)
         alone = (table.tid > 0) & np.isin(table.tid, pids)
         return np.asarray(np.where(table.task >= 0, tgid, alone), dtype=np.bool_)
 
-    def is_named(self, comm: str) -> bool:
-        """Return whether a thread's name matches one of `comms`."""
-        return matches(comm, self.comms)
-
-    def _charged(self, one: int, context: Context) -> bool:
-        """Return whether a cgroup, by id, or one above it, is among those chosen."""
-        if str(one) in self.cgroups:
-            return True
-        path = context.cgroups.get(one)
-        if path is None:
-            return False
-        above = [name.rstrip("/") for name in self.cgroups]
-        if any(path == (name or "/") or path.startswith(f"{name}/") for name in above):
-            return True
-        return self.named.holds(path, context.cgroup_names)
-
     def unknown_cgroups(self, context: Context, bios: Bios) -> Bool:
-        """Mark the bios (n,) of whose cgroup it is not known whether it is chosen.
+        """Mark the bios of whose cgroup it is not known whether it is chosen.
 
         Where cgroups are chosen: their id is not known; by what they are, also their path, or the
         name of their container or pod.
@@ -156,15 +133,12 @@ ANYBODY = Who()
 
 
 def _of_tasks(chosen: Bool, table: "Bios | Calls | Waits | Pairs") -> Bool:
-    """Mark the rows (n,) whose `task` is an index that `chosen` (m,) marks; -1 is never marked."""
     if not len(chosen):
         return np.zeros(len(table), dtype=np.bool_)
     return np.asarray((table.task >= 0) & chosen[np.maximum(table.task, 0)], dtype=np.bool_)
 
 
 class Choice:
-    """The I/Os of some devices (disks or partitions), operations, submitters and files."""
-
     def __init__(
         self,
         context: Context,
@@ -177,130 +151,75 @@ class Choice:
 
         devices: names, as device_named takes them; looked up by `check`. wanted: names of
         operations. files: patterns, one of which has to match the whole path, or the one before a
-        rename (fnmatchcase, so `*` also matches `/`).
-
-        Raises ConversionError if there are patterns and the log was recorded without files.
+        rename (fnmatchcase, so `*` also matches `/`). Raises ConversionError if there are patterns
+        and the log was recorded without files.
         """
         if files and not context.has_files:
             raise ConversionError(NO_FILES)
         self._files = tuple(files)
-        self._context = context
+        self.context = context
         self._devices = tuple(devices)
         self._wanted = frozenset(wanted)
         self.who = who
-
-    @property
-    def context(self) -> Context:
-        """The log's context, from which devices, operations, cgroups and files have their names."""
-        return self._context
-
-    @property
-    def all(self) -> bool:
-        """Whether the choice is all I/Os."""
-        return not (self._devices or self._wanted or self.by_bio)
-
-    @property
-    def by_thread_alone(self) -> bool:
-        """Whether the choice is by process or thread name alone, which calls have as well."""
-        others = self._devices or self._wanted or self._files or self.who.by_cgroup
-        return self.by_who and not others
-
-    @property
-    def by_what_is_done(self) -> bool:
-        """Whether the choice is by operation or file, which nothing but I/O has."""
-        return bool(self._wanted or self._files)
-
-    @property
-    def by_device(self) -> bool:
-        """Whether the choice is restricted to some devices."""
-        return bool(self._devices)
-
-    @property
-    def by_who(self) -> bool:
-        """Whether the choice is restricted to some submitters."""
-        return self.who != ANYBODY
-
-    @property
-    def by_bio(self) -> bool:
-        """Whether only bios can match: submitters and files are known of bios, not of requests."""
-        return self.by_who or bool(self._files)
+        self.by_device = bool(devices)
+        self.by_what_is_done = bool(wanted or files)
+        """By operation or file, which nothing but I/O has."""
+        self.by_bio = who != ANYBODY or bool(files)
+        """Only bios can match: submitters and files are known of bios, not of requests."""
+        self.all = not (devices or wanted or self.by_bio)
+        others = self.by_device or self.by_what_is_done or who.by_cgroup
+        self.by_thread_alone = who != ANYBODY and not others
+        """By process or thread name alone, which calls have as well."""
 
     def mask(self, bios: Bios, tasks: Tasks) -> Bool:
-        """Mark the chosen bios: bool (n,), by row of `bios`.
-
-        An empty write with REQ_PREFLUSH is a flush and no write. A device that the log does not
-        have, and a file that is not known, match nothing.
-        """
+        """An unknown device or file matches nothing; an empty PREFLUSH write is a flush."""
         chosen = self._on_devices(bios.dev, bios.part)
         chosen &= self._doing(bios.opf, bios.bytes)
-        if self.by_who:
-            chosen &= self.who.mask(self._context, bios, tasks)
+        if self.who != ANYBODY:
+            chosen &= self.who.mask(self.context, bios, tasks)
         if self._files:
             files, file_of_bio = np.unique(bios.file, return_inverse=True)
-            wanted = [self._is_wanted(row) for row in files.tolist()]
+            wanted = []
+            for row in files.tolist():
+                file = self.context.files[row] if row >= 0 else None
+                names = () if file is None else (file.path, file.was, file.label)
+                known = [name for name in names if name is not None]
+                wanted.append(any(fnmatchcase(name, one) for name in known for one in self._files))
             chosen &= np.array(wanted, dtype=np.bool_)[file_of_bio]
         return chosen
 
-    def _is_wanted(self, row: int) -> bool:
-        """Return whether a file (row of Context.files, -1: none) or its label matches a pattern."""
-        if row < 0:
-            return False
-        file = self._context.files[row]
-        names = [one for one in (file.path, file.was, file.label) if one is not None]
-        return any(fnmatchcase(name, pattern) for name in names for pattern in self._files)
-
     def request_mask(self, requests: Requests) -> Bool:
-        """Mark the requests whose disk and operation are chosen: bool (n,), by row of `requests`.
-
-        None if the choice is by submitter or file, which are known of bios alone.
-        """
+        """None if the choice is by submitter or file, which are known of bios alone."""
         if self.by_bio:
             return np.zeros(len(requests), dtype=np.bool_)
         chosen = self._on_devices(requests.dev, requests.dev)
         return chosen & self._doing(requests.opf, requests.bytes)
 
     def _on_devices(self, dev: U32, part: U32) -> Bool:
-        """Mark rows (n,) whose disk or partition is one of the choice's devices.
-
-        All if the choice names no devices; none if it does, and none of them is in the log.
-        """
+        """All if the choice names no devices; none if it does, and none of them is in the log."""
         if not self._devices:
             return np.ones(len(dev), dtype=np.bool_)
         wanted = np.array(self.devices(), dtype=np.int64)
         return np.isin(dev, wanted) | np.isin(part, wanted)
 
     def _doing(self, opf: U32, size: U32) -> Bool:
-        """Mark rows (n,) with one of the choice's operations; all if it has none. size: bytes."""
         if not self._wanted or not len(opf):
             return np.ones(len(opf), dtype=np.bool_)
-        codes, names = operations(self._context, opf, size)
+        codes, names = operations(self.context, opf, size)
         return np.array([name in self._wanted for name in names], dtype=np.bool_)[codes]
 
     def devices(self) -> list[int]:
-        """Return the dev_t of the choice's devices, in the order of their names.
-
-        Names not in the log so far are left out; a decimal `major:minor` never is.
-        """
-        devs = [device_named(self._context, name) for name in self._devices]
+        """Names not in the log so far are left out; a decimal `major:minor` never is."""
+        devs = [device_named(self.context, name) for name in self._devices]
         return [dev for dev in devs if dev is not None]
 
     def check(self, seen: Collection[int]) -> None:
-        """Raise ConversionError if a chosen device is not in the log, which was read to its end.
-
-        seen: dev_t of the devices with events; blktrace's files list no others.
-        """
-        known = {*self._context.devices, *seen}
+        """Raise ConversionError if a chosen device is not in the log. seen: those with events."""
+        known = {*self.context.devices, *seen}
         for name in self._devices:
-            if device_named(self._context, name) not in known:
-                listed = ", ".join(sorted({self._context.device_name(d) for d in known}))
+            if device_named(self.context, name) not in known:
+                listed = ", ".join(sorted({self.context.device_name(d) for d in known}))
                 raise ConversionError(f"the log has no device {name}; it has {listed or 'none'}")
-
-
-def _numbered(name: str) -> int | None:
-    major, _, minor = name.partition(":")
-    if not all(part.isascii() and part.isdigit() and len(part) < 8 for part in (major, minor)):
-        return None
-    return int(major) << 20 | int(minor)
 
 
 _AGAIN = np.array(
@@ -310,11 +229,10 @@ _AGAIN = np.array(
 
 
 def failed_nowait(context: Context, table: Bios | Requests) -> Bool:
-    """Mark failed NOWAIT attempts: bool (n,), by row of the table.
+    """Mark REQ_NOWAIT bios that ended with BLK_STS_AGAIN or -EAGAIN (bio_wouldblock_error).
 
-    The kernel ends a REQ_NOWAIT bio with BLK_STS_AGAIN or -EAGAIN (bio_wouldblock_error) if it
-    cannot get a request or room in the queue without waiting; io_uring then submits the same I/O
-    again, without REQ_NOWAIT.
+    They could not get a request or room in the queue without waiting; io_uring then submits the
+    same I/O again, without REQ_NOWAIT.
     """
     asked: Bool = (table.opf & np.uint32(context.flag_mask("NOWAIT"))) != 0
     if not asked.any():
@@ -324,8 +242,6 @@ def failed_nowait(context: Context, table: Bios | Requests) -> Bool:
 
 @dataclass(frozen=True)
 class OutcomeFilter:
-    """The outcome that I/Os are chosen by; all conditions have to hold."""
-
     slower_than: int = 0
     """Only I/Os that took at least this long, ns."""
     slowest: int = 0
@@ -334,7 +250,7 @@ class OutcomeFilter:
     """Only I/Os that ended with an error."""
 
     def marks(self, waited: I64, table: Bios | Requests) -> Bool:
-        """Mark rows that took long enough (waited: ns) and, if that is wanted, failed."""
+        """waited: ns."""
         chosen = waited >= self.slower_than
         return chosen & (table.status != 0) if self.failed else chosen
 
@@ -349,16 +265,13 @@ class Outcome:
     """What requests that serve no bio are chosen by."""
 
     def bios(self, bios: Bios) -> Bool:
-        """Mark the chosen bios, shape (n,); a bio has the same answer in every window."""
+        """A bio has the same answer in every window."""
         if self.numbers is None:
             return np.ones(len(bios), dtype=np.bool_)
         return np.isin(bios.number, self.numbers)
 
     def requests(self, requests: Requests) -> Bool:
-        """Mark the requests with the wanted outcome, of those that serve no known bio: bool (n,).
-
-        None with `wanted.slowest`, as the slowest are chosen among bios.
-        """
+        """None with `wanted.slowest`: the slowest are chosen among bios."""
         if self.numbers is None:
             return np.ones(len(requests), dtype=np.bool_)
         if self.wanted.slowest:
@@ -372,15 +285,13 @@ ANY = Outcome()
 
 
 def _waited(all_bios: Bios, numbers: I64, end: int) -> I64:
-    """Return how long bios took: ns, int64 (n,), in the order of `numbers`.
+    """Return how long bios took, ns, in the order of `numbers`.
 
-    all_bios: the table of a window's bios before a cut (a part of the log's time) shortened them;
-    ascending by number, and with every one of `numbers` (n,).
-
-    Counted from a bio's first known time, which is Q if that was recorded, to its completion.
-    Without a completion: to the bio's last known time if its certainty is LOST, else to `end` (ns).
-    0 if none of the bio's times is known, or its completion is in doubt: what is known of it does
-    not make it slow.
+    all_bios: the table of a window's bios before a cut shortened them, ascending by number. Counted
+    from a bio's first known time, which is Q if that was recorded, to its completion. Without a
+    completion: to the bio's last known time if its certainty is LOST, else to `end` (ns). 0 if none
+    of the bio's times is known, or its completion is in doubt: what is known of it does not make it
+    slow.
     """
     bios = all_bios.take(np.searchsorted(all_bios.number, numbers))
     start = first_seen(bios)
@@ -404,15 +315,10 @@ class Finder:
     _held: int = 0
 
     def found(self) -> Outcome:
-        """Return the outcome by which the second pass chooses, once all windows were read."""
-        numbers, _ = self._best()
-        return Outcome(np.sort(numbers), self.wanted)
+        return Outcome(np.sort(self._best()[0]), self.wanted)
 
     def watch(self, result: Result, window: Lifecycles) -> None:
-        """Add a window's bios that have the wanted outcome to those found so far.
-
-        result: the window's bios as they were before a cut, whose time outside the cut counts, too.
-        """
+        """result: the window's bios before a cut, whose time outside the cut counts, too."""
         bios = window.bios
         took = _waited(result.bios, bios.number, window.end)
         chosen = self.wanted.marks(took, bios) & self.choice.mask(bios, window.tasks)
@@ -441,12 +347,10 @@ _FIELDS = ("key0", "key1", "by")
 
 
 def chosen_pairs(pairs: Pairs, tasks: Tasks, choice: Choice, outcome: Outcome) -> Bool:
-    """Mark the chosen pairs: bool (n,), by row of `pairs`.
+    """Mark pairs by the thread that ended them, by devices in their key or --by, by their time.
 
-    By the thread that ended a pair (of processes: its own id where its process is not known), its
-    name as in the record; by device where the key or --by is one; by how long it took. No pair is
-    chosen by operation, file, cgroup, among the slowest I/Os, or as failed: it has none of these.
-    tasks: the threads that `pairs.task` is the row of.
+    No pair is chosen by operation, file, cgroup, among the slowest I/Os, or as failed: it has none
+    of these.
     """
     who = choice.who
     wanted = outcome.wanted
@@ -457,25 +361,21 @@ def chosen_pairs(pairs: Pairs, tasks: Tasks, choice: Choice, outcome: Outcome) -
         chosen &= who.of_processes(pairs, tasks)
     if who.comms:
         names, of = np.unique(pairs.comm, return_inverse=True)
-        named = [who.is_named(name.decode("utf-8", "replace")) for name in names.tolist()]
+        named = [matches(name.decode("utf-8", "replace"), who.comms) for name in names.tolist()]
         chosen &= np.array(named, dtype=np.bool_)[of]
     if choice.by_device:
-        chosen &= _on_devices(pairs, choice)
+        # Those of whose key or --by a field is one of the devices.
+        sites: Any = choice.context.header.get("sites") or {}
+        devices = np.array(choice.devices(), dtype=np.uint64)
+        found = np.zeros(len(pairs), dtype=np.bool_)
+        for number, facts in enumerate(sites.get("pairs", ())):
+            formats = facts.get("formats") or {}
+            rows = pairs.pair == number
+            for name in _FIELDS:
+                if formats.get(name) == "dev":
+                    found |= rows & np.isin(getattr(pairs, name), devices)
+        chosen &= found
     return chosen
-
-
-def _on_devices(pairs: Pairs, choice: Choice) -> Bool:
-    """Mark the pairs of whose key or --by a field is one of the choice's devices."""
-    sites: Any = choice.context.header.get("sites") or {}
-    devices = np.array(choice.devices(), dtype=np.uint64)
-    found = np.zeros(len(pairs), dtype=np.bool_)
-    for number, facts in enumerate(sites.get("pairs", ())):
-        formats = facts.get("formats") or {}
-        rows = pairs.pair == number
-        for name in _FIELDS:
-            if formats.get(name) == "dev":
-                found |= rows & np.isin(getattr(pairs, name), devices)
-    return found
 
 
 __all__ = ["Choice", "asks_flush", "device_named", "operations"]

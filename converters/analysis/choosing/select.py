@@ -10,15 +10,7 @@ from biotrail.converters.analysis.choosing.choosing import ANY, Choice, Outcome,
 from biotrail.converters.calls.selection import CallsOfBios
 from biotrail.converters.events.distinct import names_of
 from biotrail.converters.events.path_tables import PathTables
-from biotrail.converters.events.tables import (
-    I64,
-    NEVER,
-    Bios,
-    Bool,
-    Lifecycles,
-    Requests,
-    Tasks,
-)
+from biotrail.converters.events.tables import I64, NEVER, Bios, Bool, Lifecycles, Requests
 from biotrail.converters.lifecycles.windows import first_seen, restricted
 
 # Parts of a log: the windows' tables, restricted to I/Os that were in flight at chosen times.
@@ -31,11 +23,7 @@ LEAD_NS = 5_000_000
 
 
 def around(ios: Iterable[tuple[int, int]], margin: int) -> list[tuple[int, int]]:
-    """Return the stretches of time around I/Os: (begin, end) in ns, ascending and disjoint.
-
-    ios: (begin, end) of each I/O in ns, in any order. margin: ns by which each is widened at both
-    ends, but not below 0. Stretches that overlap or touch are merged. Empty without I/Os.
-    """
+    """Return disjoint stretches (begin, end) around I/Os, wider by `margin` ns at both ends."""
     times: list[tuple[int, int]] = []
     for begin, end in sorted((max(b - margin, 0), e + margin) for b, e in ios):
         if times and begin <= times[-1][1]:
@@ -48,17 +36,14 @@ def around(ios: Iterable[tuple[int, int]], margin: int) -> list[tuple[int, int]]
 def excerpt(
     windows: Iterable[Lifecycles], times: Sequence[tuple[int, int]]
 ) -> Iterator[Lifecycles]:
-    """Yield the windows with only the bios and requests that were in flight at some of the times.
+    """Yield the windows with only the I/O in flight at some of the times, (begin, end) in ns.
 
-    A window is one part of the log, with the tables of its I/O. times: (begin, end) in ns,
-    ascending and disjoint, as `around` returns them; without times nothing is yielded. In flight
-    is: from the first known time to the completion or, without a completion, to the window's end;
-    without any known time, never. Stages go with their rows, edges with their bios; loss windows
-    (records lost) that overlap the span from the first time's begin to the last one's end are kept.
-
-    A window that keeps no row is skipped if it ends before the first time; if it begins after the
-    last time, reading stops there. `begin` of a window is raised to LEAD_NS before the first time,
-    or to the window's end if that is earlier, never lowered. The given windows are not changed.
+    In flight is: from the first known time to the completion or, without a completion, to the
+    window's end; without any known time, never. Loss windows (records lost) that overlap the span
+    from the first time's begin to the last one's end are kept. A window that keeps no row is
+    skipped if it ends before the first time; if it begins after the last time, reading stops there.
+    `begin` of a window is raised to LEAD_NS before the first time, or to the window's end if that
+    is earlier, never lowered.
     """
     if not times:
         return
@@ -77,17 +62,13 @@ def excerpt(
 
 
 def _restricted(window: Lifecycles, begins: I64, ends: I64) -> Lifecycles:
-    """Return a copy of the window with only the rows that were in flight at some of the times."""
-
     def chosen(table: Bios | Requests) -> Bool:
-        """Mark the rows in flight at some of the times: bool (n,); False without any known time."""
         # A row without a completion counts as in flight until the window's end, which it reached.
         # So no row is chosen in one window and left out in a later one.
         end = np.where(table.complete != NEVER, table.complete, window.end)
         return overlapping(first_seen(table), end)
 
     def overlapping(start: I64, end: I64) -> Bool:
-        """Mark the spans (ns, both included) that overlap some of the times: bool (n,)."""
         next_time = np.searchsorted(ends, start)
         inside = next_time < len(ends)
         inside &= begins[np.minimum(next_time, len(ends) - 1)] <= end
@@ -108,8 +89,6 @@ def _restricted(window: Lifecycles, begins: I64, ends: I64) -> Lifecycles:
 
 @dataclass
 class Counts:
-    """Numbers of bios that a Selection looked at."""
-
     bios: int = 0
     """All bios."""
     chosen: int = 0
@@ -141,11 +120,10 @@ class Selection:
     """Numbers of the submissions of chosen bios that no window has had yet."""
 
     def of(self, windows: Iterable[Lifecycles]) -> Iterator[Lifecycles]:
-        """Yield each window (part of the log) with its chosen bios and requests only.
+        """Yield each window with its chosen bios and requests only.
 
-        Adds the windows' bios to `counts`. The given windows are not changed. After the last window
-        raises ConversionError if the choice names a device that is not in the log: neither in its
-        header or notes, nor the disk of any bio.
+        After the last window raises ConversionError if the choice names a device that is not in the
+        log: neither in its header or notes, nor the disk of any bio.
         """
         for window in windows:
             self._seen.update(names_of(window.bios.dev).tolist())
@@ -153,10 +131,17 @@ class Selection:
         self.choice.check(self._seen)
 
     def _restricted(self, window: Lifecycles) -> Lifecycles:
-        """Return a copy of the log's next window with its chosen I/O only; count bios and pairs."""
-        bios = self._bios(window.bios, window.tasks)
-        self._count(window.bios, bios)
-        open_bios = self._bios(window.open_bios, window.tasks)
+        bios, open_bios = (
+            self.choice.mask(table, window.tasks) & self.outcome.bios(table)
+            for table in (window.bios, window.open_bios)
+        )
+        who, unknown = self.choice.who, np.zeros(len(bios), dtype=np.bool_)
+        if who.pids or who.comms:
+            unknown = window.bios.task < 0
+        unknown = unknown | who.unknown_cgroups(self.choice.context, window.bios)
+        self.counts.bios += len(bios)
+        self.counts.chosen += int(bios.sum())
+        self.counts.unknown += int((unknown & ~bios).sum())
         edges, numbers = window.edges, window.bios.number[bios]
         served = edges.request[np.isin(edges.bio, numbers)]
         found = restricted(
@@ -177,11 +162,7 @@ class Selection:
         return found
 
     def _path(self, window: Lifecycles, path: PathTables) -> PathTables:
-        """Return `path` with the chosen calls, waits and submissions only, and all commits.
-
-        By an outcome, calls are never chosen by their thread. A submission is also kept if an
-        earlier window had a chosen bio of it.
-        """
+        """A submission is also kept if an earlier window had a chosen bio of it."""
         who, tasks = self.choice.who, window.tasks
         if self.choice.by_thread_alone and self.outcome.numbers is None:
             calls = who.of_threads(path.calls, tasks)
@@ -204,26 +185,8 @@ class Selection:
             submissions=path.submissions.take(np.isin(number, wanted)),
         )
 
-    def _bios(self, bios: Bios, tasks: Tasks) -> Bool:
-        return np.asarray(self.choice.mask(bios, tasks) & self.outcome.bios(bios), dtype=np.bool_)
-
     def _requests(self, requests: Requests, served: I64) -> Bool:
-        """Mark the chosen requests (n,): those in `served`, and chosen ones without bios.
-
-        served: numbers of requests that served chosen bios, in any order. Requests that served no
-        known bio (`bios` is 0) are chosen by device, operation and outcome.
-        """
+        """Requests that served no known bio are chosen by device, operation and outcome."""
         alone = self.choice.request_mask(requests) & self.outcome.requests(requests)
         alone &= requests.bios == 0
         return np.asarray(np.isin(requests.number, served) | alone, dtype=np.bool_)
-
-    def _count(self, bios: Bios, chosen: Bool) -> None:
-        """Count a window's bios; `unknown`: not chosen, while task or cgroup are not known."""
-        self.counts.bios += len(bios)
-        self.counts.chosen += int(chosen.sum())
-        who = self.choice.who
-        unknown = np.zeros(len(bios), dtype=np.bool_)
-        if who.pids or who.comms:
-            unknown |= bios.task < 0
-        unknown |= who.unknown_cgroups(self.choice.context, bios)
-        self.counts.unknown += int((unknown & ~chosen).sum())

@@ -7,9 +7,9 @@ from itertools import zip_longest
 import numpy as np
 
 from biotrail.converters.analysis.blame.tree import OTHERS
-from biotrail.converters.analysis.diff.figures import Estimates, compare, ratio
-from biotrail.converters.analysis.diff.runs import EQUAL, A, B, Design, Key, Run, mark
-from biotrail.converters.analysis.diff.side import Side, per_second, runs_of
+from biotrail.converters.analysis.diff.figures import Estimates, Resampling, compare, ratio
+from biotrail.converters.analysis.diff.runs import EQUAL, A, B, Design, Run, mark
+from biotrail.converters.analysis.diff.side import Side, per_second
 from biotrail.converters.analysis.diff.tree import (
     BlameDiff,
     CallDiff,
@@ -21,7 +21,7 @@ from biotrail.converters.analysis.diff.tree import (
 )
 from biotrail.converters.analysis.distributions.call_figures import CALL_PARTS, CallFigures
 from biotrail.converters.analysis.distributions.groups import Group, merged
-from biotrail.converters.analysis.distributions.sketch import Distribution
+from biotrail.converters.analysis.distributions.keys import OP_BITS
 from biotrail.converters.analysis.distributions.slots import WHOLE, Recording
 from biotrail.converters.analysis.figures import with_doubtful
 from biotrail.converters.analysis.report.report import STAGE_ORDER
@@ -37,8 +37,6 @@ _LEADING = ("bios", "Q2C", "mean")
 
 
 class Comparison:
-    """Compares two recordings, A and B, both read to their end."""
-
     def __init__(
         self,
         a: Recording,
@@ -48,43 +46,54 @@ class Comparison:
         count: int = DRAWS,
         equal: Sequence[Recording] = (),
     ) -> None:
-        """Store two recordings, read to their end, with `count` random draws of each.
-
-        equal: runs of one load, which show how much runs differ. With enough runs (Design.enough)
-        they are what is compared, and nothing is drawn.
-        """
+        """equal: runs of one load; with enough runs (Design.enough) nothing is drawn."""
         self._design = Design.of(
             [
                 Run(side, run.hosts[0], run.begin)
-                for side, runs in ((A, runs_of(a)), (B, runs_of(b)), (EQUAL, equal))
+                for side, runs in ((A, a.runs), (B, b.runs), (EQUAL, equal))
                 for run in runs
             ]
         )
-        self._recordings = [*runs_of(a), *runs_of(b), *equal]
+        self._recordings = [*a.runs, *b.runs, *equal]
         count = 0 if self._design.enough else count
-        self._a, self._b = Side.of(a, (seed, 0), count), Side.of(b, (seed, 1), count)
+        self._a, self._b = (
+            Side(one, Resampling.of(len(one.times), count, (seed, number)))
+            for number, one in enumerate((a, b))
+        )
         self._confidence, self._seed, self._count = confidence, seed, count
 
     def devices(self) -> tuple[list[str], list[str]]:
-        """Return (names in A, names in B) of the devices with I/O."""
         return list(self._a.devices()), list(self._b.devices())
 
     def diff(self, pairs: list[tuple[str, str]] | None = None, *, every: bool = False) -> Diff:
-        """Return the comparison: each figure of A and B with its difference and interval.
-
-        pairs: (name in A, name in B) of the devices to compare; one without I/O raises KeyError.
-        None: those with the same name in both. every: all victims, however little they waited.
-        """
+        """pairs: devices to compare (KeyError: no I/O); None: those in both. every: all victims."""
         in_a, in_b = self._a.devices(), self._b.devices()
         chosen = [(n, n) for n in in_a if n in in_b] if pairs is None else pairs
         given = pairs is not None
+        devices = []
+        for name_a, name_b in chosen:
+            dev_a, dev_b = in_a[name_a], in_b[name_b]
+            places_a, places_b = self._a.operations(dev_a), self._b.operations(dev_b)
+            operations = [
+                self._operation(name, places_a.get(name), places_b.get(name))
+                for name in dict.fromkeys([*places_a, *places_b])
+            ]
+            depths = _depths(self._a, dev_a), _depths(self._b, dev_b)
+            devices.append(
+                DeviceDiff(
+                    device_a=name_a,
+                    device_b=name_b,
+                    figures=compared("device", *depths, self._confidence),
+                    operations=sorted(operations, key=lambda one: -max(one.ios_a, one.ios_b)),
+                )
+            )
         diff = Diff(
             confidence=self._confidence,
             draws=self._count,
             seed=self._seed,
             a=self._a.report(),
             b=self._b.report(),
-            devices=[self._device(a, b, in_a[a], in_b[b]) for a, b in chosen],
+            devices=devices,
             calls=call_diffs(self._a, self._b, self._confidence),
             pairs=pair_diffs(self._a, self._b, self._confidence),
             blame=blame_diffs(self._a, self._b, self._confidence, every=every),
@@ -100,7 +109,16 @@ class Comparison:
                 for figure in operation.figures:
                     figure.leading = figure.what == _LEADING
         if self._design.enough:
-            self._judge(diff)
+            for run, recording in zip(self._design.runs, self._recordings, strict=True):
+                alone = Comparison(recording, recording, count=0).diff(every=True)
+                run.values = found = {
+                    name: one.a for name, _, one in alone.named() if one.a is not None
+                }
+                for name in (name for name, _, _ in diff.named() if name[0] == "blame"):
+                    if (*name[:2], "blame", WHOLE, "mean") in found:  # a culprit that was not there
+                        found.setdefault(name, 0.0)
+            for a, b, figure in diff.named():
+                self._design.judge(figure, (a, b), self._confidence)
         for device in diff.devices:
             for operation in device.operations:
                 set_aside(operation.figures)
@@ -108,33 +126,16 @@ class Comparison:
             mark(diff.figures(), self._confidence)
         return diff
 
-    def _judge(self, diff: Diff) -> None:
-        for run, recording in zip(self._design.runs, self._recordings, strict=True):
-            run.values = found = values_of(recording)
-            for name in (name for name, _, _ in diff.named() if name[0] == "blame"):
-                if (*name[:2], "blame", WHOLE, "mean") in found:  # a culprit that was not there
-                    found.setdefault(name, 0.0)
-        for in_a, in_b, figure in diff.named():
-            self._design.judge(figure, (in_a, in_b), self._confidence)
-
-    def _device(self, name_a: str, name_b: str, a: int, b: int) -> DeviceDiff:
-        """Return two devices compared: the depth figures, then each operation."""
-        in_a, in_b = self._a.operations(a), self._b.operations(b)
-        names = [*in_a, *(name for name in in_b if name not in in_a)]
-        found = [self._operation(name, in_a.get(name), in_b.get(name)) for name in names]
-        return DeviceDiff(
-            device_a=name_a,
-            device_b=name_b,
-            figures=compared("device", _depths(self._a, a), _depths(self._b, b), self._confidence),
-            operations=sorted(found, key=lambda o: -max(o.ios_a, o.ios_b)),
-        )
-
     def _operation(self, name: str, a: int | None, b: int | None) -> OperationDiff:
-        """Return one operation compared. a, b: its places; None: that side has no such I/O."""
         sides, figures = ((self._a, a), (self._b, b)), []
         for of, order in (("bios", STAGE_ORDER), ("requests", (Stage.D2C,))):
             # Of requests' stages only D2C: the other ones are compared as stages of bios.
-            one, two = (_groups(side, place, of) for side, place in sides)
+            one, two = (
+                {} if place is None else getattr(side.recording.slots, of).get(place, {})
+                for side, place in sides
+            )
+            if of == "bios":
+                bios = [merged(groups.values()) for groups in (one, two)]
             every = (*one.values(), *two.values())
             seen = {stage for group in every for stage in group.stages}
             stages = [stage for stage in order if stage in seen]
@@ -144,13 +145,16 @@ class Comparison:
             if every:
                 figures += compared(
                     of,
-                    _of_ios(self._a, one, self._a.times_of(a), of, whole, stages),
-                    _of_ios(self._b, two, self._b.times_of(b), of, whole, stages),
+                    _of_ios(self._a, one, a, of, whole, stages),
+                    _of_ios(self._b, two, b, of, whole, stages),
                     self._confidence,
                 )
-        first, second = (merged(_groups(side, place, "bios").values()) for side, place in sides)
+        first, second = bios
         own_a, own_b = own_times(first, self._a.recorder), own_times(second, self._b.recorder)
-        set_recorder_means(figures, own_a, own_b)
+        for figure in figures:
+            if figure.unit == "ns" and figure.name == "mean":
+                stage = figure.stage or ""
+                figure.recorder_a, figure.recorder_b = own_a.get(stage), own_b.get(stage)
         return OperationDiff(
             name,
             first["ios"],
@@ -168,34 +172,25 @@ def compared(of: str, a: Estimates, b: Estimates, confidence: float) -> list[Fig
     return [compare((of, *what), one, b[what], confidence) for what, one in a.items()]
 
 
-def values_of(run: Recording) -> dict[Key, float]:
-    """Return a recording's own value of each figure that it has, by its name (Diff.named)."""
-    alone = Comparison(run, run, count=0).diff(every=True)
-    return {name: figure.a for name, _, figure in alone.named() if figure.a is not None}
-
-
-def _groups(side: Side, place: int | None, of: str) -> dict[int, Group]:
-    """Return slot → the bios, or requests, of a place; None: of none."""
-    slots = side.recording.slots
-    by_place = slots.bios if of == "bios" else slots.requests
-    return {} if place is None else by_place.get(place, {})
-
-
 def _of_ios(
     side: Side,
-    groups: dict[int, Group],
-    seconds: I64,
+    groups: Mapping[int, Group],
+    place: int | None,
     of: str,
     whole: str,
     stages: Iterable[Stage],
 ) -> Estimates:
-    """Return rates and ratios, then times of bios, or requests: of `whole` ("": none), of stages.
+    """Return rates and ratios, then times: of `whole` ("": none), of stages."""
 
-    seconds: each slot's ns.
-    """
-    drawn = side.drawn
-    ios, size = side.counter(groups, "ios"), side.counter(groups, "bytes")
-    length = size + sum(side.counter(groups, name) for name in CLEARED.values())
+    def count(name: str) -> I64:
+        return side.column({slot: group[name] for slot, group in groups.items()})
+
+    drawn, recording = side.drawn, side.recording
+    seconds = recording.times
+    if place is not None:
+        seconds = recording.device_times.get(place >> OP_BITS, seconds)
+    ios, size = count("ios"), count("bytes")
+    length = size + sum(count(name) for name in CLEARED.values())
     found: Estimates = {
         (None, "ios_per_s", "1/s"): per_second(ratio(ios, seconds, drawn), ios),
         (None, "bytes_per_s", "bytes/s"): per_second(ratio(size, seconds, drawn), ios),
@@ -203,7 +198,7 @@ def _of_ios(
     }
     if of == "bios":
         for name, unit in _COUNTED.items():
-            found[None, f"{name}_per_io", unit] = ratio(side.counter(groups, name), ios, drawn)
+            found[None, f"{name}_per_io", unit] = ratio(count(name), ios, drawn)
     if whole:
         found |= side.times(whole, {slot: group.latency for slot, group in groups.items()})
     for stage in stages:
@@ -213,11 +208,10 @@ def _of_ios(
 
 
 def _depths(side: Side, dev: int) -> Estimates:
-    """Return mean and active share of bios, then of requests, in flight on a device."""
     found: Estimates = {}
     depths = side.recording.slots.depths.get(dev, ())
     for stage, depth in zip_longest(("Q2C", "D2C"), depths):
-        time, weighted, busy = np.zeros((3, len(side.seconds)), np.int64)
+        time, weighted, busy = np.zeros((3, len(side.recording.times)), np.int64)
         for slot, span in (depth.spans if depth else {}).items():
             if 0 <= slot < len(time):
                 time[slot], weighted[slot], busy[slot] = span.time_ns, span.depth_ns, span.busy_ns
@@ -226,16 +220,9 @@ def _depths(side: Side, dev: int) -> Estimates:
     return found
 
 
-CallsBySlot = Mapping[int, CallFigures]
-"""Slot → figures of the calls of one name that returned in it."""
-
-
 def call_diffs(a: Side, b: Side, confidence: float) -> list[CallDiff]:
-    """Return the calls of each name compared; empty if either recording timed no calls at all.
-
-    With I/O first, then those with most time (on the longer side).
-    """
-    if not a.recording.call_times().any() or not b.recording.call_times().any():
+    """With I/O first, then those with most time; none if either recording timed no calls."""
+    if not a.recording.call_times.any() or not b.recording.call_times.any():
         return []
     in_a, in_b = a.recording.slots.calls, b.recording.slots.calls
     found = []
@@ -251,12 +238,9 @@ def call_diffs(a: Side, b: Side, confidence: float) -> list[CallDiff]:
     return [one for _, one in found]
 
 
-def _of_calls(side: Side, slots: CallsBySlot, parts: Iterable[str]) -> Estimates:
-    """Return the figures of the calls of one name, per the time in which calls were timed.
-
-    Of each part mean and share, where calls without it count with 0 ns. slots: empty: it has none.
-    """
-    seconds, drawn = side.recording.call_times(), side.drawn
+def _of_calls(side: Side, slots: Mapping[int, CallFigures], parts: Iterable[str]) -> Estimates:
+    """Per the time in which calls were timed; calls without a part count with 0 ns."""
+    seconds, drawn = side.recording.call_times, side.drawn
     count = side.column({slot: figures.count for slot, figures in slots.items()})
     size = side.column({slot: figures.bytes for slot, figures in slots.items()})
     failed = side.column({slot: figures.errors.total() for slot, figures in slots.items()})
@@ -278,9 +262,6 @@ def _of_calls(side: Side, slots: CallsBySlot, parts: Iterable[str]) -> Estimates
     return found
 
 
-LatencyBySlot = Mapping[int, Distribution]
-
-
 def pair_diffs(a: Side, b: Side, confidence: float) -> list[PairDiff]:
     """Return the pairs of each name compared; a name that one side does not have is left out.
 
@@ -299,17 +280,15 @@ def pair_diffs(a: Side, b: Side, confidence: float) -> list[PairDiff]:
         counts = [sum(one.count for one in side.values()) for side in slots]
         if not by:
             whole[name] = most
-        figures = compared("pairs", _of_pairs(a, slots[0]), _of_pairs(b, slots[1]), confidence)
+        both_sides: list[Estimates] = []
+        for side, latencies in zip((a, b), slots, strict=True):
+            count = side.column({slot: one.count for slot, one in latencies.items()})
+            rate = per_second(ratio(count, side.recording.times, side.drawn), count)
+            both_sides.append({(None, "pairs_per_s", "1/s"): rate, **side.times("all", latencies)})
+        figures = compared("pairs", both_sides[0], both_sides[1], confidence)
         found.append((most, PairDiff(name, by, counts[0], counts[1], figures)))
     found.sort(key=lambda row: (-whole[row[1].pair], row[1].pair, row[1].by != "", -row[0]))
     return [one for _, one in found]
-
-
-def _of_pairs(side: Side, slots: LatencyBySlot) -> Estimates:
-    """Return the rate of pairs, then mean and percentiles of their latency (stage "all")."""
-    count = side.column({slot: latencies.count for slot, latencies in slots.items()})
-    rate = per_second(ratio(count, side.seconds, side.drawn), count)
-    return {(None, "pairs_per_s", "1/s"): rate, **side.times("all", slots)}
 
 
 MOST_VICTIMS = 8
@@ -376,10 +355,7 @@ SLACK = 0.25
 
 
 def own_times(bios: Group, own: Mapping[Stage, float]) -> dict[str, float]:
-    """Return stage, or WHOLE → mean ns of it that the recorder's programs took.
-
-    bios: all of an operation of one side. own: of `recorder_ns`.
-    """
+    """Return stage, or WHOLE → mean ns of it that the recorder's programs took."""
     known = {stage: own[stage] for stage in map(Stage, bios.stages) if stage in own}
     found = {STAGE_NAMES[stage]: ns for stage, ns in known.items()}
     if known and bios.latency.count:
@@ -388,20 +364,8 @@ def own_times(bios: Group, own: Mapping[Stage, float]) -> dict[str, float]:
     return found
 
 
-def set_recorder_means(
-    figures: Iterable[Figure], a: Mapping[str, float], b: Mapping[str, float]
-) -> None:
-    """Set `recorder_a` and `recorder_b` of the means of stages. a, b: of `own_times`."""
-    for one in figures:
-        if one.unit == "ns" and one.name == "mean" and one.of in ("bios", "requests"):
-            one.recorder_a, one.recorder_b = a.get(one.stage or ""), b.get(one.stage or "")
-
-
 def set_aside(figures: Iterable[Figure]) -> None:
-    """Set `by_recorder`, and drop `p`, of all figures of the stages whose means are explained.
-
-    figures: of one operation.
-    """
+    """Set `by_recorder`, and drop `p`, of all figures of the stages whose means are explained."""
     figures = list(figures)
     stages = {(one.of, one.stage) for one in figures if _explained(one)}
     for one in figures:
@@ -410,7 +374,7 @@ def set_aside(figures: Iterable[Figure]) -> None:
 
 
 def _explained(mean: Figure) -> bool:
-    """Return whether the recorder's programs differ by as much as this mean, or by more."""
+    """Whether the recorder's programs differ by as much as this mean, or by more."""
     if mean.recorder_a is None or mean.recorder_b is None or mean.difference is None:
         return False
     added = mean.recorder_b - mean.recorder_a

@@ -33,34 +33,8 @@ LEAST_BLOCKS = 30
 F64 = NDArray[np.float64]
 
 
-def tail_of(confidence: float, blocks: int) -> float:
-    """Return the share of the draws to leave out on each side of the confidence interval.
-
-    A plain percentile interval leaves out (1 - confidence) / 2; the expanded one (Hesterberg 2015)
-    less, the fewer blocks the less.
-    """
-    t = student_t((1 + confidence) / 2, blocks - 1)
-    return NormalDist().cdf(-t * (blocks / (blocks - 1)) ** 0.5)
-
-
-def draws(slots: int, length: int, count: int, seed: Sequence[int]) -> F64:
-    """Return how often each slot of time is in each draw: float64, (count, slots).
-
-    A draw consists of ceil(slots / length) blocks of `length` neighbouring slots from a random slot
-    on, where the first slot follows the last one.
-    """
-    rng = np.random.default_rng(list(seed))
-    blocks = -(-slots // length)
-    first = rng.integers(0, slots, size=(count, blocks))
-    starts = np.zeros((count, slots))
-    np.add.at(starts, (np.arange(count)[:, None], first), 1.0)
-    return np.asarray(sum(np.roll(starts, shift, axis=1) for shift in range(length)))
-
-
 @dataclass
 class Resampling:
-    """The draws of one recording."""
-
     weights: F64
     """(draws, slots): how often each slot is in each draw."""
     blocks: int
@@ -72,18 +46,28 @@ class Resampling:
         if slots < LEAST_BLOCKS or not count:
             return None
         length = slots // LEAST_BLOCKS
-        return cls(draws(slots, length, count, seed), -(-slots // length))
+        blocks = -(-slots // length)
+        # Blocks of `length` neighbouring slots from a random slot on; the first follows the last.
+        first = np.random.default_rng(list(seed)).integers(0, slots, size=(count, blocks))
+        starts = np.zeros((count, slots))
+        np.add.at(starts, (np.arange(count)[:, None], first), 1.0)
+        weights = np.asarray(sum(np.roll(starts, shift, axis=1) for shift in range(length)))
+        return cls(weights, blocks)
 
     def sums(self, values: I64 | F64) -> F64:
-        """Return each draw's sum of the values (slots,): float64, shape (draws,)."""
         return np.asarray(self.weights @ np.asarray(values, dtype=np.float64))
 
     def percentiles(self, by_slot: dict[int, Distribution], shares: Sequence[float]) -> F64:
-        """Return the percentiles of the values in each draw: float64, (len(shares), draws).
-
-        by_slot: values by slot; at least one slot has values. NaN: the draw has no value.
-        """
-        slots, counts, middles = _matrix(by_slot, self.weights.shape[1])
+        """Of the values in each draw: (shares, draws); NaN: the draw has no value."""
+        filled_slots = sorted(slot for slot, of in by_slot.items() if of.count)
+        slots = np.array([s for s in filled_slots if s < self.weights.shape[1]], dtype=np.int64)
+        histograms = [by_slot[slot].rows() for slot in slots.tolist()]
+        buckets = np.unique(np.concatenate([bucket for bucket, _ in histograms]))
+        counts = np.zeros((len(slots), len(buckets)))
+        for row, (bucket, count) in enumerate(histograms):
+            counts[row, np.searchsorted(buckets, bucket)] = count
+        ends = [(bucket_begin(b), bucket_begin(b + 1)) for b in buckets.tolist()]
+        middles = np.array([(begin + end - 1) // 2 for begin, end in ends], dtype=np.float64)
         drawn = np.cumsum(self.weights[:, slots] @ counts, axis=1)
         total = drawn[:, -1]
         result = np.full((len(shares), len(total)), np.nan)
@@ -95,27 +79,13 @@ class Resampling:
         return result
 
 
-def _matrix(by_slot: dict[int, Distribution], slots: int) -> tuple[I64, F64, F64]:
-    """Return (slots that have values, counts by slot and bucket, the buckets' middles)."""
-    rows = np.array(sorted(s for s, d in by_slot.items() if d.count and s < slots), dtype=np.int64)
-    histograms = [by_slot[row].rows() for row in rows.tolist()]
-    buckets = np.unique(np.concatenate([bucket for bucket, _ in histograms]))
-    counts = np.zeros((len(rows), len(buckets)))
-    for row, (bucket, count) in enumerate(histograms):
-        counts[row, np.searchsorted(buckets, bucket)] = count
-    ends = [(bucket_begin(b), bucket_begin(b + 1)) for b in buckets.tolist()]
-    return rows, counts, np.array([(b + e - 1) // 2 for b, e in ends], dtype=np.float64)
-
-
 def interval(values: F64, confidence: float, blocks: int) -> tuple[float, float] | None:
-    """Return the confidence interval (low, high) of a figure from its values in the draws, or None.
-
-    None: more than a twentieth of the values is not finite.
-    """
+    """None: more than a twentieth of the values in the draws is not finite."""
     known = values[np.isfinite(values)]
     if len(known) < 0.95 * len(values):
         return None
-    tail = tail_of(confidence, blocks)
+    t = student_t((1 + confidence) / 2, blocks - 1)
+    tail = NormalDist().cdf(-t * (blocks / (blocks - 1)) ** 0.5)
     low, high = np.quantile(known, [tail, 1 - tail])
     return float(low), float(high)
 
@@ -134,8 +104,6 @@ NOT_IN_A, NOT_IN_B = "not in A", "not in B"
 
 @dataclass
 class Estimate:
-    """A figure of one recording, with its value in each draw."""
-
     value: float | None
     """None: the recording has no such I/O."""
     draws: F64 | None = None
@@ -155,10 +123,7 @@ NOTHING = Estimate(None)
 
 
 def ratio(upper: I64, lower: I64, drawn: Resampling | None) -> Estimate:
-    """Return the estimate of sum(upper) / sum(lower), with the ratio in each draw.
-
-    upper, lower: of each slot, (slots,). NOTHING if sum(lower) is 0.
-    """
+    """Return the estimate of sum(upper) / sum(lower); NOTHING if sum(lower) is 0."""
     whole = int(lower.sum())
     if not whole:
         return NOTHING
@@ -176,10 +141,7 @@ def ratio(upper: I64, lower: I64, drawn: Resampling | None) -> Estimate:
 def times(
     by_slot: Mapping[int, Distribution], slots: int, drawn: Resampling | None
 ) -> list[Estimate]:
-    """Return estimates of the mean and of each of PERCENTILES of all slots' values, in this order.
-
-    A percentile has no draws if number of values * (1 - share) is below LEAST_BEYOND.
-    """
+    """Of mean and PERCENTILES; those with fewer than LEAST_BEYOND values beyond have no draws."""
     filled = {slot: values for slot, values in by_slot.items() if values.count}
     if not filled:
         return [NOTHING] * (1 + len(SHARES))
@@ -230,27 +192,10 @@ def compare(
     figure.difference_low, figure.difference_high = span[0] - error, span[1] + error
     figure.differs = figure.difference_low > 0 or figure.difference_high < 0
     if a.value:
-        _compare_ratio(figure, a.value, b.draws, a.draws, blocks, error, confidence)
+        ratios = b.draws / np.where(a.draws > 0, a.draws, np.nan) - 1
+        span = interval(ratios, confidence, blocks)
+        if span is not None:
+            low, high = max(span[0] - error / a.value, -1.0), span[1] + error / a.value
+            figure.relative_low, figure.relative_high = low, high
+            figure.differs = bool(figure.differs and (low > 0 or high < 0))
     return figure
-
-
-def _compare_ratio(
-    figure: Figure,
-    value: float,
-    upper: F64,
-    lower: F64,
-    blocks: int,
-    error: float,
-    confidence: float,
-) -> None:
-    """Set the interval of `figure.relative`; `differs` is False if that includes 0.
-
-    upper, lower: the figure in the draws of B and of A. error: of the difference.
-    """
-    span = interval(upper / np.where(lower > 0, lower, np.nan) - 1, confidence, blocks)
-    if span is None:
-        return
-    figure.relative_low = max(span[0] - error / value, -1.0)
-    figure.relative_high = span[1] + error / value
-    outside = figure.relative_low > 0 or figure.relative_high < 0
-    figure.differs = bool(figure.differs and outside)

@@ -22,7 +22,7 @@ others together, by Benjamini and Hochberg's bound on the false discovery rate.
 
 import math
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -53,7 +53,7 @@ def _beta_fraction(a: float, b: float, x: float) -> float:
 
 
 def _beta(a: float, b: float, x: float) -> float:
-    """Return the regularised incomplete beta function I_x(a, b); 0 <= x <= 1."""
+    """The regularised incomplete beta function I_x(a, b); 0 <= x <= 1."""
     if x <= 0.0 or x >= 1.0:
         return min(max(x, 0.0), 1.0)
     if x > (a + 1) / (a + b + 2):  # where the fraction converges slowly
@@ -94,20 +94,15 @@ _SMALLEST_ERROR = 1e-9
 A, B, EQUAL = 0, 1, 2
 TOO_FEW_RUNS = f"in fewer than {LEAST_RUNS} runs"
 
-Key = Hashable
-"""What tells a figure apart within a side, the same in all of its runs."""
-
 
 @dataclass
 class Run:
-    """One run of a side: what it was on, when, and its own value of each figure."""
-
     side: int
     """A, B or EQUAL."""
     host: str
     begin: str | None
     """ISO 8601 in UTC; None: not known."""
-    values: Mapping[Key, float] = field(default_factory=dict)
+    values: Mapping[tuple[str, ...], float] = field(default_factory=dict)
 
 
 @dataclass
@@ -125,8 +120,6 @@ class _Spread:
 
 @dataclass
 class Design:
-    """The runs of a comparison in their blocks."""
-
     runs: Sequence[Run]
     hosts: list[str]
     """Per run, the host that it is compared within; "" for all where the sides share no host."""
@@ -135,16 +128,20 @@ class Design:
 
     @classmethod
     def of(cls, runs: Sequence[Run]) -> "Design":
-        """Return the blocks that hosts and times give."""
         on = [{run.host for run in runs if run.side == side} for side in (A, B)]
         shared = bool(on[A] & on[B])
         hosts = [run.host if shared else "" for run in runs]
         pairs = [-1] * len(runs)
         for host in set(hosts):
             members = [n for n, run in enumerate(runs) if hosts[n] == host and run.side != EQUAL]
-            for number, pair in enumerate(_in_turn(runs, members)):
-                for n in pair:
-                    pairs[n] = number
+            # Neighbours in time are pairs if all of them are a run of A and one of B.
+            order = [n for _, n in sorted((runs[n].begin or "", n) for n in members)]
+            known = all(runs[n].begin is not None for n in members)
+            if known and len(order) >= 4 and len(order) % 2 == 0:
+                both = list(zip(order[::2], order[1::2], strict=True))
+                if all(runs[x].side != runs[y].side for x, y in both):
+                    for number, (x, y) in enumerate(both):
+                        pairs[x] = pairs[y] = number
         return cls(runs, hosts, pairs)
 
     @property
@@ -171,11 +168,10 @@ class Design:
                 return True
         return False
 
-    def judge(self, figure: Figure, keys: tuple[Key, Key], confidence: float) -> None:
-        """Set a figure's values, difference, intervals, `p` and what could be found; not `changed`.
-
-        keys: the figure's key in runs of A (and equal ones) and in those of B.
-        """
+    def judge(
+        self, figure: Figure, keys: tuple[tuple[str, ...], tuple[str, ...]], confidence: float
+    ) -> None:
+        """keys: the figure's key in runs of A (and equal ones) and in those of B."""
         known = [
             (n, value)
             for n, run in enumerate(self.runs)
@@ -186,7 +182,9 @@ class Design:
             return
         ratio = all(value > 0 for _, value in known)
         scaled = {n: math.log(value) if ratio else value for n, value in known}
-        figure.a, figure.b = (_center(values, ratio) for values in sides)
+        # Runs' geometric mean, or their mean where one of all is not above 0.
+        means = [math.fsum(map(math.log, of) if ratio else of) / len(of) for of in sides]
+        figure.a, figure.b = map(math.exp, means) if ratio else means
         equal = sum(self.runs[n].side == EQUAL for n in scaled)
         spreads = [
             (one, pairs)
@@ -200,7 +198,10 @@ class Design:
             figure.relative = figure.difference / figure.a if figure.a else None
             figure.why = TOO_FEW_RUNS
             return
-        error = _resolution(figure, ratio)
+        error = 0.0  # by the buckets of percentiles, of which those up to 256 ns are a ns wide
+        if figure.name.startswith("p") and figure.unit == "ns":
+            error = sum(max(1.0, RELATIVE_ERROR * one) for one in (figure.a, figure.b))
+            error = error / min(figure.a, figure.b) if ratio else error
         tested = []
         for spread, pairs in spreads:
             share = (_SHARE_OF_PAIRS if pairs else 1 - _SHARE_OF_PAIRS) if spreads[1:] else 1.0
@@ -214,10 +215,7 @@ class Design:
         _set(figure, effect, half, min(found for _, _, found, *_ in tested), ratio)
 
     def _within(self, values: Mapping[int, float], *, pairs: bool) -> _Spread | None:
-        """Return the difference within hosts, or within pairs; None: no block has both sides.
-
-        values: by the runs' numbers. With `pairs`, None too where no runs alternate.
-        """
+        """None: no block (host, or pair of runs that alternate) has both sides."""
         if pairs and not any(self.pairs[n] >= 0 for n in values):
             return None
         blocks: dict[tuple[str, int], list[list[float]]] = defaultdict(lambda: [[], [], []])
@@ -260,53 +258,19 @@ def mark(figures: Iterable[Figure], confidence: float) -> None:
         one.changed = one.p is not None and (one.p < level if one.leading else one.p <= bound)
 
 
-def _in_turn(runs: Sequence[Run], members: Sequence[int]) -> list[tuple[int, int]]:
-    """Return the neighbours in time that are a run of A and one of B each; [] unless all are."""
-    timed = [(begin, n) for n in members if (begin := runs[n].begin) is not None]
-    if len(timed) < len(members) or len(timed) % 2 or len(timed) < 4:
-        return []
-    order = [n for _, n in sorted(timed)]
-    pairs = list(zip(order[::2], order[1::2], strict=True))
-    return pairs if all(runs[x].side != runs[y].side for x, y in pairs) else []
-
-
-def _center(values: Sequence[float], ratio: bool) -> float:
-    """Return the runs' geometric mean, or their mean where one of all is not above 0."""
-    if ratio:
-        return math.exp(math.fsum(map(math.log, values)) / len(values))
-    return math.fsum(values) / len(values)
-
-
-def _resolution(figure: Figure, ratio: bool) -> float:
-    """Return by how much the difference can be off by the buckets of percentiles.
-
-    As a logarithm, or in the figure's unit. Buckets up to 256 ns are a ns wide.
-    """
-    if not figure.name.startswith("p") or figure.unit != "ns":
-        return 0.0
-    error = sum(max(1.0, RELATIVE_ERROR * (one or 0.0)) for one in (figure.a, figure.b))
-    return error / min(figure.a or 1.0, figure.b or 1.0) if ratio else error
-
-
 def _set(figure: Figure, effect: float, half: float, found: float, ratio: bool) -> None:
-    """Set the difference and its intervals. half, found: of the interval, and what is found."""
     low, high = effect - half, effect + half
     figure.differs, figure.why = low > 0 or high < 0, None
     a = figure.a or 0.0
     if ratio:
-        figure.relative, figure.relative_low, figure.relative_high = map(
-            _growth, (effect, low, high)
+        figure.relative, figure.relative_low, figure.relative_high, figure.detectable = (
+            math.expm1(min(log, 700.0)) for log in (effect, low, high, found)
         )
         figure.difference, figure.difference_low, figure.difference_high = (
             a * one for one in (figure.relative, figure.relative_low, figure.relative_high)
         )
-        figure.detectable = _growth(found)
         return
     figure.difference, figure.difference_low, figure.difference_high = effect, low, high
     figure.relative = figure.relative_low = figure.relative_high = None
     if a:
         figure.relative, figure.relative_low, figure.relative_high = effect / a, low / a, high / a
-
-
-def _growth(log: float) -> float:
-    return math.expm1(min(log, 700.0))

@@ -2,9 +2,8 @@
 """One side of a comparison: a recording, or several, with its slots of time and random draws."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -17,193 +16,96 @@ from biotrail.converters.analysis.diff.figures import (
     times,
 )
 from biotrail.converters.analysis.diff.tree import SideReport
-from biotrail.converters.analysis.distributions.groups import Group
-from biotrail.converters.analysis.distributions.keys import OP_BITS
+from biotrail.converters.analysis.distributions.keys import OP_BITS, Codes
 from biotrail.converters.analysis.distributions.sketch import Distribution
 from biotrail.converters.analysis.distributions.slots import Recording, Slots
 from biotrail.converters.events.tables import I64, OP_MASK, Stage
 from biotrail.converters.lifecycles.recorder_time import recorder_ns
 
 
-@dataclass
-class Pool(Recording):
-    """Recordings that are compared together, as one Recording.
-
-    Devices and operations have numbers of the pool's own. A device is identified by its name (and
-    host) in all parts. In a part that does not have a device, the device's depth has no time,
-    rather than idle time.
-    """
-
-    parts: list[Recording] = field(default_factory=list)
-    names: list[str] = field(default_factory=list)
-    """Names of the devices, by their number in `slots`."""
-    operations: list[str] = field(default_factory=list)
-    """Names of the operations, by their number in `slots`."""
-    seconds: I64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    """(slots,): length of each slot, ns."""
-    call_seconds: I64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    """(slots,): that of each slot as far as calls were timed, ns."""
-    owners: list[str] = field(default_factory=list)
-    """Per slot: host of the recording that the slot is of."""
-    machines: list[str] = field(default_factory=list)
-    """Per device: its host; "" if devices of all hosts with that name are pooled."""
-
-    @property
-    def span_ns(self) -> int:
-        """Sum of the parts' lengths, ns."""
-        return sum(part.span_ns for part in self.parts)
-
-    @property
-    def hosts(self) -> list[str]:
-        """Names of the recording hosts, each once."""
-        return list(dict.fromkeys(chain.from_iterable(part.hosts for part in self.parts)))
-
-    @property
-    def kernels(self) -> list[str]:
-        """Kernel releases of the recording hosts, each once."""
-        return list(dict.fromkeys(chain.from_iterable(part.kernels for part in self.parts)))
-
-    @property
-    def log_id(self) -> str:
-        """Ids of the parts' logs, joined by "+"."""
-        return "+".join(part.log_id for part in self.parts)
-
-    @property
-    def begin(self) -> str | None:
-        """Wall-clock time of the parts' first event, ISO 8601 in UTC; None if no part has one."""
-        return min((part.begin for part in self.parts if part.begin is not None), default=None)
-
-    @property
-    def lost_records(self) -> int:
-        """Number of records that were counted as lost, in all parts."""
-        return sum(part.lost_records for part in self.parts)
-
-    def device_name(self, dev: int) -> str:
-        """Return the name of a device of `slots`."""
-        return self.names[dev]
-
-    def operation_name(self, place: int) -> str:
-        """Return the name of the operation of a place of `slots`."""
-        return self.operations[place & OP_MASK]
-
-    def slot_times(self) -> I64:
-        """Return the length of each slot, ns; not a copy."""
-        return self.seconds
-
-    def call_times(self) -> I64:
-        """Return the length of each slot as far as calls were timed, ns."""
-        return self.call_seconds
-
-    def device_times(self, dev: int) -> I64:
-        """Return the length of each slot, ns; 0 for slots of other hosts than the device's."""
-        machine = self.machines[dev]
-        if not machine:
-            return self.seconds
-        return np.where(np.array([owner == machine for owner in self.owners]), self.seconds, 0)
-
-
 def pooled(parts: Sequence[Recording], by_host: bool = False) -> Recording:
     """Return several recordings as one; a single one is returned as it is, unless by_host.
 
-    The slots of the parts, one part after the other, all as wide as the widest (to which the parts'
-    own are widened). by_host: device names become `host:device`, so that devices of two hosts stay
-    apart.
+    A device is identified by its name in all parts, and with by_host by its host, too
+    (`host:device`). In a part that does not have a device, the device's depth has no time, rather
+    than idle time. The slots of the parts, one part after the other, are all as wide as the widest
+    (to which the parts' own are widened).
     """
     if len(parts) == 1 and not by_host:
         return parts[0]
-    width = max(part.slots.width for part in parts)
-    pool = Pool(parts[0].trace, Slots(width, 0), list(parts))
-    times: list[I64] = []
+    slots = Slots(max(part.slots.width for part in parts), 0)
+    devices, operations = Codes[str](), Codes[str]()
+    owner: dict[int, str] = {}
+    hosts: list[str] = []  # of each slot
     for part in parts:
-        while part.slots.width < width:
-            part.slots.widen()
-        places = {place: _place(pool, part, place, by_host) for place in part.slots.places()}
-        pool.slots.add_all(part.slots, sum(map(len, times)), places)
-        times.append(part.slot_times())
-        pool.owners += part.hosts * len(times[-1])
-    pool.seconds = np.concatenate(times)
-    pool.call_seconds = np.concatenate([part.call_times() for part in parts])
-    return pool
-
-
-def _place(pool: Pool, part: Recording, place: int, by_host: bool) -> int:
-    """Return the pool's number for a part's pair of device and operation."""
-    name = part.device_name(place >> OP_BITS)
-    name = f"{part.hosts[0]}:{name}" if by_host else name
-    operation = part.operation_name(place)
-    if name not in pool.names:
-        pool.names.append(name)
-        pool.machines.append(part.hosts[0] if by_host else "")
-    if operation not in pool.operations:
-        pool.operations.append(operation)
-    return pool.names.index(name) << OP_BITS | pool.operations.index(operation)
-
-
-def runs_of(recording: Recording) -> list[Recording]:
-    """Return the recordings of a side; a rotated one is one."""
-    return recording.parts if isinstance(recording, Pool) else [recording]
+        part.widen(slots.width)
+        [host] = part.hosts
+        places = {}
+        for place in part.slots.places():
+            name = part.device_name(place >> OP_BITS)
+            dev = devices.of(f"{host}:{name}" if by_host else name)
+            owner[dev] = host
+            places[place] = dev << OP_BITS | operations.of(part.operation_name(place))
+        slots.add_all(part.slots, len(hosts), places)
+        hosts += [host] * len(part.times)
+    times, of_slot = np.concatenate([part.times for part in parts]), np.array(hosts)
+    return Recording(
+        slots=slots,
+        times=times,
+        call_times=np.concatenate([part.call_times for part in parts]),
+        span_ns=sum(part.span_ns for part in parts),
+        begin=min((part.begin for part in parts if part.begin is not None), default=None),
+        log_id="+".join(part.log_id for part in parts),
+        hosts=list(dict.fromkeys(hosts)),
+        kernels=list(dict.fromkeys(kernel for part in parts for kernel in part.kernels)),
+        lost_records=sum(part.lost_records for part in parts),
+        header={},
+        end=None,
+        device_name=devices.values.__getitem__,
+        operation_name=lambda place: operations.values[place & OP_MASK],
+        parts=list(parts),
+        device_times={dev: np.where(of_slot == host, times, 0) for dev, host in owner.items()}
+        if by_host
+        else {},
+    )
 
 
 @dataclass
 class Side:
-    """One side of a comparison: a recording and its draws."""
-
     recording: Recording
-    seconds: I64
-    """(slots,): length of each slot, ns."""
     drawn: Resampling | None
-    """None: the recording has too few slots for intervals."""
-
-    @classmethod
-    def of(cls, recording: Recording, seed: tuple[int, int], count: int) -> "Side":
-        """Return a recording, which was read to its end, with `count` draws; 0: none."""
-        slots = recording.slot_times()
-        return cls(recording, slots, Resampling.of(len(slots), count, seed))
+    """None: the recording has too few slots for intervals, or none are wanted."""
 
     @cached_property
     def recorder(self) -> dict[Stage, float]:
-        """What the recorder's programs added to stages (`recorder_ns`), in all runs."""
-        return recorder_ns(run.trace.reader.end for run in runs_of(self.recording))
+        return recorder_ns(run.end for run in self.recording.runs)
 
     def devices(self) -> dict[str, int]:
-        """Return name → number of the devices with I/O."""
         devs = {place >> OP_BITS for place in self.recording.slots.places()}
         return {self.recording.device_name(dev): dev for dev in sorted(devs)}
 
     def operations(self, dev: int) -> dict[str, int]:
-        """Return name → place of a device's operations."""
         places = self.recording.slots.places()
         return {self.recording.operation_name(p): p for p in places if p >> OP_BITS == dev}
 
-    def times_of(self, place: int | None) -> I64:
-        """Return the ns of each slot that a place's rates are per (slots,); None: of any place."""
-        return self.seconds if place is None else self.recording.device_times(place >> OP_BITS)
-
-    def counter(self, groups: dict[int, Group], name: str) -> I64:
-        """Return a counter (of COUNTERS) of each slot's group: (slots,)."""
-        return self.column({slot: group[name] for slot, group in groups.items()})
-
     def column(self, values: Mapping[int, int]) -> I64:
-        """Return the values of slots as int64 (slots,); 0 for other slots."""
-        column = np.zeros(len(self.seconds), dtype=np.int64)
+        column = np.zeros(len(self.recording.times), dtype=np.int64)
         for slot, value in values.items():
             column[min(slot, len(column) - 1)] += value
         return column
 
     def times(self, stage: str, by_slot: Mapping[int, Distribution]) -> Estimates:
-        """Return mean and PERCENTILES of times in ns, of a stage of that name."""
-        found = times(by_slot, len(self.seconds), self.drawn)
+        found = times(by_slot, len(self.recording.times), self.drawn)
         names = ("mean", *PERCENTILES)
         return {(stage, name, "ns"): one for name, one in zip(names, found, strict=True)}
 
     def report(self) -> SideReport:
-        """Return the facts about this side's recording and about the blocks of its draws."""
         recording, drawn = self.recording, self.drawn
         options: dict[str, list[str]] = {}
-        made = [options_of(run.trace.context.header) for run in runs_of(recording)]
+        made = [options_of(run.header) for run in recording.runs]
         for name in dict.fromkeys(name for one in made for name in one):
             options[name] = list(dict.fromkeys(one.get(name, "no") for one in made))
-        length = -(-len(self.seconds) // drawn.blocks) if drawn else 0
+        length = -(-len(recording.times) // drawn.blocks) if drawn else 0
         return SideReport(
             log_id=recording.log_id,
             host=", ".join(recording.hosts),
@@ -214,19 +116,16 @@ class Side:
             blocks=drawn.blocks if drawn else 0,
             lost_records=recording.lost_records,
             left_out=recording.slots.left_out,
-            calls_ns=int(recording.call_times().sum()),
+            calls_ns=int(recording.call_times.sum()),
             calls_left_out=recording.slots.calls_left_out,
             pairs_left_out=recording.slots.pairs_left_out,
-            runs=len(runs_of(recording)),
+            runs=len(recording.runs),
             options=options,
         )
 
 
 def per_second(per_ns: Estimate, ios: I64) -> Estimate:
-    """Return a rate per ns as one per second.
-
-    Without I/Os it has no value: the rate is not 0, but not there. ios: of each slot.
-    """
+    """Without I/Os a rate has no value: it is not 0, but not there."""
     if per_ns.value is None or not ios.any():
         return Estimate(None)
     drawn = None if per_ns.draws is None else per_ns.draws * 1e9
@@ -239,10 +138,7 @@ def per_second(per_ns: Estimate, ios: I64) -> Estimate:
 
 
 def options_of(header: Mapping[str, Any]) -> dict[str, str]:
-    """Return option of `record` → its value as text; options that were not given are not there.
-
-    header: of a log. Other tools' recordings have none of these.
-    """
+    """Return option of `record` → its value as text; other tools' recordings have none."""
     found: dict[str, str] = {}
     if isinstance(events := header.get("events"), dict) and events.get("set"):
         found["--events"] = str(events["set"])
@@ -256,14 +152,12 @@ def options_of(header: Mapping[str, Any]) -> dict[str, str]:
     if isinstance(sites, dict) and (follow := sites.get("follow")):
         found["--follow"] = str(follow.get("type", ""))
     if isinstance(filters := header.get("filters"), dict):
-        found |= {f"filter {name}": _filter(value) for name, value in filters.items() if value}
+        for name, value in filters.items():
+            if isinstance(value, list) and value:
+                specs = (one.get("spec", "") if isinstance(one, dict) else one for one in value)
+                found[f"filter {name}"] = ", ".join(map(str, specs))
+            elif value:
+                found[f"filter {name}"] = "yes" if value is True else str(value)
     if header.get("backend") not in (None, "core"):
         found["--backend"] = str(header["backend"])
     return dict(sorted(found.items()))
-
-
-def _filter(value: Any) -> str:
-    if not isinstance(value, list):
-        return "yes" if value is True else str(value)
-    specs = (one.get("spec", "") if isinstance(one, dict) else one for one in value)
-    return ", ".join(map(str, specs))

@@ -23,18 +23,14 @@ class CallFigures(Mergeable):
 
     count: int = 0
     bytes: int = 0
-    """Sum of the results of calls that return a number of bytes."""
     bios: int = 0
-    """Bios that the calls queued."""
     errors: Counter[str] = field(default_factory=Counter)
-    """Name of the error → number of calls that returned it."""
     time: Distribution = field(default_factory=Distribution)
     """ns from entry to return, of calls whose entry is known."""
     parts: dict[str, Distribution] = field(default_factory=dict)
     """Name in CALL_PARTS → ns, of the calls that have such a part."""
 
     def add(self, calls: Calls, name: str) -> None:
-        """Add the calls, all of which have this name, to all figures."""
         self.count += len(calls)
         self.bios += int(calls.bios.sum(dtype=np.int64))
         if name in MOVES_BYTES:
@@ -52,10 +48,7 @@ class CallFigures(Mergeable):
 
 
 def coded(calls: Calls) -> I64:
-    """Return a code per call of its name and of whether it did I/O: int64 (n,), for `named`.
-
-    A call did I/O if it queued a bio, or waited for its own or other I/O.
-    """
+    """Code of the name, and of whether it queued a bio, or waited for its own or other I/O."""
     did_io = (calls.bios > 0) | (calls.own_io > 0) | (calls.other_io > 0)
     return (calls.number.astype(np.int64) * 4 + calls.timed * 2 + calls.foreign) * 2 + did_io
 
@@ -67,10 +60,7 @@ def named(code: int, context: Context) -> tuple[str, bool]:
 
 
 def by_pair(first: I64, second: I64) -> Iterator[tuple[int, int, I64]]:
-    """Yield (value of `first`, value of `second`, rows) for each distinct pair, ascending.
-
-    first, second: (n,). rows: the rows that have both values, ascending.
-    """
+    """Yield (value of `first`, value of `second`, rows) for each distinct pair, ascending."""
     order = np.lexsort((second, first))
     new = (np.diff(first[order]) != 0) | (np.diff(second[order]) != 0)
     for rows in np.split(order, np.flatnonzero(new) + 1) if len(order) else ():

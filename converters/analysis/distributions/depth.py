@@ -32,30 +32,25 @@ from biotrail.converters.events.tables import (
 )
 from biotrail.converters.lifecycles.windows import last_seen, sure_complete
 
+MOST_DEVICES = 256
+"""Devices whose depths are kept where memory is bounded."""
 MOST_HELD = 1 << 20
 """I/Os that are held back at most for one that is still open; then it is taken to go on."""
 
 
 @dataclass
 class Span:
-    """The depth of one device in a stretch of time."""
-
     time_ns: int = 0
-    """Length of the stretch."""
     depth_ns: int = 0
     """Integral of the depth over time: I/Os times ns."""
     busy_ns: int = 0
-    """Time with a depth above 0."""
     most: int = 0
-    """Largest depth."""
 
     @property
     def mean(self) -> float:
-        """Mean depth, weighted by time; 0.0 for an empty stretch."""
         return self.depth_ns / self.time_ns if self.time_ns else 0.0
 
     def add(self, time_ns: int, depth_ns: int, busy_ns: int, most: int) -> None:
-        """Extend the stretch by another one with these figures."""
         self.time_ns += time_ns
         self.depth_ns += depth_ns
         self.busy_ns += busy_ns
@@ -71,13 +66,10 @@ class Depth:
     """
 
     origin: int
-    """ns where interval 0 begins."""
     interval: int = 0
     """Length of an interval, ns; 0: only `whole` is kept, no `spans`."""
     whole: Span = field(default_factory=Span)
-    """The depth in all windows so far."""
     spans: dict[int, Span] = field(default_factory=dict)
-    """Interval, counted from the origin → the depth in that interval."""
     met: Distribution = field(default_factory=Distribution)
     """For each I/O that began: how many others were in flight then."""
     unended: int = 0
@@ -111,10 +103,9 @@ class Depth:
         self.update(steps.begin, steps.end, up, down)
 
     def update(self, begin: int, end: int, up: I64, down: I64) -> None:
-        """Add the time from `begin` to `end` (ns), with the I/Os that began and ended in it.
+        """up, down: ns of beginnings and ends, ascending; what is before `begin` counts there.
 
-        up, down: ns of beginnings and ends, ascending; what is before `begin` counts there. An I/O
-        that ends when another begins is not in flight any more. Depths below 0 (an end whose
+        An I/O that ends when another begins is not in flight any more. Depths below 0 (an end whose
         beginning is not known) count as 0, but are kept as they are.
         """
         edges = np.zeros(0, np.int64)  # where intervals begin, after `begin`
@@ -136,10 +127,7 @@ class Depth:
                 self.spans.setdefault(place, Span()).add(*row)
 
     def merge(self, other: "Depth") -> None:
-        """Add another device's figures, but spans of intervals.
-
-        So `whole.mean` is the mean depth of one device, and `whole.most` the largest of any.
-        """
+        """Add another device's figures, but spans: `whole.mean` is then of one device."""
         if other.high is not None and self.high is None:
             self.high = deepcopy(self)
         if self.high is not None:
@@ -150,7 +138,7 @@ class Depth:
         self.met.merge(other.met)
 
     def widen(self) -> None:
-        """Double `interval`: merge the spans of intervals 2i and 2i + 1 into that of interval i."""
+        """Double `interval`."""
         if self.high is not None:
             self.high.widen()
         self.interval *= 2
@@ -162,8 +150,6 @@ class Depth:
 
 @dataclass
 class Moments(Table):
-    """Beginnings, or ends, of bios or requests, (n,), in time order."""
-
     at: I64
     """ns."""
     dev: U32
@@ -171,7 +157,6 @@ class Moments(Table):
     """Number of the operation, as in Samples.place; 0 where Flow got no context."""
 
     def of(self, dev: int, op: int | None) -> I64:
-        """Return the times on one device, of one operation or of all (None)."""
         chosen = self.dev == dev
         if op is not None:
             chosen &= self.op == op
@@ -183,7 +168,6 @@ class Seen(Table):
     """Bios in the order of Q, or requests in that of their first D, (n,): those in the log."""
 
     at: I64
-    """ns."""
     dev: U32
     sector: U64
     bytes: I64
@@ -198,7 +182,6 @@ class Steps:
     end: int
     start: Moments
     stop: Moments
-    """Completions."""
     fade: Moments
     """Last events of I/Os whose completion was not recorded: from here on it is not known whether
     they are in flight."""
@@ -207,19 +190,16 @@ class Steps:
     seen: Seen
 
     def devices(self) -> list[int]:
-        """Return the dev_t of each device on which an I/O began, ended or was seen, ascending."""
         parts = (self.start, self.stop, self.fade, self.gone, self.seen)
         devs: list[int] = names_of(np.concatenate([names_of(p.dev) for p in parts])).tolist()
         return devs
 
     def operations(self, dev: int) -> list[int]:
-        """Return the operations of a device's beginnings and ends, ascending."""
         parts = (self.start, self.stop, self.fade, self.gone)
         ops: list[int] = names_of(np.concatenate([p.op[p.dev == dev] for p in parts])).tolist()
         return ops
 
     def seen_on(self, dev: int) -> tuple[I64, U64, I64]:
-        """Return times (ns), sectors and lengths (bytes) of what was seen on a device."""
         chosen = self.seen.dev == dev
         seen = self.seen if chosen.all() else self.seen.take(chosen)
         return seen.at, seen.sector, seen.bytes
@@ -280,8 +260,6 @@ def _rows(table: Bios | Requests, context: Context | None) -> _Rows:
 
 
 def _moments(rows: _Rows) -> tuple[Moments, Moments, Moments, Moments, Seen]:
-    """Return the rows' beginnings, completions, fades, gones, and what was seen, in any order."""
-
     def of(times: I64) -> Moments:
         known = times != NEVER
         return Moments(times[known], rows.dev[known], rows.op[known])
@@ -298,8 +276,6 @@ def _moments(rows: _Rows) -> tuple[Moments, Moments, Moments, Moments, Seen]:
 
 @dataclass
 class Flow:
-    """Steps of bios (Q to C) or of requests (D to C), window after window."""
-
     _held: list[tuple[Moments | Seen, ...]] = field(default_factory=list)
     _until: int = NEVER
     _begun: I64 = field(default_factory=lambda: np.zeros(0, np.int64))
@@ -314,11 +290,7 @@ class Flow:
         open_: Bios | Requests,
         context: Context | None = None,
     ) -> Steps:
-        """Return what lies before the beginning of the oldest open I/O; hold back the rest.
-
-        over, open_: the window's bios, or its requests. context: the log's, by which operations are
-        numbered; None: all are 0.
-        """
+        """Return what lies before the beginning of the oldest open I/O; hold back the rest."""
         begin = window.begin if self._until == NEVER else self._until
         rows = _rows(over, context)
         going_on = _rows(open_, context)
@@ -345,6 +317,23 @@ class Flow:
         parts = [_due(kind, FAR if final else until) for kind in kinds]
         self._held = [tuple(held for _, held in parts)]
         return Steps(begin, until, *(due for due, _ in parts))
+
+
+def follow(
+    depths: dict[int, tuple[Depth, Depth]],
+    steps: tuple[Steps, Steps],
+    origin: int,
+    interval: int = 0,
+    most: int = MOST_DEVICES,
+) -> None:
+    """Add steps of bios and of requests to the depths by dev_t, of `most` devices."""
+    for dev in dict.fromkeys([*steps[0].devices(), *steps[1].devices()]):
+        if dev not in depths and len(depths) < most:
+            queue, issued = (Depth.idle(origin, one.begin, interval) for one in steps)
+            depths[dev] = queue, issued
+    for dev, both in depths.items():
+        for depth, one in zip(both, steps, strict=True):
+            depth.add(one, dev)
 
 
 def in_window(window: Lifecycles, over: Bios | Requests, open_: Bios | Requests) -> Steps:

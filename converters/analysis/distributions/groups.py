@@ -31,8 +31,6 @@ _STAGES = len(Stage)
 
 @dataclass
 class OfOperation(Mergeable):
-    """Figures of a group's bios of one operation."""
-
     ios: int = 0
     length: int = 0
     """Bytes of data and of ranges."""
@@ -41,14 +39,10 @@ class OfOperation(Mergeable):
 
 @dataclass
 class Group(Mergeable):
-    """Figures of the bios (or requests) of one group."""
-
     counters: I64 = field(default_factory=lambda: np.zeros(len(COUNTERS), dtype=np.int64))
-    """(len(COUNTERS),): sums of the counters, in the order of COUNTERS."""
     statuses: Counter[int] = field(default_factory=Counter)
     """Number of failed bios (requests) by status: blk_status_t, or a negative errno."""
     size: Distribution = field(default_factory=Distribution)
-    """Bytes of data."""
     ranges: Distribution = field(default_factory=Distribution)
     """Bytes of the ranges of operations of CLEARED, which move no data and are not in `size`."""
     latency: Distribution = field(default_factory=Distribution)
@@ -56,22 +50,17 @@ class Group(Mergeable):
     doubtful: Distribution = field(default_factory=Distribution)
     """Likewise of those whose latency is in doubt, which `latency` leaves out."""
     stages: dict[int, Distribution] = field(default_factory=dict)
-    """Stage → ns that bios (requests) spent in that stage."""
     operations: dict[int, OfOperation] = field(default_factory=dict)
-    """Number of the operation → figures; empty in groups of Groups that do not divide by it."""
 
     def __getitem__(self, name: str) -> int:
-        """Return the counter with a name of COUNTERS."""
         return int(self.counters[COUNTERS.index(name)])
 
     @property
     def length(self) -> int:
-        """Bytes of data and of ranges."""
         return sum(self[name] for name in ("bytes", *CLEARED.values()))
 
 
 def merged(groups: Iterable[Group]) -> Group:
-    """Return a new group with the sums of all groups; an empty group if there are none."""
     whole = Group()
     for group in groups:
         whole.merge(group)
@@ -79,7 +68,7 @@ def merged(groups: Iterable[Group]) -> Group:
 
 
 def merged_by_code(*many: Mapping[int, Group]) -> dict[int, Group]:
-    """Return code → group, with the sums of the groups of one code; no group is changed."""
+    """No group is changed."""
     found: dict[int, Group] = {}
     for groups in many:
         for code, group in groups.items():
@@ -88,10 +77,10 @@ def merged_by_code(*many: Mapping[int, Group]) -> dict[int, Group]:
 
 
 def gather(place: I64, samples: Samples, count: int) -> list[Group]:
-    """Return `count` new groups, each with the figures of the samples that belong to it.
+    """Return `count` new groups.
 
-    place: (len(samples),), index of each sample's group. Sizes and latencies below 0 (not known, or
-    of a try) and status 0 are not counted.
+    place: index of each sample's group. Sizes and latencies below 0 (not known, or of a try) and
+    status 0 are not counted.
     """
     groups = [Group() for _ in range(count)]
     if not len(samples):
@@ -127,7 +116,6 @@ class Groups:
 
     most: int = MOST_GROUPS
     by_operation: bool = False
-    """Whether groups are divided by operation, too."""
     by_code: dict[int, Group] = field(default_factory=dict)
     """Code → group; OTHERS (-1) once there were more codes than `most`."""
 
@@ -139,10 +127,7 @@ class Groups:
 
 
 def add_to_all(samples: Samples, ways: Sequence[tuple[Groups, I64]]) -> None:
-    """Add samples to several groupings at once.
-
-    ways: (groups, code of each sample's group, or LEFT_OUT) of each grouping.
-    """
+    """ways: (groups, code of each sample's group, or LEFT_OUT) of each grouping."""
     # Samples with the same code in every grouping are summed once, which is most of the work:
     # `place` numbers the distinct combinations of codes.
     if not len(samples):
@@ -182,9 +167,7 @@ class Series(Generic[Figures, Closed]):
     """Figures by the interval in which what they are of ended, closed LINGER_NS after it."""
 
     origin: int
-    """ns where interval 0 begins."""
     interval: int
-    """Length of an interval, ns."""
     close: Callable[[int, Figures], Closed]
     """Given a code and its figures in a closed interval, returns what `closed` keeps."""
     closed: dict[int, list[Closed]] = field(default_factory=dict)
@@ -192,18 +175,16 @@ class Series(Generic[Figures, Closed]):
     left_out: int = 0
     """What came after its interval was closed: a family of bios took so long to end."""
     _open: dict[tuple[int, int], Figures] = field(default_factory=dict)
-    """(interval, code) → figures."""
     _edge: int = 0
-    """First interval that is still open."""
 
     def add(
         self, codes: I64, ended: I64, now: int, figures: Callable[[Bool, I64, int], list[Figures]]
     ) -> None:
         """Add what a window has to the intervals in which it ended, and close old intervals.
 
-        codes: (n,), 0 or more. ended: ns, (n,); what is of an interval that an earlier call closed
-        only counts in `left_out`. now: the window's end, ns. figures: returns new figures, given
-        which of the n to take (mask), the place of each of these, and the number of places.
+        codes: 0 or more. ended: ns; what is of an interval that an earlier call closed only counts
+        in `left_out`. now: the window's end, ns. figures: returns new figures, given which of the n
+        to take (mask), the place of each of these, and the number of places.
         """
         interval = np.maximum(ended - self.origin, 0) // self.interval
         kept = interval >= self._edge
@@ -214,7 +195,6 @@ class Series(Generic[Figures, Closed]):
         self._close(max((now - LINGER_NS - self.origin) // self.interval, 0))
 
     def finish(self) -> None:
-        """Close all intervals; to be called after the last window."""
         self._close(1 << 62)
 
     def _close(self, edge: int) -> None:

@@ -29,7 +29,6 @@ from biotrail.converters.events.tables import (
     Bool,
     Certainty,
     Lifecycles,
-    Stages,
 )
 from biotrail.converters.lifecycles.windows import first_seen, last_seen
 from biotrail.converters.sites.pair_names import PairNames
@@ -43,7 +42,6 @@ MOST_BUCKETS = 1024
 MOST_COLUMNS = 512
 Count = TypeVar("Count", np.int64, np.uint32)
 FIRST_COLUMN_NS = 1_000_000
-"""Width of a heat map's column at first, ns."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +52,7 @@ class Scale:
     """Width of linear buckets in the values' unit; 0: log2 buckets."""
 
     def slots(self, values: I64) -> I64:
-        """Return the bucket of each value, (n,): value // step, or the index of its highest bit."""
+        """Return the bucket of each value: value // step, or the index of its highest bit."""
         if self.step:
             return np.minimum(values // self.step, MOST_BUCKETS - 1)
         # frexp is exact up to 2^53: more than a year in ns.
@@ -70,7 +68,6 @@ class Scale:
 
 
 def _grown(counts: NDArray[Count], size: int) -> NDArray[Count]:
-    """Return the counts with at least `size` buckets (rows of the first axis)."""
     more = size - counts.shape[0]
     if more <= 0:
         return counts
@@ -79,23 +76,16 @@ def _grown(counts: NDArray[Count], size: int) -> NDArray[Count]:
 
 @dataclass
 class Histogram:
-    """Number of values in each bucket."""
-
     scale: Scale
     counts: I64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    """Number of values by bucket, up to the last bucket that has any."""
     total: int = 0
-    """Sum of the values."""
     maximum: int = 0
-    """Largest value; 0 without values."""
 
     @property
     def count(self) -> int:
-        """Number of values."""
         return int(self.counts.sum())
 
     def add(self, values: I64) -> None:
-        """Count values of 0 or more, (n,), in the histogram's unit."""
         if not len(values):
             return
         more = np.bincount(self.scale.slots(values))
@@ -110,18 +100,12 @@ class Columns:
     """At most MOST_COLUMNS columns of time of one width, which doubles as the log goes on."""
 
     origin: int
-    """ns where column 0 begins."""
     width: int = FIRST_COLUMN_NS
-    """ns of a column."""
     used: int = 0
     """Columns up to the last one that has a time."""
 
     def of(self, times: I64) -> tuple[I64, int]:
-        """Return (columns, merged): each time's column, and how many former columns make one.
-
-        merged: 1, or a power of two that can exceed MOST_COLUMNS: the caller merges its own
-        columns.
-        """
+        """Return (columns, how many former columns make one, which can exceed MOST_COLUMNS)."""
         last = int(times.max()) - self.origin
         merged = 1
         while last // (self.width * merged) >= MOST_COLUMNS:
@@ -134,20 +118,15 @@ class Columns:
 
 @dataclass
 class HeatMap:
-    """Number of values in each bucket, by column of time."""
-
     scale: Scale
     counts: U32 = field(default_factory=lambda: np.zeros((0, MOST_COLUMNS), dtype=np.uint32))
-    """(buckets, MOST_COLUMNS): number of values."""
 
     def add(self, values: I64, columns: I64) -> None:
-        """Count values (n,) of 0 or more in their columns (n,); at least one value."""
         slots = self.scale.slots(values)
         self.counts = _grown(self.counts, int(slots.max()) + 1)
         np.add.at(self.counts, (slots, columns), 1)
 
     def merge(self, columns: int) -> None:
-        """Merge each `columns` neighbouring columns into one; a power of two."""
         size = self.counts.shape[0]
         merged = self.counts.reshape(size, MOST_COLUMNS // columns, columns).sum(axis=2)
         self.counts = np.zeros_like(self.counts)
@@ -156,7 +135,6 @@ class HeatMap:
 
 Q2C = "Q2C"
 STAGES = [Q2C, *STAGE_NAMES.values()]
-"""Values of Question.stage."""
 _BY_NAME = {name: stage for stage, name in STAGE_NAMES.items()}
 FOREVER = np.iinfo(np.int64).max
 
@@ -178,30 +156,21 @@ OTHER_VALUES = "(others)"
 
 @dataclass(frozen=True)
 class Question:
-    """Which values Histograms count, and how."""
-
     measure: Measure = Measure.LATENCY
     stage: str = Q2C
-    """Of the latency: one of STAGES."""
     unit: int = 1
     """ns, bytes or I/Os in one unit of the scale (1000: µs); values are rounded down to units."""
     scale: Scale = field(default_factory=Scale)
-    """Buckets, in units."""
     over_time: bool = False
-    """Whether heat maps are made, too."""
 
 
 @dataclass
 class GroupHistogram:
-    """The values of one device and operation."""
-
     histogram: Histogram
     heat: HeatMap
-    """Empty unless Question.over_time."""
     values: Distribution = field(default_factory=Distribution)
     """The same values in finer buckets, for percentiles; in ns, bytes or I/Os, not in units."""
     bytes: int = 0
-    """Sum of the sizes of the counted bios."""
     doubtful: Distribution = field(default_factory=Distribution)
     """Values (ns) in doubt (`Bios.doubtful`), which are nowhere else."""
 
@@ -227,11 +196,10 @@ class Histograms:
     """Columns of the heat maps; None before the first window."""
 
     def add(self, window: Lifecycles) -> None:
-        """Count the chosen bios of the log's next window, each by its value, in its device's group.
+        """Depths are of each bio queued in the window, by all bios then in flight on its device.
 
-        For Measure.DEPTH: each bio queued in the window, by the bios in flight then on its device,
-        chosen or not. A heat map's column is that of the completion, for sizes and depths of Q.
-        Failed NOWAIT attempts are only counted in `tries`, except for depths, to which they belong.
+        A heat map's column is that of the completion, for sizes and depths of Q. Failed NOWAIT
+        attempts are only counted in `tries`, except for depths, to which they belong.
         """
         if self.columns is None:
             self.columns = Columns(max(window.begin, 0))
@@ -269,7 +237,13 @@ class Histograms:
         found, of = distinct(pairs.pair, pairs.by)
         columns = self._columns(pairs.ended) if self.question.over_time else None
         keys: dict[tuple[int, str], int] = {}
-        codes = [keys.setdefault(self._pair_key(*one), len(keys)) for one in found]
+        codes = []
+        for pair, value in found:
+            key = pair, self.pair_names.by(pair, value)
+            if key not in self.groups and len(self.groups) >= MOST_PAIR_GROUPS:
+                key = pair, OTHER_VALUES
+            self._group(*key)
+            codes.append(keys.setdefault(key, len(keys)))
         code = np.array(codes, dtype=np.int64)[of]
         order = np.argsort(code, kind="stable")
         ends = np.cumsum(np.bincount(code, minlength=len(keys)))
@@ -281,56 +255,54 @@ class Histograms:
             if columns is not None:
                 group.heat.add(exact // self.question.unit, columns[rows])
 
-    def _pair_key(self, pair: int, value: int) -> tuple[int, str]:
-        """Return the key of a group of pairs; past MOST_PAIR_GROUPS that of other values.
-
-        Makes the group if it is new.
-        """
-        key = pair, self.pair_names.by(pair, value)
-        if key not in self.groups and len(self.groups) >= MOST_PAIR_GROUPS:
-            key = pair, OTHER_VALUES
-        self._group(*key)
-        return key
-
     @cached_property
     def pair_names(self) -> PairNames:
-        """The log's declared pairs."""
         return PairNames(self.context)
 
     def _latencies(self, window: Lifecycles) -> tuple[I64, Bool, Bool]:
-        """Return (values, known, present) by row of the window's bios, (n,) each."""
         bios = window.bios
         whole = (bios.queue != NEVER) & (bios.complete != NEVER)
         if self.question.stage == Q2C:
             values = np.where(whole, bios.complete - bios.queue, 0)
             return values, whole, np.ones(len(bios), dtype=np.bool_)
-        values, present = _stage_times(bios, window.bio_stages, self.question.stage)
+        stages = window.bio_stages
+        stages = stages.take(stages.stage == _BY_NAME[self.question.stage])
+        row = np.searchsorted(bios.number, stages.owner)
+        values, present = np.zeros(len(bios), np.int64), np.zeros(len(bios), np.bool_)
+        np.add.at(values, row, stages.end - stages.start)
+        present[row] = True
         # A bio without Q or C may have had the stage: it counts as left out, not as without.
         return values, whole, present | ~whole
 
     def _depths(self, window: Lifecycles) -> None:
-        """Count the chosen bios that were queued in the window, by how many were in flight then.
-
-        Those without a Q in the log count in `left_out`, in the window of their end.
-        """
+        """Bios without a Q in the log count in `left_out`, in the window of their end."""
         tables = [window.bios, window.open_bios]
         bios = Bios.concatenate(tables)
         queued = (bios.queue >= window.begin) & (bios.queue < window.end)
         chosen = self.choice.mask(bios, window.tasks)
         over = np.arange(len(bios)) < len(window.bios)
         self.left_out += int((chosen & over & (bios.queue == NEVER)).sum())
+        # In flight is from the first known time (Q, or a later event) to the completion. Without a
+        # completion: to the last known time if its certainty is LOST, else for ever.
+        begun = first_seen(bios)
+        begun = np.where(begun == NEVER, FOREVER, begun)
+        lost = (bios.complete == NEVER) & (bios.certainty == Certainty.LOST)
+        ended = np.where(lost, last_seen(bios), bios.complete)
+        ended = np.where(ended == NEVER, FOREVER, ended)
         depth = np.zeros(len(bios), dtype=np.int64)
         for dev in names_of(bios.dev).tolist():
             here = np.flatnonzero(bios.dev == dev)
             asked = here[queued[here]]
-            depth[asked] = _depth_at(bios.take(here), bios.queue[asked])
+            # Bios that began at that very time count, bios that ended then do not.
+            came, went = (
+                np.searchsorted(np.sort(of[here]), bios.queue[asked], side="right")
+                for of in (begun, ended)
+            )
+            depth[asked] = came - went
         self._count(bios, depth, bios.queue, queued & chosen)
 
     def _count(self, bios: Bios, values: I64, times: I64, rows: Bool) -> None:
-        """Add the values of the bios that `rows` marks to the groups of their device and operation.
-
-        values: below 0 counts as 0. times: ns, which choose the heat map's column.
-        """
+        """values: below 0 counts as 0. times: ns, which choose the heat map's column."""
         at = np.flatnonzero(rows)
         if not len(at):
             return
@@ -345,7 +317,6 @@ class Histograms:
                 group.heat.add(values[rows_of], columns[rows_of])
 
     def _by_group(self, bios: Bios) -> Iterator[tuple[GroupHistogram, Bool]]:
-        """Yield the group of each device and operation of bios (n,), and the mask of its bios."""
         codes, names = operations(self.context, bios.opf, bios.bytes)
         for device in names_of(bios.dev).tolist():
             for code in names_of(codes[bios.dev == device]).tolist():
@@ -358,38 +329,9 @@ class Histograms:
         )
 
     def _columns(self, times: I64) -> I64:
-        """Return the heat map column of each time (ns), widening the columns as needed."""
         assert self.columns is not None
         columns, merged = self.columns.of(times)
         if merged > 1:
             for group in self.groups.values():
                 group.heat.merge(min(merged, MOST_COLUMNS))
         return columns
-
-
-def _stage_times(bios: Bios, stages: Stages, name: str) -> tuple[I64, Bool]:
-    """Return (values, present) by row of `bios`: the time that each spent in a stage."""
-    ours = stages.take(stages.stage == _BY_NAME[name])
-    row = np.searchsorted(bios.number, ours.owner)
-    values = np.zeros(len(bios), dtype=np.int64)
-    np.add.at(values, row, ours.end - ours.start)
-    present = np.zeros(len(bios), dtype=np.bool_)
-    present[row] = True
-    return values, present
-
-
-def _depth_at(bios: Bios, times: I64) -> I64:
-    """Return how many bios were in flight at each time (ns, (m,)): int64 (m,).
-
-    Bios that began at that very time count, bios that ended then do not. bios: of one device; in
-    flight from the first known time (Q, or a later event) to the completion. Without a completion:
-    to the last known time if its certainty is LOST, else for ever. A bio without any time never is.
-    """
-    begun = first_seen(bios)
-    begun = np.where(begun == NEVER, FOREVER, begun)
-    lost = (bios.complete == NEVER) & (bios.certainty == Certainty.LOST)
-    ended = np.where(lost, last_seen(bios), bios.complete)
-    ended = np.where(ended == NEVER, FOREVER, ended)
-    came = np.searchsorted(np.sort(begun), times, side="right")
-    went = np.searchsorted(np.sort(ended), times, side="right")
-    return came - went

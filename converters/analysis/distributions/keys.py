@@ -24,8 +24,6 @@ from biotrail.converters.events.tables import (
     I64,
     NO_CPU,
     OP_MASK,
-    Bios,
-    Bool,
     Lifecycles,
     PageKind,
     Tasks,
@@ -50,7 +48,6 @@ class Codes(Generic[Value]):
         self._codes = {value: code for code, value in enumerate(values)}
 
     def of(self, value: Value) -> int:
-        """Return the code of a value; a new value gets the next code."""
         code = self._codes.setdefault(value, len(self.values))
         if code == len(self.values):
             self.values.append(value)
@@ -66,33 +63,25 @@ class Key(ABC):
 
     @abstractmethod
     def codes(self, window: Lifecycles, samples: Samples) -> I64:
-        """Return the code of each bio's group: int64, shape (len(window.bios),), at least 0.
+        """Return the code of each bio's group: int64 (n,), at least 0.
 
         samples: of the window's bios, row by row. Windows have to come in the log's order, because
         keys may number groups as they occur.
         """
 
     @abstractmethod
-    def name(self, code: int) -> Name:
-        """Return the name of the group with a code that `codes` returned."""
-
+    def name(self, code: int) -> Name: ...
     def canonical(self, code: int) -> int:
-        """Return the code of the group to which the I/O of `code` (or OTHERS) belongs at the end.
-
-        It differs where a group's name was learned after its first I/O (see ByPath).
-        """
+        """Return the group's code at the end: its name may be learned after its first I/O."""
         return code
 
 
 class ByCall(Key):
-    """Key: name of the system call that queued the bio, or a page fault."""
-
     def __init__(self, context: Context) -> None:
         self._context = context
         self._names = Codes[str | None](None)
 
     def codes(self, window: Lifecycles, samples: Samples) -> I64:
-        """See Key. 0: no call is known, as of bios that kernel threads queue."""
         found = np.zeros(len(window.bios), dtype=np.int64)
         if window.path is None:
             return found
@@ -112,14 +101,12 @@ class ByCall(Key):
         return found
 
     def name(self, code: int) -> Name:
-        """Return the name of a group, with the field `call`: None where no call is known."""
         return {"call": self._names.values[code]}
 
 
 _MOST_NAMES = 3
 """Threads whose names stand for a process whose own name is not known."""
 _ROOT = 1
-"""Id of the cgroup above all, its low half."""
 WORKERS = "kworker/"
 """Beginning of the names of the kernel's workers, which write what others asked for."""
 
@@ -136,10 +123,7 @@ class ProcessNames:
         self._threads: dict[int, dict[str, None]] = {}
 
     def take(self, tasks: Tasks) -> list[tuple[int, int, str]]:
-        """Read and return the rows that are new since the last call: (tid, tgid, name) each.
-
-        tasks: of the log's next window; a row never changes.
-        """
+        """Read and return the rows that are new since the last call: (tid, tgid, name) each."""
         old, self._read = self._read, len(tasks)
         columns = (tasks.tid[old:].tolist(), tasks.tgid[old:].tolist(), tasks.comm[old:].tolist())
         rows = [(tid, tgid, str(comm)) for tid, tgid, comm in zip(*columns, strict=True)]
@@ -151,13 +135,12 @@ class ProcessNames:
         return rows
 
     def add_thread(self, tgid: int, comm: str) -> None:
-        """Note the name of a thread of a process."""
         names = self._threads.setdefault(tgid, {})
         if len(names) <= _MOST_NAMES:
             names.setdefault(comm)
 
     def __getitem__(self, tgid: int) -> str:
-        """Return the name of a process, by what was read so far; "": nothing is known of it."""
+        """By what was read so far; "": nothing is known of it."""
         leader = self._leaders.get(tgid)
         if leader is not None:
             return leader
@@ -176,11 +159,10 @@ class ByProcess(Key):
         self._worker = np.zeros(0, dtype=np.bool_)
 
     def codes(self, window: Lifecycles, samples: Samples) -> I64:
-        """See Key. 0: the thread is not known.
+        """The process is that of whom the bio was queued for (`Bios.whom`), else of who queued it.
 
-        The process is that of the thread for which the bio was queued or, unless that was another
-        one (`Bios.whom`), of the thread that queued it. What workers of the kernel queued for
-        nobody that is known is one group for each cgroup that is charged for it, but the root.
+        What workers of the kernel queued for nobody that is known is one group for each cgroup that
+        is charged for it, but the root.
         """
         rows = self._names.take(window.tasks)
         # Idle tasks, one a CPU, share the id 0 and are no process: their names tell them apart.
@@ -201,11 +183,7 @@ class ByProcess(Key):
         return found
 
     def name(self, code: int) -> Name:
-        """See Key. All are None if the thread is not known (code 0), pid if its id is not.
-
-        Of what workers queued for a cgroup also `cgroup` (its path; None: not in the log) and
-        `cgroup_id`.
-        """
+        """Of what workers queued for a cgroup also `cgroup` and `cgroup_id`."""
         if not code:
             return {"process": None, "pid": None, "title": None}
         pid, named, cgroup = self._groups.values[code]
@@ -221,21 +199,17 @@ class ByProcess(Key):
 
 
 class ByThread(Key):
-    """Key: the thread whose I/O it is, by its id and name, and its process."""
-
     def __init__(self, context: Context) -> None:
         self._names = ProcessNames()
         self._groups = Codes[tuple[int, int, str]]((-1, -1, ""))
         self._of_task = np.zeros(0, dtype=np.int64)
 
     def codes(self, window: Lifecycles, samples: Samples) -> I64:
-        """See Key and ByProcess.codes."""
         new = [self._groups.of(row) for row in self._names.take(window.tasks)]
         self._of_task = np.concatenate([self._of_task, np.array(new, dtype=np.int64)])
         return take_or(self._of_task, doers(window.bios), 0)
 
     def name(self, code: int) -> Name:
-        """See Key: `thread`, `tid`, `process` and `pid`; None where they are not known."""
         if not code:
             return {"thread": None, "tid": None, "process": None, "pid": None}
         tid, tgid, comm = self._groups.values[code]
@@ -247,22 +221,20 @@ class ByThread(Key):
 
 
 class ByCgroup(Key):
-    """Key: the cgroup that is charged for the I/O."""
-
     def __init__(self, context: Context) -> None:
         self._context = context
         self._ids = Codes[int]()
 
     def codes(self, window: Lifecycles, samples: Samples) -> I64:
-        """See Key."""
         ids, _, place = distinct_values(window.bios.cgroup)
         new = [self._ids.of(one) for one in ids.view(np.uint64).tolist()]
         return np.array(new, dtype=np.int64)[place]
 
     def name(self, code: int) -> Name:
-        """See Key. cgroup: path, None if not in the log. cgroup_id: 0 if not known.
+        """cgroup: path, None if not in the log.
 
-        Beside them what it is: the fields of CgroupName, and its kind as `cgroup_kind`.
+        cgroup_id: 0 if not known. Beside them what it is: the fields of CgroupName, and its kind as
+        `cgroup_kind`.
         """
         one, names = self._ids.values[code], self._context.cgroup_names
         path = self._context.cgroups.get(one)
@@ -317,13 +289,12 @@ class ByIdentity(ByCgroup):
         self._known_at = (-1, -1)
 
     def codes(self, window: Lifecycles, samples: Samples) -> I64:
-        """See Key. Of cgroups that are known to be the same group it is the first one's code."""
+        """Of cgroups that are known to be the same group it is the first one's code."""
         found, place = np.unique(super().codes(window, samples), return_inverse=True)
         firsts = np.array([self.canonical(code) for code in found.tolist()], dtype=np.int64)
         return firsts[place]
 
     def canonical(self, code: int) -> int:
-        """See Key."""
         if code == OTHERS:
             return code
         known = self._context.cgroup_names.changes, len(self._ids.values)
@@ -337,7 +308,6 @@ class ByIdentity(ByCgroup):
         return self._first[code]
 
     def name(self, code: int) -> Name:
-        """See Key. The fields are those of IDENTITIES, and `cgroup_kind`."""
         one, names = self._ids.values[code], self._context.cgroup_names
         named = names.name(one)
         found = {field: getattr(named, field) for field in self._fields}
@@ -355,7 +325,6 @@ _OTHERS_PAGES = (
 )
 """Kinds of pages that whoever writes them need not have dirtied, and what their writer is then."""
 RECORDER = "(the recorder)"
-"""Name of who does the recording's own I/O, where it is told what devices did meanwhile."""
 
 
 class ByWriter(Key):
@@ -367,13 +336,12 @@ class ByWriter(Key):
         self._writers = Codes[_Writer]()
 
     def codes(self, window: Lifecycles, samples: Samples) -> I64:
-        """See Key.
+        """A writer is a process and a cgroup: of who dirtied the bio's first page, if it is known.
 
-        A writer is a process and a cgroup: of who dirtied the bio's first page, with the cgroup
-        that it was in then; else of the thread for which it was queued, or that queued it, with the
-        cgroup that is charged. So the reader is charged for reads, readahead and pages that it
-        swaps in. Who writes back a page of the cache, or swaps one out, is not its writer, and a
-        worker of the kernel acts for others: then the writer is not known.
+        Else of the thread for which it was queued, or that queued it, with the cgroup that is
+        charged. So the reader is charged for reads, readahead and pages that it swaps in. Who
+        writes back a page of the cache, or swaps one out, is not its writer, and a worker of the
+        kernel acts for others: then the writer is not known.
         """
         bios, tasks = window.bios, window.tasks
         self._names.take(tasks)
@@ -388,8 +356,11 @@ class ByWriter(Key):
             for t, cgroup in distinct.tolist()
         ]
         found = self._codes_of(of_pair)[place]
+        op = (bios.opf & OP_MASK).astype(np.int64)
+        numbers = [self._context.op_number(name) for name in ("write", "zone_append")]
+        writes = np.isin(op, [number for number in numbers if number >= 0])
         for kinds, why in _OTHERS_PAGES:
-            rows = np.flatnonzero(self._writes(window) & np.isin(bios.page, kinds))
+            rows = np.flatnonzero(writes & np.isin(bios.page, kinds))
             found[rows] = self._codes_of([(*why, one) for one in bios.cgroup[rows].tolist()])
         if window.path is None:
             return found
@@ -405,10 +376,7 @@ class ByWriter(Key):
         return found
 
     def _who(self, pid: int, comm: str) -> tuple[int, str]:
-        """Return a thread's process; _UNKNOWN_WRITER for a kernel worker, which acts for others.
-
-        With a name where that alone tells: why it is not known, which idle task it is (id 0).
-        """
+        """Return a thread's process; with a name where that alone tells it apart (idle tasks)."""
         if comm.startswith(WORKERS):
             return _UNKNOWN_WRITER
         if pid <= 0:
@@ -416,20 +384,11 @@ class ByWriter(Key):
         self._names.add_thread(pid, comm)
         return pid, ""
 
-    def _writes(self, window: Lifecycles) -> Bool:
-        op = (window.bios.opf & OP_MASK).astype(np.int64)
-        writes = [self._context.op_number(name) for name in ("write", "zone_append")]
-        return np.asarray(np.isin(op, [n for n in writes if n >= 0]), dtype=np.bool_)
-
     def _codes_of(self, writers: list[_Writer]) -> I64:
         return np.array([self._writers.of(writer) for writer in writers], dtype=np.int64)
 
     def name(self, code: int) -> Name:
-        """Return the name of a group: `process`, `pid`, `title`, `cgroup` and `cgroup_id`.
-
-        process and pid are None where the writer is not known; `writer` then says why. cgroup:
-        path, None if not in the log; cgroup_id: 0 if not known.
-        """
+        """`writer` says why the writer is not known; then process and pid are None."""
         pid, comm, cgroup = self._writers.values[code]
         known = pid >= 0
         process = comm or self._names[pid]
@@ -452,7 +411,6 @@ _EMPTY, _UNKNOWN, _SWAP, _JOURNAL, _METADATA, NO_IO = range(len(_KINDS))
 """Codes of bios without data, of bios whose file is not known, of what such are for, and of calls
 that queued no I/O."""
 _FIRST = len(_KINDS)
-"""Code of the first file."""
 _PURPOSES = {
     Purpose.NONE: _EMPTY,
     Purpose.SWAP: _SWAP,
@@ -460,19 +418,10 @@ _PURPOSES = {
     Purpose.METADATA: _METADATA,
 }
 _OF_PURPOSE = np.array([_PURPOSES.get(one, _UNKNOWN) for one in sorted(Purpose)], np.int64)
-"""Purpose → code of its bios without a file."""
 
 
 def _without(code: int) -> Name:
     return {"file": None, "file_kind": _KINDS[code], "file_dev": None, "inode": None}
-
-
-def _kind(file: File) -> str:
-    if file.device:
-        return "device"
-    if file.dev == OTHER_DEV:
-        return "other"
-    return "file" if file.known else "no name"
 
 
 class ByInode(Key):
@@ -485,37 +434,37 @@ class ByInode(Key):
         self._context = context
 
     def codes(self, window: Lifecycles, samples: Samples) -> I64:
-        """See Key."""
         row = window.bios.file.astype(np.int64)
         found = row + _FIRST
         missing = np.flatnonzero(row < 0)
         if len(missing):
             bios = window.bios if len(missing) == len(row) else window.bios.take(missing)
             found[missing] = _OF_PURPOSE[purposes(bios, window.tasks, self._context)]
-            found[missing[self._carries_nothing(bios)]] = _EMPTY
+            operations, names = self._context.op_codes(bios.opf)
+            empty = np.array([name in NO_DATA for name in names], dtype=np.bool_)[operations]
+            found[missing[empty | (bios.bytes == 0)]] = _EMPTY
         return found
 
-    def _carries_nothing(self, bios: Bios) -> Bool:
-        operations, names = self._context.op_codes(bios.opf)
-        empty = np.array([name in NO_DATA for name in names], dtype=np.bool_)[operations]
-        return np.asarray(empty | (bios.bytes == 0), dtype=np.bool_)
-
     def name(self, code: int) -> Name:
-        """Return the name of a group: `file`, `file_kind`, `file_dev` and `inode`.
+        """file: the last path; `file_was`, if it was renamed: the one before.
 
-        code: as of `codes`. file: the last path; `file_was`, if it was renamed: the one before.
-        file_kind: "file"; "no name" (`file` then says the inode);
-        "other" (what a call's descriptor is that is no file: file_dev and inode are None);
-        "device" (a block device's own pages: file and inode are None, and `device` names it); or
-        one of _KINDS (the bio has no file: all others are None). file_dev: major:minor of
-        the file system, or of the device. label: what people call the file, where they do;
-        container_file: where containers see it, where it is in a layer of an overlay.
+        file_kind: "file"; "no name" (`file` then says the inode); "other" (what a call's descriptor
+        is that is no file: file_dev and inode are None); "device" (a block device's own pages: file
+        and inode are None, and `device` names it); or one of _KINDS (the bio has no file: all
+        others are None). file_dev: major:minor of the file system, or of the device. label: what
+        people call the file, where they do; container_file: where containers see it, where it is in
+        a layer of an overlay.
         """
         if code < _FIRST:
             return _without(code)
         file = self._context.files[code - _FIRST]
         path, inode = (None, None) if file.device else (file.path, file.inode)
-        fields = {"file": path, "file_kind": _kind(file)}
+        kind = "file" if file.known else "no name"
+        if file.device:
+            kind = "device"
+        elif file.dev == OTHER_DEV:
+            kind = "other"
+        fields = {"file": path, "file_kind": kind}
         if file.dev == OTHER_DEV:
             return {**fields, "file_dev": None, "inode": None}
         if file.was is not None:
@@ -549,14 +498,10 @@ class ByPath(ByInode):
         """Per row of Context.files: code, or 0 if not asked for yet or without a name so far."""
 
     def _words(self, file: File) -> str:
-        """Return the text that all files of a group (on one device) share: the path."""
         return file.path
 
     def codes(self, window: Lifecycles, samples: Samples) -> I64:
-        """See Key. The same path on two devices has two codes.
-
-        So does the stand-in (`inode N of …`) of a file whose path is not known yet.
-        """
+        """The same path on two devices has two codes, and so has a file without a path yet."""
         self._take_renamed()
         inodes = super().codes(window, samples)
         rows, place = np.unique(inodes, return_inverse=True)
@@ -568,10 +513,7 @@ class ByPath(ByInode):
         return np.array(found, dtype=np.int64)[place]
 
     def _take_renamed(self) -> None:
-        """Have files that were renamed since the last call looked up anew; part them from others.
-
-        A path that they alone had is free for another file's code.
-        """
+        """A path that renamed files alone had is free for another file's code."""
         renamed = self._context.files.renamed
         for row in renamed[self._renamed :]:
             code = int(self._of_row[row]) if row < len(self._of_row) else 0
@@ -586,10 +528,7 @@ class ByPath(ByInode):
         self._renamed = len(renamed)
 
     def _code(self, row: int) -> int:
-        """Return the code of a file's group, by its row in Context.files.
-
-        It is kept in `_of_row` only if the path is known, because a path can follow.
-        """
+        """The code is kept in `_of_row` only if the path is known, because a path can follow."""
         code = int(self._of_row[row])
         if code:
             return code
@@ -606,7 +545,6 @@ class ByPath(ByInode):
         return code
 
     def canonical(self, code: int) -> int:
-        """See Key."""
         if code < _FIRST:
             return code
         self._take_renamed()
@@ -619,10 +557,7 @@ class ByPath(ByInode):
         return path
 
     def name(self, code: int) -> Name:
-        """Return the fields of ByInode.name, and `inodes`: how many had the path.
-
-        0 without a file, and for a block device's own pages; of several, `inode` is None.
-        """
+        """`inodes`: how many had the path; of several, `inode` is None."""
         if code < _FIRST:
             return {**_without(code), "inodes": 0}
         rows = self._inodes[code]
@@ -644,10 +579,7 @@ class ByDirectory(ByPath):
         return directory(file.path) if file.known else ""
 
     def name(self, code: int) -> Name:
-        """Return `dir`, `file_kind`, `file_dev` and `inodes`; `device` of a device's own pages.
-
-        dir: None where file_kind is not "file".
-        """
+        """dir: None where file_kind is not "file"."""
         fields = dict(super().name(code))
         path = fields.pop("file")
         fields.pop("inode")
@@ -673,16 +605,14 @@ class ByNumber(Key):
         self._numbers, self._name = numbers, name
 
     def codes(self, window: Lifecycles, samples: Samples) -> I64:
-        """See Key."""
         return self._numbers(window, samples)
 
     def name(self, code: int) -> Name:
-        """See Key."""
         return self._name(code)
 
 
 def by_place(context: Context) -> ByNumber:
-    """Return the key of device and operation, whose codes are those of `Samples.place`."""
+    """Codes are those of `Samples.place`."""
     device, op = by_device(context), by_operation(context)
     return ByNumber(
         lambda _, samples: samples.place,
@@ -691,7 +621,6 @@ def by_place(context: Context) -> ByNumber:
 
 
 def by_device(context: Context) -> ByNumber:
-    """Return the key of the device; codes are dev_t."""
     return ByNumber(
         lambda _, samples: samples.place >> OP_BITS,
         lambda dev: {"device": context.device_name(dev), "dev": dev_text(dev)},
@@ -699,15 +628,12 @@ def by_device(context: Context) -> ByNumber:
 
 
 def by_operation(context: Context) -> ByNumber:
-    """Return the key of the operation, all devices together; codes are operations' numbers."""
     return ByNumber(
-        lambda _, samples: samples.place & OP_MASK,
-        lambda op: {"operation": context.op_name(op)},
+        lambda _, samples: samples.place & OP_MASK, lambda op: {"operation": context.op_name(op)}
     )
 
 
 def by_cpu(_context: Context | None = None) -> ByNumber:
-    """Return the key of the CPU that queued the bio; None where it is not known."""
     return ByNumber(
         lambda window, _: window.bios.cpu.astype(np.int64),
         lambda cpu: {"cpu": None if cpu == NO_CPU else cpu},
@@ -715,7 +641,6 @@ def by_cpu(_context: Context | None = None) -> ByNumber:
 
 
 def by_purpose(context: Context) -> ByNumber:
-    """Return the key of what the bio is for, a Purpose: "no data" for Purpose.NONE."""
     return ByNumber(
         lambda window, _: purposes(window.bios, window.tasks, context).astype(np.int64),
         lambda code: {"purpose": PURPOSE_NAMES.get(Purpose(code), "no data")},
@@ -737,7 +662,6 @@ KEYS: dict[str, Callable[[Context], Key]] = {
     "writer": ByWriter,
     "purpose": by_purpose,
 }
-"""Word that --by takes → key."""
 
 
 OF_FILES = ("file", "inode", "dir")
@@ -748,7 +672,7 @@ OF_PATH = {"call": "call", "writer": "dirty"}
 
 
 def check_recorded(by: str | None, context: Context) -> None:
-    """Raise ConversionError if the log lacks what I/O is to be grouped by; None: by nothing."""
+    """Raise ConversionError if the log lacks what I/O is to be grouped by."""
     if by in OF_FILES and not context.has_files:
         raise ConversionError(NO_FILES)
     part = OF_PATH.get(by or "")
@@ -760,5 +684,4 @@ def check_recorded(by: str | None, context: Context) -> None:
 
 
 def name_of(key: Key, code: int) -> Name:
-    """Return the group's name; for OTHERS {"others": 1}."""
     return {"others": 1} if code == OTHERS else key.name(code)

@@ -48,15 +48,14 @@ COUNTERS = (
 """Names of `Samples.counters`, the same for bios and requests. A try counts only in
 tries and tried_bytes."""
 NOT_COUNTED = -1
-"""Size of a try."""
 
 
 @dataclass
 class Samples:
     """The rows of a window's `bios` or `requests`, (n,), and their stages, (m,), as samples.
 
-    Rows are those of the table. A failed NOWAIT attempt has a row, too, but no size, status,
-    latency or stages; one whose latency is in doubt has neither a latency nor stages.
+    A failed NOWAIT attempt has a row, too, but no size, status, latency or stages; one whose
+    latency is in doubt has neither a latency nor stages.
     """
 
     place: I64
@@ -78,7 +77,6 @@ class Samples:
     stage_owner: I64
     """(m,): row of the bio (request) that the stage belongs to, ascending."""
     stage: U8
-    """(m,): Stage."""
     stage_ns: I64
     """(m,): duration of the stage, ns."""
     ranges: I64 | None = None
@@ -89,7 +87,6 @@ class Samples:
         return len(self.place)
 
     def take(self, rows: Bool) -> "Samples":
-        """Return the rows of the mask (n,), with their stages, as new samples."""
         kept = rows[self.stage_owner]
         renumbered = np.cumsum(rows) - 1
         return Samples(
@@ -108,10 +105,7 @@ class Samples:
 
 
 def of_bios(bios: Bios, stages: Stages, context: Context) -> Samples:
-    """Return a sample for each row of `bios`. stages: of these.
-
-    Failed NOWAIT attempts (REQ_NOWAIT ended by BLK_STS_AGAIN) count only as tries.
-    """
+    """Failed NOWAIT attempts (REQ_NOWAIT ended by BLK_STS_AGAIN) count only as tries."""
     ended = (bios.queue != NEVER) & (bios.complete != NEVER)
     rows = {
         "ended": ended,
@@ -128,10 +122,7 @@ def of_bios(bios: Bios, stages: Stages, context: Context) -> Samples:
 
 
 def of_requests(requests: Requests, stages: Stages, context: Context) -> Samples:
-    """Return a sample for each row of `requests`. stages: of these.
-
-    One that was merged into another is `merged`, and not `unfinished`.
-    """
+    """One that was merged into another is `merged`, and not `unfinished`."""
     ended = (requests.start != NEVER) & (requests.complete != NEVER)
     absorbed = requests.absorbed_by != NEVER
     rows = {
@@ -153,10 +144,7 @@ def _samples(
     start: I64,
     begin: I64,
 ) -> Samples:
-    """Return a sample for each row of the table.
-
-    Lengths of operations of CLEARED are apart from data, in their own counter and `ranges`.
-    Latencies in doubt are apart, too; failed attempts count in `tries` and `tried_bytes` alone.
+    """Lengths of operations of CLEARED are no data: they have a counter of their own, and `ranges`.
 
     rows: counters in which bios and requests differ; gets the others. start: ns from which latency
     counts. begin: `end` of rows without a completion.
@@ -215,11 +203,7 @@ def _samples(
 
 
 def _owners(number: I64, owner: I64) -> I64:
-    """Return the row of each stage's owner: int64 (m,), index in `number`.
-
-    number: (n,), ascending numbers of the bios or requests. owner: (m,), the number of each stage's
-    bio or request, all of them in `number`; the stages of an owner are adjacent.
-    """
+    """Return the row of each stage's owner in `number`, which is ascending."""
     if not len(owner):
         return np.zeros(0, dtype=np.int64)
     rows = np.empty(len(owner), np.int64)
@@ -232,7 +216,7 @@ def _owners(number: I64, owner: I64) -> I64:
 
 
 def operations_of(table: Bios | Requests, context: Context) -> I64:
-    """Return the number (REQ_OP_*) of each operation, (n,).
+    """Return the number (REQ_OP_*) of each operation.
 
     I/O without data and with REQ_PREFLUSH, as fsync sends it, counts as the recording kernel's
     flush operation, if that kernel has one.

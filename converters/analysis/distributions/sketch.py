@@ -17,9 +17,7 @@ from biotrail.converters.analysis.distributions import sum_loops as loops
 from biotrail.converters.events.tables import I64
 
 SUB_BITS = 7
-"""log2 of PER_OCTAVE."""
 PER_OCTAVE = 1 << SUB_BITS
-"""Buckets in each power of two."""
 RELATIVE_ERROR = 1 / (2 * PER_OCTAVE)
 """Largest error of a percentile, as a share of the exact value at the percentile's rank."""
 
@@ -35,7 +33,7 @@ _NONE = np.iinfo(np.int64).max
 
 
 def buckets_of(values: I64) -> I64:
-    """Return the bucket of each value: int64 (n,), ascending with the values.
+    """Return the bucket of each value, ascending with the values.
 
     Bucket 0 is for values of 0 and less; bucket 1 begins at 1. Buckets that begin below 128 are
     narrower than 1, so some stay empty.
@@ -45,11 +43,7 @@ def buckets_of(values: I64) -> I64:
 
 
 def bucket_begin(bucket: int) -> int:
-    """Return the least whole number in a bucket (numbered as by buckets_of); 0 for buckets up to 0.
-
-    The bucket ends before the begin of the next one. An empty bucket has the same begin as the
-    next.
-    """
+    """Return the least whole number in a bucket; an empty bucket has the same begin as the next."""
     if bucket <= 0:
         return 0
     octave, part = divmod(bucket - 1, PER_OCTAVE)
@@ -76,28 +70,23 @@ class Distribution:
 
     @classmethod
     def of_counts(cls, total: int, least: int, most: int, base: int, counts: I64) -> "Distribution":
-        """Return a distribution of values that were put into buckets elsewhere.
-
-        total, least, most: their sum, minimum and maximum; 0 without any. counts: (k,), values in
-        each bucket from bucket `base` on; copied.
-        """
+        """counts: values in each bucket from bucket `base` on; copied."""
         distribution = cls()
         distribution._take(int(counts.sum()), total, least, most, base, counts)
         return distribution
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Return what pickle writes: the buckets that are not empty, for most are."""
+        """Pickle the buckets that are not empty, for most are."""
         rows = np.flatnonzero(self._counts)
         buckets = (rows + self._base).astype(np.int32)
         return _unpickled, (self.sum, self.min, self.max, buckets, self._counts[rows])
 
     @property
     def mean(self) -> float:
-        """Mean of the values; 0.0 without values."""
         return self.sum / self.count if self.count else 0.0
 
     def add(self, values: I64) -> None:
-        """Count values, (n,); negative ones count as 0."""
+        """Negative values count as 0."""
         if not len(values):
             return
         values = np.maximum(values, 0)
@@ -109,12 +98,10 @@ class Distribution:
         )
 
     def merge(self, other: "Distribution") -> None:
-        """Add the counts of another distribution, which is not changed."""
         if other.count:
             self._take(other.count, other.sum, other.min, other.max, other._base, other._counts)
 
     def _take(self, count: int, total: int, least: int, most: int, base: int, counts: I64) -> None:
-        """Add `count` values by their sum, minimum, maximum and counts from bucket `base` on."""
         self.min = min(self.min, least) if self.count else least
         self.max = max(self.max, most)
         self.count += count
@@ -150,32 +137,20 @@ class Distribution:
 
     def buckets(self) -> list[tuple[int, int, int]]:
         """Return (begin, end, count) of each bucket that is not empty; end is excluded."""
-        rows = np.flatnonzero(self._counts)
-        return [
-            (
-                bucket_begin(self._base + row),
-                bucket_begin(self._base + row + 1),
-                int(self._counts[row]),
-            )
-            for row in rows.tolist()
-        ]
+        buckets, counts = (part.tolist() for part in self.rows())
+        ends = [(bucket_begin(bucket), bucket_begin(bucket + 1)) for bucket in buckets]
+        return [(*both, count) for both, count in zip(ends, counts, strict=True)]
 
     def rows(self) -> tuple[I64, I64]:
-        """Return (buckets, counts) of the buckets that are not empty, (k,) each."""
+        """Return (buckets, counts) of the buckets that are not empty."""
         rows = np.flatnonzero(self._counts)
         return rows + self._base, self._counts[rows]
 
     def log2(self) -> list[tuple[int, int, int]]:
         """Return (begin, end, count) by powers of two, without empty ones; end is excluded."""
-        sums: dict[int, int] = {}
-        rows = np.flatnonzero(self._counts)
-        for row in rows.tolist():
-            bucket = self._base + row
-            octave = -1 if bucket == 0 else (bucket - 1) >> SUB_BITS
-            sums[octave] = sums.get(octave, 0) + int(self._counts[row])
+        first, counts = self.coarse(0)
         return [
-            (1 << octave if octave >= 0 else 0, 1 << (octave + 1), count)
-            for octave, count in sums.items()
+            (1 << row >> 1, 1 << row, count) for row, count in enumerate(counts, first) if count
         ]
 
     def coarse(self, bits: int) -> tuple[int, list[int]]:
@@ -210,10 +185,7 @@ Targets = Mapping[int, Distribution] | Sequence[Distribution]
 
 
 def add_grouped(codes: I64, values: I64, into: Targets, *, negative: bool = True) -> None:
-    """Count each value in the distribution of its code, `into[code]`.
-
-    codes: at least 0. negative: whether negative values count, as 0.
-    """
+    """Count values by code. negative: whether negative values count, as 0."""
     if not len(values):
         return
     codes, values = np.ascontiguousarray(codes), np.ascontiguousarray(values)
@@ -269,7 +241,7 @@ def _add_sorted(codes: I64, values: I64, into: Targets) -> None:
 
 
 def sum_by(place: I64, values: NDArray[Any], count: int) -> I64:
-    """Return the sum of the values (bool or integers) of each place, 0 to count - 1: (count,)."""
+    """Return the sum of the values (bool or integers) of each place, (count,)."""
     if count == 1:
         whole = np.count_nonzero(values) if values.dtype == np.bool_ else values.sum(dtype=np.int64)
         return np.array([whole], np.int64)
@@ -295,10 +267,10 @@ Name = TypeVar("Name", bound=Hashable)
 
 
 def plus(mine: Figures | None, more: Figures) -> Figures:
-    """Return the sum of two figures; `more` is not changed, nor shared. `mine`: changed, or None.
+    """Return the sum of two figures; `more` is not changed, nor shared.
 
-    What has a `merge` by that; numbers, arrays and lists by +, dicts and Counters value by value,
-    sets and truths by |. None adds nothing.
+    `mine`: changed, or None. What has a `merge` by that; numbers, arrays and lists by +, dicts and
+    Counters value by value, sets and truths by |. None adds nothing.
     """
     if hasattr(more, "merge"):
         whole: Any = type(more)() if mine is None else mine
@@ -319,18 +291,16 @@ class BySlot(dict[Name, dict[int, Figures]], Generic[Name, Figures]):
     """Name → slot of time → figures, of which `plus` makes sums; empty slots are absent."""
 
     def add(self, name: Name, slot: int, figures: Figures) -> None:
-        """Add figures to those of a name and slot."""
         slots = self.setdefault(name, {})
         slots[slot] = plus(slots.get(slot), figures)
 
     def add_all(self, other: "BySlot[Name, Figures]", *, offset: int = 0, factor: int = 1) -> None:
-        """Add other slots behind the first `offset`, `factor` of them to each; not changed."""
+        """Add other slots behind the first `offset`, `factor` of them to each."""
         for name, slots in other.items():
             for slot, figures in slots.items():
                 self.add(name, slot // factor + offset, figures)
 
     def widen(self) -> None:
-        """Merge slots 2i and 2i + 1 into slot i."""
         for name, slots in self.items():
             self[name] = {}
             for slot, figures in slots.items():

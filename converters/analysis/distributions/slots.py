@@ -5,7 +5,7 @@ The width of a slot doubles as the recording goes on: there are never more than 
 and a recording of at least LEAST_SLOTS * LEAST_SLOT_NS ends with at least LEAST_SLOTS.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
@@ -18,7 +18,7 @@ from biotrail.converters.analysis.distributions.call_figures import (
     coded,
     named,
 )
-from biotrail.converters.analysis.distributions.depth import Depth, Flow
+from biotrail.converters.analysis.distributions.depth import Depth, Flow, follow
 from biotrail.converters.analysis.distributions.groups import Group, gather
 from biotrail.converters.analysis.distributions.keys import OP_BITS
 from biotrail.converters.analysis.distributions.samples import Samples, of_bios, of_requests
@@ -33,13 +33,10 @@ from biotrail.converters.pipeline import Trace
 from biotrail.converters.sites.pair_names import PairNames
 
 WHOLE = "Q2C"
-"""Name of the whole of a victim's time, beside its parts."""
 
 
 @dataclass
 class BlameSlots:
-    """Victims' time by part and slot of time."""
-
     by: str = ""
     """What victims and culprits are; empty: nobody was blamed."""
     ios: BySlot[str, int] = field(default_factory=BySlot)
@@ -49,12 +46,10 @@ class BlameSlots:
     a culprit's name."""
 
     def parts(self, victim: str) -> dict[str, int]:
-        """Return a victim's parts with their ns, in all."""
         return {part: sum(of.values()) for (name, part), of in self.waits.items() if name == victim}
 
 
 LEAST_SLOT_NS = 10_000_000
-"""Width of the slots of a short recording, ns."""
 MOST_SLOTS = 128
 LEAST_SLOTS = MOST_SLOTS // 2
 MOST_PLACES = 64
@@ -66,17 +61,13 @@ MOST_PAIR_NAMES = 64
 their name, and in `pairs_left_out`."""
 
 CallName = tuple[str, bool]
-"""(name of a call, whether the calls did I/O)"""
 PairName = tuple[str, str]
 """(name of the declared pair, value of --by as text; "": all pairs of that name)"""
 
 
 @dataclass
 class Slots:
-    """Figures of one recording by slot of time: of I/O, calls, pairs, and of blame."""
-
     width: int = LEAST_SLOT_NS
-    """ns of a slot."""
     origin: int = -1
     """ns where the first slot begins; -1 before the first window."""
     bios: BySlot[int, Group] = field(default_factory=BySlot)
@@ -86,25 +77,18 @@ class Slots:
     """dev_t → in flight, of the first MOST_PLACES devices: bios from Q to C, requests from D to C.
     """
     left_out: int = 0
-    """Bios and requests of devices and operations past the first MOST_PLACES."""
     calls: BySlot[CallName, CallFigures] = field(default_factory=BySlot)
-    """Timed system calls by the slot in which they returned."""
     calls_left_out: int = 0
     pairs: BySlot[PairName, Distribution] = field(default_factory=BySlot)
     """Latencies (ns) of pairs by the slot in which they ended; empty until `name_pairs`."""
     pairs_left_out: int = 0
     blame: BlameSlots = field(default_factory=BlameSlots)
-    """Who waited for whom; set after a second reading, where that was asked for."""
     _pairs: BySlot[tuple[int, int | None], Distribution] = field(default_factory=BySlot)
     """(index of the declared pair, value of --by; None: all) → slot → latencies."""
     _flows: tuple[Flow, Flow] = field(default_factory=lambda: (Flow(), Flow()))
 
     def add(self, window: Lifecycles, context: Context) -> None:
-        """Add the recording's next window: I/Os to the slots in which they ended, depths, calls.
-
-        An I/O without a recorded completion is in the slot in which it began. `width` is doubled
-        until nothing ends past MOST_SLOTS slots.
-        """
+        """An I/O without a recorded completion is in the slot in which it began."""
         if window.begin < 0 or window.end <= 0:  # the log has no events
             return
         if self.origin < 0:
@@ -116,27 +100,26 @@ class Slots:
             self.widen()
         self._add_samples(bios, self.bios)
         self._add_samples(requests, self.requests)
-        self._add_depths(window)
+        steps = (
+            self._flows[0].steps(window, window.bios, window.open_bios),
+            self._flows[1].steps(window, window.requests, window.open_requests),
+        )
+        follow(self.depths, steps, self.origin, self.width, MOST_PLACES)
         if window.path is not None:
             self._add_calls(window.path.calls, context)
         if window.sites is not None:
             self._add_pairs(window.sites.pairs, PairNames(context))
 
     def places(self) -> list[int]:
-        """Return the devices and operations with I/O, as in Samples.place, ascending."""
         return sorted({*self.bios, *self.requests})
 
     def times(self, end: int) -> I64:
-        """Return the length of each slot from `origin` to `end` (ns): (slots,).
-
-        The last slot has what is left, which can be 0.
-        """
+        """Return the length of each slot until `end` (ns); the last one can be 0."""
         span = max(end - self.origin, 0) if self.origin >= 0 else 0
         whole, rest = divmod(span, self.width)
         return np.array([self.width] * whole + [rest], dtype=np.int64)
 
     def _slot(self, times: I64) -> I64:
-        """Return the slot of each time; 0 if before `origin`."""
         return np.maximum(times - self.origin, 0) // self.width
 
     def _add_samples(self, samples: Samples, into: BySlot[int, Group]) -> None:
@@ -153,20 +136,6 @@ class Slots:
         cells, of = distinct(samples.place, self._slot(samples.end))
         for (place, slot), group in zip(cells, gather(of, samples, len(cells)), strict=True):
             into.add(place, slot, group)
-
-    def _add_depths(self, window: Lifecycles) -> None:
-        """Add a window's beginnings and ends of bios and requests to `depths`, by device."""
-        queue = self._flows[0].steps(window, window.bios, window.open_bios)
-        issue = self._flows[1].steps(window, window.requests, window.open_requests)
-        for dev in dict.fromkeys([*queue.devices(), *issue.devices()]):
-            if dev not in self.depths and len(self.depths) < MOST_PLACES:
-                self.depths[dev] = (
-                    Depth.idle(self.origin, queue.begin, self.width),
-                    Depth.idle(self.origin, issue.begin, self.width),
-                )
-        for dev, depths in self.depths.items():
-            for steps, depth in zip((queue, issue), depths, strict=True):
-                depth.add(steps, dev)
 
     def _add_calls(self, calls: Calls, context: Context) -> None:
         calls = calls.take(calls.timed)
@@ -205,11 +174,7 @@ class Slots:
         add_grouped(of, pairs.latency, into)
 
     def name_pairs(self, names: PairNames) -> None:
-        """Fill `pairs`; to be called once, after the last window.
-
-        names: as the log's END has them: functions' names are known only then. Values that are
-        shown alike are one.
-        """
+        """Fill `pairs`, once, after the last window: functions' names are known only then."""
         for (number, value), slots in self._pairs.items():
             by = "" if value is None else names.by(number, value)
             for slot, times in slots.items():
@@ -242,7 +207,6 @@ class Slots:
                     depth.spans.update({s + offset: span for s, span in more_depth.spans.items()})
 
     def widen(self) -> None:
-        """Double `width`: merge slots 2i and 2i + 1 into slot i."""
         self.width *= 2
         of: BySlot[Any, Any]
         for of in (
@@ -256,98 +220,68 @@ class Slots:
 
 @dataclass
 class Recording:
-    """One recording that was read to its end: its trace, and its figures by slot."""
+    """A recording that was read to its end, or several that are compared together."""
 
-    trace: Trace
     slots: Slots
+    times: I64
+    """(slots,): length of each slot, ns."""
+    call_times: I64
+    """(slots,): that as far as calls were timed; 0 if the log does not say how long calls took."""
+    span_ns: int
+    begin: str | None
+    log_id: str
+    hosts: list[str]
+    kernels: list[str]
+    lost_records: int
+    """Records that were counted as lost, without unknown numbers."""
+    header: Mapping[str, Any]
+    end: Mapping[str, Any] | None
+    """The log's header and END; of several recordings see `parts`."""
+    device_name: Callable[[int], str]
+    operation_name: Callable[[int], str]
+    parts: list["Recording"] = field(default_factory=list)
+    device_times: dict[int, I64] = field(default_factory=dict)
+    """Device that cannot have had I/O in all slots → `times`, 0 for slots of other hosts."""
 
     @property
-    def begin_ns(self) -> int:
-        """ns when recording began; as `extent`."""
-        return extent(self.trace)[0]
+    def runs(self) -> list["Recording"]:
+        return self.parts or [self]
 
-    @property
-    def end_ns(self) -> int:
-        """ns when recording ended; as `extent`."""
-        return extent(self.trace)[1]
-
-    @property
-    def span_ns(self) -> int:
-        """Length of the recorded time, ns."""
-        return self.end_ns - self.begin_ns
-
-    @property
-    def hosts(self) -> list[str]:
-        """Name of the recording host, as the one item of a list."""
-        return [self.trace.context.host]
-
-    @property
-    def kernels(self) -> list[str]:
-        """Kernel release of the recording host, as the one item of a list; "" if not in the log."""
-        return [str(self.trace.context.header.get("kernel", {}).get("release", ""))]
-
-    @property
-    def log_id(self) -> str:
-        """Id of the log, 32 hex digits."""
-        return self.trace.context.log_id
-
-    @property
-    def begin(self) -> str | None:
-        """Wall-clock time of the first event, ISO 8601 in UTC; None as for `begin_text`."""
-        return begin_text(self.trace)
-
-    @property
-    def lost_records(self) -> int:
-        """Number of records that were counted as lost, without unknown numbers."""
-        return sum(max(int(w.get("count", 0)), 0) for w in self.trace.losses)
-
-    def device_name(self, dev: int) -> str:
-        """Return the name of a device of `slots`."""
-        return self.trace.context.device_name(dev)
-
-    def operation_name(self, place: int) -> str:
-        """Return the name of the operation of a place of `slots`."""
-        return self.trace.context.op_name(place)
-
-    def slot_times(self) -> I64:
-        """Return the length of each slot, ns."""
-        return self.slots.times(self.end_ns)
-
-    def device_times(self, dev: int) -> I64:
-        """Return the length of each slot in which the device can have had I/O, ns; else 0.
-
-        The device's rates are per the sum of these lengths.
-        """
-        return self.slot_times()
-
-    def call_times(self) -> I64:
-        """Return the length of each slot as far as calls were timed, ns; rates of calls are per it.
-
-        All 0 if the log does not say how long calls took; 0 from when on the recorder ceased to
-        time them (`--call-budget`).
-        """
-        times = self.slot_times()
-        context = self.trace.context
-        if "time" not in context.path_parts:
-            return np.zeros_like(times)
-        if context.calls_timed_until is None:
-            return times
-        begin = self.slots.origin + np.arange(len(times)) * self.slots.width
-        return np.clip(context.calls_timed_until - begin, 0, times)
+    def widen(self, width: int) -> None:
+        """Double the slots' width until it is this one."""
+        while self.slots.width < width:
+            self.slots.widen()
+            pairs = np.arange(0, len(self.times), 2)
+            self.times = np.add.reduceat(self.times, pairs)
+            self.call_times = np.add.reduceat(self.call_times, pairs)
 
 
 def read_slots(trace: Trace, windows: Iterable[Lifecycles] | None = None) -> Recording:
-    """Read a trace to its end and return its figures by slot.
-
-    windows: of the trace, of which I/Os may have been left out; None: all.
-    """
-    slots = Slots()
-    read: Iterable[Lifecycles] | Iterator[Lifecycles] = (
-        trace.lifecycles() if windows is None else windows
-    )
-    for window in read:
-        slots.add(window, trace.context)
-    names = PairNames(trace.context)
+    """windows: of the trace, of which I/Os may have been left out; None: all."""
+    slots, context = Slots(), trace.context
+    for window in trace.lifecycles() if windows is None else windows:
+        slots.add(window, context)
+    names = PairNames(context)
     names.finish(trace.reader.end)
     slots.name_pairs(names)
-    return Recording(trace, slots)
+    begin, end = extent(trace)
+    times = slots.times(end)
+    until = end if context.calls_timed_until is None else context.calls_timed_until
+    if "time" not in context.path_parts:
+        until = slots.origin
+    begins = slots.origin + np.arange(len(times)) * slots.width
+    return Recording(
+        slots=slots,
+        times=times,
+        call_times=np.clip(until - begins, 0, times),
+        span_ns=end - begin,
+        begin=begin_text(trace),
+        log_id=context.log_id,
+        hosts=[context.host],
+        kernels=[str(context.header.get("kernel", {}).get("release", ""))],
+        lost_records=sum(max(int(w.get("count", 0)), 0) for w in trace.losses),
+        header=context.header,
+        end=trace.reader.end,
+        device_name=context.device_name,
+        operation_name=context.op_name,
+    )

@@ -12,6 +12,7 @@ from biotrail.converters.analysis.blame.online import Waits
 from biotrail.converters.analysis.blame.tree import OTHERS, Waited
 from biotrail.converters.analysis.diff.figures import F64, Estimate, compare
 from biotrail.converters.analysis.distributions.groups import Group
+from biotrail.converters.analysis.figures import as_row
 from biotrail.converters.analysis.fleet.part import (
     REST,
     Both,
@@ -26,12 +27,11 @@ from biotrail.converters.analysis.fleet.tree import Deviation, FleetGroup, Fleet
 from biotrail.converters.analysis.report.report import (
     EVENT_NAMES,
     depth_report,
-    flush_report,
     operation_report,
-    pattern_report,
     time_and_number,
     with_shares,
 )
+from biotrail.converters.analysis.report.tree import FlushReport, PatternReport
 from biotrail.converters.events.context import Context
 
 # Which hosts differ from their peers, and by how much, with the intervals of `diff`.
@@ -58,15 +58,11 @@ _MAD = 1.4826
 
 
 def deviations(hosts: Sequence[HostReport], confidence: float) -> list[Deviation]:
-    """Return each figure of each host beside the median of its peers; outliers first.
-
-    Only hosts with draws are compared, and at least LEAST_PEERS + 1 of them.
-    """
+    """Outliers first; of hosts with draws, at least LEAST_PEERS + 1 of them."""
     names = sorted({name for host in hosts for name in host.estimates})
     found = [one for name in names for one in _of_figure(name, hosts, confidence)]
     return sorted(
-        found,
-        key=lambda d: (not d.outlier, -abs(d.figure.relative or 0.0), d.host, d.operation),
+        found, key=lambda d: (not d.outlier, -abs(d.figure.relative or 0.0), d.host, d.operation)
     )
 
 
@@ -97,11 +93,7 @@ def _of_figure(
 
 
 def medians_of_others(values: F64) -> F64:
-    """Return for each row and column the median of that column's other rows: (n, k).
-
-    values: float64 (n, k), n at least 2. NaN counts as the largest value. Each column is sorted
-    once, so that it takes n log n.
-    """
+    """Per row and column the median of the column's other rows; NaN is the largest value."""
     n = len(values)
     order = np.argsort(values, axis=0, kind="stable")
     ordered = np.take_along_axis(values, order, axis=0)
@@ -122,10 +114,10 @@ def far_of(hosts: int) -> float:
 
 
 def spreads_of(values: F64) -> list[float | None]:
-    """Return how far each host is from the median of all, in spreads of their logarithms: (n,).
+    """Return how far each host is from the median of all, in spreads of their logarithms.
 
-    values: ns (n,); 0 counts as 1. None: no spread is known, because half of the hosts or more
-    have the same value, and this one has another.
+    values: ns; 0 counts as 1. None: no spread is known, because half of the hosts or more have the
+    same value, and this one has another.
     """
     logs = np.log(np.maximum(values, 1.0))
     away = logs - np.median(logs)
@@ -138,7 +130,6 @@ def spreads_of(values: F64) -> list[float | None]:
 MOST_VICTIMS, MOST_CULPRITS = 8, 4
 """Of each host, kept apart; of the fleet there are online.MOST_NAMES."""
 _STATUSES = Context({})
-"""Names of statuses, which are the same for all kernels."""
 
 
 def close_host(parts: Iterable[Part], seed: int, by: str) -> Part:
@@ -191,11 +182,7 @@ def _of_host(waits: Waits | None) -> list[Waited] | None:
 
 
 def make_report(part: Part, by: str, confidence: float, blame_by: str | None = None) -> FleetReport:
-    """Return the report of a fleet.
-
-    part: of all hosts, each closed. confidence: of the intervals, 0 to 1. blame_by: what victims
-    and culprits are; None: nobody was blamed.
-    """
+    """part: of all hosts, each closed. blame_by: what victims are; None: nobody was blamed."""
     groups = [*part.closed, *(_group(name, sums) for name, sums in part.groups.items())]
     hosts = sorted(part.hosts, key=lambda one: one.host)
     with_shares(one.total.bios for one in groups)
@@ -228,7 +215,6 @@ def _group(name: str, sums: Sums) -> FleetGroup:
 
 
 def fleet_group(name: str, sums: Sums) -> FleetGroup:
-    """Return the figures of a group, or of the whole fleet, as a plain report."""
     span = sums.span_ns
     total = _total(sums)
     known = [
@@ -247,9 +233,11 @@ def fleet_group(name: str, sums: Sums) -> FleetGroup:
         operations=sorted(known, key=lambda o: -max(o.bios.ios, o.requests.ios)),
         queue=depth_report(sums.queue),
         issued=depth_report(sums.issued),
-        q2q=pattern_report(sums.queue_pattern),
-        d2d=pattern_report(sums.issue_pattern),
-        flushes=flush_report(sums.flush) if sums.flush.requests or sums.flush.waits else None,
+        q2q=as_row(PatternReport, sums.queue_pattern),
+        d2d=as_row(PatternReport, sums.issue_pattern),
+        flushes=as_row(FlushReport, sums.flush)
+        if sums.flush.requests or sums.flush.waits
+        else None,
         events={EVENT_NAMES[k]: n for k, n in sorted(sums.events.items()) if k in EVENT_NAMES},
     )
 

@@ -33,7 +33,7 @@ class Extents:
 
     @classmethod
     def of(cls, rows: list[tuple[int, int, int]]) -> "Extents":
-        """Return the extents of (here, there, sectors) rows, in any order."""
+        """rows: (here, there, sectors), in any order."""
         table = np.array(sorted(rows, key=lambda row: row[1]), dtype=np.int64).reshape(-1, 3)
         return cls(*table.T.copy())
 
@@ -52,27 +52,22 @@ class Mapping:
         sectors (flushes) stay.
         """
         for step in reversed(self.steps):
-            served = _moved(served, step)
+            end = served.sector + served.sectors
+            first = np.searchsorted(step.there + step.sectors, served.sector, side="right")
+            stop = np.searchsorted(step.there, end, side="left")
+            plain = served.sectors == 0
+            count = np.where(plain, 0, np.maximum(stop - first, 0))
+            row = np.repeat(np.arange(len(served)), count)
+            extent = spread(first, count)
+            begin = np.maximum(served.sector[row], step.there[extent])
+            until = np.minimum(end[row], (step.there + step.sectors)[extent])
+            pieces = replace(
+                served.take(row),
+                sector=begin - step.there[extent] + step.here[extent],
+                sectors=until - begin,
+            )
+            served = type(served).concatenate([pieces, served.take(plain)])
         return served
-
-
-def _moved(served: "HostBios", step: Extents) -> "HostBios":
-    """Return the pieces of bios that lie in extents, with their sectors as `here`."""
-    end = served.sector + served.sectors
-    first = np.searchsorted(step.there + step.sectors, served.sector, side="right")
-    stop = np.searchsorted(step.there, end, side="left")
-    plain = served.sectors == 0
-    count = np.where(plain, 0, np.maximum(stop - first, 0))
-    row = np.repeat(np.arange(len(served)), count)
-    extent = spread(first, count)
-    begin = np.maximum(served.sector[row], step.there[extent])
-    until = np.minimum(end[row], (step.there + step.sectors)[extent])
-    pieces = replace(
-        served.take(row),
-        sector=begin - step.there[extent] + step.here[extent],
-        sectors=until - begin,
-    )
-    return type(served).concatenate([pieces, served.take(plain)])
 
 
 def read_mapping(paths: tuple[str, ...]) -> Mapping:

@@ -32,10 +32,10 @@ _NOT_SHOWN = ("operations", "depth", "pattern", "flushes", "events")
 
 
 def fleet_data(report: FleetReport) -> dict[str, Any]:
-    """Return the data of a fleet's page as dicts and lists for json.dumps.
+    """Lists are cut to FLEET_ROOM characters of JSON.
 
-    Lists are cut to FLEET_ROOM characters of JSON; `left_out` has the number of rows cut from each,
-    if any. Groups have their totals alone, hosts the first sentence of their reports, as `said`.
+    `left_out` has the number of rows cut from each, if any. Groups have their totals alone, hosts
+    the first sentence of their reports, as `said`.
     """
     shown = as_dict(report)
     shown["groups"] = [
@@ -68,7 +68,6 @@ MOST = {
     "commits": 16,
     "submissions": 32,
 }
-"""Rows of each list at most; `left_out` counts the others."""
 ROOM = {
     "devices": 1_000_000,
     "processes": 150_000,
@@ -105,9 +104,7 @@ MOST_PAIRS = 32
 MOST_PAIR_GROUPS = 24
 MOST_PAIR_KEYS = 10
 MOST_VICTIMS = 12
-"""Victims, and victims' calls, of blame."""
 MOST_EVENTS = 40
-"""Events of a slow I/O."""
 MOST_OTHERS = 8
 """Requests, mates, children and parents of a slow I/O, each."""
 
@@ -115,19 +112,22 @@ MOST_OTHERS = 8
 def page_data(
     report: Report, timeline: Timeline, context: Context, slow: Mapping[str, Any], whole: int
 ) -> dict[str, Any]:
-    """Return the data of the report's page as dicts and lists for json.dumps.
+    """timeline: of the report's windows.
 
-    timeline: of the report's windows. slow: what `biotrail slow --json` prints for the log. whole:
-    how many I/Os of `slow`, from the first on, are the slowest of all; the others are the slowest
-    of a device and operation. `left_out` has the number of rows cut from each list, if any.
+    slow: what `biotrail slow --json` prints for the log. whole: how many I/Os of `slow`, from the
+    first on, are the slowest of all; the others are the slowest of a device and operation.
+    `left_out` has the number of rows cut from each list, if any.
     """
     shown = figures.as_json(report)
     shown["log"] = {key: short(text) for key, text in shown["log"].items()}
     left_out = {}
     for name, most in MOST.items():
         shown[name], left_out[name] = bounded(shown[name], ROOM[name], most)
-    pairs = [_pair(pair) for pair in shown["pairs"]]
-    shown["pairs"], left_out["pairs"] = bounded(pairs, ROOM["pairs"], MOST_PAIRS)
+    for pair in shown["pairs"]:
+        if (over := len(pair["groups"]) - MOST_PAIR_GROUPS) > 0:
+            pair["groups_cut"] = over
+        del pair["groups"][MOST_PAIR_GROUPS:], pair["slowest_keys"][MOST_PAIR_KEYS:]
+    shown["pairs"], left_out["pairs"] = bounded(shown["pairs"], ROOM["pairs"], MOST_PAIRS)
     if shown["blame"] is not None:
         shown["blame"] = {**shown["blame"], "experiment": None}  # `biotrail blame` shows it
         for name in ("victims", "calls"):
@@ -157,11 +157,7 @@ def page_data(
 
 
 def bounded(rows: Iterable[Any], room: int, most: int | None = None) -> tuple[list[Any], int]:
-    """Return (kept, left_out): the first rows that fit, and the number of the others.
-
-    room: characters of JSON that the kept rows may have together. most: rows at most; None: any
-    number.
-    """
+    """Return (rows that fit into `room` characters of JSON, number of the others)."""
     rows = list(rows)
     kept = []
     for row in rows[:most]:
@@ -173,7 +169,6 @@ def bounded(rows: Iterable[Any], room: int, most: int | None = None) -> tuple[li
 
 
 def short(text: str) -> str:
-    """Return the first MOST_NAME characters of a text, with an ellipsis where there are more."""
     return text if len(text) <= MOST_NAME else text[: MOST_NAME - 1] + "…"
 
 
@@ -207,23 +202,15 @@ def _series(report: Report, timeline: Timeline, context: Context) -> list[dict[s
     ranked = sorted(names, key=lambda name: (order.get(name[0] or "", 0), name[1] or ""))
     # Series of all devices first, then the busiest device: `bounded` leaves out the last ones.
     return [
-        {"device": device, "operation": op, **_course(_sum(names[device, op], timeline))}
+        {"device": device, "operation": op, **_course(names[device, op], timeline)}
         for device, op in ranked
     ]
 
 
-def _sum(courses: list[Course], timeline: Timeline) -> Course:
-    """Return the sum of courses; a single one is returned itself, not a copy."""
-    if len(courses) == 1:
-        return courses[0]
-    whole = Course(*np.zeros((2, timeline.columns), np.int64))
-    for course in courses:
-        whole.merge(course)
-    return whole
-
-
-def _course(course: Course) -> dict[str, Any]:
-    """Return I/O over time as lists with an item for each column."""
+def _course(courses: list[Course], timeline: Timeline) -> dict[str, Any]:
+    course = courses[0] if len(courses) == 1 else Course(*np.zeros((2, timeline.columns), np.int64))
+    for more in courses if len(courses) > 1 else ():
+        course.merge(more)
     columns = range(len(course.ios))
     times = {column: Summary.of(found) for column, found in course.latency.items()}
     latencies = {
@@ -247,7 +234,6 @@ def heat(times: Distribution) -> list[int]:
 
 
 def _depths(report: Report, timeline: Timeline, context: Context) -> list[dict[str, Any]]:
-    """Return how much was in flight on each device over time, most I/O first."""
     order = {device.device: rank for rank, device in enumerate(report.devices)}
     found = []
     for dev, device in timeline.devices.by_dev.items():
@@ -260,17 +246,8 @@ def _depths(report: Report, timeline: Timeline, context: Context) -> list[dict[s
     return sorted(found, key=lambda row: order.get(row["device"], len(order)))
 
 
-def _pair(pair: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of a pair's figures with shorter lists."""
-    groups = pair["groups"]
-    found = {**pair, "groups": groups[:MOST_PAIR_GROUPS]}
-    found["slowest_keys"] = pair["slowest_keys"][:MOST_PAIR_KEYS]
-    over = len(groups) - MOST_PAIR_GROUPS
-    return {**found, "groups_cut": over} if over > 0 else found
-
-
 def _slow(io: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of a slow I/O's values with shorter lists; what is cut is counted."""
+    """What is cut is counted."""
     found = dict(io)
     events = io["events"]
     if len(events) > MOST_EVENTS:

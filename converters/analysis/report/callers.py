@@ -3,6 +3,7 @@
 
 from collections import Counter
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -28,7 +29,6 @@ from biotrail.converters.events.tables import (
     NEVER,
     OP_MASK,
     U32,
-    Bios,
     Lifecycles,
     Table,
     WaitCause,
@@ -48,25 +48,20 @@ MOST_KEPT = 1 << 17
 MOST_COLUMNS = 24
 """Parties of a window, by device and operation, that are told apart: those with most time."""
 _RECORDER = (1 << 24) - 1
-"""Code of who does the recording's own I/O; those of others are less."""
 
 
 @dataclass
 class _Flight(Table):
-    """One row per bio."""
-
     begin: I64
     end: I64
-    """FAR: in flight."""
     dev: U32
     op: U32
     who: I64
-    """Code of ByWriter."""
     bytes: I64
 
 
 class Meanwhile:
-    """Adds up what devices did during waits, window after window, in the log's order."""
+    """Adds up what devices did during waits, window after window."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -80,7 +75,6 @@ class Meanwhile:
         """(dev, code of ByWriter) → bytes that threads which commit journals wrote of others."""
 
     def add(self, window: Lifecycles) -> None:
-        """Add the waits that ended in the log's next window."""
         path = window.path
         if path is None:
             return
@@ -118,7 +112,6 @@ class Meanwhile:
         self._add_waits(process, begin, end, flights)
 
     def _flights(self, window: Lifecycles, *, carries: bool) -> _Flight:
-        """Return the window's bios, also those of the recording."""
         if carries:
             window = window.with_own()
         bios = window.bios
@@ -126,18 +119,14 @@ class Meanwhile:
         who = self._writer.codes(window, of_bios(bios, none, self._context))
         size = transferred(self._context, bios.opf, bios.bytes)
         if carries:
-            self._carry(window, who, size)
+            journal = by_threads(JOURNAL_THREADS, bios.task, window.tasks)
+            for row in np.flatnonzero(journal).tolist():
+                self._carried[(int(bios.dev[row]), int(who[row]))] += int(size[row])
         who = np.where(bios.own, _RECORDER, who)
         kept = bios.queue != NEVER
         end = np.where(bios.complete == NEVER, FAR, bios.complete)
         op = (bios.opf & OP_MASK).astype(np.uint32)
         return _Flight(bios.queue, end, bios.dev, op, who, size).take(kept)
-
-    def _carry(self, window: Lifecycles, who: I64, size: I64) -> None:
-        """Note whose data the threads that commit journals wrote: the window's bios."""
-        bios: Bios = window.bios
-        for row in np.flatnonzero(by_threads(JOURNAL_THREADS, bios.task, window.tasks)).tolist():
-            self._carried[(int(bios.dev[row]), int(who[row]))] += int(size[row])
 
     def _add_waits(self, process: I64, out: I64, woken: I64, flights: _Flight) -> None:
         pids, place = np.unique(process, return_inverse=True)
@@ -165,10 +154,7 @@ class Meanwhile:
                 sums[1] += size
 
     def of(self, pid: int) -> list[OthersInFlight]:
-        """Return what was in flight while calls of a process waited, the most first.
-
-        Without what threads that commit journals write for themselves, which is the commit.
-        """
+        """The most first, without what threads that commit journals write for themselves."""
         found: dict[Party, OthersInFlight] = {}
         for (of, dev, op, who), (ns, size) in self._sums.items():
             if of != pid or not ns:
@@ -191,16 +177,15 @@ class Meanwhile:
         return dict(found)
 
     def _party(self, dev: int, who: int, operation: str) -> Party:
-        if who == _RECORDER:
-            device = self._context.device_name(dev)
-            return Party(device=device, operation=operation, process=RECORDER, pid=None, title=None)
-        name = self._writer.name(who)
+        name: dict[str, Any] = {"process": RECORDER, "pid": None, "title": None}
+        if who != _RECORDER:
+            name |= self._writer.name(who)
         return Party(
             device=self._context.device_name(dev),
             operation=operation,
-            process=None if name["process"] is None else str(name["process"]),
-            pid=None if name["pid"] is None else int(name["pid"]),
-            title=None if name["title"] is None else str(name["title"]),
+            process=name["process"],
+            pid=name["pid"],
+            title=name["title"],
         )
 
 
@@ -225,27 +210,20 @@ _WAITING = ("runnable", "own_io", "other_io")
 
 
 class Callers:
-    """Finds the calls that waited most; takes each window after the figures that it rests on."""
-
     def __init__(self, context: Context, calls: CallsByGroup, waits: WaitsByReason) -> None:
         self._context, self._calls, self._waits = context, calls, waits
         self._meanwhile = Meanwhile(context)
         self._names = ProcessNames()
         self._process: dict[int, int] = {}
-        """Thread → its process."""
 
     def add(self, window: Lifecycles) -> None:
-        """Take the log's next window."""
         if window.path is None:
             return
         self._process.update((tid, tgid) for tid, tgid, _ in self._names.take(window.tasks))
         self._meanwhile.add(window)
 
     def reports(self) -> list[Caller]:
-        """Return the MOST pairs of a process and a call's name that waited most, the first most.
-
-        Calls that did no I/O, of kernel threads and of processes that are not known are none.
-        """
+        """The MOST pairs of a process and a call's name that waited most; of calls with I/O."""
         found = [
             one
             for one in self._calls.reports()
@@ -258,21 +236,25 @@ class Callers:
         pid = int(one.name["pid"] or 0)
         beside = self._meanwhile.of(pid)
         waits = self._waits.of_call(pid, one.call)
-        ran = sum((wait.ran for wait in waits), Counter[int]())
+        ran = sum((wait.ran for _, wait in waits), Counter[int]())
         devices = {party.party.device for party in beside}
+        found = []
+        for reason, wait in waits:
+            if reason != WAIT_REASON_NAMES[WaitReason.UNKNOWN]:
+                limit, _ = _most(wait.limits)
+                tid, ns = _most(wait.wakers)
+                found.append(
+                    CallerWait(
+                        reason=reason,
+                        ns=wait.time.sum,
+                        own_io_ns=wait.own,
+                        limit=self._context.cgroups.get(limit),
+                        waker=self._named(self._process.get(tid, 0), ns),
+                    )
+                )
         return Caller(
             call=one,
-            waits=[
-                CallerWait(
-                    reason=wait.reason,
-                    ns=wait.ns,
-                    own_io_ns=wait.own_io_ns,
-                    limit=self._limit(wait.limits.most_common(1)),
-                    waker=self._who(wait.wakers.most_common(1)),
-                )
-                for wait in waits
-                if wait.reason != WAIT_REASON_NAMES[WaitReason.UNKNOWN]
-            ],
+            waits=found,
             ran=[who for by, ns in ran.most_common() if (who := self._named(by, ns))],
             beside=beside,
             carried={
@@ -282,15 +264,6 @@ class Callers:
             },
         )
 
-    def _limit(self, most: list[tuple[int, int]]) -> str | None:
-        return self._context.cgroups.get(most[0][0]) if most else None
-
-    def _who(self, most: list[tuple[int, int]]) -> Who | None:
-        """Return the process of the thread, with the ns."""
-        for tid, ns in most:
-            return self._named(self._process.get(tid, 0), ns)
-        return None
-
     def _named(self, pid: int, ns: int) -> Who | None:
         name = self._names[pid] if pid else ""
         return Who(name, pid, self._context.titles.title(pid, name), ns) if name else None
@@ -299,3 +272,8 @@ class Callers:
 def waited_ns(one: CallReport) -> int:
     """Return how long calls waited for a CPU, for I/O, or for who does it, ns."""
     return sum(part.time.sum for part in one.parts if part.stage in _WAITING)
+
+
+def _most(of: Counter[int]) -> tuple[int, int]:
+    """Return what has most ns, and these; (-1, 0): nothing has any."""
+    return (of.most_common(1) or [(-1, 0)])[0]

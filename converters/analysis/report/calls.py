@@ -23,11 +23,12 @@ from biotrail.converters.analysis.distributions.keys import (
     NO_IO,
     OF_FILES,
     Key,
+    Name,
     name_of,
 )
 from biotrail.converters.analysis.distributions.samples import of_bios
 from biotrail.converters.analysis.distributions.sketch import Distribution, Mergeable
-from biotrail.converters.analysis.figures import Summary, stage_times
+from biotrail.converters.analysis.figures import as_row, stage_times
 from biotrail.converters.analysis.report.tree import CallReport, SubmissionReport
 from biotrail.converters.calls.first_bios import FirstBios
 from biotrail.converters.calls.names import name_of_error
@@ -43,7 +44,6 @@ OF_CALLS = (
     *("process", "thread", "cgroup", "unit", "container", "pod", "namespace"),
     *("file", "inode", "dir"),
 )
-"""Words of KEYS by which calls are grouped, too."""
 
 
 class CallsByGroup:
@@ -62,20 +62,26 @@ class CallsByGroup:
         self._first = FirstBios()
         self._files = by in OF_FILES
         self._figures: dict[tuple[int, int], CallFigures] = {}
-        """(code of the group, code of name and I/O) → figures."""
 
     def add(self, window: Lifecycles) -> None:
-        """Add the window's calls. Past MOST_GROUPS pairs of group and name they are in OTHERS."""
+        """Past MOST_GROUPS pairs of group and name calls are in OTHERS."""
         if window.path is None:
             return
         calls = window.path.calls
         first = self._first.of_calls(window)
         if not len(calls):
             return
-        stand_in = _bios(window.bios, calls)
+        # Keys are of bios: a stand-in for each call, of 1 byte, has what they look at.
+        columns = {one.name: getattr(window.bios, one.name) for one in fields(Bios)}
+        columns = {
+            name: np.zeros((len(calls), *like.shape[1:]), like.dtype)
+            for name, like in columns.items()
+        }
+        stand_in = Bios(**columns)
+        stand_in.tid, stand_in.task, stand_in.cpu = calls.tid, calls.task, calls.cpu
+        stand_in.bytes[:], stand_in.whom[:] = 1, -1
         stand_in.cgroup, stand_in.file = first.cgroup, first.file.astype(np.int32)
         stand_in.opf, stand_in.page = first.opf, first.page
-        # Keys are of bios: a stand-in for each call has what they look at.
         stood = replace(window, bios=stand_in, path=None)
         none = window.bio_stages.take(np.zeros(0, dtype=np.int64))
         group = self._key.codes(stood, of_bios(stand_in, none, self._context))
@@ -99,61 +105,39 @@ class CallsByGroup:
         for code, calls in groups.items():
             name = dict(name_of(self._key, code))
             reports = [
-                replace(report_of(*named(what, self._context), figures), name=name)
-                for what, figures in calls.items()
+                _report(what, figures, self._context, name) for what, figures in calls.items()
             ]
             found.append(sorted(reports, key=lambda one: (not one.io, -one.time.sum)))
         found.sort(key=lambda reports: -sum(one.time.sum for one in reports))
         return [one for reports in found for one in reports]
 
 
-def _bios(like: Bios, calls: Calls) -> Bios:
-    """Return a table with a bio per call that has its tid, task, CPU and 1 byte."""
-    count = len(calls)
-    columns = {
-        one.name: np.zeros(
-            (count, *getattr(like, one.name).shape[1:]), getattr(like, one.name).dtype
-        )
-        for one in fields(Bios)
-    }
-    columns.update(tid=calls.tid, task=calls.task, cpu=calls.cpu)
-    columns["bytes"] = np.ones(count, dtype=np.uint32)
-    columns["whom"] = np.full(count, -1, dtype=np.int32)
-    return Bios(**columns)
-
-
-def report_of(name: str, io: bool, figures: CallFigures) -> CallReport:
-    """Return the report of the calls of one name that did I/O (`io`), or of those that did none."""
-    return CallReport(
-        call=name,
+def _report(code: int, figures: CallFigures, context: Context, group: Name) -> CallReport:
+    call, io = named(code, context)
+    return as_row(
+        CallReport,
+        figures,
+        name=group,
+        call=call,
         io=io,
-        count=figures.count,
         failed=sum(figures.errors.values()),
-        errors=dict(sorted(figures.errors.items())),
-        bytes=figures.bytes,
-        bios=figures.bios,
-        time=Summary.of(figures.time),
-        parts=stage_times(figures.parts, {part: part for part in CALL_PARTS}, figures.time.sum),
+        parts=stage_times(figures.parts, CALL_PARTS, figures.time.sum),
     )
 
 
 @dataclass
 class CallsByName(Mergeable):
-    """Figures of timed calls by name, which can be added up."""
-
     figures: dict[int, CallFigures] = field(default_factory=dict)
-    """Code of `coded` → figures."""
 
     def add(self, calls: Calls, context: Context) -> None:
-        """Add calls, apart by whether they did I/O. context: of the log, for names."""
         codes = coded(calls)
         for code in names_of(codes).tolist():
             figures = self.figures.setdefault(code, CallFigures())
             figures.add(calls.take(codes == code), named(code, context)[0])
 
     def reports(self, context: Context) -> list[CallReport]:
-        """Return a report for each name: calls with I/O first, then by time in total, by name."""
-        found = [report_of(*named(code, context), one) for code, one in self.figures.items()]
+        """Calls with I/O first, then by time in total, by name."""
+        found = [_report(code, one, context, {}) for code, one in self.figures.items()]
         return sorted(found, key=lambda call: (not call.io, -call.time.sum, call.call))
 
 
@@ -169,23 +153,18 @@ _SUBMITTING = frozenset({"io_uring_enter", "io_submit"})
 
 @dataclass
 class _Figures:
-    """Figures of the submissions of one operation."""
-
     count: int = 0
     modes: Counter[str] = field(default_factory=Counter)
-    """Name of a Runner → submissions whose first bio it queued."""
     completed: int = 0
     errors: Counter[str] = field(default_factory=Counter)
-    """Name of the error → submissions that completed with it."""
     bios: int = 0
     bytes: int = 0
     time: Distribution = field(default_factory=Distribution)
     """ns from submission to completion, where both are known."""
     steps: dict[str, Distribution] = field(default_factory=dict)
-    """Name in STEPS → ns, where both of its ends are known."""
 
     def add(self, rows: Submissions) -> None:
-        """Add submissions of this operation; a step that would be negative is not counted."""
+        """A step that would be negative is not counted."""
         self.count += len(rows)
         for runner, count in zip(*np.unique(rows.runner, return_counts=True), strict=True):
             self.modes[RUNNER_NAMES[Runner(int(runner))]] += int(count)
@@ -205,18 +184,15 @@ class _Figures:
 
 
 class SubmissionsByOperation:
-    """Figures of all submissions, window after window."""
-
     def __init__(self, context: Context) -> None:
         self._figures: dict[int, _Figures] = {}
-        """Number of `operations_of` → figures."""
         self._recorded = "uring" in context.path_parts
         self._submitting = numbers(_SUBMITTING, context.machine)
         self.unknown = 0
         """Bios queued inside io_uring_enter or io_submit whose request is not known."""
 
     def add(self, window: Lifecycles) -> None:
-        """Add the log's next window; open bios count in `unknown` once they have ended."""
+        """Open bios count in `unknown` once they have ended."""
         if window.path is None or not self._recorded:
             return
         rows, bios = window.path.submissions, window.path.bios
@@ -227,23 +203,14 @@ class SubmissionsByOperation:
             self._figures.setdefault(code, _Figures()).add(rows.take(operations == code))
 
     def reports(self) -> list[SubmissionReport]:
-        """Return a report for each operation, those with most submissions first.
-
-        A step's share is of the sum of `time`: where steps are known of submissions without a time,
-        shares add up to more than 1.
-        """
+        """Shares are of the sum of `time`, and more than 1 where steps are known without a time."""
         found = [
-            SubmissionReport(
+            as_row(
+                SubmissionReport,
+                one,
                 operation=operation_name(code),
-                count=one.count,
-                modes=dict(sorted(one.modes.items())),
-                completed=one.completed,
                 failed=sum(one.errors.values()),
-                errors=dict(sorted(one.errors.items())),
-                bios=one.bios,
-                bytes=one.bytes,
-                time=Summary.of(one.time),
-                steps=stage_times(one.steps, {name: name for name in STEPS}, one.time.sum),
+                steps=stage_times(one.steps, tuple(STEPS), one.time.sum),
             )
             for code, one in sorted(self._figures.items())
         ]

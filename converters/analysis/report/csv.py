@@ -8,13 +8,7 @@ from typing import Any, TextIO
 
 from biotrail.converters.analysis.figures import StageTimes, Summary, summary
 from biotrail.converters.analysis.report.path import SETUP
-from biotrail.converters.analysis.report.tree import (
-    FORMAT,
-    DeviceReport,
-    GroupReport,
-    PairReport,
-    Report,
-)
+from biotrail.converters.analysis.report.tree import FORMAT, GroupReport, Report
 from biotrail.converters.lifecycles.operations import CLEARED
 from biotrail.recorder.schema import cgroup_names
 from biotrail.recorder.schema.strings import guarded
@@ -26,17 +20,9 @@ NAMES = (
 SCOPE = ("filters", "cut", "chosen")
 """Columns that say which I/O was recorded and which part of the log was read; the same in every
 line."""
-LATER = ("dir", "inodes", "call", "pair", "by", "key", "writer", "thread", "tid", "file_was")
-"""Name columns added in later versions, behind the others so that those keep their places."""
 DOUBTFUL = ("doubtful", "mean_with_doubtful_ns", "p99_with_doubtful_ns")
 """Columns of latencies in doubt, which are in no other figure of a time: how many, and mean and p99
 of the latency with them in; added later."""
-CGROUPS = (*cgroup_names.FIELDS, "cgroup_kind")
-"""Columns that say what a cgroup is; added later."""
-TITLE = ("title",)
-"""Column of what a process calls itself; added later still."""
-LABEL = ("label", "container_file")
-"""Columns of what people call a file, and where containers see it; likewise."""
 TIMES = tuple(summary(Summary(0, 0, 0.0, 0, 0, 0, 0, 0, 0)))
 COLUMNS = (
     "format",
@@ -56,15 +42,15 @@ COLUMNS = (
     "unfinished",
     "tries",
     "tried_bytes",
-    *LATER,
+    # Added in later versions, behind the others so that those keep their places:
+    *("dir", "inodes", "call", "pair", "by", "key", "writer", "thread", "tid", "file_was"),
     *SCOPE,
     *DOUBTFUL,
-    *CGROUPS,
+    *(*cgroup_names.FIELDS, "cgroup_kind"),
     *CLEARED.values(),
     "recorder_ns",
     "by_workers",
-    *TITLE,
-    *LABEL,
+    *("title", "label", "container_file"),
 )
 _COUNTED = (
     "failed",
@@ -75,20 +61,11 @@ _COUNTED = (
     *CLEARED.values(),
     "by_workers",
 )
-"""Counters that are columns of their own."""
 Line = dict[str, Any]
 """Column → value; absent columns are empty."""
 Labelled = tuple[str, Report, Mapping[str, str]]
 """(label of the recording, its report, its values of the SCOPE columns). label: "" if there is
 only one recording."""
-
-
-def write(report: Report, out: TextIO, scope: Mapping[str, str] | None = None) -> None:
-    """Write the header line, then all lines of one report to `out`.
-
-    scope: values of the SCOPE columns; None: empty.
-    """
-    write_all([("", report, scope or {})], out)
 
 
 def write_all(
@@ -99,11 +76,9 @@ def write_all(
 ) -> None:
     """Write the header line, then the lines of each report, to `out` as CSV.
 
-    reports: at least one. If the first one has a label, there is a column `recording` with the
-    labels, after `format`. The values of SCOPE are the same in every line of a report; a column for
-    which a line has no value is empty. cell: maps each text to what is written for it; `guarded`
-    puts an apostrophe before what a spreadsheet would take for a formula. more: further lines of
-    the first report, behind its own.
+    If the first report has a label, there is a column `recording` with the labels, after `format`.
+    cell: maps each text to what is written for it; `guarded` puts an apostrophe before what a
+    spreadsheet would take for a formula. more: further lines of the first report, behind its own.
     """
     columns = ("format", *(["recording"] if reports[0][0] else []), *COLUMNS[1:])
     rows = csv.DictWriter(_Rows(out), columns, restval="", extrasaction="ignore")
@@ -123,7 +98,6 @@ class _Rows:
         self._out = out
 
     def write(self, row: str) -> None:
-        """Write a row with LF instead of CR LF at its end."""
         self._out.write(row.removesuffix("\r\n") + "\n")
 
 
@@ -131,16 +105,15 @@ def lines(report: Report) -> Iterator[Line]:
     """Yield the report's lines as column → value: total, devices, groups, path, pairs, intervals.
 
     Each group of I/Os gives a line for its whole latency and one for each stage. The total, a
-    device and its operations (the device's sum first) have lines of bios, then of requests; all
-    others have lines of bios only. `begin_ns` and `end_ns` are the interval's, or else the log's.
-    The SCOPE columns and `format` are not in the lines.
+    device and its operations have lines of bios, then of requests; all others have lines of bios
+    only. `begin_ns` and `end_ns` are the interval's, or else the log's.
     """
     whole = {"begin_ns": report.begin_ns, "end_ns": report.end_ns}
-    for section, one in (
+    for section, both in (
         ("total", report.total),
         *(("devices", sums) for of in report.devices for sums in (of.total, *of.operations)),
     ):
-        for line in (*_lines(one.bios, "bios"), *_lines(one.requests, "requests")):
+        for line in (*_lines(both.bios, "bios"), *_lines(both.requests, "requests")):
             yield {"section": section, **whole, **line}
     for section, groups in (
         ("processes", report.processes),
@@ -152,10 +125,21 @@ def lines(report: Report) -> Iterator[Line]:
         for group in groups:
             for line in _lines(group, "bios"):
                 yield {"section": section, **whole, **line}
-            yield from ({**whole, **line} for line in _operation_lines(section, group))
-    others = (_held_lines(report), _call_lines(report), _submission_lines(report))
-    completions = (_completion_lines(device) for device in report.devices)
-    for line in chain(*others, *completions, _pair_lines(report)):
+            time = group.latency.sum
+            for one in group.operations:
+                yield {
+                    **whole,
+                    "section": f"{section} by operation",
+                    **group.name,
+                    "operation": one.operation,
+                    "of": "bios",
+                    "stage": "Q2C",
+                    "share": round(one.latency.sum / time, 6) if time else 0,
+                    "ios": one.ios,
+                    "bytes": one.bytes,
+                    **summary(one.latency),
+                }
+    for line in chain(_path_lines(report), _pair_lines(report)):
         yield {**whole, **line}
     every = [(one, {"begin_ns": one.begin_ns, "end_ns": one.end_ns}) for one in report.intervals]
     for interval, times in every:
@@ -164,27 +148,13 @@ def lines(report: Report) -> Iterator[Line]:
                 yield {"section": "intervals", **times, **line}
     for interval, times in every:
         for pair in interval.pairs:
-            line = _line(pair.name, pair.time, pair.time, interval.end_ns - interval.begin_ns)
-            yield {"section": "pair intervals", **line, **times}
+            count, ns = pair.time.count, pair.time.sum
+            line = _pairs(pair.name, ns, interval.end_ns - interval.begin_ns, count, ns)
+            yield {"section": "pair intervals", **line, **summary(pair.time), **times}
 
 
-def _operation_lines(section: str, group: GroupReport) -> Iterator[Line]:
-    for one in group.operations:
-        time = group.latency.sum
-        yield {
-            "section": f"{section} by operation",
-            **group.name,
-            "operation": one.operation,
-            "of": "bios",
-            "stage": "Q2C",
-            "share": round(one.latency.sum / time, 6) if time else 0,
-            "ios": one.ios,
-            "bytes": one.bytes,
-            **summary(one.latency),
-        }
-
-
-def _held_lines(report: Report) -> Iterator[Line]:
+def _path_lines(report: Report) -> Iterator[Line]:
+    """Yield the lines of what only logs with the path have."""
     for held in report.held:
         yield {
             "section": "held",
@@ -199,10 +169,6 @@ def _held_lines(report: Report) -> Iterator[Line]:
             "stage": "held",
             **summary(held.time),
         }
-
-
-def _call_lines(report: Report) -> Iterator[Line]:
-    """Yield the lines of calls by name and by group, of their waits, and of journals' commits."""
     for section, call in (
         *(("calls", call) for call in report.calls),
         *(("call groups", call) for call in report.call_groups),
@@ -230,9 +196,6 @@ def _call_lines(report: Report) -> Iterator[Line]:
             "ios": journal.commits,
         }
         yield from _whole_and_parts(work, journal.time, journal.phases)
-
-
-def _submission_lines(report: Report) -> Iterator[Line]:
     for one in report.submissions:
         work = {
             "section": "submissions",
@@ -243,18 +206,17 @@ def _submission_lines(report: Report) -> Iterator[Line]:
             "failed": one.failed,
         }
         yield from _whole_and_parts(work, one.time, one.steps)
-
-
-def _completion_lines(device: DeviceReport) -> Iterator[Line]:
-    for way in device.completions:
-        where = {"section": "completions", "device": device.device, "dev": device.dev}
-        yield from _parts({**where, "of": way.way, "ios": way.requests}, way.steps)
-    for one in device.drivers:
-        where = {"section": "drivers", "device": device.device, "dev": device.dev}
-        work = {**where, "of": one.driver, "ios": one.requests, "failed": one.errors}
-        if one.setup is not None:
-            yield {**work, "stage": SETUP, **summary(one.setup)}
-        yield from _parts(work, one.steps)
+    for device in report.devices:
+        where = {"device": device.device, "dev": device.dev}
+        for way in device.completions:
+            work = {"section": "completions", **where, "of": way.way, "ios": way.requests}
+            yield from _parts(work, way.steps)
+        for driver in device.drivers:
+            work = {"section": "drivers", **where, "of": driver.driver, "ios": driver.requests}
+            work["failed"] = driver.errors
+            if driver.setup is not None:
+                yield {**work, "stage": SETUP, **summary(driver.setup)}
+            yield from _parts(work, driver.steps)
 
 
 def _whole_and_parts(work: Line, time: Summary, parts: Sequence[StageTimes]) -> Iterator[Line]:
@@ -270,7 +232,6 @@ def _parts(work: Line, parts: Sequence[StageTimes]) -> Iterator[Line]:
 
 
 def _lines(group: GroupReport, of: str) -> Iterator[Line]:
-    """Yield a group's lines: one for the whole latency, then one for each of its stages."""
     work = {
         **group.name,
         "of": of,
@@ -288,50 +249,32 @@ def _lines(group: GroupReport, of: str) -> Iterator[Line]:
 
 
 def _pair_lines(report: Report) -> Iterator[Line]:
-    """Yield the lines of each pair: section `pairs`, then `pair groups` and `pair keys`.
-
-    Groups are the values of --by, in the column `by`; keys, in the column `key`, are those with the
-    most time, and have no percentiles. `share` is of the time of all pairs of that declaration,
-    `ios` the number of pairs.
-    """
     for pair in report.pairs:
-        yield {"section": "pairs", **_line(pair.name, pair.time, pair.time, report.span_ns)}
+        of = pair.name, pair.time.sum, report.span_ns
+        line = _pairs(*of, pair.time.count, pair.time.sum)
+        yield {"section": "pairs", **line, **summary(pair.time)}
         for group in pair.groups:
-            line = _line(pair.name, group.time, pair.time, report.span_ns)
-            yield {"section": "pair groups", **line, "by": group.text}
-        yield from _key_lines(pair, report.span_ns)
+            line = _pairs(*of, group.time.count, group.time.sum)
+            yield {"section": "pair groups", **line, "by": group.text, **summary(group.time)}
+        for key in pair.slowest_keys:
+            yield {
+                "section": "pair keys",
+                "key": key.text,
+                **_pairs(*of, key.count, key.sum_ns),
+                "count": key.count,
+                "sum_ns": key.sum_ns,
+                "mean_ns": round(key.sum_ns / max(key.count, 1), 3),
+                "max_ns": key.max_ns,
+            }
 
 
-def _line(name: str, time: Summary, whole: Summary, span: int) -> Line:
-    """Return a line on pairs with this name. whole: of all of them. span: ns, for the rate."""
+def _pairs(name: str, whole_ns: int, span_ns: int, count: int, ns: int) -> Line:
+    """Return a line on pairs. whole_ns: of all pairs of that declaration."""
     return {
         "pair": name,
         "of": "pairs",
         "stage": "all",
-        "share": round(time.sum / max(whole.sum, 1), 6),
-        **summary(time),
-        "ios": time.count,
-        "ios_per_s": _rate(time.count, span),
+        "share": round(ns / max(whole_ns, 1), 6),
+        "ios": count,
+        "ios_per_s": round(count * 1e9 / max(span_ns, 1), 3),
     }
-
-
-def _key_lines(pair: PairReport, span: int) -> Iterator[Line]:
-    for key in pair.slowest_keys:
-        yield {
-            "section": "pair keys",
-            "pair": pair.name,
-            "key": key.text,
-            "of": "pairs",
-            "stage": "all",
-            "share": round(key.sum_ns / max(pair.time.sum, 1), 6),
-            "count": key.count,
-            "sum_ns": key.sum_ns,
-            "mean_ns": round(key.sum_ns / max(key.count, 1), 3),
-            "max_ns": key.max_ns,
-            "ios": key.count,
-            "ios_per_s": _rate(key.count, span),
-        }
-
-
-def _rate(count: int, span: int) -> float:
-    return round(count * 1e9 / max(span, 1), 3)

@@ -8,12 +8,7 @@ import numpy as np
 from biotrail.converters.analysis.distributions.groups import Series
 from biotrail.converters.analysis.distributions.sketch import Distribution, add_grouped
 from biotrail.converters.analysis.figures import Summary
-from biotrail.converters.analysis.report.tree import (
-    PairGroup,
-    PairInterval,
-    PairKey,
-    PairReport,
-)
+from biotrail.converters.analysis.report.tree import PairGroup, PairInterval, PairKey, PairReport
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.distinct import distinct, names_of
 from biotrail.converters.events.site_tables import Pairs
@@ -26,16 +21,12 @@ MOST_GROUPS = 1_000
 MOST_KEYS = 10_000
 """Keys of a pair that are counted; those of further ones are in the total alone."""
 SHOWN_KEYS = 100
-"""Keys in a report: those with the most time."""
 
 
 @dataclass
 class _Figures:
-    """Figures of one pair."""
-
     time: Distribution = field(default_factory=Distribution)
     groups: dict[int, Distribution] = field(default_factory=dict)
-    """By value of --by."""
     keys: dict[tuple[int, int], list[int]] = field(default_factory=dict)
     """By (key0, key1): [count, sum, max], ns."""
     without_group: int = 0
@@ -44,20 +35,14 @@ class _Figures:
     def add(self, pairs: Pairs, has_by: bool) -> None:
         self.time.add(pairs.latency)
         if has_by:
-            self._add_groups(pairs)
-        self._add_keys(pairs)
-
-    def _add_groups(self, pairs: Pairs) -> None:
-        rows, of = distinct(pairs.by)
-        for (value,) in rows:
-            if value not in self.groups and len(self.groups) < MOST_GROUPS:
-                self.groups[value] = Distribution()
-        known = np.array([value in self.groups for (value,) in rows], dtype=np.bool_)[of]
-        self.without_group += int((~known).sum())
-        into = [self.groups.get(value, self.time) for (value,) in rows]
-        add_grouped(of[known], pairs.latency[known], into)
-
-    def _add_keys(self, pairs: Pairs) -> None:
+            rows, of = distinct(pairs.by)
+            for (value,) in rows:
+                if value not in self.groups and len(self.groups) < MOST_GROUPS:
+                    self.groups[value] = Distribution()
+            known = np.array([value in self.groups for (value,) in rows], dtype=np.bool_)[of]
+            self.without_group += int((~known).sum())
+            into = [self.groups.get(value, self.time) for (value,) in rows]
+            add_grouped(of[known], pairs.latency[known], into)
         keys, of = distinct(pairs.key0, pairs.key1)
         counts = np.bincount(of, minlength=len(keys))
         sums, most = np.zeros((2, len(keys)), np.int64)
@@ -81,17 +66,14 @@ def _distributions(place: I64, values: I64, count: int) -> list[Distribution]:
 
 
 class PairFigures:
-    """Figures of all pairs of a log, window after window."""
-
     def __init__(self, context: Context, interval: int = 0) -> None:
-        """Start without pairs. context: the log's, whose header declares them."""
         self._interval = interval
-        self._series: Series[Distribution, tuple[int, Summary]] | None = None
+        self.series: Series[Distribution, tuple[int, Summary]] | None = None
         self._names = PairNames(context)
         self._figures: dict[int, _Figures] = {}
 
     def add(self, window: Lifecycles, begin: int) -> None:
-        """Add the pairs of the log's next window. begin: ns where the first interval begins."""
+        """begin: ns where the first interval begins."""
         if window.sites is None or not len(window.sites.pairs):
             return
         pairs = window.sites.pairs
@@ -99,33 +81,25 @@ class PairFigures:
             figures = self._figures.setdefault(number, _Figures())
             figures.add(pairs.take(pairs.pair == number), self._names.has_by(number))
         if self._interval:
-            if self._series is None:
-                self._series = Series(
+            if self.series is None:
+                self.series = Series(
                     begin, self._interval, lambda number, time: (number, Summary.of(time))
                 )
-            self._series.add(
+            self.series.add(
                 pairs.pair.astype(np.int64),
                 pairs.ended,
                 window.end,
                 lambda kept, place, count: _distributions(place, pairs.latency[kept], count),
             )
 
-    @property
-    def late(self) -> int:
-        """Number of pairs that are in no interval, as they came after it was closed."""
-        return 0 if self._series is None else self._series.left_out
-
     def intervals(self) -> dict[int, list[PairInterval]]:
-        """Return interval → the pairs that ended in it, in the header's order; others are absent.
-
-        To be called after the last window.
-        """
-        if self._series is None:
+        """Return interval → the pairs that ended in it, in the header's order."""
+        if self.series is None:
             return {}
-        self._series.finish()
+        self.series.finish()
         return {
             interval: [PairInterval(self._names.name(number), time) for number, time in rows]
-            for interval, rows in self._series.closed.items()
+            for interval, rows in self.series.closed.items()
         }
 
     def reports(self, trace: Trace) -> list[PairReport]:

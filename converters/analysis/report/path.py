@@ -10,7 +10,7 @@ import numpy as np
 from biotrail.converters.analysis.distributions.keys import OP_BITS, ProcessNames
 from biotrail.converters.analysis.distributions.samples import Samples
 from biotrail.converters.analysis.distributions.sketch import Distribution, sum_by
-from biotrail.converters.analysis.figures import Summary, stage_times
+from biotrail.converters.analysis.figures import Summary, as_row, stage_times
 from biotrail.converters.analysis.report.callers import Callers
 from biotrail.converters.analysis.report.calls import (
     OF_CALLS,
@@ -29,8 +29,8 @@ from biotrail.converters.analysis.report.waits import CommitsByDevice, WaitsByRe
 from biotrail.converters.calls.keys import rows_by_key, rows_of
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.distinct import distinct, names_of
-from biotrail.converters.events.drivers import DRIVERS
-from biotrail.converters.events.path_tables import NO_BPS, NO_IOPS, Calls, HeldBios, PathTables
+from biotrail.converters.events.path import DRIVERS
+from biotrail.converters.events.path_tables import NO_BPS, NO_IOPS, Calls, PathTables
 from biotrail.converters.events.tables import (
     I64,
     NEVER,
@@ -39,7 +39,6 @@ from biotrail.converters.events.tables import (
     Lifecycles,
     Requests,
     Stage,
-    Tasks,
 )
 from biotrail.converters.lifecycles.operations import operations
 from biotrail.converters.lifecycles.windows import sure_complete
@@ -59,7 +58,6 @@ STEPS_BY_WAY = (
     ("D to raise", "raise to softirq", "softirq to C"),
     ("D to C",),
 )
-"""Names of the steps of each way, from the issue to the completion."""
 _IN_SOFTIRQ, _IN_INTERRUPT = 1, 2
 
 SETUP = "setup to D"
@@ -84,16 +82,13 @@ class _Divided:
 
     requests: int = 0
     undivided: int = 0
-    """Those of them without steps."""
     steps: dict[str, Distribution] = field(default_factory=dict)
-    """Name of the step → ns."""
     errors: int = 0
     timeouts: int = 0
     setup: Distribution = field(default_factory=Distribution)
-    """ns from the setup to D; of NVMe alone."""
 
     def add(self, names: Sequence[str], requests: Requests, between: Sequence[I64]) -> Bool:
-        """Add requests; return which of them are divided, (n,).
+        """Return which requests are divided, (n,).
 
         between: times (ns) from the issue to the completion. All must be known and in order: an
         interrupt raised for an earlier request can be all that the CPU still knows. The request
@@ -111,14 +106,15 @@ class _Divided:
 
 @dataclass
 class Completions:
-    """Ways of completion of all devices' requests, window after window."""
+    """How requests were completed, and what drivers did with them, by device."""
 
     _ways: dict[tuple[int, int], _Divided] = field(default_factory=lambda: defaultdict(_Divided))
-    """(dev_t, index of WAYS) → requests."""
+    """(dev_t, index of WAYS) → requests whose completion has an INTERRUPT record."""
+    _drivers: dict[tuple[int, str], _Divided] = field(default_factory=lambda: defaultdict(_Divided))
+    """(dev_t, driver) → requests whose completion has a DRIVER record of a driver of STEPS."""
 
     def add(self, window: Lifecycles) -> None:
-        """Add the window's requests whose completion has an INTERRUPT record."""
-        if window.path is None or not len(window.path.interrupts):
+        if window.path is None:
             return
         row, known = rows_of(window.requests.number, window.path.interrupts.number)
         interrupts = window.path.interrupts.take(known)
@@ -137,28 +133,6 @@ class Completions:
                 rows = np.flatnonzero((way == code) & (requests.dev == dev))
                 found = self._ways[dev, code]
                 found.add(STEPS_BY_WAY[code], requests.take(rows), [of[rows] for of in columns])
-
-    def reports(self, dev: int) -> list[CompletionReport]:
-        """Return a report for each way in which requests of a device were completed."""
-        found = []
-        for code, name in enumerate(WAYS):
-            if (way := self._ways.get((dev, code))) is not None:
-                steps = stage_times(way.steps, {step: step for step in STEPS_BY_WAY[code]})
-                found.append(CompletionReport(name, way.requests, way.undivided, steps))
-        return found
-
-
-@dataclass
-class Drivers:
-    """What drivers did with the requests of all devices, window after window."""
-
-    _work: dict[tuple[int, str], _Divided] = field(default_factory=lambda: defaultdict(_Divided))
-    """(dev_t, driver) → requests."""
-
-    def add(self, window: Lifecycles) -> None:
-        """Add the window's requests whose completion has a DRIVER record of a driver of STEPS."""
-        if window.path is None or not len(window.path.steps):
-            return
         row, known = rows_of(window.requests.number, window.path.steps.number)
         steps = window.path.steps.take(known)
         requests = window.requests.take(row[known])
@@ -166,26 +140,39 @@ class Drivers:
             mine = steps.driver == number
             for dev in names_of(requests.dev[mine]).tolist() if driver in STEPS else ():
                 rows = mine & (requests.dev == dev)
-                work = self._work[dev, driver]
-                asked, done = requests.take(rows), steps.take(rows)
-                between = [getattr(done, name) for name in _BETWEEN[driver]]
-                divided = work.add(STEPS[driver], asked, between)
+                work, asked, done = (
+                    self._drivers[dev, driver],
+                    requests.take(rows),
+                    steps.take(rows),
+                )
+                between_of = [getattr(done, name) for name in _BETWEEN[driver]]
+                divided = work.add(STEPS[driver], asked, between_of)
                 work.errors += int(done.errors.sum())
                 work.timeouts += int(done.timeouts.sum())
                 if driver == "nvme":
                     set_up = divided & (done.begun != NEVER) & (done.begun <= asked.issue)
                     work.setup.add((asked.issue - done.begun)[set_up])
 
-    def reports(self, dev: int) -> list[DriverReport]:
-        """Return a report for each driver of a device, mostly one or none; in order of STEPS."""
-        found = []
-        for driver, names in STEPS.items():
-            if (work := self._work.get((dev, driver))) is not None:
-                steps = stage_times(work.steps, {step: step for step in names})
-                setup = Summary.of(work.setup) if work.setup.count else None
-                counts = (work.requests, work.undivided, work.errors, work.timeouts)
-                found.append(DriverReport(driver, *counts, setup, steps))
-        return found
+    def reports(self, dev: int) -> tuple[list[CompletionReport], list[DriverReport]]:
+        ways = [
+            as_row(
+                CompletionReport, one, way=name, steps=stage_times(one.steps, STEPS_BY_WAY[code])
+            )
+            for code, name in enumerate(WAYS)
+            if (one := self._ways.get((dev, code))) is not None
+        ]
+        drivers = [
+            as_row(
+                DriverReport,
+                one,
+                driver=driver,
+                setup=Summary.of(one.setup) if one.setup.count else None,
+                steps=stage_times(one.steps, names),
+            )
+            for driver, names in STEPS.items()
+            if (one := self._drivers.get((dev, driver))) is not None
+        ]
+        return ways, drivers
 
 
 # For how long of its stages a bio stood still because its thread had no CPU, at least.
@@ -203,17 +190,13 @@ KEPT_NS = 2_000_000_000
 
 @dataclass
 class Ready:
-    """Adds up windows."""
-
     _sums: Counter[tuple[int, int]] = field(default_factory=Counter)
-    """(place, stage) → ns."""
     _waits: I64 = field(default_factory=lambda: np.zeros((0, 3), np.int64))
     """(n, 3): thread, when woken, when it ran again."""
     _calls: list[Calls] = field(default_factory=list)
     """Timed calls that were ready to run, without a CPU."""
 
     def add(self, window: Lifecycles, bios: Samples) -> None:
-        """Add the next window. bios: samples of its bios, row by row."""
         if window.path is None:
             return
         self._keep(window.path, window.end - KEPT_NS)
@@ -245,8 +228,8 @@ class Ready:
     def _of_calls(self, window: Lifecycles, path: PathTables, owner: I64, ns: I64) -> I64:
         """Return what is left of times in a plug (n,) beyond all that the bio's call ran: (n,).
 
-        owner: rows of bios. At most what the call was ready to run; 0 where the call is not known,
-        was not timed, or has not returned yet.
+        At most what the call was ready to run; 0 where the call is not known, was not timed, or has
+        not returned yet.
         """
         row, there = rows_of(path.bios.number, window.bios.number[owner])
         entry = np.where(there, path.bios.entry[row] if len(path.bios) else NEVER, NEVER)
@@ -261,7 +244,6 @@ class Ready:
         return found
 
     def reports(self, context: Context) -> list[ReadyTime]:
-        """Return the time of each device, operation and stage, most first."""
         found = [
             ReadyTime(
                 context.device_name(place >> OP_BITS),
@@ -284,7 +266,6 @@ def _overlap(tid: I64, begin: I64, end: I64, ready: I64) -> I64:
         whole = np.concatenate([[0], np.cumsum(mine[:, 2] - mine[:, 1])])
 
         def until(times: I64, mine: I64 = mine, whole: I64 = whole) -> I64:
-            """Return for how long the thread had been ready at these times."""
             at = np.searchsorted(mine[:, 1], times, side="right")
             last = np.maximum(at - 1, 0)
             over = np.maximum(mine[last, 2] - times, 0)
@@ -296,12 +277,9 @@ def _overlap(tid: I64, begin: I64, end: I64, ready: I64) -> I64:
 
 @dataclass
 class _Held:
-    """Bios held by one cgroup's limit, of one device and operation."""
-
     bios: int = 0
     several: int = 0
     time: Distribution = field(default_factory=Distribution)
-    """ns of those for which it is known."""
     bps: int = NO_BPS
     iops: int = NO_IOPS
     processes: Counter[int] = field(default_factory=Counter)
@@ -309,16 +287,12 @@ class _Held:
 
 
 class HeldByLimit:
-    """Figures of all held bios, window after window."""
-
     def __init__(self, context: Context) -> None:
         self._context = context
         self._names = ProcessNames()
         self._held: dict[tuple[int, int, str], _Held] = {}
-        """(cgroup's id, dev_t, operation) → its bios."""
 
     def add(self, window: Lifecycles) -> None:
-        """Add the held bios that ended in the log's next window."""
         if window.path is None or not len(window.path.held):
             return
         self._names.take(window.tasks)
@@ -330,47 +304,35 @@ class HeldByLimit:
         for place, (limit, dev, code) in enumerate(distinct.tolist()):
             key = limit, dev, names[code]
             rows = np.flatnonzero(at.reshape(-1) == place)
-            self._add(self._held.setdefault(key, _Held()), held.take(rows), window.tasks)
-
-    def _add(self, one: _Held, held: "HeldBios", tasks: Tasks) -> None:
-        """Add held bios of one key. The limit shown is the last one, as it may be changed."""
-        one.bios += len(held)
-        one.several += int((held.limits > 1).sum())
-        one.bps, one.iops = int(held.bps[-1]), int(held.iops[-1])
-        one.time.add(held.held[held.held != NEVER])
-        for task in held.task[held.task >= 0].tolist():
-            one.processes[int(tasks.tgid[task])] += 1
-
-    def _process(self, one: _Held) -> tuple[str, int] | tuple[None, None]:
-        for tgid, _ in one.processes.most_common(1):
-            return self._names[tgid], tgid
-        return None, None
+            one, mine = self._held.setdefault(key, _Held()), held.take(rows)
+            one.bios += len(mine)
+            one.several += int((mine.limits > 1).sum())
+            # The limit shown is the last one, as it may be changed.
+            one.bps, one.iops = int(mine.bps[-1]), int(mine.iops[-1])
+            one.time.add(mine.held[mine.held != NEVER])
+            one.processes.update(window.tasks.tgid[mine.task[mine.task >= 0]].tolist())
 
     def reports(self) -> list[HeldReport]:
-        """Return a report for each limit's cgroup, device and operation, the longest held first."""
         found = []
         for (limit, dev, op), one in sorted(self._held.items()):
-            process, pid = self._process(one)
-            report = HeldReport(
+            pid = next((pid for pid, _ in one.processes.most_common(1)), None)
+            report = as_row(
+                HeldReport,
+                one,
                 cgroup=self._context.cgroups.get(limit, f"id {limit}") if limit else None,
                 device=self._context.device_name(dev),
                 dev=dev,
                 operation=op,
-                bios=one.bios,
-                several=one.several,
                 bps=None if one.bps == NO_BPS else one.bps,
                 iops=None if one.iops == NO_IOPS else one.iops,
-                process=process,
+                process=None if pid is None else self._names[pid],
                 pid=pid,
-                time=Summary.of(one.time),
             )
             found.append(report)
         return sorted(found, key=lambda one: (-one.time.sum, -one.bios))
 
 
 class PathFigures:
-    """Adds up the path's tables, window after window."""
-
     def __init__(self, context: Context, by: str | None) -> None:
         self._context = context
         self._ready = Ready()
@@ -384,17 +346,15 @@ class PathFigures:
         self._commits = CommitsByDevice(context)
         self._held = HeldByLimit(context)
         self._submissions = SubmissionsByOperation(context)
-        self._completions = Completions()
-        self._drivers = Drivers()
+        self.completions = Completions()
         self._adding = [
             *(by_process.add, self._waits.add, self._callers.add, self._commits.add),
-            *(self._held.add, self._submissions.add, self._completions.add, self._drivers.add),
+            *(self._held.add, self._submissions.add, self.completions.add),
         ]
         if self._groups is not None and self._groups is not by_process:
             self._adding.append(self._groups.add)
 
     def add(self, window: Lifecycles, bios: Samples) -> None:
-        """Add the log's next window; one without `path` adds nothing. bios: samples of its bios."""
         if window.path is None:
             return
         self._ready.add(window, bios)
@@ -402,12 +362,7 @@ class PathFigures:
         for add in self._adding:
             add(window)
 
-    def of_device(self, dev: int) -> tuple[list[CompletionReport], list[DriverReport]]:
-        """Return how a device's requests were completed, and the steps of its driver."""
-        return self._completions.reports(dev), self._drivers.reports(dev)
-
     def fill(self, report: Report) -> None:
-        """Set the report's fields of the path, but those of its devices."""
         report.ready = self._ready.reports(self._context)
         report.calls = self._calls.reports(self._context)
         report.call_groups = self._groups.reports() if self._groups is not None else []

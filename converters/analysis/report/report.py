@@ -38,6 +38,7 @@ from biotrail.converters.analysis.distributions.keys import (
 from biotrail.converters.analysis.distributions.samples import COUNTERS, of_bios, of_requests
 from biotrail.converters.analysis.figures import (
     Summary,
+    as_row,
     begin_text,
     extent,
     of_events,
@@ -50,7 +51,6 @@ from biotrail.converters.analysis.report.devices import (
     Flush,
     Flushes,
     Hanging,
-    Pattern,
     Purposes,
     Stacked,
 )
@@ -92,8 +92,8 @@ if TYPE_CHECKING:
 class Reporter:
     """Adds up a log's windows, in order, and makes a report of the sums.
 
-    interval: ns of each interval of the time series; 0: no time series. by: a word of KEYS; I/O
-    is then also grouped by that key, and the time series is of these groups instead of devices and
+    interval: ns of each interval of the time series; 0: no time series. by: a word of KEYS; I/O is
+    then also grouped by that key, and the time series is of these groups instead of devices and
     operations. timeline: gets the windows, too, and its devices' depths are used, so that these
     have the timeline's intervals.
     """
@@ -111,7 +111,6 @@ class Reporter:
         self._interval = interval
         self._by = by
         self.bios, self.requests = Groups(), Groups()
-        """By place (Samples.place, or OTHERS)."""
         self._lower = Groups()
         """Bios that stacked devices queued for others, which `bios` and lists leave out."""
         self._keys: dict[str, Key] = {
@@ -145,19 +144,12 @@ class Reporter:
 
     @property
     def groups(self) -> tuple[dict[int, Group], dict[int, Group]]:
-        """(bios, requests): place (Samples.place, or OTHERS) → group; those of each device.
-
-        Not copies, where no stacked device queued bios.
-        """
+        """(bios, requests): place (or OTHERS) → group; not copies where no device is stacked."""
         bios = merged_by_code(self.bios.by_code, self._lower.by_code)
         return bios, self.requests.by_code
 
     def add(self, window: Lifecycles) -> None:
-        """Add the log's next window to all figures, and to `timeline`.
-
-        A window without a begin (of a log without events) is ignored. Raises ConversionError for
-        MOST_INTERVALS intervals or more.
-        """
+        """Raises ConversionError for MOST_INTERVALS intervals or more."""
         if window.begin < 0:
             return
         if self.begin < 0:
@@ -213,13 +205,11 @@ class Reporter:
             )
 
     def watch(self, windows: Iterable[Lifecycles]) -> Iterator[Lifecycles]:
-        """Yield the windows unchanged, after adding each."""
         for window in windows:
             self.add(window)
             yield window
 
     def _close(self, code: int, group: Group) -> tuple[int, GroupReport]:
-        """Return the code and the report of a group in one interval, with an empty `group`."""
         report = group_report({}, group, self._interval, self._context)
         report.group = Group()  # keeping every interval's would take memory by the trace's length
         return code, report
@@ -236,11 +226,26 @@ class Reporter:
         every, lower = merged(bios.values()), merged(self._lower.by_code.values())
         lists = {name: self._reports(name, span) for name in self._groups}
         devices = self._device_reports(trace, span)
+        own = {STAGE_NAMES[stage]: ns for stage, ns in recorder_ns([trace.reader.end]).items()}
         sums = [total, *(one for device in devices for one in (device.total, *device.operations))]
-        with_recorder(
-            chain(*lists.values(), *((one.bios, one.requests) for one in sums)),
-            recorder_ns([trace.reader.end]),
-        )
+        for group in chain(*lists.values(), *((one.bios, one.requests) for one in sums)):
+            for stage in group.stages:
+                stage.recorder_ns = own.get(stage.stage)
+        # Notes of which half or more is of the time.
+        cpus = [one for one in context.cpus if begin <= (one["from"] + one["to"]) // 2 < end]
+        stacked = [
+            as_row(
+                StackedReport,
+                below,
+                device=context.device_name(upper),
+                below=context.device_name(lower),
+                operation=context.op_name(op),
+            )
+            for (upper, lower, op), below in sorted(self._stacked.by_pair.items())
+        ]
+        left_out = self._series.left_out if self._series is not None else 0
+        if self._pairs is not None and self._pairs.series is not None:
+            left_out += self._pairs.series.left_out
         report = Report(
             log_id=context.log_id,
             host=context.host,
@@ -254,7 +259,7 @@ class Reporter:
             lower_bios=lower["ios"],
             lower_bytes=lower["bytes"],
             devices=devices,
-            stacked=stacked_reports(self._stacked, context),
+            stacked=sorted(stacked, key=lambda one: -one.children),
             stacked_unmatched=self._stacked.unmatched,
             purposes=self._purposes.reports(context),
             processes=lists["processes"],
@@ -265,14 +270,13 @@ class Reporter:
             groups=lists.get("by", []),
             interval_ns=self._interval,
             intervals=self._intervals(end),
-            intervals_left_out=(self._series.left_out if self._series else 0)
-            + (0 if self._pairs is None else self._pairs.late),
+            intervals_left_out=left_out,
             certainty={c.name.lower(): every[c.name.lower()] for c in Certainty},
             loss=loss_report(trace),
             percentiles=Percentiles(without=every["unfinished"]),
             tails=self._tails.tails(bios, context),
-            steal_ns=sum(int(one["steal_ns"]) for one in _within(context, begin, end)),
-            throttled=_throttled(context, begin, end),
+            steal_ns=sum(int(one["steal_ns"]) for one in cpus),
+            throttled=_throttled(cpus),
             hanging=self._hanging.reports(end),
             calls_until_ns=context.calls_timed_until,
             path_parts=tuple(context.path_parts),
@@ -311,7 +315,7 @@ class Reporter:
                 dev,
                 self.devices.get(dev),
                 self.flushes.by_dev.get(dev),
-                *(([], []) if self._path is None else self._path.of_device(dev)),
+                *(([], []) if self._path is None else self._path.completions.reports(dev)),
                 operation_reports(
                     bios, requests, span, self._context, dev, self.devices.get(dev).operations
                 ),
@@ -324,7 +328,6 @@ class Reporter:
         return sorted(found, key=lambda d: time_and_number(d.total.bios))
 
     def _intervals(self, log_end: int) -> list[IntervalReport]:
-        """Return the intervals up to the last one with I/O or pairs; closes the series."""
         if self._series is None:
             return []
         self._series.finish()
@@ -353,21 +356,16 @@ class Reporter:
             ]
             with_shares(groups)
             if end - begin < self._interval:
-                groups = [with_rates(group, end - begin) for group in groups]
+                groups = [replace(one, **_rates(one.ios, one.bytes, end - begin)) for one in groups]
             depth = depths.get(place, [])
             found.append(IntervalReport(begin, end, groups, depth, pairs.get(place, [])))
         return found
 
 
-def _within(context: Context, begin: int, end: int) -> list[dict[str, Any]]:
-    """Return the log's notes `cpus` of which half or more is of a time, ns."""
-    return [one for one in context.cpus if begin <= (one["from"] + one["to"]) // 2 < end]
-
-
-def _throttled(context: Context, begin: int, end: int) -> list[Throttled]:
-    """Return for how long quotas held the threads of each cgroup in a time (ns), most first."""
+def _throttled(cpus: list[dict[str, Any]]) -> list[Throttled]:
+    """Return for how long quotas held the threads of each cgroup, by notes `cpus`, most first."""
     found: dict[str, Throttled] = {}
-    for one in _within(context, begin, end):
+    for one in cpus:
         for cgroup, ns in one["throttled_ns"].items():
             group = found.setdefault(cgroup, Throttled(cgroup, 0))
             group.ns += ns
@@ -386,11 +384,7 @@ def make_report(
     interval: int = 0,
     by: str | None = None,
 ) -> Report:
-    """Read a trace to its end and return its report.
-
-    windows: of the trace, of which I/Os may have been left out; None: all. interval, by: as of
-    Reporter.
-    """
+    """windows: of the trace, of which I/Os may have been left out; None: all."""
     reporter = Reporter(trace.context, interval, by)
     for window in trace.lifecycles() if windows is None else windows:
         reporter.add(window)
@@ -399,7 +393,6 @@ def make_report(
 
 
 def loss_report(trace: Trace) -> LossReport:
-    """Return what is missing from a trace's log."""
     reader, account = trace.reader, trace.account
     lost: Counter[str] = Counter()
     for window in trace.losses:
@@ -441,7 +434,6 @@ STAGE_ORDER = (
     Stage.FAILED,
     Stage.UNKNOWN,
 )
-"""Stages in the order in which an I/O meets them."""
 
 EVENT_NAMES = {
     "M": "back_merges",
@@ -454,19 +446,16 @@ EVENT_NAMES = {
     "P": "plugs",
     "U": "unplugs",
 }
-"""Letter → name of the events that are counted for each device."""
 
 Places = dict[int, Group]
-"""Place (as in Samples.place) → group."""
 
 
 def group_report(name: Name, group: Group, span_ns: int, context: Context) -> GroupReport:
-    """Return the report of a group.
+    """span_ns: what rates are per; 0: rates are 0.
 
-    name: fields of its name. span_ns: what rates are per; 0: rates are 0. Percentiles of sizes are
-    the least values of their buckets. The report keeps `group` itself, not a copy.
+    Percentiles of sizes are the least values of their buckets. The report keeps `group` itself, not
+    a copy.
     """
-    seconds = span_ns / 1e9
     known = sorted(group.statuses.items())
     by_operation = [
         OperationFigures(context.op_name(op), one.ios, one.length, Summary.of(one.latency))
@@ -474,12 +463,13 @@ def group_report(name: Name, group: Group, span_ns: int, context: Context) -> Gr
         if one.ios
     ]
     operations = sorted(by_operation, key=lambda one: (-one.latency.sum, -one.ios))
-    return GroupReport(
+    return as_row(
+        GroupReport,
+        group,
         name=name,
-        ios_per_s=group["ios"] / seconds if seconds else 0.0,
-        bytes_per_s=group["bytes"] / seconds if seconds else 0.0,
+        **_rates(group["ios"], group["bytes"], span_ns),
         errors={context.status_name(status): count for status, count in known},
-        **_sums(group),
+        **_counted(group),
         stages=stage_times(group.stages, {stage: STAGE_NAMES[stage] for stage in STAGE_ORDER}),
         group=group,
         time_share=0.0 if operations else None,
@@ -487,44 +477,47 @@ def group_report(name: Name, group: Group, span_ns: int, context: Context) -> Gr
     )
 
 
-def _sums(group: Group) -> dict[str, Any]:
+def _rates(ios: int, size: int, span_ns: int) -> dict[str, Any]:
+    seconds = span_ns / 1e9
+    return {
+        "ios_per_s": ios / seconds if seconds else 0.0,
+        "bytes_per_s": size / seconds if seconds else 0.0,
+    }
+
+
+def _counted(group: Group) -> dict[str, Any]:
     counters = dict(zip(COUNTERS, group.counters.tolist(), strict=True))
     return {
         **{name: counters.pop(name) for name in ("ios", "bytes", "done_bytes")},
         "counters": counters,
-        "size": Summary.of(group.size, low=True, histogram=True),
-        "ranges": Summary.of(group.ranges, low=True, histogram=True),
-        "latency": Summary.of(group.latency, histogram=True),
         "with_doubtful": with_doubtful(group.latency, group.doubtful),
     }
 
 
 def group_sum(groups: Sequence[GroupReport]) -> GroupReport:
-    """Return the report of the sum of groups of a list, over the same time; at least one.
-
-    Without name, stages and operations.
-    """
+    """Return the report of the sum of groups of a list, without name, stages and operations."""
     whole = merged(one.group for one in groups)
-    return replace(
-        groups[0],
+    return as_row(
+        GroupReport,
+        whole,
         name={},
         ios_per_s=sum(one.ios_per_s for one in groups),
         bytes_per_s=sum(one.bytes_per_s for one in groups),
         errors=dict(sum((Counter(one.errors) for one in groups), Counter())),
-        **_sums(whole),
+        **_counted(whole),
         stages=[],
         group=whole,
+        time_share=groups[0].time_share,
         operations=[],
     )
 
 
 def time_and_number(one: GroupReport) -> tuple[bool, int, int]:
-    """Return the key that sorts groups by time, then by number of I/Os, most first; OTHERS last."""
+    """Sort groups by time, then by number of I/Os, most first; OTHERS last."""
     return "others" in one.name, -one.latency.sum, -one.ios
 
 
 def with_shares(groups: Iterable[GroupReport]) -> None:
-    """Set the groups' shares of the time of all of them."""
     groups = list(groups)
     whole = sum(one.latency.sum for one in groups)
     for one in groups:
@@ -532,28 +525,9 @@ def with_shares(groups: Iterable[GroupReport]) -> None:
         one.time_share = share if share or one.operations else None
 
 
-def with_recorder(groups: Iterable[GroupReport], own: Mapping[Stage, float]) -> None:
-    """Set what the recorder's programs add to the groups' stages. own: of `recorder_ns`."""
-    by_name = {STAGE_NAMES[stage]: ns for stage, ns in own.items()}
-    for group in groups:
-        for one in group.stages:
-            one.recorder_ns = by_name.get(one.stage)
-
-
-def with_rates(report: GroupReport, span_ns: int) -> GroupReport:
-    """Return a copy of the report whose rates are per `span_ns`; 0: rates are 0."""
-    seconds = span_ns / 1e9
-    return replace(
-        report,
-        ios_per_s=report.ios / seconds if seconds else 0.0,
-        bytes_per_s=report.bytes / seconds if seconds else 0.0,
-    )
-
-
 def operation_report(
     name: Name, bios: Iterable[Group], requests: Iterable[Group], span_ns: int, context: Context
 ) -> OperationReport:
-    """Return the reports of bios and of requests, each of the sum of the given groups."""
     return OperationReport(
         group_report(name, merged(bios), span_ns, context),
         group_report(name, merged(requests), span_ns, context),
@@ -570,8 +544,8 @@ def operation_reports(
 ) -> list[OperationReport]:
     """Return the report of each operation, those with most bios (or requests) first.
 
-    dev: of this device; None: of all, without I/O of OTHERS, whose operation is not known.
-    depths: operation → (bios, requests) in flight; those that are not there get no depths.
+    dev: of this device; None: of all, without I/O of OTHERS, whose operation is not known. depths:
+    operation → (bios, requests) in flight; those that are not there get no depths.
     """
     on = {} if dev is None else {"device": context.device_name(dev)}
     places: dict[int, list[int]] = {}
@@ -602,11 +576,7 @@ def device_report(
     span_ns: int,
     context: Context,
 ) -> DeviceReport:
-    """Return the report of a device; its total is the sum of its operations, without depths.
-
-    flush: None, or without requests (a filter by process leaves them out): `flushes` is None.
-    events: letter → number of the device's events in the log.
-    """
+    """flush: None, or without requests (a filter by process leaves them out): `flushes` is None."""
     entry = context.devices.get(dev, {})
     device_name = context.device_name(dev)
     return DeviceReport(
@@ -625,16 +595,15 @@ def device_report(
         events={name: events[letter] for letter, name in EVENT_NAMES.items() if letter in events},
         queue=depth_report(device.queue),
         issued=depth_report(device.issued),
-        q2q=pattern_report(device.queue_pattern),
-        d2d=pattern_report(device.issue_pattern),
-        flushes=flush_report(flush) if flush and flush.requests else None,
+        q2q=as_row(PatternReport, device.queue_pattern),
+        d2d=as_row(PatternReport, device.issue_pattern),
+        flushes=as_row(FlushReport, flush) if flush and flush.requests else None,
         completions=completions,
         drivers=drivers,
     )
 
 
 def depth_report(depth: Depth) -> DepthReport:
-    """Return the report of how many bios or requests were in flight, over all windows."""
     whole = depth.whole
     return DepthReport(
         mean=whole.mean,
@@ -645,50 +614,3 @@ def depth_report(depth: Depth) -> DepthReport:
         unended=depth.unended,
         high=None if depth.high is None else depth_report(depth.high),
     )
-
-
-def pattern_report(pattern: Pattern) -> PatternReport:
-    """Return how I/Os followed each other on a device.
-
-    Percentiles of seeks are the least values of buckets, as distances are round numbers.
-    """
-    return PatternReport(
-        sequential=pattern.sequential,
-        forward=pattern.forward,
-        backward=pattern.backward,
-        sequential_share=pattern.sequential_share,
-        seek=Summary.of(pattern.seek, low=True, histogram=True),
-        gap=Summary.of(pattern.gap),
-    )
-
-
-def flush_report(flush: Flush) -> FlushReport:
-    """Return the report of a device's flush requests and of the bios that waited for them."""
-    waited = flush.waits - flush.unmatched
-    return FlushReport(
-        requests=flush.requests,
-        waits=flush.waits,
-        unmatched=flush.unmatched,
-        bios_per_request=waited / flush.requests if flush.requests else 0.0,
-        shared=dict(sorted(flush.shared.items())),
-        time=Summary.of(flush.times),
-        doubtful=flush.doubtful,
-    )
-
-
-def stacked_reports(stacked: Stacked, context: Context) -> list[StackedReport]:
-    """Return a report for each pair of stacked devices and operation, most children first."""
-    found = [
-        StackedReport(
-            device=context.device_name(upper),
-            below=context.device_name(lower),
-            operation=context.op_name(op),
-            children=below.children,
-            doubtful=below.doubtful,
-            to_child=Summary.of(below.to_child),
-            child=Summary.of(below.child),
-            from_child=Summary.of(below.from_child),
-        )
-        for (upper, lower, op), below in sorted(stacked.by_pair.items())
-    ]
-    return sorted(found, key=lambda s: -s.children)

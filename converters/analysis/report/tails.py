@@ -25,7 +25,6 @@ MOST_PLACES = 1024
 TIMES = 10
 """Multiple of the median latency from which on an I/O is slow."""
 NOT_KNOWN = -1
-"""Bytes beside a bio whose Q is not in the log."""
 _FAR = np.iinfo(np.int64).max
 
 
@@ -33,22 +32,16 @@ _FAR = np.iinfo(np.int64).max
 class BytesInFlight:
     """Bytes in flight at each bio's Q, summed in the window of the Q, returned in that of the end.
 
-    A window's tables have all I/O that was in flight at any time within the window. So the result
-    does not depend on how windows cut the log, except for bios whose completion was lost: these
-    count as in flight until the window that gives them up.
+    So the result does not depend on how windows cut the log, except for bios whose completion was
+    lost: these count as in flight until the window that gives them up.
     """
 
     _number: I64 = field(default_factory=lambda: np.zeros(0, np.int64))
-    """(n,): numbers of the bios under way at the last window's end, ascending."""
     _found: I64 = field(default_factory=lambda: np.zeros(0, np.int64))
     """(n,): bytes beside each of them, or NOT_KNOWN."""
 
     def add(self, window: Lifecycles, context: Context) -> I64:
-        """Add the log's next window; return the bytes beside each of its `bios`: int64 (n,).
-
-        Beside a bio are those of other operations on the same device in flight at its Q. Not those
-        without a Q in the log, or given up in this window without a C.
-        """
+        """Return the bytes of other operations on its device at each ended bio's Q."""
         both = Bios.concatenate([window.bios, window.open_bios])
         found = np.full(len(both), NOT_KNOWN, dtype=np.int64)
         if len(self._number) and len(both):
@@ -60,38 +53,31 @@ class BytesInFlight:
         place = both.dev.astype(np.int64) << 8 | operations_of(both, context)
         asked = np.flatnonzero(begun)
         size = transferred(context, both.opf, both.bytes)
-        found[asked] = _beside(place, both, size, ended, asked)
+        names, _, of = distinct_values(place)
+        devices, _, device = distinct_values(names >> 8)
+        flown = np.zeros(len(both), np.int64)
+        if len(devices) < len(names):  # else no device has several operations
+            until = np.where(ended != NEVER, ended, _FAR)
+            queued = np.flatnonzero(both.queue != NEVER)
+            queued = queued[np.argsort(both.queue[queued], kind="stable")]
+            order = queued[np.argsort(until[queued])]
+            loops.beside(
+                both.queue,
+                of,
+                np.where(ended != NEVER, size, 0),
+                queued,
+                order,
+                until[order],
+                device,
+                np.zeros(len(names), np.int64),
+                np.zeros(len(devices), np.int64),
+                flown,
+            )
+        found[asked] = flown[asked]
         order = np.argsort(window.open_bios.number)
         self._number = window.open_bios.number[order]
         self._found = found[~over][order]
         return found[over]
-
-
-def _beside(place: I64, bios: Bios, size: I64, ended: I64, asked: I64) -> I64:
-    """Return the bytes of other operations in flight on the device at the Q of the asked rows."""
-    names, _, of = distinct_values(place)
-    devices, _, device = distinct_values(names >> 8)
-    if len(devices) == len(names):  # no device has several operations
-        return np.zeros(len(asked), np.int64)
-    queued = np.flatnonzero(bios.queue != NEVER)
-    size = np.where(ended != NEVER, size, 0)
-    over = np.where(ended != NEVER, ended, _FAR)
-    queued = queued[np.argsort(bios.queue[queued], kind="stable")]
-    order = queued[np.argsort(over[queued])]
-    found = np.empty(len(bios), np.int64)
-    loops.beside(
-        bios.queue,
-        of,
-        size,
-        queued,
-        order,
-        over[order],
-        device,
-        np.zeros(len(names), np.int64),
-        np.zeros(len(devices), np.int64),
-        found,
-    )
-    return found[asked]
 
 
 def bytes_until(at: I64, size: I64, times: I64) -> I64:
@@ -111,13 +97,9 @@ class Tail:
     from_ns: int
     """Least latency of a slow I/O: the least power of two that is TIMES the median or more."""
     count: int
-    """Number of slow I/Os: latency of `from_ns` or more."""
     of: int
-    """Number of all I/Os with a latency."""
     ns: int
-    """Sum of the slow I/Os' latencies."""
     of_ns: int
-    """Sum of all latencies."""
     stages: dict[str, int]
     """Stage → ns that the slow I/Os spent in it, the longest stage first."""
     beside: float
@@ -127,35 +109,21 @@ class Tail:
 
 
 @dataclass
-class _Octaves:
-    """Sums of one place's I/Os by octave of latency, (OCTAVES,) or (OCTAVES, stages) int64."""
-
-    count: I64 = field(default_factory=lambda: np.zeros(OCTAVES, dtype=np.int64))
-    ns: I64 = field(default_factory=lambda: np.zeros(OCTAVES, dtype=np.int64))
-    stages: I64 = field(default_factory=lambda: np.zeros((OCTAVES, len(Stage)), dtype=np.int64))
-    queued: I64 = field(default_factory=lambda: np.zeros(OCTAVES, dtype=np.int64))
-    """I/Os whose bytes in flight beside them at Q are known."""
-    beside: I64 = field(default_factory=lambda: np.zeros(OCTAVES, dtype=np.int64))
-
-
-@dataclass
 class Tails:
-    """Sums by octave of all devices and operations, window after window."""
-
-    by_place: dict[int, _Octaves] = field(default_factory=dict)
-    """Place (as in Samples.place) → sums."""
+    by_place: dict[int, tuple[I64, I64]] = field(default_factory=dict)
+    """Place (as in Samples.place) → sums by octave of latency, (OCTAVES, 4), of `loops.sum_octaves`
+    (count, ns, number and bytes of those with bytes beside known); by octave and stage, of ns."""
     _in_flight: BytesInFlight = field(default_factory=BytesInFlight)
 
     def add(self, window: Lifecycles, bios: Samples, context: Context) -> None:
-        """Add the latencies and stage times of the window's bios, by place and power of two.
-
-        Without bios of places beyond the first MOST_PLACES.
-        """
         beside = self._in_flight.add(window, context)
         names, _, of = distinct_values(bios.place)
         for place in names.tolist():
             if place in self.by_place or len(self.by_place) < MOST_PLACES:
-                self.by_place.setdefault(place, _Octaves())
+                self.by_place.setdefault(
+                    place,
+                    (np.zeros((OCTAVES, 4), np.int64), np.zeros((OCTAVES, len(Stage)), np.int64)),
+                )
         known = np.array([place in self.by_place for place in names.tolist()], np.bool_)
         sums = np.zeros((len(names), OCTAVES, 4), np.int64)
         stages = np.zeros((len(names) * OCTAVES, len(Stage)), np.int64)
@@ -167,43 +135,34 @@ class Tails:
         loops.sum_stages(octaves, bios.stage_owner, stage, bios.stage_ns, stages)
         by_octave = stages.reshape(len(names), OCTAVES, len(Stage))
         for row in np.flatnonzero(known).tolist():
-            one = self.by_place[int(names[row])]
-            one.count += sums[row, :, 0]
-            one.ns += sums[row, :, 1]
-            one.queued += sums[row, :, 2]
-            one.beside += sums[row, :, 3]
-            one.stages += by_octave[row]
+            whole, by_stage = self.by_place[int(names[row])]
+            whole += sums[row]
+            by_stage += by_octave[row]
 
     def tails(self, bios: dict[int, Group], context: Context) -> list[Tail]:
-        """Return the slow I/Os of each device and operation, the greatest sum of latencies first.
-
-        bios: place → group of all the log's bios, from which the medians are taken.
-        """
+        """The greatest sum of latencies first. bios: by place, from which the medians are taken."""
         found = []
-        for place, one in sorted(self.by_place.items()):
+        for place, (sums, by_stage) in sorted(self.by_place.items()):
             latency = bios[place].latency if place in bios else Distribution()
             [median] = latency.percentiles((0.5,))
             first = min(max(TIMES * median - 1, 0).bit_length(), OCTAVES)
-            if not latency.count or not (count := int(one.count[first:].sum())):
+            fast, slow = sums[:first].sum(axis=0).tolist(), sums[first:].sum(axis=0).tolist()
+            if not latency.count or not slow[0]:
                 continue
-            stages = one.stages[first:].sum(axis=0)
+            stages = by_stage[first:].sum(axis=0)
             named = {STAGE_NAMES[Stage(n)]: int(ns) for n, ns in enumerate(stages.tolist()) if ns}
             tail = Tail(
                 device=context.device_name(place >> OP_BITS),
                 operation=context.op_name(place),
                 median_ns=median,
                 from_ns=1 << first,
-                count=count,
-                of=int(one.count.sum()),
-                ns=int(one.ns[first:].sum()),
-                of_ns=int(one.ns.sum()),
+                count=slow[0],
+                of=slow[0] + fast[0],
+                ns=slow[1],
+                of_ns=slow[1] + fast[1],
                 stages=dict(sorted(named.items(), key=lambda item: -item[1])),
-                beside=_mean(one.beside[first:], one.queued[first:]),
-                beside_others=_mean(one.beside[:first], one.queued[:first]),
+                beside=slow[3] / slow[2] if slow[2] else 0.0,
+                beside_others=fast[3] / fast[2] if fast[2] else 0.0,
             )
             found.append(tail)
         return sorted(found, key=lambda tail: -tail.ns)
-
-
-def _mean(sums: I64, counts: I64) -> float:
-    return float(sums.sum() / counts.sum()) if counts.any() else 0.0

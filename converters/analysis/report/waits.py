@@ -6,6 +6,7 @@ A wait is counted when its call returns, as only then the call's name is known.
 
 from collections import Counter
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -14,14 +15,14 @@ from numpy.typing import NDArray
 from biotrail.converters.analysis.distributions.call_figures import by_pair, coded, named
 from biotrail.converters.analysis.distributions.groups import MOST_GROUPS, OTHERS
 from biotrail.converters.analysis.distributions.sketch import Distribution, Mergeable, sum_by
-from biotrail.converters.analysis.figures import StageTimes, Summary
+from biotrail.converters.analysis.figures import StageTimes, Summary, as_row
 from biotrail.converters.analysis.report.tree import CommitReport, WaitReport
 from biotrail.converters.calls.keys import rows_by_key
 from biotrail.converters.calls.reason_rules import WAIT_REASON_NAMES, WaitReason
 from biotrail.converters.events.array_steps import take_or
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.distinct import names_of
-from biotrail.converters.events.path_tables import Calls, Commits, Waits
+from biotrail.converters.events.path_tables import Waits
 from biotrail.converters.events.tables import FAR, I64, NEVER, Lifecycles, WaitCause
 from biotrail.recorder.schema.syscalls import PAGE_FAULT, shown_name
 
@@ -37,26 +38,8 @@ _MOST_WAKERS = 64
 
 
 @dataclass
-class WaitedFor:
-    """What the calls of one name of one process waited for, for one reason."""
-
-    reason: str
-    ns: int
-    own_io_ns: int
-    limits: Counter[int]
-    """Cgroup whose limit it was → ns."""
-    wakers: Counter[int]
-    """Thread that let go of what was waited for → ns; of LOCKS alone."""
-    ran: Counter[int]
-    """Process that had the CPU when a thread had to wait for one after that → ns of that."""
-
-
-@dataclass
-class _Waited(Mergeable):
-    """Waits of calls of one name for one reason."""
-
+class Waited(Mergeable):
     time: Distribution = field(default_factory=Distribution)
-    """ns from leaving the CPU to the wake-up."""
     own: int = 0
     """ns of these with a bio of the call in flight."""
     no_file: int = 0
@@ -70,21 +53,17 @@ class _Waited(Mergeable):
 
 
 class WaitsByReason:
-    """Figures of all waits whose calls returned, window after window."""
-
     def __init__(self, context: Context) -> None:
         self._context = context
         self._on = "fs" in context.path_parts
         self._pending: Waits | None = None
-        self._waited: dict[tuple[int, str, WaitReason], _Waited] = {}
-        """(process, name, reason) → waits; past MOST_GROUPS the process is OTHERS."""
+        self._waited: dict[tuple[int, str, WaitReason], Waited] = {}
         self._calls: dict[str, int] = {}
-        """Name of a call → ns of all calls of this name that did I/O."""
         self.dropped = 0
         """Waits whose calls had not returned when there were more than MOST_PENDING of them."""
 
     def add(self, window: Lifecycles) -> None:
-        """Add the waits of the calls that ended in the log's next window.
+        """Add the waits of the calls that ended in the window.
 
         Waits of a call that has not returned are kept for a later window; those of calls whose
         entry is not known, or that did no I/O, are never counted.
@@ -103,34 +82,27 @@ class WaitsByReason:
         did_io = (calls.bios > 0) | (calls.own_io > 0) | (calls.other_io > 0)
         did_io[row[known[waits.cause[known] != WaitCause.OTHERWISE]]] = True
         known = known[did_io[row[known]]]
-        self._add_calls(calls.take(did_io))
+        timed, codes = calls.take(did_io), coded(calls)[did_io] >> 1
+        for code in names_of(codes).tolist():
+            mine = timed.take(codes == code)
+            name, _ = named(code << 1, self._context)
+            self._calls[name] = self._calls.get(name, 0) + int((mine.exit - mine.entry).sum())
         row = row[known]
         io = np.where(calls.timed, FAR, calls.own_io + calls.other_io)[row]
         process = take_or(window.tasks.tgid.astype(np.int64), calls.task[row], 0)
         self._add_waits(waits.take(known), process, coded(calls)[row] >> 1, io)
 
-    def _add_calls(self, calls: Calls) -> None:
-        codes = coded(calls) >> 1
-        for code in names_of(codes).tolist():
-            mine = codes == code
-            lasted = int((calls.exit[mine] - calls.entry[mine]).sum())
-            name = self._name(code)
-            self._calls[name] = self._calls.get(name, 0) + lasted
-
     def _add_waits(self, waits: Waits, process: I64, code: I64, most: I64) -> None:
-        """Add the waits' blocked ns by process, name of the call and reason.
-
-        code: of `coded`, without its lowest bit. most: ns of each wait that count at most: of a
-        call that reaps only while I/O was in flight.
-        """
+        """code: of `coded`, without its lowest bit. most: ns that count of each wait."""
         keys = code << _BITS | waits.reason.astype(np.int64)
         blocked = np.minimum(np.maximum(waits.woken - waits.out, 0), most)
         own = np.where(waits.cause == WaitCause.OWN_IO, blocked, 0)
         no_file = np.where((waits.number == PAGE_FAULT) & (waits.file < 0), blocked, 0)
         for pid, key, mine in by_pair(process, keys):
-            name, reason = self._name(key >> _BITS), WaitReason(key & ((1 << _BITS) - 1))
+            name, _ = named(key >> _BITS << 1, self._context)
+            reason = WaitReason(key & ((1 << _BITS) - 1))
             known = (pid, name, reason) in self._waited or len(self._waited) < MOST_GROUPS
-            one = self._waited.setdefault((pid if known else OTHERS, name, reason), _Waited())
+            one = self._waited.setdefault((pid if known else OTHERS, name, reason), Waited())
             one.time.add(blocked[mine])
             one.own += int(own[mine].sum())
             one.no_file += int(no_file[mine].sum())
@@ -140,14 +112,10 @@ class WaitsByReason:
             elif reason in LOCKS:
                 _count(one.wakers, waits.waker[mine], blocked[mine])
 
-    def _name(self, code: int) -> str:
-        return named(code << 1, self._context)[0]
-
     def reports(self) -> list[WaitReport]:
-        """Return a report for each name of a call and reason, the longest in total first."""
-        merged: dict[tuple[str, WaitReason], _Waited] = {}
+        merged: dict[tuple[str, WaitReason], Waited] = {}
         for (_, name, reason), one in self._waited.items():
-            merged.setdefault((name, reason), _Waited()).merge(one)
+            merged.setdefault((name, reason), Waited()).merge(one)
         found = [
             WaitReport(
                 call=name,
@@ -161,21 +129,14 @@ class WaitsByReason:
         ]
         return sorted(found, key=lambda one: -one.time.sum)
 
-    def of_call(self, pid: int, name: str) -> list[WaitedFor]:
-        """Return what the calls of one name of a process waited for, the longest first."""
+    def of_call(self, pid: int, name: str) -> list[tuple[str, Waited]]:
+        """Return (reason, waits) of the calls of one name of a process, the longest first."""
         found = [
-            WaitedFor(
-                reason=WAIT_REASON_NAMES[reason],
-                ns=one.time.sum,
-                own_io_ns=one.own,
-                limits=one.limits,
-                wakers=one.wakers,
-                ran=one.ran,
-            )
+            (WAIT_REASON_NAMES[reason], one)
             for (of, call, reason), one in self._waited.items()
             if (of, call) == (pid, name)
         ]
-        return sorted(found, key=lambda one: (-one.ns, one.reason))
+        return sorted(found, key=lambda found: (-found[1].time.sum, found[0]))
 
 
 def _count(into: Counter[int], keys: NDArray[np.unsignedinteger[Any]], ns: I64) -> None:
@@ -189,8 +150,6 @@ def _count(into: Counter[int], keys: NDArray[np.unsignedinteger[Any]], ns: I64) 
 
 @dataclass
 class _Journal:
-    """Commits of one device's journal."""
-
     time: Distribution = field(default_factory=Distribution)
     phases: dict[str, Distribution] = field(default_factory=dict)
     commits: int = 0
@@ -198,18 +157,12 @@ class _Journal:
 
 
 class CommitsByDevice:
-    """Figures of the commits of each file system's journal, window after window."""
-
     def __init__(self, context: Context) -> None:
         self._context = context
         self._journals: dict[int, _Journal] = {}
 
     def add(self, window: Lifecycles) -> None:
-        """Add the commits that ended in the log's next window, and the waits for commits.
-
-        A commit whose start was not seen counts, but has no time. A wait counts for the device of
-        the commit that ended it.
-        """
+        """A commit whose start was not seen has no time. Waits are of their commit's device."""
         if window.path is None:
             return
         commits, waits = window.path.commits, window.path.waits
@@ -219,7 +172,8 @@ class CommitsByDevice:
             journal.commits += len(mine)
             seen = mine.take(mine.started != NEVER)
             journal.time.add(seen.end - seen.started)
-            for phase, (start, end) in phases_of(seen).items():
+            edges = (seen.started, seen.locking, seen.flushing, seen.logging, seen.end)
+            for phase, (start, end) in zip(PHASES, pairwise(edges), strict=True):
                 known = (start != NEVER) & (end != NEVER)
                 journal.phases.setdefault(phase, Distribution()).add((end - start)[known])
         named = waits.commit_dev[waits.commit != NEVER]
@@ -227,14 +181,12 @@ class CommitsByDevice:
             self._journals.setdefault(int(dev), _Journal()).waits += int(count)
 
     def reports(self) -> list[CommitReport]:
-        """Return a report for each device with commits or with waits for one, the longest first."""
         found = [
-            CommitReport(
+            as_row(
+                CommitReport,
+                one,
                 device=self._context.device_name(dev),
                 dev=dev,
-                commits=one.commits,
-                waits=one.waits,
-                time=Summary.of(one.time),
                 phases=[
                     StageTimes(phase, times.sum / max(one.time.sum, 1), Summary.of(times))
                     for phase, times in one.phases.items()
@@ -243,9 +195,3 @@ class CommitsByDevice:
             for dev, one in sorted(self._journals.items())
         ]
         return sorted(found, key=lambda one: -one.time.sum)
-
-
-def phases_of(commits: Commits) -> dict[str, tuple[I64, I64]]:
-    """Return name of PHASES → (start, end), ns (n,) each; NEVER: not seen."""
-    edges = (commits.started, commits.locking, commits.flushing, commits.logging, commits.end)
-    return {phase: (edges[n], edges[n + 1]) for n, phase in enumerate(PHASES)}

@@ -55,15 +55,12 @@ class CallFacts:
     pid: int | None
     comm: str | None
     cpu: int
-    """CPU of the return."""
     entry_ns: int
     """Entry into the kernel, CLOCK_MONOTONIC."""
     duration_ns: int
-    """From entry to return."""
     result: int | None
     """What it returned, low 32 bits: bytes, 0, a negative errno; None: it was not timed."""
     error: str | None
-    """Name of the error; None: it returned none."""
     bytes: int
     """Bytes that it read, wrote or copied; 0 for other calls and errors."""
     fd: int | None
@@ -81,24 +78,19 @@ class CallFacts:
 
     @property
     def longest(self) -> str:
-        """The part that took most of the time; of equal ones the first."""
+        """Of equal ones the first."""
         return max(self.parts, key=lambda part: self.parts[part])
 
     def share(self, part: str) -> float:
-        """Return the share of a part in the call's time, 0 to 1."""
         return self.parts[part] / self.duration_ns if self.duration_ns else 0.0
 
 
 @dataclass
 class WaitFacts:
-    """One wait of a call."""
-
     start_ns: int
     """ns from the call's entry to when its thread left the CPU."""
     blocked_ns: int
-    """From then to the wake-up."""
     runnable_ns: int
-    """From the wake-up until it ran."""
     cause: str
     """own I/O, other I/O, otherwise: as the parts of a call's time."""
     state: str
@@ -122,17 +114,13 @@ class WaitFacts:
 
 @dataclass
 class SlowCall:
-    """One slow call with its waits and the bios that it queued."""
-
     call: CallFacts
     waits: list[WaitFacts] = field(default_factory=list)
     """In order of time; of more than MOST_WAITS the longest."""
     waits_left_out: int = 0
-    """Recorded waits beyond these."""
     bios: list[IO] = field(default_factory=list)
     """Bios that it queued, in the order of their Q; of more than MOST_BIOS the slowest."""
     bios_left_out: int = 0
-    """Bios of the log beyond these."""
     bio_bytes: int = 0
     """Bytes of all bios of the log that it queued."""
     files: list[str] = field(default_factory=list)
@@ -153,10 +141,7 @@ class SlowCall:
 
 
 def call_at(calls: Calls, row: int, tasks: Tasks, context: Context) -> CallFacts:
-    """Return the call in a row of `calls`, whose entry is known, as plain values.
-
-    tasks: what `calls.task` is the row of.
-    """
+    """Return the call in a row of `calls`, whose entry is known, as plain values."""
     one = calls.take(np.array([row]))
     timed = bool(one.timed[0])
     name = name_of_call(int(one.number[0]), bool(one.foreign[0]), context.machine, timed)
@@ -192,11 +177,7 @@ def call_at(calls: Calls, row: int, tasks: Tasks, context: Context) -> CallFacts
 def waits_at(
     waits: Waits, rows: Mapping[int, int], names: TaskNames, context: Context
 ) -> list[WaitFacts]:
-    """Return some waits as plain values, in the order of `rows`.
-
-    rows: row in `waits` → ns of CLOCK_MONOTONIC from which `start_ns` counts. names: of threads,
-    for the name that the waker had when it woke.
-    """
+    """rows: row in `waits` → ns from which `start_ns` counts. names: of threads, for wakers."""
     chosen = waits.take(np.array(list(rows), dtype=np.int64))
     tasks, task = names.table(), names.rows(chosen.waker, chosen.woken)
     found = []
@@ -228,10 +209,7 @@ def waits_at(
 
 
 def state_name(state: int) -> str:
-    """Return a thread's state, TASK_* bits, as ps names it; TASK_FREEZABLE is ignored.
-
-    "R", "S", "D", "T", "t", "I", or "D killable"; any other in hexadecimal, whole: "0x80".
-    """
+    """Return a thread's state as ps names it: "R", …, "D killable"; others in hexadecimal."""
     if state & _IDLE == _IDLE:
         return "I"
     if state & _KILLABLE == _KILLABLE:
@@ -240,25 +218,19 @@ def state_name(state: int) -> str:
 
 
 MOST_WAITS = 256
-"""Waits of one call that are kept."""
 MOST_BIOS = 64
 """Bios of one call that are kept: a sync queues thousands."""
 MOST_FILES = 8
-"""Files of one call's bios that are kept."""
 
 
 @dataclass(frozen=True)
 class WantedCalls(Wanted):
-    """Which calls to keep."""
-
     every: bool = False
     """Also calls that neither queued a bio nor waited for I/O."""
 
 
 @dataclass
 class CallCounts:
-    """Numbers of calls that a SlowestCalls looked at."""
-
     calls: int = 0
     """Chosen calls that were timed and returned, and waits of others, each as a call."""
     waits: int = 0
@@ -282,10 +254,7 @@ class SlowestCalls:
     """The slowest calls so far, at most `wanted.top`, the slowest first; of equals the first."""
 
     def add(self, window: Lifecycles, context: Context) -> None:
-        """Count a window's calls, and keep those that are among the slowest.
-
-        Among equals the earlier entry, then the lower thread id is kept.
-        """
+        """Among equals the earlier entry, then the lower thread id is kept."""
         if window.path is None:
             return
         calls = window.path.calls
@@ -317,16 +286,48 @@ class SlowestCalls:
     def gather(self, window: Lifecycles, trace: Trace) -> None:
         """Add a window's waits and bios of the calls in `found` to them.
 
-        These can be in other windows than the call, so every window is gathered, with all of its
-        bios and waits, whatever was chosen. `finish` drops bios of journals' threads that did not
-        wake the call.
+        These can be in other windows than the call, so every window is gathered, whatever was
+        chosen.
         """
         if not self.found:
             return
+        bios, context, end = window.bios, trace.context, log_end(trace)
         if window.path is not None:
-            self._add_waits(window, trace)
-            self._add_bios(window, trace)
-        self._add_journal(window, trace)
+            waits, paths = window.path.waits, window.path.bios
+            call = self._call_of(waits.tid, waits.entry)
+            for one in np.unique(call[call >= 0]).tolist():
+                slow, rows = self.found[one], np.flatnonzero(call == one)
+                longest = np.argsort(waits.out[rows] - waits.run[rows], kind="stable")[:MOST_WAITS]
+                slow.waits_left_out += len(rows) - len(longest)
+                since = dict.fromkeys(rows[longest].tolist(), slow.call.entry_ns)
+                slow.waits += waits_at(waits, since, trace.tasks, context)
+                slow.waits.sort(key=lambda wait: -(wait.blocked_ns + wait.runnable_ns))
+                slow.waits_left_out += len(slow.waits[MOST_WAITS:])
+                del slow.waits[MOST_WAITS:]
+                slow.waits.sort(key=lambda wait: wait.start_ns)
+            place, known = rows_of(paths.number, bios.number)
+            entry = np.full(len(bios), NEVER)
+            entry[known] = paths.entry[place[known]]
+            call = self._call_of(bios.tid, entry)
+            for one in np.unique(call[call >= 0]).tolist():
+                slow, rows = self.found[one], np.flatnonzero(call == one)
+                slow.bio_bytes += int(transferred(context, bios.opf[rows], bios.bytes[rows]).sum())
+                files = [file_path(context, row) for row in np.unique(bios.file[rows]).tolist()]
+                slow.files = sorted({*slow.files, *(f for f in files if f is not None)})[
+                    :MOST_FILES
+                ]
+                slow.bios, left = _slowest(slow.bios, window, rows, context, end)
+                slow.bios_left_out += left
+        # Which of the journals' threads woke a call is known only once its waits have ended.
+        named = by_threads(JOURNAL_THREADS, bios.task, window.tasks)
+        of_journal = np.flatnonzero(named & (bios.queue != NEVER))
+        queue = bios.queue[of_journal]
+        ended = np.where(bios.complete[of_journal] == NEVER, end, bios.complete[of_journal])
+        for slow in self.found if len(of_journal) else ():
+            begin = slow.call.entry_ns
+            rows = of_journal[(queue < begin + slow.call.duration_ns) & (ended > begin)]
+            slow.journal, left = _slowest(slow.journal, window, rows, context, end)
+            slow.journal_left_out += left
 
     def finish(self) -> None:
         """Drop bios of journals' threads that woke no thread of their call; after `gather`."""
@@ -338,60 +339,6 @@ class SlowestCalls:
             }
             slow.journal_left_out = slow.journal_left_out if threads else 0
             slow.journal = [io for io in slow.journal if io.tid in threads]
-
-    def _add_waits(self, window: Lifecycles, trace: Trace) -> None:
-        """Add the window's waits of the calls in `found`; keep the MOST_WAITS longest of each."""
-        assert window.path is not None
-        waits = window.path.waits
-        call = self._call_of(waits.tid, waits.entry)
-        for one in np.unique(call[call >= 0]).tolist():
-            slow, rows = self.found[one], np.flatnonzero(call == one)
-            longest = np.argsort(waits.out[rows] - waits.run[rows], kind="stable")[:MOST_WAITS]
-            slow.waits_left_out += len(rows) - len(longest)
-            since = dict.fromkeys(rows[longest].tolist(), slow.call.entry_ns)
-            slow.waits += waits_at(waits, since, trace.tasks, trace.context)
-            slow.waits.sort(key=lambda wait: -(wait.blocked_ns + wait.runnable_ns))
-            slow.waits_left_out += len(slow.waits[MOST_WAITS:])
-            del slow.waits[MOST_WAITS:]
-            slow.waits.sort(key=lambda wait: wait.start_ns)
-
-    def _add_bios(self, window: Lifecycles, trace: Trace) -> None:
-        """Add the window's ended bios of the calls in `found`, by thread and entry."""
-        assert window.path is not None
-        bios, paths, end = window.bios, window.path.bios, log_end(trace)
-        place, known = rows_of(paths.number, bios.number)
-        entry = (
-            np.where(known, paths.entry[place], NEVER) if len(paths) else np.full(len(bios), NEVER)
-        )
-        call = self._call_of(bios.tid, entry)
-        for one in np.unique(call[call >= 0]).tolist():
-            slow, rows = self.found[one], np.flatnonzero(call == one)
-            slow.bio_bytes += int(
-                transferred(trace.context, bios.opf[rows], bios.bytes[rows]).sum()
-            )
-            files = [file_path(trace.context, row) for row in np.unique(bios.file[rows]).tolist()]
-            slow.files = sorted({*slow.files, *(f for f in files if f is not None)})[:MOST_FILES]
-            slow.bios, left = _slowest(slow.bios, window, rows, trace.context, end)
-            slow.bios_left_out += left
-
-    def _add_journal(self, window: Lifecycles, trace: Trace) -> None:
-        """Add to each call the ended bios of journals' threads in flight during it.
-
-        Which of these threads woke the call is known only once its waits have ended (`finish`).
-        """
-        bios, end = window.bios, log_end(trace)
-        named = by_threads(JOURNAL_THREADS, bios.task, window.tasks)
-        of_journal = np.flatnonzero(named & (bios.queue != NEVER))
-        if not len(of_journal):
-            return
-        queue = bios.queue[of_journal]
-        ended = np.where(bios.complete[of_journal] == NEVER, end, bios.complete[of_journal])
-        for slow in self.found:
-            begin = slow.call.entry_ns
-            beside = (queue < begin + slow.call.duration_ns) & (ended > begin)
-            rows = of_journal[beside]
-            slow.journal, left = _slowest(slow.journal, window, rows, trace.context, end)
-            slow.journal_left_out += left
 
     def _call_of(self, tid: U32, entry: I64) -> I64:
         """Return per row the index in `found` of its call, by thread and entry; -1: none."""
@@ -410,8 +357,7 @@ def _slowest(
     """Return (kept, left_out): `ios` and the window's bios in `rows`, and how many had no room.
 
     The MOST_BIOS slowest are kept, in the order of their Q. end: ns, when the log ends, until which
-    bios without a completion count; those with one in doubt count as 0 ns. All bios in `rows` have
-    a Q.
+    bios without a completion count; those with one in doubt count as 0 ns.
     """
     bios = window.bios
     took = np.where(bios.complete[rows] == NEVER, end, bios.complete[rows]) - bios.queue[rows]

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows of the tables as plain values with names, for the few I/Os that are shown one by one."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -14,7 +13,6 @@ from biotrail.converters.events.tables import (
     I64,
     NEVER,
     STAGE_NAMES,
-    Bios,
     Certainty,
     Lifecycles,
     RequestKind,
@@ -46,7 +44,6 @@ class HeldBack:
     limits: int
     """Cgroups with a limit, from the I/O's own upwards; of several any may have held it."""
     ns: int | None
-    """For how long."""
     by: str | None
     """How that is known: "remap" (from a partition or an upper device), or the "wait" of a call,
     which gives the least that it can be."""
@@ -57,7 +54,7 @@ class HeldBack:
 
 
 def held_back(context: Context, window: Lifecycles, number: int) -> HeldBack | None:
-    """Return the limit that held the bio of this number; None: none did, as far as is known."""
+    """Return the limit that held a bio; None: none did, as far as is known."""
     if window.path is None:
         return None
     rows = np.flatnonzero(window.path.held.number == number)
@@ -80,11 +77,7 @@ def held_back(context: Context, window: Lifecycles, number: int) -> HeldBack | N
 
 
 def wait_for_request(window: Lifecycles, row: int) -> str | None:
-    """Return what the thread that queued a bio waited for longest between its Q and G, by name.
-
-    As in WAIT_REASON_NAMES, of _BEFORE_REQUEST alone. None: no such wait is among the window's.
-    row: of the window's bios.
-    """
+    """What a bio's thread waited for longest between Q and G, of _BEFORE_REQUEST."""
     queue, getrq = int(window.bios.queue[row]), int(window.bios.getrq[row])
     if window.path is None or NEVER in (queue, getrq):
         return None
@@ -99,20 +92,15 @@ def wait_for_request(window: Lifecycles, row: int) -> str | None:
 
 @dataclass
 class Span:
-    """One stage of an I/O."""
-
     stage: str
-    """Name of the stage, as in STAGE_NAMES."""
     start_ns: int
     """ns since the I/O was queued or, if that was not recorded, since its first stage began."""
     ns: int
-    """Duration."""
     share: float
-    """Share of the I/O's whole time, 0 to 1."""
 
 
 def slowest_first(under_way: bool, waited_ns: int) -> tuple[bool, int]:
-    """Return what I/Os are sorted by, by IO.under_way and IO.waited_ns."""
+    """What I/Os are sorted by, by IO.under_way and IO.waited_ns."""
     return not (under_way and waited_ns >= HANGS_NS), -waited_ns
 
 
@@ -145,7 +133,6 @@ class IO:
     """Q2C; 0 if C is in doubt; if under way, from Q to the log's end; else the end of the bio's
     known stages, or 0."""
     under_way: bool
-    """Whether the bio was in flight when the log ended."""
     doubtful: bool
     """Whether C may be that of another I/O (`Bios.doubtful`); then there are no stages either."""
     status: str
@@ -172,12 +159,10 @@ class IO:
 
     @property
     def rank(self) -> tuple[bool, int]:
-        """As `slowest_first`."""
         return slowest_first(self.under_way, self.waited_ns)
 
     @property
     def longest(self) -> Span | None:
-        """The longest stage; None without stages."""
         return max(self.stages, key=lambda span: span.ns, default=None)
 
 
@@ -202,7 +187,6 @@ class RequestFacts:
     doubtful: bool
     """Whether C may be that of another I/O (`Requests.doubtful`)."""
     bios: int
-    """Bios that the request served."""
     others: int
     """Further bios that the request served: left out by the recording's filters, or its own I/O."""
     requeues: int
@@ -216,18 +200,18 @@ def _or_none(value: int, none: int = NEVER) -> int | None:
 
 
 def _since(time: int, origin: int | None) -> int | None:
-    """Return ns from `origin` to `time`; None if either is not known (None, NEVER)."""
+    """None if either is not known (None, NEVER)."""
     return None if time == NEVER or origin is None else int(time) - origin
 
 
 def row_of(number: I64, wanted: int) -> int:
-    """Return the row of `wanted` in the ascending numbers (n,), or -1 if no row has that number."""
+    """Return the row of `wanted` in the ascending numbers, or -1."""
     at = int(np.searchsorted(number, wanted))
     return at if at < len(number) and number[at] == wanted else -1
 
 
 def io_at(context: Context, window: Lifecycles, row: int, end: int) -> IO:
-    """Return the bio in a row of `window.bios`, with names instead of numbers, and its stages.
+    """Return the bio in a row, with names instead of numbers, and its stages.
 
     end: ns, when the log ends: a bio in flight then has waited until then, and so did its last
     stage. Of any other bio without Q or C `waited_ns` is the end of the last known stage.
@@ -275,8 +259,19 @@ def io_at(context: Context, window: Lifecycles, row: int, end: int) -> IO:
     if io.under_way:
         io.waited_ns = end - queue
     io.stages = [] if io.doubtful else _spans(window.bio_stages, io)
-    if io.under_way:
-        io.stages += _so_far(one, io)
+    rest = io.waited_ns - max((span.start_ns + span.ns for span in io.stages), default=0)
+    if io.under_way and rest >= 0 and io.waited_ns:
+        # The stage in which it was when the log ended; it may take no time.
+        if one.issue[0] != NEVER:
+            stage = Stage.D2C
+        elif one.insert[0] != NEVER:
+            stage = Stage.I2D
+        elif one.merge[0] != NEVER:
+            stage = Stage.M2D
+        else:
+            stage = Stage.G2D if one.getrq[0] != NEVER else Stage.UNKNOWN
+        known, share = io.waited_ns - rest, rest / io.waited_ns
+        io.stages.append(Span(STAGE_NAMES[stage], known, rest, share))
     if io.latency_ns is None:
         io.waited_ns = max(io.waited_ns, *(s.start_ns + s.ns for s in io.stages), 0)
     return io
@@ -290,7 +285,6 @@ def file_path(context: Context, row: int) -> str | None:
 
 
 def _spans(stages: Stages, io: IO) -> list[Span]:
-    """Return the stages of one bio in time order."""
     # Stages are sorted by their owner's number.
     rows = np.arange(*np.searchsorted(stages.owner, [io.number, io.number + 1]).tolist())
     origin = io.queue_ns
@@ -305,72 +299,36 @@ def _spans(stages: Stages, io: IO) -> list[Span]:
     return found
 
 
-def _so_far(one: Bios, io: IO) -> list[Span]:
-    """Return, as a list of one, the stage in which a bio was when the log ended.
-
-    one: table with the bio as its only row. io: the same bio with its ended stages, after which the
-    stage begins; it ends `waited_ns` after Q. Which stage it is: D2C if the bio has a D, else I2D
-    if it has an I, else M2D if it merged, else G2D if it has a G, else unknown. It takes no time
-    where the log ends with the event that began it. Empty if that is not so, and no time is left.
-    """
-    known = max((span.start_ns + span.ns for span in io.stages), default=0)
-    if one.issue[0] != NEVER:
-        stage = Stage.D2C
-    elif one.insert[0] != NEVER:
-        stage = Stage.I2D
-    elif one.merge[0] != NEVER:
-        stage = Stage.M2D
-    else:
-        stage = Stage.G2D if one.getrq[0] != NEVER else Stage.UNKNOWN
-    rest = io.waited_ns - known
-    if rest < 0 or not io.waited_ns:
-        return []
-    return [Span(STAGE_NAMES[stage], known, rest, rest / io.waited_ns)]
-
-
-def name_post_flush(io: IO, completed: Sequence[int]) -> None:
-    """Name the stage in which the log left a flush sequence after its data's C: the second flush.
-
-    completed: ns since Q of each C of its data. Nothing is changed of any other I/O.
-    """
-    sequence = not {"PREFLUSH", "FUA"}.isdisjoint(io.flags.split("|"))
-    if io.under_way and sequence and io.stages and completed:
-        last = io.stages[-1]
-        if last.start_ns >= max(completed):
-            io.stages[-1] = replace(last, stage=STAGE_NAMES[Stage.POST_FLUSH])
-
-
 def requests_of(
     context: Context, requests: Requests, numbers: list[int], origin: int | None
 ) -> list[RequestFacts]:
-    """Return the requests with these numbers; those that are not in `requests` are left out.
-
-    origin: ns, when the I/O was queued; None: all times are None.
-    """
-    rows = [row for n in numbers if (row := row_of(requests.number, n)) >= 0]
-    return [_request(context, requests.take(np.array([row])), origin) for row in rows]
-
-
-def _request(context: Context, one: Requests, origin: int | None) -> RequestFacts:
-    return RequestFacts(
-        number=int(one.number[0]),
-        operation=context.op_name(int(one.opf[0])),
-        flags=context.flag_names(int(one.opf[0])),
-        kind=RequestKind(int(one.kind[0])).name.lower(),
-        sector=_or_none(int(one.sector[0]), NO_SECTOR),
-        bytes=int(one.bytes[0]),
-        tag=_or_none(int(one.tag[0]), NO_TAG),
-        sched_tag=_or_none(int(one.sched_tag[0]), NO_TAG),
-        hctx=_or_none(int(one.hctx[0]), NO_TAG),
-        start_ns=_since(int(one.start[0]), origin),
-        insert_ns=_since(int(one.insert[0]), origin),
-        issue_ns=_since(int(one.issue[0]), origin),
-        complete_ns=_since(int(sure_complete(one)[0]), origin),
-        doubtful=bool(one.doubtful[0]),
-        bios=int(one.bios[0]),
-        others=int(one.others[0]),
-        requeues=int(one.requeues[0]),
-        status=context.status_name(int(one.status[0])),
-        certainty=Certainty(int(one.certainty[0])).name.lower(),
-        absorbed_by=_or_none(int(one.absorbed_by[0])),
-    )
+    """origin: ns, when the I/O was queued; None: all times are None."""
+    found = []
+    for number in numbers:
+        if (row := row_of(requests.number, number)) < 0:
+            continue
+        one = requests.take(np.array([row]))
+        facts = RequestFacts(
+            number=number,
+            operation=context.op_name(int(one.opf[0])),
+            flags=context.flag_names(int(one.opf[0])),
+            kind=RequestKind(int(one.kind[0])).name.lower(),
+            sector=_or_none(int(one.sector[0]), NO_SECTOR),
+            bytes=int(one.bytes[0]),
+            tag=_or_none(int(one.tag[0]), NO_TAG),
+            sched_tag=_or_none(int(one.sched_tag[0]), NO_TAG),
+            hctx=_or_none(int(one.hctx[0]), NO_TAG),
+            start_ns=_since(int(one.start[0]), origin),
+            insert_ns=_since(int(one.insert[0]), origin),
+            issue_ns=_since(int(one.issue[0]), origin),
+            complete_ns=_since(int(sure_complete(one)[0]), origin),
+            doubtful=bool(one.doubtful[0]),
+            bios=int(one.bios[0]),
+            others=int(one.others[0]),
+            requeues=int(one.requeues[0]),
+            status=context.status_name(int(one.status[0])),
+            certainty=Certainty(int(one.certainty[0])).name.lower(),
+            absorbed_by=_or_none(int(one.absorbed_by[0])),
+        )
+        found.append(facts)
+    return found

@@ -8,7 +8,7 @@ second pass: `surroundings`.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,6 @@ from biotrail.converters.analysis.slow.io_details import (
     IO,
     RequestFacts,
     io_at,
-    name_post_flush,
     requests_of,
     row_of,
 )
@@ -30,9 +29,11 @@ from biotrail.converters.events.tables import (
     I64,
     NEVER,
     NO_CPU,
+    STAGE_NAMES,
     Bios,
     Bool,
     Lifecycles,
+    Stage,
     known_id,
 )
 from biotrail.converters.events.tasks import TaskNames
@@ -46,8 +47,6 @@ from biotrail.recorder.schema.records import BY_KIND, NO_SECTOR, NO_TAG, Kind
 
 @dataclass
 class Counts:
-    """Numbers of I/Os that a Slowest looked at."""
-
     ios: int = 0
     """Chosen I/Os without tries; of whole families only the topmost bios."""
     matching: int = 0
@@ -61,7 +60,6 @@ class Counts:
     held: int = 0
     """I/Os of these that a cgroup's limit held before their Q, which is no part of a duration."""
     tries: int = 0
-    """Failed NOWAIT attempts; not counted in the other numbers."""
 
 
 MOST_LIVES = 20
@@ -70,8 +68,6 @@ MOST_LIVES = 20
 
 @dataclass
 class FollowedLife:
-    """A followed life that belongs to an I/O."""
-
     life: int
     """Its number, as `biotrail tree --life` takes it."""
     number: int
@@ -83,8 +79,8 @@ def followed_lives(
 ) -> list[FollowedLife]:
     """Return the lives of an I/O, in the order of their numbers, at most MOST_LIVES.
 
-    kind: the struct that the log follows. bios: numbers of the I/O's bio and of those on lower
-    devices that serve it. requests: of the bio; those that served the other bios are looked up.
+    bios: numbers of the I/O's bio and of those on lower devices that serve it. requests: of the
+    bio; those that served the other bios are looked up.
     """
     found = None if window.sites is None else window.sites.joined
     if found is None or not len(found):
@@ -103,29 +99,21 @@ def followed_lives(
 MOST_EVENTS = 1000
 """Events kept of one I/O: a discard of a whole disk has thousands of pieces."""
 MOST_MATES = 64
-"""Other bios of an I/O's requests that are kept."""
 MOST_CHILDREN = 64
-"""Bios below an I/O that are kept."""
 _WITH_TASK = frozenset({Kind.Q, Kind.G, Kind.M, Kind.F, Kind.X, Kind.A})
 _WITH_TAG = frozenset({Kind.START, Kind.I, Kind.R, Kind.RQ_MERGE, Kind.D})
 
 
 @dataclass
 class Step:
-    """One event of an I/O."""
-
     offset_ns: int
-    """ns since the I/O was queued."""
     letter: str
-    """Letter of the event: Q, G, I, D, C, …"""
     name: str
     """Name of the event's record kind."""
     cpu: int | None
-    """CPU of the event; None: not known."""
     tid: int | None
     """Thread in which the event happened; None: not recorded for this kind."""
     comm: str | None
-    """Name of that thread; None: not known."""
     request: int | None
     """Number of the event's request; None: an event of the bio, or of a piece of the bio."""
     device: str
@@ -134,15 +122,12 @@ class Step:
     tag: int | None
     """Tag in the event's record; None: no tag, or none recorded for this kind."""
     bios: int | None
-    """Number of bios that the request holds; only of D."""
     status: str | None
     """Status with which the bio or request ended; only of C, E and c."""
 
 
 @dataclass
 class SlowIO:
-    """One slow I/O with its events, requests and related bios."""
-
     io: IO
     begin_ns: int
     """CLOCK_MONOTONIC: time of Q; if not recorded, of the first event; 0 without any event."""
@@ -152,7 +137,6 @@ class SlowIO:
     requests: list[RequestFacts]
     """Requests that served the bio, by number."""
     mates: list[IO]
-    """Other bios of these requests, in the order in which they were queued."""
     mates_left_out: int
     parents: list[IO]
     """The parent (the upper device's bio), then the parent's parent, and so on."""
@@ -168,10 +152,7 @@ class SlowIO:
 
     @property
     def longest_pause(self) -> tuple[Step, Step] | None:
-        """The two successive events with the most time between; of equal ones the first.
-
-        None: fewer than two events, or some of the I/O's events were left out.
-        """
+        """Between two successive events; None: fewer than two, or some were left out."""
         if len(self.events) < 2 or self.events_left_out:
             return None
         pairs = zip(self.events, self.events[1:], strict=False)
@@ -179,10 +160,7 @@ class SlowIO:
 
     @property
     def below(self) -> tuple[int, int] | None:
-        """ns from D (without D: Q) to the first child's Q, and from there to the last child's C.
-
-        None: there are no children, or these times are not all known, or not in this order.
-        """
+        """ns from D (else Q) to the first child's Q, and to the last child's C; None: not known."""
         ends = [c.queue_ns + c.waited_ns for c in self.children if c.queue_ns is not None]
         known = all(c.latency_ns is not None for c in self.children) and self.io.latency_ns
         if not known or not ends or len(ends) < len(self.children) or self.children_left_out:
@@ -194,14 +172,10 @@ class SlowIO:
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which of the chosen I/Os, or calls, to keep."""
-
     top: int = 20
     """How many at most; 0: none, matching I/Os are only counted."""
     over: int = 0
-    """Only those that took at least this long, ns."""
     failed: bool = False
-    """Only those that ended with an error."""
 
 
 @dataclass
@@ -217,7 +191,6 @@ class Slowest:
     found: list[SlowIO] = field(default_factory=list)
     """The slowest I/Os so far, at most `wanted.top`, the slowest first."""
     devices: set[int] = field(default_factory=set)
-    """dev_t of all devices with bios, chosen or not."""
     lives: dict[int, Life] | None = None
     """The followed lives of `found`, by number; None unless a further pass filled it in."""
     _end: int = NEVER
@@ -228,8 +201,7 @@ class Slowest:
         """Count the window's I/Os, and keep in `found` those that are among the slowest.
 
         A duration that is not known is 0 with `wanted.failed`; one in doubt never matches. Among
-        equals those with the least numbers are kept. result: what the window was made from, with
-        the events.
+        equals those with the least numbers are kept.
         """
         self.add(result, window, self.choice.mask(window.bios, window.tasks))
 
@@ -240,7 +212,7 @@ class Slowest:
         self.devices.update(np.unique(bios.dev).tolist())
         if self.whole_families:
             chosen = chosen & (bios.parent == NEVER)
-        tried = chosen & failed_nowait(self._context, bios)
+        tried = chosen & failed_nowait(self.trace.context, bios)
         self.counts.tries += int(tried.sum())
         chosen = chosen & ~tried
         waited, known = _waits(bios, self._end)
@@ -254,97 +226,84 @@ class Slowest:
         wanted = chosen & (bios.status != 0 if self.wanted.failed else known)
         wanted &= waited >= self.wanted.over
         self.counts.matching += int(wanted.sum())
-        rows = self._slowest(np.flatnonzero(wanted), waited, bios)
-        if len(rows):
-            self._take(result, window, rows)
-
-    @property
-    def _context(self) -> Context:
-        return self.trace.context
-
-    def _slowest(self, rows: I64, waited: I64, bios: Bios) -> I64:
-        """Return the rows that may be among the `wanted.top` slowest, slowest first."""
+        rows = np.flatnonzero(wanted)
         hangs = under_way(bios) & (waited >= HANGS_NS)
         if self.found and len(self.found) == self.wanted.top:
             rows = rows[hangs[rows] | (waited[rows] >= self.found[-1].io.waited_ns)]
-        order = np.lexsort((bios.number[rows], -waited[rows], ~hangs[rows]))
-        return rows[order[: self.wanted.top]]
-
-    def _take(self, result: Result, window: Lifecycles, rows: I64) -> None:
-        """Add the bios in these rows to `found`, and keep the `wanted.top` slowest."""
-        steps, events = result.histories(window.bios.number[rows])
-        self.found += [self._slow_io(window, steps, events, row) for row in rows.tolist()]
-        self.found.sort(key=lambda slow: (*slow.io.rank, slow.io.number))
-        del self.found[self.wanted.top :]
+        rows = rows[np.lexsort((bios.number[rows], -waited[rows], ~hangs[rows]))]
+        rows = rows[: self.wanted.top]
+        if len(rows):
+            steps, events = result.histories(bios.number[rows])
+            self.found += [self._slow_io(window, steps, events, row) for row in rows.tolist()]
+            self.found.sort(key=lambda slow: (*slow.io.rank, slow.io.number))
+            del self.found[self.wanted.top :]
 
     def _slow_io(self, window: Lifecycles, steps: Histories, events: Events, row: int) -> SlowIO:
-        """Return a bio with its events, requests, mates, parents and children.
-
-        steps, events: as `Result.histories` returns them, of this bio, and maybe of others.
-        """
-        io = io_at(self._context, window, row, self._end)
+        """steps, events: as `Result.histories` returns them, of this bio, and maybe of others."""
+        context, edges = self.trace.context, window.edges
+        io = io_at(context, window, row, self._end)
         first, stop = np.searchsorted(steps.bio, [io.number, io.number + 1]).tolist()
         own_steps = steps.take(np.arange(first, stop))
         origin = io.queue_ns
         if origin is None:
             origin = int(events.ts[own_steps.event[0]]) if len(own_steps) else 0
         numbers = np.unique(own_steps.request[own_steps.request != NEVER]).tolist()
-        mates = _others_of(window, numbers, io.number)
+        beside = np.isin(edges.request, numbers) & (edges.bio != io.number)
+        mates = [
+            at
+            for number in np.unique(edges.bio[beside]).tolist()
+            if (at := row_of(window.bios.number, number)) >= 0
+        ]
         children = _children(window, io.number)
         family = [io.number, *window.bios.number[children].tolist()]
-        shown = _bounded(own_steps)
-        listed = _steps(self.trace.tasks, window, self._context, events, shown)
+        shown = own_steps
+        if len(own_steps) > MOST_EVENTS:
+            half = MOST_EVENTS // 2
+            shown = own_steps.take(np.r_[0:half, len(own_steps) - half : len(own_steps)])
+        listed = _steps(self.trace.tasks, window, context, events, shown)
         for step in listed:
             step.offset_ns -= origin
-        name_post_flush(io, [one.offset_ns for one in listed if one.letter == "C" and one.bytes])
+        completed = [one.offset_ns for one in listed if one.letter == "C" and one.bytes]
+        sequence = not {"PREFLUSH", "FUA"}.isdisjoint(io.flags.split("|"))
+        if io.under_way and sequence and io.stages and completed:
+            last = io.stages[-1]
+            if last.start_ns >= max(completed):  # the log left it in the second flush
+                io.stages[-1] = replace(last, stage=STAGE_NAMES[Stage.POST_FLUSH])
+
+        def ios(rows: list[int]) -> list[IO]:
+            return [io_at(context, window, row, self._end) for row in rows]
+
         return SlowIO(
             io=io,
             begin_ns=origin,
             events=listed,
             events_left_out=len(own_steps) - len(shown),
-            requests=requests_of(self._context, window.requests, numbers, origin),
-            mates=self._ios(window, mates[:MOST_MATES]),
+            requests=requests_of(context, window.requests, numbers, origin),
+            mates=ios(mates[:MOST_MATES]),
             mates_left_out=max(len(mates) - MOST_MATES, 0),
-            parents=self._ios(window, _parents(window, row)),
-            children=self._ios(window, children[:MOST_CHILDREN]),
+            parents=ios(_parents(window, row)),
+            children=ios(children[:MOST_CHILDREN]),
             children_left_out=max(len(children) - MOST_CHILDREN, 0),
-            followed=followed_lives(window, Following(self._context.header).type, family, numbers),
+            followed=followed_lives(window, Following(context.header).type, family, numbers),
         )
-
-    def _ios(self, window: Lifecycles, rows: list[int]) -> list[IO]:
-        return [io_at(self._context, window, row, self._end) for row in rows]
 
 
 def log_end(trace: Trace) -> int:
-    """Return the time of the last clock reading or event read so far, whichever is later, ns."""
+    """The time of the last clock reading or event read so far, whichever is later, ns."""
     readings = [int(reading["monotonic"]) for reading in trace.context.clocks]
     return max([trace.account.last_ns, *readings])
 
 
-def _bounded(ours: Histories) -> Histories:
-    """Return the events of one bio; of more than MOST_EVENTS the first and the last half each."""
-    if len(ours) <= MOST_EVENTS:
-        return ours
-    half = MOST_EVENTS // 2
-    return ours.take(np.r_[0:half, len(ours) - half : len(ours)])
-
-
 def _waits(bios: Bios, end: int) -> tuple[I64, Bool]:
-    """Return (waited, known) by row of `bios`, (n,) each.
+    """Return (waited, known) by row of `bios`.
 
-    waited: int64, ns from Q to C or, for bios in flight when the log ends, from Q to `end` (ns, the
-    log's end); 0 if not known. known: bool, whether the bio has Q, and has C or is in flight then.
+    waited: ns from Q to C or, for bios in flight when the log ends, from Q to `end`; 0 if not
+    known. known: whether the bio has Q, and has C or is in flight then.
     """
     going_on = under_way(bios)
     known = (bios.queue != NEVER) & ((bios.complete != NEVER) | going_on)
     until = np.where(going_on, end, bios.complete)
     return np.where(known, until - bios.queue, 0), known
-
-
-def _others_of(window: Lifecycles, requests: list[int], bio: int) -> list[int]:
-    edges = window.edges
-    mates = np.unique(edges.bio[np.isin(edges.request, requests) & (edges.bio != bio)])
-    return [row for n in mates.tolist() if (row := row_of(window.bios.number, n)) >= 0]
 
 
 def _parents(window: Lifecycles, row: int) -> list[int]:
@@ -375,14 +334,31 @@ def _children(window: Lifecycles, bio: int) -> list[int]:
 def _steps(
     tasks: TaskNames, window: Lifecycles, context: Context, events: Events, shown: Histories
 ) -> list[Step]:
-    """Return the events of one I/O, with the names of their threads.
-
-    Their offset_ns is CLOCK_MONOTONIC; the caller has to subtract the time of Q.
-    """
-    found = [
-        _step(context, events, event, request)
-        for event, request in zip(shown.event.tolist(), shown.request.tolist(), strict=True)
-    ]
+    """offset_ns is CLOCK_MONOTONIC; the caller has to subtract the time of Q."""
+    found = []
+    for event, request in zip(shown.event.tolist(), shown.request.tolist(), strict=True):
+        kind = Kind(int(events.kind[event]))
+        record = BY_KIND[kind]
+        fields = events.fields(kind, np.array([event]))
+        values: dict[str, Any] = {one: fields[one].tolist()[0] for one in fields.dtype.names or ()}
+        tag = values["tag"] if kind in _WITH_TAG else NO_TAG
+        sector = values.get("sector", NO_SECTOR)
+        step = Step(
+            offset_ns=int(events.ts[event]),
+            letter=record.letter,
+            name=record.name,
+            cpu=None if events.cpu[event] == NO_CPU else int(events.cpu[event]),
+            tid=(int(values["tid"]) or None) if kind in _WITH_TASK else None,
+            comm=None,
+            request=None if request == NEVER else request,
+            device=context.device_name(int(values["dev"])),
+            sector=None if sector == NO_SECTOR else sector,
+            bytes=int(values.get("bytes", 0)),
+            tag=None if tag == NO_TAG else int(tag),
+            bios=int(values["nr_bios"]) if kind == Kind.D else None,
+            status=context.status_name(int(values["status"])) if "status" in values else None,
+        )
+        found.append(step)
     tid = np.array([step.tid or 0 for step in found], dtype=np.uint32)
     rows = tasks.rows(tid, events.ts[shown.event])
     for step, row in zip(found, rows.tolist(), strict=True):
@@ -391,33 +367,7 @@ def _steps(
     return found
 
 
-def _step(context: Context, events: Events, event: int, request: int) -> Step:
-    """Return one event of an I/O at CLOCK_MONOTONIC, without the thread's name."""
-    kind = Kind(int(events.kind[event]))
-    record = BY_KIND[kind]
-    fields = events.fields(kind, np.array([event]))
-    values: dict[str, Any] = {name: fields[name].tolist()[0] for name in fields.dtype.names or ()}
-    tag = values["tag"] if kind in _WITH_TAG else NO_TAG
-    sector = values.get("sector", NO_SECTOR)
-    return Step(
-        offset_ns=int(events.ts[event]),
-        letter=record.letter,
-        name=record.name,
-        cpu=None if events.cpu[event] == NO_CPU else int(events.cpu[event]),
-        tid=(int(values["tid"]) or None) if kind in _WITH_TASK else None,
-        comm=None,
-        request=None if request == NEVER else request,
-        device=context.device_name(int(values["dev"])),
-        sector=None if sector == NO_SECTOR else sector,
-        bytes=int(values.get("bytes", 0)),
-        tag=None if tag == NO_TAG else int(tag),
-        bios=int(values["nr_bios"]) if kind == Kind.D else None,
-        status=context.status_name(int(values["status"])) if "status" in values else None,
-    )
-
-
 OF_EACH = 5
-"""Slowest I/Os kept of each device and operation."""
 MOST_EACH = 24
 """Pairs of device and operation of which the slowest I/Os are kept; later pairs have none."""
 _OP_BITS = 16
@@ -430,16 +380,11 @@ class SlowestEach:
     """
 
     def __init__(self, trace: Trace, choice: Choice, wanted: Wanted, whole: bool) -> None:
-        """whole: as `whole_families`, among the slowest of all."""
         self.all = Slowest(trace, choice, wanted, whole)
         self._each: dict[tuple[int, str], Slowest] = {}
 
     def watch(self, result: Result, window: Lifecycles) -> None:
-        """Add one window's I/Os to the slowest of all, and of each device and operation.
-
-        Of each the OF_EACH slowest chosen bios are kept, also those too fast or not failed for
-        `wanted`.
-        """
+        """Of each the OF_EACH slowest are kept, also those too fast or not failed for `wanted`."""
         bios = window.bios
         chosen = self.all.choice.mask(bios, window.tasks)
         self.all.add(result, window, chosen)
@@ -456,7 +401,7 @@ class SlowestEach:
             self._each[name].add(result, window, chosen & (pairs == pair))
 
     def finish(self) -> tuple[Slowest, int]:
-        """Return (slowest, whole), after the last window; to be called once.
+        """Return (slowest, whole), after the last window.
 
         slowest: `self.all`, with the slowest of each device and operation behind: the slowest of
         each first, then the second of each, and so on. whole: how many are the slowest of all.

@@ -36,20 +36,16 @@ I/O are chosen first."""
 class Neighbour:
     """Another bio of the device, or several that were issued and completed at the same times.
 
-    Several such bios were carried by one request. The fields of the bio with the least number
-    stand for all of them, except the sums `ios` and `bytes`. Times are ns since the I/O in
-    question was queued.
+    Several such bios were carried by one request. The fields of the bio with the least number stand
+    for all of them, except the sums `ios` and `bytes`. Times are ns since the I/O in question was
+    queued.
     """
 
     number: int
-    """Number of the bio."""
     operation: str
     ios: int
-    """Number of bios."""
     bytes: int
-    """Sum of the bios' sizes."""
     comm: str | None
-    """Name of the submitting thread; None: not known."""
     queue_ns: int
     """Time of Q; negative: queued before the I/O in question."""
     issue_ns: int | None
@@ -57,19 +53,13 @@ class Neighbour:
     end_ns: int | None
     """Time of C; None: not in the log, in doubt, or still in flight at the log's end."""
     waited_ns: int | None
-    """Q to D; None without D."""
     in_device_ns: int | None
-    """D to C; None without D or C, or with C in doubt."""
 
 
 @dataclass
 class Before:
-    """The neighbours of one I/O, gathered window by window."""
-
     queue: int
-    """ns: when the I/O in question was queued."""
     end: int
-    """ns: when the I/O in question ended."""
     mates: frozenset[int] = frozenset()
     """Numbers of bios that shared requests with the I/O in question, and so are no neighbours."""
     _kept: list[tuple[int, Neighbour]] = field(default_factory=list)
@@ -84,10 +74,9 @@ class Before:
         """Add bios of one device; keep the MOST_BEFORE neighbours that were longest beside the I/O.
 
         A neighbour is a bio, or several with the same D (without D: Q) and end, as bios of one
-        request have; those of different calls of this method are never one.
-
-        end: ns when each ended, or the largest int64 while it is in flight. rows: mask of the bios
-        to add. operations, codes: bio i is an `operations[codes[i]]`.
+        request have; those of different calls of this method are never one. end: ns when each
+        ended, or the largest int64 while it is in flight. codes: bio i is an
+        `operations[codes[i]]`.
         """
         bio_row = np.flatnonzero(rows & ~np.isin(bios.number, sorted(self.mates)))
         if not len(bio_row):
@@ -106,39 +95,35 @@ class Before:
         )
         size = np.zeros(len(ios), np.int64)
         np.add.at(size, group.reshape(-1), bios.bytes[bio_row].astype(np.int64))
+        complete = sure_complete(bios)
         longest = np.lexsort((bios.number[bio_row[first]], -beside[first]))
         for one in longest[:MOST_BEFORE].tolist():
             row = int(bio_row[first[one]])
-            neighbour = self._neighbour(bios, row, operations[codes[row]], tasks)
-            neighbour.ios, neighbour.bytes = int(ios[one]), int(size[one])
+            queue, issued, ended = (
+                None if time == NEVER else int(time) - self.queue
+                for time in (bios.queue[row], bios.issue[row], complete[row])
+            )
+            task = int(bios.task[row])
+            neighbour = Neighbour(
+                number=int(bios.number[row]),
+                operation=operations[codes[row]],
+                ios=int(ios[one]),
+                bytes=int(size[one]),
+                comm=str(tasks.comm[task]) if task >= 0 else None,
+                queue_ns=queue or 0,
+                issue_ns=issued,
+                end_ns=ended,
+                waited_ns=None if issued is None or queue is None else issued - queue,
+                in_device_ns=None if issued is None or ended is None else ended - issued,
+            )
             self._kept.append((int(beside[first[one]]), neighbour))
         self._kept.sort(key=lambda kept: (-kept[0], kept[1].number))
         self.left_out += int(ios[longest[MOST_BEFORE:]].sum())
         self.left_out += sum(neighbour.ios for _, neighbour in self._kept[MOST_BEFORE:])
         del self._kept[MOST_BEFORE:]
 
-    def _neighbour(self, bios: Bios, row: int, operation: str, tasks: Tasks) -> Neighbour:
-        """Return a bio as a neighbour on its own; `end_ns` is never the log's end."""
-        queue, issue, complete = (
-            None if time == NEVER else int(time) - self.queue
-            for time in (bios.queue[row], bios.issue[row], sure_complete(bios)[row])
-        )
-        task = int(bios.task[row])
-        return Neighbour(
-            number=int(bios.number[row]),
-            operation=operation,
-            ios=1,
-            bytes=int(bios.bytes[row]),
-            comm=str(tasks.comm[task]) if task >= 0 else None,
-            queue_ns=queue or 0,
-            issue_ns=issue,
-            end_ns=complete,
-            waited_ns=None if issue is None or queue is None else issue - queue,
-            in_device_ns=None if issue is None or complete is None else complete - issue,
-        )
-
     def neighbours(self) -> list[Neighbour]:
-        """Return the kept neighbours, by the time of D (without D: of Q)."""
+        """By the time of D (without D: of Q)."""
         kept = [neighbour for _, neighbour in self._kept]
         return sorted(
             kept, key=lambda n: (n.queue_ns if n.issue_ns is None else n.issue_ns, n.number)
@@ -149,22 +134,17 @@ FOREVER = np.iinfo(np.int64).max
 MOST_TASKS = 8
 """Thread names kept in a BioCounts besides OTHERS."""
 MOST_FLUSHES = 64
-"""Flushes listed for each I/O."""
 UNKNOWN_TASK = "(unknown)"
 
 
 @dataclass
 class Share:
-    """Number of I/Os, and the sum of their bytes."""
-
     ios: int = 0
     bytes: int = 0
 
 
 @dataclass
 class BioCounts:
-    """A set of bios, counted by operation and by submitting thread."""
-
     ios: int = 0
     bytes: int = 0
     operations: dict[str, Share] = field(default_factory=dict)
@@ -174,8 +154,6 @@ class BioCounts:
 
 @dataclass
 class QueueState:
-    """The other I/Os that a device had in flight at one time."""
-
     waiting: BioCounts = field(default_factory=BioCounts)
     """Bios that were queued but not yet issued to the driver."""
     in_device: BioCounts = field(default_factory=BioCounts)
@@ -197,10 +175,7 @@ class Flush:
 
 @dataclass
 class Surroundings:
-    """The other bios and the flush requests on an I/O's device while the I/O was under way."""
-
     when_queued: QueueState = field(default_factory=QueueState)
-    """The device at the I/O's Q."""
     when_issued: QueueState | None = None
     """The device at the I/O's D. None: the I/O was not issued (a flush without data, a bio-based
     device), or its D was not recorded."""
@@ -240,7 +215,6 @@ class _Target:
         self.before = Before(self.queue, self.end, mates)
 
     def groups(self) -> list[BioCounts]:
-        """Return all groups of bios of the surroundings; not copied."""
         found = self.found
         moments = [m for m in (found.when_queued, found.when_issued) if m is not None]
         return [
@@ -253,10 +227,7 @@ class _Target:
         ]
 
     def add_bios(self, bios: Bios, end: I64, codes: I64, names: list[str], tasks: Tasks) -> None:
-        """Add bios of the device, of one window, to the groups and to `before`.
-
-        end: (n,): ns when each ended, as of _ends. codes, names: bio i is a `names[codes[i]]`.
-        """
+        """end: ns when each ended, as of _ends. codes, names: bio i is a `names[codes[i]]`."""
         found = self.found
 
         def add(group: BioCounts, rows: Bool) -> None:
@@ -309,17 +280,12 @@ class Neighbourhood:
     """Gathers the surroundings of some I/Os in one pass over a log's windows.
 
     Call `add` with each window until it returns True, then `finish`, then `of` for each I/O.
-    Memory depends on the number of I/Os.
     """
 
     def __init__(
         self, context: Context, ios: Iterable[IO], mates: Mapping[int, frozenset[int]] | None = None
     ) -> None:
-        """Start without surroundings. ios: those without a Q in the log get none.
-
-        mates: number of an I/O → numbers of the other bios of its requests, which `before` leaves
-        out.
-        """
+        """mates: number of an I/O → bios of its requests, which `before` leaves out."""
         self._context = context
         self._targets = [
             _Target(io, (mates or {}).get(io.number, frozenset()))
@@ -331,14 +297,11 @@ class Neighbourhood:
         self._over = not self._targets
 
     def of(self, io: IO) -> Surroundings | None:
-        """Return the surroundings of one of the I/Os; None: its Q is not in the log."""
+        """None: its Q is not in the log."""
         return next((t.found for t in self._targets if t.io.number == io.number), None)
 
     def add(self, window: Lifecycles) -> bool:
-        """Add the log's next window; return True if no later one is needed.
-
-        Then the bios and requests in flight at the window's end are added, too.
-        """
+        """Add the log's next window; return True if no later one is needed."""
         if self._over:
             return True
         self._over = window.end > self.last_ns
@@ -372,7 +335,6 @@ class Neighbourhood:
         flush request counts if it was issued before the I/O's end and not complete at its Q. A
         request without a completion is in flight for ever if its certainty is INCOMPLETE and it was
         not merged into another request; else, or with one in doubt, it counts nowhere.
-        table: the window's `requests` or `open_requests`.
         """
         going_on = (table.complete == NEVER) & (table.certainty == Certainty.INCOMPLETE)
         end = np.where(going_on & (table.absorbed_by == NEVER), FOREVER, sure_complete(table))
@@ -401,7 +363,6 @@ class Neighbourhood:
                 found.flushes.append(Flush(issue - target.queue, done))
 
     def finish(self) -> None:
-        """Complete the surroundings after the last window; to be called once."""
         for target in self._targets:
             target.found.flushes.sort(key=lambda flush: flush.issue_ns)
             target.found.before = target.before.neighbours()
@@ -411,11 +372,11 @@ class Neighbourhood:
 
 
 def _ends(bios: Bios) -> I64:
-    """Return when each bio ended: ns, int64 (n,), by row of `bios`.
+    """Return when each bio ended, ns: its completion.
 
-    Its completion. Without one, the last known time (Q or a later event, NEVER without any) if its
-    certainty is LOST, else FOREVER, because it is still in flight; with one in doubt likewise the
-    last known time.
+    Without one, the last known time (Q or a later event, NEVER without any) if its certainty is
+    LOST, else FOREVER, because it is still in flight; with one in doubt likewise the last known
+    time.
     """
     heard = np.stack([bios.queue, bios.getrq, bios.merge, bios.insert, bios.issue]).max(axis=0)
     over = (bios.certainty == Certainty.LOST) | bios.doubtful
@@ -428,7 +389,7 @@ OTHERS = "others"
 
 
 def _shorten(group: BioCounts, most: int) -> None:
-    """Keep the `most` thread names with most I/Os in `group.tasks`; add up the rest as OTHERS."""
+    """Keep the `most` thread names with most I/Os; add up the rest as OTHERS."""
     rest = group.tasks.pop(OTHERS, 0)
     ranked = sorted(group.tasks.items(), key=lambda item: (-item[1], item[0]))
     rest += sum(number for _, number in ranked[most:])

@@ -11,6 +11,7 @@ from zlib import crc32
 from biotrail.converters.analysis.page.data import as_json
 from biotrail.converters.analysis.stacks.stacks import (
     UNKNOWN,
+    WEIGHTS,
     Callers,
     Weighed,
     Weight,
@@ -21,7 +22,6 @@ from biotrail.converters.analysis.stacks.stacks import (
 from biotrail.converters.events.stacks import Stack
 
 ROOM = 3_500_000
-"""Characters of JSON that a tree may have, so that a page is below 5 MB."""
 OF_EACH = 200
 """Characters of JSON that a frame has besides its name, at most."""
 MOST_NAME = 500
@@ -29,8 +29,6 @@ MOST_NAME = 500
 
 
 class Recorded(NamedTuple):
-    """Callers of one recording."""
-
     label: str
     """Name of the recording, shown as a frame below "all"; "" if there is only one recording."""
     callers: Iterable[Callers]
@@ -39,8 +37,6 @@ class Recorded(NamedTuple):
 
 
 class Side(StrEnum):
-    """Kind of a frame, from which its colour follows."""
-
     ALL = "all"
     RECORDING = "recording"
     COMMAND = "command"
@@ -69,27 +65,22 @@ class Node(Weighed):
     name: str
     side: Side
     parent: int
-    """Index of the caller in the list of nodes; -1 for the first node, which is "all"."""
     depth: int
     """Number of frames outside this one; 0 for the first node."""
     bios: int = 0
     bytes: int = 0
     latency_ns: int = 0
-    """Sum of the bios' latencies."""
     below: dict[tuple[str, Side], int] = field(default_factory=dict, repr=False)
     """(name, side) of each function called → its index in the list of nodes."""
 
     @property
     def colour(self) -> str:
-        """Colour of the frame: a shade of its side, `#rrggbb`."""
         shades = COLOURS[self.side]
         return shades[crc32(self.name.encode("utf-8", "replace")) % len(shades)]
 
 
 @dataclass
 class Flame:
-    """The tree of a flame graph."""
-
     nodes: list[Node]
     """Depth first, siblings by name; `below` is empty."""
     left_out: int
@@ -97,46 +88,56 @@ class Flame:
 
 
 def flame(recorded: Iterable[Recorded], room: int = ROOM) -> Flame:
-    """Return call stacks as a tree: "all", recordings if labelled, commands, then functions.
+    """Return a tree: "all", recordings if labelled, commands, then functions, outermost first.
 
-    Functions go from the outermost inwards; frames that differ only in the offset are one node.
-    room: characters of JSON for the nodes; the heaviest are kept, none without its caller.
+    Frames that differ only in the offset are one node. room: characters of JSON for the nodes; the
+    heaviest are kept, none without its caller.
     """
-    nodes = [Node("all", Side.ALL, -1, 0)]
-    for label, callers, stacks in recorded:
-        outermost = [(label, Side.RECORDING)] if label else []
-        for caller in callers:
-            at = 0
-            _add(nodes[0], caller)
-            for name in [*outermost, *_path(caller, stack_at(stacks, caller.stack))]:
-                at = nodes[at].below.get(name) or _new(nodes, at, name)
-                _add(nodes[at], caller)
-    kept = _heaviest(nodes, room)
-    return Flame(_ordered(nodes, kept), len(nodes) - len(kept))
+    return _tree(
+        (
+            (
+                [
+                    *([(label, Side.RECORDING)] if label else []),
+                    *_path(caller, stack_at(stacks, caller.stack)),
+                ],
+                (caller.bios, caller.bytes, caller.latency_ns),
+            )
+            for label, callers, stacks in recorded
+            for caller in callers
+        ),
+        room,
+    )
 
 
 def flame_of(
     stacks: Iterable[tuple[Sequence[tuple[str, Side]], int, int]], room: int = ROOM
 ) -> Flame:
-    """Return stacks as a tree below "all".
+    """stacks: (frames (name, side) from the outermost inwards, calls, ns) of each."""
+    return _tree(((frames, (calls, 0, ns)) for frames, calls, ns in stacks), room)
 
-    stacks: (frames (name, side) from the outermost inwards, calls, ns) of each; calls count as
-    `bios`, ns as `latency_ns`. room: as for `flame`.
-    """
+
+def _tree(
+    stacks: Iterable[tuple[Sequence[tuple[str, Side]], tuple[int, int, int]]], room: int
+) -> Flame:
+    """stacks: (frames from the outermost inwards, (bios, bytes, ns)) of each."""
     nodes = [Node("all", Side.ALL, -1, 0)]
-    for frames, calls, time in stacks:
-        at = 0
-        for name in [None, *frames]:
-            if name is not None:
-                at = nodes[at].below.get(name) or _new(nodes, at, name)
-            nodes[at].bios += calls
-            nodes[at].latency_ns += time
+    for frames, (bios, size, ns) in stacks:
+        path = [0]
+        for name in frames:
+            parent = nodes[path[-1]]
+            if name not in parent.below:
+                parent.below[name] = len(nodes)
+                nodes.append(Node(*name, path[-1], parent.depth + 1))
+            path.append(parent.below[name])
+        for at in path:
+            nodes[at].bios += bios
+            nodes[at].bytes += size
+            nodes[at].latency_ns += ns
     kept = _heaviest(nodes, room)
     return Flame(_ordered(nodes, kept), len(nodes) - len(kept))
 
 
 def _path(caller: Callers, stack: Stack) -> list[tuple[str, Side]]:
-    """Return (name, side) of each frame: the command, then functions from the outermost inwards."""
     user = [frame_text(frame, kernel=False) for frame in shown_user(stack.user)]
     found = [(name, Side.UNKNOWN if name == UNKNOWN else Side.PROGRAM) for name in user[::-1]]
     if stack.missing:
@@ -147,26 +148,12 @@ def _path(caller: Callers, stack: Stack) -> list[tuple[str, Side]]:
     return [(name[:MOST_NAME], side) for name, side in [(caller.comm, Side.COMMAND), *found]]
 
 
-def _new(nodes: list[Node], parent: int, name: tuple[str, Side]) -> int:
-    """Append a node for a function called by `parent`; return its index. name: (name, side)."""
-    nodes.append(Node(*name, parent, nodes[parent].depth + 1))
-    nodes[parent].below[name] = len(nodes) - 1
-    return len(nodes) - 1
-
-
-def _add(node: Node, caller: Callers) -> None:
-    node.bios += caller.bios
-    node.bytes += caller.bytes
-    node.latency_ns += caller.latency_ns
-
-
 def _heaviest(nodes: list[Node], room: int) -> set[int]:
     """Return the indices of the heaviest nodes whose JSON fits into `room` characters.
 
     A node ranks by the largest of its shares of all bios, bytes and latency, and counts as its
-    name's JSON and OF_EACH characters; from the first that does not fit on, all are left out. A
-    function is never heavier than its caller, and of equals the caller comes first; so every kept
-    node's caller is kept. The first node, "all", always is, whatever `room` is.
+    name's JSON and OF_EACH characters. A function is never heavier than its caller, and of equals
+    the caller comes first; so every kept node's caller is kept. The first node, "all", always is.
     """
     whole = [max(nodes[0].weight(by), 1) for by in Weight]
     shares = [
@@ -194,13 +181,9 @@ def _ordered(nodes: list[Node], kept: set[int]) -> list[Node]:
 
 
 def as_dict(found: Flame, by: Weight) -> dict[str, object]:
-    """Return the tree as dicts and lists for a page: `by`, `frames` and `left_out`.
-
-    by: the weight that the frames' widths show at first; in the result "bios", "bytes" or
-    "latency_ns".
-    """
+    """by: the weight that the frames' widths show at first."""
     return {
-        "by": {Weight.COUNT: "bios", Weight.BYTES: "bytes", Weight.LATENCY: "latency_ns"}[by],
+        "by": WEIGHTS[by],
         "frames": [
             {
                 "name": node.name,

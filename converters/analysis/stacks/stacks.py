@@ -8,14 +8,18 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from biotrail.converters.analysis.distributions.sketch import Distribution, add_grouped
+from biotrail.converters.analysis.distributions.sketch import (
+    Distribution,
+    add_grouped,
+    plus,
+    sum_by,
+)
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.stacks import Frame, Stack
 from biotrail.converters.events.tables import I32, I64, NEVER, Bios, Lifecycles
 from biotrail.converters.lifecycles.operations import transferred
 
 BUCKETS = 64
-"""Bucket b holds latencies of [2^b, 2^(b+1)) ns; bucket 0 also 0 ns."""
 UNKNOWN = "[unknown]"
 NO_OFFSET = -1
 """Offset of a frame that stands for frames at different offsets of the same function."""
@@ -30,20 +34,18 @@ class Weight(StrEnum):
     LATENCY = "latency"
 
 
-class Weighed:
-    """What has figures by which stacks are compared."""
+WEIGHTS = {Weight.COUNT: "bios", Weight.BYTES: "bytes", Weight.LATENCY: "latency_ns"}
+"""Weight → the field that has it."""
 
+
+class Weighed:
     bios: int
     bytes: int
     latency_ns: int
 
     def weight(self, by: Weight) -> int:
-        """Return the weight: number of bios, bytes, or ns of latency."""
-        return {
-            Weight.COUNT: self.bios,
-            Weight.BYTES: self.bytes,
-            Weight.LATENCY: self.latency_ns,
-        }[by]
+        weight: int = getattr(self, WEIGHTS[by])
+        return weight
 
 
 @dataclass
@@ -62,28 +64,18 @@ class Callers(Weighed):
     doubtful: int = 0
     """Bios with both whose C is in doubt (`Bios.doubtful`); they have no latency."""
     latency_ns: int = 0
-    """Sum of these bios' latencies, Q to C."""
     histogram: I64 = field(default_factory=lambda: np.zeros(BUCKETS, np.int64))
     """(BUCKETS,): number of these bios by power of two of the latency in ns."""
     times: Distribution = field(default_factory=Distribution)
     """These bios' latencies in finer buckets, for percentiles; empty if the table keeps none."""
 
     def merge(self, other: "Callers") -> None:
-        """Add the bios of other callers to these figures; `other` is not changed."""
-        self.bios += other.bios
-        self.bytes += other.bytes
-        self.ended += other.ended
-        self.doubtful += other.doubtful
-        self.latency_ns += other.latency_ns
-        self.histogram += other.histogram
-        self.times.merge(other.times)
+        for name in ("bios", "bytes", "ended", "doubtful", "latency_ns", "histogram", "times"):
+            setattr(self, name, plus(getattr(self, name), getattr(other, name)))
 
 
 class StackTable:
-    """Adds up windows' bios by stack and task; memory depends on the number of distinct pairs."""
-
     def __init__(self, context: Context, percentiles: bool = False) -> None:
-        """percentiles: whether each Callers' `times` are kept, too."""
         self._context = context
         self._percentiles = percentiles
         self._by_task: dict[tuple[int, int], Callers] = {}
@@ -93,10 +85,7 @@ class StackTable:
         """Bios without a Q in the log, and so without a stack; they are in no Callers."""
 
     def add(self, window: Lifecycles) -> None:
-        """Add the bios of the log's next window; those without a Q only to `without_queue`.
-
-        Keeps the window's table of threads, by which `callers` names them.
-        """
+        """Keeps the window's table of threads, by which `callers` names them."""
         self._comms = window.tasks.comm
         bios = window.bios
         seen = bios.queue != NEVER
@@ -114,8 +103,8 @@ class StackTable:
         doubtful = np.bincount(group[ended & bios.doubtful], minlength=len(keys))
         ended &= ~bios.doubtful
         count = np.bincount(group)
-        size = _sums(group, transferred(self._context, bios.opf, bios.bytes), len(keys))
-        times = _sums(group[ended], latency[ended], len(keys))
+        size = sum_by(group, transferred(self._context, bios.opf, bios.bytes), len(keys))
+        times = sum_by(group[ended], latency[ended], len(keys))
         places = group[ended] * BUCKETS + log2(latency[ended])
         histogram = np.bincount(places, minlength=len(keys) * BUCKETS).reshape(-1, BUCKETS)
         fine = [Distribution() for _ in keys]
@@ -133,7 +122,7 @@ class StackTable:
             callers.times.merge(fine[at])
 
     def callers(self) -> list[Callers]:
-        """Return new figures by command and stack; threads of one name are added up."""
+        """Threads of one name are added up."""
         found: dict[tuple[str, int], Callers] = {}
         for (stack, task), part in self._by_task.items():
             comm = str(self._comms[task]) if task >= 0 else UNKNOWN
@@ -141,18 +130,8 @@ class StackTable:
         return list(found.values())
 
 
-def _sums(group: NDArray[np.intp], values: I64, groups: int) -> I64:
-    total = np.zeros(groups, np.int64)
-    np.add.at(total, group, values)
-    return total
-
-
 def log2(latency: I64) -> I32:
-    """Return the bucket of each latency: the index of its highest bit, and 0 for 0; int32 (n,).
-
-    latency: ns, int64 (n,), 0 or more. Exact for all int64, where a float's logarithm would be
-    rounded.
-    """
+    """Return the index of each latency's highest bit, exact where floats are rounded."""
     bucket = np.zeros(len(latency), np.int32)
     rest = latency.copy()
     for shift in (32, 16, 8, 4, 2, 1):
@@ -164,7 +143,6 @@ def log2(latency: I64) -> I32:
 
 
 def heaviest(callers: Iterable[Callers], by: Weight) -> list[Callers]:
-    """Return the callers by weight, the heaviest first; among equals by command and stack."""
     return sorted(callers, key=lambda c: (-c.weight(by), c.comm, c.stack))
 
 
@@ -177,46 +155,42 @@ class Group:
     stack: Stack
     """The stack; if there are several, the frames that they have in common, as of `_common`."""
     stacks: int
-    """Number of stacks in the group."""
 
 
 def grouped(
     callers: Iterable[Callers], stacks: list[Stack], by: Weight, *, offsets: bool = False
 ) -> list[Group]:
-    """Return callers grouped by command and functions, the heaviest group first.
+    """offsets: whether each row of `stacks` is a group of its own.
 
-    offsets: whether each row of `stacks` is a group of its own. Otherwise stacks with the same
-    functions, which differ in offsets within them, are one; so are stacks without any frame that
-    give the same reason.
+    Otherwise stacks with the same functions, which differ in offsets within them, are one; so are
+    stacks without any frame that give the same reason.
     """
     members: dict[tuple[object, ...], list[Callers]] = {}
     for caller in heaviest(callers, by):
         stack = stack_at(stacks, caller.stack)
         key = caller.stack if offsets else (*map(tuple, stack_texts(stack)), stack.missing)
         members.setdefault((caller.comm, key), []).append(caller)
-    groups = [_group(found, stacks) for found in members.values()]
+    groups = []
+    for same in members.values():
+        sums = Callers(same[0].comm, same[0].stack)
+        for caller in same:
+            sums.merge(caller)
+        found = [stack_at(stacks, caller.stack) for caller in same]
+        stack = found[0]
+        if len(found) > 1:
+            kernel = _common([one.kernel for one in found])
+            stack = Stack(
+                kernel, _common([tuple(shown_user(one.user)) for one in found]), stack.missing
+            )
+        groups.append(Group(sums, stack, len(found)))
     # The sort is stable: among equals the order of their heaviest members stays.
     return sorted(groups, key=lambda group: (-group.sums.weight(by), group.sums.comm))
-
-
-def _group(members: list[Callers], stacks: list[Stack]) -> Group:
-    """Return callers with the same command and functions as one group, with their sum."""
-    sums = Callers(members[0].comm, members[0].stack)
-    for caller in members:
-        sums.merge(caller)
-    found = [stack_at(stacks, caller.stack) for caller in members]
-    if len(found) == 1:
-        return Group(sums, found[0], 1)
-    kernel = _common([stack.kernel for stack in found])
-    user = _common([tuple(shown_user(stack.user)) for stack in found])
-    return Group(sums, Stack(kernel, user, found[0].missing), len(found))
 
 
 def _common(sides: list[tuple[Frame, ...]]) -> tuple[Frame, ...]:
     """Return one frame for each position of stacks that have the same names in all positions.
 
-    sides: kernel (or user) frames of each stack, at least one stack, all of the same length. An
-    offset that differs becomes NO_OFFSET; a `where` that differs becomes "", or stays the first
+    An offset that differs becomes NO_OFFSET; a `where` that differs becomes "", or stays the first
     one's if the frames have no name.
     """
     frames = []
@@ -230,17 +204,14 @@ def _common(sides: list[tuple[Frame, ...]]) -> tuple[Frame, ...]:
 
 
 def stack_at(stacks: list[Stack], row: int) -> Stack:
-    """Return the stack in a row of Trace.stacks; for -1 NO_STACK, whose `missing` says why."""
     return stacks[row] if row >= 0 else NO_STACK
 
 
 def frame_text(frame: Frame, *, kernel: bool, offsets: bool = False) -> str:
-    """Return a frame as text: `ext4_sync_file`, or `bio_map [dm_mod]` for a module's function.
+    """Return `ext4_sync_file+0x28`, or `bio_map+0x4 [dm_mod]` for a module's function.
 
-    kernel: whether it is a kernel frame. With offsets (bytes from the function's start):
-    `ext4_sync_file+0x28`, `bio_map+0x4 [dm_mod]`. Without a function's name: the file's name and
-    offset `dd+0x12ab`; without a file, too, a kernel address `0xffffffff81af64dd`, or for a user
-    frame UNKNOWN.
+    Without a function's name: the file's name and offset `dd+0x12ab`; without a file, too, a kernel
+    address, or for a user frame UNKNOWN.
     """
     if frame.name:
         name = f"{frame.name}+{frame.offset:#x}" if offsets else frame.name
@@ -251,11 +222,7 @@ def frame_text(frame: Frame, *, kernel: bool, offsets: bool = False) -> str:
 
 
 def stack_texts(stack: Stack, *, offsets: bool = False) -> tuple[list[str], list[str]]:
-    """Return (kernel, user) frames as text, the innermost first.
-
-    Each run of unknown user frames is one. offsets: whether the texts have the offset in the
-    function (`ext4_sync_file+0x28`).
-    """
+    """Return (kernel, user) frames as text, the innermost first."""
     kernel = [frame_text(frame, kernel=True, offsets=offsets) for frame in stack.kernel]
     user = [frame_text(frame, kernel=False, offsets=offsets) for frame in shown_user(stack.user)]
     return kernel, user
@@ -268,10 +235,10 @@ def shown_user(user: tuple[Frame, ...]) -> list[Frame]:
 
 
 def folded(callers: Iterable[Callers], stacks: list[Stack], by: Weight) -> list[str]:
-    """Return lines `comm;outermost;…;innermost WEIGHT`, one per command and stack, sorted.
+    """Return lines `comm;outermost;…;innermost WEIGHT`, which flame graph tools read.
 
-    This is the format that flame graph tools read. Weights are bios, bytes or microseconds of
-    latency. Stacks that differ only in offsets are one line.
+    Weights are bios, bytes or microseconds of latency. Stacks that differ only in offsets are one
+    line.
     """
     weights: dict[str, int] = {}
     for caller in callers:
@@ -280,12 +247,9 @@ def folded(callers: Iterable[Callers], stacks: list[Stack], by: Weight) -> list[
             kernel, user = stack_texts(stacks[caller.stack])
             missing = [f"[{stacks[caller.stack].missing}]"] if stacks[caller.stack].missing else []
             frames = [*user[::-1], *missing, *kernel[::-1]]
-        line = ";".join(_plain(part) for part in (caller.comm, *(frames or [UNKNOWN])))
+        # Names without what the format does not take.
+        names = (caller.comm, *(frames or [UNKNOWN]))
+        line = ";".join(n.replace(";", ":").replace("\n", " ") or UNKNOWN for n in names)
         weights[line] = weights.get(line, 0) + caller.weight(by)
     scale = 1000 if by == Weight.LATENCY else 1
     return [f"{line} {round(weight / scale)}" for line, weight in sorted(weights.items())]
-
-
-def _plain(text: str) -> str:
-    """Return a name for the folded format: `;` as `:`, newlines as spaces, UNKNOWN if empty."""
-    return text.replace(";", ":").replace("\n", " ") or UNKNOWN

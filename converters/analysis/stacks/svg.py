@@ -27,19 +27,12 @@ Formats = Mapping[Weight, Callable[[int], str]]
 
 
 class _Place(NamedTuple):
-    """A node, its left edge and its width."""
-
     node: Node
     x: float
     wide: float
 
 
 def svg(flame: Flame, by: Weight, title: str, notes: Sequence[str], formats: Formats) -> str:
-    """Return the text of the SVG file of a flame graph.
-
-    Frames are as wide as their weight `by`, the outermost at the bottom; a line says how many are
-    too narrow to be drawn. notes: lines below the title. Names may hold any text.
-    """
     places = [place for place in _places(flame.nodes, by) if place.wide >= NARROWEST]
     less = flame.left_out + len(flame.nodes) - len(places)
     lines = [title, *notes]
@@ -48,13 +41,18 @@ def svg(flame: Flame, by: Weight, title: str, notes: Sequence[str], formats: For
     top = MARGIN + LINE * len(lines)
     bottom = top + ROW * (1 + max((place.node.depth for place in places), default=0))
     height = bottom + MARGIN
+    texts = []
+    for at, text in enumerate(lines):
+        kind = 'font-size="14" font-weight="bold"' if at == 0 else 'fill="#5b6470"'
+        line = _text(_short(text, MOST_LINE))
+        texts.append(f'<text x="{MARGIN}" y="{MARGIN + LINE * at + FONT}" {kind}>{line}</text>')
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" '
             f'viewBox="0 0 {WIDTH} {height}" font-family="monospace" font-size="{FONT}">',
             f"<title>{_text(title)}</title>",
             f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>',
-            *(_line(at, text) for at, text in enumerate(lines)),
+            *texts,
             *(_frame(place, bottom, flame.nodes[0], formats) for place in places),
             "</svg>\n",
         ]
@@ -77,14 +75,7 @@ def _places(nodes: Sequence[Node], by: Weight) -> list[_Place]:
     return found
 
 
-def _line(at: int, text: str) -> str:
-    y = MARGIN + LINE * at + FONT
-    kind = 'font-size="14" font-weight="bold"' if at == 0 else 'fill="#5b6470"'
-    return f'<text x="{MARGIN}" y="{y}" {kind}>{_text(_short(text, MOST_LINE))}</text>'
-
-
 def _frame(place: _Place, bottom: int, whole: Node, formats: Formats) -> str:
-    """Return the SVG element of a frame: a rectangle, its name as far as it fits, and a tooltip."""
     node, x, wide = place
     y = bottom - ROW * (node.depth + 1)
     weights = ", ".join(
@@ -104,10 +95,9 @@ def _frame(place: _Place, bottom: int, whole: Node, formats: Formats) -> str:
 
 
 def _short(text: str, most: int) -> str:
-    """Return the text with at most `most` characters, the last one an ellipsis if it is cut."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def _text(text: str) -> str:
-    """Return text escaped for XML, without control characters (by the rule of docs/names.md)."""
+    """Escaped for XML, without control characters (by the rule of docs/names.md)."""
     return escape(shown(text))

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 import numpy as np
 
-from biotrail.converters.inputs.tracepoints.rows import TracepointRows
+from biotrail.converters.inputs.translate import TracepointRows
 
 _MOST_NAMED = 8
 
@@ -42,7 +42,7 @@ class Owners:
         return rows.without(foreign)
 
     def remarks(self, name: str) -> list[str]:
-        """Return a sentence for each pair of buffers of which one's events were left out."""
+
         return [
             f"{name}: {count} events of buffer {buffer or 'top'!r} left out: buffer "
             f"{owner or 'top'!r} has the same events of the same devices"

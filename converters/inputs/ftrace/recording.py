@@ -6,18 +6,138 @@ trace-cmd.dat.v7(5), and trace-cmd's trace-input.c for what these pages leave ou
 """
 
 import io
+import os
 import re
-from collections.abc import Callable
+import zlib
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import BinaryIO
+from typing import BinaryIO, Literal, NamedTuple, TypeAlias
 
-from biotrail.converters.inputs.ftrace.compression import CODECS, NONE, Decompressor
-from biotrail.converters.inputs.ftrace.fields import ByteOrder, Fields
+import zstandard
+
+from biotrail.converters.inputs.unpacking import Allowance, TooLargeError
+from biotrail.recorder.log.frames import most_raw
 from biotrail.recorder.schema.errors import LogFormatError
 
+ByteOrder: TypeAlias = Literal["little", "big"]
+_STRING_BYTES = 4096
+"""Most bytes of a string that ends with a null byte: names, clocks, versions."""
+_STRING_PIECE = 16
+"""Bytes read at once for a string, so that many short ones are not read many times."""
+
+
+class Fields:
+    """A position in a file or a decompressed section, which each read advances."""
+
+    def __init__(self, stream: BinaryIO, name: str, order: ByteOrder = "little") -> None:
+
+        self.stream = stream
+        self.name = name
+        self.order: ByteOrder = order
+        here = stream.tell()
+        self.size = stream.seek(0, os.SEEK_END)
+        stream.seek(here)
+
+    @property
+    def at(self) -> int:
+
+        return self.stream.tell()
+
+    def seek(self, offset: int) -> None:
+
+        if not 0 <= offset <= self.size:
+            raise LogFormatError(
+                f"{self.name}: refers to offset {offset}, but ends at {self.size}: the file is "
+                "cut off or damaged; copy it again, or record again"
+            )
+        self.stream.seek(offset)
+
+    def take(self, count: int) -> bytes:
+
+        at = self.at
+        if count > self.size - at:
+            raise LogFormatError(
+                f"{self.name}: cut off: {count} bytes at offset {at} reach behind the end at "
+                f"{self.size}; copy the file again, or record again"
+            )
+        try:
+            return self.stream.read(count)
+        except OSError as error:
+            raise LogFormatError(
+                f"{self.name}: cannot be read at offset {at}: {error.strerror or error}; copy "
+                "what can be read elsewhere"
+            ) from error
+
+    def number(self, count: int) -> int:
+
+        return int.from_bytes(self.take(count), self.order)
+
+    def string(self) -> str:
+
+        at, text = self.at, b""
+        while b"\0" not in text:
+            more = self.stream.read(_STRING_PIECE)
+            text += more
+            if not more or len(text) > _STRING_BYTES:
+                raise LogFormatError(
+                    f"{self.name}: a string at offset {at} has no end: the file is cut off or "
+                    "damaged; copy it again, or record again"
+                )
+        text = text.partition(b"\0")[0]
+        self.stream.seek(at + len(text) + 1)
+        return text.decode("utf-8", "replace")
+
+    def block(self, length_bytes: int = 8) -> bytes:
+
+        return self.take(self.number(length_bytes))
+
+
+NONE = "none"
+CODECS = ("zstd", "zlib", NONE)
+_PAGE_BYTES = 1 << 16
+
+
+class Decompressor:
+    """Decompresses a file's sections and chunks, which must not be far larger than the file."""
+
+    def __init__(self, codec: str) -> None:
+        self.codec = codec
+        self.allowance = Allowance()
+
+    def decompress(self, stored: bytes, size: int, where: str) -> bytes:
+        """Return the `size` bytes that were stored, allocating no more. Raises LogFormatError."""
+        if size > most_raw(len(stored)) + _PAGE_BYTES:
+            raise LogFormatError(
+                f"{where}: {len(stored)} compressed bytes declare {size}: the file is damaged; "
+                "copy it again"
+            )
+        self.allowance.stored += len(stored)
+        try:
+            self.allowance.add(size)
+            if self.codec == "zstd":
+                # trace-cmd leaves the content's size out; one that is there the library trusts.
+                declared = zstandard.frame_content_size(stored)
+                if declared not in (-1, size):
+                    raise zstandard.ZstdError(
+                        f"the frame declares {declared} bytes, its chunk {size}"
+                    )
+                unpacker = zstandard.ZstdDecompressor()
+                data = unpacker.decompress(stored, max_output_size=max(size, 1))
+            else:
+                data = zlib.decompressobj().decompress(stored, size + 1)
+        except (zstandard.ZstdError, zlib.error, TooLargeError) as error:
+            raise LogFormatError(
+                f"{where}: does not decompress ({error}): the file is damaged; copy it again"
+            ) from None
+        if len(data) != size:
+            raise LogFormatError(
+                f"{where}: holds {len(data)} bytes where it declares {size}: the file is damaged; "
+                "copy it again"
+            )
+        return data
+
+
 MAGIC = b"\x17\x08\x44tracing"
-"""First bytes of every trace.dat."""
 
 
 class Option(IntEnum):
@@ -40,32 +160,10 @@ class Option(IntEnum):
     BUFFER_TEXT = 22
 
 
-@dataclass(frozen=True)
-class CpuData:
-    """Where a CPU's ring-buffer pages are: offset and size in bytes, as stored."""
-
+class CpuData(NamedTuple):
     cpu: int
     offset: int
     size: int
-
-
-@dataclass
-class Counted:
-    """The kernel's counts of events that were read, which trace-cmd keeps at the end (CPUSTAT).
-
-    read: events by buffer's name and CPU. buffer: whose CPUs the next texts are of.
-    """
-
-    read: dict[tuple[str, int], int] = field(default_factory=dict)
-    buffer: str = ""
-
-    def add(self, text: str) -> None:
-        """Take in an option: "Buffer: NAME", or a CPU's counts, a line each."""
-        pairs = dict(re.findall(r"^([A-Za-z ]+): (.*)$", text, re.MULTILINE))
-        if "Buffer" in pairs:
-            self.buffer = pairs["Buffer"]
-        elif (cpu := pairs.get("CPU", "")).isdecimal():
-            self.read[self.buffer, _integer(cpu)] = _integer(pairs.get("read events", ""))
 
 
 @dataclass
@@ -96,8 +194,10 @@ class Recording:
     clock, None if not recorded. offset_ns: to add to each time. tsc: (multiplier, shift) from
     counts of the TSC to ns. guest: whether times were to be shifted to a host's. has_text: whether
     a buffer of latency text was left out. cpu_count: as an option says, 0 without it. sections:
-    offset of each section that options name, by the option's number. counted: of CPUSTAT. problems:
-    what could not be read of it, a sentence each.
+    offset of each section that options name, by the option's number. counted: the kernel's counts
+    of events that were read, which trace-cmd keeps at the end (CPUSTAT), by buffer's name and CPU;
+    counted_buffer: whose CPUs the next ones are of. problems: what could not be read of it, a
+    sentence each.
     """
 
     version: int
@@ -119,23 +219,33 @@ class Recording:
     has_text: bool = False
     cpu_count: int = 0
     sections: dict[int, int] = field(default_factory=dict)
-    counted: Counted = field(default_factory=Counted)
+    counted: dict[tuple[str, int], int] = field(default_factory=dict)
+    counted_buffer: str = ""
     problems: list[str] = field(default_factory=list)
+
+    @property
+    def numpy_order(self) -> Literal["<", ">"]:
+        return "<" if self.order == "little" else ">"
+
+    def add_counts(self, text: str) -> None:
+
+        pairs = dict(re.findall(r"^([A-Za-z ]+): (.*)$", text, re.MULTILINE))
+        if "Buffer" in pairs:
+            self.counted_buffer = pairs["Buffer"]
+        elif (cpu := pairs.get("CPU", "")).isdecimal():
+            read = _integer(pairs.get("read events", ""))
+            self.counted[self.counted_buffer, _integer(cpu)] = read
 
 
 _COMPRESSED = 1
-"""Flag of a section."""
+
 _PAGE_BYTES_AT_MOST = 1 << 22
 _KIND_BYTES = 10
 """Length of "options", "latency" and "flyrecord", each filled up with spaces and a null byte."""
 
 
 def read_recording(stream: BinaryIO, name: str) -> Recording:
-    """Return what a trace.dat says beside its pages.
-
-    stream: can seek, at the file's beginning. name: shown in errors. Raises LogFormatError: no
-    trace.dat, of another version, compressed in an unknown way, cut off or damaged.
-    """
+    """Return what a trace.dat, which the stream begins with, says beside its pages."""
     fields = Fields(stream, name)
     if fields.take(min(len(MAGIC), fields.size)) != MAGIC:
         raise LogFormatError(f"{name}: no trace.dat: it does not begin as trace-cmd's files do")
@@ -151,35 +261,32 @@ def read_recording(stream: BinaryIO, name: str) -> Recording:
         _read_version_6(fields, recording)
     else:
         _read_version_7(fields, recording)
-    _check(fields, recording)
-    return recording
-
-
-def _check(fields: Fields, recording: Recording) -> None:
     for buffer in recording.buffers:
         size = buffer.page_bytes
         if size & (size - 1) or not 512 <= size <= _PAGE_BYTES_AT_MOST:
             raise LogFormatError(
-                f"{fields.name}: declares ring-buffer pages of {size} bytes: the file is damaged; "
+                f"{name}: declares ring-buffer pages of {size} bytes: the file is damaged; "
                 "copy it again"
             )
     # Else a small file could have its data read as those of any number of CPUs.
-    claimed = sum(cpu.size for buffer in recording.buffers for cpu in buffer.cpus)
-    beyond = [cpu for b in recording.buffers for cpu in b.cpus if cpu.offset > fields.size]
-    if claimed > 2 * fields.size and not beyond:
+    cpus = [cpu for buffer in recording.buffers for cpu in buffer.cpus]
+    claimed = sum(cpu.size for cpu in cpus)
+    if claimed > 2 * fields.size and all(cpu.offset <= fields.size for cpu in cpus):
         raise LogFormatError(
-            f"{fields.name}: its CPUs' data would be {claimed} bytes in a file of {fields.size}: "
+            f"{name}: its CPUs' data would be {claimed} bytes in a file of {fields.size}: "
             "the file is damaged or cut off; copy it again"
         )
+    return recording
 
 
 def _read_version_6(fields: Fields, recording: Recording) -> None:
     read_headers(fields, recording)
     read_ftrace_formats(fields, recording)
     read_event_formats(fields, recording)
-    fields.skip(fields.number(4))  # kallsyms
-    fields.skip(fields.number(4))  # printk_formats
-    fields.skip(fields.number(8))  # saved_cmdlines: events have their thread's name
+    # kallsyms, printk_formats, and saved_cmdlines, as events have their thread's name.
+    for length_bytes in (4, 4, 8):
+        length = fields.number(length_bytes)
+        fields.seek(fields.at + length)
     count = fields.number(4)
     instances = _read_table(fields, recording, "", count)
     while instances:
@@ -192,11 +299,7 @@ def _read_version_6(fields: Fields, recording: Recording) -> None:
 def _read_table(
     fields: Fields, recording: Recording, name: str, count: int
 ) -> list[tuple[str, int]]:
-    """Read a buffer's options and where its CPUs' pages are; add it to `recording.buffers`.
-
-    name: the instance's, "" for the top buffer. count: number of CPUs unless an option says
-    another. Returns the (name, offset) of the instances that options name. Raises LogFormatError.
-    """
+    """Add a buffer with its CPUs' pages; return (name, offset) of the instances that it names."""
     instances = []
     kind = fields.take(_KIND_BYTES)
     if kind.startswith(b"options"):
@@ -214,7 +317,7 @@ def _read_table(
     table = [CpuData(cpu, fields.number(8), fields.number(8)) for cpu in range(cpus)]
     if count < cpus:
         # For old readers, which know no option for the number of CPUs.
-        fields.skip(16)
+        fields.seek(fields.at + 16)
     clock = chosen_clock(fields.block().decode("utf-8", "replace")) if recording.clock else ""
     recording.buffers.append(
         Buffer(name, clock or "local", recording.page_bytes, [cpu for cpu in table if cpu.size])
@@ -248,34 +351,27 @@ def _read_version_7(fields: Fields, recording: Recording) -> None:
         read.add(offset)
         fields.seek(offset)
         offset = _read_options_7(fields, recording)
-    _read_section(Option.EVENT_FORMATS, read_event_formats, fields, recording)
     for option, reader, what in (
+        (Option.EVENT_FORMATS, read_event_formats, ""),
         (Option.HEADER_INFO, read_headers, "the layout of pages is taken to be the usual one"),
         (Option.FTRACE_EVENTS, read_ftrace_formats, "ftrace's own events have no names"),
     ):
+        if option not in recording.sections:
+            continue
         try:
-            _read_section(option, reader, fields, recording)
+            fields.seek(recording.sections[option])
+            reader(_section(fields, recording)[0], recording)
         except LogFormatError as error:
+            if not what:
+                raise
             recording.problems.append(f"{error}; {what}")
 
 
-def _read_section(
-    option: Option, reader: Callable[[Fields, Recording], None], fields: Fields, found: Recording
-) -> None:
-    if option in found.sections:
-        fields.seek(found.sections[option])
-        reader(_section(fields, found)[0], found)
-
-
 def _section(fields: Fields, recording: Recording) -> tuple[Fields, bool, int]:
-    """Return what is in the section that begins here, whether its data are compressed, its end.
-
-    Of a section with pages the content is not read: the fields go on in the file itself. Raises
-    LogFormatError: cut off, or damaged.
-    """
+    """Return (its content, whether pages are compressed, its end); pages are not read."""
     at = fields.at
     number, flags = fields.number(2), fields.number(2)
-    fields.skip(4)  # the description
+    fields.seek(fields.at + 4)  # the description
     size = fields.number(8)
     end = fields.at + size if size else 0
     compressed = bool(flags & _COMPRESSED) and recording.codec != NONE
@@ -288,49 +384,42 @@ def _section(fields: Fields, recording: Recording) -> tuple[Fields, bool, int]:
 
 
 def _read_options_7(fields: Fields, recording: Recording) -> int:
-    """Read a section of options; return the offset of the next such section, 0 after the last."""
+
     options = _section(fields, recording)[0]
     while True:
         option, data = options.number(2), options.block(4)
         if option == Option.DONE:
             return int.from_bytes(data[:8], recording.order)
         if option == Option.BUFFER:
-            buffer = _buffer_7(Fields(io.BytesIO(data), fields.name, recording.order), recording)
-            _mark_compressed(fields, recording, *buffer)
+            _read_buffer_7(fields, data, recording)
         elif option == Option.BUFFER_TEXT:
             recording.has_text = True
         else:
             read_option(option, data, recording)
 
 
-def _buffer_7(option: Fields, recording: Recording) -> tuple[Buffer, int]:
+def _read_buffer_7(fields: Fields, data: bytes, recording: Recording) -> None:
+    """Add a buffer to `recording`, by its option's data and what its section's header says.
+
+    The position of `fields` stays.
+    """
+    option = Fields(io.BytesIO(data), fields.name, recording.order)
     offset, name, clock = option.number(8), option.string(), option.string()
     buffer = Buffer(name, clock, option.number(4))
     for _ in range(option.number(4)):
         cpu = CpuData(option.number(4), option.number(8), option.number(8))
         if cpu.size:
             buffer.cpus.append(cpu)
-    return buffer, offset
-
-
-def _mark_compressed(fields: Fields, recording: Recording, buffer: Buffer, offset: int) -> None:
-    """Add a buffer to `recording`, with what its section's header says of compression.
-
-    offset: of the section. The position of `fields` stays.
-    """
-    here = fields.at
     if buffer.cpus:
+        here = fields.at
         fields.seek(offset)
         _, buffer.compressed, buffer.end = _section(fields, recording)
         recording.buffers.append(buffer)
-    fields.seek(here)
+        fields.seek(here)
 
 
 def read_headers(fields: Fields, recording: Recording) -> None:
-    """Read the texts of header_page and header_event; keep the first in `recording`.
 
-    Raises LogFormatError: cut off, or they are not there.
-    """
     fields.string()
     recording.header_page = fields.block().decode("utf-8", "replace")
     fields.string()
@@ -338,12 +427,12 @@ def read_headers(fields: Fields, recording: Recording) -> None:
 
 
 def read_ftrace_formats(fields: Fields, recording: Recording) -> None:
-    """Read the formats of ftrace's own events into `recording.formats`. Raises LogFormatError."""
+
     recording.formats["ftrace"] = _formats(fields)
 
 
 def read_event_formats(fields: Fields, recording: Recording) -> None:
-    """Read the formats of all systems' events into `recording.formats`. Raises LogFormatError."""
+
     for _ in range(fields.number(4)):
         system = fields.string()
         recording.formats.setdefault(system, []).extend(_formats(fields))
@@ -354,7 +443,6 @@ def _formats(fields: Fields) -> list[str]:
 
 
 def read_option(option: int, data: bytes, recording: Recording) -> None:
-    """Put what an option says into `recording`; unknown ones and those too short change nothing."""
 
     def number(at: int, count: int) -> int:
         return int.from_bytes(data[at : at + count], recording.order)
@@ -366,7 +454,7 @@ def read_option(option: int, data: bytes, recording: Recording) -> None:
     elif option == Option.OFFSET:
         recording.offset_ns += _integer(text)
     elif option == Option.CPUSTAT:
-        recording.counted.add(text)
+        recording.add_counts(text)
     elif option == Option.TRACECLOCK:
         recording.clock = chosen_clock(text) or recording.clock
     elif option == Option.UNAME:
@@ -386,7 +474,7 @@ def read_option(option: int, data: bytes, recording: Recording) -> None:
 
 
 _LARGEST = 1 << 61
-"""Above all times and counts that a recording has."""
+
 _SECTIONS = (Option.HEADER_INFO, Option.FTRACE_EVENTS, Option.EVENT_FORMATS)
 
 
@@ -401,6 +489,6 @@ def _integer(text: str) -> int:
 
 
 def chosen_clock(text: str) -> str:
-    """Return the clock in brackets of tracefs's `trace_clock`; "" if none is."""
+
     match = re.search(r"\[([\w.-]+)\]", text)
     return match[1] if match else ""

@@ -10,46 +10,141 @@ from itertools import chain, islice
 import numpy as np
 
 from biotrail.converters.events.tables import I64, NO_CPU, U64, Bool
-from biotrail.converters.inputs import unknown
-from biotrail.converters.inputs.beginning import UTF8_MARK, PathOrStream
+from biotrail.converters.inputs.beginning import UTF8_MARK, PathOrStream, refusal
+from biotrail.converters.inputs.foreign import ForeignSource
 from biotrail.converters.inputs.ftrace import text_layouts as layouts
-from biotrail.converters.inputs.ftrace.lines import SHAPES, EventLines
 from biotrail.converters.inputs.ftrace.owners import Owners
 from biotrail.converters.inputs.line_loops import KINDS
-from biotrail.converters.inputs.lines import LineReader, OtherLine
-from biotrail.converters.inputs.text_file import Examples, TextFile
-from biotrail.converters.inputs.tracepoints.rows import Batch, Loss, TracepointRows
-from biotrail.converters.inputs.tracepoints.source import TracepointSource
+from biotrail.converters.inputs.lines import Examples, LineReader, Lines, OtherLine, TextFile, texts
+from biotrail.converters.inputs.tracepoints import Batch, Loss, TracepointSource
+from biotrail.converters.inputs.translate import Column, TracepointRows
 from biotrail.converters.inputs.unpacking import beginning
+from biotrail.recorder.schema.block_events import KIND_OF
 from biotrail.recorder.schema.errors import LogFormatError
+from biotrail.recorder.schema.records import Kind
+
+_SHAPE_OF = {
+    **dict.fromkeys((Kind.Q, Kind.G, Kind.M, Kind.F), "bio"),
+    Kind.BIO_COMPLETE: "bio error",
+    **dict.fromkeys((Kind.I, Kind.D, Kind.RQ_MERGE, Kind.START, Kind.DONE), "request"),
+    **dict.fromkeys((Kind.C, Kind.E, Kind.R), "request error"),
+    Kind.X: "split",
+    **dict.fromkeys((Kind.A, Kind.RQ_REMAP), "remap"),
+    Kind.P: "plug",
+    Kind.U: "unplug",
+}
+SHAPES = {name: _SHAPE_OF[kind] for name, kind in KIND_OF.items() if kind in _SHAPE_OF}
+
+_EVENTS = list(SHAPES)
+_TEXTS = {"rwbs": 8, "comm": 16}
+
+_WITH_RWBS = ("dev", "rwbs", "sector")
+_COLUMNS: dict[str, tuple[str, ...]] = {
+    "bio": (*_WITH_RWBS, "nr_sector", "comm"),
+    "bio error": (*_WITH_RWBS, "nr_sector", "error"),
+    "request": (*_WITH_RWBS, "nr_sector", "bytes", "comm"),
+    "request error": (*_WITH_RWBS, "nr_sector", "error"),
+    "split": (*_WITH_RWBS, "new_sector", "comm"),
+    "remap": (*_WITH_RWBS, "nr_sector", "old_dev", "old_sector"),
+    "plug": ("comm",),
+    "unplug": ("comm", "nr_rq"),
+}
+_MOST_BUFFERS = 64
+
+_LOST_OF_BUFFER = re.compile(rb"([^\s:\[\]]+): +CPU:\d+ \[")
+_BUFFER = re.compile(rb"([^\s:\[\]]+): +(?=\S)")
+_BUFFER_BELOW = re.compile(rb"\n([^\s:\[\]]+): +(?=\S)")
+_PRIME = np.uint64(0x9E3779B97F4A7C15)
+_IDENTIFYING = (
+    *("time", "cpu", "pid", "event", "dev", "sector", "nr_sector"),
+    *("bytes", "old_dev", "old_sector", "error"),
+)
+
+
+@dataclass
+class EventLines(Lines):
+    @property
+    def decimals(self) -> int:
+
+        return int(self.column("decimals").min()) if len(self) else -1
+
+    @property
+    def keys(self) -> U64:
+        """A number for each event, (n,), of all but its thread's name, which ftrace forgets."""
+        keys = np.zeros(len(self), np.uint64)
+        for name in _IDENTIFYING:
+            keys = (keys ^ self.column(name)) * _PRIME
+            keys ^= keys >> np.uint64(29)
+        return keys
+
+    def buffers(self) -> tuple[list[bytes], I64]:
+        """Return the names of ftrace's buffers, and which one each event, (n,), is of.
+
+        trace-cmd writes an instance's name and a colon before its lines, but not before the one
+        that follows its line on lost events; the top buffer is b"".
+        """
+        of = np.zeros(len(self), np.int64)
+        if _BUFFER.match(self.data) is None and _BUFFER_BELOW.search(self.data) is None:
+            return [b""], of
+        names: dict[bytes, int] = {}
+        lines = self.data.split(b"\n")
+        for row, line in enumerate(self.line.tolist()):
+            match = _BUFFER.match(lines[line]) or _LOST_OF_BUFFER.match(lines[max(line - 1, 0)])
+            of[row] = names.setdefault(match[1] if match else b"", len(names))
+        if len(names) > _MOST_BUFFERS:
+            return [b""], np.zeros_like(of)
+        return list(names), of
+
+    def rows(self, before: int, without: Bool) -> list[TracepointRows]:
+        """Return the events by tracepoint, without those of the mask, (n,)."""
+        event = np.where(without, len(_EVENTS), self.column("event").view(np.int64))
+        rows = []
+        for index in np.flatnonzero(np.bincount(event)[: len(_EVENTS)]).tolist():
+            at = np.flatnonzero(event == index)
+            tgid, pid = self.column("tgid")[at], self.column("pid")[at].view(np.int64)
+            columns: dict[str, Column] = {}
+            for name in _COLUMNS[SHAPES[_EVENTS[index]]]:
+                if name in _TEXTS:
+                    columns[name] = texts(self, name, _TEXTS[name], at)
+                else:
+                    number = self.column(name)[at]
+                    columns[name] = number.view(np.int64) if name == "error" else number
+            rows.append(
+                TracepointRows(
+                    _EVENTS[index],
+                    self.time[at],
+                    self.column("cpu")[at],
+                    pid,
+                    self.line[at] + before,
+                    columns,
+                    np.where(tgid == 0, pid, tgid) if tgid.any() else None,
+                )
+            )
+        return rows
+
 
 _LOOKED_AT = 1 << 12
-"""Bytes of what nobody knows that are looked at."""
+
 _STEPS = {3: "1 ms", 6: "1 µs"}
-_ZEROS = -1
-"""Kind, beside those of KINDS, of a line with zeros."""
+_ZEROS = -1  # kind, beside those of KINDS, of a line with zeros
 _LOST = re.compile(rb"(?:\S+: +)?CPU:(\d+) \[(?:LOST )?(?:(\d+) )?EVENTS(?: DROPPED)?\]")
 _STARTED = re.compile(rb"#+ CPU (\d+) buffer started #+")
 _COMMENTS = (b"#", b"cpus=", b"version = ", b"CPU ")
 """Beginnings of lines that the tools write beside events."""
 _STACK = re.compile(rb"^(?: => |\s+[0-9a-f]{5,} )")
-"""EventLines of call chains."""
 
 
 class TextSource(TracepointSource):
     """Printed events, by the path of a file, which may be a gzip or zstd file, or as a stream."""
 
     def __init__(self, path: PathOrStream) -> None:
-        """Open the file.
 
-        Raises LogFormatError: it cannot be opened, or is short and has no event.
-        """
         super().__init__(path, "ftrace text")
         self._text = TextFile(path, self.name)
         self.size = self._text.size
         self._reader = LineReader(EventLines, SHAPES)
         self._snapshots = Snapshots()
-        self._damage = TextDamage(self.name)
+        self._damage = TextDamage(self)
         self._owners = Owners()
         self._lines = 0
         self._first = -1
@@ -76,17 +171,21 @@ class TextSource(TracepointSource):
                 raise self._nothing_read()
 
     def batches(self) -> Iterator[Batch]:
-        """Yield the events of each block of lines, in the order of the lines.
-
-        Raises LogFormatError: times are counts of a clock that does not count seconds, or
-        differences.
-        """
+        """Yield the events of each block of lines, in the order of the lines."""
         held: Batch | None = None
         for block in self._blocks:
             lines = self._read(block)
             self._text.use(len(lines.time))
             repeats = self._snapshots.repeats(lines, self._lines)
-            self._check_times(lines)
+            if lines.decimals == 0:
+                raise LogFormatError(
+                    f"{self.name}: times are counts, of the trace clock 'counter' or 'x86-tsc', "
+                    "not seconds: record with trace_clock 'mono'"
+                )
+            if self._snapshots.are_differences(lines):
+                raise LogFormatError(f"{self.name}: {layouts.DIFFERENCES}")
+            if lines.decimals > 0:
+                self._digits = min(self._digits, lines.decimals)
             batch = self._batch(block, lines, repeats)
             if held is not None:
                 times = lines.time[~repeats]
@@ -94,7 +193,7 @@ class TextSource(TracepointSource):
                 yield held
             held = batch
             self._lines += lines.lines
-        self.damaged += self._damage.end()
+        self._damage.end()
         if held is not None:
             yield held
         self._report()
@@ -105,31 +204,31 @@ class TextSource(TracepointSource):
         lines = self._reader.read(block.data)
         pieces, done = [], 0
         for other in lines.others:
-            line, at = _whole(block.data, other)
-            if not _may_be_unusual(other, line) or (usual := layouts.usual(line)) is None:
-                continue
-            pieces += [block.data[done:at], usual]
-            done = at + len(line)
+            line, at = other.text, other.at
+            if other.kind == KINDS["other event"]:  # its text is the name alone
+                at = block.data.rfind(b"\n", 0, other.at) + 1
+                line = block.data[at : block.data.find(b"\n", at)].rstrip(b"\r ")
+                unusual = other.text[:1] == b"(" or other.text.isdigit()
+            else:
+                unusual = other.kind == KINDS["bad event"] or b"block_" in line
+            if unusual and (usual := layouts.usual(line)) is not None:
+                pieces += [block.data[done:at], usual]
+                done = at + len(line)
         if not pieces:
             return lines
         block.data = b"".join([*pieces, block.data[done:]])
         return self._reader.read(block.data)
 
-    def _check_times(self, lines: EventLines) -> None:
-        if lines.decimals == 0:
-            raise LogFormatError(
-                f"{self.name}: times are counts, of the trace clock 'counter' or 'x86-tsc', not "
-                "seconds: record with trace_clock 'mono'"
-            )
-        if self._snapshots.are_differences(lines):
-            raise LogFormatError(f"{self.name}: {layouts.DIFFERENCES}")
-        if lines.decimals > 0:
-            self._digits = min(self._digits, lines.decimals)
-
     def _batch(self, block: "Block", lines: EventLines, repeats: Bool) -> Batch:
         kept = lines.time[~repeats]
         self._newest = max(self._newest, int(kept.max(initial=-1)))
-        batch = Batch(self._rows(lines, repeats), self._newest, self._text.offset)
+        rows = []
+        names, of = lines.buffers()
+        for number, name in enumerate(names):
+            buffer = name.decode("utf-8", "replace")
+            found = lines.rows(self._lines, repeats | (of != number))
+            rows += [self._owners.kept(row, buffer) for row in found]
+        batch = Batch(rows, self._newest, self._text.offset)
         if self._first < 0 and len(lines.time):
             self._first = int(lines.time[0])
         counted = 0
@@ -142,47 +241,37 @@ class TextSource(TracepointSource):
         self._last |= dict(zip(lines.cpu.tolist(), lines.time.tolist(), strict=True))
         return batch
 
-    def _rows(self, lines: EventLines, repeats: Bool) -> list[TracepointRows]:
-        """Return a block's events by tracepoint, without repeats and what another buffer has."""
-        found = []
-        names, of = lines.buffers()
-        for number, name in enumerate(names):
-            rows = lines.rows(self._lines, repeats | (of != number))
-            found += [self._owners.kept(row, name.decode("utf-8", "replace")) for row in rows]
-        return found
-
     def _pass(self, lines: EventLines, since: int, to: int) -> None:
         """Count the events of the rows since <= row < to; they date the damage before them."""
         if to > since:
-            self.damaged += self._damage.dated(int(lines.time[since]))
-            self._damage.entries(to - since)
+            self._damage.date(int(lines.time[since]))
+            self._damage.section.read += to - since
             self._before = int(lines.time[to - 1])
 
     def _take(self, other: OtherLine, lines: EventLines, batch: Batch, offset: int) -> None:
         """Take a line into the batch, or count it. offset: of the block (bytes of the text)."""
         number = self._lines + other.line + 1
+        damage = self._damage
         if other.kind == _ZEROS:
-            self._damage.place(other.at, number, self._before, len(other.text))
+            damage.place(other.at, number, self._before, len(other.text))
             self.unreadable_bytes += len(other.text)
         elif other.kind == KINDS["other event"]:
             batch.passed_over[other.text.decode("utf-8", "replace")] += 1
-            self._damage.entries(1)
+            damage.section.read += 1
         elif other.kind == KINDS["bad event"]:
             self._bad_lines.add(number, other.text)
-            self._damage.place(offset + other.at, number, self._before)
-            self._damage.entries(1)
+            damage.place(offset + other.at, number, self._before)
+            damage.section.read += 1
         elif (loss := self._loss(other, lines)) is not None:
-            self._damage.lost(loss.count)
+            damage.section.lost += max(loss.lost, 0)
             if loss not in self._losses:
                 self._losses.add(loss)
                 batch.losses.append(loss)
-        elif (windows := self._damage.header(other.text, number)) is not None:
-            self.damaged += windows
-        elif not other.text.startswith(_COMMENTS):
+        elif not damage.header(other.text, number) and not other.text.startswith(_COMMENTS):
             named = layouts.NAMES_BLOCK_EVENT.search(other.text) is not None
             (self._bad_lines if named else self._left_out_lines).add(number, other.text)
             if not _STACK.match(other.text):
-                self._damage.place(offset + other.at, number, self._before)
+                damage.place(offset + other.at, number, self._before)
 
     def _loss(self, other: OtherLine, lines: EventLines) -> Loss | None:
         """Return the loss that a line reports; None if it reports none.
@@ -207,53 +296,43 @@ class TextSource(TracepointSource):
         return Loss(min(start, end), end, cpu, int(match[2] or -1) if lost else -1)
 
     def _report(self) -> None:
-        self.problems += self._text.problems + self._damage.problems()
+        snapshots, bad, left_out = self._snapshots, self._bad_lines, self._left_out_lines
+        self.problems += self._text.problems
+        self._damage.report()
         self.unreadable_bytes += self._text.unreadable
-        if self._bad_lines.count:
-            self.problems.append(
-                f"{self.name}: left out: {self._bad_lines.count} lines of block events that are "
-                f"not understood, {self._bad_lines.first}"
+        if bad.count:
+            self.problem(
+                f"left out: {bad.count} lines of block events that are not understood, {bad.first}"
             )
-        self._report_order()
-        self._remark()
-
-    def _report_order(self) -> None:
-        if count := self._snapshots.repeated:
-            self.remarks.append(
-                f"{self.name}: {count} lines of events are repetitions of earlier ones, the first "
-                f"in line {self._snapshots.first}, as where the same buffer was printed twice: "
-                "left out"
+        if snapshots.older:
+            self.problem(
+                f"{snapshots.older} events are older than events of their CPU before them, by up "
+                f"to {snapshots.older_by / 1e9:.6f} s, the first in line {snapshots.first_older}: "
+                "another recording follows there, or lines were put together; kept"
             )
-        if count := self._snapshots.older:
-            self.problems.append(
-                f"{self.name}: {count} events are older than events of their CPU before them, by "
-                f"up to {self._snapshots.older_by / 1e9:.6f} s, the first in line "
-                f"{self._snapshots.first_older}: another recording follows there, or lines were "
-                "put together; kept"
+        if snapshots.repeated:
+            self.remark(
+                f"{snapshots.repeated} lines of events are repetitions of earlier ones, the first "
+                f"in line {snapshots.first}, as where the same buffer was printed twice: left out"
             )
-
-    def _remark(self) -> None:
         self.remarks += self._owners.remarks(self.name)
-        if self._left_out_lines.count:
-            self.remarks.append(
-                f"{self.name}: {self._left_out_lines.count} lines are no events, "
-                f"{self._left_out_lines.first}"
-            )
+        if left_out.count:
+            self.remark(f"{left_out.count} lines are no events, {left_out.first}")
         if self._damage.overwritten:
-            self.remarks.append(
-                f"{self.name}: {self._damage.overwritten} older events were overwritten before the "
-                "buffer was read: record with a larger one (buffer_size_kb)"
+            self.remark(
+                f"{self._damage.overwritten} older events were overwritten before the buffer was "
+                "read: record with a larger one (buffer_size_kb)"
             )
         if NO_CPU in self._last:
-            self.remarks.append(
-                f"{self.name}: CPUs are not printed, so they are not known "
+            self.remark(
+                "CPUs are not printed, so they are not known "
                 "(`perf script -F comm,tid,cpu,time,event,trace` prints them)"
             )
         if self._digits < _NS_DIGITS:
             step = _STEPS.get(self._digits, f"{10 ** (_NS_DIGITS - self._digits)} ns")
-            self.remarks.append(
-                f"{self.name}: times have {self._digits} digits behind the point: durations are "
-                f"inexact by {step}; events of the same time are in the order of their lines"
+            self.remark(
+                f"times have {self._digits} digits behind the point: durations are inexact by "
+                f"{step}; events of the same time are in the order of their lines"
             )
 
     def _nothing_read(self) -> LogFormatError:
@@ -273,24 +352,9 @@ class TextSource(TracepointSource):
                 f"understood, {self._bad_lines.first}; docs/inputs.md shows the layouts that are "
                 "read"
             )
-        if self.passed_over or self._damage.zero_bytes:
+        if self.passed_over or self._damage.zeros:
             return super()._nothing_read()
-        return unknown.refusal(self.name, beginning(self._text.first, _LOOKED_AT))
-
-
-def _whole(data: bytes, other: OtherLine) -> tuple[bytes, int]:
-    """Return the whole line of which `other` has a part, without its end, and its offset."""
-    if other.kind != KINDS["other event"]:
-        return other.text, other.at
-    at = data.rfind(b"\n", 0, other.at) + 1
-    return data[at : data.find(b"\n", at)].rstrip(b"\r "), at
-
-
-def _may_be_unusual(other: OtherLine, line: bytes) -> bool:
-    """Return whether a line may hold a block event, or an event's name behind something else."""
-    if other.kind == KINDS["other event"]:
-        return other.text[:1] == b"(" or other.text.isdigit()
-    return other.kind == KINDS["bad event"] or b"block_" in line
+        return refusal(self.name, beginning(self._text.first, _LOOKED_AT))
 
 
 # Zeros in a text, as a page leaves them that was not written before the machine went down.
@@ -310,32 +374,25 @@ class Block:
 
 
 def without_zeros(blocks: Iterable[bytes]) -> Iterator[Block]:
-    """Yield a text's blocks of lines; a line with zeros is none that a tool wrote, so it is empty.
-
-    Leaves out the mark by which some editors begin UTF-8.
-    """
+    """Yield blocks whose lines with zeros are empty, and the text is without UTF-8's mark."""
     offset = 0
     for data in blocks:
         plain = data if offset else data.removeprefix(UTF8_MARK)
-        yield _block(plain, offset + len(data) - len(plain))
+        block = Block(plain, offset + len(data) - len(plain))
         offset += len(data)
-
-
-def _block(data: bytes, offset: int) -> Block:
-    if b"\0" not in data:
-        return Block(data, offset)
-    zeros: list[OtherLine] = []
-    pieces: list[bytes] = []
-    line = done = 0
-    at = data.find(b"\0")
-    while at >= 0:
-        begin, end = data.rfind(b"\n", 0, at) + 1, data.find(b"\n", at)
-        line += data.count(b"\n", done, begin)
-        count = data.count(b"\0", at, end)
-        zeros.append(OtherLine(line, _ZEROS, bytes(count), offset + at))
-        pieces.append(data[done:begin])
-        done, at = end, data.find(b"\0", end)
-    return Block(b"".join([*pieces, data[done:]]), offset, zeros)
+        pieces: list[bytes] = []
+        line = done = 0
+        at = plain.find(b"\0")
+        while at >= 0:
+            begin, end = plain.rfind(b"\n", 0, at) + 1, plain.find(b"\n", at)
+            line += plain.count(b"\n", done, begin)
+            zeros = bytes(plain.count(b"\0", at, end))
+            block.zeros.append(OtherLine(line, _ZEROS, zeros, block.offset + at))
+            pieces.append(plain[done:begin])
+            done, at = end, plain.find(b"\0", end)
+        if pieces:
+            block.data = b"".join([*pieces, plain[done:]])
+        yield block
 
 
 # Events that a text has twice, and times that go back on a CPU.
@@ -458,10 +515,7 @@ class Snapshots:
         return np.maximum(by, 0), (by > 0) | ((by == 0) & (behind | exact))
 
     def are_differences(self, lines: EventLines) -> bool:
-        """Return whether times seem to be differences: they go back everywhere, and are small.
-
-        lines: the newest block, already passed to `repeats`.
-        """
+        """Return whether times go back everywhere, and are small."""
         often = self._events >= _SOME and self.older >= _SHARE_BACK * (self._events - 1)
         small = len(lines.time) > 0 and float(np.median(lines.time)) < _AS_DIFFERENCES_NS
         return often and small
@@ -476,8 +530,6 @@ _ENTRIES = re.compile(
     rb"# (?:entries-in-buffer/entries-written: (\d+)/(\d+)|latency: \d+ us, #(\d+)/(\d+),)"
 )
 _NAMED_AT_MOST = 8
-Window = dict[str, int]
-"""offset (bytes of the text), start, end (ns)."""
 
 
 @dataclass
@@ -489,6 +541,12 @@ class _Place:
     start: int
     zeros: int = 0
     end: int = -1
+
+    @property
+    def where(self) -> str:
+        if self.end < 0:
+            return f"in line {self.line}"
+        return f"between events at {self.start / 1e9:.6f} and {self.end / 1e9:.6f} s"
 
 
 @dataclass
@@ -505,39 +563,28 @@ class _Section:
 class TextDamage:
     """The damaged places of a text, met line by line.
 
-    overwritten: number of older events that ftrace says it had overwritten.
+    zeros: places with zeros. overwritten: number of older events that ftrace says it had
+    overwritten.
     """
 
-    def __init__(self, name: str) -> None:
-        """name: the text, for messages."""
+    def __init__(self, source: ForeignSource) -> None:
+
+        self._source = source
         self.overwritten = 0
-        self._name = name
-        self._section = _Section()
+        self.section = _Section()
+        self.zeros: list[_Place] = []
         self._open: _Place | None = None
-        self._zeros: list[_Place] = []
         self._short: list[str] = []
-        self._newest = 0
 
-    def entries(self, read: int) -> None:
-        """Count events that were read, of any kind."""
-        self._section.read += read
-
-    def lost(self, count: int) -> None:
-        """Count events that the text says are lost."""
-        self._section.lost += max(count, 0)
-
-    def header(self, text: bytes, line: int) -> list[Window] | None:
-        """Begin a section if a line is a header with counts; return the windows of the one before.
-
-        None: the line is none. line: from 1.
-        """
+    def header(self, text: bytes, line: int) -> bool:
+        """Return whether a line (from 1) is a header with counts, and begin a section then."""
         if (match := _ENTRIES.match(text)) is None:
-            return None
+            return False
         counted, written = int(match[1] or match[3]), int(match[2] or match[4])
         self.overwritten = max(written - counted, 0)
-        windows = self._end_section()
-        self._section = _Section(counted, line)
-        return windows
+        self._end_section()
+        self.section = _Section(counted, line)
+        return True
 
     def place(self, offset: int, line: int, last: int, zeros: int = 0) -> None:
         """Note a damaged line at `offset`. last: time (ns) of the event before it, -1: none.
@@ -545,79 +592,61 @@ class TextDamage:
         zeros: how many of its bytes are zeros; without any it is odd, which matters where a header
         counts what there should be.
         """
-        if not zeros and self._section.counted < 0:
+        if not zeros and self.section.counted < 0:
             return
         if self._open is None:
             self._open = _Place(offset, line, last)
-            self._section.places += [self._open] if self._section.counted >= 0 else []
+            self.section.places += [self._open] if self.section.counted >= 0 else []
         if zeros and not self._open.zeros:
             self._open.offset, self._open.line = offset, line
-            self._zeros.append(self._open)
+            self.zeros.append(self._open)
         self._open.zeros += zeros
 
-    def dated(self, first: int) -> list[Window]:
-        """Date the last place by the next event's time (ns); return its window if it is of zeros.
-
-        first: -1: there is no further event.
-        """
+    def date(self, first: int) -> None:
+        """Date the last place by the next event's time (ns); -1: there is none."""
         place, self._open = self._open, None
         if place is None:
-            return []
+            return
         known = [time for time in (place.start, first) if time >= 0] or [0]
         place.start = known[0]
         place.end = max(known[-1], place.start)
-        return [_window(place)] if place.zeros else []
+        if place.zeros:
+            self._source.add_damage(place.offset, place.start, place.end)
 
-    def end(self) -> list[Window]:
-        """Return the windows that are known at the end only."""
-        return self.dated(-1) + self._end_section()
+    def end(self) -> None:
+        self.date(-1)
+        self._end_section()
 
-    @property
-    def zero_bytes(self) -> int:
-        """Bytes of zeros that were met."""
-        return sum(place.zeros for place in self._zeros)
+    def report(self) -> None:
 
-    def problems(self) -> list[str]:
-        """Return a sentence for each place with zeros, and for each header that does not add up."""
-        found = [
-            f"{self._name}: {place.zeros:,} bytes of zeros at byte {place.offset:,} of the text "
-            f"(line {place.line}), {_dated(place)}: a part of the file was lost; copy it again"
-            for place in self._zeros[:_NAMED_AT_MOST]
-        ]
-        if more := self._zeros[_NAMED_AT_MOST:]:
-            found.append(
-                f"{self._name}: {sum(p.zeros for p in more):,} bytes of zeros at {len(more)} "
-                "further places"
+        for place in self.zeros[:_NAMED_AT_MOST]:
+            self._source.problem(
+                f"{place.zeros:,} bytes of zeros at byte {place.offset:,} of the text "
+                f"(line {place.line}), {place.where}: a part of the file was lost; copy it again"
             )
-        return found + self._short
+        if more := self.zeros[_NAMED_AT_MOST:]:
+            self._source.problem(
+                f"{sum(p.zeros for p in more):,} bytes of zeros at {len(more)} further places"
+            )
+        for text in self._short:
+            self._source.problem(text)
 
-    def _end_section(self) -> list[Window]:
-        """Return the windows of odd lines if the section has fewer entries than its header counts.
+    def _end_section(self) -> None:
 
-        Adds a sentence on that.
-        """
-        one = self._section
+        one = self.section
         missing = one.counted - one.read - one.lost
         if one.counted < 0 or missing <= 0:
-            return []
+            return
         where = "where is not known"
         if len(one.places) == 1:
-            where = _dated(one.places[0])
+            where = one.places[0].where
         elif one.places:
             where = f"at {len(one.places)} places, the first in line {one.places[0].line}"
         self._short.append(
-            f"{self._name}: ftrace's header in line {one.line} counts {one.counted:,} entries, and "
+            f"ftrace's header in line {one.line} counts {one.counted:,} entries, and "
             f"{one.read:,} are here: {missing:,} are missing, {where}: the text was cut, or lines "
             "were taken out of it"
         )
-        return [_window(place) for place in one.places if not place.zeros and place.end >= 0]
-
-
-def _window(place: _Place) -> Window:
-    return {"offset": place.offset, "start": place.start, "end": place.end}
-
-
-def _dated(place: _Place) -> str:
-    if place.end < 0:
-        return f"in line {place.line}"
-    return f"between events at {place.start / 1e9:.6f} and {place.end / 1e9:.6f} s"
+        for place in one.places:
+            if not place.zeros and place.end >= 0:
+                self._source.add_damage(place.offset, place.start, place.end)

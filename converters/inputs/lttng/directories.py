@@ -9,7 +9,6 @@ the kernel's trace in `kernel` and user space's below `ust`; a rotated one has t
 
 import os
 import struct
-from dataclasses import dataclass
 from pathlib import Path
 
 from biotrail.converters.inputs.foreign import without_block_events
@@ -21,7 +20,7 @@ _MAGIC_NUMBER = 0x75D11D57
 _TEXT = b"/* CTF 1."
 _STREAM_MAGIC = (b"\xc1\x1f\xfc\xc1", b"\xc1\xfc\x1f\xc1")
 _KERNEL = ("", "kernel", "archives/*/kernel", "*/kernel")
-"""Where traces are, below the directory that was given."""
+
 _NAMED_AT_MOST = 4
 
 
@@ -30,27 +29,19 @@ _PACKET = "I16xIII5x"
 packet, and five bytes of schemes and versions."""
 
 
-@dataclass
-class Traces:
-    """The traces that a path stands for. traces: of the kernel. others: other domains' parts."""
-
-    traces: list[Path]
-    others: list[Path]
-
-
 def is_lttng(path: str | os.PathLike[str]) -> bool:
-    """Return whether a path is a directory with a trace, or with an LTTng session's domains."""
+
     place = Path(path)
     return place.is_dir() and bool(_traces(place) or _user_space(place))
 
 
 def is_part(first: bytes) -> bool:
-    """Return whether a file that begins with `first` is one of a trace: a stream, or metadata."""
+
     return first.startswith((*_STREAM_MAGIC, *_MAGIC, _TEXT))
 
 
-def find(path: str | os.PathLike[str]) -> Traces:
-    """Return the kernel's traces that a directory holds, to be read as one.
+def find(path: str | os.PathLike[str]) -> tuple[list[Path], list[Path]]:
+    """Return (the kernel's traces that a directory holds, to be read as one; other domains' parts).
 
     Raises LogFormatError: it is a file; it holds traces of user space alone; or several traces of
     the kernel that are not one recording's, as snapshots, which repeat each other's events.
@@ -69,7 +60,7 @@ def find(path: str | os.PathLike[str]) -> Traces:
         raise LogFormatError(f"{path}: {len(traces)} recordings: give one of them: {named}")
     for trace in traces:
         _check_metadata(trace / _METADATA)
-    return Traces(traces, others)
+    return traces, others
 
 
 def _check_metadata(path: Path) -> None:

@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What perf.data says of itself: its events, their formats, and the machine."""
+"""What perf.data says of itself, file or pipe: its events, their formats, and the machine."""
 
+import os
+import shutil
+import tempfile
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any
+from typing import Any, BinaryIO, NamedTuple
 
+from biotrail.converters.inputs.beginning import PathOrStream, name_of
 from biotrail.converters.inputs.foreign import MAX_NS, clocks_at
 from biotrail.converters.inputs.perf.layout import (
     TRACEPOINT,
@@ -15,21 +19,15 @@ from biotrail.converters.inputs.perf.layout import (
     SampleType,
     read_attr,
 )
-from biotrail.converters.inputs.tracepoints.formats import parse_format
+from biotrail.converters.inputs.tracepoints import parse_format
 from biotrail.recorder.schema.errors import LogFormatError
 from biotrail.recorder.schema.formats import Format
 
-# The formats of tracepoints in perf.data: what tracing_data_get() of perf wrote.
-#
-# The same as the beginning of trace-cmd's trace.dat, version 0.5 or 0.6.
-
 _MAGIC = b"\x17\x08\x44tracing"
+_PIPE_HEADER_BYTES = 16
 
 
-@dataclass(frozen=True)
-class Tracepoint:
-    """A tracepoint's system ("block") and format."""
-
+class Tracepoint(NamedTuple):
     system: str
     form: Format
 
@@ -37,8 +35,9 @@ class Tracepoint:
 def read_tracing_data(data: bytes, where: str) -> dict[int, Tracepoint]:
     """Return the tracepoints in `data` by ID (perf_event_attr.config).
 
-    A format that cannot be read is left out: its event then has none. where: for messages. Raises
-    LogFormatError: no tracing data, or cut off.
+    It is what tracing_data_get() of perf wrote, and the same as the beginning of trace-cmd's
+    trace.dat, version 0.5 or 0.6. A format that cannot be read is left out: its event then has
+    none. Raises LogFormatError: no tracing data, or cut off.
     """
     if not data.startswith(_MAGIC):
         raise LogFormatError(
@@ -101,7 +100,6 @@ _DESCRIBED = {
     Feature.EVENT_DESC: "names of events that are no tracepoints are",
     Feature.CLOCK_DATA: "the wall-clock time is",
 }
-_KNOWN = frozenset(_DESCRIBED)
 _UNCERTAINTY_NS = 1_000
 
 
@@ -109,13 +107,18 @@ _UNCERTAINTY_NS = 1_000
 class Facts:
     """What a recording says of itself; it grows while a pipe is read.
 
-    events: attrs in the file's order. ids: index in `events` by the id that samples have. names: of
-    events that are no tracepoints, by index. texts: name, release, version (perf's), machine,
-    cpu_model, as far as known. clocks: a reading as in a log's header; None: not known.
+    data_at: offset of the first record; data_bytes: of the data section, None: up to the end. size:
+    bytes of the file, -1 of a pipe. events: attrs in the file's order. ids: index in `events` by
+    the id that samples have. names: of events that are no tracepoints, by index. texts: name,
+    release, version (perf's), machine, cpu_model, as far as known. clocks: a reading as in a log's
+    header; None: not known.
     """
 
     where: str
     order: ByteOrder
+    data_at: int = _PIPE_HEADER_BYTES
+    data_bytes: int | None = None
+    size: int = -1
     events: list[Attr] = field(default_factory=list)
     ids: dict[int, int] = field(default_factory=dict)
     names: dict[int, str] = field(default_factory=dict)
@@ -127,20 +130,14 @@ class Facts:
     """What a part that only describes could not be read for, a sentence each."""
     clocks: dict[str, int] | None = None
 
-    def add_event(self, attr: Attr, ids: list[int]) -> None:
-        """Add an event with the ids of its samples."""
-        self.ids.update(dict.fromkeys(ids, len(self.events)))
+    def add_event(self, attr: Attr, ids: Cursor) -> None:
+        """Add an event. ids: those of its samples, 8 bytes each."""
+        while ids.rest >= 8:
+            self.ids[ids.number(8)] = len(self.events)
         self.events.append(attr)
 
-    def add_attr_record(self, data: bytes) -> None:
-        """Add the event of a pipe's HEADER_ATTR record; data: behind the record's header."""
-        attr = read_attr(data, self.order, self.where)
-        cursor = Cursor(data, self.order, self.where)
-        cursor.take(attr.size)
-        self.add_event(attr, [cursor.number(8) for _ in range(cursor.rest // 8)])
-
     def add_tracing_data(self, data: bytes) -> None:
-        """Add the formats of tracepoints."""
+
         self.tracepoints |= read_tracing_data(data, self.where)
 
     def add_feature(self, number: int, data: bytes) -> None:
@@ -152,7 +149,7 @@ class Facts:
         if number == Feature.TRACING_DATA:
             self.add_tracing_data(data)
             return
-        if number not in _KNOWN:
+        if number not in _DESCRIBED:
             return
         try:
             cursor = Cursor(data, self.order, self.where)
@@ -166,7 +163,10 @@ class Facts:
             elif number == Feature.EVENT_DESC:
                 self._add_names(cursor)
             elif number == Feature.CLOCK_DATA:
-                self._add_clocks(cursor)
+                cursor.take(8)  # version, clockid
+                wall, own = cursor.number(8), cursor.number(8)
+                if max(wall, own) < MAX_NS:
+                    self.clocks = clocks_at(own, wall, _UNCERTAINTY_NS)
         except LogFormatError:
             self.add_unread(Feature(number), f"{len(data)} bytes")
 
@@ -178,7 +178,7 @@ class Facts:
         )
 
     def _add_names(self, cursor: Cursor) -> None:
-        """Take the names from EVENT_DESC: the number of events, the size of an attr, each event.
+        """Take the names from EVENT_DESC: number of events, size of an attr, each event.
 
         Each is an attr, the number of its ids, its name, and its ids.
         """
@@ -188,13 +188,6 @@ class Facts:
             ids = cursor.number(4)
             self.names[index] = cursor.padded_text()
             cursor.take(8 * ids)
-
-    def _add_clocks(self, cursor: Cursor) -> None:
-        """Take the clocks: version, clockid (4 bytes each), wall clock, that clock (ns)."""
-        cursor.take(8)
-        wall, own = cursor.number(8), cursor.number(8)
-        if max(wall, own) < MAX_NS:
-            self.clocks = clocks_at(own, wall, _UNCERTAINTY_NS)
 
     def tracepoint(self, index: int) -> Tracepoint | None:
         """Return the tracepoint of an event by its index; None: it is none, or has no format."""
@@ -248,3 +241,145 @@ class Facts:
         if self.clocks is not None:
             found["clocks"] = self.clocks
         return found
+
+
+_MAGICS: dict[bytes, ByteOrder] = {b"PERFILE2": "<", b"2ELIFREP": ">"}
+"""The magic number by byte order of the machine that recorded."""
+_FILE_HEADER_BYTES = 104
+_SECTION_BYTES = 16
+_FEATURES_AT, FEATURE_BITS = 72, 256
+_MOST_EVENTS = 1 << 16
+_MOST_SECTION_BYTES = 256 << 20
+_FARTHEST = 1 << 60
+"""A damaged offset beyond this would be none that a file can have."""
+
+
+def open_perf(given: PathOrStream) -> tuple[BinaryIO, Facts]:
+    """Return a stream that is at its first record, and what the recording says of itself.
+
+    A file that comes through a pipe is copied to an unnamed temporary file, because what it says of
+    itself is at its end. Raises LogFormatError: no perf.data, cut off, or cannot be read.
+    """
+    name = name_of(given)
+    if isinstance(given, str | os.PathLike):
+        if os.path.isdir(name):
+            raise LogFormatError(
+                f"{name}: a directory of `perf record --threads`, which is not read: record "
+                "without --threads"
+            )
+        try:
+            stream: BinaryIO = open(name, "rb")  # noqa: SIM115 - closed with the source
+        except OSError as error:
+            raise LogFormatError(f"{name}: cannot be opened: {error.strerror or error}") from error
+    else:
+        stream = given
+    try:
+        return _opened(stream, name)
+    except OSError as error:
+        raise LogFormatError(
+            f"{name}: cannot be read: {error.strerror or error}; copy what can be read elsewhere"
+        ) from error
+
+
+def _opened(stream: BinaryIO, name: str) -> tuple[BinaryIO, Facts]:
+    first = _read(stream, _PIPE_HEADER_BYTES)
+    order = _MAGICS.get(first[:8])
+    if order is None:
+        raise LogFormatError(f"{name}: no perf.data: it begins with {first[:8].hex(' ')}")
+    facts = Facts(name, order)
+    size = Cursor(first, order, name)
+    size.take(8)
+    if size.number(8) == _PIPE_HEADER_BYTES:
+        return stream, facts
+    if not stream.seekable():
+        copy: BinaryIO = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the source
+        copy.write(first)
+        shutil.copyfileobj(stream, copy)
+        stream, start = copy, 0
+    else:
+        start = stream.tell() - _PIPE_HEADER_BYTES
+    _read_file(stream, start, facts)
+    return stream, facts
+
+
+def _read_file(stream: BinaryIO, start: int, facts: Facts) -> None:
+    """Read what a file says of itself, and go to its first record. start: of it in the stream."""
+    facts.size = stream.seek(0, os.SEEK_END) - start
+    stream.seek(start)
+    header = Cursor(_read(stream, _FILE_HEADER_BYTES), facts.order, facts.where)
+    header.take(16)
+    attr_bytes = header.number(8)
+    attrs_at, attrs_bytes, facts.data_at, data_bytes = (header.number(8) for _ in range(4))
+    header.take(_FEATURES_AT - header.at)
+    words = [header.number(8) for _ in range(FEATURE_BITS // 64)]
+    features = [bit for bit in range(FEATURE_BITS) if words[bit // 64] >> bit % 64 & 1]
+    _read_events(stream, start, (attrs_at, attrs_bytes, attr_bytes), facts)
+    if not data_bytes:
+        raise LogFormatError(
+            f"{facts.where}: perf did not finish this file (its data have no size), so the formats "
+            "of its events are missing: end `perf record` by Ctrl-C or SIGTERM, not by SIGKILL"
+        )
+    facts.data_bytes = data_bytes
+    _read_features(stream, start, facts.data_at + data_bytes, features, facts)
+    stream.seek(min(start + facts.data_at, _FARTHEST))
+
+
+def _read_events(stream: BinaryIO, start: int, where: tuple[int, int, int], facts: Facts) -> None:
+    """Read the attrs and the ids of their samples. where: offset and bytes of all, bytes of one."""
+    offset, length, each = where
+    if each < _SECTION_BYTES or length // max(each, 1) > _MOST_EVENTS:
+        raise LogFormatError(
+            f"{facts.where}: {length} bytes of events of {each} bytes each: the header is damaged"
+        )
+    stream.seek(min(start + offset, _FARTHEST))
+    attrs = _read(stream, length)
+    left = stream.seek(0, os.SEEK_END)
+    for at in range(0, len(attrs) - each + 1, each):
+        attr = read_attr(attrs[at : at + each], facts.order, facts.where)
+        ids = Cursor(attrs[at + each - _SECTION_BYTES : at + each], facts.order, facts.where)
+        ids_at, ids_bytes = ids.number(8), ids.number(8)
+        left -= ids_bytes  # however many events share them, no more than the file is read
+        if left < 0:
+            raise LogFormatError(
+                f"{facts.where}: more ids of samples than the file has room for: it is damaged"
+            )
+        stream.seek(min(start + ids_at, _FARTHEST))
+        facts.add_event(attr, Cursor(_read(stream, ids_bytes), facts.order, facts.where))
+
+
+def _read_features(
+    stream: BinaryIO, start: int, at: int, features: list[int], facts: Facts
+) -> None:
+    """Read the table of sections at `at`, behind the data, and the sections of these numbers."""
+    stream.seek(min(start + at, _FARTHEST))
+    table = Cursor(_read(stream, _SECTION_BYTES * len(features)), facts.order, facts.where)
+    for number in features:
+        if table.rest < _SECTION_BYTES:
+            _check_needed(number, "the file ends before", facts)
+            continue
+        offset, length = table.number(8), table.number(8)
+        if number not in set(Feature):
+            continue
+        if length > _MOST_SECTION_BYTES:
+            _check_needed(number, f"{length} bytes", facts)
+            continue
+        stream.seek(min(start + offset, _FARTHEST))
+        facts.add_feature(number, _read(stream, length))
+
+
+def _check_needed(number: int, why: str, facts: Facts) -> None:
+    if number == Feature.TRACING_DATA:
+        raise LogFormatError(
+            f"{facts.where}: the section with the formats of events cannot be read ({why}): the "
+            "file is cut off or damaged; record again, or copy it again"
+        )
+    if number in set(Feature):
+        facts.add_unread(Feature(number), why)
+
+
+def _read(stream: BinaryIO, count: int) -> bytes:
+    pieces: list[bytes] = []
+    while count > 0 and (more := stream.read(min(count, 1 << 20))):
+        pieces.append(more)
+        count -= len(more)
+    return b"".join(pieces)

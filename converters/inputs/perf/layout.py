@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 from typing import Literal
 
-from biotrail.converters.events.tables import I64, Bool
 from biotrail.recorder.schema.errors import LogFormatError
 
 ByteOrder = Literal["<", ">"]
@@ -27,11 +26,9 @@ class Cursor:
 
     @property
     def rest(self) -> int:
-        """Number of bytes that are left."""
         return len(self._data) - self.at
 
     def take(self, count: int) -> bytes:
-        """Return the next `count` bytes."""
         if count > self.rest:
             raise LogFormatError(
                 f"{self._where}: {count} bytes are needed at offset {self.at}, {self.rest} are "
@@ -41,11 +38,9 @@ class Cursor:
         return self._data[self.at - count : self.at]
 
     def number(self, size: int) -> int:
-        """Return the next unsigned integer of `size` bytes."""
         return int.from_bytes(self.take(size), self._endian)
 
     def text_until_nul(self) -> str:
-        """Return the text up to the next NUL, and skip that."""
         end = self._data.find(b"\0", self.at)
         text = self.take((end if end >= 0 else len(self._data) + 1) - self.at)
         self.take(1)
@@ -93,16 +88,9 @@ class RecordType(IntEnum):
 
 FIRST_OF_PERF = 64
 """Types from here on are perf's own records; those of the kernel are below."""
-_LAST_OF_KERNEL, LAST_OF_PERF = 22, 86
+LAST_OF_KERNEL, LAST_OF_PERF = 22, 86
 """PERF_RECORD_CALLCHAIN_DEFERRED (Linux 6.19), and the last one of perf's (6.19), beyond the ones
 that are named above: no record has a type beyond these, or 0."""
-
-
-def is_known(types: I64) -> Bool:
-    """Return which types of records (n,) there are."""
-    kernel = (types > 0) & (types <= _LAST_OF_KERNEL)
-    known: Bool = kernel | ((types >= FIRST_OF_PERF) & (types <= LAST_OF_PERF))
-    return known
 
 
 class SampleType(IntFlag):
@@ -182,10 +170,7 @@ class Attr:
 
 
 def read_attr(data: bytes, order: ByteOrder, where: str) -> Attr:
-    """Return the attr at the beginning of `data`. where: for messages.
-
-    Raises LogFormatError: the bytes end before.
-    """
+    """Return the attr at the beginning of `data`. Raises LogFormatError: the bytes end before."""
     cursor = Cursor(data, order, where)
     kind, size = cursor.number(4), cursor.number(4)
     config = cursor.number(8)
@@ -225,7 +210,7 @@ class SampleLayout:
     """
 
     def __init__(self, attr: Attr) -> None:
-        """Lay out the samples of `attr`'s event."""
+
         self.has = attr.sample_type
         self.read_format = attr.read_format
         present = [field for field in _SAMPLE_ORDER if field in attr.sample_type]

@@ -2,7 +2,7 @@
 """perf's records, block by block: found in the data section or pipe, and decompressed."""
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO, Literal
 
@@ -11,6 +11,7 @@ import zstandard
 
 from biotrail.converters.events.tables import I64, U8, Bool
 from biotrail.converters.inputs.perf import walk_loops as loops
+from biotrail.converters.inputs.perf.facts import Facts
 from biotrail.converters.inputs.perf.layout import (
     FIRST_OF_PERF,
     HEADER_BYTES,
@@ -56,29 +57,20 @@ class RecordStream:
     damage, and the bytes that it concerns. gave_up: whether the reading ended before the data.
     """
 
-    def __init__(
-        self,
-        stream: BinaryIO,
-        name: str,
-        order: ByteOrder,
-        offset: int,
-        size: int | None,
-        on_tracing_data: Callable[[bytes], None],
-    ) -> None:
-        """stream: at the first record, at `offset`. size: of the section; None: to its end.
-
-        name: of the recording, for messages. on_tracing_data: called with the formats of
-        tracepoints where a pipe has them, after the blocks before.
-        """
-        self._on_tracing_data = on_tracing_data
-        self._stream, self._name, self._order = stream, name, order
-        self.offset = offset
-        self._left = size
+    def __init__(self, stream: BinaryIO, facts: Facts) -> None:
+        """stream: at the first record. facts: get a pipe's formats of tracepoints."""
+        self._stream, self._facts = stream, facts
+        self._name, self._order = facts.where, facts.order
+        self.offset = facts.data_at
+        self._left = facts.data_bytes
         self.problems: list[str] = []
         self.unreadable = 0
         self.gave_up = False
         self._start = 0
-        self._unpacker = Unpacker(name, order)
+        self._zstd = zstandard.ZstdDecompressor().decompressobj()
+        self.allowance = Allowance()
+        self._unpacked_rest = b""
+        """The end of what was decompressed, that is no whole record yet."""
 
     def blocks(self) -> Iterator[Block]:
         """Yield all records; those that are compressed in blocks of their own.
@@ -107,14 +99,14 @@ class RecordStream:
         rounds = (found.types == RecordType.FINISHED_ROUND) & (found.sizes == HEADER_BYTES)
         if not packed.any():
             if len(found.at):
-                yield self._block(data, found, rounds)
+                yield self._block(data, found, found.at[rounds].tolist(), rounds)
             return
         if not (packed | rounds).all():
-            yield self._block(data, found.take(~packed), None)
-        inner, ends = self._unpacker.unpack(data, found.take(packed | rounds))
+            yield self._block(data, found.take(~packed), [])
+        inner, ends = self._unpack(data, found.take(packed | rounds))
         inside = walk(inner, self._order)
-        yield self._block(inner, inside, None, ends)
-        self._unpacker.rest = inner[inside.end :]
+        yield self._block(inner, inside, ends)
+        self._unpacked_rest = inner[inside.end :]
         if inside.bad or inside.followed:
             raise LogFormatError(
                 f"{self._name}: the compressed data before offset {self.offset} hold no record of "
@@ -127,7 +119,7 @@ class RecordStream:
         COMPRESSED2 has its contents' size; the first of all begins a zstd frame.
         """
         packed: Bool = np.isin(found.types, PACKED)
-        begun = self._unpacker.begun
+        begun = self.allowance.stored > 0
         for row in np.flatnonzero(packed).tolist():
             at, size = int(found.at[row]), int(found.sizes[row])
             record = data[at : at + size]
@@ -140,30 +132,27 @@ class RecordStream:
         return packed
 
     def _block(
-        self, data: bytes, found: "Walk", rounds: Bool | None, ends: list[int] | None = None
+        self, data: bytes, found: "Walk", ends: list[int], rounds: Bool | None = None
     ) -> Block:
         """Return a block of records, and advance what counts the bytes of blocks.
 
-        rounds: which records end a round; None: the rounds' `ends` in `data` are given instead.
+        ends: offsets in `data` at which rounds ended; rounds: the records that end these.
         """
         at = found.at
         if (at & 7).any():
-            # Only perf's own records, such as a pipe's features, have lengths like that.
-            data, at = _aligned(data, found)
+            # Only perf's own records, such as a pipe's features, have lengths like that: each is
+            # padded to a multiple of 8 bytes.
+            places = zip(at.tolist(), found.sizes.tolist(), strict=True)
+            pieces = [
+                data[begin : begin + size].ljust(_padded(size), b"\0") for begin, size in places
+            ]
+            lengths = np.array([len(piece) for piece in pieces], np.int64)
+            data, at = b"".join(pieces), np.cumsum(lengths) - lengths
+            ends = ends if rounds is None else at[rounds].tolist()
         end = int(at[-1]) + _padded(int(found.sizes[-1])) if len(at) else 0
-        ends = (ends or []) if rounds is None else at[rounds].tolist()
         start, self._start = self._start, self._start + end
-        return Block(
-            np.frombuffer(data.ljust(end, b"\0"), np.uint8, end),
-            at,
-            ends,
-            start,
-            self.offset,
-        )
-
-    def use(self, count: int) -> None:
-        """Count block events that were found, which lets more be unpacked."""
-        self._unpacker.allowance.use(count)
+        filled = np.frombuffer(data.ljust(end, b"\0"), np.uint8, end)
+        return Block(filled, at, ends, start, self.offset)
 
     def _read(self, count: int) -> bytes:
         """Return the next bytes, `count` at most; b"" at the section's or stream's end."""
@@ -184,7 +173,7 @@ class RecordStream:
     def _take_followed(self, rest: bytes) -> bytes:
         """Read the data behind the record that `rest` begins with; return what is behind them.
 
-        Tracing data are handed to `on_tracing_data`, others passed over.
+        Formats of tracepoints are added to the facts, other data passed over.
         """
         kind, _, size = struct.unpack_from(f"{self._order}IHH", rest)
         # PERF_RECORD_TRACING_DATA has its data's size in 4 bytes, PERF_RECORD_AUXTRACE in 8.
@@ -203,7 +192,7 @@ class RecordStream:
             have += len(more)
         rest = b"".join(pieces)
         self._note_missing(length - len(rest))
-        self._on_tracing_data(rest[:length])
+        self._facts.add_tracing_data(rest[:length])
         return rest[length:]
 
     def _note_missing(self, count: int) -> None:
@@ -232,6 +221,46 @@ class RecordStream:
                 + (f": {len(rest)} bytes left out" if rest else "")
             )
 
+    def _unpack(self, data: bytes, found: "Walk") -> tuple[bytes, list[int]]:
+        """Return (what packed records hold, behind the rest of before; where in it rounds ended).
+
+        `perf record -z` writes one zstd stream in many records. found: the packed records and
+        FINISHED_ROUND in `data`. Raises LogFormatError: the data are damaged, or grow beyond all
+        measure.
+        """
+        endian: Literal["little", "big"] = "little" if self._order == "<" else "big"
+        pieces, length, rounds = [self._unpacked_rest], len(self._unpacked_rest), []
+        columns = (found.at.tolist(), found.types.tolist(), found.sizes.tolist())
+        for at, kind, size in zip(*columns, strict=True):
+            if kind == RecordType.FINISHED_ROUND:
+                rounds.append(length)
+                continue
+            packed = data[at + HEADER_BYTES : at + size]
+            if kind == RecordType.COMPRESSED2:  # says how much there is, and is padded
+                packed = packed[8:][: int.from_bytes(packed[:8], endian)]
+            for begin in range(0, len(packed), _SLICE_BYTES):
+                pieces.append(self._decompress(packed[begin : begin + _SLICE_BYTES]))
+                length += len(pieces[-1])
+        return b"".join(pieces), rounds
+
+    def _decompress(self, packed: bytes) -> bytes:
+        try:
+            taken = self._zstd.decompress(packed)
+        except zstandard.ZstdError as error:
+            raise LogFormatError(
+                f"{self._name}: its compressed data cannot be decompressed: {error}; the file "
+                "is damaged: record again"
+            ) from error
+        self.allowance.stored += len(packed)
+        try:
+            self.allowance.add(len(taken))
+        except TooLargeError as error:
+            raise LogFormatError(
+                f"{self._name}: its compressed data grow as perf's never do ({error}): the "
+                "file is damaged, or made to do harm"
+            ) from None
+        return taken
+
 
 @dataclass
 class Walk:
@@ -258,84 +287,10 @@ def walk(data: bytes, order: ByteOrder) -> Walk:
     """Return the whole records at the beginning of `data`, up to the first of `_FOLLOWED`."""
     found = np.empty((3, len(data) // HEADER_BYTES), np.int64)
     followed = np.array(_FOLLOWED, np.int64)
-    view = memoryview(data)
-    own = (FIRST_OF_PERF, LAST_OF_PERF)
-    limits = np.array([*own, _LONGEST_FOLLOWED], np.int64)
-    count, end, bad, stopped = loops.find(view, order == ">", limits, followed, found)
+    limits = np.array([FIRST_OF_PERF, LAST_OF_PERF, _LONGEST_FOLLOWED], np.int64)
+    count, end, bad, stopped = loops.find(memoryview(data), order == ">", limits, followed, found)
     return Walk(found[0, :count], found[1, :count], found[2, :count], end, bad, stopped)
 
 
 def _padded(size: int) -> int:
     return size + 7 & ~7
-
-
-def _aligned(data: bytes, found: Walk) -> tuple[bytes, I64]:
-    """Return (bytes, offsets) of the records, each padded to a multiple of 8 bytes."""
-    places = zip(found.at.tolist(), found.sizes.tolist(), strict=True)
-    pieces = [data[at : at + size].ljust(_padded(size), b"\0") for at, size in places]
-    lengths = np.array([len(piece) for piece in pieces], np.int64)
-    return b"".join(pieces), np.cumsum(lengths) - lengths
-
-
-class Unpacker:
-    """Decompresses the records of `perf record -z`: one zstd stream in many records.
-
-    rest: the end of what was decompressed, that is no whole record yet.
-    """
-
-    def __init__(self, name: str, order: ByteOrder) -> None:
-        """name: of the recording, for messages."""
-        self._name, self._order = name, order
-        self._zstd = zstandard.ZstdDecompressor().decompressobj()
-        self.allowance = Allowance()
-        self.rest = b""
-
-    @property
-    def begun(self) -> bool:
-        """Whether anything was unpacked so far."""
-        return self.allowance.stored > 0
-
-    def unpack(self, data: bytes, found: Walk) -> tuple[bytes, list[int]]:
-        """Return (bytes, rounds): `rest` and what the packed records hold, and where rounds ended.
-
-        found: the packed records and FINISHED_ROUND in `data`. Raises LogFormatError: the data are
-        damaged, or grow beyond all measure.
-        """
-        pieces, length, rounds = [self.rest], len(self.rest), []
-        columns = (found.at.tolist(), found.types.tolist(), found.sizes.tolist())
-        for at, kind, size in zip(*columns, strict=True):
-            if kind == RecordType.FINISHED_ROUND:
-                rounds.append(length)
-                continue
-            for piece in self._unpacked(self._contents(data[at : at + size], kind)):
-                pieces.append(piece)
-                length += len(piece)
-        return b"".join(pieces), rounds
-
-    def _contents(self, record: bytes, kind: int) -> bytes:
-        """Return what is compressed in a record; COMPRESSED2 says how much, and is padded."""
-        if kind == RecordType.COMPRESSED:
-            return record[HEADER_BYTES:]
-        endian: Literal["little", "big"] = "little" if self._order == "<" else "big"
-        size = int.from_bytes(record[HEADER_BYTES : HEADER_BYTES + 8], endian)
-        return record[HEADER_BYTES + 8 :][:size]
-
-    def _unpacked(self, packed: bytes) -> Iterator[bytes]:
-        for start in range(0, len(packed), _SLICE_BYTES):
-            given = packed[start : start + _SLICE_BYTES]
-            try:
-                taken = self._zstd.decompress(given)
-            except zstandard.ZstdError as error:
-                raise LogFormatError(
-                    f"{self._name}: its compressed data cannot be decompressed: {error}; the file "
-                    "is damaged: record again"
-                ) from error
-            self.allowance.stored += len(given)
-            try:
-                self.allowance.add(len(taken))
-            except TooLargeError as error:
-                raise LogFormatError(
-                    f"{self._name}: its compressed data grow as perf's never do ({error}): the "
-                    "file is damaged, or made to do harm"
-                ) from None
-            yield taken

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Samples of a block of records as columns, and the records of each tracepoint in them."""
+"""perf's samples as rows of the block layer's tracepoints, a block of records at a time."""
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,7 +9,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biotrail.converters.events.tables import I64, U8, Bool
-from biotrail.converters.inputs.perf.layout import ByteOrder, ReadFormat, SampleLayout, SampleType
+from biotrail.converters.inputs.perf.facts import Facts
+from biotrail.converters.inputs.perf.layout import (
+    TRACEPOINT,
+    ByteOrder,
+    ReadFormat,
+    SampleLayout,
+    SampleType,
+)
+from biotrail.converters.inputs.perf.records import Block
+from biotrail.converters.inputs.tracepoints import record_dtype
+from biotrail.converters.inputs.translate import TracepointRows
+from biotrail.recorder.schema.block_events import KIND_OF
+from biotrail.recorder.schema.formats import Format
 
 _NONE = 0xFFFFFFFF
 """The kernel's -1, the thread of a sample in a process that has ended."""
@@ -43,7 +56,7 @@ class Words:
     """A block's bytes, read as numbers at many offsets at once."""
 
     def __init__(self, data: U8, order: ByteOrder) -> None:
-        """data: of a multiple of 8 bytes."""
+
         self._wide = data.view(f"{order}u8")
         self._halves = data.view(f"{order}u4")
         self._quarters = data.view(f"{order}u2")
@@ -54,7 +67,7 @@ class Words:
         return found
 
     def half(self, at: I64) -> I64:
-        """Return the 4 bytes at each offset, a multiple of 4."""
+
         found: I64 = self._halves[at >> 2].astype(np.int64)
         return found
 
@@ -64,12 +77,12 @@ class Words:
         return found
 
     def misc(self, at: I64) -> I64:
-        """Return the field misc of the record at each offset."""
+
         found: I64 = self._quarters[(at >> 1) + 2].astype(np.int64)
         return found
 
     def type(self, at: I64) -> I64:
-        """Return the type (RecordType) of the record at each offset."""
+
         return self.half(at)
 
 
@@ -98,16 +111,22 @@ def _field(words: Words, at: I64, place: int | None) -> I64:
 
 
 def _raw(words: Words, at: I64, size: I64, layout: SampleLayout) -> tuple[I64, I64]:
-    """Return (offset, bytes) of each sample's RAW; 0 bytes where it has none within its size.
-
-    Before it lie READ and CALLCHAIN, whose lengths vary.
-    """
+    """Return (offset, bytes) of each sample's RAW; 0 bytes where it has none within its size."""
     if SampleType.RAW not in layout.has:
         return at, np.zeros(len(at), np.int64)
     place = np.full(len(at), layout.fixed, np.int64)
     good = np.ones(len(at), np.bool_)
     if SampleType.READ in layout.has:
-        place, good = _behind_read(words, at, size, place, layout.read_format)
+        # A value, or one for each event of a group, with its id and its losses, and times.
+        has = layout.read_format
+        each = 1 + (ReadFormat.ID in has) + (ReadFormat.LOST in has)
+        times = (ReadFormat.TIME_ENABLED in has) + (ReadFormat.TIME_RUNNING in has)
+        if ReadFormat.GROUP in has:
+            count, good = _count(words, at, place, size, good)
+            place = place + 8 * (1 + times + each * count)
+        else:
+            place = place + 8 * (each + times)
+        good = good & (place <= size)
     if SampleType.CALLCHAIN in layout.has:
         count, good = _count(words, at, place, size, good)
         place = place + 8 + 8 * count
@@ -115,22 +134,6 @@ def _raw(words: Words, at: I64, size: I64, layout: SampleLayout) -> tuple[I64, I
     length = words.half(np.where(good, at + place, at))
     good = good & (place + 4 + length <= size)
     return np.where(good, at + place + 4, 0), np.where(good, length, 0)
-
-
-def _behind_read(words: Words, at: I64, size: I64, place: I64, has: ReadFormat) -> tuple[I64, Bool]:
-    """Return (place behind READ, whether it ends within the sample) of each sample.
-
-    place: of READ. It holds a value, or one for each event of a group, with its id and its losses,
-    and times.
-    """
-    each = 1 + (ReadFormat.ID in has) + (ReadFormat.LOST in has)
-    times = (ReadFormat.TIME_ENABLED in has) + (ReadFormat.TIME_RUNNING in has)
-    if ReadFormat.GROUP not in has:
-        place = place + 8 * (each + times)
-        return place, place <= size
-    count, good = _count(words, at, place, size, np.ones(len(at), np.bool_))
-    place = place + 8 * (1 + times + each * count)
-    return place, good & (place <= size)
 
 
 def _count(words: Words, at: I64, place: I64, size: I64, good: Bool) -> tuple[I64, Bool]:
@@ -152,3 +155,190 @@ def records_at(data: U8, at: I64, dtype: np.dtype[np.void]) -> NDArray[np.void]:
     # Every offset's record, without a copy: records overlap by all but a byte.
     every: NDArray[Any] = np.ndarray((places,), f"V{dtype.itemsize}", data, strides=(1,))
     return every[at].view(dtype)
+
+
+_KIND = np.dtype([("common_type", "<u2")])
+"""What every tracepoint's record begins with: its ID."""
+
+
+class EventReader:
+    """Reads samples as rows of the tracepoints that they are of.
+
+    facts: the recording's events and formats, which may still grow. unreadable: bytes of samples
+    of which the event is not known, or whose record is cut off or of another event. behind: bytes
+    in samples behind all of their fields. other_kinds: names of events that are passed over, but
+    whose samples are of another tracepoint than they say.
+    """
+
+    def __init__(self, facts: Facts) -> None:
+
+        self._facts = facts
+        self.unreadable = self.behind = 0
+        self.other_kinds: dict[str, None] = {}
+        self._layouts: dict[int, SampleLayout] = {}
+        self._dtypes: dict[int, np.dtype[np.void]] = {}
+        self._tracepoints: dict[str, int] = {}
+        self._ids = np.zeros(0, np.int64), np.zeros(0, np.uint16)
+
+    def tracepoints(self) -> dict[str, int]:
+        """Return the block layer's tracepoints that are recorded and read: name → event's index.
+
+        Of one that was recorded twice, the first.
+        """
+        found: dict[str, int] = {}
+        for index in range(len(self._facts.events)):
+            form = self._form(index)
+            if form is not None:
+                found.setdefault(form.name, index)
+        return found
+
+    def _form(self, index: int) -> Format | None:
+        tracepoint = self._facts.tracepoint(index)
+        if tracepoint is None or tracepoint.system != "block":
+            return None
+        return tracepoint.form if tracepoint.form.name in KIND_OF else None
+
+    def _layout(self, index: int) -> SampleLayout:
+        if index not in self._layouts:
+            self._layouts[index] = SampleLayout(self._facts.events[index])
+        return self._layouts[index]
+
+    def _dtype(self, index: int, form: Format) -> np.dtype[np.void]:
+        if index not in self._dtypes:
+            self._dtypes[index] = record_dtype(form, self._facts.order)
+        return self._dtypes[index]
+
+    @property
+    def any_layout(self) -> SampleLayout:
+
+        return self._layout(0)
+
+    def rows(
+        self, block: Block, words: Words, at: I64, passed_over: Counter[str]
+    ) -> list[TracepointRows]:
+        """Return the block layer's records in the samples at `at`; count others by name."""
+        if not self._tracepoints:
+            self._tracepoints = self.tracepoints()
+        found = []
+        by_event, unknown = self._by_event(words, at)
+        self.unreadable += int(words.size(unknown).sum())
+        for index, of_event in by_event:
+            form = self._form(index)
+            if form is None or self._tracepoints[form.name] != index:
+                twice = form is not None
+                self._check_kind(block, words, of_event[:1], index)
+                passed_over[self._facts.name(index) + " (again)" * twice] += len(of_event)
+                continue
+            samples, whole, rest = self._samples(block, words, of_event, index, form)
+            self.unreadable += int(words.size(of_event).sum() - words.size(samples.at[whole]).sum())
+            self.behind += int(rest[whole].sum())
+            samples = samples.take(whole)
+            if len(samples.at):
+                found.append(self._rows_of(block, samples, index, form))
+        return found
+
+    def _check_kind(self, block: Block, words: Words, at: I64, index: int) -> None:
+        """Note an event that is passed over, but whose sample at `at` is of another tracepoint."""
+        attr = self._facts.events[index]
+        if attr.type != TRACEPOINT or SampleType.RAW not in attr.sample_type:
+            return
+        samples = read_samples(words, at, self._layout(index))
+        if (samples.raw_bytes < _KIND.itemsize).any():
+            return
+        kind = records_at(block.data, samples.raw, _KIND.newbyteorder(self._facts.order))
+        if (kind["common_type"] != attr.config & 0xFFFF).any():
+            self.other_kinds[self._facts.name(index)] = None
+
+    def _samples(
+        self, block: Block, words: Words, at: I64, index: int, form: Format
+    ) -> tuple[Samples, Bool, I64]:
+        """Return (samples of an event, which hold its record, bytes behind that in each).
+
+        A record says of which tracepoint it is, as the sample's id does. The samples are those that
+        are as long as their fields.
+        """
+        layout, dtype = self._layout(index), self._dtype(index, form)
+        samples = read_samples(words, at, layout)
+        whole = samples.raw_bytes >= dtype.itemsize
+        if "common_type" in (dtype.names or ()) and whole.any():
+            kinds = records_at(block.data, samples.raw[whole], dtype)["common_type"]
+            whole[whole] = kinds == self._facts.events[index].config & 0xFFFF
+        rest = np.zeros(len(samples.at), np.int64)
+        if layout.ends_with_raw:
+            rest = samples.at + words.size(samples.at) - samples.raw - samples.raw_bytes
+        return samples, whole, rest
+
+    def hidden(self, block: Block, words: Words, at: I64) -> tuple[Bool, I64]:
+        """Return which records at the offsets `at` are whole samples of the block layer's events.
+
+        By all but their types: (mask (n,), time (ns) of each that is).
+        """
+        hidden, time = np.zeros(len(at), np.bool_), np.zeros(len(at), np.int64)
+        for index, of_event in self._by_event(words, at)[0]:
+            form = self._form(index)
+            if form is not None:
+                samples, whole, rest = self._samples(block, words, of_event, index, form)
+                whole &= rest == 0
+                place = np.searchsorted(at, samples.at[whole])
+                hidden[place], time[place] = True, samples.time[whole]
+        return hidden, time
+
+    def has_trailer(self, words: Words, at: I64) -> Bool:
+        """Return which of the kernel's records beside samples, (n,), can end as they all do.
+
+        That is with the id of an event, or 0 in those that perf made; else, where there is one
+        event, with a CPU, which has 4 bytes of zeros behind it.
+        """
+        layout, size = self.any_layout, words.size(at)
+        place = layout.trailer_at.get(SampleType.IDENTIFIER, layout.trailer_at.get(SampleType.ID))
+        cpu = layout.trailer_at.get(SampleType.CPU)
+        good = np.ones(len(at), np.bool_)
+        if place is not None and self._facts.ids and len(at):
+            long = size >= -place
+            ids = words.wide(np.where(long, at + size + place, at))
+            good = long & ((ids == 0) | np.isin(ids, self._known_ids()[0]))
+        elif cpu is not None and len(at):
+            long = size >= -cpu
+            good = long & (words.half(np.where(long, at + size + cpu + 4, at)) == 0)
+        return good
+
+    def _by_event(self, words: Words, at: I64) -> tuple[list[tuple[int, I64]], I64]:
+        """Return ((event's index, offsets of its samples) …, offsets of those without an event)."""
+        id_at = self.any_layout.id_at
+        if id_at is None or not self._facts.ids:
+            return ([(0, at)] if len(at) else []), at[:0]
+        keys, events = self._known_ids()
+        long = words.size(at) >= id_at + 8
+        ids = np.full(len(at), -1)
+        ids[long] = words.wide(at[long] + id_at)
+        place = np.minimum(np.searchsorted(keys, ids), len(keys) - 1)
+        known = long & (keys[place] == ids)
+        of, mine = events[place[known]], at[known]
+        order = np.argsort(of, kind="stable")
+        parts = np.split(mine[order], np.cumsum(np.bincount(of))[:-1])
+        return [(event, part) for event, part in enumerate(parts) if len(part)], at[~known]
+
+    def _known_ids(self) -> tuple[I64, NDArray[np.uint16]]:
+        if len(self._ids[0]) != len(self._facts.ids):
+            keys = np.array(list(self._facts.ids), np.uint64).view(np.int64)
+            events = np.array(list(self._facts.ids.values()), np.uint16)
+            order = np.argsort(keys)
+            self._ids = keys[order], events[order]
+        return self._ids
+
+    def _rows_of(self, block: Block, samples: Samples, index: int, form: Format) -> TracepointRows:
+        dtype = self._dtype(index, form)
+        records = records_at(block.data, samples.raw, dtype)
+        columns = {name: records[name] for name in dtype.names or ()}
+        tid = samples.tid
+        if "common_pid" in columns and (tid < 0).any():
+            tid = np.where(tid < 0, columns["common_pid"], tid)
+        return TracepointRows(
+            form.name,
+            samples.time,
+            samples.cpu,
+            tid,
+            block.start + samples.at,
+            columns,
+            tgid=samples.pid,
+        )

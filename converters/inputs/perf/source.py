@@ -10,23 +10,22 @@ import numpy as np
 from biotrail.converters.events.tables import I64
 from biotrail.converters.inputs.beginning import PathOrStream
 from biotrail.converters.inputs.foreign import without_block_events
-from biotrail.converters.inputs.perf.events import EventReader
+from biotrail.converters.inputs.perf.facts import FEATURE_BITS, open_perf
 from biotrail.converters.inputs.perf.layout import (
     HEADER_BYTES,
     Cursor,
     RecordType,
     SampleLayout,
     SampleType,
+    read_attr,
 )
-from biotrail.converters.inputs.perf.opening import FEATURE_BITS, open_perf
 from biotrail.converters.inputs.perf.records import Block, RecordStream
-from biotrail.converters.inputs.perf.samples import Words
+from biotrail.converters.inputs.perf.samples import EventReader, Words
 from biotrail.converters.inputs.perf.strays import Repeats, Strays
-from biotrail.converters.inputs.tracepoints.rows import THREAD_NAMES, Batch, Loss, TracepointRows
-from biotrail.converters.inputs.tracepoints.source import TracepointSource
+from biotrail.converters.inputs.tracepoints import Batch, Loss, TracepointSource
+from biotrail.converters.inputs.translate import THREAD_NAMES, TracepointRows
 from biotrail.recorder.schema.errors import LogFormatError
 
-_TOOL = "perf"
 _TYPES_NAMED = 8
 _FOR_THREADS = ("-p", "--pid", "-t", "--tid", "-u", "--uid")
 """Options of perf record that limit it to some threads."""
@@ -41,10 +40,9 @@ class PerfSource(TracepointSource):
         Of a pipe the records before the first sample are read for that. Raises LogFormatError: no
         perf.data, cut off before its formats, without block events, or not readable.
         """
-        self._opened = opened = open_perf(given)
-        super().__init__(opened.name, _TOOL)
-        self.size = opened.size
-        self._facts = opened.facts
+        self._file, self._facts = open_perf(given)
+        super().__init__(self._facts.where, "perf")
+        self.size = self._facts.size
         self._events = EventReader(self._facts)
         self._others = OtherRecords()
         self._rounds = Rounds()
@@ -53,14 +51,7 @@ class PerfSource(TracepointSource):
         self._gave_up = False
         self._first = 0
         self._newest = 0
-        self._stream = RecordStream(
-            opened.stream,
-            self.name,
-            self._facts.order,
-            opened.offset,
-            opened.data_bytes,
-            self._facts.add_tracing_data,
-        )
+        self._stream = RecordStream(self._file, self._facts)
         blocks = self._stream.blocks()
         self._blocks = blocks if self.size >= 0 else self._begun(blocks)
         self.header.update(self._facts.header_facts())
@@ -68,33 +59,34 @@ class PerfSource(TracepointSource):
         self._remark_limits()
 
     def _begun(self, blocks: Iterator[Block]) -> Iterator[Block]:
+        """Take what a pipe says of itself from the records up to the first sample."""
         read: list[Block] = []
         for block in blocks:
             read.append(block)
-            types = self._take_in(block)
+            words = Words(block.data, self._facts.order)
+            types, sizes = words.type(block.at), words.size(block.at)
+            for row in np.flatnonzero(
+                np.isin(types, (RecordType.ATTR, RecordType.FEATURE))
+            ).tolist():
+                at = int(block.at[row])
+                data = block.data[at + 8 : at + int(sizes[row])].tobytes()
+                if types[row] == RecordType.ATTR:
+                    attr = read_attr(data, self._facts.order, self.name)
+                    ids = Cursor(data, self._facts.order, self.name)
+                    ids.take(attr.size)
+                    self._facts.add_event(attr, ids)
+                else:
+                    self._add_feature(data)
             if (types == RecordType.SAMPLE).any():
                 break
         return chain(read, blocks)
 
-    def _take_in(self, block: Block) -> I64:
-        words = Words(block.data, self._facts.order)
-        types = words.type(block.at)
-        sizes = words.size(block.at)
-        for row in np.flatnonzero(np.isin(types, (RecordType.ATTR, RecordType.FEATURE))).tolist():
-            at = int(block.at[row])
-            data = block.data[at + 8 : at + int(sizes[row])].tobytes()
-            if types[row] == RecordType.ATTR:
-                self._facts.add_attr_record(data)
-            else:
-                self._add_feature(data)
-        return types
-
     def _add_feature(self, data: bytes) -> None:
         cursor = Cursor(data, self._facts.order, self.name)
         if cursor.rest < 8 or (number := cursor.number(8)) >= FEATURE_BITS:
-            self.problems.append(
-                f"{self.name}: a record that describes the recording has {len(data)} bytes, and is "
-                "of no section that perf has: it is damaged; left out"
+            self.problem(
+                f"a record that describes the recording has {len(data)} bytes, and is of no "
+                "section that perf has: it is damaged; left out"
             )
             return
         self._facts.add_feature(number, data[8:])
@@ -103,9 +95,9 @@ class PerfSource(TracepointSource):
         recorded = self._events.tracepoints()
         damaged = self._facts.damaged_events()
         if damaged:
-            self.problems.append(
-                f"{self.name}: the formats of some of its events cannot be understood, so their "
-                f"samples are left out: the file is damaged ({', '.join(damaged[:8])})"
+            self.problem(
+                "the formats of some of its events cannot be understood, so their samples are left "
+                f"out: the file is damaged ({', '.join(damaged[:8])})"
             )
         if damaged and not recorded:
             raise LogFormatError(
@@ -115,7 +107,7 @@ class PerfSource(TracepointSource):
         if not recorded:
             names = sorted({self._facts.name(i) for i in range(len(self._facts.events))})
             held = f"only {', '.join(names[:8])}" if names else ""
-            raise without_block_events(self.name, _TOOL, held)
+            raise without_block_events(self.name, self.tool, held)
         self.set_recorded(recorded)
         for name, index in recorded.items():
             if SampleType.TIME not in self._facts.events[index].sample_type:
@@ -127,41 +119,33 @@ class PerfSource(TracepointSource):
     def _remark_limits(self) -> None:
         self.remarks += self._facts.unread
         block = [self._facts.events[index] for index in self._events.tracepoints().values()]
-        command = self._facts.command
-        some = any(word.split("=")[0] in _FOR_THREADS for word in command)
-        if some or any(attr.enable_on_exec for attr in block):
-            self.remarks.append(
-                f"{self.name}: perf recorded some threads alone: what other threads and interrupts "
-                "did, most completions among it, is missing; record with `perf record -a`"
+        options = {word.split("=")[0] for word in self._facts.command}
+        if not options.isdisjoint(_FOR_THREADS) or any(attr.enable_on_exec for attr in block):
+            self.remark(
+                "perf recorded some threads alone: what other threads and interrupts did, most "
+                "completions among it, is missing; record with `perf record -a`"
             )
         if any(attr.period != 1 for attr in block):
-            self.remarks.append(
-                f"{self.name}: perf was told to record a sample of the events (-c or -F), so most "
-                "I/O has no beginning or no end; record without"
+            self.remark(
+                "perf was told to record a sample of the events (-c or -F), so most I/O has no "
+                "beginning or no end; record without"
             )
-        if any(word.split("=")[0] == "--filter" for word in command):
-            self.remarks.append(
-                f"{self.name}: a filter (--filter) left events out; how many is not known"
-            )
+        if "--filter" in options:
+            self.remark("a filter (--filter) left events out; how many is not known")
         if self._facts.clocks is None:
-            self.remarks.append(
-                f"{self.name}: times are those of perf's own clock, and the wall-clock time is not "
-                "known; `perf record -k CLOCK_MONOTONIC` records both"
+            self.remark(
+                "times are those of perf's own clock, and the wall-clock time is not known; "
+                "`perf record -k CLOCK_MONOTONIC` records both"
             )
 
     def batches(self) -> Iterator[Batch]:
-        """Yield the recording, block by block."""
         for block in self._blocks:
             yield self._batch(block)
             self._report()
         self._report()
-        yield Batch(
-            [],
-            self._newest,
-            self._stream.offset,
-            self._others.rest(self._first, self._newest),
-        )
-        self._opened.stream.close()
+        rest = self._others.rest(self._first, self._newest)
+        yield Batch([], self._newest, self._stream.offset, rest)
+        self._file.close()
 
     def _batch(self, block: Block) -> Batch:
         words = Words(block.data, self._facts.order)
@@ -170,15 +154,15 @@ class PerfSource(TracepointSource):
         rows = self._events.rows(block, words, block.at[types == RecordType.SAMPLE], passed_over)
         rows = [self._repeats.without(part) for part in rows]
         self._rounds.add(rows, block.start, block.rounds)
-        self._stream.use(sum(map(len, rows)))
+        self._stream.allowance.use(sum(map(len, rows)))
         if rows:
             newest = max(int(part.time.max()) for part in rows)
             first = min(int(part.time.min()) for part in rows)
             self._first = min(self._first or first, first)
             self._newest = max(self._newest, newest)
-        others = block.at[np.isin(types, READ)]
         for start, end in self._strays.find(block, words, types, rows):
-            self.damaged.append({"offset": block.offset, "start": start, "end": end})
+            self.add_damage(block.offset, start, end)
+        others = block.at[np.isin(types, READ)]
         names, losses = self._others.read(block, words, others, self._events.any_layout, rows)
         complete_to = self._rounds.complete_to
         return Batch([*names, *rows], complete_to, block.offset, losses, passed_over)
@@ -195,36 +179,36 @@ class PerfSource(TracepointSource):
         if self._stream.gave_up and not self._gave_up:
             self._gave_up = True
             start = min(max(self._rounds.complete_to, self._first), self._newest)
-            window = {"offset": self._stream.offset, "start": start, "end": self._newest}
-            self.damaged.append(window)
+            self.add_damage(self._stream.offset, start, self._newest)
 
     def _report_rest(self) -> None:
-        if self._events.unreadable:
-            self.problems.append(
-                f"{self.name}: left out: samples without a known event, or shorter than their "
-                f"event's record, or with another event's, {self._events.unreadable} bytes"
+        events, strays = self._events, self._strays
+        if events.unreadable:
+            self.problem(
+                "left out: samples without a known event, or shorter than their event's record, or "
+                f"with another event's, {events.unreadable} bytes"
             )
-        if self._events.other_kinds:
-            self.problems.append(
-                f"{self.name}: left out: samples that are of other tracepoints than their events "
-                f"say ({', '.join(self._events.other_kinds)}): the file is damaged"
+        if events.other_kinds:
+            self.problem(
+                "left out: samples that are of other tracepoints than their events say "
+                f"({', '.join(events.other_kinds)}): the file is damaged"
             )
-        if self._events.behind:
-            self.problems.append(
-                f"{self.name}: samples are longer than what they hold: {self._events.behind} bytes "
-                "behind it, which may be other records, are not read: the file is damaged"
+        if events.behind:
+            self.problem(
+                f"samples are longer than what they hold: {events.behind} bytes behind it, which "
+                "may be other records, are not read: the file is damaged"
             )
-        if self._strays.count:
-            types = ", ".join(map(str, [*self._strays.types][:_TYPES_NAMED]))
-            self.problems.append(
-                f"{self.name}: left out: {self._strays.count} records that do not add up (types "
-                f"{types}), {self._strays.bytes} bytes, the first before offset "
-                f"{self._strays.first}: the file is damaged, or of a newer perf than is known here"
+        if strays.count:
+            types = ", ".join(map(str, [*strays.types][:_TYPES_NAMED]))
+            self.problem(
+                f"left out: {strays.count} records that do not add up (types {types}), "
+                f"{strays.bytes} bytes, the first before offset {strays.first}: the file is "
+                "damaged, or of a newer perf than is known here"
             )
         if self._repeats.count:
-            self.remarks.append(
-                f"{self.name}: {self._repeats.count} records are there twice, as perf "
-                "sometimes writes them; the second ones were left out"
+            self.remark(
+                f"{self._repeats.count} records are there twice, as perf sometimes writes them; "
+                "the second ones were left out"
             )
         super()._report_rest()
 
@@ -301,50 +285,38 @@ class OtherRecords:
         names: list[tuple[int, int, int, int, bytes]] = []
         losses: list[Loss] = []
         for start in at.tolist():
-            record = _Record(block, words, start, layout)
-            if record.type == RecordType.COMM:
-                self._add_name(record, block.start + start, names)
-            else:
-                losses += self._losses(record, block.start + start, rows)
+            record, arrival = _Record(words, start, layout), block.start + start
+            if record.type != RecordType.COMM:
+                losses += self._losses(record, arrival, rows)
+            elif record.size >= _COMM_AT:
+                pid, tid = record.half(HEADER_BYTES), record.half(HEADER_BYTES + 4)
+                data = block.data[start + _COMM_AT : start + record.size].tobytes()
+                name = data.split(b"\0")[0]
+                if record.time:
+                    names.append((arrival, record.time, pid, tid, name))
+                else:
+                    self._early.append((pid, tid, name))
         for part in rows:
             for cpu in np.unique(part.cpu).tolist():
                 newest = int(part.time[part.cpu == cpu].max())
                 self._newest[cpu] = max(self._newest.get(cpu, newest), newest)
         return self._names(names, rows), losses
 
-    def _add_name(
-        self, record: "_Record", arrival: int, names: list[tuple[int, int, int, int, bytes]]
-    ) -> None:
-        if record.size < _COMM_AT:
-            return
-        pid, tid = record.half(HEADER_BYTES), record.half(HEADER_BYTES + 4)
-        name = record.text(_COMM_AT)
-        if record.time:
-            names.append((arrival, record.time, pid, tid, name))
-        else:
-            self._early.append((pid, tid, name))
-
     def _names(
         self, names: list[tuple[int, int, int, int, bytes]], rows: list[TracepointRows]
     ) -> list[TracepointRows]:
+        """Return rows of names: of (arrival, ns, process, thread, name), and the early ones."""
         first = min((int(part.time.min()) for part in rows if len(part)), default=None)
         if first is not None:
             names = [(-1, first, *early) for early in self._early] + names
             self._early = []
         if not names:
             return []
-        arrival, time, pid, tid, comm = zip(*names, strict=True)
-        return [
-            TracepointRows(
-                THREAD_NAMES,
-                np.array(time, np.int64),
-                np.zeros(len(names), np.int64),
-                np.array(tid, np.int64),
-                np.array(arrival, np.int64),
-                {"comm": np.array(comm, "S16")},
-                tgid=np.array(pid, np.int64),
-            )
-        ]
+        *numbers, comm = zip(*names, strict=True)
+        arrival, time, pid, tid = (np.array(column, np.int64) for column in numbers)
+        cpu = np.zeros(len(names), np.int64)
+        columns = {"comm": np.array(comm, "S16")}
+        return [TracepointRows(THREAD_NAMES, time, cpu, tid, arrival, columns, tgid=pid)]
 
     def _losses(self, record: "_Record", arrival: int, rows: list[TracepointRows]) -> list[Loss]:
         """Return the loss that a record reports, if it does; counts what it says.
@@ -366,18 +338,11 @@ class OtherRecords:
             return [Loss(min(start, end), end, cpu, -1)]
         count = min(record.wide(HEADER_BYTES + 8), _MOST_COUNT)
         self.lost += count
-        before = self._before(cpu, arrival, rows)
+        masks = [(part.cpu == cpu) & (part.arrival < arrival) for part in rows]
+        times = [int(p.time[m].max()) for p, m in zip(rows, masks, strict=True) if m.any()]
+        before = max([self._newest.get(cpu, 0), *times])
         time = time or before
         return [Loss(min(before, time) or time, time, cpu, count)]
-
-    def _before(self, cpu: int, arrival: int, rows: list[TracepointRows]) -> int:
-        """Return the time (ns) of the newest sample of a CPU before a record; 0: there is none."""
-        times = [
-            int(part.time[mask].max())
-            for part in rows
-            if (mask := (part.cpu == cpu) & (part.arrival < arrival)).any()
-        ]
-        return max([self._newest.get(cpu, 0), *times])
 
     def rest(self, first: int, last: int) -> list[Loss]:
         """Return the losses of which no record says when: samples that LOST records do not cover.
@@ -394,8 +359,8 @@ class OtherRecords:
 class _Record:
     """One record of the kernel, with what its last fields say: time (ns) and CPU, 0 if unknown."""
 
-    def __init__(self, block: Block, words: Words, at: int, layout: SampleLayout) -> None:
-        self._data, self._words, self._at = block.data, words, at
+    def __init__(self, words: Words, at: int, layout: SampleLayout) -> None:
+        self._words, self._at = words, at
         one = np.array([at])
         self.type, self.size = int(words.type(one)[0]), int(words.size(one)[0])
         self.misc = int(words.misc(one)[0])
@@ -414,7 +379,3 @@ class _Record:
         if not HEADER_BYTES <= place <= self.size - 4:
             return 0
         return int(self._words.half(np.array([self._at + place]))[0])
-
-    def text(self, place: int) -> bytes:
-        data = self._data[self._at + place : self._at + self.size].tobytes()
-        return data.split(b"\0")[0]

@@ -10,11 +10,16 @@ from collections.abc import Sequence
 import numpy as np
 
 from biotrail.converters.events.tables import I64, Bool
-from biotrail.converters.inputs.perf.events import EventReader
-from biotrail.converters.inputs.perf.layout import FIRST_OF_PERF, HEADER_BYTES, RecordType, is_known
+from biotrail.converters.inputs.perf.layout import (
+    FIRST_OF_PERF,
+    HEADER_BYTES,
+    LAST_OF_KERNEL,
+    LAST_OF_PERF,
+    RecordType,
+)
 from biotrail.converters.inputs.perf.records import PACKED, Block
-from biotrail.converters.inputs.perf.samples import Words
-from biotrail.converters.inputs.tracepoints.rows import TracepointRows
+from biotrail.converters.inputs.perf.samples import EventReader, Words
+from biotrail.converters.inputs.translate import TracepointRows
 
 # Records that a recording has twice.
 #
@@ -24,16 +29,10 @@ from biotrail.converters.inputs.tracepoints.rows import TracepointRows
 # not get through two of them in a nanosecond.
 
 _KEPT = 256
-"""Records of an event and CPU that are remembered from earlier blocks."""
-_Record = tuple[int, int, int, tuple[object, ...]]
-"""Time, CPU, thread and fields of a record."""
 
 
 class Repeats:
-    """Finds repeated records, block after block.
-
-    count: number of records that were left out.
-    """
+    """Finds repeated records, block after block. count: how many were left out."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -41,7 +40,7 @@ class Repeats:
         """The last _KEPT records of an event and CPU in the blocks before."""
 
     def without(self, rows: TracepointRows) -> TracepointRows:
-        """Return a block's rows of one event without those that were there before."""
+
         repeated = _in_block(rows) | self._of_earlier(rows)
         found = int(np.count_nonzero(repeated))
         self.count += found
@@ -85,9 +84,9 @@ def _in_block(rows: TracepointRows) -> Bool:
     return result
 
 
-def _record(rows: TracepointRows, row: int) -> _Record:
-    fields = tuple(column[row].item() for column in rows.columns.values())
-    return int(rows.time[row]), int(rows.cpu[row]), int(rows.pid[row]), fields
+def _record(rows: TracepointRows, row: int) -> tuple[object, ...]:
+    fields = (column[row].item() for column in rows.columns.values())
+    return int(rows.time[row]), int(rows.cpu[row]), int(rows.pid[row]), *fields
 
 
 # Types that do not exist, and samples under another type.
@@ -101,7 +100,7 @@ _SIZES: dict[int, tuple[int, int]] = {
     RecordType.TIME_CONV: (32, 56),
     RecordType.AUXTRACE: (48, 48),
 }
-"""Least and greatest size (bytes) of records that have one; others have 16 at least."""
+
 _FIRST_WORD: dict[int, int] = {
     RecordType.FEATURE: 255,
     RecordType.EVENT_UPDATE: 4,
@@ -109,7 +108,7 @@ _FIRST_WORD: dict[int, int] = {
     RecordType.AUXTRACE_ERROR: 255,
     RecordType.CPU_MAP: 0xFFFF,
 }
-"""Greatest value of a record's first word, of 4 bytes: a number of few kinds."""
+
 _EACH: dict[int, int] = {
     RecordType.ID_INDEX: 32,
     RecordType.THREAD_MAP: 24,
@@ -122,14 +121,13 @@ _ANY_END = (RecordType.SAMPLE, 17, 18)
 """A sample, and KSYMBOL and BPF_EVENT: where several events get one of these, the kernel adds the
 trailer's size anew for each (perf_event_ksymbol_output), so bytes follow the trailer."""
 Window = tuple[int, int]
-"""First and last time (ns)."""
 
 
 class Strays:
     """Finds such records, block after block. count, bytes: of all so far; types: of those, some."""
 
     def __init__(self, events: EventReader) -> None:
-        """events: reads the recording's samples."""
+
         self._events = events
         self._newest = 0
         self.count = self.bytes = 0
@@ -140,10 +138,7 @@ class Strays:
     def find(
         self, block: Block, words: Words, types: I64, rows: Sequence[TracepointRows]
     ) -> list[Window]:
-        """Return when what such records held was recorded, a window for each run of them.
-
-        types: of the block's records (n,). rows: its samples, by which the others are dated.
-        """
+        """Return when what such records held was recorded, a window for each run of them."""
         odd = _is_odd(block, words, types)
         hidden, time = np.zeros(len(types), np.bool_), np.zeros(len(types), np.int64)
         others = np.flatnonzero(types != RecordType.SAMPLE)
@@ -189,7 +184,8 @@ def _is_odd(block: Block, words: Words, types: I64) -> Bool:
 
     Packed ones stand in blocks only if they cannot be unpacked.
     """
-    odd: Bool = ~is_known(types)
+    kernel = (types > 0) & (types <= LAST_OF_KERNEL)
+    odd: Bool = ~(kernel | ((types >= FIRST_OF_PERF) & (types <= LAST_OF_PERF)))
     size = words.size(block.at)
     for kind in np.flatnonzero(np.bincount(types[~odd], minlength=1)).tolist():
         if kind == RecordType.SAMPLE:

@@ -1,20 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ftrace events of a block of packets: where each is, and what all have in common.
+"""Ftrace events of a block of packets, and the block layer's as rows of its tracepoints.
 
-Field numbers are those of protos/perfetto/trace/ftrace/ftrace_event_bundle.proto and
-ftrace_event.proto.
+Field numbers are those of protos/perfetto/trace/ftrace/ (ftrace_event_bundle.proto,
+ftrace_event.proto, block.proto, generic.proto); tests hold them against the published descriptors.
 """
 
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
+from biotrail.converters.events.distinct import distinct_values
 from biotrail.converters.events.tables import I64, Bool
 from biotrail.converters.inputs.perfetto import wire_loops as loops
-from biotrail.converters.inputs.perfetto.wire import Fields, Messages
+from biotrail.converters.inputs.perfetto.packets import MISSING, NUMBER, Fields, Messages
+from biotrail.converters.inputs.translate import COMM_BYTES, RWBS_BYTES, Column, TracepointRows
 
 FTRACE = 1
-"""TracePacket.ftrace_events."""
+
 _DESCRIPTORS = 11
 """FtraceEventBundle.generic_event_descriptors, of Perfetto 50 and later."""
 
@@ -37,7 +41,7 @@ class Ftrace:
     kind: I64
     """(n,): number of the event's own message in FtraceEvent; 0: it has none."""
     body: Messages
-    """That message."""
+
     broken: int
     """Number of events that end in something that is no field, or have no time or no message of
     their own, and of bundles that do, whose further events are not known."""
@@ -46,7 +50,7 @@ class Ftrace:
 
 
 def ftrace_of(fields: Fields) -> Ftrace:
-    """Return the ftrace events of a block of packets, given by its fields."""
+
     packet, bundles = fields.messages(FTRACE)
     owner, events = bundles.repeated(2)
     heads = np.empty((5, len(events)), dtype=np.int64)
@@ -56,7 +60,9 @@ def ftrace_of(fields: Fields) -> Ftrace:
     # Those that are broken have no message of their own, either.
     broken = int(np.count_nonzero((heads[2] == 0) | (heads[0] < 0))) + inner.broken
     cpu, lost = inner.values(1), inner.values(3) != 0
-    moved = _shifts(inner)
+    # Where a bundle names another ftrace clock, it has a reading of that and of BOOTTIME.
+    clock, there, boot = (inner.values(number) for number in (5, 6, 7))
+    moved = np.where((clock != 0) & (there > 0) & (boot > 0), boot - there, 0)
     time = heads[0]
     if moved.any():
         time = np.where(time >= 0, time + moved[owner], -1)
@@ -66,12 +72,128 @@ def ftrace_of(fields: Fields) -> Ftrace:
     return Ftrace(packet, cpu, lost, owner, time, heads[1], heads[2], body, broken, descriptors)
 
 
-def _shifts(bundles: Fields) -> I64:
-    """Return what is to be added to each bundle's times to make them BOOTTIME (ns, int64).
+_BIO = {"dev": 1, "sector": 2, "nr_sector": 3, "rwbs": 4, "comm": 5}
+_REMAP = {"dev": 1, "sector": 2, "nr_sector": 3, "old_dev": 4, "old_sector": 5}
+_SENT = {"dev": 1, "sector": 2, "nr_sector": 3, "bytes": 4, "rwbs": 5, "comm": 6}
+_DONE = {"dev": 1, "sector": 2, "nr_sector": 3, "errors": 4, "rwbs": 5}
+_IO = {"dev": 1, "sector": 2, "nr_sector": 3, "bytes": 4, "ioprio": 5, "rwbs": 6, "comm": 7}
+MESSAGES: dict[int, tuple[str, dict[str, int]]] = {
+    45: ("block_rq_issue", _SENT),
+    115: ("block_bio_backmerge", _BIO),
+    117: ("block_bio_complete", {**_BIO, "error": 4, "rwbs": 5, "comm": 0}),
+    118: ("block_bio_frontmerge", _BIO),
+    119: ("block_bio_queue", _BIO),
+    120: ("block_bio_remap", {**_REMAP, "rwbs": 6}),
+    122: ("block_getrq", _BIO),
+    123: ("block_plug", {"comm": 1}),
+    125: ("block_rq_complete", {**_DONE, "error": 7}),
+    126: ("block_rq_insert", _SENT),
+    128: ("block_rq_remap", {**_REMAP, "rwbs": 7}),
+    129: ("block_rq_requeue", _DONE),
+    131: ("block_split", {"dev": 1, "sector": 2, "new_sector": 3, "rwbs": 4, "comm": 5}),
+    133: ("block_unplug", {"nr_rq": 1, "comm": 2}),
+    546: ("block_io_start", _IO),
+    547: ("block_io_done", _IO),
+}
+"""By the number of the event's message in FtraceEvent: the tracepoint, and its fields' numbers (0:
+it has none)."""
+GENERIC = 327
+"""FtraceEvent.generic: an event that Perfetto has no message for, with the names of its fields."""
+_DEVICES = ("dev", "old_dev")
+TEXTS = {"comm": COMM_BYTES, "rwbs": RWBS_BYTES}
+"""Fields of text that are read, with their widths (bytes)."""
 
-    0 but where the bundle names another ftrace clock, with a reading of both.
+
+def rows_of(
+    found: Ftrace, tgid: I64, before: int, messages: Mapping[int, tuple[str, dict[str, int]]]
+) -> tuple[list[TracepointRows], Counter[int]]:
+    """Return (rows of the block layer's tracepoints, number of other events by kind of message).
+
+    tgid: each event's process, (n,). before: number of the trace's events before these. messages:
+    MESSAGES, and those that the trace describes.
     """
-    clock, there, boot = (bundles.values(number) for number in (5, 6, 7))
-    known = (clock != 0) & (there > 0) & (boot > 0)
-    moved: I64 = np.where(known, boot - there, 0)
-    return moved
+    rows: list[TracepointRows] = []
+    passed: Counter[int] = Counter()
+
+    def add(at: I64, name: str, columns: dict[str, Column]) -> None:
+        cpu = found.cpu[found.owner[at]]
+        time, tid = found.time[at], found.tid[at]
+        rows.append(TracepointRows(name, time, cpu, tid, before + at, columns, tgid=tgid[at]))
+
+    timed = np.flatnonzero((found.kind != 0) & (found.time >= 0))
+    kinds, _, of = distinct_values(found.kind[timed])
+    for number, kind in enumerate(kinds.tolist()):
+        at = timed[of == number]
+        body = found.body.take(at)
+        name, numbers = messages.get(kind, ("", {}))
+        if name.startswith("block_"):
+            add(at, name, _columns(body, numbers))
+        elif kind == GENERIC:
+            names = body.fields([1]).texts(1, 64).view("S64")[:, 0]
+            is_block = np.char.startswith(names, b"block_")
+            for raw in np.unique(names[is_block]):
+                chosen = np.flatnonzero(names == raw)
+                columns = _generic_columns(body.take(chosen))
+                add(at[chosen], raw.decode("ascii", "replace"), columns)
+            passed[kind] = int(np.count_nonzero(~is_block))
+        else:
+            passed[kind] = len(at)
+    return rows, +passed
+
+
+def _columns(body: Messages, numbers: dict[str, int]) -> dict[str, Column]:
+    """Return the columns of messages of one kind; a field that a message lacks is 0 or empty.
+
+    A request's completion has `error` since Linux 4.12, and `errors` before.
+    """
+    wanted = {name: number for name, number in numbers.items() if number}
+    fields = body.fields(tuple(wanted.values()))
+    columns = {name: _column(fields, name, number) for name, number in wanted.items()}
+    if {"error", "errors"} <= columns.keys():
+        has_new = (fields.length[fields.numbers.index(wanted["error"])] != MISSING).any()
+        columns.pop("errors" if has_new else "error")
+    return columns
+
+
+def _column(fields: Fields, name: str, number: int) -> Column:
+    if name in TEXTS:
+        width = TEXTS[name]
+        return fields.texts(number, width).view(f"S{width}")[:, 0]
+    values = fields.values(number)
+    return kernel_dev(values) if name in _DEVICES else values
+
+
+def kernel_dev(userspace: I64) -> I64:
+    """Return the kernel's device numbers of glibc's, into which Perfetto translates them."""
+    number = userspace.view(np.uint64)
+    low, middle = np.uint64(0xFF), np.uint64(0xFFF)
+    major = (number >> np.uint64(8)) & middle | (number >> np.uint64(32)) & ~middle
+    minor = number & low | (number >> np.uint64(12)) & np.uint64(0xFFF00)
+    kernel: I64 = ((major << np.uint64(20) | minor) & np.uint64(0xFFFFFFFF)).view(np.int64)
+    return kernel
+
+
+def _generic_columns(events: Messages) -> dict[str, Column]:
+
+    owner, parts = events.repeated(2)
+    fields = parts.fields([1, 3, 4, 5])
+    names = fields.texts(1, 32).view("S32")[:, 0]
+    number = np.where(
+        fields.length[2] == NUMBER,
+        fields.value[2],
+        np.where(fields.length[3] == NUMBER, fields.value[3], 0),
+    )
+    columns: dict[str, Column] = {}
+    for raw in np.unique(names[owner == 0]):
+        name = raw.decode("ascii", "replace")
+        of = names == raw
+        if name in TEXTS:
+            column: Column = np.zeros(len(events), f"S{TEXTS[name]}")
+            column[owner[of]] = fields.texts(3, TEXTS[name]).view(column.dtype)[:, 0][of]
+        elif (fields.length[1][of] != MISSING).any():
+            continue
+        else:
+            column = np.zeros(len(events), np.int64)
+            column[owner[of]] = kernel_dev(number)[of] if name in _DEVICES else number[of]
+        columns[name] = column
+    return columns

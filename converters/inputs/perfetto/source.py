@@ -9,34 +9,59 @@ import io
 import os
 import shutil
 import tempfile
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import accumulate
 from typing import Any, BinaryIO, cast
 
 import numpy as np
+from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto
+from google.protobuf.message import DecodeError
 
 from biotrail.converters.events.distinct import distinct_values
-from biotrail.converters.events.tables import I64, Bool
+from biotrail.converters.events.tables import Bool
 from biotrail.converters.inputs.beginning import PathOrStream, name_of
 from biotrail.converters.inputs.foreign import MAX_NS, clocks_at, without_block_events
-from biotrail.converters.inputs.perfetto.block_events import FtraceEvents, rows_of
 from biotrail.converters.inputs.perfetto.clocks import BOOTTIME, REALTIME
-from biotrail.converters.inputs.perfetto.ftrace import Ftrace, ftrace_of
-from biotrail.converters.inputs.perfetto.overview import Overview
-from biotrail.converters.inputs.perfetto.packets import Packets
+from biotrail.converters.inputs.perfetto.ftrace import (
+    GENERIC,
+    MESSAGES,
+    TEXTS,
+    Ftrace,
+    ftrace_of,
+    rows_of,
+)
+from biotrail.converters.inputs.perfetto.packets import Fields, Messages, Packets
 from biotrail.converters.inputs.perfetto.survey import (
+    CONFIG,
     DROPPED,
+    STATS,
+    TREE,
     Survey,
     fields_of_host,
     survey,
 )
-from biotrail.converters.inputs.perfetto.wire import Fields
-from biotrail.converters.inputs.tracepoints.rows import Batch, Loss
-from biotrail.converters.inputs.tracepoints.source import TracepointSource
+from biotrail.converters.inputs.tracepoints import Batch, Loss, TracepointSource
+from biotrail.recorder.schema.block_events import KIND_OF
 from biotrail.recorder.schema.errors import LogFormatError
 
-TOOL = "perfetto"
+_LEAST = 1 << 16
+"""Lower numbers in FtraceEvent are those of Perfetto's own messages."""
+_MOST_FIELDS = 32
+"""Perfetto gives a field of a described event no higher number."""
+_INTEGERS = (
+    FieldDescriptorProto.TYPE_INT64,
+    FieldDescriptorProto.TYPE_UINT64,
+    FieldDescriptorProto.TYPE_INT32,
+    FieldDescriptorProto.TYPE_UINT32,
+)
+_END_OF_TRACE = 2
+"""FtraceStats.phase; 1 is its start."""
+_LOST = (3, 4, 8)
+"""FtraceCpuStats: overrun, commit_overrun, dropped_events."""
+_MOST_THREADS = 1 << 20
+_MOST_MESSAGES = 1 << 16
 _CLOCK_UNCERTAINTY_NS = 100_000
 """A snapshot's clocks are read one after the other, and no bracket is recorded."""
 _COPIED = 1 << 20
@@ -46,20 +71,26 @@ class PerfettoSource(TracepointSource):
     """A Perfetto trace with block events, from a file or a pipe, as a Source."""
 
     def __init__(self, given: PathOrStream) -> None:
-        """Open a trace and read it once. A pipe is copied to a temporary file.
-
-        Raises LogFormatError: it cannot be read, is no Perfetto trace, or has no block events.
-        """
-        super().__init__(given, TOOL)
-        name, self._stream = self.name, _opened(given)
-        self._path = name if isinstance(given, str | os.PathLike) else None
+        """Read a trace once; a pipe is copied to a temporary file. Raises LogFormatError."""
+        super().__init__(given, "perfetto")
+        self._stream = _opened(given)
+        self._path = self.name if isinstance(given, str | os.PathLike) else None
         self.size = self._stream.seek(0, os.SEEK_END)
         self._stream.seek(0)
-        self.overview = Overview()
-        self.survey = survey(self._stream, name, self.overview.add)
-        if not self.overview.has_block_events:
-            raise without_block_events(name, TOOL)
-        self._complete_to = self.overview.complete_to()
+        self._earliest: list[int] = []
+        """By block: the earliest time (ns) of its ftrace events; MAX_NS where it has none."""
+        self._patterns: list[str] = []
+        """The configuration's ftrace_events: `block/block_rq_issue`, `block/*`, `sched_switch`."""
+        self._lost: dict[int, list[int]] = defaultdict(lambda: [0, 0])
+        """By CPU: the kernel's count of lost events at the trace's start and end."""
+        self._processes: dict[int, int] = {}
+        """Process id by thread id."""
+        self._has_block_events = False
+        self._messages = MESSAGES.copy()
+        """MESSAGES, and those that the trace describes."""
+        self.survey = survey(self._stream, self.name, self._look)
+        if not self._has_block_events:
+            raise without_block_events(self.name, self.tool)
         self._last: dict[int, int] = {}
         """By CPU: time (ns) of its newest event so far."""
         self._dated: set[int] = set()
@@ -67,6 +98,40 @@ class PerfettoSource(TracepointSource):
         self._count = 0
         self._broken = 0
         self._set_header(self.survey)
+
+    def _look(self, fields: Fields, ftrace: Ftrace) -> None:
+
+        times = ftrace.time[(ftrace.time >= 0) & (ftrace.time < MAX_NS)]
+        self._earliest.append(int(times.min()) if len(times) else MAX_NS)
+        if len(ftrace.descriptors) and len(self._messages) < _MOST_MESSAGES:
+            self._messages = {**described(ftrace.descriptors), **self._messages}
+        if not self._has_block_events:
+            known = self._messages.items()
+            block = [kind for kind, (name, _) in known if name.startswith("block_")]
+            self._has_block_events = bool(np.isin(ftrace.kind, [*block, GENERIC]).any())
+        _, events = fields.messages(CONFIG)
+        for number in (2, 1, 100, 1):  # data_sources, config, ftrace_config, ftrace_events
+            _, events = events.repeated(number)
+        names = (events.bytes(row).decode("utf-8", "replace") for row in range(len(events)))
+        self._patterns += names
+        _, stats = fields.messages(STATS)
+        for row in range(len(stats)):
+            self._add_stats(stats.take(np.array([row])))
+        _, trees = fields.messages(TREE)
+        if len(trees) and len(self._processes) < _MOST_THREADS:
+            _, processes = trees.repeated(1)
+            self._processes |= {pid: pid for pid in processes.fields([1]).values(1).tolist()}
+            _, threads = trees.repeated(2)
+            ids = threads.fields([1, 3])
+            self._processes.update(zip(ids.values(1).tolist(), ids.values(3).tolist(), strict=True))
+
+    def _add_stats(self, stats: Messages) -> None:
+        at_end = int(stats.fields([1]).values(1)[0] == _END_OF_TRACE)
+        _, cpus = stats.repeated(2)
+        fields = cpus.fields([1, *_LOST])
+        counts = np.sum([np.maximum(fields.values(number), 0) for number in _LOST], axis=0)
+        for cpu, count in zip(fields.values(1).tolist(), counts.tolist(), strict=True):
+            self._lost[cpu][at_end] = max(self._lost[cpu][at_end], count)
 
     def _set_header(self, found: Survey) -> None:
         kernel = found.kernel
@@ -81,16 +146,19 @@ class PerfettoSource(TracepointSource):
             )
             self.header["clocks"] = first
             self.end = {**(self.end or {}), "clocks": last}
-        if (recorded := self.overview.recorded()) is not None:
-            self.set_recorded(recorded)
+        if self._patterns:
+            names = {pattern.rpartition("/")[2] for pattern in self._patterns}
+            block = {name for name in names if name.startswith("block_")}
+            every = not {"block/*", "block", "*/*"}.isdisjoint(self._patterns)
+            self.set_recorded({*KIND_OF, *block} if every else block)
         self.problems += found.problems()
         start, end = found.misplaced_span
         if start <= end < MAX_NS:
-            self.damaged.append({"offset": 0, "start": start, "end": end})
+            self.add_damage(0, start, end)
         if found.elsewhere:
-            self.remarks.append(
-                f"{self.name}: {found.elsewhere} packets are of other machines (machine_id): "
-                "their events are not read"
+            self.remark(
+                f"{found.elsewhere} packets are of other machines (machine_id): their events are "
+                "not read"
             )
 
     @contextmanager
@@ -103,48 +171,42 @@ class PerfettoSource(TracepointSource):
             yield cast(BinaryIO, io.BufferedReader(_Positioned(self._stream.fileno())))
 
     def batches(self) -> Iterator[Batch]:
-        """Yield the trace's block events, by blocks of packets; called once."""
+
+        # By block: the time (ns) before which no later block has an ftrace event.
+        later = list(accumulate(reversed([*self._earliest[1:], MAX_NS]), min))[::-1]
         self._stream.seek(0)
         packets = Packets(self._stream)
         for index, block in enumerate(packets.blocks()):
             fields, _ = fields_of_host(block)
             packets.use(block, fields)
-            complete_to = self._complete_to[min(index, len(self._complete_to) - 1)]
-            yield self._batch(fields, complete_to, packets.whole)
+            yield self._batch(fields, later[min(index, len(later) - 1)] - 1, packets.whole)
         yield Batch([], max(self._last.values(), default=0), packets.whole, self._undated())
         if self._path is not None:
             self._stream.close()
         if self._broken:
-            self.problems.append(
-                f"{self.name}: left out: {self._broken} events or ends of bundles that are damaged"
-            )
+            self.problem(f"left out: {self._broken} events or ends of bundles that are damaged")
 
     def _batch(self, fields: Fields, complete_to: int, offset: int) -> Batch:
         ftrace = ftrace_of(fields)
         self._broken += ftrace.broken
         losses = self._losses(ftrace, fields.values(DROPPED)[ftrace.packet] != 0)
-        timed = np.flatnonzero((ftrace.kind != 0) & (ftrace.time >= 0))
-        found = FtraceEvents(
-            ftrace.kind[timed],
-            ftrace.time[timed],
-            ftrace.cpu[ftrace.owner[timed]],
-            ftrace.tid[timed],
-            self._tgids(ftrace.tid[timed]),
-            self._count + timed,
-            ftrace.body.take(timed),
-        )
+        # A thread that the trace's process tree lacks is its own process.
+        tids, _, of = distinct_values(ftrace.tid)
+        processes = [self._processes.get(tid, tid) for tid in tids.tolist()]
+        tgid = np.array(processes, dtype=np.int64)[of]
+        rows, others = rows_of(ftrace, tgid, self._count, self._messages)
         self._count += len(ftrace.time)
-        messages = self.overview.messages
-        batch, others = rows_of(found, messages)
-        passed = Counter({_event_name(kind, messages): count for kind, count in others.items()})
-        return Batch(batch, complete_to, offset, losses, passed)
+        passed = Counter({self._event_name(kind): count for kind, count in others.items()})
+        return Batch(rows, complete_to, offset, losses, passed)
 
-    def _tgids(self, tids: I64) -> I64:
-        """Return each thread's process, by the trace's process tree; else the thread itself."""
-        found, _, of = distinct_values(tids)
-        processes = self.overview.processes
-        table = np.array([processes.get(tid, tid) for tid in found.tolist()], dtype=np.int64)
-        return table[of] if len(table) else tids
+    def _event_name(self, kind: int) -> str:
+
+        if kind in self._messages:
+            return self._messages[kind][0]
+        from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import FtraceEvent
+
+        known: dict[int, Any] = FtraceEvent.DESCRIPTOR.fields_by_number
+        return str(known[kind].name) if kind in known else f"event {kind}"
 
     def _losses(self, ftrace: Ftrace, dropped: Bool) -> list[Loss]:
         """Return the loss windows of bundles (m,), and take their times into `_last`.
@@ -172,17 +234,16 @@ class PerfettoSource(TracepointSource):
         return losses
 
     def _undated(self) -> list[Loss]:
-        """Return loss windows over the whole trace for losses that only the kernel's counts show.
-
-        Counts of CPUs with windows become remarks.
-        """
+        """Return windows of the whole trace for losses that only the kernel's counts show."""
         losses = []
-        span = self.survey.span or (0, 0)
-        for cpu, count in sorted(self.overview.lost_by_cpu().items()):
+        first, last = self.survey.span or (0, 0)
+        for cpu, (start, end) in sorted(self._lost.items()):
+            if end <= start:
+                continue
             if cpu in self._dated:
-                self.remarks.append(f"{self.name}: CPU {cpu} lost {count} events in all")
+                self.remark(f"CPU {cpu} lost {end - start} events in all")
             else:
-                losses.append(Loss(span[0], span[1], cpu, count))
+                losses.append(Loss(first, last, cpu, end - start))
         return losses
 
 
@@ -233,14 +294,27 @@ def _opened(given: PathOrStream) -> BinaryIO:
     return copy
 
 
-def _event_name(kind: int, messages: Mapping[int, tuple[str, dict[str, int]]]) -> str:
-    """Return the tracepoint of a message's number in FtraceEvent, by Perfetto's descriptor.
+def described(descriptors: Messages) -> dict[int, tuple[str, dict[str, int]]]:
+    """Return the tracepoints that GenericEventDescriptors describe, as `MESSAGES` has its own.
 
-    messages: those that are known without it.
+    Since Perfetto 50 a bundle gives the number in FtraceEvent of an event that Perfetto has no
+    message for, and a descriptor of its message. Left out are fields that are neither numbers nor
+    the texts that are read, and descriptors that are damaged or whose number is one of Perfetto's
+    own.
     """
-    if kind in messages:
-        return messages[kind][0]
-    from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import FtraceEvent
-
-    known: dict[int, Any] = FtraceEvent.DESCRIPTOR.fields_by_number
-    return str(known[kind].name) if kind in known else f"event {kind}"
+    found = {}
+    rows, bodies = descriptors.fields([1, 2]).messages(2)
+    numbers = descriptors.fields([1, 2]).values(1)
+    for row, at in enumerate(rows.tolist()):
+        try:
+            message = DescriptorProto.FromString(bodies.bytes(row))
+        except DecodeError:
+            continue
+        if numbers[at] >= _LEAST and message.name:
+            fields = {}
+            for field in message.field:
+                types = (FieldDescriptorProto.TYPE_STRING,) if field.name in TEXTS else _INTEGERS
+                if 0 < field.number <= _MOST_FIELDS and field.type in types:
+                    fields[field.name] = field.number
+            found[int(numbers[at])] = (message.name, fields)
+    return found

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from biotrail.converters.events.context import Context
-from biotrail.converters.events.tables import I64, OP_MASK, U32, U64, Bool
+from biotrail.converters.events.tables import I64, OP_MASK, U32, U64, Table
 from biotrail.converters.outputs.counters import RATE_BIN, READ_OPS, WRITE_OPS, Level, Rate, Samples
-from biotrail.converters.outputs.otf2.events import TRUNCATED, UNISSUED, EventArray, Phase
-from biotrail.converters.outputs.otf2.operations import LATEST
+from biotrail.converters.outputs.otf2.events import LATEST, TRUNCATED, UNISSUED, EventArray, Phase
 
 
 @dataclass(frozen=True)
@@ -19,20 +18,18 @@ class Gauge:
     name: str
     meaning: str
     unit: str
-    scale: int
-    """Factor from samples of `converters.outputs.counters` to `unit`."""
 
 
 GAUGES = (
-    Gauge("queued", "Q to D: bios queued and not yet issued", "bios", 1),
-    Gauge("in device", "D to C: bios issued and not yet complete", "bios", 1),
-    Gauge("reads", "bytes that reads completed, over 10 ms", "B/s", 10**6),
-    Gauge("writes", "bytes that writes completed, over 10 ms", "B/s", 10**6),
+    Gauge("queued", "Q to D: bios queued and not yet issued", "bios"),
+    Gauge("in device", "D to C: bios issued and not yet complete", "bios"),
+    Gauge("reads", "bytes that reads completed, over 10 ms", "B/s"),
+    Gauge("writes", "bytes that writes completed, over 10 ms", "B/s"),
 )
 
 
-@dataclass(frozen=True)
-class Values:
+@dataclass
+class Values(Table):
     """Samples of all counters, in order of time. Shape (n,)."""
 
     gauge: U32
@@ -40,10 +37,6 @@ class Values:
     time: I64
     """ns."""
     value: U64
-
-    def take(self, rows: Bool | I64) -> "Values":
-        """Return the samples given by mask or index."""
-        return Values(self.gauge[rows], self.time[rows], self.value[rows])
 
 
 class Gauges:
@@ -53,14 +46,14 @@ class Gauges:
         """Begin all counters with 0 at `origin`, ns: the time of the disk's first event.
 
         A counter that changes right there begins with its new value. Bins begin at multiples of
-        their length. context: names the operations, by which an event is a read, a write or
-        neither.
+        their length.
         """
         self._first = origin
         origin -= origin % RATE_BIN
         self._queued, self._in_device = Level(origin), Level(origin)
         self._reads, self._writes = Rate(origin), Rate(origin)
-        self._held = _values([])
+        none = np.zeros(0, dtype=np.int64)
+        self._held = Values(none.astype(np.uint32), none, none.astype(np.uint64))
         """Samples that a later one may still precede."""
         names = [context.op_name(op) for op in range(OP_MASK + 1)]
         self._is_read = np.array([name in READ_OPS for name in names])
@@ -100,34 +93,25 @@ class Gauges:
         """
         none = np.zeros(0, dtype=np.int64)
         until = end + 2 * RATE_BIN
-        levels = [level.update(none, none, until) for level in (self._queued, self._in_device)]
-        rates = [rate.update(none, none, until) for rate in (self._reads, self._writes)]
-        return self._release([*levels, *rates], until, end)
+        counters = self._queued, self._in_device, self._reads, self._writes
+        return self._release([one.update(none, none, until) for one in counters], until, end)
 
     def _release(self, samples: list[Samples], before: int, end: int = LATEST) -> Values:
         """Return samples before `before` (ns), sorted by time, then gauge; hold back the others.
 
-        samples: new ones, (times in ns, values) for each of GAUGES; to them come those in `_held`,
-        which becomes what is held back now. Times are clipped to the first event and to `end` (ns)
-        beforehand; of a counter's samples that then have one time, the last one is kept.
+        samples: new ones, for each of GAUGES; to them come those in `_held`. Times are clipped to
+        the first event and to `end` (ns) beforehand; of a counter's samples that then have one
+        time, the last one is kept.
         """
-        held, new = self._held, _values(samples)
-        time = np.concatenate([held.time, new.time]).clip(self._first, end)
-        gauge = np.concatenate([held.gauge, new.gauge])
-        values = Values(gauge, time, np.concatenate([held.value, new.value]))
-        values = values.take(np.lexsort((gauge, time)))
+        new = [
+            Values(np.full(len(time), at, np.uint32), time, np.rint(value).astype(np.uint64))
+            for at, (time, value) in enumerate(samples)
+        ]
+        values = Values.concatenate([self._held, *new])
+        values.time = values.time.clip(self._first, end)
+        values = values.take(np.lexsort((values.gauge, values.time)))
         ready = values.time < before
         self._held = values.take(~ready)
         values = values.take(ready)
         superseded = (np.diff(values.time) == 0) & (np.diff(values.gauge) == 0)
         return values.take(np.append(~superseded, True)[: len(values.time)])
-
-
-def _values(samples: list[Samples]) -> Values:
-    """Return samples of all counters as one Values, by counter, in the units of GAUGES."""
-    gauge = [np.full(len(time), at, dtype=np.uint32) for at, (time, _) in enumerate(samples)]
-    time = [time for time, _ in samples]
-    scaled = [value * gauge.scale for gauge, (_, value) in zip(GAUGES, samples, strict=False)]
-    value = np.rint(np.concatenate(scaled or [np.zeros(0)])).astype(np.uint64)
-    none = np.zeros(0, dtype=np.uint32), np.zeros(0, dtype=np.int64)
-    return Values(np.concatenate([none[0], *gauge]), np.concatenate([none[1], *time]), value)

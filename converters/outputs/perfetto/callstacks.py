@@ -39,8 +39,8 @@ class CallStacks:
     def ids(self, rows: I32) -> U64:
         """Return the interned callstack id of each stack (n,): its row plus one.
 
-        rows: int32 (n,), rows of the log's call stacks, -1: no stack. 0 for row -1, and for a stack
-        of which no frame is known. Only rows that the last `refresh` has loaded.
+        0 for row -1, and for a stack of which no frame is known. Only rows that the last `refresh`
+        has loaded.
         """
         known = [
             number if stack.kernel or stack.user else 0
@@ -56,10 +56,8 @@ class CallStacks:
     def define(self, data: InternedData, ids: Iterable[int], defined: Defined) -> None:
         """Define call stacks for a packet sequence that has not defined them before.
 
-        data: the interned data of a packet on that sequence, to which the stacks, and their frames,
-        names and mappings are added. ids: callstack ids, 0 and those in `defined` are ignored.
-        defined: (kind of interned data, id) of all that the sequence has defined; what is added to
-        `data` is added to it.
+        data: the interned data of a packet on that sequence. defined: (kind of interned data, id)
+        of all that the sequence has defined; what is added to `data` is added to it.
         """
         for iid in ids:
             if iid and self._new(defined, "callstack", iid):
@@ -94,10 +92,9 @@ class CallStacks:
 
 
 def _places(stack: Stack) -> list[_Place]:
-    """Return the (function, mapping) of a stack's frames, user frames before kernel frames.
+    """Return the (function, mapping) of a stack's frames: user, then kernel, outermost first.
 
-    Each from the outermost to the innermost. Adjacent user frames of which neither file nor
-    function is known become one.
+    Adjacent user frames of which neither file nor function is known become one.
     """
     places: list[_Place] = []
     for frame in stack.user[::-1]:
@@ -108,11 +105,10 @@ def _places(stack: Stack) -> list[_Place]:
 
 
 def _place(frame: Frame, *, kernel: bool) -> _Place:
-    """Return a frame's (function, mapping). kernel: whether it is a frame of the kernel.
+    """Return a frame's (function, mapping).
 
     The mapping is the frame's file or module; without one, KERNEL or UNKNOWN. Without a symbol the
-    function is `FILE+0xOFFSET` (FILE without its directory); without a file either, it is the
-    hexadecimal address for kernel code, UNKNOWN for user code.
+    function is `FILE+0xOFFSET`; without a file either, the address for kernel code.
     """
     mapping = frame.where or (KERNEL if kernel else UNKNOWN)
     if frame.name:

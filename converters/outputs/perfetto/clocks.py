@@ -5,6 +5,7 @@ Perfetto keeps snapshots of different sets of clocks apart. Each of ours has a c
 sequence, so that snapshots of another trace, appended with `cat`, do not contradict it.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,9 +50,8 @@ class ClockBook:
     def at(self, monotonic: int) -> list[tuple[int, int]]:
         """Return (Perfetto's clock id, time in ns) pairs for one moment, the primary clock last.
 
-        monotonic: the moment, ns of the log's CLOCK_MONOTONIC; of the trace's `clock` if
-        `aligned`. MONOTONIC comes first, then BOOTTIME if the offset is known; if `aligned`,
-        `clock` alone. No time of BOOTTIME that follows from an offset is below 0.
+        monotonic: ns of the log's CLOCK_MONOTONIC; of the trace's `clock` if `aligned`, which then
+        is the only one. BOOTTIME follows if the offset is known; it is never below 0.
         """
         if self.aligned:
             return [(self.clock, monotonic)]
@@ -69,50 +69,32 @@ class ClockBook:
         """
         return 0 if self.aligned else self.offset or 0
 
-    def new_snapshots(self, readings: list[dict[str, Any]]) -> list[ClockSnapshot]:
-        """Return clock snapshots of readings appended to the log's list since the last call.
+    def new_snapshots(self, readings: list[dict[str, Any]]) -> Iterator[ClockSnapshot]:
+        """Yield clock snapshots of readings appended to the log's list since the last call.
 
-        readings: all of the log's clock readings so far, in order of time: clock name → ns
-        ("monotonic", "boottime", "realtime"). One of less than a second after the last snapshot is
-        left out, unless the machine slept in between. Updates `offset` and `offset_changes`.
+        readings: clock name → ns, all so far, in order of time. One of less than a second after the
+        last snapshot is left out, unless the machine slept in between (BOOTTIME - MONOTONIC grew by
+        more than 1 ms): then only one that is not later. Updates `offset` and `offset_changes`.
         """
-        snapshots = []
         new, self._taken = readings[self._taken :], len(readings)
         for reading in new:
-            snapshot = self._snapshot(reading)
-            if snapshot is not None:
-                snapshots.append(snapshot)
-        return snapshots
-
-    def _snapshot(self, reading: dict[str, Any]) -> ClockSnapshot | None:
-        """Return a clock reading's snapshot; None: it is left out, and nothing changes.
-
-        reading: clock name → ns. It is left out if the last snapshot is less than 1 s older; if the
-        machine slept since (BOOTTIME - MONOTONIC grew by more than 1 ms), only if the snapshot is
-        later. Sets `offset` at the first reading, which is never left out, and after a sleep, which
-        counts in `offset_changes`.
-        """
-        monotonic = int(reading["monotonic"])
-        offset = int(reading["boottime"]) - monotonic
-        slept = self.offset is not None and offset > self.offset + SLEPT
-        if self._last is not None and monotonic < self._last + (0 if slept else _EVERY):
-            return None
-        if self.offset is None or slept:
-            self.offset_changes += slept
-            self.offset = offset
-        self._last = monotonic
-        snapshot = self.snapshot_at(monotonic)
-        snapshot.clocks.add(clock_id=REALTIME, timestamp=int(reading["realtime"]))
-        return snapshot
+            monotonic = int(reading["monotonic"])
+            offset = int(reading["boottime"]) - monotonic
+            slept = self.offset is not None and offset > self.offset + SLEPT
+            if self._last is not None and monotonic < self._last + (0 if slept else _EVERY):
+                continue
+            if self.offset is None or slept:
+                self.offset_changes += slept
+                self.offset = offset
+            self._last = monotonic
+            snapshot = self.snapshot_at(monotonic)
+            snapshot.clocks.add(clock_id=REALTIME, timestamp=int(reading["realtime"]))
+            yield snapshot
 
     def snapshot_at(self, at: int) -> ClockSnapshot:
-        """Return a clock snapshot of one moment, without REALTIME.
+        """Return a clock snapshot of one moment (ns, as of `at`), without REALTIME.
 
-        at: the moment, ns of the log's CLOCK_MONOTONIC; of the trace's `clock` if `aligned`. The
-        snapshot has `at` on the clock of the converter's own sequence, and the pairs of
-        `ClockBook.at`: MONOTONIC, named as the trace's primary clock, as long as no reading was
-        taken (`offset` is None); then MONOTONIC and BOOTTIME, whatever `at` is; `clock` alone if
-        `aligned`.
+        It has `at` on the clock of the converter's own sequence, and the pairs of `ClockBook.at`.
         """
         snapshot = ClockSnapshot(primary_trace_clock=MONOTONIC if self.primary else None)
         snapshot.clocks.add(clock_id=OWN_CLOCK, timestamp=at)

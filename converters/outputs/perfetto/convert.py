@@ -5,18 +5,17 @@ docs/perfetto.md describes tracks, arguments and SQL. The trace is written windo
 does not grow with its length.
 """
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import asdict, replace
 from functools import partial
-from typing import BinaryIO, TypeVar
+from typing import BinaryIO
 
 import numpy as np
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket
 
 from biotrail.converters.events.context import Context
-from biotrail.converters.events.path_tables import PathTables
 from biotrail.converters.events.stacks import StackNames
-from biotrail.converters.events.tables import I64, NEVER, Lifecycles, LossWindows, Tasks
+from biotrail.converters.events.tables import I64, NEVER, Lifecycles, LossWindows
 from biotrail.converters.inputs.perfetto.clocks import BOOTTIME
 from biotrail.converters.lifecycles.result import FIRST_UNRECORDED
 from biotrail.converters.lifecycles.windows import restricted
@@ -26,9 +25,8 @@ from biotrail.converters.outputs.perfetto.clocks import OWN_CLOCK, ClockBook
 from biotrail.converters.outputs.perfetto.columns import FOREVER, Slices
 from biotrail.converters.outputs.perfetto.counters import CounterWriter
 from biotrail.converters.outputs.perfetto.flights import Flights
-from biotrail.converters.outputs.perfetto.flows import FlowMaker
+from biotrail.converters.outputs.perfetto.flows import FlowMaker, mark_crossing, mark_lives
 from biotrail.converters.outputs.perfetto.ftrace import BlockedReasons, block_io
-from biotrail.converters.outputs.perfetto.joined import mark_crossing, mark_lives
 from biotrail.converters.outputs.perfetto.lives import LifeWriter
 from biotrail.converters.outputs.perfetto.names import (
     BIO,
@@ -67,7 +65,7 @@ from biotrail.converters.outputs.perfetto.summary import LARGE, PerfettoSummary,
 from biotrail.converters.outputs.perfetto.tracks import Identity, Streams
 from biotrail.converters.outputs.perfetto.tree import Tree
 from biotrail.converters.outputs.perfetto.writing import SliceWriter, last_packet
-from biotrail.converters.sites.building import LifeReader
+from biotrail.converters.sites.lives import LifeReader
 
 __all__ = ["LARGE", "PerfettoSummary", "convert", "convert_parts"]
 
@@ -79,8 +77,6 @@ _NOT_IN_INSTANT = ("bytes", "sequences", "families", "view")
 """Fields of the summary that the "end of recording" instant leaves out."""
 _CLEARED = TracePacket.SEQ_INCREMENTAL_STATE_CLEARED | TracePacket.SEQ_NEEDS_INCREMENTAL_STATE
 
-
-T = TypeVar("T", Lifecycles, PathTables)
 
 Progress = Callable[[PerfettoSummary], None]
 """A callback that gets a copy of the summary after each window."""
@@ -101,13 +97,12 @@ def convert(
 ) -> PerfettoSummary:
     """Write a Perfetto trace of the windows to `out` as they come, and return what was written.
 
-    lifecycles: windows, each with the bios and requests that ended in a stretch of the log, in
-    order of time. stacks: the log's call stacks; None: bios get none. facts: further trace
-    attributes (name → text or number). to_end: draw the trace up to the last window's end, as for a
-    cut, instead of up to its last event. place: where the log stands in a trace of several logs;
-    None: alone. blame: who slowed whom, which takes in the windows as
-    they come; None: is not drawn. on_progress: called after every window with a copy of the summary
-    so far. Raises OutputError when `out` cannot be written.
+    lifecycles: windows in order of time. stacks: the log's call stacks; None: bios get none. facts:
+    further trace attributes. to_end: draw the trace up to the last window's end, as for a cut,
+    instead of up to its last event. place: where the log stands in a trace of several logs; None:
+    alone. blame: who slowed whom, which takes in the windows as they come. on_progress: called
+    after every window with a copy of the summary so far. Raises OutputError when `out` cannot be
+    written.
     """
     converter = _Converter(
         context, out, stacks, facts or {}, to_end=to_end, options=options, place=place, blame=blame
@@ -155,8 +150,8 @@ class _Converter:
         self._slices = SliceWriter(*parts)
         self._flows: FlowMaker | None = None
         if options.detail.requests:
-            first = self._identity.flow()
-            self._flows = FlowMaker(first, drawing.names, every=options.every_arrow)
+            flow = self._identity.flow
+            self._flows = FlowMaker(flow, drawing.names, every=options.every_arrow)
         self._flights = Flights(context)
         self._slow_calls = SlowCalls(drawing, self._flights)
         self._calls = CallMaker(drawing, tree.threads, self._flows, self._slow_calls)
@@ -165,15 +160,16 @@ class _Converter:
         self._interrupts = InterruptMaker(drawing)
         self._with_path = False
         """Whether a window had what was recorded beside the block layer."""
-        self._lives = LifeWriter(context, self._identity, tree, lives)
-        self._counters = CounterWriter(drawing, *parts)
+        self._lives = LifeWriter(self._identity, tree, lives or LifeReader(context))
+        self.counters = CounterWriter(drawing, *parts)
         self._slowest = Slowest(drawing, self._flights)
         self._blame = blame
         self._ftrace = options.ftrace
         self._reasons = BlockedReasons(context.wait_stacks) if place.reasons else None
         self._longest = 0, 0
         """Begin and end (ns) of the longest pair of events or life, for a log without I/O."""
-        self._last_window: Lifecycles | None = None
+        self._at_end: Lifecycles | None = None
+        """What is open at the end of the last window; None: there was no window."""
         self._begin: int | None = None
         self._shown_from = 0
         """The trace's begin on its primary clock, ns."""
@@ -195,7 +191,7 @@ class _Converter:
         maker, names, path = self._blocks, self._drawing.names, window.path
         maker.note_stacked(window)
         if path is not None:
-            note_processes(self._tree.process_names, window.tasks, self.context)
+            self._tree.name_processes(window.tasks)
         bios, requests = maker.bios(window), maker.requests(window)
         open_bios = maker.in_flight(BIO, window.open_bios)
         open_requests = maker.in_flight(REQUEST, window.open_requests)
@@ -206,7 +202,15 @@ class _Converter:
             self._flows.add(window, bios, requests, slowest, shown)
             if window.sites is not None and window.sites.joined is not None:
                 joined = window.sites.joined
-                mark_lives(window, joined, self._lives.kind, bios, requests, self._identity, names)
+                mark_lives(
+                    window,
+                    joined,
+                    self._lives.kind,
+                    bios,
+                    requests,
+                    self._identity,
+                    names,
+                )
             if self._place.crossing is not None:
                 mark_crossing(self._place.crossing, bios, requests, names)
         beside = self._beside(window)
@@ -217,23 +221,26 @@ class _Converter:
             self._file.packets(events)
         if self._reasons is not None and path is not None:
             self._file.packets(self._reasons.packets(path.waits, self._clocks.to_boottime))
-        self._write_lives(self._lives.packets(window))
+        self._write_lives(window)
         self._slices.write(bios, open_bios)
         self._slices.write(requests, open_requests)
         self._write_beside(beside)
-        self._counters.update(window, bios, open_bios, requests, self._begin or 0, self._end)
-        self._end = max(self._end, self._counters.last)
-        self._counters.add_losses(window.loss)
+        self.counters.update(window, bios, open_bios, requests, self._begin or 0, self._end)
+        self._end = max(self._end, self.counters.last)
+
         self.summary.loss_windows += len(losses)
         self._write_beside([losses])
-        self._count(window, bios, requests)
-        self._last_window = _only_open(window)
-        if len(self._drawing.strings) > _MOST_STRINGS:
+        total = self.summary
+        total.bios += len(bios)
+        total.requests += len(requests)
+        total.not_drawn += len(window.bios) - len(bios) + len(window.requests) - len(requests)
+        for slices in (bios, requests):
+            total.open_at_end += int((slices.end == FOREVER).sum())
+            recorded = slices.number[slices.number < FIRST_UNRECORDED]
+            total.families = max(total.families, int(recorded.max(initial=-1)) + 1)
+        self._at_end = _at_end(window)
+        if len(self._drawing.strings.known) > _MOST_STRINGS:
             self._streams.forget_strings()
-
-    @property
-    def held_bytes(self) -> int:
-        return self._counters.held_bytes
 
     def _beside(self, window: Lifecycles) -> list[Slices]:
         """Return the window's slices of categories of which none is in flight."""
@@ -258,37 +265,39 @@ class _Converter:
         """End open slices and counters, and write the slowest I/Os and the summary.
 
         until: ns at which the next part of the trace begins (`convert_parts`). The trace then ends
-        there, and bios and requests that have completed (or requests merged into another) but are
-        still in the open tables are left to the next part. FOREVER: nothing follows; the trace ends
-        with its last event or clock reading, or with `to_end` the last window. What is still in
-        flight gets a slice to the trace's end, marked as open. Fills in `summary`. Without any
-        window, also writes what a trace begins with. Raises OutputError where writing fails.
+        there, and what has ended though it is still in the open tables is left to the next part.
+        FOREVER: nothing follows; the trace ends with its last event or clock reading, or with
+        `to_end` the last window. What is still in flight gets a slice to the trace's end, marked as
+        open. Without any window, also writes what a trace begins with.
         """
-        last = self._last_window
-        if last is not None and until != FOREVER:
-            last = _without_ended(last)
+        last = self._at_end
         if last is None:
             self._start(None, ())
         else:
             if self._to_end or until != FOREVER:
                 self._end = max(self._end, last.end - 1)
-            if len(last.open_bios) or len(last.open_requests):
-                self.write_window(_of_open(last))
+            if until != FOREVER:
+                going_on = last.requests.complete == NEVER
+                going_on &= last.requests.absorbed_by == NEVER
+                bios = last.bios.take(last.bios.complete == NEVER)
+                last = replace(last, bios=bios, requests=last.requests.take(going_on))
+            if len(last.bios) or len(last.requests):
+                self.write_window(last)
             rest = []
             if self._with_path:
                 rest = [self._calls.calls(None, last.tasks, rest=True), self._interrupts.rest()]
             self._start(last, rest)
             self._write_beside(rest)
         if until == FOREVER:
-            self._write_lives(self._lives.rest())
+            self._write_lives(None)
         begin = self._begin or 0
         readings = self.context.clocks if self._timed else []
         read_at = (int(reading["monotonic"]) for reading in readings)
         self._end = max([self._end, begin, *(at for at in read_at if at <= until)])
         self._write_clock_readings()
         self._slices.finish(self._end)
-        self._counters.finish(begin, self._end)
-        self._end = max(self._end, self._counters.last)
+        self.counters.finish(begin, self._end)
+        self._end = max(self._end, self.counters.last)
         if self._blame is not None:
             self._blame.finish()
             self._file.packets([*counters(self._blame, self._tree, begin, self._end)])
@@ -297,10 +306,10 @@ class _Converter:
         self._file.packets(slow_packets(self._tree, SLOWEST, ios, host, flow, self._blame))
         self._file.packets(slow_packets(self._tree, SLOW_CALL, self._slow_calls.kept, host))
         self.summary.lanes = self._slices.lanes
-        self.summary.devices = len(self._tree.devices())
+        self.summary.devices = len(self._tree.devices)
         self.summary.sequences = 1 + len(self._streams)
-        facts = {k: v for k, v in asdict(self.summary).items() if k not in _NOT_IN_INSTANT}
-        facts = facts if self.summary.lives else {k: v for k, v in facts.items() if k != "lives"}
+        left_out = {*_NOT_IN_INSTANT, *(() if self.summary.lives else ("lives",))}
+        facts = {k: v for k, v in asdict(self.summary).items() if k not in left_out}
         self._file.packets([instant(self._tree.recording, self._end, "end of recording", facts)])
         self._write_view()
 
@@ -308,10 +317,8 @@ class _Converter:
         """Set `summary.view` to the time around the slowest I/O; write it as attribute `view`.
 
         It begins one latency before that I/O, ends one latency after it, and is clipped to the
-        trace; its device is the I/O's. Without I/O it is around the longest pair of events or
-        life, and has no device. The attribute, `BEGIN END DEVICE`, is the log's last
-        packet, where readers look for it. Where there is none of these either, nothing is written
-        and `summary.view` stays None. Raises OutputError where writing fails.
+        trace. Without I/O it is around the longest pair of events or life, if there is any. The
+        attribute is the log's last packet, where readers look for it.
         """
         begin, end = self._longest
         slowest = self._slowest.kept[:1]
@@ -367,23 +374,13 @@ class _Converter:
             snapshots = self._clocks.new_snapshots(self.context.clocks)
             self._file.packets([TracePacket(clock_snapshot=snapshot) for snapshot in snapshots])
 
-    def _count(self, window: Lifecycles, bios: Slices, requests: Slices) -> None:
-        """Add a window's bios and requests to the counts of `summary`."""
-        total = self.summary
-        total.bios += len(bios)
-        total.families = max(total.families, _beyond(bios), _beyond(requests))
-        total.requests += len(requests)
-        total.not_drawn += len(window.bios) - len(bios) + len(window.requests) - len(requests)
-        total.open_at_end += int((bios.end == FOREVER).sum() + (requests.end == FOREVER).sum())
-
     def _write_beside(self, beside: Iterable[Slices]) -> None:
-        """Write slices of categories of which none is in flight."""
         for slices in beside:
             if len(slices):
                 self._slices.write(slices, Slices.none(slices.category))
 
-    def _write_lives(self, packets: list[TracePacket]) -> None:
-        self._file.packets(packets)
+    def _write_lives(self, window: Lifecycles | None) -> None:
+        self._file.packets(self._lives.packets(window))
         self._end = max(self._end, self._lives.end)
         begin, end = self._lives.longest
         self._note_longest(np.array([begin]), np.array([end]))
@@ -396,79 +393,36 @@ class _Converter:
             self._longest = max(self._longest, found, key=lambda span: span[1] - span[0])
 
 
-def note_processes(names: dict[int, str], tasks: Tasks, context: Context) -> None:
-    """Add the processes of a window's threads to `names`, by id, with what people call them.
-
-    That is the name of a process's first thread, or where that is not known the title.
-    """
-    for row in np.flatnonzero(tasks.tid == tasks.tgid).tolist():
-        names[int(tasks.tgid[row])] = str(tasks.comm[row])
-    for row in range(len(tasks)):
-        pid = tasks.pid(row)
-        if pid is not None and pid not in names:
-            title = context.titles.title(pid, str(tasks.comm[row]))
-            if title:
-                names[pid] = title
-
-
-def _beyond(slices: Slices) -> int:
-    """Return the largest number in the slices plus one, ignoring bios from before the log."""
-    return int(slices.number[slices.number < FIRST_UNRECORDED].max(initial=-1)) + 1
-
-
-def _only_open(window: Lifecycles) -> Lifecycles:
-    """Return the window without what ended in it: what `_of_open` and `_without_ended` need."""
-    path = window.path
-    return replace(
-        _without_rows(window, "bios", "requests", "edges", "bio_stages", "request_stages", "loss"),
-        path=None if path is None else _without_rows(path, *_ENDED_ON_PATH),
-        sites=None,
-    )
-
-
-def _without_ended(window: Lifecycles) -> Lifecycles:
-    """Return the window with only those open bios and requests that have not completed.
-
-    The others have ended, although their table is that of open ones, and a later window has them
-    among those that ended. A request merged into another has ended, too.
-    """
-    bios, requests = window.open_bios, window.open_requests
-    waits = (requests.complete == NEVER) & (requests.absorbed_by == NEVER)
-    return replace(
-        window, open_bios=bios.take(bios.complete == NEVER), open_requests=requests.take(waits)
-    )
-
-
-def _of_open(window: Lifecycles) -> Lifecycles:
-    """Return a window of `_only_open`, at its end, with the open bios and requests as ended ones.
+def _at_end(window: Lifecycles) -> Lifecycles:
+    """Return a window at the window's end, with its open bios and requests as ended ones alone.
 
     Converting it writes their slices to the trace's end, or to their completion if one is known.
     """
-    path = window.path
+    none, path = np.zeros(0, dtype=np.int64), window.path
     if path is not None:
-        path = replace(path, bios=path.open_bios, held=path.open_held)
-        path = _without_rows(path, "open_bios", "open_held")
-    ended = replace(window, begin=window.end, bios=window.open_bios, requests=window.open_requests)
-    return replace(_without_rows(ended, "open_bios", "open_requests"), path=path)
-
-
-_ENDED_ON_PATH = (
-    "calls",
-    "waits",
-    "bios",
-    "held",
-    "interrupts",
-    "steps",
-    "submissions",
-    "commits",
-)
-"""Tables of the path that have nothing of what is open; those of bios' requests have."""
-
-
-def _without_rows(tables: T, *names: str) -> T:
-    """Return a copy in which these tables are empty."""
-    none = np.zeros(0, dtype=np.int64)
-    return replace(tables, **{name: getattr(tables, name).take(none) for name in names})
+        empty = {
+            name: getattr(path, name).take(none)
+            for name in (
+                *("calls", "waits", "interrupts", "steps", "submissions", "commits"),
+                *("open_bios", "open_held"),
+            )
+        }
+        path = replace(path, bios=path.open_bios, held=path.open_held, **empty)
+    empty = {
+        name: getattr(window, name).take(none)
+        for name in (
+            *("open_bios", "open_requests", "edges", "bio_stages", "request_stages", "loss"),
+        )
+    }
+    return replace(
+        window,
+        begin=window.end,
+        bios=window.open_bios,
+        requests=window.open_requests,
+        path=path,
+        sites=None,
+        **empty,
+    )
 
 
 def convert_parts(
@@ -486,23 +440,20 @@ def convert_parts(
 
     Each opens by itself. A part ends where a window does. A bio or request in flight there is in
     both parts: in the first it is drawn to the end and marked as open, and it is whole in the part
-    that has its window. That can be the next part also for a bio that completed shortly before the
-    border. Numbers identify it across parts.
-
-    lifecycles: windows, in order of time. opened: called with a part's number 1, 2, …, returns the
-    file to write; closing it is the caller's. A part ends when one more window as large as the
-    largest so far would not fit; it exceeds the limit if the next window is larger, if a single
-    window does, or by slices still open at its end, which are not
-    reckoned. A window without content begins no further part; without any
-    window there is one part. The other parameters are those of `convert`. Raises OutputError when a
-    part cannot be written.
+    that has its window, also if it completed shortly before the border. Numbers identify it across
+    parts.
+    opened: called with a part's number 1, 2, …, returns the file to write; closing it is the
+    caller's. A part ends when one more window as large as the largest so far would not fit; it
+    exceeds the limit if the next window is larger, if a single window does, or by slices still open
+    at its end, which are not reckoned. A window without content begins no further part. The other
+    parameters are those of `convert`.
     """
     converter = partial(_Converter, context, stacks=stacks, to_end=to_end, options=options)
     summaries: list[PerfettoSummary] = []
     part: _Converter | None = None
-    losses, lives = _Losses(), LifeReader(context)
+    lives = LifeReader(context)
     largest = 0
-    for window in map(losses.in_time, lifecycles):
+    for window in _losses_in_time(lifecycles):
         if part is None:
             if summaries and _empty(window):
                 continue
@@ -512,7 +463,7 @@ def convert_parts(
         before = part.summary.bytes
         part.write_window(window)
         largest = max(largest, part.summary.bytes - before)
-        if part.summary.bytes + part.held_bytes + largest + _END_BYTES > limit:
+        if part.summary.bytes + part.counters.held_bytes + largest + _END_BYTES > limit:
             part.finish(window.end)
             part = None
     if not summaries:
@@ -524,7 +475,6 @@ def convert_parts(
 
 
 def _empty(window: Lifecycles) -> bool:
-    """Return whether a window has nothing to draw."""
     tables = [window.bios, window.requests, window.open_bios, window.open_requests, window.loss]
     path = window.path
     beside = [] if path is None else [path.calls, path.waits, path.submissions, path.commits]
@@ -533,20 +483,17 @@ def _empty(window: Lifecycles) -> bool:
     return not any(len(table) for table in (*tables, *beside))
 
 
-class _Losses:
-    """Holds loss windows back until their time: a log with an index reports all of them at once."""
+def _losses_in_time(windows: Iterable[Lifecycles]) -> Iterator[Lifecycles]:
+    """Yield the windows with the loss windows that began before their end.
 
-    def __init__(self) -> None:
-        self._waiting: list[LossWindows] = []
-
-    def in_time(self, window: Lifecycles) -> Lifecycles:
-        """Return the window with the loss windows that began before its end.
-
-        Among them are those that earlier windows brought, if they are not returned yet. The others
-        wait for a later call. The final window, which is empty (begin == end), gets all the rest.
-        """
-        waiting = LossWindows.concatenate([*self._waiting, window.loss])
-        final = window.begin == window.end
-        due = (waiting.start < window.end) | final
-        self._waiting = [waiting.take(~due)]
-        return replace(window, loss=waiting.take(due))
+    A log with an index reports all of them at once. The final window, which is empty, gets the
+    rest.
+    """
+    waiting: list[LossWindows] = []
+    for window in windows:
+        loss = LossWindows.concatenate([*waiting, window.loss])
+        due = (loss.start < window.end) | (window.begin == window.end)
+        waiting = [loss.take(~due)]
+        found = [replace(window, loss=loss.take(due))]
+        del window  # not kept while it is used
+        yield found.pop()

@@ -5,15 +5,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
-from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket, TrackDescriptor
 
-from biotrail.converters.events.context import Context
 from biotrail.converters.events.distinct import distinct_values
 from biotrail.converters.events.tables import (
     I64,
     NEVER,
-    U8,
-    U32,
     Bios,
     Bool,
     Lifecycles,
@@ -24,10 +21,9 @@ from biotrail.converters.outputs.counters import (
     LEVEL_BIN,
     READ_OPS,
     WRITE_OPS,
-    Latency,
+    Binned,
     Level,
     Samples,
-    Throughput,
 )
 from biotrail.converters.outputs.perfetto.columns import FOREVER, Slices
 from biotrail.converters.outputs.perfetto.names import (
@@ -44,137 +40,97 @@ from biotrail.converters.outputs.perfetto.tracks import Streams
 from biotrail.converters.outputs.perfetto.tree import LATENCIES, LOST, READS, WRITES, Tree
 from biotrail.converters.outputs.perfetto.writing import encode_samples
 
-# Compute a device's counters from its bios, window by window.
-
-_IN, _OUT = 1, 2
-_DIRECTIONS = dict.fromkeys(READ_OPS, _IN) | dict.fromkeys(WRITE_OPS, _OUT)
 _FINE_BIN, _FEW = 250_000, 4
 """ns: length of a bin, and the most changes in a bin that are a sample each."""
+_NAMES = (QUEUED, IN_DEVICE, READS, WRITES, *LATENCIES)
 
 
-@dataclass
-class Passage:
-    """When bios of one device were queued, issued and ended. Shape (n,); times in ns."""
-
-    start: I64
-    issue: I64
-    """NEVER: not issued."""
-    end: I64
-    """Where the completion is in doubt or was not recorded, the bio's last event; FOREVER: in
-    flight when the log ends."""
-    complete: I64
-    """NEVER: not recorded."""
-    done_bytes: I64
-    latency: I64
-    """Q2C; NEVER: not known, or in doubt."""
-    read: Bool
-    write: Bool
-
-    @classmethod
-    def of(cls, context: Context, slices: Slices, table: Bios, dev: int) -> "Passage":
-        """Return the times of the bios that have a slice on `dev` (dev_t), in the slices' order.
-
-        slices: of bios; table: the bios that they were made from. Whether a bio reads or writes
-        follows from its operation; flushes and discards do neither.
-        """
-        chosen = np.flatnonzero(slices.group == dev)
-        rows = slices.rows[chosen]
-        direction = _directions(context, table.opf[rows])
-        queue, complete, doubtful = table.queue[rows], table.complete[rows], table.doubtful[rows]
-        end = slices.end[chosen]
-        end[doubtful] = last_seen(table.take(rows[doubtful]), completed=False)
-        known = (queue != NEVER) & (complete != NEVER) & ~doubtful
-        return cls(
-            start=slices.start[chosen],
-            issue=table.issue[rows],
-            end=end,
-            complete=complete,
-            done_bytes=table.done_bytes[rows].astype(np.int64),
-            latency=np.where(known, complete - queue, NEVER),
-            read=direction == _IN,
-            write=direction == _OUT,
-        )
-
-
-def _directions(context: Context, opf: U32) -> U8:
-    """Return per bi_opf (n,) uint8: _IN if the operation reads, _OUT if it writes data, else 0."""
-    opfs, _, of = distinct_values(opf)
-    directions = [_DIRECTIONS.get(context.op_name(one), 0) for one in opfs.tolist()]
-    return np.array(directions, dtype=np.uint8)[of]
-
-
-@dataclass
 class Gauges:
-    """Queue depths, throughput and latencies of one device, from its bios as they end."""
+    """Queue depths, throughput, latencies and states of one device, from its bios as they end.
 
-    origin: int
-    """ns: begin of the trace, where the counters begin."""
-    fine: bool = True
-    """Whether up to _FEW changes within _FINE_BIN are a sample each; else levels have a peak and a
-    rest per ms."""
-    _begin: int = 0
-    """ns: changes before this are samples already, or about to be."""
+    Counters: QUEUED, bios that are neither issued nor ended; IN_DEVICE, issued and not ended; READS
+    and WRITES, bytes/s; LATENCIES, µs.
+    """
 
-    def __post_init__(self) -> None:
-        thinned = (_FINE_BIN, _FEW) if self.fine else (LEVEL_BIN, 0)
-        self._queued, self._in_device = (Level(self.origin, *thinned) for _ in range(2))
-        self._reads, self._writes = Throughput(self.origin), Throughput(self.origin)
-        self._latency = Latency(self.origin)
+    def __init__(self, drawing: Drawing, flushes: list[int], dev: int, origin: int) -> None:
+        """flushes: ids of the names of flushes. origin: ns: begin of the trace and the counters."""
+        self._context, self._flushes, self._dev = drawing.context, flushes, dev
+        self._begin = 0
+        """ns: changes before this are samples already, or about to be."""
+        fine = drawing.options.detail.requests
+        # Up to _FEW changes within _FINE_BIN are a sample each; else there is a peak per ms.
+        thinned = (_FINE_BIN, _FEW) if fine else (LEVEL_BIN, 0)
+        self._queued, self._in_device = Level(origin, *thinned), Level(origin, *thinned)
+        self._reads, self._writes = Binned(origin), Binned(origin)
+        self._latency = Binned(origin, latency=True)
+        self.states = States() if fine else None
 
     @property
     def held(self) -> int:
         """Number of changes that are no samples yet."""
         return self._queued.held + self._in_device.held
 
-    def update(self, ended: Passage, until: int) -> dict[str, Samples]:
-        """Take in bios that ended; return, by counter's name, the samples that are final now.
+    def update(self, table: Bios, bios: Slices, requests: Slices, until: int) -> dict[str, Samples]:
+        """Take in what ended; return, by counter's name, the samples that are final now.
 
-        until: ns; all changes before it are known. A change before an earlier `until` counts as at
-        that. Samples are (times in ns, values), sorted. Counters: QUEUED, bios that are neither
-        issued nor ended; IN_DEVICE, issued and not ended; READS and WRITES, bytes/s; LATENCIES, µs.
+        table: the window's bios, of which the slices `bios` were made. until: ns; all changes
+        before it are known. A change before an earlier `until` counts as at that. Where a bio's
+        completion is in doubt or was not recorded, it ended at its last event. Samples are sorted.
         """
+        chosen = np.flatnonzero(bios.group == self._dev)
+        rows, start, end = bios.rows[chosen], bios.start[chosen], bios.end[chosen]
+        queue, complete, doubtful = table.queue[rows], table.complete[rows], table.doubtful[rows]
+        end[doubtful] = last_seen(table.take(rows[doubtful]), completed=False)
+        if self.states is not None:
+            self.states.add(start, end, np.isin(bios.name[chosen], self._flushes))
+            here = np.flatnonzero(requests.group == self._dev)
+            flush = np.isin(requests.name[here], self._flushes)
+            self.states.add(requests.start[here], requests.end[here], flush)
+        known = (queue != NEVER) & (complete != NEVER) & ~doubtful
+        latency = (complete - queue)[known]
         until = max(until, self._begin)
         start, issue, end, complete = (
             np.where(at < 0, at, np.maximum(at, self._begin))
-            for at in (ended.start, ended.issue, ended.end, ended.complete)
+            for at in (start, table.issue[rows], end, complete)
         )
-        issued, over = issue >= 0, end != FOREVER
-        read, write = (kind & (complete >= 0) for kind in (ended.read, ended.write))
         self._begin = until
-        told = ended.latency != NEVER
-        latencies = self._latency.update_all(complete[told], ended.latency[told], until)
+        issued, over = issue >= 0, end != FOREVER
         left = np.concatenate([issue[issued], end[over & ~issued]])
-        return {
-            QUEUED: self._queued.update(start, left, until),
-            IN_DEVICE: self._in_device.update(issue[issued], end[over & issued], until),
-            READS: self._reads.update(complete[read], ended.done_bytes[read], until),
-            WRITES: self._writes.update(complete[write], ended.done_bytes[write], until),
-            **_in_us(latencies),
-        }
+        samples = [
+            self._queued.update(start, left, until),
+            self._in_device.update(issue[issued], end[over & issued], until),
+        ]
+        opfs, _, of = distinct_values(table.opf[rows])
+        names = [self._context.op_name(one) for one in opfs.tolist()]
+        done_bytes = table.done_bytes[rows].astype(np.int64)
+        for counter, operations in ((self._reads, READ_OPS), (self._writes, WRITE_OPS)):
+            moves = np.array([name in operations for name in names], dtype=np.bool_)[of]
+            moved = moves & (complete >= 0)
+            samples += counter.update(complete[moved], done_bytes[moved], until)
+        return _named([*samples, *self._latency.update(complete[known], latency, until)])
 
     def finish(self, end: int) -> dict[str, Samples]:
-        """Return, by counter's name, the samples that were held back: (times in ns, values).
+        """Return, by counter's name, the samples that were held back.
 
-        All counters are there, some perhaps without samples. end: the trace's, ns; no sample
-        is later: levels that changed after it have their sample at it. To be called once; no
-        `update` may follow.
+        end: the trace's, ns; no sample is later: levels that changed after it have their sample at
+        it. No `update` may follow.
         """
-        return {
-            QUEUED: self._queued.finish(end),
-            IN_DEVICE: self._in_device.finish(end),
-            READS: self._reads.finish(end),
-            WRITES: self._writes.finish(end),
-            **_in_us(self._latency.finish_all(end)),
-        }
+        samples = [self._queued.finish(end), self._in_device.finish(end)]
+        for counter in (self._reads, self._writes, self._latency):
+            samples += counter.finish(end)
+        return _named(samples)
 
 
-def _in_us(latencies: list[Samples]) -> dict[str, Samples]:
-    """Return the samples of latencies, ns, by counter's name, in µs, which the UI does not scale.
+def _named(samples: list[Samples]) -> dict[str, Samples]:
+    """Return the samples by counter's name; latencies (ns) in µs, which the UI does not scale.
 
     One of less than 1 µs is 1: 0 stands for none.
     """
-    every = zip(LATENCIES, latencies, strict=True)
-    return {name: (at, np.maximum(np.rint(value / 1e3), value > 0)) for name, (at, value) in every}
+    found = dict(zip(_NAMES, samples, strict=True))
+    for name in LATENCIES:
+        at, value = found[name]
+        found[name] = at, np.maximum(np.rint(value / 1e3), value > 0)
+    return found
 
 
 # The track of a device's states: idle, busy, flushing.
@@ -185,17 +141,13 @@ _MOST = 250
 _SLICE_BYTES, _TRACK_BYTES = 110, 600
 
 
-def _none() -> I64:
-    return np.zeros((2, 0), dtype=np.int64)
-
-
 @dataclass
 class States:
     """When a device had I/O in flight, and when a flush, from its slices in any order."""
 
-    _busy: I64 = field(default_factory=_none)
+    _busy: I64 = field(default_factory=lambda: np.zeros((2, 0), dtype=np.int64))
     """Begins and ends (ns) of the stretches so far, (2, k), sorted, apart from each other."""
-    _flushing: I64 = field(default_factory=_none)
+    _flushing: I64 = field(default_factory=lambda: np.zeros((2, 0), dtype=np.int64))
     _least: int = 1_000
     """ns: gaps between stretches that are no longer are not kept."""
 
@@ -224,8 +176,9 @@ class States:
         apart = np.flatnonzero(start[1:] - self._least > end[:-1])
         return np.stack([start[np.append(0, apart + 1)], end[np.append(apart, len(end) - 1)]])
 
-    def slices(self, begin: int, end: int) -> Iterator[tuple[str, int, int]]:
-        """Yield the state, begin and end (ns) of each stretch from the trace's begin to its end."""
+    def packets(self, track: TrackDescriptor, begin: int, end: int) -> Iterator[TracePacket]:
+        """Yield the track and its slices, which fill it from the trace's begin to its end (ns)."""
+        yield TracePacket(track_descriptor=track)
         spans = [np.clip(kept, begin, end) for kept in (self._busy, self._flushing)]
         edges = np.unique(np.concatenate([[begin, end], *(kept.ravel() for kept in spans)]))
         states = np.zeros(len(edges) - 1, dtype=np.int64)
@@ -240,14 +193,7 @@ class States:
         for state, start, stop in zip(
             states[firsts].tolist(), edges[firsts].tolist(), stops.tolist(), strict=True
         ):
-            yield STATES[state], start, stop
-
-    def packets(self, tree: Tree, dev: int, begin: int, end: int) -> Iterator[TracePacket]:
-        """Yield the device's track and its slices. begin, end: the trace's, ns."""
-        track = tree.lane(STATE, dev, 0)
-        yield TracePacket(track_descriptor=track)
-        for state, start, stop in self.slices(begin, end):
-            yield begin_packet(track.uuid, start, state, STATE)
+            yield begin_packet(track.uuid, start, STATES[state], STATE)
             yield end_packet(track.uuid, stop)
 
 
@@ -262,43 +208,31 @@ class LossTotal:
     Memory is bounded: when there are too many bins, they become twice as wide.
     """
 
+    lost: dict[int, int] = field(default_factory=dict)
+    """Per bin number: records lost in it."""
     _bin: int = LEVEL_BIN
     """Length of a bin, ns."""
-    _lost: dict[int, int] = field(default_factory=dict)
-    """Per bin number: records lost in it."""
 
-    def add(self, end: I64, count: I64) -> None:
-        """Add loss windows, the times in which a ring was full, to the records lost per bin.
-
-        end (ns), count: per loss window its end, and how many records it lost; -1 (unknown) and 0
-        add nothing. All count in the bin of `end`. Changes `_lost`; while it has more than 65,536
-        bins, bins become twice as wide (`_bin`).
-        """
-        for at, lost in zip(end.tolist(), count.tolist(), strict=True):
+    def add(self, table: LossWindows) -> None:
+        """Add loss windows, all of each in the bin of its end; unknown counts add nothing."""
+        for at, lost in zip(table.end.tolist(), table.count.tolist(), strict=True):
             if lost > 0:
                 key = at // self._bin
-                self._lost[key] = self._lost.get(key, 0) + lost
-        while len(self._lost) > _LOSS_BINS:
+                self.lost[key] = self.lost.get(key, 0) + lost
+        while len(self.lost) > _LOSS_BINS:
             self._bin *= 2
-            wider: dict[int, int] = {}
-            for key, lost in self._lost.items():
-                wider[key // 2] = wider.get(key // 2, 0) + lost
-            self._lost = wider
-
-    @property
-    def some(self) -> bool:
-        """Whether any counted record was lost."""
-        return bool(self._lost)
+            narrow, self.lost = self.lost, {}
+            for key, lost in narrow.items():
+                self.lost[key // 2] = self.lost.get(key // 2, 0) + lost
 
     def samples(self, at: int) -> Samples:
-        """Return the whole counter as (times in ns, records lost so far), sorted by time.
+        """Return the whole counter: (times in ns, records lost so far), sorted by time.
 
         A zero at `at` (ns, the trace's begin), then a sample at the end of each bin in which a loss
-        window ends: when within that window a record was lost is not known. Samples before `at` are
-        moved to it, behind the zero.
+        window ends: when within that window a record was lost is not known.
         """
-        keys = np.array(sorted(self._lost), dtype=np.int64)
-        steps = np.array([self._lost[k] for k in keys.tolist()], dtype=np.int64)
+        keys = np.array(sorted(self.lost), dtype=np.int64)
+        steps = np.array([self.lost[k] for k in keys.tolist()], dtype=np.int64)
         times = np.concatenate([[at], np.maximum((keys + 1) * self._bin, at)])
         return times, np.concatenate([[0.0], np.cumsum(steps).astype(float)])
 
@@ -310,7 +244,7 @@ _MOST_HELD = 1 << 20
 class CounterWriter:
     """Writes the counters of one log, window by window, then the samples that were held back.
 
-    Adds to `summary.samples`.
+    Adds to `summary.samples`. Raises OutputError where writing fails.
     """
 
     def __init__(
@@ -321,27 +255,19 @@ class CounterWriter:
         tree: Tree,
         summary: PerfettoSummary,
     ) -> None:
-        """Begin without counters; file, streams, tree, summary: those of the whole trace."""
-        self._context = drawing.context
+        self._drawing = drawing
         self._file = file
         self._streams = streams
         self._tree = tree
         self._summary = summary
-        self._fine = drawing.options.detail.requests
         self._gauges: dict[int, Gauges] = {}
         """Per dev_t: its counters."""
         self._stream_of: dict[tuple[str, int], int] = {}
         """(name of a counter, dev_t) → index in Streams; from the counter's first sample on."""
-        self._states: dict[int, States] = {}
-        """Per dev_t, where `fine`."""
         self._flushes = [drawing.names.id(name) for name in (FLUSH, DEVICE_FLUSH)]
         self._lost = LossTotal()
         self.last = 0
         """ns: the latest sample written; 0 before the first."""
-
-    def add_losses(self, table: LossWindows) -> None:
-        """Add a window's loss windows to the counter of lost records, which `finish` writes."""
-        self._lost.add(table.end, table.count)
 
     def update(
         self,
@@ -354,51 +280,44 @@ class CounterWriter:
     ) -> None:
         """Update the counters of each device with a group or a bio in flight; write their samples.
 
-        The counter of lost records is not among them. bios, open_bios, requests: slices of the
+        The counter of lost records is written by `finish`. bios, open_bios, requests: slices of the
         tables of `window`. origin: the trace's begin, ns, where each counter begins. end: when the
         trace's last packet is, ns: bins that end later are left to a later call, as their samples
         would extend the trace. How long a bio was in flight is known when it is over, so what
         follows the oldest open one's beginning is held back, unless that is too much. Sets `last`.
-        Raises OutputError where writing fails.
         """
+        self._lost.add(window.loss)
         known_until = max(min(window.end, end + 1), origin)
         in_flight_on = np.unique(open_bios.group).tolist()
-        for dev in dict.fromkeys([*self._tree.devices(), *in_flight_on]):
-            gauges = self._gauges.setdefault(dev, Gauges(origin, self._fine))
-            until = known_until
+        for dev in dict.fromkeys([*self._tree.devices, *in_flight_on]):
+            if dev not in self._gauges:
+                self._gauges[dev] = Gauges(self._drawing, self._flushes, dev, origin)
+            gauges, until = self._gauges[dev], known_until
             if gauges.held < _MOST_HELD:
                 oldest = open_bios.start[open_bios.group == dev].min(initial=until)
                 until = min(until, int(oldest))
-            ended = Passage.of(self._context, bios, window.bios, dev)
-            self._write(dev, gauges.update(ended, until))
-            if self._fine:
-                states = self._states.setdefault(dev, States())
-                states.add(ended.start, ended.end, self._flush(bios, dev))
-                here = requests.group == dev
-                states.add(requests.start[here], requests.end[here], self._flush(requests, dev))
-
-    def _flush(self, slices: Slices, dev: int) -> Bool:
-        return np.isin(slices.name[slices.group == dev], self._flushes)
+            self._write(dev, gauges.update(window.bios, bios, requests, until))
 
     @property
     def held_bytes(self) -> int:
         """How many bytes `finish` will write of states, at most."""
-        return sum(states.bytes for states in self._states.values())
+        return sum(one.states.bytes for one in self._gauges.values() if one.states is not None)
 
     def finish(self, begin: int, end: int) -> None:
         """Write the samples that were held back, the states, and the counter of lost records.
 
         begin, end: the trace's, ns. Every device with a group gets the same counter of lost
         records, of all devices together; none is written where no loss has a known count. Sets
-        `last`, which may be after `end`. Raises OutputError where writing fails.
+        `last`, which may be after `end`.
         """
         for dev, gauges in self._gauges.items():
             self._write(dev, gauges.finish(end))
-        for dev, states in self._states.items():
-            packets = list(states.packets(self._tree, dev, begin, end))
-            self._file.packets([*self._tree.announcements(), *packets])
-        if self._lost.some:
-            for dev in self._tree.devices():
+        for dev, gauges in self._gauges.items():
+            if gauges.states is not None:
+                packets = gauges.states.packets(self._tree.lane(STATE, dev, 0), begin, end)
+                self._file.packets([*self._tree.announcements(), *packets])
+        if self._lost.lost:
+            for dev in self._tree.devices:
                 self._write(dev, {LOST: self._lost.samples(begin)})
 
     def _write(self, dev: int, samples: dict[str, Samples]) -> None:
@@ -412,7 +331,7 @@ class CounterWriter:
                 stream = self._streams.add(descriptor, "", int(times[0]))
                 self._stream_of[name, dev] = stream
                 self._file.packets(self._tree.announcements())
-            self._file.write(self._streams.prepare(np.array([stream]), ()))
+            self._file.write(self._streams.prepare(np.array([stream])))
             since = np.diff(times, prepend=self._streams.last[stream])
             sequence = int(self._streams.sequence[stream])
             self.last = max(self.last, int(times[-1]))

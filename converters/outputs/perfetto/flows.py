@@ -13,7 +13,9 @@ from enum import IntEnum
 import numpy as np
 
 from biotrail.converters.calls.keys import Keys, rows_of
+from biotrail.converters.events.array_steps import spread
 from biotrail.converters.events.path_tables import Calls, Commits, PathTables, Waits
+from biotrail.converters.events.site_tables import JoinedLives
 from biotrail.converters.events.tables import (
     FAR,
     I64,
@@ -30,7 +32,15 @@ from biotrail.converters.events.tables import (
 from biotrail.converters.events.tasks import by_threads
 from biotrail.converters.lifecycles.purposes import JOURNAL_THREADS
 from biotrail.converters.outputs.perfetto.columns import Flows, Slices
-from biotrail.converters.outputs.perfetto.names import MARKS, Interned
+from biotrail.converters.outputs.perfetto.names import (
+    GUEST_STAGE_ARGUMENTS,
+    MARKS,
+    TO_HOST,
+    TO_LIFE,
+    Interned,
+)
+from biotrail.converters.outputs.perfetto.place import Arrows, Crossing
+from biotrail.converters.outputs.perfetto.tracks import Identity
 
 _SOON = 100_000
 """ns from a completion to the wake-up that it causes, at most: a large bio ends page by page."""
@@ -119,8 +129,8 @@ class FlowMaker:
         """Start before the first window.
 
         first: a hash, below 2^64, from which on arrows are numbered, modulo 2^64: it keeps those of
-        several logs apart. names: event names, to which those of marks are added. every: whether
-        all arrows are drawn; else those of the bios that are given to `add`.
+        several logs apart. every: whether all arrows are drawn; else those of the bios that are
+        given to `add`.
         """
         self._first = np.uint64(first & ~7)
         self._every = every
@@ -143,12 +153,12 @@ class FlowMaker:
     ) -> None:
         """Set flows and marks of a window's bios and requests, and note the bios of its calls.
 
-        bios, requests: slices of the window's tables, changed here. slowest: numbers of bios that
-        have an arrow to their slice among the slowest. shown: numbers of the topmost bios whose
-        other arrows are drawn, with those of their families; with `every` those of all bios of
-        timed calls, and of the families of these. An arrow leads to the request that finished a
-        bio, unless that one began before the bio was queued (a merge); and to a lower bio from the
-        request of the bio above, or from that bio if no request of it is drawn. Sets `settled`.
+        slowest: numbers of bios that have an arrow to their slice among the slowest. shown: numbers
+        of the topmost bios whose other arrows are drawn, with those of their families; with `every`
+        those of all bios of timed calls, and of the families of these. An arrow leads to the
+        request that finished a bio, unless that one began before the bio was queued (a merge); and
+        to a lower bio from the request of the bio above, or from that bio if no request of it is
+        drawn. Sets `settled`.
         """
         path, table = window.path, window.bios
         self._known, self.settled = self._kept, FAR
@@ -207,9 +217,8 @@ class FlowMaker:
     def of_calls(self, slices: Slices, table: Calls) -> None:
         """Put a mark into the slices of the calls of `table` for each bio that has an arrow.
 
-        A call is known by its thread and entry time; the bios are those of the last `add`, and
-        those kept from windows before. A wait outside of timed calls began after the Q of its bios:
-        none leads from it to them.
+        The bios are those of the last `add`, and those kept from windows before. A wait outside of
+        timed calls began after the Q of its bios: none leads from it to them.
         """
         known = self._known
         keys = Keys.among((table.tid, table.entry), (known.tid, known.entry))
@@ -284,10 +293,7 @@ class FlowMaker:
         return found
 
     def forget(self, table: Calls) -> None:
-        """Drop the kept bios of the calls of `table`, of which none may be drawn later.
-
-        At most 262,144 bios stay kept, the newest.
-        """
+        """Drop the kept bios of the calls of `table`, of which none may be drawn later."""
         kept = self._kept
         keys = Keys.among((table.tid, table.entry), (kept.tid, kept.entry))
         returned = np.zeros(len(keys.tid), dtype=np.bool_)
@@ -313,8 +319,7 @@ class FlowMaker:
     def _flows(self, count: int, *arrows: tuple[Arrow, I64, I64]) -> Flows | None:
         """Return the flows of `count` slices; None: there is no flow.
 
-        arrows: with index of the slice and number of each, (n,), in any order. Those of a slice are
-        in the order of the arrows and the numbers.
+        arrows: with index of the slice and number of each, (n,), in any order.
         """
         rows = np.concatenate([row for _, row, _ in arrows])
         if not len(rows):
@@ -400,10 +405,7 @@ def _requests_of(number: I64, requests: Requests, drawn: I64) -> I64:
 
 
 def _find(number: I64, wanted: I64) -> tuple[I64, Bool]:
-    """Return the row of each wanted number in `number` (distinct, any order), and if it is there.
-
-    The row is 0 where it is not.
-    """
+    """Return the row of each number in `number` (distinct, any order), and if it is there."""
     if (number[:-1] < number[1:]).all():
         row, known = rows_of(number, wanted)
         return row, known & (wanted != NEVER)
@@ -422,3 +424,71 @@ def _up_to(key: I64, time: I64, asked: I64, at: I64) -> tuple[I64, I64]:
     rows = np.sort(key * len(times) + rank[: len(key)])
     place = np.searchsorted(rows, asked * len(times) + rank[len(key) :], side="right")
     return place - np.searchsorted(rows, asked * len(times), side="left"), place
+
+
+# Arguments and arrows that join slices to followed lives, and to the other log of a guest.
+
+
+def life_flow(identity: Identity, life: int) -> int:
+    """Return the id of the flow between a life's slice and that of its request or bio."""
+    return identity.uuid(f"I/O of life {life}")
+
+
+def mark_lives(
+    window: Lifecycles,
+    joined: JoinedLives,
+    kind: str,
+    bios: Slices,
+    requests: Slices,
+    identity: Identity,
+    names: Interned,
+) -> None:
+    """Add the argument `life`, and a mark with a flow, to the slices of followed requests or bios.
+
+    kind: the struct that the log follows. A bio whose last request was followed has the argument
+    too, without a flow. Of several lives of a request, its slice has the first one's number, and a
+    flow to each.
+    """
+    if not len(joined):
+        return
+    joined = joined.take(np.lexsort((joined.life, joined.number)))
+    drawn = requests if kind == "request" else bios
+    numbered = [(drawn, drawn.number)]
+    if kind == "request":
+        numbered.append((bios, window.bios.request[bios.rows]))
+    for slices, number in numbered:
+        place = np.minimum(np.searchsorted(joined.number, number), len(joined) - 1)
+        slices.uint("life", joined.life[place], joined.number[place] == number)
+    # The life has a mark at its begin, too: which of both is first depends on what was recorded.
+    if len(drawn):
+        at, known = _find(drawn.number, joined.number)
+        at = at[known]
+        ids = [life_flow(identity, life) for life in joined.life[known].tolist()]
+        drawn.mark(at, drawn.start[at], np.array(ids, np.uint64), names.id(TO_LIFE))
+
+
+def mark_crossing(crossing: Crossing, bios: Slices, requests: Slices, names: Interned) -> None:
+    """Add the flows of a crossing, and the arguments of linked requests, to a window's slices."""
+    row, ids = _found(bios, crossing.bios)
+    if len(ids):
+        flows = bios.flows or Flows(np.zeros(len(bios), np.int64), np.zeros(0, np.uint64))
+        row = np.concatenate([np.repeat(np.arange(len(bios)), flows.count), row])
+        ids = np.concatenate([flows.id, ids])
+        counts = np.bincount(row, minlength=len(bios))
+        bios.flows = Flows(counts, ids[np.argsort(row, kind="stable")])
+    row, ids = _found(requests, crossing.requests)
+    requests.mark(row, requests.start[row], ids, names.id(TO_HOST))
+    row, known = rows_of(crossing.timed, requests.number)
+    if known.any():
+        for at, argument in enumerate(GUEST_STAGE_ARGUMENTS):
+            requests.sint(argument.name, crossing.stages[row, at], known)
+
+
+def _found(slices: Slices, arrows: Arrows) -> tuple[I64, U64]:
+    """Return the arrows of each slice's number: (index of the slice, id of the arrow), (m,)."""
+    order = np.argsort(arrows.number, kind="stable")
+    number = arrows.number[order]
+    first = np.searchsorted(number, slices.number, side="left")
+    count = np.searchsorted(number, slices.number, side="right") - first
+    row = np.repeat(np.arange(len(slices)), count)
+    return row, arrows.id[order[spread(first, count)]]

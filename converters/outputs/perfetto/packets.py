@@ -63,7 +63,6 @@ def add_facts(event: TrackEvent, facts: Mapping[str, int | str | None]) -> None:
 def recording_facts(context: Context) -> dict[str, str | int]:
     """Return name → text or number: host, kernel, command and versions from the log's header.
 
-    Also the backend and the events recorded and missing. Versions are named `version_<program>`.
     Facts that the header lacks, or that are empty or 0, are left out.
     """
     header = context.header
@@ -112,8 +111,8 @@ def system_info(context: Context) -> TracePacket:
 def attributes(facts: Facts, number: int = 1) -> TracePacket:
     """Return a packet with `trace_attributes`: metadata `trace_attribute.biotrail.<name>` in SQL.
 
-    facts: name → text or number. number: of the log in the trace, from 1; from the second on the
-    names begin `trace_attribute.biotrail.<number>.`.
+    number: of the log in the trace, from 1; from the second on the names begin
+    `trace_attribute.biotrail.<number>.`.
     """
     where = "biotrail" if number == 1 else f"biotrail.{number}"
     packet = TracePacket()
@@ -135,10 +134,10 @@ def instant(track: int, at: int, name: str, facts: Facts) -> TracePacket:
 
 
 class PacketFile:
-    """The file of a trace, or of one log's part of it.
+    """The file of a trace, or of one log's part of it; raises OutputError where it fails.
 
-    out: where bytes go. sequence: id of the log's own packet sequence, which has all packets but
-    those of lanes and counters. summary: its `bytes` counts what was written.
+    sequence: id of the log's own packet sequence, which has all packets but those of lanes and
+    counters. summary: its `bytes` counts what was written.
     """
 
     def __init__(self, out: BinaryIO, sequence: int, summary: PerfettoSummary) -> None:
@@ -147,10 +146,9 @@ class PacketFile:
         self._summary = summary
 
     def packets(self, packets: Iterable[TracePacket]) -> None:
-        """Write packets on the log's own sequence, and add their bytes to the summary.
+        """Write packets on the log's own sequence.
 
-        The packets get its sequence id and, where their flags are 0, SEQ_NEEDS_INCREMENTAL_STATE.
-        Raises OutputError where the file cannot be written.
+        They get its id and, where their flags are 0, SEQ_NEEDS_INCREMENTAL_STATE.
         """
         ready = list(packets)
         for packet in ready:
@@ -160,11 +158,7 @@ class PacketFile:
         self.write(framed(ready))
 
     def write(self, data: bytes | memoryview) -> None:
-        """Write encoded packets, and add their bytes to the summary.
-
-        data: `Trace.packet` fields, as `framed` returns them; may be empty. Raises OutputError
-        where the file cannot be written.
-        """
+        """Write encoded packets, as `framed` returns them; may be empty."""
         try:
             self._out.write(data)
         except OSError as error:

@@ -7,12 +7,11 @@ clock; a lane's slices are in order by construction), and it is small.
 """
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
-    ClockSnapshot,
     TracePacket,
     TrackDescriptor,
 )
@@ -73,10 +72,12 @@ class Identity:
         while self._has(_hash(f"{key} track host") >> 1 | 1):
             key = f"{key} again"  # The other trace has this log, too: flows have to differ as well.
         self._key = key
-        self._first = _hash(f"{trace or key} sequences")
         self._taken = taken
-        self._short = _Range(_SHORT, _SHORTS, self._first, beside.sequences)
-        self._long = _Range(_LONG, _LONGS, self._first, beside.sequences)
+        first = _hash(f"{trace or key} sequences")
+        self._short = _Range(_SHORT, _SHORTS, first, beside.sequences)
+        self._long = _Range(_LONG, _LONGS, first, beside.sequences)
+        self.flow = _hash(f"{key} flows")
+        """Id of the log's first flow, below 2^64, from which on they are numbered."""
         self.clock = _CLOCK + _hash(f"{trace or key} clock") % _CLOCKS
         """Id of the clocks of lanes and counters, which are scoped to their sequences."""
 
@@ -90,10 +91,6 @@ class Identity:
     def _has(self, uuid: int) -> bool:
         at = int(np.searchsorted(self._uuids, uuid))
         return at < len(self._uuids) and int(self._uuids[at]) == uuid
-
-    def flow(self) -> int:
-        """Return the id of the log's first flow, below 2^64, from which on they are numbered."""
-        return _hash(f"{self._key} flows")
 
     def sequence(self, index: int) -> int:
         """Return the packet sequence id of the log's sequence number `index`; 0: its own."""
@@ -132,15 +129,6 @@ def _hash(text: str) -> int:
 
 
 @dataclass
-class _Stream:
-    """One packet sequence's track."""
-
-    descriptor: TrackDescriptor
-    category: str
-    """The category whose names the sequence interns; empty for a counter."""
-
-
-@dataclass
 class Streams:
     """All packet sequences of a log, one per lane and per counter; an index numbers them from 0."""
 
@@ -152,7 +140,8 @@ class Streams:
     """Per stream: its packet sequence id. Arrays may be longer than there are streams."""
     last: I64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     """Per stream: the time of its last packet, ns."""
-    _streams: list[_Stream] = field(default_factory=list)
+    _tracks: list[tuple[TrackDescriptor, str]] = field(default_factory=list)
+    """Per stream: its track, and the category whose names it interns; empty for a counter."""
     _state: I64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     """Per stream: the `_current` for which its names and clock were written; -1 before its first
     packet."""
@@ -170,33 +159,28 @@ class Streams:
     def add(self, descriptor: TrackDescriptor, category: str, start: int) -> int:
         """Add a packet sequence for a new track, and return its index.
 
-        descriptor: the track's. category: whose names (event names, arguments) the sequence
-        interns, empty for a counter. start: ns; its first packet has this time or a later one.
-        Nothing is written before `prepare`.
+        category: whose names (event names, arguments) the sequence interns, empty for a counter.
+        start: ns; its first packet has this time or a later one.
         """
-        index = len(self._streams)
-        self._streams.append(_Stream(descriptor, category))
+        index = len(self._tracks)
+        self._tracks.append((descriptor, category))
         if index == len(self.sequence):
-            self._grow(max(2 * index, 64))
+            more = (0, max(index, 64))  # doubled, so that adding stays linear
+            self.sequence = np.pad(self.sequence, more)
+            self.last, self._state = np.pad(self.last, more), np.pad(self._state, more)
+            self._defined = np.pad(self._defined, (more, (0, 0)))
         # Number 0 is the converter's own sequence.
         self.sequence[index] = self.identity.sequence(index + 1)
         self.last[index] = start
         self._state[index] = -1
         return index
 
-    def _grow(self, size: int) -> None:
-        """Resize the arrays to `size` streams. Callers double it, so that adding stays linear."""
-        more = (0, size - len(self.sequence))
-        self.sequence = np.pad(self.sequence, more)
-        self.last, self._state = np.pad(self.last, more), np.pad(self._state, more)
-        self._defined = np.pad(self._defined, (more, (0, 0)))
-
     def __len__(self) -> int:
-        return len(self._streams)
+        return len(self._tracks)
 
     def forget_strings(self) -> None:
         """Empty the table of strings; every stream redefines those that it uses."""
-        self.drawing.strings.clear()
+        self.drawing.strings.known.clear()
         self._defined[:] = False
         self._current += 1
 
@@ -208,29 +192,31 @@ class Streams:
     def prepare(
         self,
         used: I64,
-        strings: Iterable[tuple[I64, U64]],
-        callstacks: Iterable[tuple[I64, U64]] = (),
+        strings: Iterable[tuple[I64, U64]] = (),
+        callstacks: tuple[I64, U64] | None = None,
     ) -> bytes:
         """Return, encoded, the packets that must precede new packets of the streams `used`.
 
         used: distinct indices of streams. These packets are a reset, with names and clocks, of each
         stream whose names or clocks are outdated, and definitions of strings and call stacks that a
-        stream uses for the first time since its reset. strings, callstacks: pairs of arrays (n,),
-        the stream and the interned id of each use; id 0: none. Remembers what is defined. b"" where
-        nothing is needed.
+        stream uses for the first time since its reset. strings, callstacks: (n,), the stream and
+        the interned id of each use; id 0: none.
         """
         # Every sequence has to repeat names and clocks when any of them changes.
-        counts = (len(self.drawing.names), self.clocks.offset_changes, len(self._used))
+        counts = (len(self.drawing.names.known), self.clocks.offset_changes, len(self._used))
         if counts != self._counts:
             self._counts, self._current = counts, self._current + 1
         packets: list[TracePacket] = []
         for index in used[self._state[used] != self._current].tolist():
             packets += self._begin(index)
-        return framed(packets) + self._define(strings) + self._define_stacks(callstacks)
+        packets += self._define(strings)
+        if callstacks is not None:
+            packets += self._define_stacks(*callstacks)
+        return framed(packets)
 
     def _begin(self, index: int) -> list[TracePacket]:
         """Return a stream's reset packet, with its track if it is new, and its clock snapshot."""
-        stream, sequence = self._streams[index], int(self.sequence[index])
+        (descriptor, category), sequence = self._tracks[index], int(self.sequence[index])
         first = bool(self._state[index] < 0)
         self._state[index] = self._current
         self._defined[index] = False
@@ -239,15 +225,20 @@ class Streams:
             trusted_packet_sequence_id=sequence,
             sequence_flags=_CLEARED,
             first_packet_on_sequence=first or None,
-            track_descriptor=stream.descriptor if first else None,
+            track_descriptor=descriptor if first else None,
         )
         defaults = head.trace_packet_defaults
         defaults.timestamp_clock_id = self.identity.clock
-        defaults.track_event_defaults.track_uuid = stream.descriptor.uuid
-        if stream.category:
-            self._intern(head, stream.category)
-        clock = TracePacket(trusted_packet_sequence_id=sequence, sequence_flags=_NEEDED)
-        clock.clock_snapshot.CopyFrom(self._snapshot(int(self.last[index])))
+        defaults.track_event_defaults.track_uuid = descriptor.uuid
+        if category:
+            self._intern(head, category)
+        clock = self._packet(index)
+        snapshot, at = clock.clock_snapshot, int(self.last[index])
+        snapshot.clocks.add(clock_id=self.identity.clock, timestamp=at, is_incremental=True)
+        for own_clock, time in self.clocks.at(at):
+            snapshot.clocks.add(clock_id=own_clock, timestamp=time)
+        if self.clocks.primary:
+            snapshot.primary_trace_clock = MONOTONIC
         return [head, clock]
 
     def _intern(self, packet: TracePacket, category: str) -> None:
@@ -260,26 +251,15 @@ class Streams:
             data.event_categories.add(iid=CATEGORY_IIDS[ARROW], name=ARROW)
         for stage in stages:
             data.event_names.add(iid=STAGE_IIDS[stage], name=STAGE_TITLES[stage])
-        for iid, name in self.drawing.names.items():
+        for name, iid in self.drawing.names.known.items():
             data.event_names.add(iid=iid, name=name)
         for argument in ARGUMENTS[category]:
             iid = ARGUMENT_IIDS[argument.name]
             if (category, iid) in self._used:
                 data.debug_annotation_names.add(iid=iid, name=argument.name)
 
-    def _snapshot(self, at: int) -> ClockSnapshot:
-        """Return a snapshot of a stream's incremental clock and the trace's clocks at `at` (ns)."""
-        snapshot = ClockSnapshot()
-        snapshot.clocks.add(clock_id=self.identity.clock, timestamp=at, is_incremental=True)
-        for clock, time in self.clocks.at(at):
-            snapshot.clocks.add(clock_id=clock, timestamp=time)
-        if self.clocks.primary:
-            snapshot.primary_trace_clock = MONOTONIC
-        return snapshot
-
-    def _define(self, strings: Iterable[tuple[I64, U64]]) -> bytes:
-        """Return, encoded, packets that define strings at a stream's first use of them."""
-        wanted = np.zeros((len(self._streams), len(self.drawing.strings) + 1), dtype=np.bool_)
+    def _define(self, strings: Iterable[tuple[I64, U64]]) -> Iterator[TracePacket]:
+        wanted = np.zeros((len(self._tracks), len(self.drawing.strings.known) + 1), dtype=np.bool_)
         for stream, ids in strings:
             wanted[stream, ids.astype(np.int64)] = True
         wanted[:, 0] = False
@@ -289,32 +269,25 @@ class Streams:
         known = self._defined[: len(wanted), : wanted.shape[1]]
         new = wanted & ~known
         known |= wanted
-        packets, texts = [], self.drawing.strings.texts()
+        texts = list(self.drawing.strings.known)
         for index in np.flatnonzero(new.any(axis=1)).tolist():
-            packet = TracePacket(
-                trusted_packet_sequence_id=int(self.sequence[index]), sequence_flags=_NEEDED
-            )
+            packet = self._packet(index)
             for iid in np.flatnonzero(new[index]).tolist():
                 packet.interned_data.debug_annotation_string_values.add(
                     iid=iid, str=texts[iid - 1].encode()
                 )
-            packets.append(packet)
-        return framed(packets)
+            yield packet
 
-    def _define_stacks(self, callstacks: Iterable[tuple[I64, U64]]) -> bytes:
-        """Return, encoded, packets that define the call stacks that a stream uses first now."""
-        packets = []
-        for stream, ids in callstacks:
-            pairs = np.unique(stream << 32 | ids.astype(np.int64))
-            cuts = np.flatnonzero(np.diff(pairs >> 32)) + 1
-            for part in np.split(pairs, cuts):
-                index = int(part[0] >> 32)
-                packet = TracePacket(
-                    trusted_packet_sequence_id=int(self.sequence[index]), sequence_flags=_NEEDED
-                )
-                defined = self._defined_stacks.setdefault(index, set())
-                wanted = (part & 0xFFFFFFFF).tolist()
-                self.callstacks.define(packet.interned_data, wanted, defined)
-                if packet.interned_data.callstacks:
-                    packets.append(packet)
-        return framed(packets)
+    def _define_stacks(self, stream: I64, ids: U64) -> Iterator[TracePacket]:
+        pairs = np.unique(stream << 32 | ids.astype(np.int64))
+        for part in np.split(pairs, np.flatnonzero(np.diff(pairs >> 32)) + 1):
+            index = int(part[0] >> 32)
+            packet = self._packet(index)
+            defined = self._defined_stacks.setdefault(index, set())
+            self.callstacks.define(packet.interned_data, (part & 0xFFFFFFFF).tolist(), defined)
+            if packet.interned_data.callstacks:
+                yield packet
+
+    def _packet(self, index: int) -> TracePacket:
+        sequence = int(self.sequence[index])
+        return TracePacket(trusted_packet_sequence_id=sequence, sequence_flags=_NEEDED)

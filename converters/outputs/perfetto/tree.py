@@ -19,7 +19,9 @@ db1: block I/O
 """
 
 from dataclasses import dataclass, field
+from typing import Any
 
+import numpy as np
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
     CounterDescriptor,
     TracePacket,
@@ -27,7 +29,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
 )
 
 from biotrail.converters.events.context import Context
-from biotrail.converters.events.tables import Stage
+from biotrail.converters.events.tables import Stage, Tasks
 from biotrail.converters.outputs.perfetto.names import (
     BIO,
     CALL,
@@ -200,215 +202,164 @@ COUNTERS = {
 
 @dataclass
 class Tree:
-    """Makes the descriptors of a log's tracks; a device's group is created with its first child."""
+    """Makes the descriptors of a log's tracks; a group's is made with that of its first child."""
 
     identity: Identity
     context: Context
     place: Place
-    _groups: list[TracePacket] = field(default_factory=list)
-    """Packets of groups that `announcements` has not returned yet."""
     threads: dict[int, tuple[int, str]] = field(default_factory=dict)
     """Process id and name by thread id, of threads with calls; whoever writes calls fills it."""
     processes: dict[int, str] = field(default_factory=dict)
     """Name by process id, of processes with submissions; whoever writes submissions fills it."""
-    process_names: dict[int, str] = field(default_factory=dict)
-    """Name by process id, that of its first thread or its title, where they are known; whoever
-    writes calls and submissions fills it."""
     pairs: dict[int, PairTrack] = field(default_factory=dict)
     """Tracks of pairs of events by number; whoever writes pairs fills it."""
-    _of_pair: dict[int, int] = field(default_factory=dict)
-    """Per pair that has a group: the group's uuid."""
-    _devices: dict[int, int] = field(default_factory=dict)
-    """Per device that has a group: the group's uuid."""
-    _of_process: dict[int, int] = field(default_factory=dict)
-    """Per process with calls or submissions: its track's uuid."""
+    devices: dict[int, int] = field(default_factory=dict)
+    """Per device (dev_t) that has a group, in the order of their creation: the group's uuid."""
+    _names: dict[int, str] = field(default_factory=dict)
+    """Name by process id, as by `name_processes`."""
+    _groups: dict[str, int] = field(default_factory=dict)
+    """Per group that was made, by its path within the log: its uuid."""
+    _new: list[TracePacket] = field(default_factory=list)
+    """Packets of groups that `announcements` has not returned yet."""
 
     def __post_init__(self) -> None:
-        """Create the log's root and its group "recording", as packets for `announcements`.
-
-        The root is below one that several logs of a host share, if there is one, which is created
-        first. Sets `root` and `recording`, their uuids.
-        """
-        self.root = self.identity.uuid("host")
-        self.recording = self.identity.uuid("recording")
-        shared = self._shared_root()
-        root = self._group(self.root, self.place.label)
-        root.child_ordering = _EXPLICIT
-        root.description = ROOT
-        if shared:
-            root.parent_uuid, root.sibling_order_rank = shared, self.place.number
-        recording = self._group(self.recording, "recording")
-        recording.parent_uuid = self.root
-        recording.sibling_order_rank = 0
-
-    def _shared_root(self) -> int:
-        """Create the root that several logs of a host share; return its uuid."""
-        if not self.place.above:
-            return 0
-        uuid = Identity(self.place.above_key, beside=self.place.beside).uuid("host")
-        self._group(uuid, self.place.above).child_ordering = _EXPLICIT
-        return uuid
-
-    def announcements(self) -> list[TracePacket]:
-        """Return descriptors of groups created since the last call; they precede their children."""
-        given, self._groups = self._groups, []
-        return given
-
-    def devices(self) -> list[int]:
-        """Return the dev_t of each device that has a group, in the order of their creation."""
-        return list(self._devices)
-
-    def lane(self, category: str, dev: int, lane: int) -> TrackDescriptor:
-        """Return the track of a lane, one of those that slices of a category are drawn on.
-
-        category: lanes of `_OF_DEVICE` are below their device's group, which is created
-        if it is new; SLOWEST, SLOW_CALL and LOSS lanes are below the root, and `dev` (dev_t) only
-        enters their uuid. A CALL lane is a thread's track, and `dev` the thread's id; a SUBMISSION
-        lane is below its process, and `dev` the process's id; a COMMIT lane is a journal's,
-        and `dev` its file system's. lane: from 0; from SCREEN on, lanes of bios and
-        requests are part of "more bios" and "more requests". Only the first lane of
-        such a part has the description.
-        """
-        if category == CALL:
-            return self._thread(dev, lane)
-        if category == COMMIT:
-            return self._journal(dev, lane)
-        if category == SUBMISSION:
-            return self._submissions(dev, lane)
-        if category == PAIR:
-            return self._pairs(dev, lane)
-        lanes, first = _LANES[category], 0
-        if category in _MORE and lane >= SCREEN:
-            lanes, first = _MORE[category], SCREEN
-        name = lanes.name
-        if category in (SLOWEST, SLOW_CALL) and self.place.host:  # pinned, no host is above
-            name = f"{name} of {self.place.host}"
-        return TrackDescriptor(
-            uuid=self.identity.uuid(f"{category} {dev} {lane}"),
-            parent_uuid=self._device(dev) if category in _OF_DEVICE else self.root,
-            name=name,
-            # Lanes are drawn as one track: one description, at the lane with the first slice.
-            description=lanes.description if lane == first else None,
-            sibling_order_rank=lanes.rank,
-            sibling_merge_behavior=_BY_KEY,
-            sibling_merge_key=name,
+        """Make the log's root, below the one that it may share with others, and "recording"."""
+        place, above = self.place, None
+        if place.above:
+            above = Identity(place.above_key, beside=place.beside).uuid("host")
+            shared = TrackDescriptor(uuid=above, name=place.above, child_ordering=_EXPLICIT)
+            self._new.append(TracePacket(track_descriptor=shared))
+        self.root = self._group(
+            "host",
+            name=place.label,
+            description=ROOT,
+            parent_uuid=above,
+            sibling_order_rank=place.number if above else None,
+            child_ordering=_EXPLICIT,
+        )
+        self.recording = self._group(
+            "recording", name="recording", parent_uuid=self.root, sibling_order_rank=0
         )
 
-    def _thread(self, tid: int, lane: int) -> TrackDescriptor:
-        """Return the track of a thread's calls. Its process and name are those in `threads`.
+    def _group(self, path: str, **descriptor: Any) -> int:
+        """Return the uuid of a group, of which a packet is made at its first use."""
+        if path not in self._groups:
+            uuid = self._groups[path] = self.identity.uuid(path)
+            track = TrackDescriptor(uuid=uuid, **descriptor)
+            self._new.append(TracePacket(track_descriptor=track))
+        return self._groups[path]
 
-        Without them the process has the thread's id, and the name is empty. Alone in a trace it is
-        the thread's own track, which other data sources of the machine have too; of several logs it
-        is a track below the log's root, as their thread ids can be equal. Lanes beyond the first,
-        which only a reused thread id needs, are below the root as well.
+    def announcements(self) -> list[TracePacket]:
+        """Return descriptors of groups made since the last call; they precede their children."""
+        new, self._new = self._new, []
+        return new
+
+    def name_processes(self, tasks: Tasks) -> None:
+        """Note what people call the processes of a window's threads.
+
+        That is the name of a process's first thread, or where that is not known the title.
         """
-        pid, name = self.threads.get(tid, (tid, ""))
-        descriptor = TrackDescriptor(uuid=self.identity.uuid(f"{CALL} {tid} {lane}"))
-        if lane or self.place.number != 1 or self.place.host:
-            descriptor.parent_uuid = self.root
-            descriptor.name = f"{name or 'thread'} {tid}"
-            descriptor.sibling_order_rank = _CALLS
-        else:
-            self._process(pid, self.process_names.get(pid, name))
-            descriptor.thread.pid, descriptor.thread.tid = pid, tid
-            descriptor.thread.thread_name = name
-        return descriptor
+        for row in np.flatnonzero(tasks.tid == tasks.tgid).tolist():
+            self._names[int(tasks.tgid[row])] = str(tasks.comm[row])
+        for row in range(len(tasks)):
+            pid = tasks.pid(row)
+            if pid is not None and pid not in self._names:
+                title = self.context.titles.title(pid, str(tasks.comm[row]))
+                if title:
+                    self._names[pid] = title
 
     def _process(self, pid: int, name: str) -> int:
-        """Return the uuid of a process's track, which is created, with the name, at its first use.
+        """Return the uuid of a process's track. name: where none was noted.
 
         Other data sources of the machine have the process, too; its first name is what is shown.
         """
-        uuid = self._of_process.get(pid)
-        if uuid is None:
-            uuid = self._of_process[pid] = self.identity.uuid(f"process {pid}")
-            group = self._group(uuid, "")
-            group.ClearField("name")
-            group.process.pid, group.process.process_name = pid, name
-        return uuid
+        name = self._names.get(pid, name)
+        return self._group(f"process {pid}", process={"pid": pid, "process_name": name})
 
-    def _journal(self, dev: int, lane: int) -> TrackDescriptor:
-        """Return the track of a lane of the commits of a file system's journal, below the root."""
-        name = f"journal of {self.context.device_name(dev)}"
-        return TrackDescriptor(
-            uuid=self.identity.uuid(f"{COMMIT} {dev} {lane}"),
+    def device(self, dev: int) -> int:
+        """Return the uuid of a device's group."""
+        known = list(self.context.devices)
+        self.devices[dev] = self._group(
+            f"device {dev}",
+            name=self.context.device_label(dev),
             parent_uuid=self.root,
-            name=name,
-            description=JOURNAL,
-            sibling_order_rank=_JOURNALS,
-            sibling_merge_behavior=_BY_KEY,
-            sibling_merge_key=name,
+            sibling_order_rank=_FIRST_DEVICE + (known.index(dev) if dev in known else len(known)),
+            child_ordering=_EXPLICIT,
         )
+        return self.devices[dev]
 
-    def _pairs(self, code: int, lane: int) -> TrackDescriptor:
-        """Return the track of a lane of a key's pairs, below the group of its pair."""
-        track = self.pairs[code]
-        above = self._of_pair.get(track.pair)
-        if above is None:
-            above = self._of_pair[track.pair] = self.identity.uuid(f"pairs {track.pair}")
-            group = self._group(above, f"pairs: {track.name}")
-            group.parent_uuid, group.sibling_order_rank = self.root, _PAIRS
-            group.child_ordering = _EXPLICIT
-        name = track.key or track.name
+    def lane(self, category: str, dev: int, lane: int) -> TrackDescriptor:
+        """Return the track of a lane, from 0, one of those that slices of a category are drawn on.
+
+        dev: of STATE, BIO, REQUEST and INTERRUPT lanes the device (dev_t) whose group they are
+        below; of CALL the thread's id; of SUBMISSION the process's id; of COMMIT the file system's
+        device; of PAIR the key of `pairs`; of others it only enters the uuid. From SCREEN on, lanes
+        of bios and requests are part of "more bios" and "more requests".
+        """
+        uuid, parent = self.identity.uuid(f"{category} {dev} {lane}"), self.root
+        rank: int | None
+        description = None
+        # Alone in a trace, threads and processes have the tracks that other data sources of the
+        # machine have, too; ids of several logs can be equal, so theirs are below the logs' roots.
+        alone = self.place.number == 1 and not self.place.host
+        if category == CALL:
+            pid, name = self.threads.get(dev, (dev, ""))
+            if alone and not lane:  # a further lane is needed where the thread's id was reused
+                self._process(pid, name)
+                thread = {"pid": pid, "tid": dev, "thread_name": name}
+                return TrackDescriptor(uuid=uuid, thread=thread)
+            name = f"{name or 'thread'} {dev}"
+            return TrackDescriptor(
+                uuid=uuid, parent_uuid=parent, name=name, sibling_order_rank=_CALLS
+            )
+        if category == COMMIT:
+            name, rank = f"journal of {self.context.device_name(dev)}", _JOURNALS
+            description = JOURNAL
+        elif category == SUBMISSION:
+            process = self.processes.get(dev, "")
+            if alone:
+                name, rank, parent = RINGS, None, self._process(dev, process)
+            else:
+                name, rank = f"{process or 'process'} {dev}: {RINGS}", _CALLS
+        elif category == PAIR:
+            track = self.pairs[dev]
+            name, rank = track.key or track.name, track.rank
+            parent = self._group(
+                f"pairs {track.pair}",
+                name=f"pairs: {track.name}",
+                parent_uuid=self.root,
+                sibling_order_rank=_PAIRS,
+                child_ordering=_EXPLICIT,
+            )
+        else:
+            lanes, first = _LANES[category], 0
+            if category in _MORE and lane >= SCREEN:
+                lanes, first = _MORE[category], SCREEN
+            name, rank = lanes.name, lanes.rank
+            if category in (SLOWEST, SLOW_CALL) and self.place.host:  # pinned, no host is above
+                name = f"{name} of {self.place.host}"
+            if category in _OF_DEVICE:
+                parent = self.device(dev)
+            # Lanes are drawn as one track: one description, at the lane with the first slice.
+            description = lanes.description if lane == first else None
         return TrackDescriptor(
-            uuid=self.identity.uuid(f"{PAIR} {code} {lane}"),
-            parent_uuid=above,
+            uuid=uuid,
+            parent_uuid=parent,
             name=name,
-            sibling_order_rank=track.rank,
+            description=description,
+            sibling_order_rank=rank,
             sibling_merge_behavior=_BY_KEY,
             sibling_merge_key=name,
         )
-
-    def _submissions(self, pid: int, lane: int) -> TrackDescriptor:
-        """Return the track of a lane of a process's submissions, named as in `processes`."""
-        name = self.processes.get(pid, "")
-        descriptor = TrackDescriptor(
-            uuid=self.identity.uuid(f"{SUBMISSION} {pid} {lane}"),
-            name=RINGS,
-            sibling_merge_behavior=_BY_KEY,
-            sibling_merge_key=RINGS,
-        )
-        if self.place.number != 1 or self.place.host:
-            descriptor.parent_uuid = self.root
-            descriptor.name = f"{name or 'process'} {pid}: {RINGS}"
-            descriptor.sibling_merge_key = descriptor.name
-            descriptor.sibling_order_rank = _CALLS
-            return descriptor
-        descriptor.parent_uuid = self._process(pid, self.process_names.get(pid, name))
-        return descriptor
 
     def counter(self, name: str, dev: int) -> TrackDescriptor:
-        """Return the track of a device's counter, below the device's group.
-
-        name: of COUNTERS. dev: dev_t; its group is created if it is new, as a packet for
-        `announcements`. The same name and dev have the same uuid.
-        """
+        """Return the track of a device's counter, one of COUNTERS, below the device's group."""
         counter = COUNTERS[name]
         return TrackDescriptor(
             uuid=self.identity.uuid(f"counter {name} {dev}"),
-            parent_uuid=self._device(dev),
+            parent_uuid=self.device(dev),
             name=name,
             description=counter.description,
             sibling_order_rank=counter.rank,
             counter=CounterDescriptor(unit_name=counter.unit, y_axis_share_key=counter.share),
         )
-
-    def _device(self, dev: int) -> int:
-        """Return the uuid of a device's group; create the group on first use."""
-        uuid = self._devices.get(dev)
-        if uuid is None:
-            uuid = self._devices[dev] = self.identity.uuid(f"device {dev}")
-            group = self._group(uuid, self.context.device_label(dev))
-            group.parent_uuid = self.root
-            group.child_ordering = _EXPLICIT
-            devices = list(self.context.devices)
-            place = devices.index(dev) if dev in devices else len(devices)
-            group.sibling_order_rank = _FIRST_DEVICE + place
-        return uuid
-
-    def _group(self, uuid: int, name: str) -> TrackDescriptor:
-        """Add a group's descriptor to `_groups` and return it, to be completed by the caller."""
-        packet = TracePacket()
-        packet.track_descriptor.uuid, packet.track_descriptor.name = uuid, name
-        self._groups.append(packet)
-        return packet.track_descriptor

@@ -1,5 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Put slices on lanes and write them: one pool of lanes per category and device."""
+"""Put slices on lanes and write them: one pool of lanes per category and device.
+
+A track cannot hold slices that overlap, so each pool (a device's bios, say) has as many lanes as
+were ever needed at once. In the order of their starts, each slice takes the lowest lane whose last
+slice ended strictly before: the first lanes are the busy ones, and the upper ones show how deep a
+burst was.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -8,11 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from biotrail.converters.calls.keys import rows_of
 from biotrail.converters.events.distinct import names_of
-from biotrail.converters.events.tables import I64, U64
+from biotrail.converters.events.tables import I64, U64, Bool
 from biotrail.converters.outputs.perfetto import loops
 from biotrail.converters.outputs.perfetto.columns import FOREVER, STRING, Slices, firsts
-from biotrail.converters.outputs.perfetto.lanes import LanePool
 from biotrail.converters.outputs.perfetto.names import ARROW, CATEGORY_IIDS, STAGE
 from biotrail.converters.outputs.perfetto.packets import PacketFile
 from biotrail.converters.outputs.perfetto.summary import PerfettoSummary
@@ -31,10 +37,7 @@ _MOST = float(1 << 62)
 
 
 def last_packet(slices: Slices) -> I64:
-    """Return per slice (n,) the time of its last packet, ns.
-
-    That is its end; for an open slice the latest time of its stages, or its start if it has none.
-    """
+    """Return per slice (n,) the time of its last packet, ns; of an open one without its END."""
     last = slices.end.copy()
     endless = np.flatnonzero(last == FOREVER)
     last[endless] = slices.start[endless]
@@ -52,8 +55,8 @@ def encode(slices: Slices, stream: I64, sequences: U64, last: I64) -> Iterator[m
     """Yield the packets of all slices in their order, some thousand slices at a time.
 
     stream: per slice (n,), index of its lane in `sequences`, the packet sequence ids, and in
-    `last`, the time of the lane's last packet, ns. Slices of one lane are in the order of their
-    starts. `last` has been brought up to date when all is yielded.
+    `last`, the time of the lane's last packet, ns; brought up to date. Slices of one lane are in
+    the order of their starts.
     """
     stages, flows = slices.stages, slices.flows
     ends, arguments, values = _arguments_of(slices)
@@ -95,11 +98,7 @@ def _column(values: NDArray[Any] | None, dtype: Any) -> NDArray[Any]:
 
 
 def _arguments_of(slices: Slices) -> tuple[I64, I64, U64]:
-    """Return (ends, arguments, values) of the slices' arguments, by slice, in the columns' order.
-
-    ends: per slice (n,), where its arguments end in the other two; they begin where those of the
-    slice before end. arguments, values: per argument, as `loops.encode` takes them.
-    """
+    """Return (ends, arguments, values) of all arguments, by slice, as `loops.encode` takes them."""
     n = len(slices)
     every = np.arange(n)
     counts = np.zeros(n, dtype=np.int64)
@@ -120,49 +119,119 @@ def _arguments_of(slices: Slices) -> tuple[I64, I64, U64]:
 def encode_samples(since: I64, sequence: int, values: NDArray[np.float64]) -> memoryview:
     """Return a counter's packets.
 
-    since: ns after the packet before (n,). sequence: packet sequence id. values: at least 0,
-    rounded to integers and limited to 2^62.
+    since: ns after the packet before (n,). values: at least 0, rounded and limited to 2^62.
     """
     out = np.empty(_PACKET * len(since), dtype=np.uint8)
     whole = np.rint(np.minimum(values, _MOST)).astype(np.uint64)
     return out.data[: loops.encode_samples(since, sequence, whole, out)]
 
 
-@dataclass
-class _Pool:
-    """The lanes of one device's bios or requests, or of the loss windows."""
+_FEW_LANES = 512
+"""Up to so many lanes, a look at each is faster than a tree."""
+_FEWEST_LEAVES = 1024
+"""Of the tree: a power of two."""
 
-    lanes: LanePool = field(default_factory=LanePool)
+
+@dataclass
+class LanePool:
+    """The lanes of one group of slices, kept from window to window."""
+
+    last_end: I64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """Per lane (lanes,): end of its last slice, ns; -1: none ended yet; FOREVER: occupied to the
+    trace's end."""
+    frontier: int = -1
+    """The latest end of any slice assigned so far, ns; -1: none ended."""
     streams: I64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     """Per lane (lanes,): its index in Streams, or -1 before the lane's first slice."""
+    _busy_number: I64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """Numbers of the slices in flight at the last window's end."""
+    _busy_lane: I64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """Per slice of `_busy_number`: the lane reserved for it."""
+
+    def assign(self, number: I64, start: I64, end: I64, stays: Bool) -> I64:
+        """Return the lane of each slice of one window, from 0: int64 (n,). Updates the pool.
+
+        A slice gets the lane that it reserved, unless its start moved to the end of the lane's last
+        slice or before; else the lowest lane whose last slice ended before its start (not at it).
+        number: identifies a slice across windows; start, end: ns; rows in the order of (start,
+        number). A slice with end FOREVER reserves its lane until it is passed again with its end,
+        or until a window does not pass it. stays: it keeps its lane to the trace's end; only with
+        end FOREVER, and it must not be passed again.
+        """
+        lane = np.full(len(number), -1, dtype=np.int64)
+        if len(self._busy_number):
+            order = np.argsort(self._busy_number, kind="stable")
+            row, known = rows_of(self._busy_number[order], number)
+            held = self._busy_lane[order[row]]
+            # If the start became earlier than the end of the lane's last slice, they would overlap.
+            lane = np.where(known & (start > self.last_end[held]), held, lane)
+        taken = lane >= 0
+        lane[~taken] = self._lowest(start[~taken], end[~taken], lane[taken], end[taken])
+        more = max(int(lane.max(initial=-1)) + 1 - len(self.last_end), 0)
+        self.last_end = np.concatenate([self.last_end, np.full(more, -1)])
+        self.streams = np.concatenate([self.streams, np.full(more, -1)])
+        over = end != FOREVER
+        np.maximum.at(self.last_end, lane[over], end[over])
+        self.last_end[lane[stays]] = FOREVER
+        waits = ~over & ~stays
+        self._busy_number, self._busy_lane = number[waits], lane[waits]
+        self.frontier = max(self.frontier, int(end[over].max(initial=-1)))
+        return lane
+
+    def _lowest(self, start: I64, end: I64, held: I64, held_end: I64) -> I64:
+        """Return for each slice (n,), in the order of `start`, the lowest lane that is free then.
+
+        A lane is free if its last slice ended strictly before; end FOREVER occupies it beyond this
+        window. held: lanes that slices of this window occupy already; held_end: until when (ns).
+        Numbers beyond the pool's lanes are new ones.
+        """
+        ends = self.last_end.copy()
+        ends[held] = held_end
+        if len(ends) and len(start) > 1 and (start[1:] > end[:-1]).all() and start[0] > ends[0]:
+            return np.zeros(len(start), dtype=np.int64)  # no slice overlaps the next
+        found = np.empty(len(start), np.int64)
+        if len(ends) <= _FEW_LANES:
+            room = np.concatenate([ends, np.empty(len(start), np.int64)])
+            if loops.lowest(start, end, room, len(ends), _FEW_LANES, found) >= 0:
+                return found
+        leaves = _FEWEST_LEAVES
+        while leaves <= len(ends) or not loops.lowest_of_many(
+            start, end, _tree(ends, leaves), found
+        ):
+            leaves *= 2
+        return found
+
+
+def _tree(ends: I64, leaves: int) -> I64:
+    """Return a tree (2 * leaves,) for `loops.lowest_of_many`. leaves: a power of two."""
+    tree = np.full(2 * leaves, np.iinfo(np.int64).min, np.int64)
+    tree[leaves : leaves + len(ends)] = ends
+    level = leaves
+    while level > 1:
+        pairs = tree[level : 2 * level].reshape(-1, 2)
+        pairs.min(axis=1, out=tree[level // 2 : level])
+        level //= 2
+    return tree
 
 
 class SliceWriter:
-    """Writes the slices of one log, window by window, then the ends of open slices.
-
-    Adds to `summary.slices`.
-    """
+    """Writes the slices of one log, window by window, then the ends of open slices."""
 
     def __init__(
         self, file: PacketFile, streams: Streams, tree: Tree, summary: PerfettoSummary
     ) -> None:
-        """Begin without lanes; nothing is written.
-
-        file, streams, tree, summary: of the whole trace; all are changed by `write` and `finish`.
-        """
         self._file = file
         self._streams = streams
         self._tree = tree
         self._summary = summary
-        self._pools: dict[tuple[str, int], _Pool] = {}
+        self._pools: dict[tuple[str, int], LanePool] = {}
         """Per (category, dev_t): its lanes. Loss windows have dev_t 0."""
         self._open_streams: list[int] = []
         """Streams whose last slice is open: `finish` writes its END."""
 
     @property
     def lanes(self) -> int:
-        """Number of lanes of all pools."""
-        return sum(len(pool.lanes) for pool in self._pools.values())
+        return sum(len(pool.last_end) for pool in self._pools.values())
 
     def write(self, slices: Slices, in_flight: Slices) -> None:
         """Put a window's slices of one category on lanes, and write them.
@@ -177,54 +246,35 @@ class SliceWriter:
         pooled = [dev for category, dev in self._pools if category == slices.category]
         for dev in sorted({*groups.tolist(), *pooled}):
             rows = np.flatnonzero(slices.group == dev)
-            reserving = self._concurrent(slices, rows, in_flight, dev)
-            stream[rows] = self._assign_lanes(slices, rows, in_flight, reserving, dev)
+            stream[rows] = self._streams_of(slices, rows, in_flight, dev)
         if len(slices):
             self._write_slices(slices, stream)
 
-    def _concurrent(self, slices: Slices, rows: I64, in_flight: Slices, dev: int) -> I64:
-        """Return the rows (k,) of `in_flight` on `dev` that need a lane in this window.
+    def _streams_of(self, slices: Slices, rows: I64, in_flight: Slices, dev: int) -> I64:
+        """Put these rows of `slices`, those on `dev`, on lanes; return the stream of each.
 
-        rows: those of `slices` on `dev` (dev_t). In flight slices need a lane if they began no
-        later than the latest end so far of the pool, or the last begin or end among `rows`; an end
-        that is FOREVER does not count. Later ones overlap nothing in this window, so they can wait.
-        Changes nothing.
+        Slices in flight reserve a lane if they began no later than the latest end so far of the
+        pool, or the last begin or end among `rows`. Later ones overlap nothing in this window.
         """
-        pool = self._pools.get((slices.category, dev))
-        ends = slices.end[rows]
-        ended = int(ends[ends != FOREVER].max(initial=-1))
-        until = max(
-            ended, pool.lanes.frontier if pool else -1, int(slices.start[rows].max(initial=-1))
-        )
-        return np.flatnonzero((in_flight.group == dev) & (in_flight.start <= until))
-
-    def _assign_lanes(
-        self, slices: Slices, rows: I64, in_flight: Slices, reserving: I64, dev: int
-    ) -> I64:
-        """Put these rows of `slices` on lanes of `dev`; return the stream of each."""
-        pool = self._pools.setdefault((slices.category, dev), _Pool())
+        pool = self._pools.setdefault((slices.category, dev), LanePool())
+        start, end = slices.start[rows], slices.end[rows]
+        until = max(pool.frontier, int(start.max(initial=-1)))
+        until = max(until, int(end[end != FOREVER].max(initial=-1)))
+        reserving = np.flatnonzero((in_flight.group == dev) & (in_flight.start <= until))
+        stays = np.concatenate([end == FOREVER, np.zeros(len(reserving), dtype=np.bool_)])
         number = np.concatenate([slices.number[rows], in_flight.number[reserving]])
-        start = np.concatenate([slices.start[rows], in_flight.start[reserving]])
-        end = np.concatenate([slices.end[rows], in_flight.end[reserving]])
+        start = np.concatenate([start, in_flight.start[reserving]])
+        end = np.concatenate([end, in_flight.end[reserving]])
         order = np.lexsort((number, start)) if len(reserving) else slice(None)
         lane = np.empty(len(number), dtype=np.int64)
-        reserves = np.zeros(len(reserving), dtype=np.bool_)
-        stays = np.concatenate([end[: len(rows)] == FOREVER, reserves])
-        lane[order] = pool.lanes.assign(number[order], start[order], end[order], stays[order])
+        lane[order] = pool.assign(number[order], start[order], end[order], stays[order])
         lane, start = lane[: len(rows)], start[: len(rows)]
-        self._add_streams(pool, slices.category, dev, lane, start)
-        return pool.streams[lane]
-
-    def _add_streams(self, pool: _Pool, category: str, dev: int, lane: I64, start: I64) -> None:
-        """Add a stream to `pool.streams` for each lane that has its first slice."""
-        lanes = int(lane.max(initial=-1)) + 1
-        more = np.full(max(lanes - len(pool.streams), 0), -1, dtype=np.int64)
-        pool.streams = np.concatenate([pool.streams, more])
         first = np.full(len(pool.streams), FOREVER)
         np.minimum.at(first, lane, start)
         for new in np.flatnonzero((pool.streams < 0) & (first != FOREVER)).tolist():
-            descriptor = self._tree.lane(category, dev, new)
-            pool.streams[new] = self._streams.add(descriptor, category, int(first[new]))
+            descriptor = self._tree.lane(slices.category, dev, new)
+            pool.streams[new] = self._streams.add(descriptor, slices.category, int(first[new]))
+        return pool.streams[lane]
 
     def _write_slices(self, slices: Slices, stream: I64) -> None:
         """Write slices, each on its `stream` (n,), and the interned data that must precede them."""
@@ -241,7 +291,7 @@ class SliceWriter:
         )
         self._streams.use(slices.category, [c.iid for c in slices.columns], stages)
         self._file.packets(self._tree.announcements())
-        callstacks = [] if slices.callstack is None else [(stream, slices.callstack)]
+        callstacks = None if slices.callstack is None else (stream, slices.callstack)
         self._file.write(self._streams.prepare(used, uses, callstacks))
         for data in encode(slices, stream, self._streams.sequence, self._streams.last):
             self._file.write(data)
@@ -252,7 +302,7 @@ class SliceWriter:
     def finish(self, end: int) -> None:
         """Write an END at `end`, the trace's last time (ns), for every open slice."""
         stream = np.array(sorted(self._open_streams), dtype=np.int64)
-        self._file.write(self._streams.prepare(stream, ()))
+        self._file.write(self._streams.prepare(stream))
         since = np.maximum(end - self._streams.last[stream], 0)
         out = np.empty(_PACKET * len(since), dtype=np.uint8)
         self._file.write(out.data[: loops.encode_ends(since, self._streams.sequence[stream], out)])

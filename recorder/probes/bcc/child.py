@@ -36,47 +36,35 @@ _TRACEPOINT = 5
 def find_bcc() -> str | None:
     """Return the path of the Python package bcc itself (…/dist-packages/bcc); None: not installed.
 
-    Looked for in _PLACES in order: Debian's directory, those of this Python's version, those of any
-    version (of several the newest: 3.11 before 3.9); then in sys.path. Another package of that name
-    is skipped, known by its lack of libbcc.py.
+    Of several versions of Python the newest: 3.11 before 3.9. Another package of that name is
+    skipped, known by its lack of libbcc.py.
     """
-    patterns = [place.format(*sys.version_info[:2]) for place in _PLACES]
-    directories = [
-        path
-        for pattern in patterns
-        for path in sorted(glob.glob(pattern), key=_by_version, reverse=True)
-    ]
+
+    def version(path: str) -> tuple[list[int], str]:
+        found = re.findall(r"/python([0-9]+(?:\.[0-9]+)*)", path)
+        return [int(part) for part in found[-1].split(".")] if found else [], path
+
+    directories: list[str] = []
+    for place in _PLACES:
+        found = glob.glob(place.format(*sys.version_info[:2]))
+        directories += sorted(found, key=version, reverse=True)
     for path in [*directories, *sys.path]:
         if path and os.path.exists(os.path.join(path, "bcc", "libbcc.py")):
             return os.path.join(path, "bcc")
     return None
 
 
-def _by_version(path: str) -> tuple[list[int], str]:
-    found = re.findall(r"/python([0-9]+(?:\.[0-9]+)*)", path)
-    return [int(part) for part in found[-1].split(".")] if found else [], path
-
-
-def import_bcc(place: str) -> Any:
-    """Import and return the package bcc at `place`, its own directory, as from `find_bcc`.
-
-    Nothing is added to sys.path. Sets "bcc" in sys.modules, which stays also where running the
-    package fails. Raises ImportError, or whatever bcc raises.
-    """
+def _load(request: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
+    """Return the answer, and descriptors of the programs and then the maps; raises as bcc does."""
+    place = request["place"]
     spec = importlib.util.spec_from_file_location(
         "bcc", os.path.join(place, "__init__.py"), submodule_search_locations=[place]
     )
     if spec is None or spec.loader is None:
         raise ImportError(f"{place} is no package")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["bcc"] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-def _load(request: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
-    """Return the answer, and descriptors of the programs and then the maps; raises as bcc does."""
-    bcc = import_bcc(request["place"])
+    bcc: Any = importlib.util.module_from_spec(spec)
+    sys.modules["bcc"] = bcc
+    spec.loader.exec_module(bcc)
     # -w: no warnings from the kernel's headers, which were written for another compiler.
     bpf = bcc.BPF(text=request["text"].encode(), cflags=["-w", *request["flags"]])
     programs = [bpf.load_func(name, _TRACEPOINT).fd for name in request["programs"]]
@@ -86,10 +74,6 @@ def _load(request: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
 
 
 def main() -> None:
-    """Read one request from standard input, a socket, and send the answer with its descriptors.
-
-    Whatever goes wrong becomes the answer {"error": "TYPE: text"}.
-    """
     with socket.socket(fileno=os.dup(0)) as peer:
         data = b"".join(iter(lambda: peer.recv(1 << 16), b""))
         try:

@@ -34,10 +34,7 @@ class Headers(NamedTuple):
     generated: Path | None = None
 
     def flags(self) -> list[str]:
-        """Return the compiler flags (-I…) that add the headers in `generated` to the include path.
-
-        Those of every architecture that is there. [] if `generated` is None.
-        """
+        """Return the compiler flags (-I…) that add the headers in `generated`, of any machine."""
         if self.generated is None:
             return []
         places = [self.generated / "include", self.generated / "include/generated/uapi"]
@@ -46,7 +43,6 @@ class Headers(NamedTuple):
         return [f"-I{place}" for place in places]
 
     def environment(self) -> dict[str, str]:
-        """Return a copy of this process's environment, with NAMED set to `directory` if any."""
         added = {} if self.directory is None else {NAMED: str(self.directory)}
         return {**os.environ, **added}
 
@@ -54,25 +50,15 @@ class Headers(NamedTuple):
 def find() -> Path | None:
     """Return where kernel headers are: in NAMED if set, the running kernel's, or another's.
 
-    The first that exists of: build and source in /lib/modules/RELEASE, kheaders.tar.xz of this
-    kernel, build directories of other kernels, the newest first. None: NAMED is set and does not
-    exist, or no headers are installed. Only those of other kernels are known to be complete;
-    `resolve` checks.
+    Only those of other kernels, the newest first, are known to be complete; `resolve` checks.
     """
     if named := os.environ.get(NAMED):
         return Path(named) if os.path.exists(named) else None
     ours = _MODULES / platform.release()
-    places = [ours / "build", ours / "source", _KHEADERS, *_others()]
+    others = [place for place in _MODULES.glob("*/build") if _is_complete(_directories(place))]
+    others.sort(key=lambda build: [*map(int, re.findall(r"\d+", build.parent.name))], reverse=True)
+    places = [ours / "build", ours / "source", _KHEADERS, *others]
     return next((place for place in places if place.exists()), None)
-
-
-def _others() -> list[Path]:
-    complete = [place for place in _MODULES.glob("*/build") if _is_complete(_directories(place))]
-    return sorted(complete, key=lambda place: _version(place.parent.name), reverse=True)
-
-
-def _version(release: str) -> list[int]:
-    return [int(number) for number in re.findall(r"\d+", release)]
 
 
 def _is_complete(headers: Headers) -> bool:
@@ -89,41 +75,30 @@ def resolve(place: Path) -> Headers:
     """Return the headers at `place` as bcc needs them.
 
     `place`: a build or source directory, /lib/modules/RELEASE or kheaders.tar.xz. Headers(None),
-    not checked, for what bcc finds by itself: kheaders.tar.xz, and the running kernel's where both
-    its links are there and NAMED is not set. Else the directory, with the other one if Debian split
-    them in two (`_directories`). Raises ProbeError: the headers are not complete.
+    not checked, for what bcc finds by itself. Raises ProbeError: the headers are not complete.
     """
-    if place == _KHEADERS or _is_found_by_bcc(place):
+    ours = _MODULES / platform.release()
+    both = (ours / "build").exists() and (ours / "source").exists()
+    if place == _KHEADERS or (place.parent == ours and both and not os.environ.get(NAMED)):
         return Headers(None)
     if (place / "build").exists():  # /lib/modules/RELEASE
         place /= "build"
     headers = _directories(place)
     if not _is_complete(headers):
+        instead = ""
+        if os.environ.get(NAMED):
+            instead = f"unset the environment variable {NAMED}, or name another; "
         raise ProbeError(
             f"{place} holds no whole headers of a kernel (include/linux/kconfig.h and "
-            f"include/generated/autoconf.h): {_instead()}"
+            f"include/generated/autoconf.h): {instead}{remedy()}"
         )
     return headers
-
-
-def _is_found_by_bcc(place: Path) -> bool:
-    ours = _MODULES / platform.release()
-    if os.environ.get(NAMED) or place.parent != ours:
-        return False
-    return (ours / "build").exists() and (ours / "source").exists()
-
-
-def _instead() -> str:
-    if os.environ.get(NAMED):
-        return f"unset the environment variable {NAMED}, or name another; {remedy()}"
-    return remedy()
 
 
 def _directories(place: Path) -> Headers:
     """Return the headers at `place`, with the other directory if Debian split them in two.
 
-    If several own directories belong to the common one (amd64, cloud-amd64), the running kernel's,
-    else the last by name.
+    Of several flavours the running kernel's, else the last by name.
     """
     if (common := _common(place)) is not None:
         return Headers(common, place)
@@ -182,10 +157,7 @@ def remedy() -> str:
 
 
 def offered(names: list[str]) -> set[str] | None:
-    """Return which of the packages `names` apt can install (apt-cache madison); None: no apt.
-
-    Empty also where apt-cache fails or takes more than _LOOK_SECONDS.
-    """
+    """Return which of the packages `names` apt can install (apt-cache madison); None: no apt."""
     try:
         done = subprocess.run(
             ["apt-cache", "madison", *names],

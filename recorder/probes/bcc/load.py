@@ -34,17 +34,13 @@ class Loaded:
     maps: dict[str, int]
 
     def close(self) -> None:
-        """Close the descriptors, which unloads the programs. Closing again has no effect."""
         for descriptors in (self.programs, self.maps):
             while descriptors:
                 os.close(descriptors.popitem()[1])
 
 
 def require() -> str:
-    """Return the directory of the package bcc. Raises ProbeError: bcc or headers are missing.
-
-    Whether the headers are complete is not checked.
-    """
+    """Return the directory of the package bcc. Raises ProbeError: bcc or headers are missing."""
     place = bcc_child.find_bcc()
     if place is None:
         raise ProbeError(f"the bcc backend needs bcc, which is not installed: {INSTALL_BCC}")
@@ -54,13 +50,9 @@ def require() -> str:
 
 
 def load(text: str, programs: list[str], maps: list[str]) -> Loaded:
-    """Compile C text in a child process and load its programs; return the descriptors.
+    """Have a child process compile C text and load its programs; return descriptors by name.
 
-    `text`: C for bcc. `programs`, `maps`: names of the functions and maps in it whose descriptors
-    are returned, for the caller to close. Waits however long; the child has ended when this
-    returns or raises, and by an error no descriptor stays open. Raises TooBigError: the kernel
-    refused maps for their size; ProbeError: bcc or headers are missing or not complete, or
-    compiling or loading failed, also where the child ended without an answer.
+    Raises TooBigError: the kernel refused maps for their size; ProbeError.
     """
     request = {"text": text, "programs": programs, "maps": maps, "place": require()}
     kernel_headers = bcc_headers.resolve(bcc_headers.find() or Path())
@@ -108,10 +100,7 @@ def _exchange(peer: socket.socket, request: bytes) -> tuple[dict[str, Any], list
 
 
 def failure(error: str, said: str) -> ProbeError:
-    """Return the error to raise: TooBigError where a smaller ring may help, else ProbeError.
-
-    `error`: the child's answer. `said`: output of the child, with that of compiler and verifier.
-    """
+    """Return the error for the child's answer `error`, and what compiler and verifier `said`."""
     if re.search(r"Argument list too long|Cannot allocate memory", said):
         return TooBigError("the kernel refuses rings of this size: choose a smaller --buffer-size")
     lines = [line for line in said.splitlines() if line.strip()]

@@ -6,20 +6,15 @@ tracepoints do not report are empty, above all the pointers of bio and request.
 """
 
 import errno
-import mmap
 import os
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
 from biotrail.recorder.probes.backend import (
     Capabilities,
-    MappedProbes,
     ProbeConfig,
+    Probes,
     ProgramInfo,
 )
-from biotrail.recorder.probes.bcc import filters as bcc_filters
 from biotrail.recorder.probes.bcc import load as bcc_load
 from biotrail.recorder.probes.bcc import source as bcc_source
 from biotrail.recorder.probes.capability import require_rights
@@ -38,50 +33,26 @@ _START = "block_io_start"
 _UPPER_BYTES = 4096
 """Only level 0 is used: the kernel does not nest tracepoint programs (trace_call_bpf)."""
 _SMALLEST_BYTES = 64 << 10
-_GENERATION = 32
-"""Offset of `generation` in struct bt_area (bpf/bcc_ring.h)."""
 _PLUGS = "PU"  # letters of block_plug and block_unplug
 
 
-def possible_cpus() -> int:
-    """Return the highest possible CPU's number + 1: the rings are indexed by CPU number."""
-    text = Path("/sys/devices/system/cpu/possible").read_text()
-    return int(text.replace(",", "-").split("-")[-1]) + 1
-
-
-class BccProbes(MappedProbes):
-    """The bcc backend's programs: open(), attach(), drain() repeatedly, detach(), close().
-
-    A context manager: entering opens, leaving closes.
-    """
-
+class BccProbes(Probes):
     capabilities = Capabilities("bcc")
 
     def __init__(self, config: ProbeConfig) -> None:
-        """Keep the configuration; nothing is loaded or checked before open().
-
-        Until then `sizes` is None, and nothing counts as recorded or attached.
-        """
         super().__init__()
         self.config = config
         self._formats: dict[str, Format] = {}
         self._reasons: dict[str, str] = {}
         """By event letter: why it is not recorded; "" if it is."""
         self._loaded: bcc_load.Loaded | None = None
-        self._generations: NDArray[np.uint64] | None = None
         self._events: dict[str, int] = {}
         self._attached: set[str] = set()
 
     def open(self) -> None:
-        """Compile and load the programs and map the rings; nothing is recorded until attach().
-
-        Sets `sizes`, `_formats` and `_reasons`. Mounts tracefs if it is not mounted. Raises
-        ProbeError: rights, tracefs, bcc, headers or an essential tracepoint (Q, D, C) is missing or
-        lacks a field, triggers, files or a filter need the core backend (stacks are not looked at
-        here), or compiling or loading fails.
-        """
+        """Compile and load the programs and map the rings; mounts tracefs if it is not mounted."""
         require_rights()
-        bcc_filters.check(self.config.filters)
+        bcc_source.check_filters(self.config.filters)
         if self.config.events == LIGHT:
             raise ProbeError(
                 "the bcc backend has no event set light: tracepoints do not report a request's "
@@ -105,7 +76,8 @@ class BccProbes(MappedProbes):
         for letter in ESSENTIAL:
             if self._reasons[letter]:
                 raise ProbeError(f"event {letter} cannot be recorded: {self._reasons[letter]}")
-        cpus = possible_cpus()
+        possible = Path("/sys/devices/system/cpu/possible").read_text()
+        cpus = int(possible.replace(",", "-").split("-")[-1]) + 1  # the highest one's number, + 1
         main = RingSizes.choose(cpus, self.config.ring_bytes).ring_bytes
         self.sizes = self._load_fitting(RingSizes(main, _UPPER_BYTES), cpus)
 
@@ -123,10 +95,6 @@ class BccProbes(MappedProbes):
             return f"{probe.tracepoint} does not report {', '.join(lacking)}"
         return ""
 
-    def letters(self) -> list[str]:
-        """Return the letters of the events that are recorded, in the order of STEPS."""
-        return [letter for letter, reason in self._reasons.items() if not reason]
-
     def _load_fitting(self, sizes: RingSizes, cpus: int) -> RingSizes:
         """Load with rings of `sizes`, halved until the kernel accepts them; return their sizes."""
         while True:
@@ -143,7 +111,6 @@ class BccProbes(MappedProbes):
                 raise
 
     def _load(self, sizes: RingSizes, cpus: int) -> None:
-        """Compile and load the programs, and map rings and generations."""
         forms = {
             probe.letter: self._formats[probe.tracepoint]
             for probe in STEPS
@@ -155,18 +122,8 @@ class BccProbes(MappedProbes):
         self._loaded = bcc_load.load(text, programs, [bcc_source.RINGS])
         rings = self._loaded.maps[bcc_source.RINGS]
         self._rings = Rings.map(rings, cpus, sizes, machine_barrier())
-        # A second mapping, for `generation` in each CPU's header page, which Rings does not have.
-        mapping = mmap.mmap(rings, cpus * sizes.area_bytes)
-        words = np.frombuffer(mapping, np.dtype("<u8")).reshape(cpus, -1)
-        self._generations = words[:, _GENERATION // 8]
 
     def attach(self) -> None:
-        """Attach the programs, which starts recording: completions first and Q last.
-
-        Adds the letters to `_attached`, which keeps them after detach(), and the perf events'
-        descriptors to `_events`. Raises ProbeError: not open, or a tracepoint cannot be attached
-        to; those before it stay attached until detach() or close().
-        """
         loaded = self._opened()
         # Completions first and Q last: every bio whose Q is recorded has its later events too.
         for probe in reversed(STEPS):
@@ -179,26 +136,24 @@ class BccProbes(MappedProbes):
                     loaded.programs[name], form.number
                 )
             except OSError as error:
-                raise ProbeError(_cannot_attach(probe, error)) from error
+                denied = error.errno in (errno.EPERM, errno.EACCES)
+                remedy = "run as root" if denied else "see biotrail doctor"
+                raise ProbeError(
+                    f"tracepoint {probe.tracepoint} cannot be attached to: {error.strerror}; "
+                    f"{remedy}"
+                ) from error
             self._attached.add(probe.letter)
 
     def detach(self) -> None:
-        """Detach the programs, which stops recording; the rings can still be drained."""
         while self._events:
             os.close(self._events.popitem()[1])
 
     def close(self) -> None:
-        """Switch the run statistics off, detach and unload the programs, and unmap the rings.
-
-        Sets `_rings`, `_generations` and `_loaded` to None; closing again has no effect, nor has
-        closing before open().
-        """
         self._run_stats.switch(False)
         self.detach()
         if self._rings is not None:
             self._rings.close()
             self._rings = None
-        self._generations = None
         if self._loaded is not None:
             self._loaded.close()
             self._loaded = None
@@ -209,45 +164,24 @@ class BccProbes(MappedProbes):
         return self._loaded
 
     def kernel_enums(self) -> KernelEnums:
-        """Return `op_enum` and `flag_bits`, by which this log's `opf` fields are to be read.
-
-        biotrail's own numbers, for the programs make `opf` from the letters of rwbs; only flags
-        that have a letter are in `flag_bits`, and PREFLUSH.
-        """
+        """Return biotrail's own numbers, by which the programs make `opf` of letters."""
         lettered = (*RWBS_FLAGS.values(), "PREFLUSH")
         return {"op_enum": OPS, "flag_bits": {n: b for n, b in FLAGS.items() if n in lettered}}
 
     def backend_facts(self) -> BackendFacts:
-        """Return {"backend": "bcc", "absent": as `absent`} for the log's header, once open."""
-        return {"backend": self.capabilities.backend, "absent": self.absent()}
-
-    def absent(self) -> dict[str, list[str]]:
-        """Return the names of fields that are always empty, by letter of the recorded events."""
-        return bcc_source.absent(self.letters(), self._formats)
-
-    def renew_dictionaries(self) -> None:
-        """Have the programs write TASK records again, as a new log needs.
-
-        Increments each CPU's generation in the mapped rings, which invalidates the programs' caches
-        of names. Raises ProbeError: not open.
-        """
-        self._opened()
-        assert self._generations is not None
-        self._generations += np.uint64(1)
+        recorded = [letter for letter, reason in self._reasons.items() if not reason]
+        absent = bcc_source.absent(recorded, self._formats)
+        return {"backend": self.capabilities.backend, "absent": absent}
 
     def programs(self) -> list[ProgramInfo]:
-        """Return a ProgramInfo for every tracepoint, in the order of STEPS."""
-        return [self._program_info(probe) for probe in STEPS]
-
-    def _program_info(self, probe: Probe) -> ProgramInfo:
-        reason = self._reasons[probe.letter]
-        if reason:
-            return ProgramInfo("", probe.letter, probe.tracepoint, False, reason)
-        name = bcc_source.program_name(probe.letter)
-        one = ProgramInfo(name, probe.letter, probe.tracepoint, probe.letter in self._attached)
-        return one.counted(bpf_calls.program_info(self._opened().programs[name]))
-
-
-def _cannot_attach(probe: Probe, error: OSError) -> str:
-    remedy = "run as root" if error.errno in (errno.EPERM, errno.EACCES) else "see biotrail doctor"
-    return f"tracepoint {probe.tracepoint} cannot be attached to: {error.strerror}; {remedy}"
+        found = []
+        for probe in STEPS:
+            letter, tracepoint = probe.letter, probe.tracepoint
+            if reason := self._reasons[letter]:
+                found.append(ProgramInfo("", letter, tracepoint, False, reason))
+                continue
+            name = bcc_source.program_name(letter)
+            one = ProgramInfo(name, letter, tracepoint, letter in self._attached)
+            info = bpf_calls.program_info(self._opened().programs[name])
+            found.append(one.counted(info))
+        return found

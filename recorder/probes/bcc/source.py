@@ -4,6 +4,10 @@
 Field offsets and sizes are taken from the formats alone, so nothing depends on the kernel's
 version or on headers. A field that a format does not have is 0 in the record, or the record's
 value for "not known"; `absent` lists these fields.
+
+A tracepoint does not report which bio a request is for, so a decision at Q cannot be remembered for
+the request. That leaves filters by what every event of an I/O carries: device, operation and
+sectors. Others would record parts of lifecycles, and are refused.
 """
 
 import ctypes
@@ -11,9 +15,9 @@ import os
 from collections.abc import Iterable, Mapping
 from importlib import resources
 
-from biotrail.recorder.filters.filters import Filters
+from biotrail.recorder.filters.filters import Filters, masks
+from biotrail.recorder.filters.left_out import REASONS
 from biotrail.recorder.host.own_io import pid_namespace
-from biotrail.recorder.probes.bcc import filters as bcc_filters
 from biotrail.recorder.probes.rings.ring import RingSizes
 from biotrail.recorder.schema.block_events import NEEDED
 from biotrail.recorder.schema.errors import ProbeError
@@ -64,15 +68,26 @@ _NEVER = (*_POINTERS, "tag", "sched_tag", "hctx", "nr_bios", "hint", "cgroup", "
 _RWBS_BYTES = 8
 """Letters of rwbs that are read; no combination that occurs is longer."""
 
+_ADMITTED = 15
+"""BT_ADMITTED, bt_judge's answer for wanted events: no reason's number, below BT_REASONS."""
+
+# C conditions on a struct bt_event: an empty write, and a request without a position.
+_EMPTY = "(!event->bytes && (!event->sector || event->sector == BT_NO_SECTOR))"
+_NOWHERE = "(event->sector == BT_NO_SECTOR || (!event->sector && !event->nr_sector))"
+_OTHERS = {
+    # An empty write with PREFLUSH is a flush, as with core; its completion has no letter for it.
+    "WRITE": f"(a == 'W' && b != 'Z' && !{_EMPTY})",
+    "FLUSH": f"(a == 'F' || (a == 'W' && b != 'Z' && {_EMPTY}))",
+    "DISCARD": "(a == 'D' && b != 'E')",
+    "WRITE_ZEROES": f"((a == 'W' && b == 'Z') || (a == 'N' && !{_NOWHERE}))",
+    "ZONE_RESET": "(a == 'Z' && b == 'R' && c != 'A')",
+    "DRV_IN": f"(a == 'N' && {_NOWHERE})",
+}
+"""C conditions by operation, where its letters in a, b and c do not suffice."""
+
 
 def absent(letters: Iterable[str], formats: Mapping[str, Format]) -> dict[str, list[str]]:
-    """Return {event letter: names of record fields that this kernel's tracepoints do not report}.
-
-    `letters`: of recorded events; those with all fields are left out. `formats`: by tracepoint
-    name, with those of all these letters. Never reported are the fields of _NEVER (addresses, tags,
-    cgroup, …), part and ioprio of Q, and dev of P and U; ioprio of others where the format has no
-    such field; status where it has no field "error".
-    """
+    """Return names of record fields that this kernel's tracepoints lack, by event letter."""
     by_letter: dict[str, list[str]] = {}
     for letter in letters:
         record = BY_LETTER[letter]
@@ -90,12 +105,10 @@ def absent(letters: Iterable[str], formats: Mapping[str, Format]) -> dict[str, l
 
 
 def lacks(letter: str, form: Format) -> list[str]:
-    """Return which fields of NEEDED[letter] the format does not have."""
     return [name for name in NEEDED[letter] if name not in form.fields]
 
 
 def program_name(letter: str) -> str:
-    """Return the name of the C function for an event: its tracepoint with bt_ for block_."""
     return f"bt_{BY_LETTER[letter].tracepoint.removeprefix('block_')}"
 
 
@@ -106,27 +119,10 @@ def source(
     sizes: RingSizes,
     cpus: int,
 ) -> str:
-    """Return the whole C text for bcc: constants, records, rings, filters, a program per event.
+    """Return the whole C text for bcc. Raises ProbeError: a field has no known size or offset.
 
-    `forms`: formats of the events to record, by letter. `devices`: empty for all. `sizes`: of the
-    rings; `cpus`: elements of their map. Raises ProbeError: a field has a size or offset that is
-    not known, or a filter names an unknown operation.
+    `forms`: formats of the events to record, by letter. `cpus`: elements of the map of rings.
     """
-    texts = resources.files("biotrail.bpf")
-    parts = [
-        _constants(sizes, cpus),
-        (texts / "records.h").read_text(),
-        (texts / "bcc_ring.h").read_text(),
-        _status(),
-        bcc_filters.source(devices, filters),
-        (texts / "bcc.h").read_text(),
-        *(_program(letter, form) for letter, form in forms.items()),
-    ]
-    return "\n".join(parts)
-
-
-def _constants(sizes: RingSizes, cpus: int) -> str:
-    """Return the macros that bpf/bcc_ring.h and bpf/bcc.h expect."""
     numbers = {f"BT_OP_{RWBS_OPS[letters]}": OPS[RWBS_OPS[letters]] for letters in RWBS_OPS}
     numbers["BT_OP_DRV_IN"] = OPS["DRV_IN"]
     numbers |= {f"BT_{name}": 1 << FLAGS[name] for name in [*RWBS_FLAGS.values(), "PREFLUSH"]}
@@ -138,14 +134,21 @@ def _constants(sizes: RingSizes, cpus: int) -> str:
         "BT_RECORDER": os.getpid() if pid_namespace() is None else 0,
     }
     defined = "\n".join(f"#define {name} {number}" for name, number in numbers.items())
-    return f"#include <uapi/linux/bpf.h>\n{defined}\n"
+    texts = resources.files("biotrail.bpf")
+    parts = [
+        f"#include <uapi/linux/bpf.h>\n{defined}\n",
+        (texts / "records.h").read_text(),
+        (texts / "bcc_ring.h").read_text(),
+        _status(),
+        filter_text(devices, filters),
+        (texts / "bcc.h").read_text(),
+        *(_program(letter, form) for letter, form in forms.items()),
+    ]
+    return "\n".join(parts)
 
 
 def _status() -> str:
-    """Return the text of `s32 bt_status(s32 error)`: errno of a tracepoint to blk_status_t.
-
-    An errno without a blk_status_t is returned itself, negative.
-    """
+    """Return the text of `bt_status`: errno of a tracepoint to blk_status_t, if it has one."""
     cases = [f"case {-errno}: return {status};" for status, errno in ERRNO.items()]
     body = [
         "if (!error) return 0;",
@@ -154,11 +157,10 @@ def _status() -> str:
         *cases,
         "}",
     ]
-    return bcc_filters.inline("s32 bt_status(s32 error)", [*body, "return error;"])
+    return _inline("s32 bt_status(s32 error)", [*body, "return error;"])
 
 
 def _program(letter: str, form: Format) -> str:
-    """Return the C text of one event's program, which fills a struct bt_event."""
     lines = ["struct bt_event event = {};"]
     for name, size in _COPIED.items():
         if name in form.fields:
@@ -187,13 +189,106 @@ def _load(form: Format, field: Field, size: int) -> str:
 
 
 def _letters(form: Format, field: Field) -> str:
-    """Return a C expression for the first letters of rwbs as a u64, the first lowest.
-
-    BPF loads have to be aligned, so each is as wide as its offset allows.
-    """
+    """Return a C expression for letters of rwbs as a u64, the first lowest, by aligned loads."""
     terms, offset, end = [], field.offset, field.offset + min(field.size, _RWBS_BYTES)
     while offset < end:
         size = next(s for s in (8, 4, 2, 1) if offset % s == 0 and offset + s <= end)
         terms.append(f"((u64){_at(offset, size)} << {8 * (offset - field.offset)})")
         offset += size
     return " | ".join(terms)
+
+
+def check_filters(filters: Filters) -> None:
+    """Raise ProbeError, listing the options, for filters that this backend cannot apply."""
+    given = {
+        "--pid": filters.pids,
+        "--tid": filters.tids,
+        "--comm": filters.comms,
+        "--cgroup": filters.cgroups,
+        "--unit": filters.units,
+        "--container": filters.containers,
+        "--pod": filters.pods,
+        "--file": filters.files,
+        "--dir": filters.dirs,
+        "--flags": filters.flags,
+        "--min-size": filters.min_bytes,
+    }
+    unknown = [option for option, value in given.items() if value]
+    wanted_ops = masks(filters.ops, OPS, "--op")
+    unknown += ["--op drv_out"] if OPS["DRV_OUT"] in wanted_ops else []
+    if unknown:
+        raise ProbeError(
+            f"the bcc backend cannot filter by {', '.join(unknown)}: tracepoints do not say which "
+            "bio a request is for. It can by device, --op and --sectors; --backend core by all"
+        )
+
+
+def filter_text(devices: list[ctypes.Structure], filters: Filters) -> str:
+    """Return the C text of the filters: three macros and two functions for bpf/bcc.h.
+
+    `u64 bt_judge(struct bt_event *)` returns BT_ADMITTED or why the event is left out, as an index
+    of REASONS. `int bt_wanted_source(u32 dev)` returns whether a remap from `dev` is wanted: from a
+    chosen partition, or a disk chosen whole.
+    """
+    # a, b and c are the first letters of rwbs, but a leading PREFLUSH.
+    ops = " || ".join(f"b == '{letter}'" for letter in "RWDFZN")
+    again = "a = w; b = w >> 8; c = w >> 16;"
+    body = ["u64 w = event->rwbs;", "u8 a, b, c;", again]
+    body.append(f"if (a == 'F' && ({ops})) {{ w >>= 8; {again} }}")
+    for reason, conditions in (
+        ("device", [_device(d) for d in devices]),
+        ("op", [_op(n) for n in masks(filters.ops, OPS, "--op")]),
+        ("sectors", [_range(*pair) for pair in filters.sectors]),
+    ):
+        if conditions:
+            any_of = " || ".join(conditions)
+            body.append(f"if (!({any_of})) return {REASONS.index(reason)};")
+    origin = " || ".join(f"dev == {d.part or d.disk}U" for d in devices) or "1"
+    filtering = int(bool(devices or filters.ops or filters.sectors))
+    return "\n".join(
+        (
+            f"#define BT_FILTERING {filtering}",
+            f"#define BT_ADMITTED {_ADMITTED}",
+            f"#define BT_BY_DEVICE {REASONS.index('device')}",
+            _inline("u64 bt_judge(struct bt_event *event)", [*body, "return BT_ADMITTED;"]),
+            _inline("int bt_wanted_source(u32 dev)", [f"return {origin};"]),
+        )
+    )
+
+
+def _device(device: ctypes.Structure) -> str:
+    """Return a C condition for an event of a disk, or of a partition by its sectors on the disk.
+
+    An event without data matches any partition of its disk.
+    """
+    same_disk = f"event->dev == {device.disk}U"
+    if not device.part:
+        return f"({same_disk})"
+    within = f"event->sector >= {device.start}ULL && event->sector < {device.end}ULL"
+    return f"({same_disk} && (!event->bytes || ({within})))"
+
+
+def _op(number: int) -> str:
+    """Return a C condition over a, b and c, and `event`; not for DRV_OUT, which has no letters."""
+    name = next(op for op, value in OPS.items() if value == number)
+    if name in _OTHERS:
+        return _OTHERS[name]
+    letters = next(text for text, op in RWBS_OPS.items() if op == name)
+    return "(" + " && ".join(f"{n} == '{x}'" for n, x in zip("abc", letters, strict=False)) + ")"
+
+
+def _range(first: int, last: int) -> str:
+    """Return a C condition for an event that overlaps sectors `first` to `last`, both included.
+
+    An event without sectors matches if its position, other than 0, lies in the range.
+    """
+    end = "event->sector + event->nr_sector"
+    data = f"event->sector <= {last}ULL && {end} > {first}ULL"
+    return (
+        f"(event->sector && event->sector >= {first}ULL && event->sector <= {last}ULL) || ({data})"
+    )
+
+
+def _inline(head: str, body: Iterable[str]) -> str:
+    lines = "\n".join(f"\t{line}" for line in body)
+    return f"static inline __attribute__((always_inline)) {head}\n{{\n{lines}\n}}\n"

@@ -15,20 +15,15 @@ from biotrail.recorder.schema.errors import ProbeError
 
 
 def u32(*names: str) -> list[tuple[str, type[c_uint32]]]:
-    """Return members of a struct of the kernel's, for `_fields_`."""
     return [(name, c_uint32) for name in names]
 
 
 def u64(*names: str) -> list[tuple[str, type[c_uint64]]]:
-    """Return members of a struct of the kernel's, for `_fields_`."""
     return [(name, c_uint64) for name in names]
 
 
 class ProgInfo(ctypes.Structure):
-    """A loaded program: `struct bpf_prog_info` (include/uapi/linux/bpf.h), up to attach_btf_id.
-
-    Members that are newer than the running kernel stay 0.
-    """
+    """`struct bpf_prog_info` (include/uapi/linux/bpf.h); what the kernel does not know stays 0."""
 
     _fields_ = (
         *u32("type", "id"),
@@ -99,10 +94,9 @@ def _numbers() -> tuple[int, int]:
 
 
 def bpf(command: int, attr: ctypes.Structure) -> int:
-    """Have the kernel execute a command, and return its result, 0 or more.
+    """Have the kernel execute a command; `attr`: what it reads of `union bpf_attr`.
 
-    attr: the members of `union bpf_attr` that the command reads, from its beginning on. Raises
-    OSError, and ProbeError (`_numbers`).
+    Raises OSError, and ProbeError (`_numbers`).
     """
     libc = ctypes.CDLL(None, use_errno=True)
     result = libc.syscall(_numbers()[0], c_int(command), byref(attr), c_int(ctypes.sizeof(attr)))
@@ -114,8 +108,7 @@ def bpf(command: int, attr: ctypes.Structure) -> int:
 def refused() -> int | None:
     """Return the errno with which bpf(2) is refused to a process with CAP_BPF; None: it is not.
 
-    The kernel itself answers a command that does not exist with EINVAL. None too for machines that
-    are not in _NUMBERS.
+    The kernel itself answers a command that does not exist with EINVAL.
     """
     try:
         bpf(_NO_COMMAND, InfoByFd())
@@ -129,9 +122,8 @@ def refused() -> int | None:
 def perf_event_open(attr: PerfEventAttr) -> int:
     """Return the descriptor of a new perf event of this process, on any CPU.
 
-    So no certain CPU has to be online. For tracepoints and kprobes this does not matter: the kernel
-    runs an event's programs for every task, whether the event is enabled or not. Sets `attr.size`.
-    Raises OSError, and ProbeError (`_numbers`).
+    So no certain CPU has to be online: for tracepoints and kprobes the kernel runs an event's
+    programs for every task, whether the event is enabled or not. Raises OSError, and ProbeError.
     """
     attr.size = ctypes.sizeof(attr)
     libc = ctypes.CDLL(None, use_errno=True)
@@ -144,20 +136,12 @@ def perf_event_open(attr: PerfEventAttr) -> int:
 
 
 def set_program(event: int, program: int) -> None:
-    """Have the kernel run a program at each occurrence of a perf event. Raises OSError.
-
-    Both are descriptors. The program runs until the event's is closed.
-    """
+    """Have the kernel run a program at each occurrence of a perf event, until that is closed."""
     fcntl.ioctl(event, _IOC_SET_BPF, program)
 
 
 def attach_tracepoint(program: int, number: int) -> int:
-    """Attach a loaded program to a tracepoint, on all CPUs; return the descriptor of a perf event.
-
-    Closing it detaches the program. `program`: the program's descriptor, which stays open.
-    `number`: the tracepoint's ID (formats.Format.number). Raises OSError, with no perf event left
-    open, and ProbeError on a machine that is not in _NUMBERS.
-    """
+    """Attach a program to a tracepoint's ID; return a perf event, whose closing detaches it."""
     attr = PerfEventAttr(type=_PERF_TYPE_TRACEPOINT, config=number, flags=_DISABLED)
     event = perf_event_open(attr)
     try:
@@ -169,11 +153,6 @@ def attach_tracepoint(program: int, number: int) -> int:
 
 
 def program_info(program: int) -> ProgInfo:
-    """Return the kernel's description and counters of a program, by its descriptor, as of now.
-
-    Members that the kernel does not know are 0. Raises OSError, and ProbeError on a machine that is
-    not in _NUMBERS.
-    """
     info = ProgInfo()
     bpf(OBJ_GET_INFO_BY_FD, InfoByFd(program, ctypes.sizeof(info), ctypes.addressof(info)))
     return info

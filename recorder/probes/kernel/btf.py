@@ -7,9 +7,9 @@ distributions backport.
 
 import ctypes
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
+from biotrail.recorder.probes.kernel.bpf_calls import u32
 from biotrail.recorder.probes.kernel.libbpf import RefusedError, load_library
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.payloads import KernelEnums
@@ -29,15 +29,10 @@ _FLAG_ENUM = "req_flag_bits"
 class _Type(ctypes.Structure):
     """`struct btf_type` (include/uapi/linux/btf.h)."""
 
-    _fields_ = (
-        ("name_off", ctypes.c_uint32),
-        ("info", ctypes.c_uint32),
-        ("size_or_type", ctypes.c_uint32),
-    )
+    _fields_ = u32("name_off", "info", "size_or_type")
 
     @property
     def kind(self) -> int:
-        """The type's BTF_KIND_* number."""
         return int(self.info >> 24 & 0x1F)
 
     @property
@@ -55,23 +50,16 @@ class _Enum(ctypes.Structure):
 class _Member(ctypes.Structure):
     """`struct btf_member`."""
 
-    _fields_ = (
-        ("name_off", ctypes.c_uint32),
-        ("type", ctypes.c_uint32),
-        ("offset", ctypes.c_uint32),
-    )
+    _fields_ = u32("name_off", "type", "offset")
 
 
 class KernelBtf:
     """The running kernel's BTF, parsed by libbpf; a context manager that frees it."""
 
     def __init__(self, module: str = "") -> None:
-        """Load /sys/kernel/btf/vmlinux by libbpf and, on top of it, the BTF of a module.
+        """Load /sys/kernel/btf/vmlinux and, on top of it, the BTF of a module, if it has one.
 
-        `module`: name of a kernel module whose types are to be found too; "": none. It has no
-        effect where the module is not loaded or is part of the kernel, where its types are in
-        vmlinux, or where modules have no BTF (before 5.11). Raises ProbeError: the BTF cannot be
-        read, or libbpf is missing or too old.
+        It has none where it is not loaded, or before 5.11. Raises ProbeError.
         """
         self._lib = load_library()
         self._base: int | None = None
@@ -92,67 +80,33 @@ class KernelBtf:
                 raise
 
     def __enter__(self) -> Self:
-        """Return this object."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Free the BTF; an exception passes."""
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
     def close(self) -> None:
         """Free the BTF; nothing can be read afterwards. Closing again has no effect."""
         for btf in {self._btf, self._base} - {None}:
-            self._lib.void("btf__free", btf)
+            self._lib.get("btf__free")(btf)
         self._btf = self._base = None
 
     def _find(self, name: str, kind: int, btf: int | None = None) -> int | None:
-        """Return the id of a type by name and BTF_KIND_*. btf: a module's; None: the kernel's."""
         find = self._lib.get("btf__find_by_name_kind")
         number = int(find(btf or self._btf, name.encode(), kind))
         return number if number > 0 else None
 
-    def _address(self, number: int, btf: int | None = None) -> int:
-        """Return the address of a `struct btf_type` by id; what belongs to the type follows it.
-
-        btf: a module's, which has the memory then; None: the kernel's.
-        """
-        doing = f"type {number} of the kernel's BTF cannot be read"
-        return self._lib.pointer(doing, "btf__type_by_id", btf or self._btf, number)
-
     def _type(self, number: int, btf: int | None = None) -> _Type:
-        return _Type.from_address(self._address(number, btf))
+        """Return a type by id, in the memory of the BTF, where what belongs to it follows."""
+        doing = f"type {number} of the kernel's BTF cannot be read"
+        address = self._lib.pointer(doing, "btf__type_by_id", btf or self._btf, number)
+        return _Type.from_address(address)
 
-    def parameters(self, tracepoint: str) -> int | None:
+    def parameters(self, tracepoint: str, btf: int | None = None) -> int | None:
         """Return how many arguments a tracepoint passes to its probes; None: no such tracepoint.
 
-        Raises ProbeError: btf_trace_NAME is no function type.
+        btf: of the tracepoint's module; None: the kernel's.
         """
-        return self._parameters(self._btf, tracepoint)
-
-    def module_parameters(self, tracepoint: str, module: str) -> int | None:
-        """Return how many arguments a module's tracepoint passes, as `parameters` does.
-
-        None: the module is not loaded or has no such tracepoint, or the kernel has no BTF of
-        modules (before 5.11). Raises ProbeError: it is no function type.
-        """
-        if not (_BTF / module).exists():
-            return None
-        try:
-            doing = f"the types of module {module} cannot be read"
-            btf = self._lib.pointer(doing, "btf__load_module_btf", module.encode(), self._btf)
-        except RefusedError:
-            return None
-        try:
-            return self._parameters(btf, tracepoint)
-        finally:
-            self._lib.void("btf__free", btf)
-
-    def _parameters(self, btf: int | None, tracepoint: str) -> int | None:
         number = self._find(f"btf_trace_{tracepoint}", _KIND_TYPEDEF, btf)
         if number is None:
             return None
@@ -163,122 +117,87 @@ class KernelBtf:
             raise ProbeError(f"btf_trace_{tracepoint} is no function in the kernel's BTF")
         return kind.count - 1  # the first is the probe's own data
 
-    def enum(self, name: str) -> dict[str, int] | None:
-        """Return an enum's values by name, in the kernel's order and with their whole names.
+    def module_parameters(self, tracepoint: str, module: str) -> int | None:
+        """Return what `parameters` does, of a module's tracepoint; None: no BTF of it."""
+        if not (_BTF / module).exists():
+            return None
+        try:
+            doing = f"the types of module {module} cannot be read"
+            btf = self._lib.pointer(doing, "btf__load_module_btf", module.encode(), self._btf)
+        except RefusedError:
+            return None
+        try:
+            return self.parameters(tracepoint, btf)
+        finally:
+            self._lib.get("btf__free")(btf)
 
-        Of 32-bit values (BTF_KIND_ENUM), read as signed. None: there is no such enum `name`.
-        """
+    def enum(self, name: str) -> dict[str, int] | None:
+        """Return an enum's 32-bit values, read as signed, by name; None: there is no such enum."""
         number = self._find(name, _KIND_ENUM)
         if number is None:
             return None
-        address = self._address(number)
-        count = _Type.from_address(address).count
-        values = (_Enum * count).from_address(address + ctypes.sizeof(_Type))
+        kind = self._type(number)
+        address = ctypes.addressof(kind) + ctypes.sizeof(kind)
+        values = (_Enum * kind.count).from_address(address)
         return {self._name(value.name_off): int(value.value) for value in values}
+
+    def _members(self, number: int | None) -> list[tuple[str, int, int]]:
+        """Return the direct members of a struct or union by id: name ("": anonymous), type, bits.
+
+        bits: the member's offset, without the size of a bit field in the upper byte.
+        """
+        if number is None:
+            return []
+        kind = self._type(number)
+        mask = 0xFFFFFF if kind.info >> 31 else 0xFFFFFFFF  # bit 31: it has bit fields
+        address = ctypes.addressof(kind) + ctypes.sizeof(kind)
+        members = (_Member * kind.count).from_address(address)
+        return [(self._name(one.name_off), int(one.type), one.offset & mask) for one in members]
 
     def has_function(self, name: str) -> bool:
         """Return whether BTF describes the kernel function `name`, as it does every kfunc."""
         return self.function_id(name) is not None
 
     def function_id(self, name: str) -> int | None:
-        """Return the BTF id of the kernel function `name`; None: BTF does not describe it."""
         return self._find(name, _KIND_FUNC)
 
-    def tracepoint_id(self, name: str) -> int | None:
-        """Return the BTF id that programs on the tracepoint `name` are loaded for; None: none."""
-        return self._find(f"btf_trace_{name}", _KIND_TYPEDEF)
-
     def members(self, name: str) -> list[str] | None:
-        """Return the names of a struct's direct members, in order; "" for an anonymous one.
-
-        None: there is no struct `name` (a union is none).
-        """
+        """Return the names of a struct's direct members; None: there is no such struct."""
         number = self._find(name, _KIND_STRUCT)
-        if number is None:
-            return None
-        address = self._address(number)
-        count = _Type.from_address(address).count
-        members = (_Member * count).from_address(address + ctypes.sizeof(_Type))
-        return [self._name(member.name_off) for member in members]
+        return None if number is None else [member for member, _, _ in self._members(number)]
 
     def has_member(self, name: str, member: str) -> bool:
-        """Return whether struct `name` has `member`, directly or in an anonymous union or struct.
-
-        False also where there is no such struct.
-        """
-        number = self._find(name, _KIND_STRUCT)
-        return number is not None and self._holds(number, member)
+        """Return whether a struct has `member`, directly or in an anonymous union or struct."""
+        wanted = [self._find(name, _KIND_STRUCT)]
+        while wanted:
+            for found, kind, _ in self._members(wanted.pop()):
+                if found == member:
+                    return True
+                if not found and self._type(kind).kind in (_KIND_STRUCT, _KIND_UNION):
+                    wanted.append(kind)
+        return False
 
     def offset(self, name: str, member: str) -> int | None:
-        """Return the offset in bytes of a direct member of a struct.
-
-        None: there is no such struct `name`, or no such member (that of an anonymous struct or
-        union inside is not found), or it is a bit field.
-        """
-        found = self._member(name, member)
-        return None if found is None or found.offset % 8 else found.offset // 8
-
-    def pointed(self, name: str, member: str) -> str:
-        """Return the name of the struct that a direct member of a struct points to.
-
-        "": there is no such struct `name` or member, or it is no pointer to a named type; const and
-        the like count.
-        """
-        found = self._member(name, member)
-        kind = None if found is None else self._type(found.type)
-        if kind is None or kind.kind != _KIND_PTR or not kind.size_or_type:
-            return ""
-        return self._name(self._type(kind.size_or_type).name_off)
-
-    def _member(self, name: str, member: str) -> _Member | None:
-        """Return a direct member of a struct, its offset in bits without a bit field's size."""
-        number = self._find(name, _KIND_STRUCT)
-        if number is None:
-            return None
-        address = self._address(number)
-        # Where a struct has bit fields, the upper byte of an offset is the field's size.
-        sized = _Type.from_address(address).info >> 31
-        count = _Type.from_address(address).count
-        members = (_Member * count).from_address(address + ctypes.sizeof(_Type))
-        for one in members:
-            if self._name(one.name_off) == member:
-                at = one.offset & 0xFFFFFF if sized else one.offset
-                return _Member(one.name_off, one.type, at)
+        """Return the offset in bytes of a direct member of a struct; None: none, or a bit field."""
+        for found, _, bits in self._members(self._find(name, _KIND_STRUCT)):
+            if found == member:
+                return None if bits % 8 else bits // 8
         return None
 
-    def _holds(self, number: int, member: str) -> bool:
-        """Whether a struct or union has `member`, directly or in an anonymous one inside."""
-        address = self._address(number)
-        count = _Type.from_address(address).count
-        members = (_Member * count).from_address(address + ctypes.sizeof(_Type))
-        for one in members:
-            name = self._name(one.name_off)
-            if name == member:
-                return True
-            nested = not name and self._type(one.type).kind in (_KIND_STRUCT, _KIND_UNION)
-            if nested and self._holds(one.type, member):
-                return True
-        return False
+    def pointed(self, name: str, member: str) -> str:
+        """Return the name of the struct that a direct member points to; "": none, or const."""
+        for found, number, _ in self._members(self._find(name, _KIND_STRUCT)):
+            if found == member and (kind := self._type(number)).kind == _KIND_PTR:
+                pointed = kind.size_or_type
+                return self._name(self._type(pointed).name_off) if pointed else ""
+        return ""
 
     def _name(self, offset: int) -> str:
         return str(self._lib.get("btf__name_by_offset")(self._btf, offset).decode())
 
 
-def _strip(values: dict[str, int], prefix: str, without: tuple[str, ...]) -> dict[str, int]:
-    """Return the values whose names begin with `prefix`, by the rest, but `without`."""
-    return {
-        name.removeprefix(prefix): value
-        for name, value in values.items()
-        if name.startswith(prefix) and name not in without
-    }
-
-
 def kernel_enums(btf: KernelBtf) -> KernelEnums:
-    """Return the numbers by which this kernel's `opf` is decoded, as in a log's header.
-
-    Names are without prefixes (REQ_OP_, __REQ_), and REQ_OP_LAST and __REQ_NR_BITS are left out.
-    Raises ProbeError: BTF lacks one of both.
-    """
+    """Return the numbers by which this kernel's `opf` is decoded, as in a log's header."""
     ops = next((values for name in _OP_ENUMS if (values := btf.enum(name))), None)
     flags = btf.enum(_FLAG_ENUM)
     if ops is None or flags is None:
@@ -287,6 +206,10 @@ def kernel_enums(btf: KernelBtf) -> KernelEnums:
             "please report the kernel's version"
         )
     return {
-        "op_enum": _strip(ops, "REQ_OP_", ("REQ_OP_LAST",)),
-        "flag_bits": _strip(flags, "__REQ_", ("__REQ_NR_BITS",)),
+        "op_enum": {n.removeprefix("REQ_OP_"): op for n, op in ops.items() if n != "REQ_OP_LAST"},
+        "flag_bits": {
+            name.removeprefix("__REQ_"): bit
+            for name, bit in flags.items()
+            if name.startswith("__REQ_") and name != "__REQ_NR_BITS"
+        },
     }

@@ -64,7 +64,6 @@ _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "bpf_obj_get_info_by_fd": (c_int, (c_int, c_void_p, POINTER(c_uint32))),
     "libbpf_num_possible_cpus": (c_int, ()),
     "libbpf_set_print": (c_void_p, (_PrintFunction,)),
-    "libbpf_get_error": (ctypes.c_long, (c_void_p,)),
     "btf__load_vmlinux_btf": (c_void_p, ()),
     "btf__load_module_btf": (c_void_p, (c_char_p, c_void_p)),
     "btf__free": (None, (c_void_p,)),
@@ -78,7 +77,6 @@ class RefusedError(ProbeError):
     """A failed call of libbpf; `number` is the errno, 0 if unknown."""
 
     def __init__(self, message: str, number: int) -> None:
-        """Keep the errno beside the message."""
         super().__init__(message)
         self.number = number
 
@@ -87,10 +85,6 @@ class Libbpf:
     """Checked calls of libbpf, and the warnings that libbpf printed since the last failure."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
-        """Declare the functions of `_SIGNATURES` on `library`, and take over what libbpf prints.
-
-        Raises ProbeError: the library lacks one of the functions.
-        """
         self._library = library
         self._libc = ctypes.CDLL(None)
         self._messages: deque[str] = deque(maxlen=_KEPT_MESSAGES)
@@ -107,7 +101,7 @@ class Libbpf:
         library.libbpf_set_print(self._print)
 
     def _keep_message(self, level: int, template: bytes, arguments: int) -> int:
-        """Keep a message's lines, unless of debugging; called by libbpf (libbpf_print_fn_t)."""
+        """libbpf_print_fn_t."""
         if level < _DEBUG:  # of debugging there are thousands, which cost a tenth of a second
             buffer = ctypes.create_string_buffer(1 << 16)
             self._libc.vsnprintf(buffer, c_size_t(len(buffer)), template, c_void_p(arguments))
@@ -124,7 +118,7 @@ class Libbpf:
             return "below 0.6"
 
     def call(self, doing: str, name: str, *arguments: Any) -> int:
-        """Call function `name` with `arguments` and return its result, 0 or more.
+        """Call function `name` and return its result, 0 or more.
 
         Raises RefusedError where the result is negative, with errno or, where the call did not set
         it, the negated result. `doing`: how the error's message begins.
@@ -137,11 +131,7 @@ class Libbpf:
         return result
 
     def pointer(self, doing: str, name: str, *arguments: Any) -> int:
-        """Call function `name` with `arguments` and return the address that it returns.
-
-        Raises RefusedError for NULL (with errno, 0 where the call did not set it) and for an
-        ERR_PTR, an address that stands for an errno. `doing`: how the error's message begins.
-        """
+        """Call function `name`; raises RefusedError for NULL and for an ERR_PTR."""
         ctypes.set_errno(0)
         result = getattr(self._library, name)(*arguments)
         value = int(result or 0)
@@ -152,12 +142,7 @@ class Libbpf:
         return value
 
     def possible_cpus(self) -> int:
-        """Return the number of possible CPUs: elements of what is kept per CPU."""
         return self.call("the number of CPUs is unknown", "libbpf_num_possible_cpus")
-
-    def void(self, name: str, *arguments: Any) -> None:
-        """Call function `name` and ignore its result."""
-        getattr(self._library, name)(*arguments)
 
     def get(self, name: str) -> Callable[..., Any]:
         """Return function `name` unchecked, for callers that interpret its result themselves."""
@@ -176,11 +161,7 @@ class Libbpf:
 
 @cache
 def load_library() -> Libbpf:
-    """Return the distribution's libbpf (1 or 0), loaded once for the whole process.
-
-    Raises ProbeError: none is installed, or the first of libbpf.so.1 and libbpf.so.0 that is lacks
-    a function. A failure is not kept: the next call tries again.
-    """
+    """Return the distribution's libbpf. A failure is not kept: the next call tries again."""
     for name in _NAMES:
         try:
             return Libbpf(ctypes.CDLL(name, use_errno=True))
@@ -217,10 +198,10 @@ class MapType(IntEnum):
 
 
 def map_bytes(kind: int, key: int, value: int, entries: int, cpus: int) -> int:
-    """Return about how many bytes a map takes, all of which are taken when it is made.
+    """Return about how many bytes a map takes (kernel/bpf/), all when it is made.
 
     kind: of MapType; another one counts as an array. key, value: their bytes. entries: most
-    elements, of a RINGBUF bytes. cpus: possible CPUs. As kernel/bpf/ has it.
+    elements, of a RINGBUF bytes. cpus: possible CPUs.
     """
     key, value = (-(-size // 8) * 8 for size in (key, value))  # as the kernel lays them out
     buckets = 1 << max(0, entries - 1).bit_length()
@@ -245,11 +226,11 @@ def map_bytes(kind: int, key: int, value: int, entries: int, cpus: int) -> int:
 class BpfObject:
     """One BPF object file: opened when made, then sized, load(), attach(), close().
 
-    Sections of global variables (".rodata", ".data") are maps of one element.
+    Sections of global variables (".rodata", ".data") are maps of one element. Every method raises
+    RefusedError where the object has no such program or map, or the kernel refuses.
     """
 
     def __init__(self, path: Path) -> None:
-        """Open and parse the object file `path`; nothing is loaded. Raises ProbeError."""
         self._lib = load_library()
         self._links: dict[str, int] = {}
         self._program_fds: dict[str, int] = {}
@@ -277,16 +258,12 @@ class BpfObject:
         )
 
     def set_autoload(self, program: str, wanted: bool) -> None:
-        """Set whether load() loads `program`."""
         self._lib.call(
             f"program {program}", "bpf_program__set_autoload", self._program(program), wanted
         )
 
     def verify_by_states(self, program: str) -> None:
-        """Have the verifier compare states at each jump, so that it goes through less of `program`.
-
-        For programs that are too large for old kernels' verifiers otherwise.
-        """
+        """Have the verifier compare states at each jump, for large programs on old kernels."""
         self._lib.call(
             f"program {program}",
             "bpf_program__set_flags",
@@ -295,17 +272,15 @@ class BpfObject:
         )
 
     def set_map_size(self, name: str, value_size: int, max_entries: int) -> None:
-        """Set the size of a map's values in bytes and its number of elements, before load()."""
         bpf_map = self._map(name)
         self._lib.call(f"map {name}", "bpf_map__set_value_size", bpf_map, value_size)
         self._lib.call(f"map {name}", "bpf_map__set_max_entries", bpf_map, max_entries)
 
     def set_map_entries(self, name: str, max_entries: int) -> None:
-        """Set a map's number of elements before load(); values keep the size that they have."""
         self._lib.call(f"map {name}", "bpf_map__set_max_entries", self._map(name), max_entries)
 
     def map_bytes(self, cpus: int) -> int:
-        """Return about how many bytes all maps take once loaded. `cpus`: possible CPUs."""
+        """Return about how many bytes all maps take once loaded."""
         get, found, total = self._lib.get, None, 0
         while found := get("bpf_object__next_map")(self._object, found):
             kind, key, value, many = (int(get(f"bpf_map__{one}")(found)) for one in _SIZED_BY)
@@ -313,19 +288,14 @@ class BpfObject:
         return total
 
     def value_size(self, name: str) -> int:
-        """Return the size of a map's values in bytes."""
         return self._lib.call(f"map {name}", "bpf_map__value_size", self._map(name))
 
     def set_initial_value(self, name: str, value: "ctypes._CData") -> None:
-        """Set the content of a section (".rodata") before load(); `value` has exactly its size.
-
-        Raises RefusedError: another size, no such section, or load() was called.
-        """
+        """Set the content of a section (".rodata") before load(); `value` has exactly its size."""
         where, size = self._map(name), ctypes.sizeof(value)
         self._lib.call(f"section {name}", "bpf_map__set_initial_value", where, byref(value), size)
 
     def load(self) -> None:
-        """Create the maps, and have the kernel verify the programs. Raises RefusedError."""
         self._lib.call("the kernel refused the BPF programs", "bpf_object__load", self._object)
 
     def map_fd(self, name: str) -> int:
@@ -333,11 +303,7 @@ class BpfObject:
         return self._lib.call(f"map {name}", "bpf_map__fd", self._map(name))
 
     def update_section(self, name: str, value: "ctypes._CData") -> None:
-        """Replace the whole content of a writable section (".data"), after load().
-
-        `value`: of exactly the section's size, which nothing checks. Raises RefusedError: there is
-        none of that name, load() was not called, or the kernel refuses.
-        """
+        """Replace the content of a writable section by `value`, whose size nothing checks."""
         self._lib.call(
             f"section {name}",
             "bpf_map_update_elem",
@@ -348,22 +314,14 @@ class BpfObject:
         )
 
     def read_section(self, name: str, value: "ctypes._CData") -> None:
-        """Copy the whole content of a writable section (".data") into `value`, after load().
-
-        `value`: of exactly the section's size, which nothing checks. Raises RefusedError: there is
-        none of that name, load() was not called, or the kernel refuses.
-        """
+        """Copy the content of a writable section into `value`, whose size nothing checks."""
         fd = self.map_fd(name)
         self._lib.call(
             f"section {name}", "bpf_map_lookup_elem", fd, byref(c_uint32(0)), byref(value)
         )
 
     def keys(self, name: str) -> Iterator[int]:
-        """Yield the keys of a loaded map with 32-bit keys, while programs may add more.
-
-        A key that is added meanwhile may be left out. Ends at the last key, and silently at any
-        error of the kernel. Raises RefusedError at the first step: there is no such map.
-        """
+        """Yield a map's 32-bit keys, up to an error; one that is added then may be missed."""
         fd = self.map_fd(name)
         step = self._lib.get("bpf_map_get_next_key")
         key, following = c_uint32(0), c_uint32(0)
@@ -374,60 +332,36 @@ class BpfObject:
             yield key.value
 
     def read_value(self, name: str, key: int, value: "ctypes.Array[ctypes.c_char]") -> bool:
-        """Copy a loaded map's value of a 32-bit key into `value`; return whether there is one.
-
-        `value`: at least as large as the map's values, which nothing checks; unchanged where the
-        key is missing or the kernel refuses (False). Raises RefusedError: there is no such map.
-        """
+        """Copy a loaded map's value of a 32-bit key into `value`; return whether there is one."""
         look_up = self._lib.get("bpf_map_lookup_elem")
         return bool(look_up(self.map_fd(name), byref(c_uint32(key)), byref(value)) == 0)
 
     def put(self, name: str, key: "ctypes._CData", value: "ctypes._CData") -> None:
-        """Set a key of a loaded hash map to a value, also where the key is there already.
-
-        `key`, `value`: of the sizes that the map has, which nothing checks. Raises RefusedError:
-        the map is full, or there is none of that name.
-        """
+        """Set a key of a loaded hash map to a value; nothing checks their sizes."""
         fd = self.map_fd(name)
         self._lib.call(f"map {name}", "bpf_map_update_elem", fd, byref(key), byref(value), 0)
 
     def remove(self, name: str, key: "ctypes._CData") -> None:
-        """Remove a key of a loaded hash map, if it is there. Raises RefusedError: no such map."""
         self._lib.get("bpf_map_delete_elem")(self.map_fd(name), byref(key))
 
     def instructions(self, program: str) -> bytes:
-        """Return a program's instructions, 8 bytes each; once it is loaded, as they were loaded.
-
-        Then they have the maps' descriptors, and can be loaded again while this object is open.
-        Raises RefusedError: there is no such program.
-        """
+        """Return a program's instructions, 8 bytes each; once loaded with maps' descriptors."""
         where = self._program(program)
         doing = f"the instructions of program {program}"
         count = self._lib.call(doing, "bpf_program__insn_cnt", where)
         return ctypes.string_at(self._lib.pointer(doing, "bpf_program__insns", where), 8 * count)
 
     def rewrite(self, change: Callable[[bytes], bytes]) -> None:
-        """Replace the instructions of every program by `change` of them, before load().
-
-        `change` gets what the object file has, 8 bytes each, and returns as many. Raises
-        RefusedError: load() was called.
-        """
-        step, name_of = (
-            self._lib.get("bpf_object__next_program"),
-            self._lib.get("bpf_program__name"),
-        )
-        program = None
-        while program := step(self._object, program):
-            name = name_of(program).decode()
+        """Replace the instructions of every program by `change` of them, as many, before load()."""
+        get, program = self._lib.get, None
+        while program := get("bpf_object__next_program")(self._object, program):
+            name = get("bpf_program__name")(program).decode()
             code = change(self.instructions(name))
             doing = f"the instructions of program {name}"
             self._lib.call(doing, "bpf_program__set_insns", program, code, len(code) // 8)
 
     def attach(self, program: str) -> None:
-        """Attach a loaded program to its tracepoint, until detach(), close() or this process's end.
-
-        Raises RefusedError.
-        """
+        """Attach a loaded program, until detach(), close() or the end of this process."""
         self._links[program] = self._lib.pointer(
             f"program {program} cannot be attached",
             "bpf_program__attach",
@@ -435,10 +369,6 @@ class BpfObject:
         )
 
     def info(self, program: str) -> ProgInfo:
-        """Return the kernel's description and counters of a loaded program, as of now.
-
-        Raises RefusedError: there is no such program, it is not loaded, or the kernel refuses.
-        """
         info = ProgInfo()
         size = c_uint32(ctypes.sizeof(info))
         fd = self._program_fds.get(program)
@@ -454,14 +384,12 @@ class BpfObject:
             self.detach_one(program)
 
     def detach_one(self, program: str) -> None:
-        """Detach one program; no effect if it is not attached."""
         link = self._links.pop(program, None)
         if link is not None:
-            self._lib.void("bpf_link__destroy", link)
+            self._lib.get("bpf_link__destroy")(link)
 
     def close(self) -> None:
-        """Detach all programs and free the object. Closing again has no effect."""
         self.detach()
         if self._object is not None:
-            self._lib.void("bpf_object__close", self._object)
+            self._lib.get("bpf_object__close")(self._object)
             self._object = None

@@ -23,11 +23,9 @@ class RunStats:
         self._fd = -1  # -1: off
 
     def switch(self, on: bool) -> None:
-        """Switch the kernel's counting of runs on or off, for all BPF programs of the host.
+        """Switch the counting of runs of all BPF programs of the host, where that is allowed.
 
-        On while this process, or another one, holds a descriptor from BPF_ENABLE_STATS: off closes
-        this object's only. Switching to the present state does nothing, nor, without an error, does
-        switching on where it is refused (no CAP_SYS_ADMIN) or libbpf is missing.
+        On while any process holds a descriptor from BPF_ENABLE_STATS.
         """
         if on and self._fd < 0:
             with suppress(ProbeError):
@@ -43,20 +41,12 @@ class StatsChild:
     """As RunStats, by a child process (stats_child.py), so that this one can give up the right."""
 
     def __init__(self, report: Callable[[str], None]) -> None:
-        """Start the child process; it counts nothing yet. Raises OSError: it cannot be started.
-
-        `report`: called with a message for the user once the child turns out to have ended.
-        """
+        """`report` gets a message for the user once the child turns out to have ended."""
         self._report = report
         self._on = False
         self._process = helpers.begin(_CHILD, answers=False)
 
     def switch(self, on: bool) -> None:
-        """Have the child switch the counting of runs on or off; nothing if it is so already.
-
-        A write to a child that has ended fails: then `report` is called, once, and later calls do
-        nothing. Whether the kernel counts is not known.
-        """
         if on == self._on or self._process.stdin is None:
             return
         self._on = on
@@ -67,8 +57,5 @@ class StatsChild:
             self._report("run time of programs: not known, the process that switches it has ended")
 
     def close(self) -> None:
-        """End the child and the counting: by the end of its input, after a second by SIGKILL.
-
-        Waits for its end. `switch` may not be called afterwards.
-        """
+        """End the child and the counting: by the end of its input, after a second by SIGKILL."""
         helpers.end(self._process)

@@ -46,11 +46,7 @@ class CgroupMaps:
     """These maps of one object."""
 
     def __init__(self, bpf: BpfObject, filters: Filters, *, reports: bool, made: bool) -> None:
-        """Look up the cgroups that are chosen by path, and size the maps, before loading.
-
-        reports: the programs' paths of cgroups are read. made: of cgroups that are made, too.
-        Raises ProbeError: a cgroup that does not exist, or cannot be charged.
-        """
+        """reports: the programs' paths of cgroups are read; made: of those made later, too."""
         where = cgroups.hierarchy() if filters.cgroups else None
         self._chosen = [cgroup_id(path, where) for path in filters.cgroups]
         self._bpf = bpf
@@ -66,14 +62,13 @@ class CgroupMaps:
         bpf.set_autoload(_PROGRAM, self._made)
 
     def open(self) -> None:
-        """List the chosen cgroups, once loaded, and map the ring. Raises ProbeError."""
+        """List the chosen cgroups, once loaded, and map the ring."""
         for number in self._chosen:
             self._bpf.put(_WANTED, ctypes.c_uint64(number), _ONE)
         if self._reports:
             self._ring = CgroupRing.map(self._bpf.map_fd("bt_cgroup_ring"), CGROUP_RING_BYTES)
 
     def attach(self) -> None:
-        """Have the programs report cgroups that are made from now on. Raises RefusedError."""
         if self._made:
             self._bpf.attach(_PROGRAM)
 
@@ -83,21 +78,16 @@ class CgroupMaps:
         return None if self._ring is None else self._bpf.map_fd("bt_cgroup_ring")
 
     def new_cgroups(self) -> list[CgroupPath]:
-        """Return the paths that the programs sent since the last call, in their order."""
-        if self._ring is None:
-            return []
-        return [
-            CgroupPath(int(one["cgroup"]), _path(one["names"][: one["bytes"]].tobytes()))
-            if one["whole"]
-            else CgroupPath(int(one["cgroup"]), None)
-            for one in self._ring.take()
-        ]
+        found = []
+        for one in [] if self._ring is None else self._ring.take():
+            path = None
+            if one["whole"]:
+                names = one["names"][: one["bytes"]].tobytes()  # upwards, each with its NUL
+                path = "/" + os.fsdecode(b"/".join(reversed(names.split(b"\0")[:-1])))
+            found.append(CgroupPath(int(one["cgroup"]), path))
+        return found
 
     def list_cgroup(self, number: int, *, wanted: bool) -> None:
-        """Record the cgroup with this id, and those below it, from now on; or no longer.
-
-        Any thread may call. Raises RefusedError: the map is full.
-        """
         with self._lock:
             if wanted:
                 self._bpf.put(_WANTED, ctypes.c_uint64(number), _ONE)
@@ -108,12 +98,6 @@ class CgroupMaps:
             self._bpf.update_section(".data.cgroups", ctypes.c_uint64(salt))
 
     def close(self) -> None:
-        """Unmap the ring. Closing again has no effect."""
         if self._ring is not None:
             self._ring.close()
             self._ring = None
-
-
-def _path(names: bytes) -> str:
-    """Return the path of names from the cgroup upwards, each with its NUL."""
-    return "/" + "/".join(os.fsdecode(one) for one in reversed(names.split(b"\0")[:-1]))

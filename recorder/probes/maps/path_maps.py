@@ -8,20 +8,18 @@ import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
 
 import numpy as np
 
 from biotrail.recorder.host import cgroups
-from biotrail.recorder.probes import drivers
-from biotrail.recorder.probes.drivers import NO_DRIVERS, DriverChoice, choose_drivers
 from biotrail.recorder.probes.kernel.btf import KernelBtf
 from biotrail.recorder.probes.kernel.libbpf import BpfObject
 from biotrail.recorder.rights import capabilities
 from biotrail.recorder.schema import shared, syscalls
+from biotrail.recorder.schema.limits import PATH_CPUS
 from biotrail.recorder.schema.payloads import MissingPart, PathFacts
 from biotrail.recorder.schema.records import PATH_PARTS
-from biotrail.recorder.symbols.kallsyms import addresses_of
+from biotrail.recorder.symbols.kallsyms import address_in, addresses_of, has_symbol, read_symbols
 
 _NEEDS = {"fs": "wait"}
 """A part that says nothing without another: the stacks are those of waits."""
@@ -122,30 +120,90 @@ JOURNAL_PROGRAMS = {
 commit whose beginning was seen."""
 
 
+# Drivers are modules in most kernels, whose types are not in the kernel's own BTF, and on 5.10
+# nowhere. So their tracepoints are known by the kernel's symbols, and their programs are raw
+# (bpf/drivers.h).
+_DRIVER = "driver"
+"""The part of drivers' steps."""
+_LOOP_COMPLETE = "lo_rw_aio_complete"
+_DRIVER_SLOTS = 1 << 15
+"""Entries of bt_driver_steps, if the part is recorded."""
+
+
+@dataclass(frozen=True)
+class Driver:
+    """A driver's programs by tracepoint, as a request passes them, with variants (_p).
+
+    remedy: where a tracepoint is missing, what may be the cause.
+    """
+
+    name: str
+    programs: dict[str, str]
+    remedy: str
+    present: str | None = None
+    """Directory of sysfs that has an entry while a device has the driver; None: always there."""
+
+    def has_devices(self) -> bool:
+        try:
+            return self.present is None or bool(os.listdir(self.present))
+        except OSError:  # the module is not loaded
+            return False
+
+
+DRIVERS = (
+    Driver(
+        "nvme",
+        {
+            "nvme_setup_cmd": "bt_nvme_setup",
+            "nvme_sq": "bt_nvme_sq",
+            "nvme_complete_rq": "bt_nvme_done",
+        },
+        "is the module nvme_core loaded?",
+        "/sys/class/nvme",
+    ),
+    Driver(
+        "scsi",
+        {
+            "scsi_dispatch_cmd_start": "bt_scsi_start",
+            "scsi_dispatch_cmd_done": "bt_scsi_done",
+            "scsi_dispatch_cmd_error": "bt_scsi_error",
+            "scsi_dispatch_cmd_timeout": "bt_scsi_late",
+        },
+        "is the module scsi_mod loaded?",
+        "/sys/class/scsi_device",
+    ),
+    Driver(
+        "loop",
+        {"iomap_dio_rw_begin": "bt_loop_begin", "iomap_dio_complete": "bt_loop_done"},
+        "6.1 has none, 6.12 has them",
+    ),
+)
+"""In the order of the `driver` field's numbers, from 1 on."""
+
+
 @dataclass(frozen=True)
 class PathChoice:
     """What of the path is recorded on this kernel.
 
-    parts: names of PATH_PARTS that are recorded. programs: (part, program) to load, in the order of
-    PROBES. lacking: why a part that was asked for, or something of it
-    (COMMITS), is not recorded, by part. drivers: which drivers' steps are
-    recorded, if the part driver was asked for.
+    parts: names of PATH_PARTS. programs: (part, program) to load, in the order of attaching.
     """
 
     parts: frozenset[str] = frozenset()
     programs: tuple[tuple[str, str], ...] = ()
     lacking: dict[str, str] = field(default_factory=dict)
-    drivers: DriverChoice = NO_DRIVERS
+    """Why a part that was asked for, or something of it (COMMITS), is not recorded."""
+    without: dict[str, str] = field(default_factory=dict)
+    """Drivers whose steps are not recorded, and why, if the part driver was asked for."""
     frozen: int = 0
     """Bit of a task's flags while it is in the freezer, where such a task is in state D; else 0."""
 
-    def facts(self) -> PathFacts | None:
-        """Return the log header's entry `path`; None if no part was asked for.
+    @property
+    def drivers(self) -> list[str]:
+        """Names of the drivers that are not `without`, in the order of DRIVERS."""
+        return [driver.name for driver in DRIVERS if driver.name not in self.without]
 
-        "parts": those recorded, in the order of PATH_PARTS. "missing": part and reason of each
-        entry of `lacking`. "drivers", only if the part driver is recorded: driver → why its steps
-        are not recorded, "" if they are.
-        """
+    def facts(self) -> PathFacts | None:
+        """Return the log header's entry `path`; None if no part was asked for."""
         if not self.parts and not self.lacking:
             return None
         missing: list[MissingPart] = [
@@ -155,24 +213,17 @@ class PathChoice:
             "parts": [part for part in PATH_PARTS if part in self.parts],
             "missing": missing,
         }
-        if drivers.PART in self.parts:
-            found["drivers"] = dict.fromkeys(self.drivers.recorded, "")
-            found["drivers"].update(self.drivers.lacking)
+        if _DRIVER in self.parts:
+            found["drivers"] = dict.fromkeys(self.drivers, "") | self.without
         return found
 
     def messages(self) -> list[str]:
-        """Return a message for each entry of `lacking`; [] if all that was asked for is recorded.
-
-        Where the part driver is recorded, also one for each driver of the host's devices whose
-        steps are not.
-        """
+        """Return a message for each entry of `lacking`, and for drivers of the host's devices."""
         found = [f"--path {part} is not recorded: {why}" for part, why in self.lacking.items()]
-        if drivers.PART in self.parts:
-            found += [
-                f"--path driver: requests of {name} have no steps: {why}"
-                for name, why in self.drivers.lacking
-                if drivers.BY_NAME[name].has_devices()
-            ]
+        for driver in DRIVERS if _DRIVER in self.parts else ():
+            why = self.without.get(driver.name)
+            if why and driver.has_devices():
+                found.append(f"--path driver: requests of {driver.name} have no steps: {why}")
         return found
 
 
@@ -198,13 +249,11 @@ def choose_path(
 ) -> PathChoice:
     """Return which of the parts `wanted` this kernel can record, and the programs for them.
 
-    wanted: names of PATH_PARTS. A part is left out whole, with the reason in `lacking`, where one
-    of its tracepoints is missing or has another number of arguments (but for optional ones, which
-    are left out alone), where a part that it needs is not wanted or lacks (`fs` needs `wait`), and
-    `call` where programs cannot read a task's registers. Without commits of journals `fs` is
-    recorded all the same. `driver` lacks only if no driver's steps can be recorded
-    (`drivers.choose_drivers`). preemptible: tracepoints leave preemption on: take the programs that
-    disable it (_p). symbols: text as in /proc/kallsyms; None: that of this kernel.
+    A part is left out whole where one of its tracepoints is missing or has another number of
+    arguments (but for optional ones), where a part that it needs is not recorded, and `call` where
+    programs cannot read a task's registers. Without commits of journals `fs` is recorded all the
+    same. preemptible: take the programs that disable preemption (_p). symbols: text as in
+    /proc/kallsyms; None: that of this kernel.
     """
     lacking: dict[str, str] = {}
     programs: list[tuple[str, str]] = []
@@ -227,22 +276,52 @@ def choose_path(
         commits, reason = _journal_programs(btf, preemptible)
         programs += commits
         lacking.update({COMMITS: reason} if reason else {})
-    known = choose_drivers(preemptible, symbols) if drivers.PART in wanted else NO_DRIVERS
-    programs += [(drivers.PART, program) for program in known.programs]
-    if drivers.PART in wanted and known.reason:
-        lacking[drivers.PART] = known.reason
+    without: dict[str, str] = {}
+    if _DRIVER in wanted:
+        steps, without = choose_drivers(preemptible, symbols)
+        programs += [(_DRIVER, program) for program in steps]
+        if not steps:
+            lacking[_DRIVER] = "; ".join(f"{name}: {why}" for name, why in without.items())
     parts = frozenset(part for part in wanted if part not in lacking)
     chosen = tuple(pair for pair in programs if pair[0] in parts)
     # Since 6.1 a task in the freezer has a state of its own, and later kernels use the bit for
     # something else; these have the function frozen().
     has_flag = "wait" in parts and not btf.has_function("frozen")
-    return PathChoice(parts, chosen, lacking, known, _PF_FROZEN if has_flag else 0)
+    return PathChoice(parts, chosen, lacking, without, _PF_FROZEN if has_flag else 0)
+
+
+def choose_drivers(
+    preemptible: bool, symbols: bytes | None = None
+) -> tuple[list[str], dict[str, str]]:
+    """Return the programs for drivers' steps, and why those of a driver cannot be recorded.
+
+    symbols: text as in /proc/kallsyms; None: that of this kernel. A driver needs all of its
+    tracepoints, and loop the address of the function that ends its file I/O too. A module that is
+    loaded later is not known.
+    """
+    if symbols is None:
+        symbols = read_symbols()
+    programs: list[str] = []
+    without: dict[str, str] = {}
+    for driver in DRIVERS:
+        # The kernel or a loaded module has the function that calls the tracepoint's probes.
+        missing = [
+            name for name in driver.programs if not has_symbol(f"__traceiter_{name}", symbols)
+        ]
+        if missing:
+            without[driver.name] = f"this kernel has no tracepoint {missing[0]} ({driver.remedy})"
+        elif driver.name == "loop" and not address_in(_LOOP_COMPLETE, symbols):
+            why = f"the address of {_LOOP_COMPLETE} is hidden, or the module loop is not loaded"
+            without[driver.name] = why
+        else:
+            programs += [name + ("_p" if preemptible else "") for name in driver.programs.values()]
+    return programs, without
 
 
 def _journal_programs(btf: KernelBtf, preemptible: bool) -> tuple[list[tuple[str, str]], str]:
-    """Return ((part, program) in the order of attaching, "") for commits, or ([], reason).
+    """Return (all programs for commits in the order of attaching, ""), or ([], reason).
 
-    All of the tracepoints or none. libbpf finds modules only with CAP_SYS_ADMIN.
+    libbpf finds modules only with CAP_SYS_ADMIN.
     """
     for tracepoint in JOURNAL_PROGRAMS:
         count = btf.parameters(tracepoint)
@@ -274,154 +353,20 @@ def _offered(probe: PathProbe, btf: KernelBtf) -> tuple[str, str]:
     return probe.programs[count], ""
 
 
-def tracepoint_of(program: str) -> str:
-    """Return the tracepoint of a program of the path, or of its variant that ends in _p.
-
-    Raises KeyError: there is no such program.
-    """
-    return _tracepoints()[program.removesuffix("_p")]
-
-
 @cache
-def _tracepoints() -> dict[str, str]:
-    found = {name: p.tracepoint for p in (*PROBES, *_OLD.values()) for name in p.programs.values()}
-    found |= {name: tracepoint for tracepoint, name in JOURNAL_PROGRAMS.items()}
-    for driver in drivers.DRIVERS:
-        found |= {name: tracepoint for tracepoint, name in driver.programs.items()}
+def path_programs() -> dict[str, str]:
+    """Return the tracepoint of each of the object's programs for the path, variants included."""
+    found: dict[str, str] = {}
+    for probe in (*PROBES, *_OLD.values()):
+        for name in probe.programs.values():
+            found[name] = probe.tracepoint
+            if probe.in_task:
+                found[f"{name}_p"] = probe.tracepoint
+    others = [(name, point) for point, name in JOURNAL_PROGRAMS.items()]
+    others += [(name, point) for one in DRIVERS for point, name in one.programs.items()]
+    for name, point in others:
+        found[name] = found[f"{name}_p"] = point
     return found
-
-
-def all_path_programs() -> list[str]:
-    """Return the names of the object's programs for the path, variants included."""
-    probes = (*PROBES, *_OLD.values())
-    plain = [(probe, name) for probe in probes for name in probe.programs.values()]
-    held = [f"{name}_p" for probe, name in plain if probe.in_task]
-    others = [*JOURNAL_PROGRAMS.values()]
-    others += [name for driver in drivers.DRIVERS for name in driver.programs.values()]
-    both = [name + suffix for name in others for suffix in ("", "_p")]
-    return [name for _, name in plain] + held + both
-
-
-class PathMaps:
-    """The maps and programs of the path in one object."""
-
-    def __init__(self, bpf: BpfObject, choice: PathChoice, over_ns: int) -> None:
-        """Set constants, maps' sizes and which programs are loaded in `bpf`, before it is loaded.
-
-        Of the path's programs only those of `choice` are; maps of parts that are not recorded get
-        one entry. over_ns: timed calls that took longer are recorded even without I/O. Raises
-        RefusedError.
-        """
-        self._bpf = bpf
-        self._choice = choice
-        self._timing = 1
-        chosen = {program for _, program in choice.programs}
-        for program in all_path_programs():
-            bpf.set_autoload(program, program in chosen)
-        constants = _constants(choice.parts, over_ns)
-        constants.frozen = choice.frozen
-        if "fs" in choice.parts:
-            found = addresses_of(_TEXT)
-            if len(found) == len(_TEXT):
-                constants.text, end = (found[name] for name in _TEXT)
-                constants.text_bytes = end - constants.text
-        steps = drivers.SLOTS if drivers.PART in choice.parts else 1
-        bpf.set_map_entries("bt_driver_steps", steps)
-        calls = _CALL_SLOTS if choice.parts & {"time", "wait"} else 1
-        bpf.set_map_entries("bt_call_slots", calls)
-        self._constants_made = constants
-        self.dirty_bytes = 0
-        """Bytes of the table of who dirtied pages; 0: that is not recorded."""
-        self._dirty_wanted = dirty_table(os.sysconf("SC_PHYS_PAGES"))
-        self.size_dirty(self._dirty_wanted)
-        _prepare_uring(bpf, "uring" in choice.parts)
-
-    def size_dirty(self, size: int) -> None:
-        """Set the size of the table of who dirtied pages, before loading; without it, nothing.
-
-        size: bytes, a power of two. Raises RefusedError.
-        """
-        slots = 1
-        if "dirty" in self._choice.parts:
-            self.dirty_bytes = size
-            slots = size // _DIRTY_SLOT_BYTES
-            self._constants_made.dirty_shift = dirty_shift(size)
-        self._bpf.set_map_size("bt_dirty_slots", _DIRTY_SLOT_BYTES, slots)
-        self._bpf.set_map_entries("bt_dirty_writers", _WRITER_SETS if slots > 1 else 1)
-        self._bpf.set_initial_value(".rodata.path", self._constants_made)
-
-    def short_of_memory(self) -> str:
-        """Return a message if the table of who dirtied pages was made smaller; "" if it was not."""
-        if not 0 < self.dirty_bytes < self._dirty_wanted:
-            return ""
-        return (
-            f"the table of who dirtied pages (--path dirty) is {self.dirty_bytes >> 10} KiB "
-            f"instead of {self._dirty_wanted >> 10}: a memory limit leaves no room "
-            "for more, so fewer writers of write-back are known; raise the memory limit of this "
-            "service or login"
-        )
-
-    def attach(self) -> None:
-        """Attach the chosen programs. Raises RefusedError."""
-        for _, program in self._choice.programs:
-            self._bpf.attach(program)
-
-    def runs(self) -> PathRuns:
-        """Return how often the programs ran so far, over all CPUs. Raises RefusedError.
-
-        `by_part` has those of the parts wait, irq and dirty that are recorded, 0 before a first
-        run. Zeros and {} if no program of the path is.
-        """
-        if not self._choice.programs:
-            return PathRuns()
-        counts = (shared.ENTERED.ctype * shared.PATH_CPUS)()
-        self._bpf.read_section(".data.entered", counts)
-        words = np.frombuffer(memoryview(counts), "<u8").reshape(shared.PATH_CPUS, -1)
-        totals = dict(zip(_ENTERED_NAMES, words.sum(axis=0).tolist(), strict=False))
-        by_part = {part: totals[part] for part in _COUNTED if part in self._choice.parts}
-        return PathRuns(totals["calls"], totals["timed"], by_part)
-
-    def stop_timing(self) -> None:
-        """Detach the programs of the part time; calls that run now stay unrecorded.
-
-        The other parts go on; waits stand by themselves from now on. Raises RefusedError.
-        """
-        self._timing += 1
-        self._bpf.update_section(".data.timing", ctypes.c_uint64(self._timing))
-        for part, program in self._choice.programs:
-            if part == "time":
-                self._bpf.detach_one(program)
-
-
-def dirty_table(pages: int) -> int:
-    """Return how many bytes the table of who dirtied pages takes where there is room.
-
-    `pages`: of the machine's memory. A slot for two pages at least, in a power of two: more than
-    twice as many as pages may be dirty by default (vm.dirty_ratio, a fifth of memory).
-    """
-    size = 1 << (pages * _DIRTY_SLOT_BYTES // 2 - 1).bit_length()
-    return min(max(size, LEAST_DIRTY_BYTES), MOST_DIRTY_BYTES)
-
-
-def dirty_shift(size: int) -> int:
-    """Return `dirty_shift` of `struct bt_path` for a table of who dirtied pages of `size` bytes."""
-    regions = size // (2 * _DIRTY_SLOT_BYTES * _DIRTY_REGION)
-    return 64 - (regions - 1).bit_length()
-
-
-def _constants(parts: Collection[str], over_ns: int) -> Any:
-    machine = platform.machine()
-    where = cgroups.hierarchy()
-    unified = where is not None and where.unified
-    path = shared.PATH.ctype(over_ns=over_ns, block_softirq=_BLOCK_SOFTIRQ, unified=unified)
-    path.tick_ns = round(time.clock_getres(_MONOTONIC_COARSE) * 1e9)
-    for part in parts:
-        setattr(path, part, 1)
-    syscalls.set_bits(path.idles, syscalls.numbers(syscalls.IDLE_CALLS, machine))
-    syscalls.set_bits(path.fds, syscalls.numbers(syscalls.FD_CALLS, machine))
-    path.ioctl = next(iter(syscalls.numbers(frozenset({"ioctl"}), machine)), _NO_CALL)
-    syscalls.set_bits(path.reaps, syscalls.numbers(syscalls.REAPING_CALLS, machine))
-    return path
 
 
 _TEXT = ("_stext", "_etext")
@@ -439,16 +384,109 @@ _URING_FUNCTIONS = {
 """Kernel function by its member of `struct bt_uring`."""
 
 
-def _prepare_uring(bpf: BpfObject, recorded: bool) -> None:
-    """Set the sizes of the maps and the addresses of kernel functions, before `bpf` is loaded.
+class PathMaps:
+    """The maps and programs of the path in one object."""
 
-    Where the kernel lacks or hides functions, bios of direct I/O are joined to their request by the
-    thread or worker that queues them, and those of aio are not joined.
+    def __init__(self, bpf: BpfObject, choice: PathChoice, over_ns: int) -> None:
+        """Prepare `bpf`, before it is loaded; over_ns: longer calls are recorded without I/O."""
+        self._bpf = bpf
+        self._choice = choice
+        self._timing = 1
+        chosen = {program for _, program in choice.programs}
+        for program in path_programs():
+            bpf.set_autoload(program, program in chosen)
+        machine, where = platform.machine(), cgroups.hierarchy()
+        constants = shared.PATH.ctype(
+            over_ns=over_ns,
+            block_softirq=_BLOCK_SOFTIRQ,
+            unified=where is not None and where.unified,
+            tick_ns=round(time.clock_getres(_MONOTONIC_COARSE) * 1e9),
+            ioctl=next(iter(syscalls.numbers(frozenset({"ioctl"}), machine)), _NO_CALL),
+            frozen=choice.frozen,
+            **dict.fromkeys(choice.parts, 1),
+        )
+        syscalls.set_bits(constants.idles, syscalls.IDLE_CALLS, machine)
+        syscalls.set_bits(constants.fds, syscalls.FD_CALLS, machine)
+        syscalls.set_bits(constants.reaps, syscalls.REAPING_CALLS, machine)
+        if "fs" in choice.parts:
+            found = addresses_of(_TEXT)
+            if len(found) == len(_TEXT):
+                constants.text, end = (found[name] for name in _TEXT)
+                constants.text_bytes = end - constants.text
+        bpf.set_map_entries("bt_driver_steps", _DRIVER_SLOTS if _DRIVER in choice.parts else 1)
+        timed = bool(choice.parts & {"time", "wait"})
+        bpf.set_map_entries("bt_call_slots", _CALL_SLOTS if timed else 1)
+        self._constants_made = constants
+        self.dirty_bytes = 0
+        """Bytes of the table of who dirtied pages; 0: that is not recorded."""
+        self._dirty_wanted = dirty_table(os.sysconf("SC_PHYS_PAGES"))
+        self.size_dirty(self._dirty_wanted)
+        # Where the kernel lacks or hides functions, bios of direct I/O are joined to their request
+        # by the thread or worker that queues them, and those of aio are not joined.
+        uring = "uring" in choice.parts
+        addresses = addresses_of(_URING_FUNCTIONS.values()) if uring else {}
+        section = shared.URING.ctype(
+            **{name: addresses.get(of, 0) for name, of in _URING_FUNCTIONS.items()}
+        )
+        bpf.set_initial_value(".rodata.uring", section)
+        bpf.set_map_size("bt_ring_sets", _RING_SET_BYTES, _RING_SETS if uring else 1)
+        bpf.set_map_size("bt_running_reqs", _RING_THREAD_BYTES, _RING_THREADS if uring else 1)
+
+    def size_dirty(self, size: int) -> None:
+        """Set the bytes, a power of two, of the table of who dirtied pages, before loading."""
+        slots = 1
+        if "dirty" in self._choice.parts:
+            self.dirty_bytes = size
+            slots = size // _DIRTY_SLOT_BYTES
+            self._constants_made.dirty_shift = dirty_shift(size)
+        self._bpf.set_map_size("bt_dirty_slots", _DIRTY_SLOT_BYTES, slots)
+        self._bpf.set_map_entries("bt_dirty_writers", _WRITER_SETS if slots > 1 else 1)
+        self._bpf.set_initial_value(".rodata.path", self._constants_made)
+
+    def short_of_memory(self) -> str:
+        if not 0 < self.dirty_bytes < self._dirty_wanted:
+            return ""
+        return (
+            f"the table of who dirtied pages (--path dirty) is {self.dirty_bytes >> 10} KiB "
+            f"instead of {self._dirty_wanted >> 10}: a memory limit leaves no room "
+            "for more, so fewer writers of write-back are known; raise the memory limit of this "
+            "service or login"
+        )
+
+    def attach(self) -> None:
+        for _, program in self._choice.programs:
+            self._bpf.attach(program)
+
+    def runs(self) -> PathRuns:
+        """Return how often the programs ran so far, over all CPUs."""
+        if not self._choice.programs:
+            return PathRuns()
+        counts = (shared.ENTERED.ctype * PATH_CPUS)()
+        self._bpf.read_section(".data.entered", counts)
+        words = np.frombuffer(memoryview(counts), "<u8").reshape(PATH_CPUS, -1)
+        totals = dict(zip(_ENTERED_NAMES, words.sum(axis=0).tolist(), strict=False))
+        by_part = {part: totals[part] for part in _COUNTED if part in self._choice.parts}
+        return PathRuns(totals["calls"], totals["timed"], by_part)
+
+    def stop_timing(self) -> None:
+        """Detach the programs of the part time; waits stand by themselves from now on."""
+        self._timing += 1
+        self._bpf.update_section(".data.timing", ctypes.c_uint64(self._timing))
+        for part, program in self._choice.programs:
+            if part == "time":
+                self._bpf.detach_one(program)
+
+
+def dirty_table(pages: int) -> int:
+    """Return how many bytes the table of who dirtied pages takes where there is room.
+
+    A slot for two pages at least: more than twice as many as pages may be dirty by default
+    (vm.dirty_ratio, a fifth of memory).
     """
-    addresses = addresses_of(_URING_FUNCTIONS.values()) if recorded else {}
-    section = shared.URING.ctype(
-        **{name: addresses.get(of, 0) for name, of in _URING_FUNCTIONS.items()}
-    )
-    bpf.set_initial_value(".rodata.uring", section)
-    bpf.set_map_size("bt_ring_sets", _RING_SET_BYTES, _RING_SETS if recorded else 1)
-    bpf.set_map_size("bt_running_reqs", _RING_THREAD_BYTES, _RING_THREADS if recorded else 1)
+    size = 1 << (pages * _DIRTY_SLOT_BYTES // 2 - 1).bit_length()
+    return min(max(size, LEAST_DIRTY_BYTES), MOST_DIRTY_BYTES)
+
+
+def dirty_shift(size: int) -> int:
+    regions = size // (2 * _DIRTY_SLOT_BYTES * _DIRTY_REGION)
+    return 64 - (regions - 1).bit_length()

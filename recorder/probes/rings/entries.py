@@ -28,8 +28,6 @@ def entry_type(payload: "np.dtype[np.void]") -> "np.dtype[np.void]":
 
 
 class EntryRing:
-    """A ring, mapped: `take` repeatedly, then `close`."""
-
     entry: "np.dtype[np.void]"
     """An entry with its header; of each subclass its own."""
 
@@ -41,11 +39,7 @@ class EntryRing:
         barrier: Barrier,
         page: int = mmap.PAGESIZE,
     ) -> None:
-        """Make views of the ring's parts; reading goes on from the consumer's position.
-
-        consumer: a page that begins with the consumer's position. produced: a page that begins with
-        the producer's position, then the data of `size` bytes, twice. barrier: this machine's.
-        """
+        """consumer, produced: pages that begin with these positions; behind `produced` the data."""
         self.size = size
         self._buffers = (consumer, produced)
         self._consumer: NDArray[np.uint64] = np.ndarray((1,), "<u8", consumer)
@@ -56,10 +50,7 @@ class EntryRing:
 
     @classmethod
     def map(cls, fd: int, size: int) -> Self:
-        """Return the ring of a BPF map of `size` bytes; its descriptor may be closed then.
-
-        Raises ProbeError: it cannot be mapped, or the machine has no barriers (machine_barrier).
-        """
+        """Return the ring of a BPF map of `size` bytes; its descriptor may be closed then."""
         page = mmap.PAGESIZE
         try:
             consumer = mmap.mmap(fd, page)
@@ -73,10 +64,7 @@ class EntryRing:
         return cls(consumer, produced, size, machine_barrier(ordered=True))
 
     def take(self) -> NDArray[np.void]:
-        """Copy all complete entries up to the first that is being written; free their space.
-
-        Returns them (n,) as `entry`. Raises ProbeError: an entry has another size.
-        """
+        """Copy all complete entries up to the first that is being written; free their space."""
         produced = int(self._producer[0])
         if produced == self._done:
             return np.zeros(0, self.entry)

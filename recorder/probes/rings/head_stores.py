@@ -32,27 +32,17 @@ _R0, _R1, _R10 = 0, 1, 10
 def with_exchanges(instructions: bytes) -> bytes:
     """Return a program's instructions, 8 bytes each, with its marked stores made exchanges.
 
-    Only opcode and immediate differ; the source register holds the old value afterwards, of which
-    bt_publish lets the compiler know.
+    The source register holds the old value afterwards, of which bt_publish lets the compiler know.
     """
     words: NDArray[np.uint64] = np.frombuffer(instructions, "<u8").copy()
-    stores = 1 + np.flatnonzero(_is_self_move(words[:-1]) & _is_plain_store(words[1:]))
-    same = (words[stores - 1] ^ words[stores]) & _DESTINATION == 0
-    stores = stores[same]
+    before, behind = words[:-1], words[1:]
+    register = before >> np.uint64(_REGISTERS_UP) & np.uint64(0xF)
+    to_itself = np.uint64(_MOVE) | register * np.uint64(0x11 << _REGISTERS_UP)
+    is_plain_store = (behind & _OPCODE == _STORE) & (behind >> np.uint64(16) == 0)
+    same = (before ^ behind) & _DESTINATION == 0
+    stores = 1 + np.flatnonzero((before == to_itself) & is_plain_store & same)
     words[stores] = words[stores] & ~_OPCODE | np.uint64(_ATOMIC | _XCHG)
     return words.tobytes()
-
-
-def _is_self_move(words: NDArray[np.uint64]) -> NDArray[np.bool_]:
-    register = words >> np.uint64(_REGISTERS_UP) & np.uint64(0xF)
-    moves: NDArray[np.uint64] = np.uint64(_MOVE) | register * np.uint64(0x11 << _REGISTERS_UP)
-    is_move: NDArray[np.bool_] = words == moves
-    return is_move
-
-
-def _is_plain_store(words: NDArray[np.uint64]) -> NDArray[np.bool_]:
-    is_store: NDArray[np.bool_] = (words & _OPCODE == _STORE) & (words >> np.uint64(16) == 0)
-    return is_store
 
 
 def _word(
@@ -87,5 +77,4 @@ def exchanges_offered() -> bool:
 
 
 def ordered_heads() -> bool:
-    """Return whether programs are to publish heads by exchanges: this machine reorders, and can."""
     return not is_strongly_ordered() and exchanges_offered()

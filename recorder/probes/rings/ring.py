@@ -58,7 +58,6 @@ class RingSizes:
 
     @property
     def by_level(self) -> tuple[int, ...]:
-        """Ring sizes, indexed by level."""
         return (self.ring_bytes, *[self.upper_bytes] * (LEVELS - 1))
 
     def offset(self, level: int) -> int:
@@ -66,16 +65,15 @@ class RingSizes:
         return _HEADER_BYTES + sum(self.by_level[:level])
 
     def halved(self) -> "RingSizes":
-        """Return sizes half as large."""
         return RingSizes(self.ring_bytes // 2, self.upper_bytes // 2)
 
     @classmethod
     def choose(cls, cpus: int, ring_bytes: int | None = None) -> "RingSizes":
         """Return ring sizes for `cpus` possible CPUs: powers of two, an eighth above level 0.
 
-        `ring_bytes`: bytes of the ring at level 0, rounded up to a power of two. None: 16 MiB,
-        halved until the areas of all CPUs (header page and all levels) take 256 MiB at most, or
-        64 KiB are reached. Raises ProbeError: `ring_bytes` is not between 64 KiB and 128 MiB.
+        `ring_bytes`: at level 0, at least. None: 16 MiB, halved until the areas of all CPUs take
+        256 MiB at most, or 64 KiB are reached. Raises ProbeError: `ring_bytes` is not between 64
+        KiB and 128 MiB.
         """
         if ring_bytes is not None:
             if not SMALLEST_RING_BYTES <= ring_bytes <= _LARGEST_RING_BYTES:
@@ -114,11 +112,7 @@ class Rings:
     def __init__(
         self, buffer: mmap.mmap | bytearray, cpus: int, sizes: RingSizes, barrier: Barrier
     ) -> None:
-        """Make views of the counters in `buffer`: `cpus` elements of `sizes.area_bytes` each.
-
-        Element n is CPU n's. Draining goes on from the tails in the buffer. `barrier`: this
-        machine's.
-        """
+        """Draining goes on from the tails in `buffer`, whose n-th area is CPU n's."""
         self.sizes = sizes
         self.cpus = cpus
         self._buffer = buffer
@@ -133,16 +127,13 @@ class Rings:
         self._left_events = self._words((cpus, KINDS), _LEFT_EVENTS_OFFSET, (area, 8))
         self._shares = 1 / np.array(sizes.by_level, dtype=np.float64)
         self._done = self._tails.copy()
-        self._lost_seen = _totals((cpus, LEVELS, 256))
-        self._deep_seen = _totals((cpus, 256))
+        self._lost_seen = np.zeros((cpus, LEVELS, 256), np.uint64)
+        self._deep_seen = np.zeros((cpus, 256), np.uint64)
+        self._lost_seen.flags.writeable = self._deep_seen.flags.writeable = False
 
     @classmethod
     def map(cls, fd: int, cpus: int, sizes: RingSizes, barrier: Barrier) -> "Rings":
-        """Return the rings of a BPF array, mapped; its descriptor `fd` may be closed then.
-
-        `cpus`: its elements, one per possible CPU, each of `sizes.area_bytes`. `barrier`: fits the
-        machine and the programs (machine_barrier). Raises ProbeError: it cannot be mapped.
-        """
+        """Return the rings of a BPF array, mapped; its descriptor `fd` may be closed then."""
         length = -(-cpus * sizes.area_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
         try:
             mapping = mmap.mmap(fd, length)
@@ -161,9 +152,8 @@ class Rings:
     def drain(self) -> list[Segment]:
         """Copy all committed records, then advance the tails, which frees their space.
 
-        Returns a Segment (cpu, level, position of its first byte, bytes) per ring that had records,
-        ordered by CPU, then level; [] if none had. Raises ProbeError: a head is more than a ring
-        ahead of its tail; then not even the records of the rings before it are returned.
+        A Segment per ring that had records, by CPU, then level. Raises ProbeError: a head is more
+        than a ring ahead of its tail.
         """
         heads = self._heads.copy()
         cpus, levels = (heads != self._done).nonzero()
@@ -199,12 +189,7 @@ class Rings:
         return float(np.maximum.reduce(used, axis=None))  # used.max() takes twice as long
 
     def lost(self) -> NDArray[np.uint64]:
-        """Return counts of records lost to a full ring since loading, (cpus, LEVELS, 256) by kind.
-
-        LEVELS is 3: task, softirq, hardirq. Running totals, never reset. A copy that cannot be
-        written, as that of `too_deep`; the same array again while nothing is lost. Kinds from KINDS
-        (64) on are 0, as the programs count none.
-        """
+        """Return (cpus, LEVELS, 256) records lost by kind; the same array while none is."""
         self._lost_seen = _seen(self._lost_seen, self._lost)
         return self._lost_seen
 
@@ -214,10 +199,7 @@ class Rings:
         return self._deep_seen
 
     def left_out(self) -> tuple[list[int], list[int]]:
-        """Return counts since loading of what filters left out: bios by reason, events by kind.
-
-        Lists of 16 (enum bt_reason of bpf/filters.h) and 64 numbers, summed over all CPUs.
-        """
+        """Return what filters left out: 16 counts of bios by reason, 64 of events by kind."""
         return self._left_out.sum(axis=0).tolist(), self._left_events.sum(axis=0).tolist()
 
     def close(self) -> None:
@@ -229,17 +211,8 @@ class Rings:
             self._buffer.close()
 
 
-def _totals(shape: tuple[int, ...]) -> NDArray[np.uint64]:
-    totals = np.zeros(shape, dtype=np.uint64)
-    totals.flags.writeable = False
-    return totals
-
-
 def _seen(before: NDArray[np.uint64], counters: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return the counters as totals (…, 256): `before` itself where nothing has grown.
-
-    512 CPUs have 130,000 counters: what looks for those that have grown need not, then.
-    """
+    """Return counters as totals (…, 256): `before` itself where none of the 130,000 has grown."""
     if np.array_equal(before[..., :KINDS], counters):
         return before
     totals = np.zeros_like(before)

@@ -17,7 +17,8 @@ from biotrail.recorder.probes.rings.barriers import Barrier
 from biotrail.recorder.schema.errors import ProbeError
 
 _FLAG = ".data.asleep"
-_RING = "bt_wake_ring"
+RING = "bt_wake_ring"
+"""Sized before loading: a page, the least that the kernel allows."""
 
 Buffer = mmap.mmap | bytearray
 
@@ -31,7 +32,7 @@ class Waker:
         """Keep views of the first word of each buffer.
 
         asleep: the flag. consumer, produced: positions of the kernel's ring buffer. descriptor: is
-        readable while they differ. barrier: this machine's.
+        readable while they differ.
         """
         self.descriptor = descriptor
         self._buffers = (asleep, consumer, produced)
@@ -39,15 +40,9 @@ class Waker:
         self._asleep, self._consumer, self._produced = words
         self._barrier = barrier
 
-    @staticmethod
-    def prepare(bpf: BpfObject) -> None:
-        """Set the size of the ring, before `bpf` is loaded: the least that the kernel allows."""
-        bpf.set_map_size(_RING, 0, mmap.PAGESIZE)
-
     @classmethod
     def map(cls, bpf: BpfObject, barrier: Barrier) -> Self:
-        """Map the flag and the ring of a loaded object. Raises ProbeError: that is refused."""
-        ring, page = bpf.map_fd(_RING), mmap.PAGESIZE
+        ring, page = bpf.map_fd(RING), mmap.PAGESIZE
         try:
             asleep = mmap.mmap(bpf.map_fd(_FLAG), page)
             consumer = mmap.mmap(ring, page)
@@ -60,20 +55,15 @@ class Waker:
         return cls(asleep, consumer, produced, ring, barrier)
 
     def arm(self) -> None:
-        """Have the programs wake from now on.
-
-        To be called before the rings and triggers are looked at: what the look misses wakes.
-        """
+        """Have the programs wake, from before a look at rings and triggers on."""
         self._consumer[0] = self._produced[0]
         self._asleep[0] = 1
         self._barrier.release()  # a full one, where stores and later loads need it
 
     def disarm(self) -> None:
-        """Have the programs not wake any more."""
         self._asleep[0] = 0
 
     def close(self) -> None:
-        """Unmap both; no method may be called afterwards, nor this one again."""
         del self._asleep, self._consumer, self._produced
         for buffer in self._buffers:
             if isinstance(buffer, mmap.mmap):

@@ -1,168 +1,253 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records lives of followed objects: programs at the functions and tracepoints that take them."""
+"""Records lives of followed objects: programs at the functions and tracepoints that take them.
 
+By themselves, or beside the block layer's events in one log.
+"""
+
+import ctypes
+import mmap
+import os
+import platform
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+from difflib import get_close_matches
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
 
 from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.log import Segment
-from biotrail.recorder.probes.backend import Capabilities, ProgramInfo
+from biotrail.recorder.probes.backend import Capabilities, Probes, ProgramInfo
+from biotrail.recorder.probes.capability import require_rights
+from biotrail.recorder.probes.kernel import tracefs
 from biotrail.recorder.probes.kernel.bpf_calls import program_info
-from biotrail.recorder.probes.kernel.libbpf import BpfObject, RefusedError
-from biotrail.recorder.probes.maps.stack_maps import FreshStacks
+from biotrail.recorder.probes.kernel.libbpf import BpfObject, RefusedError, load_library
+from biotrail.recorder.probes.maps.path_maps import PathRuns
+from biotrail.recorder.probes.maps.stack_maps import FreshStacks, before_zero, max_depth, new_stacks
 from biotrail.recorder.probes.sites import attaching, functions
 from biotrail.recorder.probes.sites.attaching import (
     AttachType,
-    Descriptors,
+    ModuleBtfs,
     Place,
     ProgramType,
     Template,
     Way,
+    all_ways,
 )
-from biotrail.recorder.probes.sites.base import SiteProbes
-from biotrail.recorder.probes.sites.follow_maps import FollowMaps, follow_struct
-from biotrail.recorder.probes.sites.follow_options import FollowOptions
-from biotrail.recorder.probes.sites.functions import TYPED, Attached, FunctionSite
-from biotrail.recorder.probes.sites.ring import ring_bytes
-from biotrail.recorder.schema.errors import ProbeError
-from biotrail.recorder.schema.follow_structs import SITE_BIRTH, SITE_DEATH, SITE_LAST, SITE_NEW
+from biotrail.recorder.probes.sites.base import SiteProbes, fill_value, per_cpu
+from biotrail.recorder.probes.sites.follow_options import AUTO, PART, FollowOptions
+from biotrail.recorder.probes.sites.functions import FunctionPrograms
+from biotrail.recorder.probes.sites.ring import SITE_ENTRY
+from biotrail.recorder.schema import follow_structs
+from biotrail.recorder.schema.errors import ProbeError, SiteError
+from biotrail.recorder.schema.follow_structs import KEPT_HITS, SITE_BIRTH, SITE_DEATH, LifeState
 from biotrail.recorder.schema.payloads import BackendFacts, End
 from biotrail.recorder.schema.records import BY_KIND, Kind, Role
-from biotrail.recorder.sites.following import FollowPlan, PlannedSite
+from biotrail.recorder.sites import declarations, following
+from biotrail.recorder.sites.declarations import ObjectType
+from biotrail.recorder.sites.following import TYPED, FollowPlan, KernelFunctions
+from biotrail.recorder.sites.types import TypeTable
 from biotrail.recorder.symbols.kallsyms import addresses_by_module
 
+_CALL_THREADS = 4096
+"""Threads with open calls at one time (BT_CALL_THREADS)."""
+_STACKS = 16384
+_MACHINES = {"x86_64": follow_structs.Machine.X86_64, "aarch64": follow_structs.Machine.AARCH64}
+_LOOK_NS = 100_000_000
+_IDLE_NS = 200_000_000
+_STACK_MAP, _CALLS = "bt_site_stacks", "bt_calls_of_threads"
+_COUNTS = tuple(m.name for m in follow_structs.FOLLOW_COUNTS.members if m.name != "pad")
+_LIFE = np.dtype(follow_structs.LIFE.ctype)
+_HIT = BY_KIND[Kind.HIT].dtype
 _LETTER = BY_KIND[Kind.HIT].letter
-_PREEMPTIBLE = "_p"
-NO_ADDRESS = "its address is not known"
+_NO_ADDRESS = "its address is not known"
 """Reason of functions that kallsyms does not list, as a key of `unseen`."""
 
 
-@dataclass(frozen=True)
-class FollowConfig:
-    """What to follow. devices: (dev_t of the disk, dev_t of the partition or 0); empty: all.
+def planned(struct: str, way: str, max_functions: int) -> tuple[FollowPlan, Way]:
+    """Return what is to be attached for a struct on this kernel, and how; nothing is attached yet.
 
-    ring_bytes: of the one ring; None: chosen.
+    way: AUTO or one of WAYS. max_functions: more are refused. Takes up to a second. Raises
+    TraceError: rights are missing, there is no such struct, or it cannot be followed so.
     """
+    require_rights()
+    types = TypeTable.kernel()
+    known = declarations.load().types
+    try:
+        types.struct(struct)
+    except SiteError as error:
+        near = get_close_matches(struct, known, 3)
+        raise SiteError(f"{error}; ready-made types: {', '.join(near or known)}") from error
+    chosen, kernel = _chosen_way(way), None
+    if chosen.name != TYPED:
+        with tracefs.debugfs() as place:
+            kernel = KernelFunctions.read(tracefs.find(), place / "kprobes" / "blacklist")
+        if kernel.traceable is None and chosen.name != "kprobe":
+            raise ProbeError(
+                "which functions may be traced is not known "
+                f"({'; '.join(kernel.unread)}): run as root, "
+                "or follow tracepoints alone (--way typed)"
+            )
+    declared = known.get(struct, ObjectType(struct))
+    plan = following.plan(types, declared, chosen.name, kernel, max_functions)
+    return plan, chosen if plan.functions else Way(TYPED)
 
-    plan: FollowPlan
-    way: Way
-    options: FollowOptions
-    filters: Filters = field(default_factory=Filters)
-    devices: Sequence[tuple[int, int]] = ()
-    ring_bytes: int | None = None
+
+def _chosen_way(name: str) -> Way:
+    if name == TYPED:
+        return Way(TYPED)
+    ways = all_ways()
+    there = [way for way in ways if way.works] + [Way(TYPED)]
+    if name == AUTO:
+        return there[0]
+    way = next(way for way in ways if way.name == name)
+    if way.works:
+        return way
+    names = ", ".join(each.name for each in there)
+    raise ProbeError(f"way {name}: {way.reason}; this kernel has {names}")
 
 
 class FollowProbes(SiteProbes):
-    """The programs of followed objects: open(), attach(), drain() repeatedly, detach(), close()."""
+    """The programs of followed objects: open(), attach(), drain() repeatedly, detach(), close().
+
+    Their maps are in bpf/objects.h and bpf/open_calls.h.
+    """
 
     capabilities = Capabilities("core", site_stacks=True)
 
-    def __init__(self, config: FollowConfig) -> None:
-        """Keep the arguments; nothing is loaded or checked before open()."""
-        super().__init__()
-        self.config = config
-        self.plan = config.plan
+    def __init__(
+        self,
+        plan: FollowPlan,
+        way: Way,
+        options: FollowOptions,
+        filters: Filters,
+        devices: Sequence[tuple[int, int]] = (),
+        ring: int | None = None,
+    ) -> None:
+        super().__init__(filters, devices, ring)
+        self.plan = plan
         """What is attached; after attach() with what the kernel refused."""
-        self.attached = Attached(self._programs, self._links)
-        self._maps: FollowMaps | None = None
+        self.options, self._way = options, way
+        self.attached = FunctionPrograms(self._programs, self._links)
+        self.idle = 0
+        """Lives that ended as nothing more was seen of their object."""
+        self._has_deaths = bool(plan.named(SITE_DEATH))
+        self._looked = 0
+        self._lives: NDArray[np.void] = np.empty(0, _LIFE)
+        self._hits: NDArray[np.void] = np.empty(0, SITE_ENTRY)
+        self._mappings: list[mmap.mmap] = []
+        self._stack = ctypes.create_string_buffer(max_depth() * 8)
+        self._known_stacks: set[int] = set()
         self._counts: dict[str, int] = {}
-        self._functions: list[FunctionSite] = []
-        self._typed = TYPED
+        self._addresses: dict[tuple[str, str], int] = {}
+        self._typed = functions.TYPED
         self._tracepoints: dict[str, int] = {}
 
-    def open(self) -> None:
-        """Load the templates and map the ring. Raises ProbeError; then nothing stays loaded."""
-        config = self.config
-        self._check_start(config.filters)
-        if config.devices and not self.plan.device.steps:
+    def _look_up(self) -> None:
+        if self.devices and not self.plan.device.at:
             raise ProbeError(
                 f"a struct {self.plan.struct} names no device: follow it without -d, or declare "
                 "`device` (docs/follow.md)"
             )
         # Here, as it takes longer than attaching itself.
-        self._functions = self._function_sites()
-        returns = bool(self.plan.functions)
+        if self.plan.functions:
+            names = (site.taking.name for site in self.plan.functions)
+            self._addresses = addresses_by_module(names)
 
-        def fill(bpf: BpfObject) -> None:
-            constants = follow_struct(self.plan, config.options, returns=returns)
-            bpf.set_initial_value(".rodata.follow", constants)
-            deaths = bool(self.plan.named("death"))
-            self._maps = FollowMaps(bpf, config.options, returns=returns, has_deaths=deaths)
+    def _fill(self, bpf: BpfObject, suffix: str) -> Collection[str]:
+        bpf.set_initial_value(".rodata.follow", self._constants())
+        slots = self.options.at_once
+        for name, value_size, entries in (
+            ("bt_objects", 4, slots),
+            ("bt_lives", _LIFE.itemsize, slots),
+            ("bt_free_lives", 4, slots),
+            ("bt_kept_hits", SITE_ENTRY.itemsize, self._kept_hits or 1),
+            ("bt_refused", 8, 1 << follow_structs.REFUSED_BITS),
+            (_CALLS, bpf.value_size(_CALLS), _CALL_THREADS if self.plan.functions else 1),
+            (_STACK_MAP, len(self._stack), _STACKS),
+        ):
+            bpf.set_map_size(name, value_size, entries)
+        self._typed = functions.TYPED + suffix
+        return {self._typed, *functions.templates(self._way)}
 
+    @property
+    def _kept_hits(self) -> int:
+        return self.options.at_once * KEPT_HITS if self.options.slower_ns else 0
+
+    def _loaded(self, bpf: BpfObject) -> None:
+        self._lives = self._view("bt_lives", _LIFE, self.options.at_once)
+        if self._kept_hits:
+            self._hits = self._view("bt_kept_hits", SITE_ENTRY, self._kept_hits)
+
+    def _constants(self) -> Any:
+        plan, options = self.plan, self.options
+        made = follow_structs.FOLLOW.ctype(
+            slower_ns=options.slower_ns,
+            lives=options.lives,
+            every=options.every,
+            remember=options.every > 1 or sum(bool(s.meaning & SITE_BIRTH) for s in plan.sites) > 1,
+            returns=bool(plan.functions),
+            machine=_MACHINES.get(platform.machine(), 0),
+        )
+        fill_value(made.detail, plan.detail)
+        fill_value(made.device, plan.device)
+        fill_value(made.process, plan.process)
+        return made
+
+    def _view(self, name: str, dtype: np.dtype[np.void], count: int) -> NDArray[np.void]:
+        """Map an array of `count` elements, which the kernel rounds up to whole pages each 8."""
+        size = dtype.itemsize * count
+        fd = self._opened().map_fd(name)
         try:
-            self._typed = TYPED + (_PREEMPTIBLE if self._read_kernel() else "")
-            names = {self._typed, *functions.templates(config.way)}
-            ring = ring_bytes(config.ring_bytes)
-            self._load(names, config.filters, config.devices, fill, ring)
-            if self._maps is not None:
-                self._maps.map()
-        except (OSError, ProbeError):
-            self.close()
-            raise
+            mapped = mmap.mmap(fd, -(-size // mmap.PAGESIZE) * mmap.PAGESIZE)
+        except OSError as error:
+            raise ProbeError(
+                f"the map {name} ({size} bytes) cannot be mapped: {os.strerror(error.errno or 0)}"
+            ) from error
+        self._mappings.append(mapped)
+        view: NDArray[np.void] = np.ndarray((count,), dtype, mapped)
+        return view
 
     def attach(self) -> None:
         """Attach functions and tracepoints, then let lives begin. Raises ProbeError.
 
         Sets `attached`, and in `plan` what the kernel refused.
         """
-        bpf, sites = self._opened(), self._functions
+        bpf = self._opened()
         if self._cgroups is not None:
             self._cgroups.attach()
-        functions.attach(bpf, self.config.way, sites, self.attached)
+        sites, missing = [], []
+        for site in self.plan.functions:
+            address = self._addresses.get((site.taking.name, site.taking.module))
+            if address is None:
+                missing.append(site.taking.name)
+            else:
+                sites.append(replace(site, address=address))
+        self.attached.attach(bpf, self._way, sites)
         refused = dict(self.attached.refused)
         self._attach_tracepoints(bpf, refused)
-        listed = {site.index for site in sites}
-        missing = [
-            site.taking.name
-            for index, site in enumerate(self.plan.sites)
-            if site.taking.kind == "function" and index not in listed
-        ]
         if missing:
-            refused[NO_ADDRESS] = missing
+            refused[_NO_ADDRESS] = missing
         self.plan = self.plan.without(refused)
         if not self.attached.functions and not self._tracepoints:
             raise ProbeError(
                 f"none of the sites of struct {self.plan.struct} could be attached: "
                 + "; ".join(sorted(refused))
             )
-        if self._maps is not None:
-            self._maps.start()
-
-    def _function_sites(self) -> list[FunctionSite]:
-        if not self.plan.functions:
-            return []
-        places = addresses_by_module(site.taking.name for site in self.plan.functions)
-        return [
-            FunctionSite(
-                index,
-                site.taking.name,
-                site.taking.module,
-                _flags(site),
-                site.taking.slot,
-                site.taking.arguments,
-                places[site.taking.name, site.taking.module],
-                site.taking.btf_id,
-            )
-            for index, site in enumerate(self.plan.sites)
-            if site.taking.kind == "function" and (site.taking.name, site.taking.module) in places
-        ]
+        self._free(range(self.options.at_once))
+        bpf.update_section("bt_follow_numbers", follow_structs.FOLLOW_NUMBERS.ctype(open=1))
 
     def _attach_tracepoints(self, bpf: BpfObject, refused: dict[str, list[str]]) -> None:
         template = Template.of(bpf, self._typed)
-        with Descriptors() as modules:
-            btfs: dict[str, int] = {"": 0}
-            for index, site in enumerate(self.plan.sites):
+        with ModuleBtfs() as modules:
+            for site in self.plan.tracepoints:
                 taking = site.taking
-                if taking.kind != "tracepoint":
-                    continue
-                cookie = functions.cookie(index, _flags(site), Role.EVENT, taking.slot, 0)
                 try:
-                    if taking.module not in btfs:
-                        btfs[taking.module] = modules.add(attaching.module_btf(taking.module))
-                    place = Place(
-                        ProgramType.TRACING, AttachType.RAW_TP, taking.btf_id, btfs[taking.module]
-                    )
+                    btf = modules.of(taking.module)
+                    place = Place(ProgramType.TRACING, AttachType.RAW_TP, taking.btf_id, btf)
+                    cookie = functions.cookie(site, Role.EVENT)
                     program = self._programs.add(template.load(place, cookie))
                     self._links.add(attaching.typed(program))
                     self._tracepoints[taking.shown] = program
@@ -172,38 +257,100 @@ class FollowProbes(SiteProbes):
 
     def detach(self) -> None:
         """Let no life begin any more, then detach all programs; the ring stays readable."""
-        if self._maps is not None and self._object is not None:
-            self._maps.stop()
+        if self._mappings and self._object is not None:
+            closed = follow_structs.FOLLOW_NUMBERS.ctype()
+            self._object.update_section("bt_follow_numbers", closed)
         super().detach()
 
     def close(self) -> None:
-        """Detach and unload everything. Closing again has no effect."""
-        if self._maps is not None:
-            self._maps.close()
-            self._maps = None
+        self._lives, self._hits = np.empty(0, _LIFE), np.empty(0, SITE_ENTRY)
+        while self._mappings:
+            self._mappings.pop().close()
         self._tracepoints.clear()
         self.attached.programs.clear()
         super().close()
 
     def drain(self) -> list[Segment]:
         """Copy out all complete records, and those of long lives that ended (--slower)."""
-        if self._maps is None or self._ring is None:
+        if self._ring is None:
             return []
-        self._maps.forget_idle(time.monotonic_ns())
-        return self._ring.drain(self._maps.take_kept())
+        self.forget_idle(time.monotonic_ns())
+        return self._ring.drain(self.take_kept())
+
+    def _free(self, slots: Iterable[int]) -> None:
+        library, fd = load_library(), self._opened().map_fd("bt_free_lives")
+        for slot in slots:
+            number = ctypes.c_uint32(slot)
+            library.call(
+                "map bt_free_lives", "bpf_map_update_elem", fd, None, ctypes.byref(number), 0
+            )
+
+    def forget_idle(self, now_ns: int) -> None:
+        """End lives without a hit for a while, whose end was not seen.
+
+        So if a site was passed after which only the release comes, which not every way of release
+        shows; or if this type has no deaths at all. now_ns: CLOCK_MONOTONIC. Looks at most every
+        _LOOK_NS.
+        """
+        if now_ns - self._looked < _LOOK_NS:
+            return
+        self._looked = now_ns
+        lives = self._lives
+        idle = now_ns - lives["touched"].astype(np.int64)
+        over = (lives["last"] != 0) & (idle > _IDLE_NS)
+        if not self._has_deaths:
+            over |= idle > self.options.idle_ns
+        for slot in np.flatnonzero(over & (lives["object"] != 0)).tolist():
+            self._forget(slot)
+
+    def _forget(self, slot: int) -> None:
+        """End the life in a slot, as bt_end_life in bpf/objects.h does."""
+        life = self._lives[slot]
+        key, value = ctypes.c_uint64(int(life["object"])), ctypes.c_uint32(0)
+        fd, library = self._opened().map_fd("bt_objects"), load_library()
+        look_up, delete = library.get("bpf_map_lookup_elem"), library.get("bpf_map_delete_elem")
+        if look_up(fd, ctypes.byref(key), ctypes.byref(value)) or value.value != slot:
+            return
+        delete(fd, ctypes.byref(key))
+        life["object"] = 0
+        self.idle += 1
+        slower = self.options.slower_ns
+        if slower and int(life["touched"]) - int(life["born"]) >= slower:
+            life["state"] = LifeState.KEPT
+            return
+        life["state"] = LifeState.DROPPED
+        self._free([slot])
+
+    def take_kept(self) -> NDArray[np.void]:
+        """Return the hits (n,) of SITE_ENTRY of long lives that ended; their slots become free."""
+        slots = np.flatnonzero(self._lives["state"] == LifeState.KEPT).tolist()
+        if not slots:
+            return np.empty(0, SITE_ENTRY)
+        parts = []
+        for slot in slots:
+            hits = self._hits[slot * KEPT_HITS : (slot + 1) * KEPT_HITS].copy()
+            # Places that stayed empty hold hits of former lives.
+            raw = hits.view(np.uint8).reshape(len(hits), SITE_ENTRY.itemsize)
+            records = np.ascontiguousarray(raw[:, -_HIT.itemsize :]).view(_HIT)[:, 0]
+            parts.append(hits[records["life"] == self._lives["life"][slot]])
+        self._lives["state"][slots] = LifeState.TAKEN
+        self._free(slots)
+        return np.concatenate(parts)
 
     def fresh_stacks(self) -> FreshStacks:
-        """Return the stacks that are new since the last call. Raises RefusedError."""
-        site = self._maps.fresh_stacks() if self._maps is not None else {}
+        if self._object is None:
+            return FreshStacks({}, {}, {}, {})
+        found = new_stacks(self._object, _STACK_MAP, self._known_stacks, self._stack)
+        site = {key: before_zero(np.frombuffer(data, "<u8")) for key, data in found}
         return FreshStacks({}, {}, {}, site)
 
     def counts(self) -> dict[str, int]:
-        """Return what became of lives and calls: totals of struct bt_follow_counts by name.
-
-        After close() those of the last call before; {} without one.
-        """
-        if self._maps is not None:
-            self._counts = {**self._maps.counts(), "idle": self._maps.idle}
+        """Return totals of struct bt_follow_counts by name; after close() those read last."""
+        if self._mappings and self._object is not None:
+            kind = follow_structs.FOLLOW_COUNTS.ctype
+            rows = per_cpu(self._object, "bt_follow_counts", ctypes.c_uint32(0), kind)
+            totals = {name: sum(int(getattr(row, name)) for row in rows) for name in _COUNTS}
+            self._counts = {**totals, "idle": self.idle}
         return self._counts
 
     def runs(self) -> int | None:
@@ -211,12 +358,10 @@ class FollowProbes(SiteProbes):
         return self.counts().get("runs", 0)
 
     def end_facts(self) -> End:
-        """Return the END frame's counts of lives and calls."""
         return {"sites": {"follow": self.counts()}}
 
     def backend_facts(self) -> BackendFacts:
-        """Return the header's entries, with "sites"."""
-        options = self.config.options
+        options = self.options
         follow = self.plan.facts()
         follow["every"], follow["max"] = options.every, options.at_once
         follow["slower_ns"] = options.slower_ns
@@ -227,29 +372,110 @@ class FollowProbes(SiteProbes):
         }
 
     def programs(self) -> list[ProgramInfo]:
-        """Return the programs, those of functions summed up by what they are for.
-
-        Where each function has a program of its own, their counters are added up.
-        """
+        """Return the programs, those of functions summed up by what they are for."""
         rows = [
-            self._summed(f"{self.config.way.name} {role}", "", descriptors)
+            _summed(f"{self._way.name} {role}", "", descriptors)
             for role, descriptors in self.attached.programs.items()
         ]
-        return rows + [
-            self._summed(f"typed {name}", name, [descriptor])
-            for name, descriptor in self._tracepoints.items()
-        ]
-
-    def _summed(self, name: str, tracepoint: str, programs: Sequence[int]) -> ProgramInfo:
-        infos = [program_info(program) for program in programs]
-        return ProgramInfo(name, _LETTER, tracepoint, True).counted(*infos)
+        typed = self._tracepoints.items()
+        return rows + [_summed(f"typed {name}", name, [program]) for name, program in typed]
 
 
-def _flags(site: PlannedSite) -> int:
-    meanings = {
-        SITE_BIRTH: site.birth,
-        SITE_DEATH: site.death,
-        SITE_NEW: site.new,
-        SITE_LAST: site.last,
-    }
-    return sum(bit for bit, meant in meanings.items() if meant)
+def _summed(name: str, tracepoint: str, programs: Iterable[int]) -> ProgramInfo:
+    return ProgramInfo(name, _LETTER, tracepoint, True).counted(*map(program_info, programs))
+
+
+# Beside the block layer's events
+
+
+def follow_beside(
+    block: Probes, options: FollowOptions, filters: Filters, devices: Sequence[tuple[int, int]]
+) -> Probes:
+    """Return probes that record what `block` does, and follow what `options` say; not open yet.
+
+    filters: those on tasks hold for what is followed too. devices: (dev_t of the disk, of the
+    partition or 0); objects name disks alone, so that those of a whole disk are followed. Raises
+    TraceError: it cannot be followed.
+    """
+    if block.capabilities.backend != "core":
+        raise ProbeError("--follow needs the core backend, and a kernel with type information")
+    plan, way = planned(options.struct, options.way, options.max_functions)
+    disks = list(dict.fromkeys((disk, 0) for disk, _ in devices))
+    return cast(Probes, JoinedProbes(block, FollowProbes(plan, way, options, filters, disks)))
+
+
+class JoinedProbes:
+    """Two backends as one: the block layer's events, and followed objects; fits backend.Probes.
+
+    What is not here is the block layer's alone.
+    """
+
+    waker = None
+    """The ring of followed objects wakes nobody."""
+
+    def __init__(self, block: Probes, follow: FollowProbes) -> None:
+        self._block, self._follow = block, follow
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._block, name)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._block.capabilities._replace(site_stacks=True)
+
+    def path_runs(self) -> PathRuns:
+        runs = self._block.path_runs()
+        return replace(runs, by_part={**runs.by_part, PART: self._follow.runs() or 0})
+
+    def open(self) -> None:
+        self._block.open()
+        try:
+            self._follow.open()
+        except BaseException:
+            self._block.close()
+            raise
+
+    def attach(self) -> None:
+        """Start recording, the lives last: of a life that is recorded, the events are."""
+        self._block.attach()
+        self._follow.attach()
+
+    def detach(self) -> None:
+        """Stop recording, first the lives."""
+        self._follow.detach()
+        self._block.detach()
+
+    def close(self) -> None:
+        self._follow.close()
+        self._block.close()
+
+    def drain(self) -> list[Segment]:
+        return self._block.drain() + self._follow.drain()
+
+    def fill(self) -> float:
+        return max(self._block.fill(), self._follow.fill())
+
+    def lost(self) -> NDArray[np.uint64]:
+        return self._block.lost() + self._follow.lost()
+
+    def backend_facts(self) -> BackendFacts:
+        return {**self._block.backend_facts(), "sites": self._follow.backend_facts()["sites"]}
+
+    def programs(self) -> list[ProgramInfo]:
+        """Return every program of both; those that follow have the part PART."""
+        followed = [replace(program, part=PART) for program in self._follow.programs()]
+        return self._block.programs() + followed
+
+    def end_facts(self) -> End:
+        return {**self._block.end_facts(), **self._follow.end_facts()}
+
+    def fresh_stacks(self) -> FreshStacks:
+        return self._block.fresh_stacks()._replace(site=self._follow.fresh_stacks().site)
+
+    def short_of_memory(self) -> str:
+        found = (self._block.short_of_memory(), self._follow.short_of_memory())
+        return "; ".join(message for message in found if message)
+
+    def list_cgroup(self, number: int, *, wanted: bool) -> None:
+        self._block.list_cgroup(number, wanted=wanted)
+        self._follow.list_cgroup(number, wanted=wanted)

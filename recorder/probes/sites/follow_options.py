@@ -9,6 +9,10 @@ PART = "follow"
 """What the programs that follow are among the programs of a recording, as parts of the path are."""
 AUTO = "auto"
 """The first way to attach to functions that this kernel has."""
+FUNCTION_WAYS = ("session", "multi", "fentry", "kprobe")
+"""Ways to attach to functions, the best first."""
+WAYS = (*FUNCTION_WAYS, "typed")
+"""Ways that can be asked for, beside AUTO; "typed": to typed tracepoints alone."""
 MAX_FUNCTIONS = 2000
 
 
@@ -18,8 +22,8 @@ class FollowOptions:
 
     struct: beside the block layer's events one of FOLLOWED_IO. every: each n-th. at_once: how many
     at one time. lives: how many in all; 0: no limit. slower_ns: only lives that took longer are
-    written; 0: all. way: AUTO or one of planning.WAYS. idle_ns: after so long without a hit, a life
-    of a type without deaths is over.
+    written; 0: all. way: AUTO or one of WAYS. max_functions: more are refused. idle_ns: after so
+    long without a hit, a life of a type without deaths is over.
     """
 
     struct: str

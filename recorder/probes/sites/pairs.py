@@ -3,36 +3,37 @@
 
 import ctypes
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from ctypes import byref, c_uint32
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.probes.backend import ProgramInfo
+from biotrail.recorder.probes.kernel import tracefs
 from biotrail.recorder.probes.kernel.bpf_calls import attach_tracepoint, program_info
 from biotrail.recorder.probes.kernel.libbpf import BpfObject, load_library
 from biotrail.recorder.probes.sites import attaching
 from biotrail.recorder.probes.sites.attaching import (
     AttachType,
-    Descriptors,
+    ModuleBtfs,
     Place,
     ProgramType,
     Template,
 )
-from biotrail.recorder.probes.sites.base import (
-    SiteProbes,
-    fill_value,
-    per_cpu,
-)
-from biotrail.recorder.probes.sites.latencies import Latencies
-from biotrail.recorder.probes.sites.pair_facts import function_names, needs_symbols, pair_facts
-from biotrail.recorder.probes.sites.ring import SMALLEST_RING_BYTES, ring_bytes
-from biotrail.recorder.probes.sites.tracepoints import TYPED, Tracepoint, Tracepoints
+from biotrail.recorder.probes.sites.base import SiteProbes, fill_value, per_cpu
+from biotrail.recorder.probes.sites.ring import SMALLEST_RING_BYTES
 from biotrail.recorder.schema import site_structs
+from biotrail.recorder.schema.device_numbers import dev_text
 from biotrail.recorder.schema.errors import ProbeError, SiteError
+from biotrail.recorder.schema.formats import Format
 from biotrail.recorder.schema.limits import (
     HIST_SLOTS,
     MAX_BEGINS,
@@ -40,51 +41,468 @@ from biotrail.recorder.schema.limits import (
     MAX_PAIRS,
     VALUE_STEPS,
 )
-from biotrail.recorder.schema.payloads import BackendFacts, End
-from biotrail.recorder.schema.payloads import PairCounts as EndCounts
+from biotrail.recorder.schema.payloads import BackendFacts, End, PairCounts, PairFacts
 from biotrail.recorder.schema.records import BY_KIND, Kind
+from biotrail.recorder.schema.site_values import value_text
 from biotrail.recorder.sites.declarations import Pair
-from biotrail.recorder.sites.resolving import ResolvedPair, ResolvedSide, resolve
-from biotrail.recorder.sites.types import TypeTable
+from biotrail.recorder.sites.expressions import FormatScope, Scope, TypedScope, Value
+from biotrail.recorder.sites.resolving import FORMAT, TYPED, ResolvedPair, ResolvedSide, resolve
+from biotrail.recorder.sites.types import Prototype, TypeTable
 from biotrail.recorder.symbols.kallsyms import LiveKernelSymbols
 
-BEGUN, BY_HISTS, HISTS, COUNTS = (
-    *("bt_begun", "bt_pair_by_hists", "bt_pair_hists", "bt_pair_counts"),
-)
-_Begun, Hist = site_structs.PAIR_BEGUN.ctype, site_structs.PAIR_HIST.ctype
+_NEAR = 5
+MAX_OPEN = 65_536
+"""Default number of begins that may wait for their end at once."""
+BY_VALUES = 64
+"""Values of --by with a histogram of their own; those of others are together in one."""
+_SYMBOL = "symbol"
+"""Format of a value that is the address of a kernel function."""
+_DEVICES = Path("/sys/dev/block")
+_BEGUN, _BY_HISTS, _HISTS = "bt_begun", "bt_pair_by_hists", "bt_pair_hists"
+_COUNTS = tuple(m.name for m in site_structs.PAIR_COUNTS.members if m.name != "pad")
+_Hist = site_structs.PAIR_HIST.ctype
+_LETTER = BY_KIND[Kind.PAIR].letter
+_TYPED_TEMPLATES = ("bt_pair_begin", "bt_pair_end")
+_RECORD_TEMPLATES = ("bt_pair_begin_f", "bt_pair_end_f")
+_BEGIN_SHIFT = 8
+"""Place of the begin's index in a program's cookie; below it that of the pair (bpf/pairs.h)."""
+
+# Histograms of latencies as the programs count them (bpf/pairs.h): 16 slots to an octave.
+
+_EXACT = 32
+"""Latencies below this many ns have a slot of their own each."""
+_PER_OCTAVE = 16
+OCTAVES = (HIST_SLOTS - _EXACT) // _PER_OCTAVE + 5
+"""Number of octaves: the last slots are those of [2^(OCTAVES-1), 2^OCTAVES) ns and more."""
+
+
+def _bounds() -> NDArray[np.int64]:
+    """Return the least latency (ns) of each slot, then the end of the last, (HIST_SLOTS + 1,)."""
+    low = np.arange(_EXACT, dtype=np.int64)
+    octaves = np.arange(5, OCTAVES, dtype=np.int64)
+    steps = np.arange(_PER_OCTAVE, dtype=np.int64)
+    high = (_PER_OCTAVE + steps) << (octaves - 4)[:, None]
+    return np.concatenate([low, high.ravel(), [1 << OCTAVES]])
+
+
+BOUNDS = _bounds()
 
 
 @dataclass(frozen=True)
-class PairCounts:
-    """What became of a pair's events that are in no histogram; running totals, but for `open`."""
+class Latencies:
+    """Latencies in ns. slots: counts by slot, (HIST_SLOTS,). max: of all since the beginning."""
 
-    open: int = 0
-    """Begins that wait for their end now."""
-    no_begin: int = 0
-    """Ends without a begin."""
-    overwritten: int = 0
-    """Begins that another with the same key replaced."""
-    full: int = 0
-    """Begins for which there was no room."""
-    bad_begin: int = 0
-    """Begins with a field that could not be read."""
-    bad_end: int = 0
-    """Ends likewise."""
-    left_begin: int = 0
-    """Begins that conditions and filters left out."""
-    left_end: int = 0
-    """Pairs that conditions on the end left out."""
+    count: int = 0
+    sum: int = 0
+    max: int = 0
+    slots: NDArray[np.uint64] = field(default_factory=lambda: np.zeros(HIST_SLOTS, np.uint64))
 
-    def account(self) -> dict[str, int]:
-        """Return the counts by name, as JSON."""
-        return asdict(self)
+    @staticmethod
+    def of(hists: Iterable[Any]) -> "Latencies":
+        """Return the sum of all CPUs' histograms, each a struct bt_pair_hist."""
+        total = Latencies()
+        for one in hists:
+            if one.count:
+                slots = np.frombuffer(bytes(one.slots), np.uint64)
+                # From the slots: another program may count while this is read.
+                total += Latencies(int(slots.sum()), int(one.sum), max(one.max), slots)
+        return total
 
-    def without_left_out(self) -> "PairCounts":
-        """Return the counts without what conditions left out, as where no user asked for any.
+    def __add__(self, other: "Latencies") -> "Latencies":
+        return Latencies(
+            self.count + other.count,
+            self.sum + other.sum,
+            max(self.max, other.max),
+            self.slots + other.slots,
+        )
 
-        A declared pair's own conditions choose among a tracepoint's events: that is no loss.
+    def since(self, before: "Latencies") -> "Latencies":
+        """Return those that came after `before`, an earlier reading.
+
+        The programs keep one maximum: unless it has grown since, that of the new ones is the end of
+        the highest slot that they are in.
         """
-        return replace(self, left_begin=0, left_end=0)
+        slots = self.slots - before.slots
+        used = np.flatnonzero(slots)
+        top = int(BOUNDS[used[-1] + 1]) - 1 if len(used) else 0
+        most = self.max if self.max > before.max else min(top, self.max)
+        return Latencies(self.count - before.count, self.sum - before.sum, most, slots)
+
+    @property
+    def mean(self) -> float:
+        return self.sum / self.count if self.count else 0.0
+
+    def percentiles(self, shares: Sequence[float]) -> list[float]:
+        """Return latencies in ns below which these shares (0 to 1) are; zeros of none.
+
+        Within a slot (1/16 of an octave at most) latencies are taken to be spread evenly; none is
+        above the maximum.
+        """
+        total = np.cumsum(self.slots.astype(np.int64))
+        if not total[-1]:
+            return [0.0] * len(shares)
+        ranks = np.asarray(shares) * float(total[-1])
+        at = np.searchsorted(total, np.maximum(ranks, 1e-9))
+        inside = (ranks - (total[at] - self.slots[at])) / self.slots[at]
+        # A slot of one ns holds that latency alone.
+        width = np.diff(BOUNDS)[at] - 1
+        found: list[float] = np.minimum(BOUNDS[at] + inside * width, self.max).tolist()
+        return found
+
+    def octaves(self) -> NDArray[np.int64]:
+        """Return counts by powers of two, (OCTAVES,): 0 to 1 ns, 2 to 3, 4 to 7 and so on."""
+        starts = np.concatenate([[0], 1 << np.arange(1, OCTAVES)])
+        first = np.searchsorted(BOUNDS, starts)
+        counts: NDArray[np.int64] = np.add.reduceat(self.slots.astype(np.int64), first)
+        return counts
+
+
+# Tracepoints by name: by their types (BTF), and by their formats (tracefs)
+
+
+@dataclass(frozen=True)
+class Tracepoint:
+    """A tracepoint of this kernel. prototype: None: it has no types here."""
+
+    system: str
+    name: str
+    prototype: Prototype | None
+    format: Format
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.system}:{self.name}"
+
+
+class Tracepoints:
+    def __init__(self, types: TypeTable, place: Path | None = None) -> None:
+        """place: tracefs's directory; None: found, or mounted. Raises ProbeError."""
+        self.types = types
+        self._place = place or tracefs.find()
+        self._found: dict[str, Tracepoint] = {}
+
+    @cached_property
+    def systems(self) -> dict[str, list[str]]:
+        events = self._place / "events"
+        try:
+            return {
+                entry.name: [one.name for one in os.scandir(entry) if one.is_dir()]
+                for entry in os.scandir(events)
+                if entry.is_dir()
+            }
+        except OSError as error:
+            raise ProbeError(
+                f"the tracepoints below {events} cannot be listed: {error.strerror}; run as root"
+            ) from error
+
+    def find(self, text: str) -> Tracepoint:
+        """Return the tracepoint that is named as system:name, or by its name alone.
+
+        Raises SiteError: there is none, or several systems have one of this name; the message names
+        those that are near. ProbeError: tracefs cannot be read.
+        """
+        if text in self._found:
+            return self._found[text]
+        system, colon, name = text.strip().rpartition(":")
+        holders = [one for one, names in self.systems.items() if name in names]
+        if not colon and len(holders) > 1:
+            raise SiteError(
+                f"several systems have a tracepoint {name}: write one of "
+                + ", ".join(f"{one}:{name}" for one in sorted(holders))
+            )
+        if (colon and system not in holders) or not holders:
+            raise SiteError(f"this kernel has no tracepoint {text}{self._near(text)}")
+        system = system or holders[0]
+        formats = tracefs.read(self._place, system, [name])
+        found = Tracepoint(system, name, self.types.prototype(name), formats[name])
+        self._found[text] = found
+        return found
+
+    def scopes(self, text: str) -> Mapping[str, Scope]:
+        """Return what names mean at a tracepoint, by way. Raises as `find`."""
+        found = self.find(text)
+        scopes: dict[str, Scope] = {}
+        if found.prototype is not None:
+            scopes[TYPED] = TypedScope(found.prototype, found.full_name)
+        scopes[FORMAT] = FormatScope(found.format, found.full_name, self.types)
+        return scopes
+
+    def _near(self, text: str) -> str:
+        known = [f"{system}:{name}" for system, names in self.systems.items() for name in names]
+        if ":" in text:
+            near = get_close_matches(text, known, _NEAR)
+        else:
+            by_name = {one.partition(":")[2]: one for one in known}
+            near = [by_name[name] for name in get_close_matches(text, by_name, _NEAR)]
+        hint = f"; near: {', '.join(near)}" if near else ""
+        return f"{hint}; a module's are there once it is loaded (modprobe)"
+
+
+@dataclass(frozen=True)
+class PairReading:
+    """A pair's totals since open. by: latencies by value of --by; rest: of all other values.
+
+    counts: events that are in no histogram, by the names of struct bt_pair_counts, and "open":
+    begins that wait for their end now.
+    """
+
+    counts: dict[str, int]
+    rest: Latencies
+    by: dict[int, Latencies]
+
+    @property
+    def total(self) -> Latencies:
+        return sum(self.by.values(), self.rest)
+
+
+@dataclass(frozen=True)
+class _Event:
+    """An event of a pair and its program. template: its name. descriptor: -1: not loaded yet."""
+
+    side: ResolvedSide
+    tracepoint: Tracepoint
+    template: str
+    cookie: int
+    descriptor: int = -1
+
+
+class PairProbes(SiteProbes):
+    """Programs of pairs: open(), attach(), readings() or drain() repeatedly, detach(), close()."""
+
+    def __init__(
+        self,
+        wanted: Sequence[Pair],
+        filters: Filters = Filters(),  # noqa: B008 - frozen
+        devices: Sequence[tuple[int, int]] = (),
+        *,
+        record: bool = False,
+        ring: int | None = None,
+        max_open: int = MAX_OPEN,
+        by_values: int = BY_VALUES,
+    ) -> None:
+        """record: write PAIR records into the ring. max_open: begins that may wait at once.
+
+        by_values: values of --by with a histogram of their own, for each pair.
+        """
+        ring = ring if record else SMALLEST_RING_BYTES
+        super().__init__(filters, devices, ring, record=record, count=True)
+        self._wanted, self._max_open, self._by_values = wanted, max_open, by_values
+        self.pairs: list[ResolvedPair] = []
+        """The pairs as this kernel has them; set by open()."""
+        self.final: list[PairReading] = []
+        """The totals after detach(), also once closed."""
+        self._symbols: LiveKernelSymbols | None = None
+        """Functions of the kernel if values are their addresses; set by open()."""
+        self._events: list[_Event] = []
+        self._attached = False
+
+    def _look_up(self) -> None:
+        self._known = Tracepoints(TypeTable.kernel())
+        self.pairs = resolve_all(self._wanted, self._known, needs_device=bool(self.devices))
+        # Now, as the right to see addresses is given up later.
+        if any(pair.by and pair.by_value.format == _SYMBOL for pair in self.pairs):
+            self._symbols = LiveKernelSymbols()
+
+    def _fill(self, bpf: BpfObject, suffix: str) -> Collection[str]:
+        bpf.set_initial_value(".rodata.pairs", section(self.pairs))
+        by_values = self._by_values * sum(bool(pair.by) for pair in self.pairs)
+        begun_size = ctypes.sizeof(site_structs.PAIR_BEGUN.ctype)
+        bpf.set_map_size(_BEGUN, begun_size, self._max_open)
+        bpf.set_map_size(_BY_HISTS, ctypes.sizeof(_Hist), max(1, by_values))
+        for index, pair in enumerate(self.pairs):
+            self._events += _events(pair, index, self._known, suffix)
+        return {event.template for event in self._events}
+
+    def _loaded(self, bpf: BpfObject) -> None:
+        for at, event in enumerate(self._events):
+            with ModuleBtfs() as modules:
+                place = _place(event, modules)
+                descriptor = Template.of(bpf, event.template).load(place, event.cookie)
+            self._programs.add(descriptor)
+            self._events[at] = replace(event, descriptor=descriptor)
+
+    def attach(self) -> None:
+        """Attach the programs, of each pair the begins first.
+
+        So no end is recorded without its begin, but of those that began before. Raises ProbeError:
+        the kernel refuses; detach() or close() detaches those before it.
+        """
+        self._opened()
+        if self._cgroups is not None:
+            self._cgroups.attach()
+        for event in self._events:
+            point = event.tracepoint
+            try:
+                if event.side.way == TYPED:
+                    link = attaching.typed(event.descriptor)
+                else:
+                    link = attach_tracepoint(event.descriptor, point.format.number)
+            except OSError as error:
+                raise ProbeError(
+                    f"tracepoint {point.full_name} cannot be attached to: "
+                    f"{os.strerror(error.errno or 0)}; `biotrail doctor` says what is missing"
+                ) from error
+            self._links.add(link)
+        self._attached = True
+
+    def detach(self) -> None:
+        """Detach the programs, of each pair the end first, and keep the totals in `final`."""
+        super().detach()
+        if self._object is not None:
+            self.final = self.readings()
+
+    def readings(self) -> list[PairReading]:
+        bpf = self._opened()
+        waiting = Counter(key.pair for key in _keys(bpf, _BEGUN, site_structs.PAIR_KEY.ctype))
+        return [
+            replace(one, counts={"open": waiting[index], **one.counts})
+            for index, one in enumerate(self._totals(bpf))
+        ]
+
+    def runs(self) -> int | None:
+        """Return how often the programs ran since open, about, by what they counted."""
+        total = 0
+        for one in self._totals(self._opened()):
+            # Each pair, and each end that a condition left out, has had its begin, too.
+            total += 2 * one.total.count + one.counts["left_end"] + sum(one.counts.values())
+        return total
+
+    def _totals(self, bpf: BpfObject) -> list[PairReading]:
+        """As readings(), without begins that wait."""
+        keys = {
+            (int(key.pair), int(key.by)): key
+            for key in _keys(bpf, _BY_HISTS, site_structs.PAIR_BY.ctype)
+        }
+        by: list[dict[int, Latencies]] = [{} for _ in self.pairs]
+        for (pair, value), key in keys.items():
+            by[pair][value] = Latencies.of(per_cpu(bpf, _BY_HISTS, key, _Hist))
+        found = []
+        for index, values in enumerate(by):
+            key = c_uint32(index)
+            rows = per_cpu(bpf, "bt_pair_counts", key, site_structs.PAIR_COUNTS.ctype)
+            counts = {name: sum(getattr(row, name) for row in rows) for name in _COUNTS}
+            rest = Latencies.of(per_cpu(bpf, _HISTS, key, _Hist))
+            found.append(PairReading(counts, rest, values))
+        return found
+
+    def names(self, pair: ResolvedPair, values: Iterable[int]) -> dict[int, str]:
+        """Return names of values of --by that are addresses of functions, of those known."""
+        if self._symbols is None or not pair.by or pair.by_value.format != _SYMBOL:
+            return {}
+        found = {value: self._symbols.find(value) for value in values}
+        return {value: symbol.name for value, symbol in found.items() if symbol is not None}
+
+    def backend_facts(self) -> BackendFacts:
+        return {
+            "backend": self.capabilities.backend,
+            "counts_skips": self.counts_skips,
+            "sites": {"pairs": [pair_facts(pair) for pair in self.pairs]},
+        }
+
+    def end_facts(self) -> End:
+        found: list[PairCounts] = []
+        for pair, reading in zip(self.pairs, self.final or self.readings(), strict=True):
+            counts, names = reading.counts, self.names(pair, reading.by)
+            found.append(
+                {
+                    "name": pair.pair.name,
+                    "pairs": reading.total.count,
+                    "begins_open": counts["open"],
+                    "ends_alone": counts["no_begin"],
+                    "overwritten": counts["overwritten"],
+                    "full": counts["full"],
+                    "bad_reads": counts["bad_begin"] + counts["bad_end"],
+                    "others": counts["left_begin"] + counts["left_end"],
+                    "names": {str(value): name for value, name in names.items()},
+                }
+            )
+        return {"sites": {"pairs": found}}
+
+    def programs(self) -> list[ProgramInfo]:
+        found = []
+        for event in self._events:
+            try:
+                info = program_info(event.descriptor)
+            except PermissionError:
+                raise
+            except OSError as error:
+                raise ProbeError(f"counters of {event.template} cannot be read: {error}") from error
+            name = event.tracepoint.full_name
+            program = ProgramInfo(event.template, _LETTER, name, self._attached)
+            found.append(program.counted(info))
+        return found
+
+    def close(self) -> None:
+        super().close()
+        self._events = []
+
+
+def resolve_all(
+    pairs: Sequence[Pair], known: Tracepoints, *, needs_device: bool
+) -> list[ResolvedPair]:
+    """Return the pairs as this kernel has them. needs_device: devices are chosen.
+
+    Raises SiteError: there are too many, a pair's names are not known here, or a pair is larger
+    than a program can be; ProbeError: tracefs cannot be read.
+    """
+    if len(pairs) > MAX_PAIRS:
+        raise SiteError(f"{len(pairs)} pairs were named, at most {MAX_PAIRS} can be: name fewer")
+    found = [resolve(pair, known.scopes) for pair in pairs]
+    for pair in found:
+        name = pair.pair.name
+        if len(pair.begins) > MAX_BEGINS:
+            raise SiteError(f"pair {name}: {len(pair.begins)} begins, at most {MAX_BEGINS} can be")
+        for side in (*pair.begins, pair.end):
+            if len(side.conditions) > MAX_CONDITIONS:
+                raise SiteError(
+                    f"pair {name}: {len(side.conditions)} conditions on {side.event}, at most "
+                    f"{MAX_CONDITIONS} can be"
+                )
+            tested = [condition.value for condition in side.conditions]
+            for value in (*side.keys, side.by, side.device, side.process, *tested):
+                if len(value.at) > VALUE_STEPS:
+                    raise SiteError(
+                        f"pair {name}: '{value.text}' follows {len(value.at) - 1} pointers, at "
+                        f"most {VALUE_STEPS - 1} can be"
+                    )
+        if needs_device and not pair.device:
+            raise SiteError(
+                f"pair {name} does not say which field is the device, so -d cannot be used: name "
+                "the field with --device-field, or leave events out with --where"
+            )
+    return found
+
+
+def _events(pair: ResolvedPair, index: int, known: Tracepoints, suffix: str) -> list[_Event]:
+    """Return a pair's events in the order of attaching: the begins, then the end.
+
+    Of an event that is both, the end's program comes first: it looks for the begin before this one.
+    suffix: of typed templates, where programs may be preempted.
+    """
+
+    def event(side: ResolvedSide, half: int, cookie: int) -> _Event:
+        typed = side.way == TYPED
+        name = _TYPED_TEMPLATES[half] + suffix if typed else _RECORD_TEMPLATES[half]
+        return _Event(side, known.find(side.event), name, cookie)
+
+    begins = [event(side, 0, index | at << _BEGIN_SHIFT) for at, side in enumerate(pair.begins)]
+    end = event(pair.end, 1, index)
+    both = any(begin.tracepoint == end.tracepoint for begin in begins)
+    return [end, *begins] if both else [*begins, end]
+
+
+def _place(event: _Event, modules: ModuleBtfs) -> Place:
+    prototype = event.tracepoint.prototype
+    if event.side.way != TYPED or prototype is None:
+        return Place(ProgramType.TRACEPOINT)
+    try:
+        btf = modules.of(prototype.module)
+    except OSError as error:
+        raise ProbeError(
+            f"the types of module {prototype.module} cannot be reached: "
+            f"{os.strerror(error.errno or 0)}; is it still loaded?"
+        ) from error
+    return Place(ProgramType.TRACING, AttachType.RAW_TP, prototype.btf_id, btf)
 
 
 def section(pairs: Sequence[ResolvedPair]) -> Any:
@@ -120,343 +538,47 @@ def _keys(bpf: BpfObject, name: str, kind: type[Any]) -> Iterator[Any]:
         yield kind.from_buffer_copy(following)
 
 
-def open_begins(bpf: BpfObject) -> list[int]:
-    """Return by pair how many begins wait for their end, (MAX_PAIRS,)."""
-    found = [0] * MAX_PAIRS
-    for key in _keys(bpf, BEGUN, site_structs.PAIR_KEY.ctype):
-        found[key.pair] += 1
-    return found
-
-
-def _counts(bpf: BpfObject, pair: int) -> PairCounts:
-    """Return a pair's counts, summed over CPUs; `open` is 0."""
-    values = per_cpu(bpf, COUNTS, c_uint32(pair), site_structs.PAIR_COUNTS.ctype)
-    names = [one.name for one in fields(PairCounts) if one.name != "open"]
-    return PairCounts(**{name: sum(getattr(one, name) for one in values) for name in names})
-
-
-def latencies(bpf: BpfObject, pair: int) -> Latencies:
-    """Return a pair's latencies that belong to no value of --by."""
-    return _summed(per_cpu(bpf, HISTS, c_uint32(pair), Hist))
-
-
-def latencies_by(bpf: BpfObject) -> dict[tuple[int, int], Latencies]:
-    """Return latencies by (pair, value of --by)."""
-    keys = {
-        (int(key.pair), int(key.by)): key
-        for key in _keys(bpf, BY_HISTS, site_structs.PAIR_BY.ctype)
+def pair_facts(pair: ResolvedPair) -> PairFacts:
+    values = dict(zip(("key0", "key1"), pair.begins[0].keys, strict=False))
+    if pair.by:
+        values["by"] = pair.by_value
+    names = {
+        name: {str(number): text for number, text in value.names.items()}
+        for name, value in values.items()
+        if value.names
     }
-    return {at: _summed(per_cpu(bpf, BY_HISTS, key, Hist)) for at, key in keys.items()}
-
-
-def _summed(hists: Sequence[Any]) -> Latencies:
-    total = Latencies()
-    for one in hists:
-        if one.count:
-            slots = np.frombuffer(bytes(one.slots), np.uint64)
-            # From the slots: another program may count while this is read.
-            total += Latencies(int(slots.sum()), int(one.sum), max(one.max), slots)
-    assert len(total.slots) == HIST_SLOTS
-    return total
-
-
-MAX_OPEN = 65_536
-"""Default number of begins that may wait for their end at once."""
-BY_VALUES = 64
-"""Values of --by with a histogram of their own; those of others are together in one."""
-_LETTER = BY_KIND[Kind.PAIR].letter
-_TYPED_TEMPLATES = ("bt_pair_begin", "bt_pair_end")
-_RECORD_TEMPLATES = ("bt_pair_begin_f", "bt_pair_end_f")
-_BEGIN_SHIFT = 8
-"""Place of the begin's index in a program's cookie; below it that of the pair (bpf/pairs.h)."""
-
-
-@dataclass(frozen=True)
-class PairConfig:
-    """What to pair. devices: (dev_t of the disk, dev_t of the partition or 0); empty: all.
-
-    record: write PAIR records into the ring, of ring_bytes (None: chosen). max_open: begins that
-    may wait at once. by_values: values of --by with a histogram of their own, for each pair.
-    """
-
-    pairs: Sequence[Pair]
-    filters: Filters = field(default_factory=Filters)
-    devices: Sequence[tuple[int, int]] = ()
-    record: bool = False
-    ring_bytes: int | None = None
-    max_open: int = MAX_OPEN
-    by_values: int = BY_VALUES
-
-
-@dataclass(frozen=True)
-class PairReading:
-    """A pair's totals since open. by: latencies by value of --by; rest: of all other values."""
-
-    counts: PairCounts
-    rest: Latencies
-    by: dict[int, Latencies]
-
-    @property
-    def total(self) -> Latencies:
-        """All latencies."""
-        return sum(self.by.values(), self.rest)
-
-
-@dataclass(frozen=True)
-class _Event:
-    """An event of a pair and its program. template: its name. descriptor: -1: not loaded yet."""
-
-    side: ResolvedSide
-    tracepoint: Tracepoint
-    template: str
-    cookie: int
-    descriptor: int = -1
-
-
-class PairProbes(SiteProbes):
-    """Programs of pairs: open(), attach(), readings() or drain() repeatedly, detach(), close()."""
-
-    def __init__(self, config: PairConfig) -> None:
-        """Keep what to pair; nothing is loaded or looked up before open()."""
-        super().__init__()
-        self.config = config
-        self.pairs: list[ResolvedPair] = []
-        """The pairs as this kernel has them; set by open()."""
-        self.final: list[PairReading] = []
-        """The totals after detach(), also once closed."""
-        self.symbols: LiveKernelSymbols | None = None
-        """Functions of the kernel if values are their addresses; set by open()."""
-        self._events: list[_Event] = []
-        self._attached = False
-
-    def open(self) -> None:
-        """Resolve the pairs' names, and load a program for each event.
-
-        Raises SiteError: a tracepoint or field does not exist, or cannot be a key. ProbeError: no
-        rights, no BTF, no tracefs, or the kernel refuses the programs; nothing stays loaded then.
-        """
-        config = self.config
-        self._check_start(config.filters)
-        known = Tracepoints(TypeTable.kernel())
-        self.pairs = resolve_all(config, known)
-        # Now, as the right to see addresses is given up later.
-        self.symbols = LiveKernelSymbols() if needs_symbols(self.pairs) else None
-
-        def fill(bpf: BpfObject) -> None:
-            bpf.set_initial_value(".rodata.pairs", section(self.pairs))
-            by_values = config.by_values * sum(bool(pair.by) for pair in self.pairs)
-            bpf.set_map_size(BEGUN, ctypes.sizeof(_Begun), config.max_open)
-            bpf.set_map_size(BY_HISTS, ctypes.sizeof(Hist), max(1, by_values))
-
-        try:
-            preemptible = self._read_kernel()
-            events = [
-                event
-                for index, pair in enumerate(self.pairs)
-                for event in _events(pair, index, known, preemptible)
-            ]
-            bpf = self._load(
-                {event.template for event in events},
-                config.filters,
-                config.devices,
-                fill,
-                ring_bytes(config.ring_bytes) if config.record else SMALLEST_RING_BYTES,
-                record=config.record,
-                count=True,
-            )
-            for event in events:
-                with Descriptors() as modules:
-                    place = _place(event, modules)
-                    descriptor = Template.of(bpf, event.template).load(place, event.cookie)
-                self._programs.add(descriptor)
-                self._events.append(replace(event, descriptor=descriptor))
-        except (OSError, ProbeError):
-            self.close()
-            raise
-
-    def attach(self) -> None:
-        """Attach the programs, of each pair the begins first.
-
-        So no end is recorded without its begin, but of those that began before. Raises ProbeError:
-        the kernel refuses; detach() or close() detaches those before it.
-        """
-        self._opened()
-        if self._cgroups is not None:
-            self._cgroups.attach()
-        for event in self._events:
-            point = event.tracepoint
-            try:
-                if event.side.way == TYPED:
-                    link = attaching.typed(event.descriptor)
-                else:
-                    link = attach_tracepoint(event.descriptor, point.format.number)
-            except OSError as error:
-                raise ProbeError(
-                    f"tracepoint {point.full_name} cannot be attached to: "
-                    f"{os.strerror(error.errno or 0)}; `biotrail doctor` says what is missing"
-                ) from error
-            self._links.add(link)
-        self._attached = True
-
-    def detach(self) -> None:
-        """Detach the programs, of each pair the end first, and keep the totals in `final`."""
-        super().detach()
-        if self._object is not None:
-            self.final = self.readings()
-
-    def readings(self) -> list[PairReading]:
-        """Return each pair's totals since open, in the order of `pairs`. Raises ProbeError."""
-        bpf = self._opened()
-        waiting, by = open_begins(bpf), latencies_by(bpf)
-        return [
-            PairReading(
-                replace(_counts(bpf, index), open=waiting[index]),
-                latencies(bpf, index),
-                {value: found for (pair, value), found in by.items() if pair == index},
-            )
-            for index in range(len(self.pairs))
-        ]
-
-    def runs(self) -> int | None:
-        """Return how often the programs ran since open, about, by what they counted."""
-        bpf, total = self._opened(), 0
-        by = latencies_by(bpf)
-        for index in range(len(self.pairs)):
-            counts = _counts(bpf, index)
-            pairs = latencies(bpf, index).count
-            pairs += sum(one.count for (pair, _), one in by.items() if pair == index)
-            total += 2 * (pairs + counts.left_end) + counts.no_begin + counts.overwritten
-            total += counts.left_begin + counts.full + counts.bad_begin + counts.bad_end
-        return total
-
-    def names(self, pair: ResolvedPair, values: Iterable[int]) -> dict[int, str]:
-        """Return names of values of --by that are addresses of functions."""
-        return function_names(pair, values, self.symbols)
-
-    def backend_facts(self) -> BackendFacts:
-        """Return the log header's entries: the backend, and `sites` with the pairs."""
-        return {
-            "backend": self.capabilities.backend,
-            "counts_skips": self.counts_skips,
-            "sites": {"pairs": [pair_facts(pair) for pair in self.pairs]},
-        }
-
-    def end_facts(self) -> End:
-        """Return the END frame's entry `sites`: what became of events that are in no record."""
-        readings = self.final or self.readings()
-        both = zip(self.pairs, readings, strict=True)
-        return {"sites": {"pairs": [self._end_of(pair, reading) for pair, reading in both]}}
-
-    def _end_of(self, pair: ResolvedPair, reading: PairReading) -> EndCounts:
-        names, counts = self.names(pair, reading.by), reading.counts
-        return {
-            "name": pair.pair.name,
-            "pairs": reading.total.count,
-            "begins_open": counts.open,
-            "ends_alone": counts.no_begin,
-            "overwritten": counts.overwritten,
-            "full": counts.full,
-            "bad_reads": counts.bad_begin + counts.bad_end,
-            "others": counts.left_begin + counts.left_end,
-            "names": {str(value): name for value, name in names.items()},
-        }
-
-    def programs(self) -> list[ProgramInfo]:
-        """Return every event's program with its counters. Raises ProbeError."""
-        return [self._program(event) for event in self._events]
-
-    def _program(self, event: _Event) -> ProgramInfo:
-        try:
-            info = program_info(event.descriptor)
-        except PermissionError:
-            raise
-        except OSError as error:
-            raise ProbeError(f"counters of {event.template} cannot be read: {error}") from error
-        return ProgramInfo(
-            event.template, _LETTER, event.tracepoint.full_name, self._attached
-        ).counted(info)
-
-    def close(self) -> None:
-        """Detach and unload everything. Closing again has no effect."""
-        super().close()
-        self._events = []
-
-
-def resolve_all(config: PairConfig, known: Tracepoints) -> list[ResolvedPair]:
-    """Return the pairs as this kernel has them.
-
-    Raises SiteError: there are too many, a pair's names are not known here, or a pair is larger
-    than a program can be; ProbeError: tracefs cannot be read.
-    """
-    if len(config.pairs) > MAX_PAIRS:
-        raise SiteError(
-            f"{len(config.pairs)} pairs were named, at most {MAX_PAIRS} can be: name fewer"
-        )
-    found = [resolve(pair, known.scopes) for pair in config.pairs]
-    for pair in found:
-        _check(pair, needs_device=bool(config.devices))
-    return found
-
-
-def _check(pair: ResolvedPair, *, needs_device: bool) -> None:
-    name = pair.pair.name
-    if len(pair.begins) > MAX_BEGINS:
-        raise SiteError(f"pair {name}: {len(pair.begins)} begins, at most {MAX_BEGINS} can be")
-    for side in (*pair.begins, pair.end):
-        if len(side.conditions) > MAX_CONDITIONS:
-            raise SiteError(
-                f"pair {name}: {len(side.conditions)} conditions on {side.event}, at most "
-                f"{MAX_CONDITIONS} can be"
-            )
-        tested = [condition.value for condition in side.conditions]
-        for value in (*side.keys, side.by, side.device, side.process, *tested):
-            if value.steps > VALUE_STEPS:
-                raise SiteError(
-                    f"pair {name}: '{value.text}' follows {value.steps - 1} pointers, at most "
-                    f"{VALUE_STEPS - 1} can be"
-                )
-    if needs_device and not pair.device:
-        raise SiteError(
-            f"pair {name} does not say which field is the device, so -d cannot be used: name the "
-            "field with --device-field, or leave events out with --where"
-        )
-
-
-def _events(pair: ResolvedPair, index: int, known: Tracepoints, preemptible: bool) -> list[_Event]:
-    """Return a pair's events in the order of attaching: the begins, then the end.
-
-    Of an event that is both, the end's program comes first: it looks for the begin before this one.
-    """
-    begins = [
-        _event(side, 0, index | at << _BEGIN_SHIFT, known, preemptible)
-        for at, side in enumerate(pair.begins)
+    own = [
+        f"{side.event}: {condition.text}"
+        for side in (*pair.begins, pair.end)
+        for condition in side.conditions
+        if condition.text not in pair.variant.where
     ]
-    end = _event(pair.end, 1, index, known, preemptible)
-    both = any(begin.tracepoint == end.tracepoint for begin in begins)
-    return [end, *begins] if both else [*begins, end]
+    return {
+        "name": pair.pair.name,
+        "begin": " or ".join(dict.fromkeys(side.event for side in pair.begins)),
+        "end": pair.end.event,
+        "keys": [
+            begin.text if begin.text == end.text else f"{begin.text}|{end.text}"
+            for begin, end in zip(pair.begins[0].keys, pair.end.keys, strict=True)
+        ],
+        "by": pair.by,
+        "where": [*pair.variant.where, *own],
+        "way": pair.way,
+        "formats": {name: value.format for name, value in values.items()},
+        "names": names,
+    }
 
 
-def _event(
-    side: ResolvedSide, half: int, cookie: int, known: Tracepoints, preemptible: bool
-) -> _Event:
-    name = _RECORD_TEMPLATES[half]
-    if side.way == TYPED:
-        name = _TYPED_TEMPLATES[half] + ("_p" if preemptible else "")
-    return _Event(side, known.find(side.event), name, cookie)
+def shown(value: Value, number: int, symbols: dict[int, str]) -> str:
+    """symbols: names of functions by address, for values of the format "symbol"."""
 
-
-def _place(event: _Event, modules: Descriptors) -> Place:
-    """Return what a program is loaded for; `modules` keeps the descriptor of a module's BTF."""
-    prototype = event.tracepoint.prototype
-    if event.side.way != TYPED or prototype is None:
-        return Place(ProgramType.TRACEPOINT)
-    btf = 0
-    if prototype.module:
+    def device(dev: int) -> str:
+        numbers = dev_text(dev)
         try:
-            btf = modules.add(attaching.module_btf(prototype.module))
-        except OSError as error:
-            raise ProbeError(
-                f"the types of module {prototype.module} cannot be reached: "
-                f"{os.strerror(error.errno or 0)}; is it still loaded?"
-            ) from error
-    return Place(ProgramType.TRACING, AttachType.RAW_TP, prototype.btf_id, btf)
+            return f"{os.path.basename(os.readlink(_DEVICES / numbers))} ({numbers})"
+        except OSError:
+            return numbers
+
+    if number in value.names:
+        return f"{value.names[number]} ({number})"
+    return value_text(number, value.format, device, symbols.get)

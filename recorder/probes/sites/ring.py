@@ -18,14 +18,14 @@ from biotrail.recorder.schema.records import TIMESTAMP_BITS
 
 SITE_LEVEL = 3
 """Segment.level of sites' records: behind the nesting levels of the mapped rings."""
-RECORD_BYTES = 64
+_RECORD_BYTES = 64
 """Size of every record of a site (HIT, PAIR). A block holds a whole number of them."""
-DEFAULT_RING_BYTES = 16 << 20
+_DEFAULT_RING_BYTES = 16 << 20
 """Room for 200,000 records, which a recorder that polls 20 times a second has to copy in 50 ms."""
 SMALLEST_RING_BYTES = 64 << 10
 
 SITE_ENTRY = np.dtype(
-    [("cpu", "<u4"), ("zero", "<u4"), ("head", "<u8"), ("rest", f"V{RECORD_BYTES - 8}")]
+    [("cpu", "<u4"), ("zero", "<u4"), ("head", "<u8"), ("rest", f"V{_RECORD_BYTES - 8}")]
 )
 """`struct bt_site_entry`: a record of a site and its CPU."""
 _ENTRY = entry_type(SITE_ENTRY)
@@ -33,12 +33,9 @@ _TIME_MASK = np.uint64((1 << TIMESTAMP_BITS) - 1)
 
 
 def ring_bytes(wanted: int | None = None) -> int:
-    """Return the size of the ring in bytes: `wanted` rounded up to a power of two, or the default.
-
-    Raises ProbeError: `wanted` is not between SMALLEST_RING_BYTES and 512 MiB.
-    """
+    """Return the size of the ring, a power of two. Raises ProbeError: `wanted` cannot be."""
     if wanted is None:
-        return DEFAULT_RING_BYTES
+        return _DEFAULT_RING_BYTES
     if not SMALLEST_RING_BYTES <= wanted <= 512 << 20:
         raise ProbeError(
             f"a ring of {wanted} bytes cannot be used: choose between {SMALLEST_RING_BYTES} "
@@ -59,12 +56,9 @@ def fitting(size: int, room: Room | None) -> int:
 
 
 class SiteRing(EntryRing):
-    """The ring, mapped: `drain` repeatedly, then `close`."""
-
     entry = _ENTRY
 
     def __init__(self, *parts: Any, **others: Any) -> None:
-        """See EntryRing."""
         super().__init__(*parts, **others)
         self._positions: dict[int, int] = {}
 
@@ -90,7 +84,7 @@ class SiteRing(EntryRing):
         for cpu, part in zip(cpus.tolist(), np.split(entries, starts[1:]), strict=True):
             position = self._positions.get(cpu, 0)
             raw = part.view(np.uint8).reshape(len(part), _ENTRY.itemsize)
-            data = raw[:, _ENTRY.itemsize - RECORD_BYTES :].tobytes()
+            data = raw[:, -_RECORD_BYTES:].tobytes()
             segments.append(Segment(cpu, SITE_LEVEL, position, data))
             self._positions[cpu] = position + len(data)
         return segments

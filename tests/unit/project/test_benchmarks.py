@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from benchmarks import recorder_replay
-from benchmarks.convert_docs import BEGIN, END, section, write_docs
+from benchmarks.convert_cost import BEGIN, END, section, write_docs
 from benchmarks.convert_tools import Given, Tool, run
 from benchmarks.cost_figures import (
     BLK_MAGIC,
@@ -32,13 +32,13 @@ from benchmarks.cost_figures import (
 )
 from benchmarks.cost_loads import SkippedError
 from benchmarks.enlarged_logs import copied_times, end_later, enlarge
-from benchmarks.offered_figures import Run, Setting, Written, complaints, read_log
-from benchmarks.offered_figures import line as line_of
-from benchmarks.offered_figures import summarize as sum_up
+from benchmarks.offered import Run, Setting, Written, complaints, read_log
+from benchmarks.offered import line as line_of
+from benchmarks.offered import summarize as sum_up
 from benchmarks.offered_load import Offer
 from biotrail.converters.events.tables import NEVER, Certainty
 from biotrail.converters.pipeline import Trace
-from biotrail.converters.sites.building import LifeReader, read_lives
+from biotrail.converters.sites.lives import LifeReader
 from biotrail.recorder.log import LogReader, LogWriter, Segment
 from biotrail.recorder.schema.records import Kind
 from tests.support import path_sample
@@ -122,7 +122,7 @@ def test_an_enlarged_log_has_further_lives_and_pairs(tmp_path: Path) -> None:
     # WHEN they are repeated THEN lives have numbers of their own, each with the same hits
     enlarge(followed, TIMES, long)
     trace = Trace(long)
-    lives = [one.life for one in read_lives(trace.lifecycles(), LifeReader(trace.context))]
+    lives = list(LifeReader(trace.context).read(trace.lifecycles()))
     assert [life.number for life in lives] == [1, 2, 3]
     assert len({tuple(shape(life)) for life in lives}) == 1
     # AND a pair takes as long each time

@@ -207,9 +207,9 @@ def test_slots_widen_and_hold_the_same() -> None:
         return {s: (g["ios"], g.latency.sum, g.latency.buckets()) for s, g in sorted(bios.items())}
 
     # THEN there are as many slots as there shall be, and each has the same
-    assert LEAST_SLOTS <= len(one.slots.times(one.end_ns)) <= MOST_SLOTS
+    assert LEAST_SLOTS <= len(one.times) <= MOST_SLOTS
     assert content(one) == content(other)
-    assert int(one.slots.times(one.end_ns).sum()) == one.span_ns
+    assert int(one.times.sum()) == one.span_ns
 
 
 def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
@@ -728,9 +728,7 @@ def run_log(path: Path, seed: int, factor: float, **header: Any) -> Path:
             lines.append(f"{now + at:.1f} {letter} 254:0 {rest}{more}")
         now += 6000 + served
     return captures.write_log(
-        path,
-        events_of("\n".join(lines)),
-        {**captures.header(log_id=f"{seed:032x}"), **header},
+        path, events_of("\n".join(lines)), {**captures.header(log_id=f"{seed:032x}"), **header}
     )
 
 

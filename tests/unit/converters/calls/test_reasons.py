@@ -24,7 +24,7 @@ from biotrail.converters.events.path_tables import NO_STACK
 from biotrail.converters.events.tables import NEVER, WaitCause
 from biotrail.recorder.schema.syscalls import IOCTLS, call_name, plain_number, with_command
 from tests.support.cli_runner import Cli
-from tests.support.path_logs import FSYNC, WITH_REASONS, PathLog
+from tests.support.path_logs import FSYNC, MS, WITH_REASONS, PathLog
 from tests.support.path_tables import RecordedPath, recorded_path
 from tests.support.paths import ROOT
 from tests.support.stack_logs import DEV, START
@@ -278,6 +278,17 @@ def test_a_wait_names_the_commit_that_ended_it(size: int) -> None:
         46: (NEVER, 0),
         47: (NEVER, 0),
     }
+
+
+@pytest.mark.parametrize("size", [1 << 20, 1])
+def test_a_wait_that_has_no_cpu_until_the_next_commit_names_its_own(size: int) -> None:
+    # GIVEN a thread that the first of two commits woke, and that runs after the second
+    log = PathLog()
+    log.commit(11, 100 * MS, 110 * MS, 120 * MS, 130 * MS, 400 * MS, tid=900)
+    log.commit(12, 500 * MS, 510 * MS, 520 * MS, 530 * MS, 800 * MS, tid=900)
+    log.waits(10, 150 * MS, 410 * MS, 900 * MS, waker=900, stack=7)
+    # WHEN it is read in one window or in several THEN its wait was for the first
+    assert read(log, size=size).waits.commit.tolist() == [11]
 
 
 def test_commits_have_their_phases() -> None:

@@ -12,11 +12,14 @@ import pytest
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.tables import Bios, Certainty, Requests
 from biotrail.converters.inputs.opening import open_source
-from biotrail.converters.inputs.tracepoints.letters import opfs, packed_letters, without_position
-from biotrail.converters.inputs.tracepoints.names import ThreadNames
-from biotrail.converters.inputs.tracepoints.rows import TracepointRows
-from biotrail.converters.inputs.tracepoints.source import OldKernels
-from biotrail.converters.inputs.tracepoints.translate import translate
+from biotrail.converters.inputs.translate import (
+    ThreadNames,
+    TracepointRows,
+    opfs,
+    packed_letters,
+    translate,
+    without_position,
+)
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.kernel_names import IOERR, OPS, RWBS_OPS, opf_of
 from biotrail.recorder.schema.records import FIRST_UNKNOWN_TID, NO_SECTOR, Kind
@@ -275,11 +278,6 @@ def test_events_of_kernels_long_ago() -> None:
     )
     assert events.field(Kind.BIO_COMPLETE, "status", np.arange(3)).tolist() == [0, 0, IOERR]
     assert any("2 completions of bios" in remark for remark in remarks)
-    # GIVEN rows as kernels write them today; THEN there is no remark.
-    old = OldKernels()
-    rows = rows_of([1, 2], [b"a", b"b"])
-    assert old.read(rows) is rows
-    assert old.remarks() == []
 
 
 def rows_of(pid: list[int], comm: list[bytes] | None, event: str = "block_bio_queue") -> Any:

@@ -15,13 +15,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from biotrail.recorder.log import LogReader, LogWriter, Segment, columns, names
+from biotrail.recorder.log import LogReader, LogWriter, Segment, columns
 from biotrail.recorder.log.chunks import decode_chunk, encode_chunk, first_time, runs, split, unwrap
 from biotrail.recorder.log.frames import MAX_CHUNK_DATA, encode_frame, encode_preamble
 from biotrail.recorder.log.packing import Packer
 from biotrail.recorder.schema.errors import LogFormatError, OutputError
 from biotrail.recorder.schema.records import BLOCK_BYTES, RECORDS, TIMESTAMP_BITS, Kind
 from tests.support.both_ways import uncompiled
+from tests.support.chunks_by_hand import name_records
 from tests.support.log_samples import (
     HEADER,
     LOSSES,
@@ -419,8 +420,8 @@ def test_a_run_is_stored_as_if_it_were_one_segment(
     front = [[other]] if before else []
     # WHEN both are encoded
     segments = [Segment(3, 1, position, data)]
-    whole = encode_chunk([*front, segments], CLOCK, columns=columns_).payload
-    pieces = encode_chunk([*front, _pieces(data, position, cuts)], CLOCK, columns=columns_).payload
+    whole = encode_chunk([*front, segments], CLOCK, columns=columns_)[0]
+    pieces = encode_chunk([*front, _pieces(data, position, cuts)], CLOCK, columns=columns_)[0]
     # THEN the bytes are equal, and decode to one segment with all records
     assert bytes(pieces) == bytes(whole)
     last = decode_chunk(bytes(pieces))[1][-1]
@@ -434,11 +435,11 @@ def test_uncompiled_loops_find_and_write_the_same(monkeypatch: pytest.MonkeyPatc
     times = [1000 + 7 * n for n in range(300)] + [2**40, 5, 2**55, 2**55 + 2**30]
     data = ring(_records(times), 4080)
     pieces = _pieces(data, 4080, 0b101)
-    compiled = bytes(encode_chunk([pieces], CLOCK).payload)
+    compiled = bytes(encode_chunk([pieces], CLOCK)[0])
     # WHEN they are encoded by numpy
     monkeypatch.setattr(columns, "loops", None)
     # THEN nothing differs
-    assert bytes(encode_chunk([pieces], CLOCK).payload) == compiled
+    assert bytes(encode_chunk([pieces], CLOCK)[0]) == compiled
     # GIVEN records of several blocks
     data = ring(_records(list(range(400))), 4080)
     words = np.frombuffer(data, "<u8")
@@ -461,7 +462,7 @@ def test_name_records_are_found_by_the_kinds_that_are_present(
 
     def found() -> list[list[bytes]]:
         packed = Packer(level).chunks(segments, CLOCK)
-        ways = names.name_records(segments), *(chunk.names for chunk in packed)
+        ways = name_records(segments), *(chunk.names for chunk in packed)
         return [[rows.tobytes() for rows in way] for way in ways]
 
     # WHEN the names are looked for, alone and while packing, with the compiled loops and without

@@ -42,12 +42,9 @@ def test_names_are_asked_for_until_they_are_known_or_given_up() -> None:
     watch = ContainerWatch(names, print, lambda: now[0])
     paths = ["/", f"/docker/{A}", f"/kubepods/pod{UID}/{B}", "/lxc/web", "/system.slice/x.service"]
     # WHEN their cgroups are new THEN all are asked for, and what was found is noted once
-    watch.look(paths)
+    assert watch.look(paths) == names.known
     assert watch.changes() == names.known
     assert watch.changes() is None
-    # AND it is told once to who decides by names
-    assert watch.unseen() == names.known
-    assert watch.unseen() == EMPTY
     # AND the others are asked for again, with longer and longer pauses, until they are given up
     names.known, asked = EMPTY, list[int]()
     while (due := watch.due_ns()) is not None:
@@ -209,13 +206,14 @@ def test_told_cgroups_and_those_of_directories_are_noted_once(
     )
     watch = CgroupWatch(lambda: [told.pop() for _ in range(len(told))])
     # WHEN looked THEN both are there, by the whole path where it was told
-    note = watch.changes(always=True)
+    note = watch.changes()
     root = {str(tmp_path.stat().st_ino): "/"}
     expected = {**root, str(ids["a"]): "/docker/x/a", "7": "/gone", str(ids["b"]): "/b"}
     assert note == expected
     assert watch.unseen() == {int(key): path for key, path in expected.items()}
     # AND there is nothing new
-    assert (watch.changes(always=True), watch.unseen(), watch.due(0)) == (None, {}, False)
+    watch.walk()
+    assert (watch.changes(), watch.unseen(), watch.due(0)) == (None, {}, False)
 
 
 def test_the_number_of_the_hierarchy(tmp_path: Path) -> None:

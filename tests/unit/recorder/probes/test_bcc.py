@@ -16,9 +16,7 @@ from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.host.own_io import OwnFile
 from biotrail.recorder.probes import capability
 from biotrail.recorder.probes.backend import Capabilities, ProbeConfig, make_probes
-from biotrail.recorder.probes.bcc import capability as bcc_capability
 from biotrail.recorder.probes.bcc import child as bcc_child
-from biotrail.recorder.probes.bcc import filters as bcc_filters
 from biotrail.recorder.probes.bcc import headers as bcc_headers
 from biotrail.recorder.probes.bcc import load as bcc_load
 from biotrail.recorder.probes.bcc import source as bcc_source
@@ -92,8 +90,8 @@ def test_missing_bcc_and_headers_have_remedies(
     with pytest.raises(ProbeError, match="apt-get install linux-headers-"):
         bcc_load.require()
     # AND doctor says the same
-    checks = bcc_capability.report()
-    assert not bcc_capability.possible(checks)
+    checks = capability.bcc_report()
+    assert not capability.bcc_possible(checks)
     assert any("linux-headers-" in check.remedy for check in checks if not check.ok)
     assert not any(check.required for check in checks)
     # GIVEN no tracefs, and no place to mount it
@@ -356,7 +354,7 @@ def test_filters_name_disks_and_sectors() -> None:
     # GIVEN a disk, and a partition of another
     devices = [DeviceFilter(7 << 20), DeviceFilter(8 << 20, 8 << 20 | 1, 2048, 4096)]
     # WHEN filters are made THEN the one is by its number, the other by its sectors too
-    text = bcc_filters.source(devices, Filters())
+    text = bcc_source.filter_text(devices, Filters())
     assert f"(event->dev == {7 << 20}U)" in text
     assert re.search(rf"event->dev == {8 << 20}U && .*2048ULL.*4096ULL", text)
     assert f"dev == {8 << 20 | 1}U" in text
@@ -387,7 +385,7 @@ def test_filters_name_disks_and_sectors() -> None:
 )
 def test_filters_that_would_keep_halves_are_refused(filters: Filters, option: str) -> None:
     with pytest.raises(ProbeError, match=rf"cannot filter by {option}.*--backend core"):
-        bcc_filters.check(filters)
+        bcc_source.check_filters(filters)
 
 
 @pytest.mark.parametrize(

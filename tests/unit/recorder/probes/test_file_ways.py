@@ -8,7 +8,8 @@ import pytest
 from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.filters.wanted_files import Wanted
 from biotrail.recorder.probes import file_ways
-from biotrail.recorder.probes.file_ways import NO_CHOICE, FileChoice, Ways, choose, ways_of
+from biotrail.recorder.probes.file_ways import NO_CHOICE, FileChoice, choose, names_of, ways_of
+from biotrail.recorder.schema import shared
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.payloads import WAYS
 
@@ -67,7 +68,7 @@ class Kernel:
 
 def ways(
     monkeypatch: pytest.MonkeyPatch, kernel: Kernel, ends: dict[str, int] | None = None
-) -> Ways:
+) -> Any:
     found = ENDS if ends is None else ends
     monkeypatch.setattr(file_ways, "KernelBtf", lambda module: kernel)
     monkeypatch.setattr(
@@ -107,7 +108,7 @@ def test_a_modern_kernel_has_every_way(monkeypatch: pytest.MonkeyPatch) -> None:
     # GIVEN a kernel with all functions and structs WHEN it is asked
     found = ways(monkeypatch, Kernel(OFFSETS))
     # THEN all ways are there, in their order, and each has its words
-    assert found.names(1) == tuple(WAYS)
+    assert names_of(found, 1) == tuple(WAYS)
     # AND the programs get the numbers
     section = told(FileChoice(ways=found))[".rodata.files"]
     assert list(section.device_ends) == [1, 2]
@@ -123,9 +124,9 @@ def test_a_modern_kernel_has_every_way(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_hidden_addresses_leave_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
     # GIVEN a kernel that hides its functions WHEN it is asked THEN the running call is left
-    assert ways(monkeypatch, Kernel(OFFSETS), {}).names(0) == ("call",)
+    assert names_of(ways(monkeypatch, Kernel(OFFSETS), {}), 0) == ("call",)
     # AND not even that before 5.15
-    assert ways(monkeypatch, Kernel(OFFSETS, regs=False), {}).names(0) == ()
+    assert names_of(ways(monkeypatch, Kernel(OFFSETS, regs=False), {}), 0) == ()
 
 
 def test_btrfs_without_what_leads_to_the_inode(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,15 +134,18 @@ def test_btrfs_without_what_leads_to_the_inode(monkeypatch: pytest.MonkeyPatch) 
     without = {key: at for key, at in OFFSETS.items() if key != ("btrfs_bio", "inode")}
     found = ways(monkeypatch, Kernel(without))
     # WHEN it is asked THEN that way is missing, and subvolumes are told apart all the same
-    assert "btrfs" not in found.names(1)
-    assert found.subvolumes
+    assert "btrfs" not in names_of(found, 1)
+    assert found.btrfs
     assert told(FileChoice(ways=found))[".rodata.files"].btrfs_copy_end == 0
     # AND where they have the other kind of inode, its offset is none
     found = ways(monkeypatch, Kernel(OFFSETS, own=False))
-    assert dict(found.offsets)["btrfs_bio_vfs"] == 0
+    assert (found.btrfs_bio_vfs, found.btrfs_vfs_inode) == (0, 392)
     # AND without types of the module there is nothing of btrfs
     found = ways(monkeypatch, Kernel({("dio", "inode"): 40}))
-    assert (found.subvolumes, found.offsets) == (False, (("dio_inode", 40),))
+    offsets = [member.name for member in shared.FILE_WAYS.members if member.type == "u32"]
+    known = {name for name in offsets if getattr(found, name)}
+    assert known == {"dio_inode", "direct_flag", "not_data"}
+    assert list(found.btrfs_ends) == [0, 0]
 
 
 def test_nothing_is_told_where_nothing_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -97,7 +97,7 @@ def test_a_compiler_agrees_with_the_layout(tmp_path):
 
 def test_the_recorders_structs_are_the_programs() -> None:
     # GIVEN the declared structs
-    for struct in shared.STRUCTS:
+    for struct in generate.STRUCTS:
         # WHEN their classes are compared with the header
         text = generate.shared_text()
         # THEN it asserts the size of each, and every member's place

@@ -157,7 +157,8 @@ class Host:
         """Let `calls` calls enter within one period, and have a look."""
         self.entered += calls
         self.now_ns += LOOK_NS
-        self.watched.look(self.now_ns, self.notes.append)
+        if (note := self.watched.look(self.now_ns)) is not None:
+            self.notes.append(note)
 
 
 def calls_of(percent: float) -> int:

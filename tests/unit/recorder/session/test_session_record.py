@@ -230,7 +230,7 @@ def test_a_recording_that_fails_before_its_first_poll_leaves_no_file(
     def refuse(*_arguments: object) -> None:
         raise OSError(24, "Too many open files")
 
-    monkeypatch.setattr("biotrail.recorder.session.running.ChangeNotes", refuse)
+    monkeypatch.setattr("biotrail.recorder.session.running.DeviceWatch", refuse)
     probes, threads = FakeProbes(), threading.active_count()
     # WHEN a recording is asked for
     with pytest.raises(OSError, match="Too many open files"):

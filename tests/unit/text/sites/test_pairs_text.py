@@ -5,8 +5,7 @@ import json
 
 import numpy as np
 
-from biotrail.recorder.probes.sites.latencies import BOUNDS, Latencies
-from biotrail.recorder.probes.sites.pairs import PairCounts
+from biotrail.recorder.probes.sites.pairs import BOUNDS, Latencies
 from biotrail.recorder.schema.limits import HIST_SLOTS
 from biotrail.recorder.sites.resolving import resolve
 from biotrail.text.sites import pair_latencies as text
@@ -59,11 +58,18 @@ def test_what_no_pair_has_is_not_printed() -> None:
     assert list(text.histogram(Latencies())) == []
     assert list(text.lines(resolved(), Latencies(), {}, {})) == []
     # GIVEN a pair with lost begins WHEN its counts are printed THEN the remedy is there
-    (line,) = text.count_lines(resolved(), counted(5), PairCounts(open=2, full=1))
-    assert line == (
+    counts = {"open": 2, "no_begin": 0, "full": 1, "left_begin": 0}
+    assert text.counts_line(resolved(), counted(5), counts, filtered=False) == (
         "own: 1 pair; 2 begins without an end so far; "
         "1 begin LOST as too many were open: use a larger --max-open"
     )
     # GIVEN begins that a filter left out THEN their ends are not said to have had none
-    (line,) = text.count_lines(resolved(), counted(5), PairCounts(no_begin=3, left_begin=3))
-    assert "3 ends whose begin was left out, or not seen" in line
+    counts = {"no_begin": 3, "left_begin": 3, "left_end": 2}
+    line = text.counts_line(resolved(), counted(5), counts, filtered=True)
+    assert line == (
+        "own: 1 pair; 3 ends whose begin was left out, or not seen; "
+        "3 begins left out by filters or conditions; 2 pairs left out by a condition on their end"
+    )
+    # AND what a declared pair's own conditions left out is not said
+    line = text.counts_line(resolved(), counted(5), counts, filtered=False)
+    assert line == "own: 1 pair; 3 ends without a begin"

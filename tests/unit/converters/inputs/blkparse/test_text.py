@@ -16,7 +16,6 @@ from click.testing import CliRunner
 from biotrail.cli import convert, dump, report
 from biotrail.converters.events.context import Context
 from biotrail.converters.inputs import lines as lines_module
-from biotrail.converters.inputs import text_file
 from biotrail.converters.inputs.blkparse.source import BlkparseSource
 from biotrail.converters.inputs.log import Source
 from biotrail.converters.inputs.opening import open_source
@@ -270,7 +269,7 @@ def test_a_text_is_the_same_in_every_form(form: Any, monkeypatch: pytest.MonkeyP
     expected = contents(events_of(source_of(data)))
     assert expected.total() == 838
     if isinstance(form, int):
-        monkeypatch.setattr(text_file, "BLOCK_BYTES", form)
+        monkeypatch.setattr(lines_module, "BLOCK_BYTES", form)
     elif form == "uncompiled":
         loops = uncompiled("converters/inputs/line_loops.py")
         monkeypatch.setattr(lines_module, "loops", loops)

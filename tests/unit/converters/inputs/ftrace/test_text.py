@@ -12,10 +12,8 @@ import biotrail
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.tables import NO_CPU
 from biotrail.converters.inputs import lines as lines_module
-from biotrail.converters.inputs import text_file
 from biotrail.converters.inputs.ftrace import text as ftrace_text
-from biotrail.converters.inputs.ftrace.lines import SHAPES, EventLines
-from biotrail.converters.inputs.ftrace.text import TextSource
+from biotrail.converters.inputs.ftrace.text import SHAPES, EventLines, TextSource
 from biotrail.converters.inputs.log import Source
 from biotrail.converters.inputs.opening import open_source
 from biotrail.recorder.schema.errors import LogFormatError
@@ -256,7 +254,7 @@ def test_a_file_that_unpacks_to_far_more_than_text_does_is_given_up():
     assert "unpack to more than" in source.problems[0]
 
 
-@pytest.mark.parametrize("block", [333, text_file.BLOCK_BYTES])
+@pytest.mark.parametrize("block", [333, lines_module.BLOCK_BYTES])
 @pytest.mark.parametrize(
     "data",
     [
@@ -274,9 +272,9 @@ def test_blocks_of_any_size_and_uncompiled_loops_give_the_same_events(data, bloc
             return str(error)
 
     expected = outcome()
-    if block == text_file.BLOCK_BYTES:
+    if block == lines_module.BLOCK_BYTES:
         monkeypatch.setattr(lines_module, "loops", uncompiled("converters/inputs/line_loops.py"))
-    monkeypatch.setattr(text_file, "BLOCK_BYTES", block)
+    monkeypatch.setattr(lines_module, "BLOCK_BYTES", block)
     # WHEN it is read / THEN it is the same
     assert outcome() == expected
 
@@ -525,7 +523,7 @@ def test_a_real_text_several_times_is_the_text_once(
     times: int, block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # GIVEN a text of 560 events several times, read in blocks of any size
-    monkeypatch.setattr(text_file, "BLOCK_BYTES", block)
+    monkeypatch.setattr(lines_module, "BLOCK_BYTES", block)
     once = (DATA / "small.trace.txt").read_text()
     # WHEN it is read
     _, expected = read(once)
@@ -592,7 +590,7 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     # GIVEN room for few events, and a text that is longer, twice
     monkeypatch.setattr(ftrace_text, "_MOST_KEPT", 64)
     monkeypatch.setattr(ftrace_text, "_MOST_IN_RUN", 16)
-    monkeypatch.setattr(text_file, "BLOCK_BYTES", 2000)
+    monkeypatch.setattr(lines_module, "BLOCK_BYTES", 2000)
     once = "".join(io_at(second, 8 * second) for second in range(10, 110))
     # WHEN it is read
     source, events = read(once * 2)
@@ -657,7 +655,7 @@ def test_a_page_of_zeros_is_told_with_size_place_and_time(
     block: int, packed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # GIVEN a text of which 2 pages are zeros
-    monkeypatch.setattr(text_file, "BLOCK_BYTES", block)
+    monkeypatch.setattr(lines_module, "BLOCK_BYTES", block)
     data = with_zeros(WHOLE, 16384, 8192)
     # WHEN it is read
     source, events = read_text(gzip.compress(data) if packed else data)

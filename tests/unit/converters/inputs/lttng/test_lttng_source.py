@@ -6,6 +6,7 @@ import io
 import random
 import shutil
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -262,9 +263,12 @@ def test_a_reader_that_dies_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert list(tmp_path.iterdir()) == []
 
 
-def test_missing_bindings_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("pythons", [[], [sys.executable]])
+def test_missing_bindings_are_named(pythons: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     # GIVEN no Python that has the bindings  WHEN a trace is opened
-    monkeypatch.setattr(lttng_source, "interpreters", list)
+    hidden = "import sys; sys.modules['bt2'] = None\n" + lttng_source._PROGRAM
+    monkeypatch.setattr(lttng_source, "_PROGRAM", hidden)
+    monkeypatch.setattr(lttng_source, "interpreters", lambda: pythons)
     # THEN the message says what to install
     with pytest.raises(LogFormatError, match="apt-get install python3-bt2"):
         open_source(REAL)
@@ -429,5 +433,4 @@ def test_a_rotated_session_is_one_recording(tmp_path: Path) -> None:
     chunks = [trace(tmp_path / f"archives/{n}/kernel") for n in ("1-2-0", "2-3-1")]
     rest = trace(tmp_path / "kernel")
     trace(tmp_path / "ust/uid/0/64-bit")
-    found = find(tmp_path)
-    assert (found.traces, found.others) == ([*chunks, rest], [tmp_path / "ust"])
+    assert find(tmp_path) == ([*chunks, rest], [tmp_path / "ust"])

@@ -288,7 +288,7 @@ def attr(kind: int) -> Attr:
 def test_names_keep_their_modifiers(kind: int, name: str, shown: str) -> None:
     """GIVEN an event's name in EVENT_DESC; THEN only the system of a tracepoint is left out."""
     facts = Facts("x", "<")
-    facts.add_event(attr(kind), [1])
+    facts.events.append(attr(kind))
     facts.add_feature(Feature.EVENT_DESC, event_desc(name))
     assert facts.name(0) == shown
 

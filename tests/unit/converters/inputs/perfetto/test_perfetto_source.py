@@ -15,8 +15,8 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import FtraceEvent, Trace
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.tables import NEVER
 from biotrail.converters.inputs.opening import open_source
-from biotrail.converters.inputs.perfetto import ftrace, packets, survey, wire
-from biotrail.converters.inputs.perfetto.block_events import MESSAGES, kernel_dev
+from biotrail.converters.inputs.perfetto import ftrace, packets, survey
+from biotrail.converters.inputs.perfetto.ftrace import MESSAGES, kernel_dev
 from biotrail.converters.inputs.perfetto.source import PerfettoSource
 from biotrail.converters.pipeline import Trace as Lifecycle
 from biotrail.recorder.schema.errors import LogFormatError, TraceError
@@ -503,7 +503,7 @@ UNCOMPILED = uncompiled("converters/inputs/perfetto/wire_loops.py")
 @pytest.fixture
 def plain_loops(monkeypatch: pytest.MonkeyPatch) -> None:
     """The loops as Python, in the place of those that are compiled."""
-    for user in (wire, ftrace, packets, survey):
+    for user in (ftrace, packets, survey):
         monkeypatch.setattr(user, "loops", UNCOMPILED)
 
 
@@ -537,7 +537,7 @@ def _varint(value: int) -> bytes:
 def test_numbers_of_64_bits(value: int, plain_loops: None) -> None:
     # GIVEN a message with a number as varint and as fixed 64 bits
     data = memoryview(b"\x08" + _varint(value) + b"\x11" + value.to_bytes(8, "little"))
-    message = wire.Messages(data, np.array([0]), np.array([len(data)]))
+    message = packets.Messages(data, np.array([0]), np.array([len(data)]))
     # WHEN both are read / THEN they are that number, signed
     fields = message.fields([1, 2])
     signed = value - 2**64 if value >= 2**63 else value
@@ -557,7 +557,7 @@ def test_what_is_no_field_breaks_its_message_alone(data: bytes, plain_loops: Non
     whole = b"\x10\x07"
     ends = np.cumsum([len(whole), len(whole + data), len(whole)])
     buffer = memoryview(whole + whole + data + whole)
-    messages = wire.Messages(buffer, np.concatenate([[0], ends[:-1]]), ends)
+    messages = packets.Messages(buffer, np.concatenate([[0], ends[:-1]]), ends)
     # WHEN all are read / THEN it is counted, and each has the field before that
     fields = messages.fields([1, 2])
     assert fields.broken == 1

@@ -18,10 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from biotrail.converters.events.tables import NEVER, Certainty, Stage
-from biotrail.converters.outputs.perfetto import lanes
+from biotrail.converters.outputs.perfetto import writing
 from biotrail.converters.outputs.perfetto.columns import FOREVER
 from biotrail.converters.outputs.perfetto.convert import convert
-from biotrail.converters.outputs.perfetto.lanes import LanePool
 from biotrail.converters.outputs.perfetto.names import (
     ARGUMENTS,
     BIO,
@@ -35,6 +34,7 @@ from biotrail.converters.outputs.perfetto.names import (
 from biotrail.converters.outputs.perfetto.place import Named
 from biotrail.converters.outputs.perfetto.place import places as named_places
 from biotrail.converters.outputs.perfetto.ranking import DETAILED
+from biotrail.converters.outputs.perfetto.writing import LanePool
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.errors import OutputError
 from tests.support import captures, cut_logs, paths
@@ -709,8 +709,8 @@ def test_few_lanes_and_many_are_the_lowest_that_are_free(few, rows, windows):
     # GIVEN any slices, in windows or not
     start, end = columns(rows)
     # WHEN the loops for few lanes and for many find their lanes, compiled or not
-    for loops in (UNCOMPILED, lanes.loops):
-        with mock.patch.multiple(lanes, loops=loops, _FEW_LANES=few, _FEWEST_LEAVES=1):
+    for loops in (UNCOMPILED, writing.loops):
+        with mock.patch.multiple(writing, loops=loops, _FEW_LANES=few, _FEWEST_LEAVES=1):
             lane = assign(start, end, windows)
         # THEN every lane below was busy at the start, and the lane was not
         for row in range(len(start)):

@@ -11,7 +11,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace as TraceMess
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket
 
 from biotrail.converters.events.tables import Stages
-from biotrail.converters.outputs.perfetto import columns, lanes, writing
+from biotrail.converters.outputs.perfetto import columns, writing
 from biotrail.converters.outputs.perfetto.columns import FOREVER, Flows, Slices, StageColumns
 from biotrail.converters.outputs.perfetto.convert import convert
 from biotrail.converters.outputs.perfetto.names import ARGUMENTS, BIO, Detail, Options
@@ -31,7 +31,6 @@ COMPILED, UNCOMPILED = (
 def use(monkeypatch, loops):
     monkeypatch.setattr(writing, "loops", loops)
     monkeypatch.setattr(columns, "loops", loops)
-    monkeypatch.setattr(lanes, "loops", loops)
 
 
 def large(rng, n, most=64):

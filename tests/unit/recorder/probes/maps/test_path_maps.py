@@ -3,7 +3,6 @@
 
 import ctypes
 import os
-from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -17,27 +16,27 @@ from biotrail.recorder.host import own_io
 from biotrail.recorder.host.memory_limit import Room
 from biotrail.recorder.host.own_io import OwnFile, own_file, pid_namespace
 from biotrail.recorder.output.sinks import Limit
-from biotrail.recorder.probes.backend import Capabilities
-from biotrail.recorder.probes.drivers import DRIVERS
+from biotrail.recorder.probes.backend import Capabilities, ProbeConfig
+from biotrail.recorder.probes.core import CoreProbes
 from biotrail.recorder.probes.kernel.libbpf import MapType, map_bytes
 from biotrail.recorder.probes.maps import path_maps
 from biotrail.recorder.probes.maps.admission import config
-from biotrail.recorder.probes.maps.fitting import Demand, ensure_room, least_bytes
-from biotrail.recorder.probes.maps.own_files import OwnFiles, section
+from biotrail.recorder.probes.maps.fitting import ensure_room, fit, least_bytes
 from biotrail.recorder.probes.maps.path_maps import (
     COMMITS,
+    DRIVERS,
     NO_PATH,
     PROBES,
     PathChoice,
     PathMaps,
-    all_path_programs,
     choose_path,
+    path_programs,
 )
 from biotrail.recorder.probes.rings.ring import RingSizes
 from biotrail.recorder.schema import shared, syscalls
 from biotrail.recorder.schema.errors import ProbeError
+from biotrail.recorder.schema.limits import OWN_FILES
 from biotrail.recorder.schema.records import PATH_PARTS
-from biotrail.recorder.schema.shared import OWN_FILES
 from biotrail.recorder.session.session import record
 from biotrail.text.record.left_out import filters_text, left_out_text
 from tests.support.fake_probes import FakeProbes, options
@@ -136,7 +135,7 @@ def test_all_nothing_or_one_part_is_chosen() -> None:
     choice = chosen(ALL, MODERN)
     # THEN all are recorded, by one program for each tracepoint, in the order of the table
     assert (choice.parts, choice.lacking) == (ALL, {})
-    of_drivers = ["driver"] * len(choice.drivers.programs)
+    of_drivers = ["driver"] * sum(len(driver.programs) for driver in DRIVERS)
     of_commits = ["fs"] * len(JBD2)
     expected = [probe.part for probe in PROBES] + of_commits + of_drivers
     assert [part for part, _ in choice.programs] == expected
@@ -258,7 +257,7 @@ def test_where_tracepoints_are_preemptible_programs_hold_it_off() -> None:
     held |= {name for name in names if name.startswith("bt_jbd_")}
     held |= {f"{name}_p" for driver in DRIVERS for name in driver.programs.values()}
     assert {name for name in names if name.endswith("_p")} == held
-    assert names <= set(all_path_programs())
+    assert names <= set(path_programs())
     plain = {name for _, name in chosen(ALL, MODERN).programs}
     assert {name.removesuffix("_p") for name in names} == plain
 
@@ -304,7 +303,7 @@ def test_programs_and_maps_are_those_of_recorded_parts() -> None:
     bpf = Object()
     PathMaps(bpf, NO_PATH, 1_000_000).attach()  # type: ignore[arg-type]
     # THEN no program is loaded or attached, and its maps have one entry
-    assert set(bpf.loaded) == set(all_path_programs())
+    assert set(bpf.loaded) == set(path_programs())
     assert not any(bpf.loaded.values())
     assert bpf.attached == []
     assert set(bpf.entries.values()) == {1}
@@ -380,10 +379,13 @@ def test_calls_are_told_apart_by_their_numbers(monkeypatch: pytest.MonkeyPatch) 
 # Maps and constants of the part uring: by whether it is recorded, and what kallsyms shows.
 
 
-def prepared(recorded: bool) -> Object:
+def prepared(*parts: str) -> tuple[Any, tuple[int, int]]:
+    """The constants, and the entries of the maps."""
     bpf = Object()
-    path_maps._prepare_uring(bpf, recorded)  # type: ignore[arg-type]
-    return bpf
+    PathMaps(bpf, chosen(frozenset(parts), MODERN), 1)  # type: ignore[arg-type]
+    maps = bpf.sizes["bt_ring_sets"], bpf.sizes["bt_running_reqs"]
+    assert [size for size, _ in maps] == [256, 16]
+    return bpf.sections[".rodata.uring"], (maps[0][1], maps[1][1])
 
 
 def test_the_part_uring_has_maps_and_functions_where_it_is_recorded(
@@ -391,20 +393,18 @@ def test_the_part_uring_has_maps_and_functions_where_it_is_recorded(
 ) -> None:
     # GIVEN a kernel that shows its symbols WHEN the part is not recorded
     monkeypatch.setattr(path_maps, "addresses_of", lambda names: dict.fromkeys(names, 7))
-    bpf = prepared(False)
+    section, entries = prepared("irq")
     # THEN its maps have one entry, and no function is known
-    assert {entries for _, entries in bpf.sizes.values()} == {1}
-    section = bpf.sections[".rodata.uring"]
+    assert entries == (1, 1)
     assert not any(getattr(section, member.name) for member in shared.URING.members)
     # GIVEN a kernel that lacks a function WHEN the part is recorded
     names = {"io_complete_rw": 0xFFFFFFFF81000010, "aio_complete_rw": 0xFFFFFFFF81000020}
     monkeypatch.setattr(path_maps, "addresses_of", lambda _: names)
-    bpf = prepared(True)
+    section, entries = prepared("uring")
     # THEN programs have the addresses of the others, and the maps their sizes
-    section = bpf.sections[".rodata.uring"]
     assert (section.ring_complete, section.aio_complete) == tuple(names.values())
     assert (section.iomap_end_io, section.ring_complete_polled) == (0, 0)
-    assert bpf.sizes == {"bt_ring_sets": (256, 1 << 14), "bt_running_reqs": (16, 1 << 16)}
+    assert entries == (1 << 14, 1 << 16)
 
 
 # What the recorder's own I/O is known by: its process, and the files it writes.
@@ -418,12 +418,18 @@ ENUMS: dict[str, dict[str, int]] = {
 class Map:
     """A BPF object that keeps what its section was set to."""
 
-    def __init__(self) -> None:
-        self.files: list[tuple[int, int]] = []
-
     def update_section(self, name: str, value: Any) -> None:
         assert name == ".data.own"
-        self.files = [(f.inode, f.generation) for f in value if f.inode]
+        self.section = value
+
+
+def told(*files: OwnFile) -> Any:
+    """The section of files that are the recorder's, once each of `files` was told."""
+    probes = CoreProbes(ProbeConfig())
+    probes._object = known = Map()  # type: ignore[assignment]
+    for file in files:
+        probes.own_file(file)
+    return known.section
 
 
 class Told(FakeProbes):
@@ -464,23 +470,17 @@ def test_a_file_as_the_kernel_knows_it(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_the_newest_files_are_told() -> None:
-    # GIVEN more files than there are places
-    known = Map()
-    files = OwnFiles(known)  # type: ignore[arg-type]
-    # WHEN each is told
-    for inode in range(1, OWN_FILES + 3):
-        files.add(OwnFile(inode, 1, inode * 10))
+    # GIVEN more files than there are places WHEN each is told
+    found = told(*(OwnFile(n, 1, n * 10) for n in range(1, OWN_FILES + 3)))
     # THEN the newest are there, the last first
-    assert known.files == [(n, n * 10) for n in range(OWN_FILES + 2, 2, -1)]
+    expected = [(n, n * 10) for n in range(OWN_FILES + 2, 2, -1)]
+    assert [(file.inode, file.generation) for file in found] == expected
     # GIVEN a file system that does not tell generations WHEN a second file is told
-    known = Map()
-    files = OwnFiles(known)  # type: ignore[arg-type]
-    files.add(OwnFile(1, 1, None))
-    files.add(OwnFile(2, 1, 7))
+    found = told(OwnFile(1, 1, None), OwnFile(2, 1, 7))
     # THEN the first is not known any more
-    assert known.files == [(2, 7)]
+    assert [(file.inode, file.generation) for file in found if file.inode] == [(2, 7)]
     # GIVEN the C struct's layout / THEN ours is the same
-    found = section(deque([OwnFile(3, 4, None)]))
+    found = told(OwnFile(3, 4, None))
     assert ctypes.sizeof(found) == OWN_FILES * 24
     assert (found[0].has_generation, found[0].dev) == (0, 4)
 
@@ -558,9 +558,9 @@ MIB = 1 << 20
 
 def fitted(room: int | None, table: int = 0, others: int = 0) -> tuple[int, int]:
     """Bytes of a ring of level 0, and of the table, of 2 CPUs with rings of 64 MiB, in `room`."""
-    demand = Demand(RingSizes.choose(2, 64 * MIB), 2, table, others)
-    found = demand.fitting(None if room is None else Room(room, "are left"), MIB, 20 * MIB)
-    return found.sizes.ring_bytes, found.table
+    limit = None if room is None else Room(room, "are left")
+    sizes, fits = fit(RingSizes.choose(2, 64 * MIB), 2, table, others, limit, MIB, 20 * MIB)
+    return sizes.ring_bytes, fits
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from biotrail.recorder.accounting.loss import LossCounters
 from biotrail.recorder.probes.kernel.libbpf import BpfObject
 from biotrail.recorder.probes.programs import object_path
 from biotrail.recorder.probes.rings import barriers, head_stores
-from biotrail.recorder.probes.rings.barriers import Fence, Membarrier, NoBarrier, machine_barrier
+from biotrail.recorder.probes.rings.barriers import Barrier, Fence, Membarrier, machine_barrier
 from biotrail.recorder.probes.rings.head_stores import with_exchanges
 from biotrail.recorder.probes.rings.ring import LEVELS, Rings, RingSizes
 from biotrail.recorder.probes.rings.waker import Waker
@@ -22,7 +22,7 @@ SIZES = RingSizes(ring_bytes=32 << 10, upper_bytes=4096)
 CPUS = 3
 
 
-class Barriers(NoBarrier):
+class Barriers(Barrier):
     """Notes what was asked for."""
 
     def __init__(self):
@@ -311,8 +311,8 @@ def test_helpers_of_drivers_publish_nothing() -> None:
 @pytest.mark.parametrize(
     ("machine", "ordered", "kind"),
     [
-        ("x86_64", False, NoBarrier),
-        ("x86_64", True, NoBarrier),
+        ("x86_64", False, Barrier),
+        ("x86_64", True, Barrier),
         ("aarch64", True, Fence),
         ("aarch64", False, Membarrier),
     ],
@@ -339,7 +339,7 @@ def test_exchanges_are_not_wanted_on_x86(monkeypatch: pytest.MonkeyPatch) -> Non
 # What has the programs wake the recorder: the flag, and the ring that it polls.
 
 
-class Barrier(NoBarrier):
+class Watching(Barrier):
     """Tells what the flag was when the full barrier came."""
 
     def __init__(self, asleep: bytearray) -> None:
@@ -353,7 +353,7 @@ class Barrier(NoBarrier):
 def test_the_flag_is_set_behind_what_was_told_and_before_the_barrier() -> None:
     # GIVEN a ring in which two wake-ups were told, which nobody has taken
     asleep, consumer, produced = bytearray(8), bytearray(8), bytearray(b"\x20".ljust(8, b"\0"))
-    barrier = Barrier(asleep)
+    barrier = Watching(asleep)
     waker = Waker(asleep, consumer, produced, 7, barrier)
     # WHEN it is armed
     waker.arm()

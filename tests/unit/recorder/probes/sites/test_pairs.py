@@ -11,15 +11,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from biotrail.recorder.probes.sites.attaching import COOKIE, Template
-from biotrail.recorder.probes.sites.latencies import BOUNDS, OCTAVES, Latencies
-from biotrail.recorder.probes.sites.pair_facts import pair_facts, shown
-from biotrail.recorder.probes.sites.pairs import PairConfig, _check, resolve_all, section
-from biotrail.recorder.probes.sites.tracepoints import FORMAT, Tracepoints
+from biotrail.recorder.probes.sites.pairs import (
+    BOUNDS,
+    OCTAVES,
+    Latencies,
+    Tracepoints,
+    pair_facts,
+    resolve_all,
+    section,
+    shown,
+)
 from biotrail.recorder.schema.errors import SiteError
 from biotrail.recorder.schema.limits import HIST_SLOTS, MAX_CONDITIONS, MAX_PAIRS, Operator
 from biotrail.recorder.sites.declarations import Event, Pair, Variant
 from biotrail.recorder.sites.expressions import OPERATORS, Source, Value
-from biotrail.recorder.sites.resolving import resolve
+from biotrail.recorder.sites.resolving import FORMAT, ResolvedPair, resolve
 from tests.support.crafted_kernel import crafted
 from tests.support.named_scopes import scopes_of
 from tests.support.pair_recording import pair
@@ -32,8 +38,8 @@ FIELDS = {
 SCOPES = scopes_of(FIELDS)
 
 
-def resolved(*keys: str, **variant):
-    return resolve(pair("a:begin", "a:end", *keys, **variant), SCOPES)
+def own(*keys: str, **variant: tuple[str, ...]) -> Pair:
+    return pair("a:begin", "a:end", *keys, **variant)
 
 
 class Known:
@@ -44,7 +50,7 @@ class Known:
 
 def test_header_constants_and_operators_are_those_of_the_programs() -> None:
     # GIVEN a pair whose two events name the key differently, with a condition and --by
-    found = resolved("rq", "left|error", by=("left",), where=("left == 3",))
+    found = resolve(own("rq", "left|error", by=("left",), where=("left == 3",)), SCOPES)
     # WHEN its facts are asked for THEN they are as the user wrote them
     facts = pair_facts(found)
     assert (facts["begin"], facts["end"], facts["way"]) == ("a:begin", "a:end", "typed")
@@ -66,30 +72,31 @@ def test_header_constants_and_operators_are_those_of_the_programs() -> None:
     assert [Operator[names[text]] for text in OPERATORS] == list(range(len(OPERATORS)))
 
 
+def asked(*pairs: Pair, needs_device: bool = False) -> list[ResolvedPair]:
+    return resolve_all(pairs, Known(), needs_device=needs_device)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
-    ("found", "said"),
+    ("pairs", "said"),
     [
-        (resolved("rq", where=("left == 1",) * (MAX_CONDITIONS + 1)), "at most 4 can be"),
-        (resolved("rq->a->b->c->d->e->f"), "follows 6 pointers, at most 5"),
+        ([own("rq", where=("left == 1",) * (MAX_CONDITIONS + 1))], "at most 4 can be"),
+        ([own("rq->a->b->c->d->e->f")], "follows 6 pointers, at most 5"),
+        ([own("rq")] * (MAX_PAIRS + 1), "at most 8"),
     ],
 )
-def test_what_programs_have_no_room_for_is_refused(found, said: str) -> None:
-    # GIVEN a pair that is too large WHEN it is checked THEN the message says what can be
+def test_what_programs_have_no_room_for_is_refused(pairs: list[Pair], said: str) -> None:
+    # GIVEN pairs that are too large, or too many WHEN resolved THEN the message says what can be
     with pytest.raises(SiteError, match=said):
-        _check(found, needs_device=False)
+        asked(*pairs)
 
 
-def test_what_a_pair_lacks_or_has_too_much_of_is_refused() -> None:
+def test_what_a_pair_lacks_is_refused() -> None:
     # GIVEN chosen devices WHEN a pair does not say which field is one THEN it is refused
     with pytest.raises(SiteError, match="--device-field"):
-        _check(resolved("rq"), needs_device=True)
-    _check(resolved("sector", device=("dev",)), needs_device=True)
-    # GIVEN more pairs than programs have room for WHEN they are resolved THEN it is said
-    many = [pair("a:begin", "a:end", "rq")] * (MAX_PAIRS + 1)
-    with pytest.raises(SiteError, match="at most 8"):
-        resolve_all(PairConfig(many), Known())
+        asked(own("rq"), needs_device=True)
+    assert asked(own("sector", device=("dev",)), needs_device=True)
     # GIVEN a pair WHEN its way is forced THEN the other way's names are those that count
-    one = pair("a:begin", "a:end", "sector")
+    one = own("sector")
     forced = replace(one, variants=(replace(one.variants[0], way="typed"),))
     with pytest.raises(SiteError, match="no field sector; there is rq, left"):
         resolve(forced, SCOPES)
