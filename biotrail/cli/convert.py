@@ -211,16 +211,16 @@ def _convert(logs: tuple[str, ...], asked: ConvertOptions) -> tuple[Result, list
     if len(logs) == 1 and guest.guest_of is None:
         form, target = _checked_output(logs[0], asked)  # before a pipe is read
         with opened(logs[0], asked.cut, reading) as source:
-            return _one(logs[0], source, form, target, asked)
+            return convert_one(logs[0], source, form, target, asked)
     recordings = open_recordings(logs, reading)
     if len(recordings) > 1 or guest.guest_of is not None:
         return _merge(recordings, asked)
     form, target = _checked_output(recordings[0].paths[0], asked)
     source = cut_of(lambda: open_recordings(logs, reading)[0].trace, asked.cut)
-    return _one(recordings[0].paths[0], source, form, target, asked)
+    return convert_one(recordings[0].paths[0], source, form, target, asked)
 
 
-def _one(
+def convert_one(
     log: str, source: Opened, form: str, target: str, asked: ConvertOptions
 ) -> tuple[Result, list[str]]:
     trace, force = source.trace, asked.force
