@@ -229,14 +229,6 @@ class Host:
 def analyse(
     client: Client, files: Sequence[str], columns: Columns, asked: ReadOptions, told: Told
 ) -> Part:
-    seen, left_out = _look(client, files, told)
-    hosts, double = hosts_of(seen)
-    whole, broken = _read(client, hosts, columns, asked, told)
-    whole.left_out += [*left_out, *double, *broken]
-    return whole
-
-
-def _look(client: Client, files: Sequence[str], told: Told) -> tuple[list[Seen], list[LeftOut]]:
     seen: list[Seen] = []
     left_out: list[LeftOut] = []
     looking = client.map(look, list(files), pure=False, batch_size=1000)
@@ -249,7 +241,10 @@ def _look(client: Client, files: Sequence[str], told: Told) -> tuple[list[Seen],
         else:
             left_out.append(found)
         told(f"{count} of {len(files)} files looked at")
-    return seen, left_out
+    hosts, double = hosts_of(seen)
+    whole, broken = _read(client, hosts, columns, asked, told)
+    whole.left_out += [*left_out, *double, *broken]
+    return whole
 
 
 def hosts_of(seen: Iterable[Seen]) -> tuple[dict[str, Host], list[LeftOut]]:

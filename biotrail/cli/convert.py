@@ -241,7 +241,8 @@ def _other_trace(log: str, source: Opened, form: str, asked: ConvertOptions) -> 
     is_trace = source.trace.context.header.get("backend") == "perfetto"
     if asked.beside is None and (form != PERFETTO or asked.alone or not is_trace):
         return None
-    from biotrail.cli.converting.other_trace import itself_beside, other_traces
+    from biotrail.cli.converting.other_trace import OtherTrace, other_traces
+    from biotrail.converters.clocks.perfetto_trace import itself
     from biotrail.converters.inputs.perfetto.source import PerfettoSource
 
     if asked.beside is not None:
@@ -249,7 +250,9 @@ def _other_trace(log: str, source: Opened, form: str, asked: ConvertOptions) -> 
     if asked.drawing.max_size is not None:
         raise click.UsageError("--max-size writes a Perfetto trace's bios alone: give --alone, too")
     reader = source.trace.reader
-    return itself_beside(reader) if isinstance(reader, PerfettoSource) else None
+    if not isinstance(reader, PerfettoSource):
+        return None
+    return OtherTrace(reader.name, reader.survey, itself(reader.survey), reader.again)
 
 
 def _checked_output(log: str, asked: ConvertOptions) -> tuple[str, str]:

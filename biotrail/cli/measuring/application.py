@@ -10,6 +10,7 @@ https://github.com/prometheus/client_model.
 import gzip
 import io
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from http import HTTPStatus
 from itertools import groupby
 from typing import Any
@@ -223,12 +224,8 @@ def wants_protobuf(accept: str) -> bool:
         known = media == MEDIA_TYPE
         if known and given.get("proto", FAMILY) != FAMILY:
             continue
-        shares[known] = max(shares.get(known, 0.0), _share(given.get("q", "1")))
+        share = 0.0
+        with suppress(ValueError):
+            share = float(given.get("q", "1"))
+        shares[known] = max(shares.get(known, 0.0), share)
     return shares.get(True, 0.0) > 0 and shares[True] >= shares.get(False, 0.0)
-
-
-def _share(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return 0.0

@@ -75,11 +75,6 @@ class Times:
     around: Moment | None = None
     window: int = 0
 
-    @property
-    def by_end(self) -> bool:
-        given = (self.begin, self.end, self.around)
-        return any(moment is not None and moment.before_end is not None for moment in given)
-
     def span(self, trace: Trace) -> Span:
         """Return this part in the trace's clock (ns of CLOCK_MONOTONIC), clipped to the log."""
         bounds = trace.reader.bounds() if isinstance(trace.reader, Indexed) else None
@@ -205,7 +200,9 @@ class Cut:
 
     def needs_file(self) -> bool:
         """Return whether the log cannot be a pipe; one names cgroups behind their first I/O."""
-        return self.wanted != ANYHOW or self.times.by_end or bool(self.files) or self.who.by_cgroup
+        given = (self.times.begin, self.times.end, self.times.around)
+        by_end = any(moment is not None and moment.before_end is not None for moment in given)
+        return self.wanted != ANYHOW or by_end or bool(self.files) or self.who.by_cgroup
 
 
 @dataclass

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from biotrail.converters.analysis.figures import Summary
 from biotrail.converters.analysis.report.tree import OperationReport, Report
 from biotrail.converters.calls.reason_rules import WAIT_REASON_NAMES, WaitReason
 from biotrail.converters.events.context import called
@@ -252,7 +251,7 @@ def _main_part(report: Report) -> Found | None:
         "device": device,
         "operation": name,
         "operation_share": round(mine / ns, 6),
-        "mean_ns": _mean(one.bios.latency),
+        "mean_ns": round(one.bios.latency.mean, 3) if one.bios.latency.count else None,
         **_doubtful_figures(one),
     }
     if own := _recorder(report, part):
@@ -281,10 +280,6 @@ def _recorder(report: Report, part: str) -> float:
     own = sum(one.recorder_share * one.time.sum for one in stages)
     share = own / max(sum(one.time.sum for one in stages), 1)
     return share if share >= RECORDER_SHARE else 0.0
-
-
-def _mean(values: Summary) -> float | None:
-    return round(values.mean, 3) if values.count else None
 
 
 def _doubtful_figures(one: OperationReport) -> dict[str, Any]:
@@ -417,7 +412,7 @@ def _flushes(report: Report) -> Found | None:
         "share": round(ns / total_ns, 6),
         "count": flushes.requests,
         "bios_per_request": round(flushes.bios_per_request, 6),
-        "mean_ns": _mean(flushes.time),
+        "mean_ns": round(flushes.time.mean, 3) if flushes.time.count else None,
     }
     return text, f"who calls fsync, and how often: {READING}, flush", figures
 
