@@ -8,7 +8,6 @@ import time
 from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 from urllib.parse import quote
 
 from biotrail.cli.archiving.checking import check
@@ -79,36 +78,33 @@ class Shipper:
         read back and is the same. OutputError or LocationError is the fault of the destination or
         the staging directory; any other TraceError is the log's own.
         """
-        with opened(self.logs, log) as (found, stream):
-            return self._ship(found, stream)
-
-    def _ship(self, log: FoundLog, stream: BinaryIO) -> Shipped | None:
-        trace = Trace(stream)
-        source = trace.reader
-        log_id = str(source.header.get("log_id", ""))
-        if not isinstance(source, LogSource) or not log_id:
-            raise NotShippedError(f"{log.path}: not a biotrail log: not shipped")
-        stem = log.name.removesuffix(SUFFIX)
-        digits = quote(log_id[:_ID_DIGITS], safe="")
-        name = f"{folder_of(trace)}/{stem}-{digits}.parquet"
-        staged = self.staging.archive
-        status = StatusLine()
-        try:
-            there = self._stored(name, log_id, log)
-            if there is not None and self._reason_to_keep(there):
-                return None
-            if there is None or not self._fetched_whole(name, staged):
-                recording, shown = Recording([log.path], trace), self.staging.archive_shown
-                write_events(recording, staged, self.level, True, shown)
-                _ensure_whole(staged, log, source)
-                status.show(f"storing {self.place.shown(name)}")
-                self.place.put(staged, name)
-                ensure_same(self.place, staged, name)
-            return self._finish(log, name, ArchiveSource(staged).metadata)
-        finally:
-            status.clear()
-            self.staging.remove_archive()
-            self.place.clear(name)
+        with opened(self.logs, log) as (log, stream):  # noqa: PLR1704 - the same, with its size
+            trace = Trace(stream)
+            source = trace.reader
+            log_id = str(source.header.get("log_id", ""))
+            if not isinstance(source, LogSource) or not log_id:
+                raise NotShippedError(f"{log.path}: not a biotrail log: not shipped")
+            stem = log.name.removesuffix(SUFFIX)
+            digits = quote(log_id[:_ID_DIGITS], safe="")
+            name = f"{folder_of(trace)}/{stem}-{digits}.parquet"
+            staged = self.staging.archive
+            status = StatusLine()
+            try:
+                there = self._stored(name, log_id, log)
+                if there is not None and self._reason_to_keep(there):
+                    return None
+                if there is None or not self._fetched_whole(name, staged):
+                    recording, shown = Recording([log.path], trace), self.staging.archive_shown
+                    write_events(recording, staged, self.level, True, shown)
+                    _ensure_whole(staged, log, source)
+                    status.show(f"storing {self.place.shown(name)}")
+                    self.place.put(staged, name)
+                    ensure_same(self.place, staged, name)
+                return self._finish(log, name, ArchiveSource(staged).metadata)
+            finally:
+                status.clear()
+                self.staging.archive.unlink(missing_ok=True)
+                self.place.clear(name)
 
     def _stored(self, name: str, log_id: str, log: FoundLog) -> Metadata | None:
         stream = self.place.open(name)

@@ -133,10 +133,6 @@ class Staging:
     archive: Path
     archive_shown: str
 
-    def remove_archive(self) -> None:
-        with suppress(FileNotFoundError):
-            os.unlink(_STAGED, dir_fd=self.fd)
-
     def clear(self) -> None:
         """Delete what a shipper that was killed left, and nothing else."""
         for name in folders.entries(self.fd):
