@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A part of a log: its times, devices and I/Os; the options that choose it (docs/cuts.md)."""
 
-import functools
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from biotrail.cli.options.gathering import Command, Decorator, with_options
+from biotrail.cli.options.gathering import Decorator, made_of
 from biotrail.cli.options.opening import USUAL, Reading, open_again, open_log, readable_twice
 from biotrail.cli.options.task_options import named_options
 from biotrail.converters.analysis.choosing.choosing import ANY, Choice, Finder, OutcomeFilter, Who
@@ -404,27 +403,6 @@ _OUTCOMES: tuple[Decorator, ...] = (
 )
 
 
-def _options(*options: Decorator) -> Decorator:
-    """Return a decorator that adds options; the command gets their values as `cut`: a Cut."""
-
-    def decorate(command: Command) -> Command:
-        @functools.wraps(command)
-        def called(*arguments: Any, **given: Any) -> Any:
-            ours = {name: given.pop(name) for name in list(given) if name.startswith("cut_")}
-            return command(*arguments, cut=_cut(ours), **given)
-
-        return with_options(*options)(called)
-
-    return decorate
-
-
-cut_options = _options(*_TIMES, _DEVICE, *_IOS, _FILE, *_OUTCOMES)
-choice_options = _options(*_TIMES, _DEVICE, *_IOS, _FILE)
-"""For commands that have their own --slower-than, --slowest and --failed."""
-record_options = _options(*_TIMES, _DEVICE)
-time_options = _options(*_TIMES)
-
-
 def _cut(given: dict[str, Any]) -> Cut:
     devices, comms, cgroups, *named, files = (
         tuple(map(values.as_read, given.get(f"cut_{name}", ())))
@@ -463,6 +441,18 @@ def _times(
         raise click.UsageError("--around needs no other time: leave out --from and --to")
     length = units.seconds(WINDOW) if window is None else window
     return Times(around=around, window=nanoseconds(length))
+
+
+def _options(*options: Decorator) -> Decorator:
+    """Return a decorator that adds options; the command gets their values as `cut`: a Cut."""
+    return made_of("cut", _cut, lambda name: name.startswith("cut_"), *options)
+
+
+cut_options = _options(*_TIMES, _DEVICE, *_IOS, _FILE, *_OUTCOMES)
+choice_options = _options(*_TIMES, _DEVICE, *_IOS, _FILE)
+"""For commands that have their own --slower-than, --slowest and --failed."""
+record_options = _options(*_TIMES, _DEVICE)
+time_options = _options(*_TIMES)
 
 
 def nanoseconds(seconds: float) -> int:

@@ -35,22 +35,28 @@ def gathered(kind: type[Any], name: str, *, without: Collection[str] = ()) -> De
     decorators = {
         one.name: one.metadata[_OPTION](one.name) for one in fields(kind) if one.name not in without
     }
+    return made_of(
+        name, lambda values: kind(**values), decorators.__contains__, *decorators.values()
+    )
+
+
+def made_of(
+    name: str,
+    make: Callable[[dict[str, Any]], Any],
+    is_taken: Callable[[str], bool],
+    *options: Decorator,
+) -> Decorator:
+    """Add options to a command, which gets as `name` what `make` makes of the taken values."""
 
     def decorate(command: Command) -> Command:
         @functools.wraps(command)
         def called(*arguments: Any, **given: Any) -> Any:
-            values = {field: given.pop(field) for field in decorators}
-            return command(*arguments, **{name: kind(**values)}, **given)
+            values = {one: given.pop(one) for one in list(given) if is_taken(one)}
+            return command(*arguments, **{name: make(values)}, **given)
 
-        return with_options(*decorators.values())(called)
-
-    return decorate
-
-
-def with_options(*options: Decorator) -> Decorator:
-    def decorate(command: Command) -> Command:
-        for one in reversed(options):
-            command = one(command)
-        return command
+        found: Command = called
+        for one in reversed(options):  # click has the last one first in the help
+            found = one(found)
+        return found
 
     return decorate
