@@ -112,7 +112,7 @@ def _to_blktrace(trace: Trace, target: str, force: bool) -> Result:
 
 
 def report_lines(source: Opened, result: Result, form: str) -> list[str]:
-    """Return what was written and how to open it; what is certain and lost, but of records."""
+    """Return what was written, how certain it is, what it lacks, and how to open it."""
     trace = source.trace
     cut = [f"  {line}" for line in source.lines()]
     where = "standard output" if result.path is None else str(result.path)

@@ -52,7 +52,7 @@ def find(places: Sequence[str]) -> list[str]:
 
 
 def _local(place: str) -> list[str]:
-    """Return the files that a place means, with links, FIFOs and directories named as archives."""
+    """Return the files of a place, and what only has an archive's name, so that it is reported."""
     there = os.path.lexists(place)
     paths = [place] if there or not has_magic(place) else glob(place, recursive=True)
     files: list[str] = []

@@ -159,7 +159,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _open_closed_streams() -> None:
-    """Open closed standard streams: else a log would get number 2, and libbpf's prints."""
+    """Open standard streams that are closed: else a log would get number 2, and messages."""
     for number, (name, flags) in enumerate(
         (("stdin", os.O_WRONLY), ("stdout", os.O_RDONLY), ("stderr", os.O_WRONLY))
     ):

@@ -62,7 +62,7 @@ class Shipped:
 
 @dataclass(frozen=True)
 class Shipper:
-    """Ships logs of a directory. take_damaged: delete damaged ones, once the rest is stored."""
+    """Ships a directory's logs. take_damaged: delete damaged ones, once what is left is stored."""
 
     logs: HeldDirectory
     staging: Staging

@@ -156,7 +156,7 @@ class Staging:
 
 @contextmanager
 def locked(logs: HeldDirectory) -> Iterator[Staging]:
-    """Yield the staging directory, cleared, while no other shipper works there, however we end."""
+    """Yield the staging directory, cleared. The lock is released however this process ends."""
     shown = os.path.join(logs.path, STAGING)
     with ExitStack() as stack:
         try:

@@ -64,7 +64,7 @@ class Aligned:
 
 
 def align(recordings: Sequence[Recording], guest: Guest | None, other: str | None) -> list[Aligned]:
-    """Align all on one's timeline, the host's of a `guest`, or that of the trace at `other`."""
+    """Align all on the timeline of one of them, of a guest's host, or of the trace `other`."""
     beside: list[OtherTrace] = []
     if other is not None:
         from biotrail.cli.converting.other_trace import other_traces

@@ -130,7 +130,7 @@ def write(
     drawing: Drawing,
     beside: "OtherTrace | None" = None,
 ) -> Result:
-    """Write the windows to `target` (`-`: standard output), or to parts, which `beside` forbids."""
+    """Write the windows to `target` (`-`: standard output), or to parts if a size is given."""
     if target == "-":
         return to_stdout(lambda out: write_stream(source, lifecycles, out, drawing, beside).warning)
     if drawing.max_size is not None:

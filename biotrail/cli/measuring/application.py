@@ -146,7 +146,7 @@ def _histograms(family: Metric) -> Any:
 
 
 def _add_native(histogram: Any, counts: list[int]) -> None:
-    """Add native buckets. counts: by classic bucket; the last, without an end, is one more."""
+    """Add native buckets. counts: of classic ones; the last, which has no end, becomes one."""
     histogram.schema = SCHEMA
     histogram.zero_threshold = ZERO_THRESHOLD
     histogram.zero_count = counts[0]

@@ -279,7 +279,7 @@ def cut_of(open_new: Callable[[], Trace], cut: Cut) -> Opened:
 
 
 def limiting(open_new: Callable[[], Trace], cut: Cut) -> Callable[[], Trace]:
-    """Return what opens the chosen time. For files it is read here, so each has its last name."""
+    """Return what opens the chosen time. Files are read for here, so each has its last name."""
     if not cut.files:
         return lambda: cut.limited(open_new())
     first = cut.limited(open_new())

@@ -550,7 +550,7 @@ class Sentence:
 
 
 def verdict(report: Report | None) -> list[Sentence]:
-    """Return the sentences of all rules that hold; the first names the option for more."""
+    """Return the sentences of all rules that hold; the first may name an option to see more."""
     if report is None:
         return []
     found = ((name, find(report)) for name, find in RULES.items())
