@@ -135,7 +135,7 @@ class Trace:
         self._numbered = 0
 
     def restrict(self, span: Span) -> None:
-        """Restrict the trace to a part of the log, as `cutting` defines it. Call before reading."""
+
         self.span = span
 
     @property
@@ -145,10 +145,7 @@ class Trace:
 
     @property
     def says_time(self) -> bool:
-        """Whether the recording says from when to when it was (`inputs.opening.says_time`).
-
-        Otherwise all that is known of its time is its first and last event.
-        """
+        """Whether the recording says from when to when it was."""
         return says_time(self.reader)
 
     @property
@@ -216,7 +213,7 @@ class Trace:
         yield from pieces(self._complete_columns(pending), end, piece_size)
 
     def _stopped(self) -> int | None:
-        """Return when recording ended (ns), by the END; None: not known, or not yet."""
+
         time = (self.reader.end or {}).get("stopped", {}).get("monotonic")
         return None if time is None else int(time)
 
@@ -369,10 +366,7 @@ class Trace:
         yield nothing, self._matched(matching, nothing, None), end, end
 
     def _matched(self, matching: MatchingBuilder, fresh: Events, before: int | None) -> Result:
-        """Return a window by the machine: new events, and what was over before a time (ns).
-
-        Requests stand for bios where these were not recorded.
-        """
+        """Return a window by the machine: new events, and what was over before a time (ns)."""
         result = matching.build(fresh, settle_ns=SETTLE_NS, before=before)
         if not self.by_intervals:
             return result
@@ -396,10 +390,7 @@ class Trace:
     def _light_windows(
         self, windows: Iterator[tuple[Events, int]]
     ) -> Iterator[tuple[Events, Result, int, int]]:
-        """As `_windows`, of a light log, whose windows end before the newest events.
-
-        One more has those that are left.
-        """
+        """As `_windows`, of a light log, whose windows end before the newest events."""
         from biotrail.converters.lifecycles.light import LightBuilder
 
         light = LightBuilder(self.context, self.tasks)
@@ -422,10 +413,7 @@ class Trace:
         yield result.events, result, end, end
 
     def _add_part(self, part: Part) -> None:
-        """Add the part's clock reading, if it has one, to `context.clocks`; apply new notes.
-
-        A reading taken after the span's end is moved back to that end, on all its clocks.
-        """
+        """Add the part's clock reading, moved back to the span's end if later; apply new notes."""
         if part.clock is not None:
             late = 0 if self.span is None else max(part.clock["monotonic"] - self.span.end, 0)
             reading = {k: v if k == "uncertainty" else v - late for k, v in part.clock.items()}
@@ -433,11 +421,7 @@ class Trace:
         self._apply_notes()
 
     def _complete_columns(self, events: Events) -> Events:
-        """Set `number`, `stack`, `file` and `path` of the events, in place; return the same object.
-
-        Numbers count on through all calls, which must be in the log's order. Adds file names to
-        `context.files`, and counts stacks that were not captured in `stacks.refused`.
-        """
+        """Set `number`, `stack`, `file` and `path` of the events, in the log's order, in place."""
         attach_stacks(events)
         self.stacks.count_refused(events.stack)
         attach_files(events, self.context.files, self.context.flag_mask("META"))
@@ -452,7 +436,7 @@ class Trace:
         self.context.files.add_records(events)
 
     def _apply_notes(self) -> None:
-        """Apply the notes that the reader has met since the last call."""
+
         notes = self.reader.notes[self._notes :]  # a live log's reader may add more meanwhile
         self._notes += len(notes)
         for name, payload in notes:

@@ -20,8 +20,6 @@ TABLES = ("events", "bios", "requests")
 
 @dataclass(frozen=True)
 class ArchiveOptions:
-    """What the options say about the archives, and what to ship."""
-
     target: str | None = option(
         "-o",
         "--output",

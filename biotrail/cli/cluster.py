@@ -50,8 +50,6 @@ class ReadOptions:
 
 @dataclass(frozen=True)
 class Seen:
-    """What the header of a file says."""
-
     file: str
     """Path or URL."""
     host: str
@@ -61,7 +59,6 @@ class Seen:
 
 
 def version() -> str:
-    """Return the worker's version of biotrail."""
     return __version__
 
 
@@ -123,7 +120,6 @@ _LOST = (
     "command again"
 )
 _PATIENCE = 20
-"""Seconds that a scheduler has to answer."""
 _CONFIG = {
     "distributed.comm.timeouts.connect": f"{_PATIENCE}s",
     "distributed.admin.tick.limit": "1h",
@@ -217,28 +213,23 @@ def _check_workers(client: Client, scheduler: str) -> None:
 
 
 FAN_IN = 8
-"""Parts that one task adds up."""
 _FIRST = 10
 """Priority of tasks that make results smaller, before those that read more."""
 Columns = Mapping[str, dict[str, str]]
 """Host → what the user's table says of it, by column."""
 Told = Callable[[str], None]
-"""Is told how far the work has come."""
 
 
 @dataclass
 class Host:
     recordings: list[list[str]] = field(default_factory=list)
     read: list[Future] = field(default_factory=list)
-    """Parts of the recordings that were read."""
     open: int = 0
-    """Recordings that are still to be read."""
 
 
 def analyse(
     client: Client, files: Sequence[str], columns: Columns, asked: ReadOptions, told: Told
 ) -> Part:
-    """Return the part of all files, each host closed; files that cannot be read are named in it."""
     seen, left_out = _look(client, files, told)
     hosts, double = hosts_of(seen)
     whole, broken = _read(client, hosts, columns, asked, told)
@@ -247,7 +238,6 @@ def analyse(
 
 
 def _look(client: Client, files: Sequence[str], told: Told) -> tuple[list[Seen], list[LeftOut]]:
-    """Return what the headers of the files say, in any order, and which have none."""
     seen: list[Seen] = []
     left_out: list[LeftOut] = []
     looking = client.map(look, list(files), pure=False, batch_size=1000)

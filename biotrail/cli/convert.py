@@ -37,12 +37,7 @@ if TYPE_CHECKING:
     from biotrail.cli.converting.other_trace import OtherTrace
 
 PERFETTO, OTF2, BLKTRACE = "perfetto", "otf2", "blktrace"
-ENDINGS = {
-    ".pftrace": PERFETTO,
-    ".perfetto-trace": PERFETTO,
-    ".otf2": OTF2,
-    ".blktrace": BLKTRACE,
-}
+ENDINGS = {".pftrace": PERFETTO, ".perfetto-trace": PERFETTO, ".otf2": OTF2, ".blktrace": BLKTRACE}
 SUFFIX = {PERFETTO: ".pftrace", OTF2: ".otf2", BLKTRACE: ".blktrace"}
 
 
@@ -74,24 +69,6 @@ def format_and_path(log: str, target: str | None, form: str | None) -> tuple[str
     if form != PERFETTO and compressing.plain(target) != target:
         raise click.UsageError(f"{form} output is a directory, which {target} cannot be")
     return form, target
-
-
-def check_drawing(form: str, target: str, drawing: Drawing) -> None:
-    if form != PERFETTO and drawing.detail != Detail.STANDARD:
-        raise click.UsageError("--detail is for Perfetto traces")
-    if form != PERFETTO and drawing.colour != Colour.AUTO:
-        raise click.UsageError("--colour is for Perfetto traces")
-    if form != PERFETTO and (drawing.flows or drawing.all_calls or drawing.ftrace):
-        raise click.UsageError("--flows, --all-calls and --ftrace are for Perfetto traces")
-    if drawing.ftrace and not drawing.detail.requests:
-        raise click.UsageError(f"--ftrace is of requests, which --detail {drawing.detail} has not")
-    max_size = drawing.max_size
-    if max_size is None:
-        return
-    if form != PERFETTO or target == "-":
-        raise click.UsageError("--max-size is for Perfetto traces that are written to files")
-    if max_size < LEAST_PART:
-        raise click.UsageError(f"--max-size must be at least {units.size(LEAST_PART)}")
 
 
 BLKTRACE_FILES = "*.blktrace.*"
@@ -162,8 +139,6 @@ def report_lines(source: Opened, result: Result, form: str) -> list[str]:
 
 @dataclass(frozen=True)
 class ConvertOptions:
-    """What the options say about the output, and the part of the log that goes into it."""
-
     target: str | None = option(
         "-o",
         "--output",
@@ -282,7 +257,20 @@ def _other_trace(log: str, source: Opened, form: str, asked: ConvertOptions) -> 
 
 def _checked_output(log: str, asked: ConvertOptions) -> tuple[str, str]:
     form, target = format_and_path(log, asked.target, asked.form)
-    check_drawing(form, target, asked.drawing)
+    drawing = asked.drawing
+    if form != PERFETTO and drawing.detail != Detail.STANDARD:
+        raise click.UsageError("--detail is for Perfetto traces")
+    if form != PERFETTO and drawing.colour != Colour.AUTO:
+        raise click.UsageError("--colour is for Perfetto traces")
+    if form != PERFETTO and (drawing.flows or drawing.all_calls or drawing.ftrace):
+        raise click.UsageError("--flows, --all-calls and --ftrace are for Perfetto traces")
+    if drawing.ftrace and not drawing.detail.requests:
+        raise click.UsageError(f"--ftrace is of requests, which --detail {drawing.detail} has not")
+    if drawing.max_size is not None:
+        if form != PERFETTO or target == "-":
+            raise click.UsageError("--max-size is for Perfetto traces that are written to files")
+        if drawing.max_size < LEAST_PART:
+            raise click.UsageError(f"--max-size must be at least {units.size(LEAST_PART)}")
     if form == BLKTRACE and replace(asked.cut, times=Times()) != Cut():
         raise click.UsageError(
             "files for blkparse hold records, of whole devices: only --from, --to and --around "

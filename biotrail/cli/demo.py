@@ -80,16 +80,18 @@ def command(directory: str) -> None:
 def _record(log: Path) -> Summary:
     with tempfile.TemporaryDirectory(prefix="biotrail-demo-", dir=workplace()) as directory:
         try:
-            with demo_loads.held(Path(directory)) as loads:
+            with demo_loads.held(Path(directory)) as (release, processes):
                 options = RecordOptions(
                     created_by=f"biotrail {__version__}",
                     argv=["biotrail", "demo"],
                     output=str(log),
                     force=True,
-                    command=loads.release,
+                    command=release,
                 )
                 summary = record(options)
-                failed = 0 if summary.error else loads.failed()
+                failed = 0
+                if not summary.error:
+                    failed = sum(one.wait(demo_loads.PATIENCE) != 0 for one in processes)
         except (OSError, subprocess.SubprocessError) as error:
             raise TraceError(
                 f"the demo's own I/O failed in {directory}: {error}. {_SPACE}"

@@ -207,7 +207,6 @@ def divided(words: Sequence[str]) -> tuple[Words, Words]:
 
 
 def order(count: int, draw: random.Random) -> list[str]:
-    """Return sides in the order of their runs: `count` pairs of "A" and "B", each drawn."""
     found = []
     for _ in range(count):
         found += draw.sample(("A", "B"), 2)

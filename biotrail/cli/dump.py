@@ -83,13 +83,7 @@ def kinds(text: str) -> frozenset[int]:
 )
 @record_options
 @limit_option("all")
-def command(
-    log: str,
-    form: str,
-    kinds: frozenset[int] | None,
-    cut: Cut,
-    limit: int | None,
-) -> None:
+def command(log: str, form: str, kinds: frozenset[int] | None, cut: Cut, limit: int | None) -> None:
     """Print the records of LOG in the order of their time stamps.
 
     Times are seconds since the recording began. A line has time, CPU, kind, device, operation,
@@ -133,15 +127,9 @@ def _blkparse(trace: Trace, choice: "Choice") -> Iterator[str]:
 
 
 class Choice:
-    """A choice of records by kind and device."""
-
     def __init__(
-        self,
-        context: Context,
-        kinds: frozenset[int] | None = None,
-        devices: Collection[str] = (),
+        self, context: Context, kinds: frozenset[int] | None = None, devices: Collection[str] = ()
     ) -> None:
-        """kinds: their numbers; None: all kinds. devices: names; empty: all devices."""
         self._kinds = None if kinds is None else np.array(sorted(kinds), dtype=np.uint8)
         self._context = context
         self._devices = devices
@@ -179,7 +167,6 @@ def rows(trace: Trace, choice: Choice) -> Iterator[Row]:
 
 
 def _window_rows(trace: Trace, events: Events, start_ns: int) -> list[Row]:
-    """Return the events as rows, in their order. start_ns: where `seconds` counts from."""
     found: list[Row] = [{}] * len(events)
     for number in np.unique(events.kind).tolist():
         kind = Kind(number)

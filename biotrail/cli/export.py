@@ -38,7 +38,6 @@ ENDINGS = {
 FORMATS = tuple(dict.fromkeys(ENDINGS.values()))
 BINARY = ("parquet", "arrow")
 FOLLOWED = ("lives", "spans", "hits")
-"""Tables of followed objects."""
 WHAT = (
     "bios",
     "requests",
@@ -53,12 +52,7 @@ WHAT = (
 """The tables that --what offers."""
 _ONE = {"lives": "life"}
 """Table → what a row is, where that is not the table's name without its s."""
-_PARTS = {
-    "calls": {"time", "wait"},
-    "waits": {"wait"},
-    "commits": {"fs"},
-    "submissions": {"uring"},
-}
+_PARTS = {"calls": {"time", "wait"}, "waits": {"wait"}, "commits": {"fs"}, "submissions": {"uring"}}
 """Table → parts of `record --path` of which it needs one."""
 
 
@@ -133,7 +127,6 @@ def command(
 
 
 def chosen(target: str) -> str:
-    """Return the format that the output's ending asks for; csv for `-`."""
     if target == "-":
         return "csv"
     if (ending := Path(target).suffix) in ENDINGS:
@@ -152,7 +145,6 @@ def export(
     force: bool,
     cell: Callable[[str], str] = guarded,
 ) -> Iterator[str]:
-    """Write the chosen part of a trace to `target` and yield lines about the output."""
     trace = source.trace
 
     def into(stream: BinaryIO) -> list[str]:
@@ -201,7 +193,6 @@ def _table(
 def _tables(
     source: Opened, what: str, reached: Callable[[int], None] | None
 ) -> "tuple[Iterator[pa.Table], pa.Schema]":
-    """Return (a table per window, the tables' schema) of the rows `what`, one of WHAT."""
     from biotrail import library
     from biotrail.converters.lifecycles.arrow.events import EVENT_SCHEMA, events_table
     from biotrail.converters.sites.arrow import PAIR_SCHEMA, followed_tables, pairs_table

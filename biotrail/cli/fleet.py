@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """`biotrail fleet`: recordings of any number of hosts, read where the workers are."""
 
-import csv
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from glob import glob, has_magic
 from pathlib import Path
@@ -15,7 +14,7 @@ import click
 from biotrail.cli.options.blaming import WithBlame, blame_option
 from biotrail.cli.options.cuts import Cut, choice_options
 from biotrail.cli.options.gathering import added, gathered, option
-from biotrail.cli.options.opening import Reading, reading_options
+from biotrail.cli.options.opening import Reading, csv_lines, reading_options
 from biotrail.converters.analysis.diff.diff import CONFIDENCE
 from biotrail.converters.analysis.fleet.part import WORDS
 from biotrail.converters.inputs.beginning import is_url
@@ -78,7 +77,6 @@ def _inside(directory: Path) -> list[str]:
 
 
 HOST = "host"
-"""Column with the hosts' names."""
 
 
 HostsTable = dict[str, dict[str, str]]
@@ -87,20 +85,9 @@ HostsTable = dict[str, dict[str, str]]
 
 def read_table(path: str) -> tuple[list[str], HostsTable]:
     """Return a CSV file's columns but HOST, which its first line names, and its lines by host."""
-    try:
-        with open(path, newline="", encoding="utf-8-sig") as stream:
-            return _table(path, csv.reader(stream))
-    except (OSError, UnicodeError, csv.Error) as error:
-        what = getattr(error, "strerror", None) or error
-        raise ConversionError(f"{path}: the table of hosts cannot be read: {what}") from error
-
-
-def _table(path: str, lines: Iterable[list[str]]) -> tuple[list[str], HostsTable]:
     rows: HostsTable = {}
     names: list[str] = []
-    for number, line in enumerate(lines, 1):
-        if not any(cell.strip() for cell in line):
-            continue
+    for number, line in csv_lines(path, "the table of hosts"):
         if not names:
             names = [cell.strip() for cell in line]
             if HOST not in names:
@@ -124,8 +111,6 @@ def command() -> None:
 
 @dataclass(frozen=True)
 class FleetOptions:
-    """What the options say about the workers, the groups and the form of the report."""
-
     cut: Cut = added(choice_options)
     by: str = option(
         "--by",
@@ -262,7 +247,7 @@ def _made(places: Sequence[str], fleet: FleetOptions, table: HostsTable) -> "Fle
 def _write_page(made: "FleetReport", target: str, force: bool) -> None:
     from biotrail import __version__
     from biotrail.converters.analysis.page.data import fleet_data
-    from biotrail.converters.analysis.page.html import fleet_page
+    from biotrail.converters.analysis.page.html import page
     from biotrail.converters.lifecycles.meanings import MEANINGS
     from biotrail.text.fleet import head
 
@@ -270,7 +255,7 @@ def _write_page(made: "FleetReport", target: str, force: bool) -> None:
     about = "; ".join(head(made))
     words = {"version": __version__, "title": title, "about": about, "stages": MEANINGS}
     with output.replacing(target, force=force) as stream:
-        text = fleet_page(title, {**fleet_data(made), "words": words})
+        text = page("fleet", title, {**fleet_data(made), "words": words})
         stream.write(text.encode("utf-8", "replace"))
     size = units.size(os.stat(target).st_size)
     say(f"wrote {target} ({size}): open it in a browser; it needs no network")

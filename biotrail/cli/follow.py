@@ -47,8 +47,6 @@ _TASK_HELP = TaskHelp(
 
 @dataclass(frozen=True)
 class FollowCommandOptions:
-    """The values of the options of `biotrail follow`."""
-
     output: str | None = option(
         "-o",
         "--output",
@@ -237,7 +235,6 @@ def _dry_run_lines(plan: FollowPlan) -> Iterator[str]:
 
 
 def _unseen_lines(plan: FollowPlan) -> Iterator[str]:
-    """Yield the functions that cannot be attached, by reason."""
     for reason, names in sorted(plan.unseen.items()):
         yield f"{reason}: {len(names)}"
         yield from (f"  {name}" for name in sorted(names))
@@ -246,16 +243,9 @@ def _unseen_lines(plan: FollowPlan) -> Iterator[str]:
 
 
 def record_lives(
-    plan: FollowPlan,
-    way: Way,
-    asked: FollowCommandOptions,
-    command: Sequence[str],
-    log: str,
+    plan: FollowPlan, way: Way, asked: FollowCommandOptions, command: Sequence[str], log: str
 ) -> int:
-    """Record lives to a log; return the exit status: that of the command, or 0.
-
-    Raises TraceError or OSError.
-    """
+    """Return the exit status: that of the command, or 0. Raises TraceError or OSError."""
     devices = [host_devices.resolve(name) for name in asked.devices]
     wanted = asked.options(plan.struct)
     probes = FollowProbes(plan, way, wanted, asked.filters, devices, asked.buffer_size)

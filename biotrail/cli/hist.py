@@ -2,13 +2,12 @@
 """`biotrail hist`: histograms and heat maps of latency, size and queue depth."""
 
 import math
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import click
+import numpy as np
 
-from biotrail.cli.options.cuts import Cut, Opened, choice_options, cut_of, read_lines
+from biotrail.cli.options.cuts import Cut, choice_options, cut_of, read_lines
 from biotrail.cli.options.opening import Reading, reading_options
 from biotrail.cli.options.recordings import (
     InputRecording,
@@ -18,11 +17,9 @@ from biotrail.cli.options.recordings import (
     of_each,
     recordings,
 )
-from biotrail.converters.analysis.choosing.choosing import Choice
 from biotrail.converters.analysis.distributions.histograms import (
     Q2C,
     STAGES,
-    GroupHistogram,
     Histograms,
     Measure,
     Question,
@@ -125,60 +122,42 @@ def command(
     biotrail hist --sort p99 -n 3 disk.biotrail
     biotrail hist softirq.biotrail              # recorded by biotrail pairs
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
-    measure = _measure(size, depth, stage, pairs)
+    asked = {
+        Measure.LATENCY: stage is not None,
+        Measure.SIZE: size,
+        Measure.DEPTH: depth,
+        Measure.PAIRS: pairs,
+    }
+    if sum(asked.values()) > 1:
+        raise click.UsageError("--stage, --size, --depth and --pairs are questions: ask one")
+    measure = next((one for one, given in asked.items() if given), None)
 
-    asked = partial(_question, measure, stage or Q2C, unit, linear, heatmap)
+    def read(one: InputRecording) -> tuple[Trace, Histograms, str]:
+        source = cut_of(one.again, cut)
+        trace, context = source.trace, source.trace.context
+        usual = Measure.PAIRS if pairs_alone(context.header) else Measure.LATENCY
+        here = measure or usual
+        known = UNITS[here]
+        if unit is not None and unit not in known:
+            raise click.UsageError(f"{here} has the units {', '.join(known)}, not {unit}")
+        chosen = unit or next(iter(known))
+        scale = Scale(_step(here, linear, known[chosen]))
+        question = Question(here, stage or Q2C, known[chosen], scale, heatmap)
+        choice = cut.choice(context)
+        found = Histograms(context, choice, question)
+        for window in trace.lifecycles():
+            found.add(window)
+        choice.check(found.devices)
+        return trace, found, NAMES[chosen]
+
     with recordings(logs, reading, twice=cut.needs_file()) as found:
-        drawings = of_each(found, lambda one: _read(one, cut, asked))
+        drawings = of_each(found, read)
     if as_json:
         each = [(one, as_dict(*drawn, order, limit or 0)) for one, drawn in drawings]
         say_json(as_one_object(each, format=FORMAT), indent=2)
         return
     for trace, drawn, name in headed(drawings):
         say_all([*hist_text.lines(trace, drawn, name, order, limit or 0), *read_lines(trace)])
-
-
-def _question(
-    measure: Measure | None,
-    stage: str,
-    unit: str | None,
-    linear: str | None,
-    over_time: bool,
-    one: Opened,
-) -> tuple[Question, str]:
-    """Return the question to a log, and its unit's name. measure: None: what is usual for it."""
-    usual = Measure.PAIRS if pairs_alone(one.trace.context.header) else Measure.LATENCY
-    here = measure or usual
-    chosen = _unit(here, unit)
-    width = UNITS[here][chosen]
-    scale = Scale(_step(here, linear, width))
-    return Question(here, stage, width, scale, over_time), NAMES[chosen]
-
-
-def _read(
-    one: InputRecording, cut: Cut, asked: Callable[[Opened], tuple[Question, str]]
-) -> tuple[Trace, Histograms, str]:
-    source = cut_of(one.again, cut)
-    question, name = asked(source)
-    found = distribution(source.trace, question, cut.choice(source.trace.context))
-    return source.trace, found, name
-
-
-def _measure(size: bool, depth: bool, stage: str | None, pairs: bool) -> Measure | None:
-    if sum((size, depth, stage is not None, pairs)) > 1:
-        raise click.UsageError("--stage, --size, --depth and --pairs are questions: ask one")
-    if pairs:
-        return Measure.PAIRS
-    if stage is not None:
-        return Measure.LATENCY
-    return Measure.SIZE if size else Measure.DEPTH if depth else None
-
-
-def _unit(measure: Measure, unit: str | None) -> str:
-    known = list(UNITS[measure])
-    if unit is not None and unit not in known:
-        raise click.UsageError(f"{measure} has the units {', '.join(known)}, not {unit}")
-    return unit or known[0]
 
 
 def _step(measure: Measure, linear: str | None, width: int) -> int:
@@ -203,27 +182,40 @@ def _step(measure: Measure, linear: str | None, width: int) -> int:
     return round(step)
 
 
-def distribution(trace: Trace, question: Question, choice: Choice) -> Histograms:
-    """Read the trace to its end and return the distribution of the chosen I/Os.
-
-    Raises ConversionError if the log does not have a chosen device.
-    """
-    found = Histograms(trace.context, choice, question)
-    for window in trace.lifecycles():
-        found.add(window)
-    choice.check(found.devices)
-    return found
-
-
 def as_dict(
     trace: Trace, found: Histograms, unit: str, order: Order | None = None, limit: int = 0
 ) -> dict[str, Any]:
     """Return the distribution for JSON; docs/hist.md describes every key. unit: its name."""
     shown, more = hist_text.ranked(trace.context, found, order, limit)
     question = found.question
-    columns = found.columns
-    over_time = question.over_time and columns is not None
-    return {
+    columns = found.columns if question.over_time else None
+    rows = []
+    for (code, text), group in shown:
+        if question.measure == Measure.PAIRS:
+            row: dict[str, Any] = {"pair": found.pair_names.name(code), "by": text}
+        else:
+            row = {"device": trace.context.device_name(code), "operation": text}
+        row["count"] = group.histogram.count
+        row["total"] = group.histogram.total
+        row["max"] = group.histogram.maximum
+        # Values in doubt, and count, mean and p99 with them in; none of sizes and depths is.
+        if (every := with_doubtful(group.values, group.doubtful)) is not None:
+            figures = summary(every)
+            row["doubtful"] = group.doubtful.count
+            row["with_doubtful"] = {key: figures[key] for key in DOUBTFUL}
+        row["buckets"] = [
+            _bucket(question.scale, slot, count)
+            for slot, count in enumerate(group.histogram.counts.tolist())
+            if count
+        ]
+        if columns is not None:
+            counts = group.heat.counts
+            row["cells"] = [
+                {"column": column, **_bucket(question.scale, slot, int(counts[slot, column]))}
+                for column, slot in np.argwhere(counts.T).tolist()
+            ]
+        rows.append(row)
+    made = {
         "format": FORMAT,
         "log_id": trace.context.log_id,
         "measure": str(question.measure),
@@ -232,67 +224,15 @@ def as_dict(
         "left_out": found.left_out,
         "without_stage": found.without,
         "tries": found.tries,
-        "histograms": [
-            {
-                **_name(trace, found, dev, operation),
-                "count": group.histogram.count,
-                "total": group.histogram.total,
-                "max": group.histogram.maximum,
-                **_doubtful(group),
-                "buckets": _buckets(question.scale, group.histogram.counts.tolist()),
-                **({"cells": _cells(question.scale, group.heat.counts)} if over_time else {}),
-            }
-            for (dev, operation), group in shown
-        ],
-        **({"histograms_left_out": more} if more else {}),
-        **(
-            {"columns": {"begin_ns": columns.origin, "width_ns": columns.width}}
-            if over_time and columns is not None
-            else {}
-        ),
-        **tallies.losses_as_dict(trace),
+        "histograms": rows,
     }
+    if more:
+        made["histograms_left_out"] = more
+    if columns is not None:
+        made["columns"] = {"begin_ns": columns.origin, "width_ns": columns.width}
+    return {**made, **tallies.losses_as_dict(trace)}
 
 
-def _name(trace: Trace, found: Histograms, code: int, text: str) -> dict[str, str]:
-    if found.question.measure == Measure.PAIRS:
-        return {"pair": found.pair_names.name(code), "by": text}
-    return {"device": trace.context.device_name(code), "operation": text}
-
-
-def _doubtful(group: GroupHistogram) -> dict[str, Any]:
-    """Return the count of a group's values in doubt, and count, mean and p99 with them in.
-
-    Empty where none is in doubt, as of sizes and depths never is.
-    """
-    every = with_doubtful(group.values, group.doubtful)
-    if every is None:
-        return {}
-    figures = summary(every)
-    return {
-        "doubtful": group.doubtful.count,
-        "with_doubtful": {key: figures[key] for key in DOUBTFUL},
-    }
-
-
-def _buckets(scale: Scale, counts: list[int]) -> list[dict[str, int | None]]:
-    found: list[dict[str, int | None]] = []
-    for slot, count in enumerate(counts):
-        if count:
-            first, last = scale.bounds(slot)
-            found.append({"from": first, "to": last, "count": count})
-    return found
-
-
-def _cells(scale: Scale, counts: Any) -> list[dict[str, int | None]]:
-    """Return a heat map's cells that are not empty, by column, then by bucket.
-
-    counts: (buckets, columns) uint32.
-    """
-    columns, slots = counts.T.nonzero()
-    found: list[dict[str, int | None]] = []
-    for column, slot in zip(columns.tolist(), slots.tolist(), strict=True):
-        first, last = scale.bounds(slot)
-        count = int(counts[slot, column])
-        found.append({"column": column, "from": first, "to": last, "count": count})
-    return found
+def _bucket(scale: Scale, slot: int, count: int) -> dict[str, int | None]:
+    first, last = scale.bounds(slot)
+    return {"from": first, "to": last, "count": count}

@@ -70,7 +70,6 @@ def device_kinds(trace: Trace) -> dict[int, dict[str, int]]:
 
 
 def facts(trace: Trace) -> dict[str, Any]:
-    """Return the trace's header, end, time, devices and account for JSON, in ns and bytes."""
     account, header = trace.account, trace.context.header
     span = account.last_ns - account.first_ns if account.first_ns >= 0 else 0
     return {
@@ -92,7 +91,6 @@ def facts(trace: Trace) -> dict[str, Any]:
 
 
 def lines(log: str, trace: Trace) -> list[str]:
-    """Return what `biotrail info` prints of one recording. trace: read to its end."""
     return [
         *_origin_lines(log, trace),
         "",

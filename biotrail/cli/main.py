@@ -20,12 +20,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from biotrail import __version__
-from biotrail.cli.options.ending import (
-    ERROR_STATUS,
-    INTERRUPTED_STATUS,
-    PIPE_STATUS,
-    USAGE_STATUS,
-)
+from biotrail.cli.options.ending import ERROR_STATUS, INTERRUPTED_STATUS, PIPE_STATUS, USAGE_STATUS
 from biotrail.recorder.schema.allocator import keep_freed_memory
 from biotrail.recorder.schema.errors import (
     DeclarationError,
@@ -77,14 +72,9 @@ class LazyGroup(click.Group):
     """A group whose subcommand NAME is `command` of the module `biotrail.cli.NAME`."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the subcommands' names in the order in which a user meets them."""
         return list(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import and return a subcommand; None if `cmd_name` is not a subcommand.
-
-        numpy, where the subcommand imports it, starts no threads of its BLAS (`_one_thread`).
-        """
         if cmd_name not in _COMMANDS:
             return None
         # What is imported stays: the collector need not look through it, now or ever again.
@@ -96,7 +86,6 @@ class LazyGroup(click.Group):
         return command if isinstance(command, click.Command) else None
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Return the subcommands and options that begin with `incomplete`; import no module."""
         names = [
             CompletionItem(name, help=text)
             for name, text in _COMMANDS.items()
@@ -107,10 +96,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return what click does: (name, subcommand, remaining arguments).
-
-        Raises click.UsageError for an unknown name, with the most similar subcommand if any.
-        """
+        """As click's, but an unknown name is an error with the most similar subcommand."""
         if args and args[0] not in _COMMANDS and not args[0].startswith("-"):
             near = get_close_matches(args[0], _COMMANDS, n=1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
@@ -118,7 +104,6 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the subcommand and return its result, or PIPE_STATUS if stdout's reader has gone."""
         keep_freed_memory()
         try:
             result = super().invoke(ctx)
@@ -129,7 +114,6 @@ class LazyGroup(click.Group):
         return result
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the list of subcommands to `formatter` without importing their modules."""
         with formatter.section("Commands"):
             formatter.write_dl(list(_COMMANDS.items()))
 
@@ -138,8 +122,7 @@ class LazyGroup(click.Group):
 def _one_thread() -> Iterator[None]:
     """Keep numpy's BLAS from starting threads when numpy is imported inside the block.
 
-    biotrail uses no BLAS. Its threads would take memory, and would keep the rights that the
-    recorder gives up. The environment variable is restored after the block.
+    Unused, they would take memory, and would keep the rights that the recorder gives up.
     """
     given = os.environ.setdefault(_BLAS_THREADS, "")
     os.environ[_BLAS_THREADS] = "1"
@@ -182,7 +165,6 @@ def _open_closed_streams() -> None:
     """Open the standard streams that the caller closed (`>&-`), for which Python has None.
 
     Else a log would be given the number 2, and what libbpf prints there would be written into it.
-    Reading standard input and writing standard output still fail; messages go nowhere.
     """
     for number, (name, flags) in enumerate(
         (("stdin", os.O_WRONLY), ("stdout", os.O_RDONLY), ("stderr", os.O_WRONLY))
@@ -227,7 +209,9 @@ def _run(arguments: list[str] | None) -> int:
     except click.exceptions.Abort:
         return INTERRUPTED_STATUS
     except click.ClickException as error:
-        _wrong_usage(error)
+        words = io.StringIO()
+        error.show(words)
+        relay(words.getvalue().rstrip("\n"), err=True)
         return error.exit_code
     except KeyboardInterrupt:
         return INTERRUPTED_STATUS
@@ -260,12 +244,6 @@ def _run(arguments: list[str] | None) -> int:
 
 def _without_memory(reason: str) -> int:
     return _failed(f"there was not enough memory{f': {reason}' if reason else ''}; {_LESS_MEMORY}")
-
-
-def _wrong_usage(error: click.ClickException) -> None:
-    words = io.StringIO()
-    error.show(words)
-    relay(words.getvalue().rstrip("\n"), err=True)
 
 
 def _failed(message: str, *further: str, status: int = ERROR_STATUS) -> int:

@@ -30,8 +30,6 @@ _NOT_PASSED_ON = frozenset({"listen", "by", "blame", "target"})
 
 @dataclass(frozen=True)
 class MetricsOptions:
-    """What the options say."""
-
     listen: Address = option(
         "--listen",
         type=parse_address,
@@ -74,7 +72,6 @@ class MetricsOptions:
     filters: Filters = added(filter_options)
 
     def check(self) -> None:
-        """Raise click.UsageError if options contradict each other."""
         if self.flight.keep and (self.target is None or self.target == "-"):
             raise click.UsageError("--keep needs -o FILE, from which its logs are named")
         if self.target is not None and not self.flight.keep:
@@ -142,7 +139,6 @@ def command(wanted: MetricsOptions) -> int:
 
 
 def _disks(specs: tuple[str, ...]) -> list[tuple[int, int]]:
-    """Return (dev_t, 0) of each device. Raises ProbeError: unknown, or not measured by requests."""
     found = []
     for spec in specs:
         disk, part = devices.resolve(spec)

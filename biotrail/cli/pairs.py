@@ -23,8 +23,8 @@ from biotrail.recorder.probes.sites.pairs import (
     Latencies,
     PairProbes,
     PairReading,
+    Tracepoints,
 )
-from biotrail.recorder.probes.sites.tracepoints import Tracepoints
 from biotrail.recorder.schema.errors import ProbeError, SiteError
 from biotrail.recorder.session.child import Child
 from biotrail.recorder.session.cost_watch import SITES_ADVICE, CostWatch
@@ -56,7 +56,7 @@ _WAIT_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class PairArguments:
-    """The values of these options, as the user gave them. Times in seconds, sizes in bytes."""
+    """Times in seconds, sizes in bytes."""
 
     key: str | None = option(
         "--key",
@@ -148,7 +148,6 @@ class PairArguments:
         return self.filters.judge_bios or bool(self.where or self.devices)
 
     def check(self) -> None:
-        """Raise click.UsageError if options contradict each other."""
         if self.output is None and (self.force or self.buffer_size is not None):
             raise click.UsageError("--force and --buffer-size are for a log: name it with -o")
         if self.output is not None and (self.as_json or self.interval is not None):
@@ -160,10 +159,7 @@ class PairArguments:
             raise click.UsageError("--device-field is for -d")
 
     def pairs(self, words: tuple[str, ...], known: Declarations) -> list[Pair]:
-        """Return the pairs that the user names: BEGIN END with --key, or NAME[,NAME…].
-
-        Raises click.UsageError: neither; SiteError: no pair of a name is declared.
-        """
+        """Return the pairs that the user names: BEGIN END with --key, or NAME[,NAME…]."""
         if not words:
             raise click.UsageError("name two tracepoints and --key, or a pair: see --list")
         if len(words) > 2:
@@ -192,7 +188,6 @@ class PairArguments:
         return Pair(f"{begin.rpartition(':')[2]}-{end.rpartition(':')[2]}", "", (variant,))
 
     def _changed(self, name: str, known: Declarations) -> Pair:
-        """Return a declared pair with what the options change of it."""
         pair = known.pairs.get(name)
         if pair is None:
             near = get_close_matches(name, known.pairs, 3)
@@ -216,10 +211,7 @@ class PairArguments:
 
 
 def lines(known: Declarations, scopes: Scopes | None) -> Iterator[str]:
-    """Yield the lines of the list: name, what it is, events, the user's own with their file.
-
-    scopes: what names mean at this kernel's tracepoints; None: that cannot be known.
-    """
+    """scopes: what names mean at this kernel's tracepoints; None: that cannot be known."""
     width = max(map(len, known.pairs), default=0)
     for name, pair in sorted(known.pairs.items()):
         own = "" if pair.origin == str(declarations.READY_MADE) else f"  ({pair.origin})"
@@ -246,7 +238,7 @@ class _Shown:
         self._began = time.monotonic()
 
     def show(self, readings: list[PairReading], *, last: bool) -> None:
-        """Print what came since the last call; with `last` also what became of all events."""
+        """last: say also what became of all events."""
         seconds = round(time.monotonic() - self._began, 3)
         asked = self._asked
         if asked.interval is not None and not asked.as_json:
@@ -306,7 +298,7 @@ def count_pairs(
             how = "by their arguments' types" if pair.way == "typed" else "by their formats"
             keys = ", ".join(facts["keys"])
             tell(f"{facts['name']}: {facts['begin']} to {facts['end']} by {keys}, {how}")
-        look = CgroupLook.watching(probes, probes.filters.named, stack, tell)
+        look = CgroupLook(probes, probes.filters.named, stack, tell)
         look.begin()
         probes.attach()
         stack.callback(look.stop)
@@ -387,11 +379,7 @@ def _loop(
 def record_pairs(
     probes: PairProbes, asked: PairArguments, command: Sequence[str], tell: Tell
 ) -> int:
-    """Record pairs until the end that `asked` sets, and return the exit status.
-
-    That is the command's, or 0. command, tell: as for `count_pairs`. Raises TraceError: recording
-    could not begin, or had to end; click.UsageError: a terminal would get the log.
-    """
+    """Record pairs, and return the exit status as `count_pairs`. Raises TraceError."""
     log = None if asked.output == "-" else asked.output
     if log is None and sys.stdout.isatty():
         raise click.UsageError("-o - writes a binary log: send it to a file or a pipe")
@@ -448,7 +436,6 @@ class PairsCommand(click.Command):
     """A command whose words end at `--`; what is behind that is a command to run."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Keep the words behind the first `--` in `ctx.meta`, and parse those before it."""
         at = args.index("--") if "--" in args else len(args)
         ctx.meta[_COMMAND] = tuple(args[at + 1 :])
         return super().parse_args(ctx, args[:at])

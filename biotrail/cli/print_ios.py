@@ -101,13 +101,12 @@ def print_all(source: LiveSource, *, own_io: bool, as_json: bool) -> int:
     if skipped:
         tell(
             f"{units.plural(skipped, 'I/O')} skipped, for printing could not keep up: "
-            "choose fewer devices (-d) or operations (--op)",
+            "choose fewer devices (-d) or operations (--op)"
         )
     return printed
 
 
 def put(lines: Iterable[str]) -> int:
-    """Print lines, whose control characters are escaped already, and flush; return their number."""
     found = list(lines)
     if found:
         sys.stdout.write("\n".join([*found, ""]))

@@ -35,8 +35,6 @@ NOT_PASSED_ON = frozenset({"print_ios", "as_json", "output", "force", "quiet"})
 
 @dataclass(frozen=True)
 class RecordCommandOptions:
-    """The options of `biotrail record`."""
-
     what: RecordArguments = added(gathered(RecordArguments, "what"))
     print_ios: bool = option(
         "--print",
@@ -53,7 +51,6 @@ class RecordCommandOptions:
     filters: Filters = added(filter_options)
 
     def check_print(self) -> None:
-        """Raise click.UsageError if --print or --json contradicts other options."""
         if self.as_json and not self.print_ios:
             raise click.UsageError("--json needs --print: give both")
         if self.print_ios and self.what.output == "-":
@@ -182,10 +179,7 @@ def _print(options: RecordOptions, kept: str | None, as_json: bool, quiet: bool)
 
 
 def default_name(several: bool = False) -> str:
-    """Return the log's default path, `biotrail-HOST-YYYYmmdd-HHMMSS.biotrail`.
-
-    Without the time if there are several files: the recorder adds each one's time and number.
-    """
+    """Return `biotrail-HOST-YYYYmmdd-HHMMSS.biotrail`; the recorder names each of several files."""
     host = re.sub(r"[^A-Za-z0-9._-]", "_", os.uname().nodename) or "host"
     if several:
         return f"biotrail-{host}{LOG_SUFFIX}"
@@ -197,7 +191,9 @@ def _what(options: RecordOptions) -> str:
     until = record_closing.until_text(options.command, options.duration)
     to = options.output or "standard output"
     if options.keep is not None:
-        kept = " or ".join(units.amount(x) for x in (options.keep.seconds, options.keep.bytes) if x)
+        seconds, size = options.keep.seconds, options.keep.bytes
+        lengths = [units.duration(seconds * 1e9)] if seconds else []
+        kept = " or ".join([*lengths, *([units.size(size)] if size else [])])
         how = f"kill -USR1 {os.getpid()} writes it"
         return f"recording {what} {until}, keeping the newest {kept}; {how}"
     if options.rotate is not None:
@@ -209,16 +205,12 @@ class LiveLine:
     """A status line on standard error that is overwritten with each status."""
 
     def __init__(self, what: str, show: bool) -> None:
-        """what: printed once, when recording has begun; may be empty. show: whether to draw."""
         self._what = what
         self._line = StatusLine(draws=show)
-        self._last: Status | None = None
+        self._last = Status(0.0, 0, 0, 0)
 
     def update(self, status: Status) -> None:
-        """Draw the status; a note in it is printed on a line of its own instead.
-
-        The first time, prints what is recorded. Sets `_last`, from which the next rate is.
-        """
+        """Draw the status; a note in it is printed on a line of its own instead."""
         if self._what:
             tell(self._what)
             self._what = ""
@@ -226,30 +218,20 @@ class LiveLine:
             self._line.clear()
             tell(status.note)
         else:
-            self._line.show(self._text(status))
+            passed = status.seconds - self._last.seconds
+            rate = round((status.events - self._last.events) / passed) if passed > 0 else 0
+            self._line.show(
+                f"{status.seconds:7.1f} s   {units.count(status.events)} events   "
+                f"{units.count(rate)}/s   {units.count(status.lost)} lost   "
+                f"{units.size(status.log_bytes)}"
+            )
         self._last = status
 
-    def _text(self, status: Status) -> str:
-        last = self._last or Status(0.0, 0, 0, 0)
-        passed = status.seconds - last.seconds
-        rate = round((status.events - last.events) / passed) if passed > 0 else 0
-        return (
-            f"{status.seconds:7.1f} s   {units.count(status.events)} events   "
-            f"{units.count(rate)}/s   {units.count(status.lost)} lost   "
-            f"{units.size(status.log_bytes)}"
-        )
-
     def clear(self) -> None:
-        """Erase the line, if one is drawn."""
         self._line.clear()
 
 
 def _finish(options: RecordOptions, summary: Summary, quiet: bool) -> int:
-    """Print the summary (unless `quiet`) and what was lost; return the exit status.
-
-    That is the status of the command that ran while recording, or 0. Raises summary.error, if
-    there is one, after lines on what it left.
-    """
     if not quiet:
         for line in _summary_lines(options, summary):
             tell(line)
@@ -294,10 +276,7 @@ def _summary_lines(options: RecordOptions, summary: Summary) -> list[str]:
 
 
 def _cost(summary: Summary) -> str:
-    """Return the recorder's CPU time and memory and, as far as it is known, the programs'.
-
-    The block layer's programs by the runs that the kernel counted; those of the path by part.
-    """
+    """Return the recorder's CPU time and memory and, as far as it is known, the programs'."""
     programs = (summary.events - summary.path_events) * summary.ns_per_event / 1e9
     parts_of_path = {p: s for p, s in summary.path_seconds.items() if p != FOLLOW}
     path, followed = sum(parts_of_path.values()), summary.path_seconds.get(FOLLOW, 0.0)
@@ -320,10 +299,16 @@ def _cost(summary: Summary) -> str:
 
 
 def loss_lines(summary: Summary) -> list[str]:
-    """Return lines that say what was lost and how to avoid it; empty if nothing was lost."""
     lines = []
     if summary.lost:
-        what = ", ".join(f"{_kind_name(k)} {units.count(n)}" for k, n in summary.lost.items())
+        named = {
+            k: f"{BY_KIND[Kind(k)].letter} ({BY_KIND[Kind(k)].name})"
+            for k in summary.lost
+            if k in set(Kind) and Kind(k) in BY_KIND
+        }
+        what = ", ".join(
+            f"{named.get(k, f'kind {k}')} {units.count(n)}" for k, n in summary.lost.items()
+        )
         lines.append(
             f"LOST {units.plural(sum(summary.lost.values()), 'event')}: {what}; "
             f"{units.count(summary.too_deep)} of them because interrupts nested too deep, the "
@@ -345,8 +330,3 @@ def loss_lines(summary: Summary) -> list[str]:
     if summary.unwritten_bytes:
         lines.append(record_closing.unwritten_line(summary))
     return lines
-
-
-def _kind_name(kind: int) -> str:
-    found = BY_KIND.get(Kind(kind)) if kind in set(Kind) else None
-    return f"kind {kind}" if found is None else f"{found.letter} ({found.name})"

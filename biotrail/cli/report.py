@@ -3,7 +3,7 @@
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,13 +43,10 @@ if TYPE_CHECKING:  # imported where a guest is asked for
     from biotrail.converters.analysis.guests.guest import Guest
 
 LEAST_INTERVAL = 1e-6
-"""Shortest --interval in seconds."""
 
 
 @dataclass(frozen=True)
 class ReportOptions:
-    """What the options say about the report's groups and form."""
-
     cut: Cut = added(cut_options)
     by: str | None = option(
         "--by",
@@ -85,7 +82,6 @@ class ReportOptions:
     )
 
     def check(self) -> None:
-        """Raise click.UsageError if options contradict each other."""
         if self.as_json and self.as_csv:
             raise click.UsageError("--json and --csv: give one of them")
         if self.as_csv and self.blame is not None:
@@ -164,7 +160,7 @@ def command(logs: tuple[str, ...], asked: ReportOptions) -> None:
     if asked.as_json:
         made = _as_dict(reported, lined, asked.limit)
         if of_guest is not None:
-            made["guest"] = of_guest.as_dict()
+            made["guest"] = asdict(of_guest)
         say_json(made, indent=2)
     elif asked.as_csv:
         from biotrail.converters.analysis.report.csv import write_all
@@ -199,13 +195,10 @@ def _figures(joined: "Guest | None") -> "Figures | None":
 
 @dataclass
 class RecordingReport:
-    """A recording that was read to its end, and its report."""
-
     given: InputRecording
     source: Opened
     report: Report
     scope: dict[str, Any]
-    """The report's scope, from report_scope.facts."""
 
 
 def _read(one: InputRecording, asked: ReportOptions) -> tuple[Opened, Report]:

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from biotrail.cli.options.cuts import Cut, choice_options, cut_of, limiting, read_lines
 from biotrail.cli.options.ending import terminated_as_interrupted
 from biotrail.cli.options.gathering import added, gathered, option
-from biotrail.cli.options.guests import GuestOf, NameSide, guest_options, sides_of
+from biotrail.cli.options.guests import GuestOf, guest_options
 from biotrail.cli.options.opening import Reading, reading_options
 from biotrail.cli.options.recordings import (
     InputRecording,
@@ -29,7 +29,6 @@ from biotrail.cli.reporting.slowest import (
     calls_as_dict,
     find,
     find_calls,
-    find_pairs,
     gather_calls,
     look_around,
     pairs_as_dict,
@@ -38,26 +37,27 @@ from biotrail.cli.reporting.slowest import (
 from biotrail.converters.analysis.slow.calls import WantedCalls
 from biotrail.converters.analysis.slow.io_details import slowest_first
 from biotrail.converters.analysis.slow.slow import Wanted
+from biotrail.converters.analysis.slow.slowest_pairs import SlowestPairs
 from biotrail.converters.pipeline import Trace
-from biotrail.converters.sites.pair_names import pairs_alone
+from biotrail.converters.sites.pair_names import pairs_alone, pairs_in
 from biotrail.recorder.output import output
+from biotrail.recorder.schema.errors import ConversionError
 from biotrail.text import units, values
 from biotrail.text.columns import console
 from biotrail.text.printing import say, say_all, say_json
 from biotrail.text.rows import Order, limit_option, sort_option
 from biotrail.text.slow import calls as slow_calls_text
 from biotrail.text.slow import slow as slow_text
-from biotrail.text.slow import slow_pairs as slow_pairs_text
 from biotrail.text.slow.slow import MOST, Detail
 
+if TYPE_CHECKING:  # imported where a guest is asked for
+    from biotrail.converters.analysis.guests.guest import Guest
+
 USUAL = 20
-"""Number of I/Os shown without --limit."""
 
 
 @dataclass(frozen=True)
 class SlowOptions:
-    """What the options say about which I/Os to find, and how to show them."""
-
     over: float | None = option(
         "--over",
         "--slower-than",
@@ -66,9 +66,7 @@ class SlowOptions:
         help="Only I/Os that took at least this long.",
     )
     order: Order | None = added(sort_option("total", (Order.TOTAL, Order.BYTES)))
-    """Order.BYTES: the I/Os found, the largest first; else the slowest first."""
     limit: int | None = added(limit_option(f"{USUAL}", "--top", "--slowest", most=MOST))
-    """Number of I/Os; 0: as many as can be shown; None: USUAL."""
     failed: bool = option("--failed", is_flag=True, help="Only I/Os that ended in an error.")
     calls: bool = option(
         "--calls", is_flag=True, help="Show system calls instead of I/Os (of record --path)."
@@ -168,14 +166,14 @@ def command(logs: tuple[str, ...], asked: SlowOptions) -> None:
     with recordings(logs, asked.reading, twice=True) as given, terminated_as_interrupted():
         if len(given) > 1 and asked.target is not None:
             raise click.UsageError("-o writes the trace of one recording: give them one by one")
-        name_side = sides_of(asked.guest, given, asked.reading)
+        guest = asked.guest.joined(given, asked.reading)
         if asked.pairs or (
             not asked.calls
             and all(pairs_alone(asked.cut.limited(one.again()).context.header) for one in given)
         ):
             show, written = _pairs(given, asked), None
         else:
-            show, written = _ios_or_calls(given, asked, name_side)
+            show, written = _ios_or_calls(given, asked, guest)
     show()
     if written is not None:
         size = units.size(written.stat().st_size)
@@ -231,13 +229,12 @@ _CALLS = _Kind(
 
 
 def _ios_or_calls(
-    given: Sequence[InputRecording], asked: SlowOptions, name_side: NameSide | None
+    given: Sequence[InputRecording], asked: SlowOptions, guest: "Guest | None"
 ) -> tuple[Callable[[], None], Path | None]:
     """Find the slowest of all recordings, and what was around each, by reading each twice.
 
-    A third time where functions are asked for. name_side: of the guest's I/Os, which the first
-    recording has. Returns a function that prints what was found, and the path of the trace that was
-    written, if any.
+    A third time where functions are asked for. guest: the first recording's. Returns a function
+    that prints what was found, and the path of the trace that was written, if any.
     """
     kind = _CALLS if asked.calls else _IOS
     findings = of_each(given, lambda one: kind.find(one, asked))
@@ -255,8 +252,14 @@ def _ios_or_calls(
         written = kind.look_again(found, second, asked.target, margin, asked.force)
         if asked.functions:
             read_functions(found, asked.cut.limited(one.again()))
-    if name_side is not None:
-        name_side([slow for one, found in findings if one is given[0] for slow in found.found])
+    if guest is not None:
+        from biotrail.converters.analysis.guests.figures import side_of, sides
+
+        known = sides(guest)
+        for slow in [slow for one, found in findings if one is given[0] for slow in found.found]:
+            last = max(slow.requests, key=lambda request: request.number, default=None)
+            if last is not None and last.number in known:
+                slow.side = side_of(guest, *known[last.number])
     if asked.as_json:
         return partial(_print_json, findings, kind, asked, several=len(given) > 1), written
     return partial(_print_text, findings, kind, asked), written
@@ -265,18 +268,27 @@ def _ios_or_calls(
 def _pairs(given: Sequence[InputRecording], asked: SlowOptions) -> Callable[[], None]:
     if asked.calls or asked.functions or asked.failed or asked.target is not None:
         raise click.UsageError("pairs of events have no --calls, --functions, --failed, or -o")
-    findings = of_each(
-        given, lambda one: find_pairs(cut_of(one.again, asked.cut), asked.most, asked.over_ns)
-    )
-    found = [(one.label, of_one) for one, of_one in findings]
+
+    def find_pairs(one: InputRecording) -> tuple[str, Trace, SlowestPairs]:
+        opened = cut_of(one.again, asked.cut)
+        trace = opened.trace
+        if not pairs_in(trace.context.header):
+            raise ConversionError(
+                "the log has no pairs of events: record them with biotrail pairs NAME -o LOG"
+            )
+        slowest = SlowestPairs(trace.context, asked.most, asked.over_ns)
+        for window in opened.chosen(trace.lifecycles()):
+            slowest.add(window)
+        return one.label, trace, slowest
+
+    found = [of_one for _, of_one in of_each(given, find_pairs)]
 
     def show() -> None:
         if asked.as_json:
             say_json(pairs_as_dict(found, asked.most), indent=2)
             return
         screen = console()
-        rows = [(label, *of_one) for label, of_one in found]
-        for number, part in enumerate(slow_pairs_text.parts_of_all(rows, asked.most, screen.width)):
+        for number, part in enumerate(slow_text.pair_parts(found, asked.most, screen.width)):
             if number:
                 screen.print()
             screen.print(part)

@@ -30,13 +30,10 @@ from biotrail.text.stacks import as_dict, notes, ranked, text_lines
 
 Chosen = Callable[[Iterable[Lifecycles]], Iterator[Lifecycles]]
 MOST_STACKS = 10
-"""Stacks printed as text without --limit."""
 
 
 @dataclass(frozen=True)
 class StacksOptions:
-    """What the options say about the stacks' weights and the output's form."""
-
     cut: Cut = added(cut_options)
     as_folded: bool = option(
         "--folded",
@@ -66,9 +63,7 @@ class StacksOptions:
     )
     reading: Reading = added(reading_options())
     order: Order | None = added(sort_option("the weight"))
-    """None: the heaviest stack first."""
     limit: int | None = added(limit_option("10; --json and --folded have all", "--top"))
-    """Number of stacks; 0: all; None: MOST_STACKS as text, else all."""
 
     @property
     def weight(self) -> Weight:

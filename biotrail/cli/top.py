@@ -8,7 +8,7 @@ from functools import partial
 
 import click
 
-from biotrail.cli.children.recorder_process import Recorder, Tee, live_source, stopping
+from biotrail.cli.children.recorder_process import Recorder, Tee, live_source, outcome, stopping
 from biotrail.cli.options.blaming import blame_option
 from biotrail.cli.options.gathering import added, gathered, option
 from biotrail.cli.options.opening import include_ambiguous_option
@@ -32,7 +32,7 @@ from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.output import output
 from biotrail.recorder.probes.backend import BACKENDS
 from biotrail.text import units, values
-from biotrail.text.printing import relay, say_json
+from biotrail.text.printing import say_json
 from biotrail.text.report.verdict import as_dicts, verdict
 from biotrail.text.rows import Order, limit_option, sort_option
 from biotrail.text.top.screen import Show, screen
@@ -58,13 +58,12 @@ class Watch:
         self._source, self._recorder, self._show_snapshot = source, recorder, show
         self._trace = LiveTrace(source, include_ambiguous=include_ambiguous)
         self._live = Live(self._trace.context, interval, blame, every_call)
-        self._meter = _Meter(recorder)
+        self._used = self._cpu_times()
         self._left = count
         self._end = 0
         source.on_idle = self._idle
 
     def run(self) -> None:
-        """Show snapshots until the end; a last one for the rest unless `count` was reached."""
         for window in self._trace.windows():
             self._live.add(window)
             self._end = max(window.end, self._end)
@@ -81,7 +80,6 @@ class Watch:
         self._show_if_ready()
 
     def _show_if_ready(self) -> None:
-        """Show a snapshot if an interval is over; stop the recorder after the last of `count`."""
         if self._left != 0 and self._live.ready():
             self._show()
             if self._left is not None:
@@ -91,30 +89,18 @@ class Watch:
 
     def _show(self, last: bool = False) -> None:
         snapshot = self._live.snapshot(self._source, last)
-        self._show_snapshot(snapshot, self._meter.cost(self._end))
-
-
-class _Meter:
-    """Measures the CPU time of the recorder and this process between snapshots."""
-
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
-        self._last = self._read()
-
-    def _read(self) -> tuple[float, float, float]:
-        return time.monotonic(), self._recorder.cpu_seconds(), time.process_time()
-
-    def cost(self, shown_ns: int) -> Cost:
-        """Return the cost since the last call. shown_ns: of the newest event that is shown."""
-        before, self._last = self._last, self._read()
-        passed, recorder, own = (b - a for a, b in zip(before, self._last, strict=True))
+        before, self._used = self._used, self._cpu_times()
+        passed, recorder, own = (b - a for a, b in zip(before, self._used, strict=True))
         passed = max(passed, 1e-3)
-        behind = max(time.monotonic_ns() - shown_ns, 0)
-        return Cost(max(recorder, 0.0) / passed, own / passed, behind)
+        behind = max(time.monotonic_ns() - self._end, 0)
+        self._show_snapshot(snapshot, Cost(max(recorder, 0.0) / passed, own / passed, behind))
+
+    def _cpu_times(self) -> tuple[float, float, float]:
+        """Return the time, and the CPU seconds of the recorder and this process until now."""
+        return time.monotonic(), self._recorder.cpu_seconds(), time.process_time()
 
 
 def _say(limit: int, order: Order | None, snapshot: Snapshot, cost: Cost) -> None:
-    """Print a snapshot as a line of JSON. limit: rows per table, 0: all; order: of the rows."""
     if order is not None:
         snapshot = arranged(snapshot, order)
     facts = as_json(shortened(snapshot, limit))
@@ -139,8 +125,6 @@ _NOT_PASSED_ON = frozenset(
 
 @dataclass(frozen=True)
 class TopOptions:
-    """What the options say about the recording and its snapshots."""
-
     devices: tuple[str, ...] = added(device_option)
     interval: float = option(
         "--interval",
@@ -237,9 +221,7 @@ def command(asked: TopOptions) -> int:
         if source is None:
             if kept is not None:
                 kept.discard()
-            if recorder.failed() >= 0:
-                relay(recorder.said().rstrip() or "biotrail: the recorder ended", err=True)
-            return recorder.wait() or 1
+            return outcome(recorder, begun=False)
         if kept is not None:
             kept.publish()
         with ExitStack() as drawing:
@@ -258,7 +240,4 @@ def command(asked: TopOptions) -> int:
             ).run()
             source.join()
             tee.drain()
-        recorder.failed()
-        if said := recorder.said().rstrip():
-            relay(said, err=True)
-        return recorder.wait()
+        return outcome(recorder)

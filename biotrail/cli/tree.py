@@ -2,7 +2,7 @@
 """`biotrail tree`: which functions followed objects passed, and where their time went."""
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,12 +23,11 @@ from biotrail.cli.options.recordings import (
 from biotrail.converters.analysis.choosing.choosing import matches
 from biotrail.converters.analysis.lives.functions import Functions
 from biotrail.converters.analysis.lives.merged import Merged
-from biotrail.converters.analysis.stacks.flame import Flame, Side, flame_of
+from biotrail.converters.analysis.stacks.flame import Side, flame_of
 from biotrail.converters.analysis.stacks.stacks import Weight
 from biotrail.converters.analysis.stacks.svg import svg
-from biotrail.converters.sites.building import LifeReader, read_lives
-from biotrail.converters.sites.lives import Wanted
-from biotrail.converters.sites.tables import Following, follows
+from biotrail.converters.sites.lives import LifeReader
+from biotrail.converters.sites.tables import follows
 from biotrail.converters.sites.trees import Life
 from biotrail.recorder.output import output
 from biotrail.recorder.schema.errors import ConversionError
@@ -38,145 +37,12 @@ from biotrail.text.printing import say, say_all, say_json
 from biotrail.text.progress import progress
 from biotrail.text.rows import left_out, limit_option
 from biotrail.text.sites.facts import functions_facts, life_facts, merged_facts, tally_facts
-from biotrail.text.sites.merged import functions_table, merged_lines
-from biotrail.text.sites.tree import life_lines, tally_lines
+from biotrail.text.sites.tree import functions_table, life_lines, merged_lines, tally_lines
 
 _TOLD = {
     Weight.LATENCY: units.duration,
     Weight.COUNT: lambda calls: units.plural(int(calls), "call"),
 }
-
-
-@dataclass(frozen=True)
-class Chosen:
-    """Which lives are asked for."""
-
-    lives: frozenset[int] = frozenset()
-    """Their numbers; empty: any. Likewise `objects` (addresses), `details`, `comms`."""
-    objects: frozenset[int] = frozenset()
-    details: frozenset[int] = frozenset()
-    comms: frozenset[str] = frozenset()
-    """Names of threads; `NAME*` matches a beginning."""
-    slower: int = 0
-    """ns that a life took at least, as far as is known."""
-    slowest: int = 0
-    """How many of the slowest; 0: all."""
-
-    def holds(self, life: Life) -> bool:
-        """Return whether a life is asked for, but for `slowest`."""
-        if self.details and life.detail not in self.details:
-            return False
-        if life.span < self.slower:
-            return False
-        return not self.comms or any(matches(run.comm, self.comms) for run in life.contexts)
-
-
-@dataclass
-class Found:
-    """What one recording has of the lives that are asked for."""
-
-    source: Opened
-    reader: LifeReader
-    merged: Merged
-    functions: Functions
-    kept: list[Life] = field(default_factory=list)
-    """The slowest, or the first, of the lives."""
-    count: int = 0
-    """Number of all lives that are asked for."""
-
-    @property
-    def following(self) -> Following:
-        """What the log followed."""
-        return self.reader.following
-
-
-def find(source: Opened, chosen: Chosen, most: int) -> Found:
-    """Read a recording to its end and return its lives.
-
-    most: how many lives are kept whole, 0: all. Raises ConversionError: the log followed no
-    objects.
-    """
-    context = source.trace.context
-    if not follows(context.header):
-        raise ConversionError(
-            "this log follows no objects: record with biotrail follow TYPE -o LOG"
-        )
-    reader = LifeReader(context, Wanted(chosen.lives, chosen.objects))
-    found = Found(source, reader, Merged(), Functions(reader.following.has_functions))
-    heap: list[tuple[int, int, Life]] = []
-    with progress(source.trace, "reading") as windows:
-        for one in read_lives(windows, reader):
-            life = one.life
-            if not chosen.holds(life):
-                continue
-            found.count += 1
-            if chosen.slowest:
-                heapq.heappush(heap, (life.span, -life.number, life))
-                if len(heap) > chosen.slowest:
-                    heapq.heappop(heap)
-                continue
-            _add(found, life, most)
-    for _, _, life in sorted(heap, key=lambda row: (-row[0], -row[1])):
-        _add(found, life, most)
-    return found
-
-
-def _add(found: Found, life: Life, most: int) -> None:
-    found.merged.add(life)
-    found.functions.add(life)
-    if not most or len(found.kept) < most:
-        found.kept.append(life)
-
-
-def folded(functions: Functions, type_name: str, label: str = "") -> list[str]:
-    """Return lines `TYPE;context;outermost;…;innermost NS`, one per stack, as flame graphs take.
-
-    label: of the recording, the outermost frame; "": there is only one. Stacks without time of
-    their own are left out.
-    """
-    above = [*([label] if label else []), type_name]
-    return [
-        ";".join(name.replace(";", ":").replace("\n", " ") or "?" for name in (*above, *names))
-        + f" {time}"
-        for names, _, time in functions.stacks()
-        if time
-    ]
-
-
-def flame(functions: Functions, type_name: str) -> Flame:
-    """Return the functions of lives as a flame graph."""
-    return flame_of(
-        (
-            [
-                (type_name, Side.RECORDING),
-                (names[0], Side.COMMAND),
-                *((name, Side.KERNEL) for name in names[1:]),
-            ],
-            calls,
-            time,
-        )
-        for names, calls, time in functions.stacks()
-    )
-
-
-def write_flame(target: str, found: Found, name: str, notes: list[str], force: bool) -> Path:
-    """Write the flame graph of a recording's lives as an SVG, and return its path.
-
-    name: of the log, for the title. Raises OutputError.
-    """
-    type_name = found.following.type
-    what = "time in each function itself"
-    if not found.functions.has_functions:
-        what = "time until the next tracepoint"
-    lives = units.plural(found.merged.lives, "life", "lives")
-    lines = [f"{lives}; width: {what}", *notes]
-    title = f"{name}: where each {type_name} was"
-    made = svg(flame(found.functions, type_name), Weight.LATENCY, title, lines, _TOLD)
-    with output.replacing(target, force=force) as stream:
-        stream.write(made.encode("utf-8", "replace"))
-    return Path(target)
-
-
 MOST_TREES = 10
 """Lives printed one by one without --limit."""
 MOST_FUNCTIONS = 40
@@ -268,24 +134,21 @@ class TreeOptions:
     cut: Cut = added(time_options)
 
     @property
-    def chosen(self) -> Chosen:
-        """Which lives to find."""
-        return Chosen(
-            frozenset(self.lives),
-            frozenset(self.objects),
-            frozenset(self.details),
-            frozenset(map(values.as_read, self.comms)),
-            nanoseconds(self.slower or 0),
-            self.slowest or 0,
-        )
-
-    @property
     def trees(self) -> int:
         """How many lives are shown one by one; 0: all."""
         usual = len(self.lives) or self.slowest or MOST_TREES
         return usual if self.limit is None else self.limit
 
-    def merges(self, found: Found) -> bool:
+    def holds(self, life: Life) -> bool:
+        """Return whether a life is asked for, as far as its tree says so, but for `slowest`."""
+        if self.details and life.detail not in self.details:
+            return False
+        if life.span < nanoseconds(self.slower or 0):
+            return False
+        comms = frozenset(map(values.as_read, self.comms))
+        return not comms or any(matches(run.comm, comms) for run in life.contexts)
+
+    def merges(self, found: "Found") -> bool:
         """Return whether the lives are shown as one tree: if asked for, or if none is chosen."""
         picked = bool(self.lives or self.objects or self.details or self.slowest)
         return self.merge or (found.count != 1 and not picked)
@@ -303,6 +166,58 @@ class TreeOptions:
             if not self.flame.lower().endswith(".svg"):
                 raise click.UsageError(f"--flame {self.flame}: give a name that ends in .svg")
             output.ensure_free(self.flame, self.force)
+
+
+@dataclass
+class Found:
+    """What one recording has of the lives that are asked for."""
+
+    source: Opened
+    reader: LifeReader
+    merged: Merged
+    functions: Functions
+    kept: list[Life] = field(default_factory=list)
+    """The slowest, or the first, of the lives."""
+    count: int = 0
+    """Number of all lives that are asked for."""
+
+    @property
+    def kind(self) -> str:
+        """The struct that the log follows."""
+        return self.reader.following.type
+
+
+def find(source: Opened, asked: TreeOptions) -> Found:
+    """Read a recording to its end. Raises ConversionError: the log followed no objects."""
+    context = source.trace.context
+    if not follows(context.header):
+        raise ConversionError(
+            "this log follows no objects: record with biotrail follow TYPE -o LOG"
+        )
+    reader = LifeReader(context, asked.lives, asked.objects)
+    found = Found(source, reader, Merged(), Functions(reader.following.has_functions))
+    slowest: list[tuple[int, int, Life]] = []
+
+    def add(life: Life) -> None:
+        found.merged.add(life)
+        found.functions.add(life)
+        if not asked.trees or len(found.kept) < asked.trees:
+            found.kept.append(life)
+
+    with progress(source.trace, "reading") as windows:
+        for life in reader.read(windows):
+            if not asked.holds(life):
+                continue
+            found.count += 1
+            if asked.slowest:
+                heapq.heappush(slowest, (life.span, -life.number, life))
+                if len(slowest) > asked.slowest:
+                    heapq.heappop(slowest)
+            else:
+                add(life)
+    for _, _, life in sorted(slowest, key=lambda row: (-row[0], -row[1])):
+        add(life)
+    return found
 
 
 @click.command()
@@ -333,45 +248,38 @@ def command(logs: tuple[str, ...], asked: TreeOptions) -> None:
     with terminated_as_interrupted(), recordings(logs, twice=asked.cut.needs_file()) as given:
         if len(given) > 1 and asked.flame is not None:
             raise click.UsageError("--flame draws one recording: give them one by one")
-        found = of_each(
-            given, lambda one: find(cut_of(one.again, asked.cut), asked.chosen, asked.trees)
-        )
+        found = of_each(given, lambda one: find(cut_of(one.again, asked.cut), asked))
     if asked.as_json:
         say_json(as_one_object([(one, _facts(each, asked)) for one, each in found]))
     elif asked.flame is not None:
         _write_flame(asked.flame, *found[0], asked)
     elif asked.as_folded:
         for one, each in found:
-            say_all(folded(each.functions, each.following.type, one.label))
+            say_all(_folded(each, one.label))
             say_all((f"biotrail: {line}" for line in one.about(_notes(each, asked))), err=True)
     else:
-        _print_all(found, asked)
-
-
-def _print_all(found: Sequence[tuple[InputRecording, Found]], asked: TreeOptions) -> None:
-    for each in headed(found):
-        screen = console()
-        if asked.functions:
-            limit = MOST_FUNCTIONS if asked.limit is None else asked.limit
-            screen.print(functions_table(each.functions, limit, screen.width))
-        elif asked.merges(each):
-            say_all(merged_lines(each.merged, each.following, screen.width))
-        else:
-            say_all(_trees(each, screen.width))
-        say_all(_notes(each, asked))
+        for each in headed(found):
+            screen = console()
+            if asked.functions:
+                limit = MOST_FUNCTIONS if asked.limit is None else asked.limit
+                screen.print(functions_table(each.functions, limit, screen.width))
+            elif asked.merges(each):
+                say_all(merged_lines(each.merged, each.reader.following, screen.width))
+            else:
+                say_all(_trees(each, screen.width))
+            say_all(_notes(each, asked))
 
 
 def _trees(found: Found, width: int) -> Iterator[str]:
     trace = found.source.trace
     for life in found.kept:
-        yield from life_lines(life, found.following, trace.context, trace.start, width)
+        yield from life_lines(life, found.reader.following, trace.context, trace.start, width)
         yield ""
     if more := found.merged.lives - len(found.kept):
         yield left_out(more, "life" if more == 1 else "live")
 
 
 def _notes(found: Found, asked: TreeOptions) -> list[str]:
-    trace = found.source.trace
     lines = [] if found.count else ["no life is of this kind: biotrail info shows what the log has"]
     timed = asked.functions or asked.as_folded or asked.flame is not None
     if timed and found.count and not found.functions.has_functions:
@@ -379,12 +287,12 @@ def _notes(found: Found, asked: TreeOptions) -> list[str]:
     if found.functions.left_out:
         lines.append(f"{units.plural(found.functions.left_out, 'call')} whose stack had no room")
     lines += tally_lines(found.reader.tally)
-    return [*lines, *found.source.lines(), *tallies.loss_lines(trace)]
+    return [*lines, *found.source.lines(), *tallies.loss_lines(found.source.trace)]
 
 
 def _facts(found: Found, asked: TreeOptions) -> dict[str, Any]:
-    following = found.following
-    made: dict[str, Any] = {"type": following.type, "way": following.way, "lives": found.count}
+    way = found.reader.following.way
+    made: dict[str, Any] = {"type": found.kind, "way": way, "lives": found.count}
     if asked.functions:
         made["functions"] = functions_facts(found.functions, asked.limit or 0)
     elif asked.merges(found):
@@ -395,8 +303,44 @@ def _facts(found: Found, asked: TreeOptions) -> dict[str, Any]:
     return {**made, "tally": tally_facts(found.reader.tally), "notes": _notes(found, asked)}
 
 
+def _folded(found: Found, label: str) -> list[str]:
+    """Return lines `TYPE;context;outermost;…;innermost NS`, one per stack, as flame graphs take.
+
+    label: of the recording, the outermost frame; "": there is only one. Stacks without time of
+    their own are left out.
+    """
+    above = [*([label] if label else []), found.kind]
+    return [
+        ";".join(name.replace(";", ":").replace("\n", " ") or "?" for name in (*above, *names))
+        + f" {time}"
+        for names, _, time in found.functions.stacks()
+        if time
+    ]
+
+
 def _write_flame(target: str, one: InputRecording, found: Found, asked: TreeOptions) -> None:
+    """Write the flame graph of a recording's lives as an SVG. Raises OutputError."""
     notes = _notes(found, asked)
-    path = write_flame(target, found, one.file_name, notes, asked.force)
-    say(f"wrote {path} ({units.size(path.stat().st_size)}): open it in a browser")
+    what = "time in each function itself"
+    if not found.functions.has_functions:
+        what = "time until the next tracepoint"
+    lives = units.plural(found.merged.lives, "life", "lives")
+    flame = flame_of(
+        (
+            [
+                (found.kind, Side.RECORDING),
+                (context, Side.COMMAND),
+                *((name, Side.KERNEL) for name in names),
+            ],
+            calls,
+            time,
+        )
+        for (context, *names), calls, time in found.functions.stacks()
+    )
+    title = f"{one.file_name}: where each {found.kind} was"
+    made = svg(flame, Weight.LATENCY, title, [f"{lives}; width: {what}", *notes], _TOLD)
+    with output.replacing(target, force=asked.force) as stream:
+        stream.write(made.encode("utf-8", "replace"))
+    size = Path(target).stat().st_size
+    say(f"wrote {Path(target)} ({units.size(size)}): open it in a browser")
     say_all((f"biotrail: {line}" for line in notes), err=True)

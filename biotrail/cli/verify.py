@@ -48,7 +48,6 @@ def command(logs: tuple[str, ...], as_json: bool) -> int:
 
 
 def _each(logs: tuple[str, ...], status: StatusLine) -> list[str]:
-    """Return the files to check: for a directory or URL all Parquet files below it."""
     found = []
     for log in logs:
         if is_url(log):

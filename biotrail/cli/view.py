@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 import click
+import zstandard
 
 from biotrail.cli.options import compressing
 from biotrail.cli.options.cuts import Cut, cut_options, opened
@@ -173,7 +174,6 @@ def unnamed_file() -> Iterator[BinaryIO]:
 
 
 def written(file: BinaryIO) -> None:
-    """Flush the file and rewind it."""
     try:
         file.seek(0)
     except OSError as error:
@@ -191,7 +191,8 @@ def is_trace(path: str) -> bool:
             raise LogFormatError(f"{path} is empty: neither a log nor a trace.")
         if head == compressing.ZSTD_MAGIC:
             stream.seek(0)
-            head = compressing.first_bytes(stream, len(head))
+            with suppress(zstandard.ZstdError):
+                head = zstandard.ZstdDecompressor().stream_reader(stream).read(len(head))
     return head.startswith(_TRACE_STARTS)
 
 
@@ -205,7 +206,6 @@ def served_name(source: str) -> str:
 
 
 def show(address: str, port: int, no_open: bool) -> None:
-    """Print the address, and open it in a browser if there is one and not `no_open`."""
     # Root's is no browser to start.
     graphical = any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
     browser = os.geteuid() != 0 and (sys.platform == "darwin" or graphical)

@@ -4,7 +4,6 @@
 from dataclasses import dataclass
 
 STARS = 40
-"""Most stars of a bar."""
 NARROW = 1 << 32
 """From this value on a histogram has bcc's wider columns, and bars of half the length."""
 

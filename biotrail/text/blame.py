@@ -21,13 +21,11 @@ from biotrail.converters.analysis.blame.tree import (
 from biotrail.converters.analysis.distributions.keys import RECORDER
 from biotrail.text import blame_experiment as experiment_text
 from biotrail.text import units
-from biotrail.text.columns import Column, block, table, with_more
+from biotrail.text.columns import Column, block, columns_of, table, with_more
 from biotrail.text.rows import first
 
 MOST_ROWS = 15
-"""Victims shown by default."""
 _MOST_COLUMNS = 5
-"""Culprits with a column of their own."""
 _COLUMN_SHARE = 0.005
 """Share of all time from which a culprit has a column."""
 _TOLD = 0.1
@@ -85,13 +83,7 @@ def parts(
         )
         for one in victims
     ]
-    heads = (
-        Column("victim", left=True),
-        Column("I/Os", 2),
-        Column("time"),
-        Column("mean"),
-        Column("p99", 3),
-    )
+    heads = columns_of("victim < | I/Os @2 | time | mean | p99 @3")
     yield with_more(matrix(title, heads, rows, width), more, "victim")
     yield block(_sentences(victims, blamed.culprit_by == "op"))
     if blamed.calls:
@@ -103,13 +95,7 @@ def parts(
             )
             for one in calls
         ]
-        heads = (
-            Column("victim", left=True),
-            Column("call", left=True),
-            Column("calls", 2),
-            Column("time"),
-            Column("mean"),
-        )
+        heads = columns_of("victim < | call < | calls @2 | time | mean")
         yield with_more(matrix("Where the time of calls went", heads, of_calls, width), more)
         yield block(_call_sentences(calls))
     if blamed.experiment is not None:
@@ -131,10 +117,7 @@ def _time(ns: int, count: int) -> list[str]:
 
 
 def matrix(
-    title: str,
-    heads: Sequence[Column],
-    rows: Sequence[tuple[list[str], list[Part]]],
-    width: int,
+    title: str, heads: Sequence[Column], rows: Sequence[tuple[list[str], list[Part]]], width: int
 ) -> Table:
     """Return the matrix: a row for each victim, a column for each kind, and for each culprit."""
     whole = sum(part.wait_ns for _, found in rows for part in found)
@@ -177,7 +160,6 @@ def matrix(
 
 
 def share(ns: int, total: int) -> str:
-    """Return a part's share of its victim's time."""
     if not ns or not total:
         return _NONE
     share = 100 * ns / total
@@ -235,7 +217,6 @@ def _of_victim(victim: Victim, of_operations: bool) -> Iterator[str]:
 
 
 def whose(victim: Victim, culprit: str, of_operations: bool) -> str:
-    """Return what a victim waited behind: `backup's writes`. of_operations: culprits are these."""
     operation = culprit if of_operations else victim.doing.get(culprit, "I/O")
     ios = {"flush": "flushes", "I/O": "I/O"}.get(operation, operation + "s")
     return f"others' {ios}" if of_operations else f"{culprit}'s {ios}"

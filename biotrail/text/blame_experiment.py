@@ -8,44 +8,30 @@ from rich.console import RenderableType
 from biotrail.converters.analysis.blame.experiment import LEAST_IOS, SKIP_NS
 from biotrail.converters.analysis.blame.tree import CallTruth, Experiment, Share, Truth
 from biotrail.text import units
-from biotrail.text.columns import Column, block, table, with_more
+from biotrail.text.columns import block, columns_of, table, with_more
 from biotrail.text.rows import first
 
 _NONE = "-"
 
 
 def parts(found: Experiment, width: int, limit: int) -> Iterator[RenderableType]:
-    """Yield what to print. limit: rows of a table; 0: all."""
     times = units.plural(max(found.periods, found.wanted), "time")
     times = f"{found.periods} of {times}" if found.periods < found.wanted else times
     title = f"The experiment: {found.label} stood {times}, {units.duration(found.stood_ns)} in all"
     if found.victims:
         victims, more = first(found.victims, limit)
-        heads = [
-            Column("victim", left=True),
-            Column("I/Os, it runs", 2),
-            Column("it stands", 2),
-            Column("mean, it runs"),
-            Column("it stands"),
-            Column("truth (95 %)"),
-            Column("blamed"),
-        ]
+        heads = columns_of(
+            "victim < | I/Os, it runs @2 | it stands @2 | mean, it runs | it stands | "
+            "truth (95 %) | blamed"
+        )
         rows = [[one.name, *_states(one), share(one.truth), _beside(one.blamed)] for one in victims]
         yield with_more(table(title, heads, rows, width), more, "victim")
     if found.calls:
         calls, more = first(found.calls, limit)
-        heads = [
-            Column("victim", left=True),
-            Column("call", left=True),
-            Column("calls, it runs", 2),
-            Column("it stands", 2),
-            Column("mean, it runs"),
-            Column("it stands"),
-            Column("truth (95 %)"),
-            Column("of that a CPU"),
-            Column("waits (95 %)"),
-            Column("blamed"),
-        ]
+        heads = columns_of(
+            "victim < | call < | calls, it runs @2 | it stands @2 | mean, it runs | "
+            "it stands | truth (95 %) | of that a CPU | waits (95 %) | blamed"
+        )
         rows = [
             [
                 *(one.name, one.call, *_states(one), share(one.truth)),
@@ -67,7 +53,6 @@ def _states(one: Truth | CallTruth) -> list[str]:
 
 
 def share(one: Share) -> str:
-    """Return a share with its interval."""
     if one.between is None:
         return f"{units.percent(one.share, 0)} (?)"
     low, high = (f"{100 * end:.0f}" for end in one.between)

@@ -31,6 +31,16 @@ class Column:
     left: bool = False
 
 
+def columns_of(text: str) -> list[Column]:
+    """Return the columns of `device < | count @1 | share`: `<` is left, `@1` the rank."""
+    found = []
+    for one in text.split("|"):
+        head, _, rank = one.strip().partition("@")
+        left = head.rstrip().endswith("<")
+        found.append(Column(head.strip().removesuffix("<").strip(), int(rank or 0), left))
+    return found
+
+
 class Screen(Console):
     """A console whose `str` argument is one line, escaped by `shown`."""
 
@@ -43,7 +53,6 @@ class Screen(Console):
 
 
 def block(lines: Iterable[str]) -> Text:
-    """Return the lines, escaped, as one text without blank lines between them."""
     return Text("\n".join(map(shown, lines)))
 
 
@@ -92,7 +101,6 @@ def table(
 
 
 def with_more(made: Table, more: int, what: str = "row") -> RenderableType:
-    """Return the table, followed by how many rows are left out of it."""
     return with_lines(made, [left_out(more, what)] if more else [])
 
 

@@ -16,7 +16,7 @@ from biotrail.converters.analysis.diff.tree import (
 )
 from biotrail.converters.analysis.distributions.slots import WHOLE
 from biotrail.text import tallies, units
-from biotrail.text.columns import Column, block, table, with_lines, without_repeats
+from biotrail.text.columns import Column, block, columns_of, table, with_lines, without_repeats
 from biotrail.text.report.path import PARTS
 
 _MAIN = ("ios_per_s", "bytes_per_s", "mean_bytes", "merged_per_io", "in_flight")
@@ -39,17 +39,7 @@ _FIGURES = {
     "in_flight": "in flight",
     "p99_9": "p99.9",
 }
-"""A figure's name in the table."""
-_COLUMNS = (
-    Column("operation", left=True),
-    Column("of", left=True),
-    Column("figure", left=True),
-    Column("A"),
-    Column("B"),
-    Column("change"),
-    Column("interval", 1),
-    Column("", left=True),
-)
+_COLUMNS = columns_of("operation < | of < | figure < | A | B | change | interval @1 | <")
 _VICTIM_SHARE, _BLAME_SHARE = 0.01, 0.05
 _GROWN_SHARE = 0.2
 """Of what a victim's mean changed by, from which a sentence tells of a part."""
@@ -167,7 +157,7 @@ def _pairs(pairs: Sequence[PairDiff], width: int, everything: bool) -> Renderabl
         for figure in one.figures
         if everything or figure.marked or not one.by
     ]
-    columns = [Column("pair", left=True), Column("of", left=True), *_COLUMNS[2:]]
+    columns = [*columns_of("pair < | of <"), *_COLUMNS[2:]]
     return table("Pairs of events", columns, without_repeats(rows, 2), width)
 
 
@@ -180,7 +170,7 @@ def _blame(diff: Diff, width: int, everything: bool) -> Iterator[RenderableType]
         for figure in one.figures
         if everything or figure.marked or _much(figure, one)
     ]
-    columns = [Column("victim", left=True), Column("part", left=True), *_COLUMNS[3:]]
+    columns = [*columns_of("victim < | part <"), *_COLUMNS[3:]]
     title = f"Whose I/O made whose I/O wait, mean of each I/O, by {diff.blame_by}"
     made = table(title, columns, without_repeats(rows, 1), width)
     left = sum(one.left_out for one in shown)
@@ -253,7 +243,6 @@ def _row(operation: str, figure: Figure) -> list[str]:
 
 
 def _of(figure: Figure) -> str:
-    """Return what a figure is of: a stage, bios, requests, or the device's in-flight I/O."""
     if figure.of == "device":
         return "Q to C" if figure.stage == "Q2C" else "D to C"
     if figure.of == "blame":

@@ -11,7 +11,7 @@ from biotrail.converters.analysis.fleet.closing import LEAST_PEERS
 from biotrail.converters.analysis.fleet.tree import Deviation, FleetGroup, FleetReport
 from biotrail.text import units
 from biotrail.text.blame import matrix, share
-from biotrail.text.columns import Column, block, table, with_more, without_repeats
+from biotrail.text.columns import Column, block, columns_of, table, with_more, without_repeats
 from biotrail.text.report.cells import (
     TIMES,
     TOTAL,
@@ -28,12 +28,10 @@ from biotrail.text.report.cells import (
 from biotrail.text.rows import first, left_out
 
 MOST_ROWS = 15
-"""Rows of each table by default."""
 _PER_CENT = 100
 
 
 def parts(report: FleetReport, width: int, limit: int | None) -> Iterator[RenderableType]:
-    """Yield what to print. limit: rows of each table, 0: all; None: MOST_ROWS."""
     most = MOST_ROWS if limit is None else limit
     yield block(head(report))
     yield _operations(report, width)
@@ -47,7 +45,7 @@ def parts(report: FleetReport, width: int, limit: int | None) -> Iterator[Render
         yield _incomplete(report, width, most)
     if report.left_out:
         rows, more = first([[one.file, one.why] for one in report.left_out], most)
-        columns = [Column("file", left=True), Column("why", left=True)]
+        columns = columns_of("file < | why <")
         yield with_more(table("Left out", columns, rows, width), more)
 
 
@@ -91,13 +89,7 @@ def _operations(report: FleetReport, width: int) -> RenderableType:
 
 def _stages(total: FleetGroup, width: int) -> RenderableType:
     rows = [row for one in total.operations for row in stage_rows(one.bios, [one.operation])]
-    columns = [
-        Column("operation", left=True),
-        Column("stage", left=True),
-        Column("count", 1),
-        Column("share"),
-        *TIMES,
-    ]
+    columns = [*columns_of("operation < | stage < | count @1 | share"), *TIMES]
     return table("Where the time goes", columns, without_repeats(rows, 1), width)
 
 
@@ -138,8 +130,7 @@ def _said(report: FleetReport, limit: int) -> Iterator[RenderableType]:
 def _blame(
     report: FleetReport, victims: list[Waited], width: int, limit: int
 ) -> Iterator[RenderableType]:
-    """Yield who waited for whom, of all hosts added up by name, then on which hosts most."""
-    heads = (Column("victim", left=True), Column("I/Os", 2), Column("time"), Column("mean"))
+    heads = columns_of("victim < | I/Os @2 | time | mean")
     shown, more = first(victims, limit)
     rows = [([one.name, units.count(one.ios), *_times(one)], one.parts) for one in shown]
     title = f"Whose I/O made whose I/O wait, by {report.blame_by}, of all hosts"
@@ -159,14 +150,7 @@ def _blame(
         [host, one.name, culprit, units.duration(ns), share(ns, one.wait_ns), *_times(one)[1:]]
         for ns, host, one, culprit in top
     ]
-    columns = [
-        Column("host", left=True),
-        Column("victim", left=True),
-        Column("behind", left=True),
-        Column("time"),
-        Column("of its time"),
-        Column("mean"),
-    ]
+    columns = columns_of("host < | victim < | behind < | time | of its time | mean")
     made = table("Waiting behind others, by host", columns, cells, width)
     yield with_more(made, more)
 
@@ -198,17 +182,10 @@ def _outliers(report: FleetReport, width: int, limit: int) -> Iterator[Renderabl
     yield block([head, *unlike])
     if outliers:
         shown, more = first(outliers, limit)
-        columns = [
-            Column("host", left=True),
-            Column("operation", left=True),
-            Column("of", left=True),
-            Column("figure", left=True),
-            Column("host's"),
-            Column("peers'"),
-            Column("change"),
-            Column("interval", 1),
-            Column("spreads", 2),
-        ]
+        columns = columns_of(
+            "host < | operation < | of < | figure < | host's | peers' | change | "
+            "interval @1 | spreads @2"
+        )
         made = table("Hosts that differ", columns, [_row(one) for one in shown], width)
         yield with_more(made, more)
 
@@ -245,11 +222,5 @@ def _incomplete(report: FleetReport, width: int, limit: int) -> RenderableType:
         ]
         for one in shown
     ]
-    columns = [
-        Column("host", left=True),
-        Column("file", left=True),
-        Column("lost"),
-        Column("end", left=True),
-        Column("damage", left=True),
-    ]
+    columns = columns_of("host < | file < | lost | end < | damage <")
     return with_more(table("Recordings that are not complete", columns, rows, width), more)

@@ -7,7 +7,7 @@ from rich.table import Table
 
 from biotrail.converters.analysis.guests.figures import Figures
 from biotrail.text import units
-from biotrail.text.columns import Column, table
+from biotrail.text.columns import columns_of, table
 
 STAGE_MEANINGS = {
     "to host": "the guest's D to the host's Q: the hypervisor's threads and queues, io.max",
@@ -16,16 +16,8 @@ STAGE_MEANINGS = {
     "from host": "the host's completion to the guest's C: threads, interrupts, virtual CPUs",
 }
 """Stage inside the guest's D2C → from where to where, and what can make it long."""
-_COLUMNS = (
-    Column("disk", left=True),
-    Column("behind it", left=True),
-    Column("operation", left=True),
-    Column("stage", left=True),
-    Column("share"),
-    Column("mean"),
-    Column("p50", 1),
-    Column("p99"),
-    Column("max"),
+_COLUMNS = columns_of(
+    "disk < | behind it < | operation < | stage < | share | mean | p50 @1 | p99 | max"
 )
 
 

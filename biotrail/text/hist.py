@@ -28,13 +28,12 @@ from biotrail.text.rows import Order, first, left_out
 
 ASCII = " .:-=+*#%@"
 BLOCKS = " ░▒▓█"
-HEAT = (None, 52, 88, 124, 160, 196, 202, 208, 214, 220, 226)
+HEAT = (52, 88, 124, 160, 196, 202, 208, 214, 220, 226)
 """Colours of a 256-colour terminal, from dark red to yellow."""
 WIDTH = 80
 """Characters of a line where the terminal's width is not known."""
 
 Key = tuple[int, str]
-"""(dev_t, operation)."""
 
 
 def ranked(
@@ -64,7 +63,6 @@ def ranked(
 def lines(
     trace: Trace, found: Histograms, unit: str, order: Order | None = None, limit: int = 0
 ) -> Iterator[str]:
-    """Yield all histograms or heat maps, and what is left out or missing."""
     groups, more = ranked(trace.context, found, order, limit)
     what = "pair" if found.question.measure == Measure.PAIRS else "I/O"
     heats = [group.heat for _, group in groups if len(group.heat.counts)]
@@ -151,18 +149,19 @@ def heat_map(
     labels = _labels(scale, counts)
     room = max(shutil.get_terminal_size((WIDTH, 24)).columns - margin - 3, 8)
     together = -(-columns.used // room)
-    cells = _joined(counts[:, : columns.used], together)
+    starts = np.arange(0, columns.used, together)
+    cells: U32 = np.add.reduceat(counts[:, : columns.used], starts, axis=1)
     most = int(cells.max())
-    shades = Shades.for_output()
+    marks = shades()
     yield f"{unit:>{margin}}"
     for slot in sorted(labels, reverse=True):
-        yield Styled(f"{labels[slot]:>{margin}} |{shades.row(cells[slot].tolist(), most)}|")
+        yield Styled(f"{labels[slot]:>{margin}} |{shaded(marks, cells[slot].tolist(), most)}|")
     width = cells.shape[1]
     span = columns.used * columns.width
     end = f"{units.duration(span)}"
     yield f"{'':{margin}}  0{end:>{max(width - 1, len(end))}}"
     column = units.duration(columns.width * together)
-    yield Styled(f"each column is {column}; {shades.legend(most, what)}")
+    yield Styled(f"each column is {column}; {legend(marks, most, what)}")
 
 
 def _labels(scale: Scale, counts: U32) -> dict[int, str]:
@@ -174,51 +173,27 @@ def _labels(scale: Scale, counts: U32) -> dict[int, str]:
     return found
 
 
-def _joined(counts: U32, together: int) -> U32:
-    starts = np.arange(0, counts.shape[1], together)
-    joined: U32 = np.add.reduceat(counts, starts, axis=1)
-    return joined
+def shades() -> list[str]:
+    """Return what stands for counts, from 0 on: colours on a terminal, characters elsewhere."""
+    if not sys.stdout.isatty():
+        return list(ASCII)
+    if not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb":
+        return [" ", *(click.style(" ", bg=colour) for colour in HEAT)]
+    encoding = (sys.stdout.encoding or "").lower().replace("-", "")
+    return list(BLOCKS if encoding == "utf8" else ASCII)
 
 
-class Shades:
-    """Shows counts as colours or as characters."""
+def shaded(marks: list[str], counts: list[int], most: int) -> str:
+    """Return a row of cells. most: the largest count of the whole map."""
+    row = ""
+    for count in counts:
+        level = 0
+        if count:
+            share = 1.0 if most == 1 else np.log(count) / np.log(most)
+            level = 1 + int(share * (len(marks) - 2) + 1e-9)
+        row += marks[level]
+    return row
 
-    def __init__(self, marks: str, coloured: bool) -> None:
-        """marks: characters from 0 to the most; coloured: use HEAT instead."""
-        self._marks = marks
-        self._coloured = coloured
-        self._levels = len(HEAT) - 1 if coloured else len(marks) - 1
 
-    @classmethod
-    def for_output(cls) -> "Shades":
-        """Return shades for standard output: colours on a terminal, ASCII elsewhere."""
-        if not sys.stdout.isatty():
-            return cls(ASCII, coloured=False)
-        if not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb":
-            return cls(ASCII, coloured=True)
-        encoding = (sys.stdout.encoding or "").lower().replace("-", "")
-        return cls(BLOCKS if encoding == "utf8" else ASCII, coloured=False)
-
-    def row(self, counts: list[int], most: int) -> str:
-        levels = [self._level(count, most) for count in counts]
-        if not self._coloured:
-            return "".join(self._marks[level] for level in levels)
-        return "".join(
-            " " if HEAT[level] is None else click.style(" ", bg=HEAT[level]) for level in levels
-        )
-
-    def _level(self, count: int, most: int) -> int:
-        if not count:
-            return 0
-        if most == 1:
-            return self._levels
-        share = np.log(count) / np.log(most)
-        return 1 + int(share * (self._levels - 1) + 1e-9)
-
-    def legend(self, most: int, what: str) -> str:
-        """Return all shades with the counts that they span."""
-        if self._coloured:
-            steps = "".join(click.style(" ", bg=colour) for colour in HEAT if colour is not None)
-        else:
-            steps = self._marks[1:]
-        return f"{steps} is 1 to {units.plural(most, what)}"
+def legend(marks: list[str], most: int, what: str) -> str:
+    return f"{''.join(marks[1:])} is 1 to {units.plural(most, what)}"

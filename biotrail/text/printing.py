@@ -64,7 +64,6 @@ class StatusLine:
     """
 
     def __init__(self, *, draws: bool | None = None) -> None:
-        """draws: whether it is drawn; None: on a terminal."""
         self._draws = sys.stderr.isatty() if draws is None else draws
         self._drawn = False
 

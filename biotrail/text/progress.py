@@ -16,12 +16,10 @@ from biotrail.recorder.schema.strings import shown
 from biotrail.text import units
 
 OnWindow = Callable[[Associated, Lifecycles], None]
-"""Called with a window's result and its lifecycles."""
 
 
 @contextmanager
 def working(size: int, label: str) -> Iterator[Callable[[int], None] | None]:
-    """Show a progress bar on standard error, and yield a function that takes the offset reached."""
     if size <= 0 or not sys.stderr.isatty():
         yield None
         return

@@ -20,7 +20,6 @@ class Order(StrEnum):
     """What rows are sorted by, the largest first."""
 
     COUNT = "count"
-    """Number of I/Os."""
     BYTES = "bytes"
     MEAN = "mean"
     """Mean time from queue to completion; P99 and TOTAL are of the same times."""

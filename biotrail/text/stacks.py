@@ -53,7 +53,6 @@ def text_lines(
     *,
     offsets: bool = False,
 ) -> Iterator[str]:
-    """Yield lines for each stack, then totals and notes. limit: stacks shown, 0: all."""
     stacks = trace.stacks.all()
     groups = ranked(grouped(table.callers(), stacks, by, offsets=offsets), order)
     total = sum(group.sums.weight(by) for group in groups)
@@ -76,7 +75,6 @@ def text_lines(
 
 
 def _block(group: Group, by: Weight, total: int, offsets: bool) -> Iterator[str]:
-    """Yield the lines of one stack. total: the weight of all stacks."""
     sums = group.sums
     share = f"{100 * sums.weight(by) / total:.1f} % of " if total else ""
     what = {Weight.COUNT: "all bios", Weight.BYTES: "all bytes", Weight.LATENCY: "all time"}[by]
@@ -120,7 +118,6 @@ def _histogram(caller: Callers) -> Iterator[str]:
 
 
 def notes(trace: Trace, table: StackTable, stacks: list[Stack]) -> list[str]:
-    """Return sentences about bios without a stack or queue time, then about the log's losses."""
     callers = table.callers()
     found = []
     if none := sum(c.bios for c in callers if c.stack < 0):
@@ -150,7 +147,6 @@ def as_dict(
     *,
     offsets: bool = False,
 ) -> dict[str, Any]:
-    """Return the table for JSON."""
     stacks = trace.stacks.all()
     groups = ranked(grouped(table.callers(), stacks, by, offsets=offsets), order)
     shown, more = first(groups, limit)

@@ -36,7 +36,6 @@ def kind_name(kind: int) -> str:
 
 
 def lost_by_kind(trace: Trace) -> dict[int, int]:
-    """Return per record kind the number of events that were counted as lost."""
     lost: Counter[int] = Counter()
     for window in trace.losses:
         if (count := int(window.get("count", 0))) >= 0:
@@ -45,7 +44,6 @@ def lost_by_kind(trace: Trace) -> dict[int, int]:
 
 
 def loss_lines(trace: Trace) -> list[str]:
-    """Return a sentence for everything that is missing from the log, which was read to its end."""
     lines = []
     lost = lost_by_kind(trace)
     if lost:
@@ -117,7 +115,6 @@ def certainty_line(one: str, many: str, counts: Mapping[str, int]) -> str:
 
 
 def certainty_lines(trace: Trace) -> list[str]:
-    """Return how many bios, requests and edges between them have each certainty."""
     account = trace.account
     if "sites" in trace.reader.header and not any(
         [*account.bios.values(), *account.requests.values()]
@@ -180,7 +177,6 @@ def doubtful_text(
 def doubtful_line(
     count: int, of: int, about: str = "", every: tuple[float, float] | None = None
 ) -> str:
-    """Return the sentence of `doubtful_text`, and how those in doubt get into the figures."""
     they = "it" if count == 1 else "them"
     return f"{doubtful_text(count, of, about, every)}; --include-ambiguous takes {they} in"
 

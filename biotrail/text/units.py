@@ -119,7 +119,6 @@ class Size(_IntType):
 
 
 def size(count: float) -> str:
-    """Return bytes as text: `512 B`, `1.5 MiB`."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if abs(count) < 1024:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
@@ -128,12 +127,10 @@ def size(count: float) -> str:
 
 
 def count(number: int) -> str:
-    """Return a number as text: `1,234,567`."""
     return f"{number:,}"
 
 
 def percent(share: float, digits: int = 1) -> str:
-    """Return a share as text: `12.5 %`."""
     return f"{100 * share:.{digits}f} %"
 
 
@@ -145,8 +142,3 @@ def since(nanoseconds: int) -> str:
 def plural(number: int, one: str, many: str = "") -> str:
     """Return a number with its noun: `1 event`, `2,000 events`."""
     return f"{count(number)} {one if number == 1 else many or one + 's'}"
-
-
-def amount(number: int | float) -> str:
-    """Return an int as a size in bytes, a float as a duration in seconds."""
-    return size(number) if isinstance(number, int) else duration(number * 1e9)

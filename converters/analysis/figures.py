@@ -14,7 +14,6 @@ from biotrail.converters.analysis.distributions.sketch import Distribution
 from biotrail.converters.pipeline import Trace
 
 SHARES = (0.5, 0.9, 0.99, 0.999)
-"""Shares of the percentiles p50, p90, p99 and p99.9."""
 
 Buckets = list[tuple[int, int, int]]
 """(begin, end, count) of each bucket of a histogram; end is excluded."""
@@ -34,7 +33,6 @@ class Summary:
     p99_9: int
     max: int
     histogram: Buckets | None = None
-    """By powers of two; None: not wanted."""
 
     @classmethod
     def of(cls, values: Distribution, *, low: bool = False, histogram: bool = False) -> "Summary":
@@ -75,7 +73,6 @@ class Shown:
     """Whether `as_row` gives a Summary its histogram."""
     hidden: bool = False
     only: Collection[str] = ()
-    """Of a Summary: the keys that JSON has; (): all."""
     without: Collection[str] = ()
     """Of a row, or of each in a list: the fields that JSON does not have."""
     rename: Mapping[str, str] = field(default_factory=dict)
@@ -83,18 +80,15 @@ class Shown:
 
 
 HIDDEN = Shown(hidden=True)
-"""JSON does not have the field."""
 _PLAIN = Shown()
 
 
 @dataclass
 class StageTimes:
     stage: str
-    """Name of the stage, as in STAGE_NAMES."""
     share: float
     """Share of the time of all the group's stages, 0 to 1."""
     time: Annotated[Summary, Shown(flat=True)]
-    """ns."""
     recorder_ns: Annotated[float | None, Shown(digits=".3f", optional=True)] = None
     """ns of each time that the recorder's own programs took, on average; None: not known."""
 
@@ -111,10 +105,7 @@ def stage_times(
     names: Mapping[Any, str] | Sequence[str],
     whole: int | None = None,
 ) -> list[StageTimes]:
-    """Return the parts that have times, in the order of `names` (part → name).
-
-    whole: ns that shares are of; None: the sum of all parts.
-    """
+    """In the order of `names` (part → name), with times. whole: ns of the shares; None: of all."""
     named = names if isinstance(names, Mapping) else {name: name for name in names}
     if whole is None:
         whole = sum(times.sum for times in parts.values())
@@ -152,10 +143,7 @@ def _shown(one: Field[Any]) -> Shown:
 def as_json(
     row: Any, without: Collection[str] = (), rename: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """Return a row, and rows in it, as dicts and lists for json.dumps.
-
-    without: names of fields that are left out. rename: field → key.
-    """
+    """As dicts and lists for json.dumps. without: fields left out. rename: field → key."""
     found: dict[str, Any] = {}
     for one in fields(row):
         how = _shown(one)

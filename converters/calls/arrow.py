@@ -23,10 +23,9 @@ from biotrail.converters.lifecycles.arrow.columns import (
     schema,
 )
 from biotrail.converters.lifecycles.arrow.tables import (
-    former_paths,
-    thread_columns,
-    titles,
+    cgroups,
     wall_clock,
+    who_columns,
 )
 from biotrail.recorder.schema.syscalls import UNKNOWN_CALL, plain_number
 
@@ -125,11 +124,10 @@ _CONTEXTS = ("task", "softirq", "interrupt")
 
 
 def calls_table(window: Lifecycles, context: Context) -> pa.Table:
-    """Return a table of CALL_SCHEMA with one row per call that ended in the window.
+    """Return a table of CALL_SCHEMA with one row per call, and per wait outside of timed calls.
 
-    One per timed call, and one per wait outside of such calls.
     In the order of the calls' ends; empty if the window has no path. Where a call's entry is not
-    known, its entry times, duration and parts are null. context: the log's.
+    known, its entry times, duration and parts are null.
     """
     if window.path is None:
         return CALL_SCHEMA.empty_table()
@@ -140,9 +138,7 @@ def calls_table(window: Lifecycles, context: Context) -> pa.Table:
     columns = {
         "call": named(coded, lambda code: name_of_call(code >> 1, bool(code & 1), context.machine)),
         "number": np.array([plain_number(n) for n in found], dtype=np.int32)[place],
-        **thread_columns(calls, window.tasks),
-        "title": titles(calls, window.tasks, context),
-        "file_was": former_paths(calls, context),
+        **who_columns(calls, window.tasks, context),
         "entry_time": wall_clock(context, calls.entry),
         "duration_ns": pa.array(calls.exit - calls.entry, mask=unknown),
         "result": pa.array(calls.result, mask=~calls.timed),
@@ -157,17 +153,14 @@ def waits_table(window: Lifecycles, context: Context) -> pa.Table:
     """Return a table of WAIT_SCHEMA with one row per recorded wait that ended in the window.
 
     In the order of the waits' ends; empty if the window has no path. `entry_ns` is null where the
-    call's entry is not known, `reason` where the log has no part fs, `commit` and `commit_device`
-    without a commit. context: the log's.
+    call's entry is not known, `reason` where the log has no part fs.
     """
     if window.path is None:
         return WAIT_SCHEMA.empty_table()
     waits, has_reasons = window.path.waits, "fs" in context.path_parts
     coded = waits.number.astype(np.int64) * 2 + waits.foreign
     columns = {
-        **thread_columns(waits, window.tasks),
-        "title": titles(waits, window.tasks, context),
-        "file_was": former_paths(waits, context),
+        **who_columns(waits, window.tasks, context),
         "call": named(
             coded,
             lambda code: (
@@ -189,7 +182,7 @@ def waits_table(window: Lifecycles, context: Context) -> pa.Table:
             lambda reason: WAIT_REASON_NAMES[WaitReason(reason)] if has_reasons else None,
         ),
         "commit": nullable(waits.commit),
-        "limit": named(waits.limit, lambda cg: context.cgroups.get(cg, f"id {cg}") if cg else None),
+        "limit": cgroups(waits.limit, context),
         "commit_device": named(
             waits.commit_dev, lambda dev: context.device_name(dev) if dev else None
         ),
@@ -198,10 +191,9 @@ def waits_table(window: Lifecycles, context: Context) -> pa.Table:
 
 
 def commits_table(window: Lifecycles, context: Context) -> pa.Table:
-    """Return a table of COMMIT_SCHEMA with one row per commit that ended in the window.
+    """Return a table of COMMIT_SCHEMA with one row per commit that ended in the window, in order.
 
-    In the order of the commits' ends; empty if the window has no path. Phases that were not seen
-    are null. context: the log's.
+    Empty if the window has no path. Phases that were not seen are null.
     """
     if window.path is None:
         return COMMIT_SCHEMA.empty_table()

@@ -71,12 +71,7 @@ class Alignment:
         return min(_ROUNDING + self.slept_within + max(doubts), np.iinfo(np.int64).max)
 
     def times(self, monotonic: I64) -> I64:
-        """Return CLOCK_MONOTONIC times of the log as times of the timeline (ns, int64, at least 0).
-
-        That is the time plus what the machine had slept by then and, unless the log is of the
-        reference's boot (`same_boot`), carried over by the wall clocks. Negative values (NEVER) are
-        returned unchanged.
-        """
+        """Return CLOCK_MONOTONIC times of the log on the timeline (ns, at least 0); NEVER stays."""
         slept = self.slept[np.searchsorted(self.at, monotonic, side="right") - 1]
         boottime = monotonic + slept
         if not self.same_boot:
@@ -85,10 +80,7 @@ class Alignment:
         return found
 
     def _by_wall_clock(self, boottime: I64) -> I64:
-        """Return BOOTTIME times of the log's machine as those of the reference's, by REALTIME (ns).
-
-        That is the time at which the reference's wall clock shows what the log's shows.
-        """
+        """Return BOOTTIME when the reference's wall clock shows what the log's shows."""
         own, to = self.own, self.reference
         # Integers except for the drift's share: float64 cannot hold today's times to the ns.
         wall = boottime + own.offset + _scaled(boottime - own.origin, own.rate)
@@ -97,15 +89,11 @@ class Alignment:
         return found
 
     def time(self, monotonic: int) -> int:
-        """Return `times` of a single time."""
+
         return int(self.times(np.array([monotonic], dtype=np.int64))[0])
 
     def lifecycles(self, window: Lifecycles) -> Lifecycles:
-        """Return a copy of the window with all times converted to the timeline by `times`.
-
-        Of all its tables, those of its path and sites too, and `begin` and `end`. Columns without
-        times are shared.
-        """
+        """Return a copy of the window with all times converted, of path and sites too."""
         tables = self._tables(window)
         if window.path is not None:
             tables["path"] = replace(window.path, **self._tables(window.path))
@@ -115,7 +103,7 @@ class Alignment:
         return replace(window, begin=begin, end=end, **tables)
 
     def _tables(self, holder: Lifecycles | PathTables | SiteTables) -> dict[str, Any]:
-        """Return the tables that are fields of `holder`, with their times converted, by name."""
+
         return {
             f.name: self._table(value)
             for f in fields(holder)
@@ -123,7 +111,7 @@ class Alignment:
         }
 
     def _table(self, table: Table) -> Table:
-        """Return a copy of the table with its time columns converted."""
+
         names = [f.name for f in fields(table) if f.name in _TIMES]
         return replace(table, **{name: self.times(getattr(table, name)) for name in names})
 
@@ -145,12 +133,7 @@ class Clocks:
 
     @classmethod
     def from_trace(cls, name: str, trace: Trace) -> "Clocks":
-        """Return the clocks of a log. name: of the log, for messages.
-
-        Of a log file that is no pipe, some chunks are read; the trace can still be iterated.
-        Without a boot id in the header it is "". Raises ConversionError: the log has no complete
-        clock reading.
-        """
+        """Return the clocks of a log, of a file by some chunks. Raises ConversionError: none."""
         found = readings(trace.reader)
         if not found:
             raise ConversionError(
@@ -162,29 +145,21 @@ class Clocks:
         return cls(boot, found, WallClock.fit(found))
 
     def same_boot(self, other: "Clocks") -> bool:
-        """Return whether both logs are of one boot; False where the boot id is not known."""
+
         return bool(self.boot[1]) and self.boot == other.boot
 
     @property
     def times(self) -> tuple[int, int]:
-        """REALTIME (ns) at the first and the last reading, by `wall`."""
+
         first, last = self.readings[0], self.readings[-1]
         return self.wall.wall(first.boottime), self.wall.wall(last.boottime)
 
     def compare(self, clocks: Iterable[Mapping[str, int]]) -> None:
-        """Compare `wall` with clock readings of the log; raise `wall.strayed` to the largest error.
-
-        That is a reading's distance (ns) from the line, less twice its uncertainty. clocks:
-        readings (name → ns) as in `Context.clocks`; incomplete ones are ignored.
-        """
+        """Raise `wall.strayed` to the largest error of these readings (name → ns)."""
         self.wall.compare(reading for found in clocks for reading in Reading.from_clocks(found))
 
     def align_to(self, reference: "Clocks") -> Alignment:
-        """Return the conversion of this log's times to the timeline of the log `reference`.
-
-        Exact if both are of one boot (`same_boot`), else by both wall clocks, to within
-        `Alignment.uncertainty`.
-        """
+        """Return the conversion of this log's times to the timeline of the log `reference`."""
         same = self.same_boot(reference)
         at, slept, within = _sleeps(self.readings, reference.readings[0].slept if same else None)
         span = (self.readings[0].boottime, self.readings[-1].boottime)
@@ -235,7 +210,7 @@ class ByRequests(Alignment):
 
     @classmethod
     def on(cls, host: Clocks, line: Line) -> "ByRequests":
-        """Return the conversion. host: clocks of the host's log."""
+
         own = replace(host.align_to(host), same_boot=True)
         return cls(own.own, own.reference, own.at, own.slept, True, own.span, line=line)
 

@@ -47,8 +47,6 @@ class Line:
 
 @dataclass(frozen=True)
 class Fit:
-    """A line, and which bounds it keeps."""
-
     line: Line
     kept: Bool
     """Per pair of bounds (n,): False: it contradicts the others and was left out."""
@@ -110,7 +108,7 @@ def _hull(at: F64, bound: F64) -> list[Vertex]:
 
 
 def _clip(polygon: list[Vertex], time: float, bound: float, side: float) -> list[Vertex]:
-    """Return the part of the polygon whose lines are above (side 1) or below (-1) a bound then."""
+    """Return the part of the polygon above (side 1) or below (-1) a bound."""
     above = [side * (offset + rate * time - bound) for offset, rate in polygon]
     found: list[Vertex] = []
     for at, vertex in enumerate(polygon):

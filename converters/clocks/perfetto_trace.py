@@ -148,7 +148,7 @@ def _refuse_other_time(log: str, trace: Trace, own: Clocks, found: Joined, their
 
 
 def _times(trace: Trace, readings: list[Reading]) -> tuple[int, int]:
-    """Return MONOTONIC (ns) of the log's begin and end; FOR_EVER is the end of a pipe."""
+
     bounds = trace.reader.bounds() if isinstance(trace.reader, Indexed) else None
     first = readings[0].monotonic
     if bounds is None:

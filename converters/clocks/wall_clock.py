@@ -43,11 +43,7 @@ class Reading:
 
     @classmethod
     def from_clocks(cls, clocks: Mapping[str, Any] | None) -> "list[Reading]":
-        """Return the reading in a log's `clocks` (name → ns), as a list of one.
-
-        Empty if `clocks` is None, or monotonic, boottime or realtime is missing. "uncertainty" is
-        taken over, too; 0 where it is missing.
-        """
+        """Return the reading in a log's `clocks` (name → ns), as a list of one; [] without."""
         found = clocks or {}
         if not {"monotonic", "boottime", "realtime"} <= found.keys():
             return []
@@ -74,11 +70,7 @@ def readings(source: Source, most: int = SAMPLES) -> list[Reading]:
 
 
 def _of_file(source: Source, most: int) -> list[Reading]:
-    """Return about `most` readings of a source that is no series of files, in time order.
-
-    More around steps of the wall clock and suspends. Those of the header and the end frame are
-    always among them; pipes, and other sources than logs, have no others.
-    """
+    """Return about `most` readings of a source that is no series; a pipe has two."""
     ends = (source.header, source.end or {})
     known = {reading for end in ends for reading in Reading.from_clocks(end.get("clocks"))}
     if isinstance(source, LogSource):
@@ -110,13 +102,13 @@ def _search(source: LogSource, times: list[int], chosen: set[int], known: set[Re
 
 
 def stepped(before: Reading, after: Reading) -> bool:
-    """Return whether the wall clock was set between two readings."""
+
     allowed = difference_error(before, after) + FASTEST * (after.boottime - before.boottime)
     return abs(after.wall - before.wall) > allowed
 
 
 def slept(before: Reading, after: Reading) -> bool:
-    """Return whether the machine was suspended between two readings."""
+
     return after.slept - before.slept > SLEPT
 
 
@@ -194,12 +186,12 @@ class WallClock:
         return reading.realtime + since - self.wall(reading.boottime)
 
     def compare(self, taken: Iterable[Reading]) -> None:
-        """Compare the line with readings: raise `strayed` to the largest deviation."""
+
         strays = (abs(self.deviation(reading)) - 2 * reading.uncertainty for reading in taken)
         self.strayed = max(self.strayed, *strays, 0)
 
     def wall(self, boottime: int) -> int:
-        """Return REALTIME (ns) at a BOOTTIME (ns)."""
+
         return boottime + self.offset + round((boottime - self.origin) * self.rate)
 
     def boottime(self, wall: int) -> int:
@@ -215,11 +207,7 @@ class WallClock:
 
 
 def _rate(first: Reading, last: Reading) -> float:
-    """Return the drift of REALTIME - BOOTTIME between two readings, ns per ns.
-
-    0 if it does not exceed the readings' uncertainty (`difference_error`), or exceeds FASTEST and
-    so is a step. first, last: in time order; one reading as both gives 0.
-    """
+    """Return the drift between two readings, ns per ns; 0: within their uncertainty, or a step."""
     moved, passed = last.wall - first.wall, last.boottime - first.boottime
     if abs(moved) <= difference_error(first, last) or abs(moved) > FASTEST * passed:
         return 0.0

@@ -12,7 +12,7 @@ from biotrail.recorder.schema.records import NO_SECTOR
 
 
 def is_in(values: U8, *members: int) -> Bool:
-    """Return whether each value is one of `members` (0 to 255), by a table of 256 entries."""
+
     table = np.zeros(256, dtype=np.bool_)
     table[list(members)] = True
     return table[values]
@@ -49,10 +49,7 @@ Value = TypeVar("Value", bound=np.generic)
 
 
 def take_or(column: NDArray[Value], index: I64 | I32, default: int) -> NDArray[Value]:
-    """Return column[index] (n,), with `default` where the index is -1; the dtype is the column's.
-
-    All are `default` where the column is empty.
-    """
+    """Return column[index] (n,), with `default` where the index is -1 or the column is empty."""
     if not len(column):
         return np.full(len(index), default, dtype=column.dtype)
     fallback = column.dtype.type(default)
@@ -72,5 +69,5 @@ def spread(first: I64, count: I64) -> I64:
 
 
 def has_no_sector(sector: U64) -> Bool:
-    """Return, per first sector of a request, whether it stands for a request without sectors."""
+    """Return, per first sector of a request, whether it stands for none."""
     return np.asarray(sector == NO_SECTOR, dtype=np.bool_)

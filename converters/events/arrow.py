@@ -22,7 +22,6 @@ from biotrail.recorder.schema.records import (
     BY_LETTER,
     RECORDS,
     TIMESTAMP_BITS,
-    Field,
     Kind,
 )
 
@@ -61,37 +60,26 @@ class Column:
 
     @property
     def text(self) -> bool:
-        """Whether the field is characters, padded with NUL, and not a number."""
+
         return bool(self.dtype.kind == "S")
 
 
 def _columns() -> dict[str, Column]:
-    """Return a Column for each field of all record kinds, by the column's name.
-
-    A field that several kinds have is one column. `head` and `reserved` are left out; fields of
-    RENAMED have another name there. Raises TypeError: kinds differ in a field's type.
-    """
+    """Return a Column for each field of all record kinds, by its name."""
     found: dict[str, Column] = {}
     for record in RECORDS:
         places: dict[str, Any] = dict(record.dtype.fields or {})
         for field in record.fields:
             if field.name in _LEFT_OUT:
                 continue
-            made = _column(field)
-            column = found.setdefault(made.name, made)
-            if column.dtype != np.dtype(field.dtype):
-                raise TypeError(f"{field.name} is {field.dtype} and {column.dtype}")
+            name, dtype = RENAMED.get(field.name, field.name), np.dtype(field.dtype)
+            kind = pa.binary() if dtype.kind == "S" else pa.from_numpy_dtype(dtype)
+            kind = pa.list_(kind) if field.count > 1 else kind
+            column = found.setdefault(name, Column(name, kind, dtype, field.count, {}))
+            if column.dtype != dtype:
+                raise TypeError(f"{field.name} is {dtype} and {column.dtype}")
             column.offsets[int(record.kind)] = places[field.name][1]
     return found
-
-
-def _column(field: Field) -> Column:
-    """Return the Column of a field of the schema, with `offsets` still empty."""
-    dtype = np.dtype(field.dtype)
-    kind = pa.binary() if dtype.kind == "S" else pa.from_numpy_dtype(dtype)
-    if field.count > 1:
-        kind = pa.list_(kind)
-    return Column(RENAMED.get(field.name, field.name), kind, dtype, field.count, {})
 
 
 COLUMNS = _columns()
@@ -99,11 +87,7 @@ SCHEMA = pa.schema([*OWN.items(), *((c.name, c.type) for c in COLUMNS.values())]
 
 
 def _numbers(values: NDArray[Any]) -> pa.Array:
-    """Return a 1-d numpy array as an Arrow array without nulls.
-
-    The memory is shared if the values are contiguous, else copied. pa.array would import pandas if
-    it is installed, which takes a quarter of a second.
-    """
+    """Return a 1-d array as an Arrow array without pa.array, which would import pandas."""
     buffer = pa.py_buffer(np.ascontiguousarray(values))
     return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, buffer])
 
@@ -163,22 +147,18 @@ _NULLS: dict[pa.DataType, pa.Array] = {}
 
 
 def _nulls(kind: pa.DataType, rows: int) -> pa.Array:
-    """Return an array of nulls, a slice of a shared one: most columns are null in most rows."""
+
     if kind not in _NULLS or len(_NULLS[kind]) < rows:
         _NULLS[kind] = pa.nulls(rows, kind)
     return _NULLS[kind].slice(0, rows)
 
 
 def _cell(column: Column, offset: int, words: list[U64]) -> pa.Array:
-    """Return a record field as an Arrow array, for all rows of one kind.
-
-    Texts lose the NULs at their end; an array field becomes a list. offset: of the field in the
-    record (bytes). words: per word of the record after the first, a uint64 array of all rows.
-    """
+    """Return a record field as an Arrow array. words: per word after the first, of all rows."""
     word, rest = offset // 8 - 1, offset % 8
     size = column.dtype.itemsize
     if column.text:
-        whole = np.stack(words[word : word + _words_of(rest, size)], axis=1)
+        whole = np.stack(words[word : word + (rest + size + 7) // 8], axis=1)
         text = np.ascontiguousarray(whole.view(np.uint8)[:, rest : rest + size])
         return _texts(text.view(column.dtype).ravel().tolist(), pa.binary())
     if column.count > 1:
@@ -190,19 +170,8 @@ def _cell(column: Column, offset: int, words: list[U64]) -> pa.Array:
     return _numbers(words[word].view(column.dtype)[rest // size :: 8 // size])
 
 
-def _words_of(rest: int, size: int) -> int:
-    """Return how many words `size` bytes occupy that begin `rest` bytes into the first word."""
-    return (rest + size + 7) // 8
-
-
 def _ties(events: Events, chunk: I64, order: NDArray[np.intp]) -> NDArray[np.int32]:
-    """Return each event's rank, from 0, among events of its chunk and time, int32 (n,), in `order`.
-
-    events: by chunk, then sorted by time; ranks are in this order. order: the rows of `events` as
-    the table has them. All 0 if events of one chunk and time are in ascending order of kind
-    throughout, for then `_order` restores their order without ranks. chunk: per event, its chunk's
-    index, ascending.
-    """
+    """Return each event's rank among those of its chunk and time, in `order`; 0: kinds tell it."""
     same = events.ts[1:] == events.ts[:-1]
     if len(same) and chunk[0] != chunk[-1]:
         same &= chunk[1:] == chunk[:-1]
@@ -215,12 +184,7 @@ def _ties(events: Events, chunk: I64, order: NDArray[np.intp]) -> NDArray[np.int
 
 
 def wrong_columns(schema: pa.Schema) -> str | None:
-    """Return the name of the first column that is missing or of a wrong type; None if all fit.
-
-    Only columns of OWN must be there: fields without a column are 0. Types are those of SCHEMA; for
-    KIND any dictionary type passes; columns of other names are ignored. schema: of a table of
-    events.
-    """
+    """Return the name of the first column that is missing (of OWN) or of a wrong type."""
     for name, kind in (*OWN.items(), *((c.name, c.type) for c in COLUMNS.values())):
         if schema.get_field_index(name) < 0:
             if name in OWN:
@@ -233,16 +197,10 @@ def wrong_columns(schema: pa.Schema) -> str | None:
 
 
 Read = Callable[[list[str]], pa.Table]
-"""Function that returns the named columns of one row group."""
 
 
 def read_events(read: Read, names: frozenset[str]) -> tuple[Events, I64]:
-    """Return (events, chunk index of each, int64) of a row group that `events_by_kind` laid out.
-
-    Sorted by chunk, then in the log's order; `number` is 0. read: returns the named columns of the
-    row group. names: columns that the archive has; fields without a column are 0. Raises
-    pa.ArrowInvalid or ValueError: the columns are damaged or not consistent.
-    """
+    """Return (events, chunk of each) of a row group. Raises ValueError, ArrowInvalid."""
     own = read(list(OWN))
     if any(own[name].null_count for name in OWN):
         raise ValueError("its events lack times or kinds")
@@ -273,11 +231,7 @@ def read_events(read: Read, names: frozenset[str]) -> tuple[Events, I64]:
 
 
 def _runs(kinds: Any) -> Iterator[tuple[int, int, int]]:
-    """Yield (kind, first row, last row + 1) for each run of rows of one kind, in row order.
-
-    kinds: the KIND column, an Arrow dictionary array of kinds' letters. Raises ValueError: nulls,
-    or letters that this reader does not know; pa.ArrowInvalid: damaged.
-    """
+    """Yield (kind, first row, last row + 1) for each run of rows of one kind. Raises ValueError."""
     kinds.validate(full=True)
     letters = kinds.dictionary.to_pylist()
     unknown = sorted(set(letters) - _CODES.keys())
@@ -292,11 +246,7 @@ def _runs(kinds: Any) -> Iterator[tuple[int, int, int]]:
 
 
 def _values(column: Any) -> NDArray[Any]:
-    """Return the values of an Arrow column of numbers without nulls as a read-only numpy array.
-
-    column: an Array or ChunkedArray; the memory of an Array, or of a single chunk, is shared.
-    to_numpy would import pandas; see `_numbers`.
-    """
+    """Return the values of an Arrow column of numbers without nulls, shared where possible."""
     whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     dtype = np.dtype(whole.type.to_pandas_dtype())
     found = np.frombuffer(whole.buffers()[1] or b"", dtype, len(whole) + whole.offset)
@@ -304,14 +254,14 @@ def _values(column: Any) -> NDArray[Any]:
 
 
 def _put(words: U64, column: Column, offset: int, cells: Any) -> None:
-    """Write one field of some records into `words`, from the field's Arrow column."""
+
     if cells.null_count:
         raise ValueError(f"{column.name} is null in rows whose kind has this field")
     word, rest = offset // 8, offset % 8
     size = column.dtype.itemsize
     if column.text:
         text = np.array(cells.to_pylist(), column.dtype)
-        place = slice(word, word + _words_of(rest, size))
+        place = slice(word, word + (rest + size + 7) // 8)
         whole = np.ascontiguousarray(words[place].T).view(np.uint8)
         whole[:, rest : rest + size] = text.view(np.uint8).reshape(len(text), size)
         words[place] = whole.view("<u8").T
@@ -328,11 +278,7 @@ def _put(words: U64, column: Column, offset: int, cells: Any) -> None:
 
 
 def _order(ts: I64, chunk: I64, tie: NDArray[np.int32]) -> NDArray[np.intp]:
-    """Return the indices that sort rows by chunk, then time, then tie; stable.
-
-    chunk: index of each row's chunk. tie: rank from `_ties`; where all are 0, rows of one chunk and
-    time stay in their order, that of kinds.
-    """
+    """Return the indices that sort rows by chunk, time, tie; stable, as kinds tell the rest."""
     if tie.any():
         return np.lexsort((tie, ts, chunk))
     if len(chunk) and chunk[0] == chunk[-1] and chunk.min() == chunk.max():

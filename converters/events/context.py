@@ -26,7 +26,7 @@ class Titles:
         self._by_pid: dict[int, dict[str, str]] = {}
 
     def add(self, note: Mapping[str, Mapping[str, str]]) -> None:
-        """Add the titles of a `titles` note (docs/log-format.md)."""
+
         for pid, one in note.items():
             names = self._by_pid.setdefault(int(pid), {})
             names.pop(one.get("comm", ""), None)  # so that the newest is the last
@@ -56,7 +56,7 @@ PASSTHROUGH_OPS = frozenset({"drv_in", "drv_out", "scsi_in", "scsi_out"})
 
 
 def _header_map(source: Mapping[str, Any], key: str, default: dict[str, int]) -> dict[str, int]:
-    """Return `source[key]` as a new str → int dict; a copy of `default` if missing or empty."""
+    """Return `source[key]` as a new str → int dict, or a copy of `default`."""
     found = source.get(key)
     return {str(k): int(v) for k, v in found.items()} if found else dict(default)
 
@@ -89,12 +89,7 @@ class Context:
     """
 
     def __init__(self, header: Mapping[str, Any]) -> None:
-        """Take the facts from a log's header (docs/log-format.md), which is kept, not copied.
-
-        Every key may be missing: without operations or flags, this reader's tables are used;
-        without a complete clock reading, `clocks` is empty. Raises KeyError: an entry of "devices"
-        without "dev".
-        """
+        """header: a log's (docs/log-format.md), kept; every key may be missing."""
         self.header = cast(Header, header)
         self.records_bios = _records_bios(header)
         kernel = header.get("kernel", {})
@@ -119,55 +114,39 @@ class Context:
 
     @property
     def calls_timed_until(self) -> int | None:
-        """When the recorder ceased to time calls (ns), as that took more than its budget.
-
-        None: calls were timed to the log's end, or not at all.
-        """
+        """When (ns) the recorder ceased to time calls, over its budget; None: it did not."""
         return None if self.call_timing is None else int(self.call_timing["until"])
 
     @property
     def has_files(self) -> bool:
-        """Whether the log records the file whose pages a bio carries (`record --files`)."""
+
         return "files" in self.header
 
     @property
     def path_parts(self) -> frozenset[str]:
-        """Parts of the path beside the block layer that the log records (`record --path`).
-
-        Names of `schema.records.PATH_PARTS`, such as "call", "time", "fs", "uring". Empty
-        for a log without the path.
-        """
+        """Parts of the path that the log records (`schema.records.PATH_PARTS`)."""
         path = self.header.get("path")
         parts = path.get("parts") if isinstance(path, dict) else None
         return frozenset(p for p in parts or () if isinstance(p, str)) if parts else frozenset()
 
     @property
     def is_light(self) -> bool:
-        """Whether the log has a record per request, at its completion (`record --events light`)."""
+
         events = self.header.get("events")
         return isinstance(events, dict) and events.get("set") == "light"
 
     @property
     def machine(self) -> str:
-        """Machine of the host as uname has it ("x86_64"); "" if the log does not have it."""
+
         return str(self.header.get("host", {}).get("machine", ""))
 
     @property
     def counts_losses(self) -> bool:
-        """Whether the recorder counted every record that it missed (`counts_skips`).
-
-        If so, an event without a record and without a counted loss did not happen.
-        """
+        """Whether every record missed was counted: what has none then did not happen."""
         return self.header.get("counts_skips") is True
 
     def add_note(self, name: str, payload: Mapping[str, Any]) -> None:
-        """Take the facts from a note of the log; a note of another name is ignored.
-
-        `devices`, `cgroups`, `containers`, `titles`, `mounts` and the stacks of waits and
-        hits in `stacks` add entries; one of the same dev_t or id replaces the earlier one.
-        `call_timing` sets `call_timing` to a copy. payload: the note's own; `cgroups` may hold its
-        map of id → path directly or below "cgroups".
-        """
+        """Take the facts from a note of the log; a note of another name is ignored."""
         if name == "devices":
             self.add_devices(payload.get("devices", []))
         elif name == "cgroups":
@@ -193,31 +172,22 @@ class Context:
             self.paused.append(dict(payload))
 
     def add_devices(self, devices: list[dict[str, Any]]) -> None:
-        """Add entries of devices, each replacing an earlier entry of the same dev_t (key "dev").
-
-        A replaced entry is lost as a whole, also keys that the new one lacks. devices: as in the
-        header or a `devices` note, which holds devices that appeared while recording. Entries are
-        copied.
-        """
+        """Add entries of devices, each replacing an earlier one of the same dev_t."""
         for device in devices:
             self._devices[int(device["dev"])] = dict(device)
 
     @property
     def log_id(self) -> str:
-        """The log's unique id, 32 hex digits; all zeros when the header has none."""
+
         return str(self.header.get("log_id", "0" * 32))
 
     @property
     def host(self) -> str:
-        """The recording host's name; "unknown host" when the header has none."""
+
         return str(self.header.get("host", {}).get("name", "unknown host"))
 
     def wall_clock(self, monotonic_ns: int) -> str | None:
-        """Return a CLOCK_MONOTONIC time (ns) as UTC text, such as `2024-05-01 12:00:00.123456Z`.
-
-        Converted by the clock reading nearest in time, without interpolation, and cut off to whole
-        microseconds; None when `clocks` is empty.
-        """
+        """Return a CLOCK_MONOTONIC time as UTC text, by the nearest clock reading; None without."""
         if not self.clocks:
             return None
         near = min(self.clocks, key=lambda reading: abs(reading["monotonic"] - monotonic_ns))
@@ -227,59 +197,46 @@ class Context:
 
     @property
     def devices(self) -> dict[int, dict[str, Any]]:
-        """Device entries of the header and of `devices` notes, by kernel dev_t."""
+
         return self._devices
 
     def device_name(self, dev: int) -> str:
-        """Return the name of a device (dev_t): `nvme0n1`, or the device mapper's name for dm.
-
-        `major:minor` when no entry names the device; "unknown device" for dev 0 without an entry.
-        """
+        """Return a device's name, the device mapper's for dm; else `major:minor`."""
         entry = self._devices.get(int(dev))
         if entry is None:
             return dev_text(int(dev)) if dev else "unknown device"
         return str(entry.get("dm_name") or entry.get("name") or dev_text(int(dev)))
 
     def device_label(self, dev: int) -> str:
-        """Return `nvme0n1 (259:0)`; `device_name` alone for a device that is not listed."""
+
         name = self.device_name(dev)
         return name if int(dev) not in self._devices else f"{name} ({dev_text(int(dev))})"
 
     def is_partition_of(self, part: int, disk: int) -> bool:
-        """Return whether `part` is listed as a partition of `disk` (both dev_t)."""
+
         entry = self._devices.get(int(part))
         return entry is not None and part != disk and entry.get("disk") == disk
 
     def partition_start(self, part: int, disk: int) -> int | None:
-        """Return the first sector (512 bytes) of partition `part` on `disk`, both dev_t.
-
-        None if `part` is not listed as a partition of `disk`, or its start is not known.
-        """
+        """Return the first sector of a partition on a disk; None: not listed, or not known."""
         if not self.is_partition_of(part, disk):
             return None
         start = self._devices[int(part)].get("start")
         return None if start is None else int(start)
 
     def lower_devices(self, dev: int) -> list[int]:
-        """Return the dev_t of the devices directly below `dev`, in the order of its entry.
-
-        These are its "stacked_on" (slaves of dm and md), then the device with a loop device's file.
-        Empty for a device that is not stacked or not listed.
-        """
+        """Return the dev_t of the devices directly below: slaves of dm and md, a loop's file's."""
         entry = self._devices.get(int(dev), {})
         below = [int(d) for d in entry.get("stacked_on", [])]
         backing = entry.get("loop", {}).get("backing_dev")
         return [*below, int(backing)] if backing is not None else below
 
     def disk_of(self, dev: int) -> int:
-        """Return the dev_t of a partition's whole disk; `dev` itself for anything else."""
+
         return int(self._devices.get(int(dev), {}).get("disk", dev))
 
     def op_number(self, name: str) -> int:
-        """Return the recording kernel's number (REQ_OP_*) of an operation such as "flush".
-
-        -1 if that kernel has no such operation.
-        """
+        """Return the recording kernel's number of an operation such as "flush", or -1."""
         return next((n for n, known in self._op_names.items() if known == name), -1)
 
     def flag_mask(self, name: str) -> int:
@@ -292,15 +249,12 @@ class Context:
         return self._op_names.get(number, f"op {number}")
 
     def op_codes(self, opf: NDArray[np.uint32]) -> tuple[NDArray[np.intp], list[str]]:
-        """Return (codes, names): per opf (n,) the index of its operation's name in `names`."""
+
         numbers, codes = np.unique(np.asarray(opf) & OP_MASK, return_inverse=True)
         return codes, [self.op_name(int(n)) for n in numbers]
 
     def flag_names(self, opf: int) -> str:
-        """Return the flags of `opf` (its bits above the operation) as `SYNC|FUA`, in bit order.
-
-        Bits without a name follow as one hexadecimal number; "" when no flag is set.
-        """
+        """Return the flags of `opf` as `SYNC|FUA`, those without a name as a hexadecimal number."""
         value = int(opf) & ~OP_MASK
         known = sorted((bit, name) for name, bit in self._flag_bits.items())
         names = [name for bit, name in known if value >> bit & 1]
@@ -309,11 +263,7 @@ class Context:
         return "|".join([*names, f"{rest:#x}"] if rest else names)
 
     def status_name(self, status: int) -> str:
-        """Return the name of a blk_status_t without its prefix, such as `OK` or `IOERR`.
-
-        `status 99` for a number without a name; `errno 5` for -5, as old kernels record a negative
-        errno.
-        """
+        """Return the name of a blk_status_t without its prefix; old kernels have an errno."""
         if status < 0:
             return f"errno {-status}"
         return BLK_STATUS.get(int(status), f"status {status}")

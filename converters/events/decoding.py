@@ -15,7 +15,7 @@ from biotrail.converters.events.events import (
     fields_of,
     kind_table,
 )
-from biotrail.converters.events.tables import I64, U16
+from biotrail.converters.events.tables import I64
 from biotrail.recorder.log import Chunk
 from biotrail.recorder.schema.records import BLOCK_BYTES, RECORDS, TIMESTAMP_BITS, Kind
 
@@ -40,11 +40,7 @@ class Decoder:
     """Decoder of chunks, by the record sizes of the log's own schema (None: this reader's)."""
 
     def __init__(self, schema: Sequence[dict[str, Any]] | None = None) -> None:
-        """Keep the record size of each kind, and which fields this log's records lack.
-
-        schema: the header's "schema", a dict with kind, size (bytes) and fields per record kind.
-        Kinds that it does not list have this reader's sizes.
-        """
+        """schema: the header's; kinds that it does not list have this reader's sizes."""
         sizes = {int(r.kind): r.size for r in RECORDS}
         sizes.update({int(str(e["kind"])): int(str(e["size"])) for e in schema or ()})
         self._words = np.zeros(256, dtype=np.int64)
@@ -97,33 +93,24 @@ class Decoder:
             bounds.append(count)
             base, unread = base + length, unread + bad
         count = bounds[-1]
-        found, times, cpus = found[:count], _since_zero(times[:count]), cpus[:count]
+        found, times, cpus = found[:count], np.maximum(times[:count], 0), cpus[:count]
         order = _order(times, np.array(bounds, np.int64))
-        events = _sorted(words, found, order, cpus, times)
-        self._blank(events)
+        at, ts = np.empty((2, count), np.int64)
+        cpu = np.empty(count, np.uint16)
+        loops.sort(found, order, cpus, times, at, cpu, ts)
+        events = UngatheredEvents(ts, cpu, np.zeros(count, np.int64), words, at)
+        # Fields that the log's schema lacks would show what follows a shorter record, or padding.
+        for kind, size in self._shorter.items():
+            events.raw[events.rows(kind), size:] = 0
+        for kind, word, mask in self._absent_fields:
+            events.raw[events.rows(kind), word] &= mask
         kinds = np.flatnonzero(unknown)
         by_kind = dict(zip(kinds.tolist(), unknown[kinds].tolist(), strict=True))
         return Decoded(events, by_kind, unread * 8 + partial_bytes)
 
-    def _blank(self, events: Events) -> None:
-        """Set to 0 in `events.raw` the fields that the log's schema does not have.
-
-        Without this they would show what follows a shorter record, or padding.
-        """
-        for kind, words in self._shorter.items():
-            rows = events.rows(kind)
-            events.raw[rows, words:] = 0
-        for kind, word, mask in self._absent_fields:
-            events.raw[events.rows(kind), word] &= mask
-
 
 def _absent_fields(schema: Sequence[dict[str, Any]]) -> list[tuple[int, int, np.uint64]]:
-    """Return (kind, word, mask of bits to keep) per field that a log's schema does not list.
-
-    Such fields lie in bytes that were padding or part of another field when the log was written;
-    `word` is the index in the record. Fields of 8 bytes are left out (a shorter record lacks them
-    as a whole), as are kinds whose entry lists no fields or that this reader does not know.
-    """
+    """Return (kind, word, mask of bits to keep) per field that a log's schema does not list."""
     masks = []
     for entry in schema:
         if int(entry["kind"]) not in set(Kind):
@@ -136,24 +123,11 @@ def _absent_fields(schema: Sequence[dict[str, Any]]) -> list[tuple[int, int, np.
     return masks
 
 
-def _since_zero(times: I64) -> I64:
-    """Return times of CLOCK_MONOTONIC; 0 for those before it, which damaged records alone have."""
-    return np.maximum(times, 0) if len(times) and times.min() < 0 else times
-
-
 def _order(times: I64, bounds: I64) -> I64:
-    """Return the records' order by (time, segment), as indices."""
+
     runs = zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
     if not all(loops.is_sorted(times[first:last]) for first, last in runs):
         return np.argsort(times, kind="stable")  # a damaged or foreign log
     order = np.empty(len(times), np.int64)
     loops.merge(times, bounds[:-1].copy(), bounds[1:].copy(), order)
     return order
-
-
-def _sorted(words: I64, found: I64, order: I64, cpus: U16, times: I64) -> Events:
-    """Return the records that begin at the words `found` as Events, in `order`; `number` is 0."""
-    at, ts = np.empty((2, len(order)), np.int64)
-    cpu = np.empty(len(order), np.uint16)
-    loops.sort(found, order, cpus, times, at, cpu, ts)
-    return UngatheredEvents(ts, cpu, np.zeros(len(order), np.int64), words, at)

@@ -63,7 +63,7 @@ def looked_up(of: dict[int, int], codes: I64, other: int) -> I64:
 
 
 def names_of(values: NDArray[np.integer]) -> I64:
-    """Return the distinct values, ascending, as int64. values: (n,), as of `distinct_values`."""
+    """Return the distinct values, ascending, as int64."""
     if len(values) and (values == values[0]).all():
         return values[:1].astype(np.int64)
     return distinct_values(values)[0]

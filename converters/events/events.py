@@ -31,6 +31,8 @@ from biotrail.recorder.schema.records import BY_KIND, RECORDS, TIMESTAMP_BITS, K
 
 RAW_WORDS = 8
 NO_STACK = -1
+_NEAR = 4
+"""Rows after its Q or C in which a record that says more of it mostly is."""
 _LOW = np.uint64(0xFFFFFFFF)
 _RQ_KINDS = (
     Kind.START,
@@ -48,7 +50,7 @@ _BIO_KINDS = (Kind.Q, Kind.G, Kind.M, Kind.F, Kind.X, Kind.A, Kind.BIO_COMPLETE)
 
 
 def kind_table(kinds: Iterable[int]) -> Bool:
-    """Return a (256,) mask, indexed by record kind, that is True for `kinds`."""
+
     table = np.zeros(256, dtype=np.bool_)
     table[list(kinds)] = True
     return table
@@ -61,10 +63,7 @@ _NO_DEV = kind_table({Kind.CHAIN, *range(Kind.STACK, Kind.PAD + 1)} - {Kind.LIGH
 
 
 def _padded(dtype: np.dtype[np.void]) -> np.dtype[np.void]:
-    """Return a record's dtype with its item size extended to RAW_WORDS * 8 bytes.
-
-    Offsets of the fields stay, so that a row of `Events.raw` can be viewed as the record.
-    """
+    """Return a record's dtype as long as a row of `Events.raw`, which can be viewed as it."""
     names = list(dtype.names or ())
     fields: dict[str, Any] = dict(dtype.fields or {})
     return np.dtype(
@@ -114,7 +113,7 @@ class Events:
 
     @cached_property
     def kind(self) -> U8:
-        """Record kind (`Kind`), uint8."""
+
         return (self.raw[:, 0] >> np.uint64(TIMESTAMP_BITS)).astype(np.uint8)
 
     @cached_property
@@ -126,7 +125,7 @@ class Events:
         return _IS_RQ[self.kind]
 
     def _shifted(self, word: int) -> U64:
-        """Return a word of the prefix that bio records and, after `rq`, request records have."""
+
         return np.where(self._is_rq, self.raw[:, word + 1], self.raw[:, word])
 
     @cached_property
@@ -154,12 +153,12 @@ class Events:
 
     @cached_property
     def bytes(self) -> I64:
-        """Length in bytes, int64."""
+
         return (self._length & _LOW).astype(np.int64)
 
     @cached_property
     def opf(self) -> U32:
-        """bi_opf or cmd_flags."""
+
         return (self._length >> np.uint64(32)).astype(np.uint32)
 
     @cached_property
@@ -187,7 +186,7 @@ class Events:
         return np.flatnonzero(kind_table(kinds)[self.kind])
 
     def fields(self, kind: Kind, rows: EventRows) -> NDArray[np.void]:
-        """Return the records at `rows`, all of `kind`, as a structured array; a copy."""
+
         records: NDArray[np.void] = np.ascontiguousarray(self.raw[rows]).view(_PADDED[kind])
         return records.reshape(len(rows))
 
@@ -208,6 +207,30 @@ class Events:
         value = word if width == 64 else word & np.uint64((1 << width) - 1)
         return value.astype(f"u{dtype.itemsize}").view(dtype)
 
+    def followed(self, kind: Kind, rows: EventRows) -> EventRows:
+        """Return per record at `rows` the row of the Q or C that it follows, (n,); -1: none.
+
+        That has the record's time (all leave the kernel together) and first field, the address of
+        the bio or request. The events must hold all events of each time.
+        """
+        found = np.full(len(rows), -1, dtype=np.int64)
+        for distance in range(1, _NEAR + 1):
+            unmatched = np.flatnonzero(found < 0)
+            row = rows[unmatched]
+            before = np.maximum(row - distance, 0)
+            near = (row >= distance) & (self.kind[before] == kind)
+            near &= self.raw[before, 1] == self.raw[row, 1]
+            near &= self.ts[before] == self.ts[row]
+            found[unmatched[near]] = before[near]
+        far = np.flatnonzero(found < 0)
+        if len(far):  # other CPUs' records come between
+            among = self.rows(kind)
+            keys = zip(self.ts[among].tolist(), self.raw[among, 1].tolist(), strict=True)
+            row_of = dict(zip(keys, among.tolist(), strict=True))
+            wanted = zip(self.ts[rows[far]].tolist(), self.raw[rows[far], 1].tolist(), strict=True)
+            found[far] = [row_of.get(key, -1) for key in wanted]
+        return found
+
     def take(self, rows: EventRows | Bool | slice) -> "Events":
         """Return the given rows as new Events: a copy for indices and masks, views for a slice."""
         return Events(
@@ -221,12 +244,12 @@ class Events:
         )
 
     def split(self, at: int) -> tuple["Events", "Events"]:
-        """Return the rows before `at` and those from `at` on, as views."""
+
         return self.take(slice(None, at)), self.take(slice(at, None))
 
     @staticmethod
     def empty() -> "Events":
-        """Return new Events without rows; stack, file and path are None."""
+
         return Events(
             np.zeros(0, np.int64),
             np.zeros(0, np.uint16),
@@ -234,19 +257,9 @@ class Events:
             np.zeros((0, RAW_WORDS), np.uint64),
         )
 
-    def _join_named(self, parts: Sequence["Events"]) -> None:
-        self.stack = _joined([p.stack for p in parts], parts, np.int64(-1))
-        self.file = _joined([p.file for p in parts], parts, np.int32(-1))
-        self.path = PathColumn.joined([p.path for p in parts], [len(p) for p in parts])
-
     @staticmethod
     def join(parts: Sequence["Events"]) -> "Events":
-        """Return all rows of the parts, sorted by time; at equal times earlier parts come first.
-
-        Parts without rows are ignored; a single other one is returned itself, not copied.
-        `stack`, `file` and `path` are None if no part has the column, else -1 or nothing in rows of
-        parts without it.
-        """
+        """Return all rows of the parts, sorted by time; at equal times earlier parts come first."""
         parts = [p for p in parts if len(p)]
         if len(parts) <= 1:
             return parts[0] if parts else Events.empty()
@@ -260,20 +273,19 @@ class Events:
         for part in parts:
             part._copy_words(joined.raw.T, at)
             at += len(part)
-        joined._join_named(parts)
+        joined.stack = _joined([p.stack for p in parts], parts, np.int64(-1))
+        joined.file = _joined([p.file for p in parts], parts, np.int32(-1))
+        joined.path = PathColumn.joined([p.path for p in parts], [len(p) for p in parts])
         for first, last in disordered([p.ts for p in parts]):
             joined._sort(slice(first, last))
         return joined
 
     def _copy_words(self, words: U64, first: int) -> None:
-        """Copy the records into `words`, (8, n), from row `first` on."""
+
         words[:, first : first + len(self)] = self.raw.T
 
     def _sort(self, rows: slice) -> None:
-        """Sort a stretch of rows by time, in place; rows of one time keep their order.
-
-        Only for new Events, whose columns nothing else refers to.
-        """
+        """Sort a stretch of new Events by time, in place; rows of one time keep their order."""
         order = np.argsort(self.ts[rows], kind="stable")
         words = self.raw.T
         words[:, rows] = words[:, rows][:, order]
@@ -305,7 +317,7 @@ class UngatheredEvents(Events):
         return self.raw
 
     def take(self, rows: EventRows | Bool | slice) -> Events:
-        """As of `Events`; nothing is gathered."""
+
         if "raw" in vars(self):
             return super().take(rows)
         return UngatheredEvents(
@@ -322,7 +334,7 @@ class UngatheredEvents(Events):
 def _joined(
     columns: Sequence[NDArray[Any] | None], parts: Sequence[Events], absent: Any
 ) -> NDArray[Any] | None:
-    """Return the parts' columns, concatenated, with `absent` for each row of a part without one."""
+    """Return the parts' columns, concatenated; `absent` for each row of a part without one."""
     if all(column is None for column in columns):
         return None
     return np.concatenate(
@@ -334,5 +346,5 @@ def _joined(
 
 
 def letters() -> dict[int, str]:
-    """Return each kind's letter (`Q`, `G`, …) by kind number."""
+
     return {int(kind): record.letter for kind, record in BY_KIND.items()}

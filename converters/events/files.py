@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from biotrail.converters.events.events import Events
-from biotrail.converters.events.queued import queued_of
 from biotrail.converters.events.tables import I32, I64, U32, U64, Bool
 from biotrail.recorder.schema.records import FILE_NAME_CUT, FILE_NAME_DELETED, FILE_NAME_LAST, Kind
 
@@ -44,7 +43,7 @@ class Labels:
         self.of = cache(self._of)
 
     def _of(self, path: str) -> str | None:
-        """Return the label of a path; None: it has none."""
+
         path = path.removesuffix(DELETED)
         if (found := self._paths.get(path)) is not None:
             return found
@@ -166,7 +165,7 @@ class FileNames:
     """All files recorded so far. Row numbers never change, so tables may hold them."""
 
     def __init__(self, device_name: Callable[[int], str]) -> None:
-        """Start without files. device_name: returns a device's name for its dev_t."""
+
         self._device_name = device_name
         self._rows: dict[Key, int] = {}
         self._keys: list[Key] = []
@@ -183,22 +182,19 @@ class FileNames:
         return len(self._rows)
 
     def of_kernel(self, rows: I32) -> Bool:
-        """Return per row (n,) whether it is of sysfs or procfs; NO_FILE is not.
-
-        What a call of such a file waits for is the kernel, not storage: a lock, a driver, RCU.
-        """
+        """Return per row whether it is of sysfs or procfs: calls of it wait for the kernel."""
         found, of = np.unique(rows, return_inverse=True)
         paths = ["" if row == NO_FILE else self[row].path for row in found.tolist()]
         kernel = np.array([path.startswith(_KERNEL_FILES) for path in paths], dtype=np.bool_)
         return np.asarray(kernel[of], dtype=np.bool_)
 
     def foresee(self, others: "FileNames") -> None:
-        """Take the names of all files from another reading of the log, to its end; they stay."""
+        """Take the names of all files from another reading of the log, to its end."""
         self._names, self._were = dict(others._names), dict(others._were)
         self._foreseen = True
 
     def add_mounts(self, payload: Mapping[str, Any]) -> None:
-        """Add a `mounts` note: (root, mount point) pairs by device, replacing those of before."""
+
         for dev, pairs in payload.items():
             self._mounts[int(dev)] = [(str(root), str(point)) for root, point in pairs]
 
@@ -251,12 +247,7 @@ class FileNames:
         self._names[key] = _Names(inside, cut, deleted, self._mount(key[1], inside))
 
     def _mount(self, dev: int, inside: str) -> tuple[str, str] | None:
-        """Return (root, mount point) of the mount of `dev` that shows the path `inside`.
-
-        dev: s_dev of a file system. inside: path within the file system. root: the file system's
-        directory that is mounted. Of several mounts the one with the longest root; None if no known
-        one shows the path.
-        """
+        """Return the (root, mount point) with the longest root that shows a path of `dev`."""
         fits = [
             (root, point)
             for root, point in self._mounts.get(dev, [])
@@ -265,11 +256,7 @@ class FileNames:
         return max(fits, key=lambda pair: len(pair[0]), default=None)
 
     def rows(self, inode: U64, dev: U32, generation: U32) -> I32:
-        """Return the row of each file, int32 (n,); files not met before get new rows.
-
-        inode, dev, generation: (n,) each. They identify a file; dev 0 means a block device's own
-        pages, whose dev_t is then in `inode`.
-        """
+        """Return the row of each file, int32 (n,); dev 0: a block device's pages, by `inode`."""
         if not len(inode):
             return np.zeros(0, dtype=np.int32)
         keys = np.stack(
@@ -283,7 +270,7 @@ class FileNames:
         return np.array(rows, dtype=np.int32)[at.reshape(-1)]
 
     def _row(self, key: Key) -> int:
-        """Return the row of the file `key` = (inode, dev, generation); add a row if it has none."""
+
         row = self._rows.setdefault(key, len(self._keys))
         if row == len(self._keys):
             self._keys.append(key)
@@ -336,10 +323,7 @@ class FileNames:
 
 
 def _other(word: int, other: int) -> str:
-    """Return what stands for the path of a pipe, a socket and the like: `(socket: TCP)`.
-
-    word, other: as in the CALL_FILE record.
-    """
+    """Return what stands for the path of what a CALL_FILE record has none for: `(socket: TCP)`."""
     if other == _PIPE:
         return "(pipe)"
     name = word.to_bytes(8, "little").split(b"\0")[0].decode("ascii", "replace")
@@ -356,7 +340,7 @@ _BY_ADDRESS = {
 
 
 def _btrfs_role(key: Key) -> str:
-    """Return what an inode of btrfs's own is for: "trees", "relocated", or "" for other inodes."""
+    """Return what an inode of btrfs's own is for: "trees", "relocated", or ""."""
     inode, dev, generation = key
     if dev >> _MAJOR_SHIFT:  # btrfs has devices of no driver
         return ""
@@ -366,22 +350,14 @@ def _btrfs_role(key: Key) -> str:
 
 
 def attach_files(events: Events, names: FileNames, meta: int) -> None:
-    """Set `events.file` of each Q, RETURN and WAIT to a row in `names`, by the record behind it.
-
-    meta: mask of the flag META in opf; 0: not known. Blocks of btrfs's trees are of no file, as
-    other file systems' metadata.
-    -1 in all other rows. First adds the FILE_NAME records of `events` to `names`. `events.file` is
-    left as it is if there are no such records; FILE is behind a Q,
-    CALL_FILE behind a RETURN or WAIT; one whose event is not in `events` is ignored.
-    `events` must hold all events of each time, so that an event and its file are together.
-    """
+    """Set `events.file` of each Q, RETURN and WAIT to a row in `names`; add names first."""
     names.add_records(events)
     rows, of_calls = events.rows(Kind.FILE), events.rows(Kind.CALL_FILE)
     if not len(rows) and not len(of_calls):
         return
     files = np.full(len(events), NO_FILE, dtype=np.int32)
     for kind, found, event in (
-        (Kind.FILE, rows, queued_of(events, rows)),
+        (Kind.FILE, rows, events.followed(Kind.Q, rows)),
         (Kind.CALL_FILE, of_calls, _ends_of(events, of_calls)),
     ):
         at = found[event >= 0]
@@ -391,6 +367,7 @@ def attach_files(events: Events, names: FileNames, meta: int) -> None:
             columns[1] = np.where(other > 0, np.uint32(OTHER_DEV), columns[1])
             columns[2] = np.where(other > 0, other, columns[2])
         files[event[event >= 0]] = names.rows(*columns)
+    # Blocks of btrfs's trees are of no file, as other file systems' metadata.
     queued = np.flatnonzero((events.kind == Kind.Q) & (files != NO_FILE)) if meta else rows[:0]
     trees = queued[events.field(Kind.Q, "opf", queued) & np.uint32(meta) != 0]
     files[trees[names.of_trees(files[trees])]] = NO_FILE
@@ -398,11 +375,7 @@ def attach_files(events: Events, names: FileNames, meta: int) -> None:
 
 
 def _ends_of(events: Events, rows: I64) -> I64:
-    """Return the row of the RETURN or WAIT that each CALL_FILE record follows, (n,); -1: none.
-
-    It has the record's time and thread, as two threads may return in the same nanosecond; one
-    thread ends no call and no wait in the same one. rows: of CALL_FILE records.
-    """
+    """Return the row of the RETURN or WAIT that each CALL_FILE record follows, (n,); -1: none."""
     returns = np.concatenate([events.rows(Kind.RETURN), events.rows(Kind.WAIT)])
     found = np.full(len(rows), -1, dtype=np.int64)
     if not len(rows) or not len(returns):

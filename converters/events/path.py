@@ -13,35 +13,12 @@ from numpy.typing import NDArray
 
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.path_column import PATH, REQUEST, PathColumn, unknown
-from biotrail.converters.events.queued import queued_of
-from biotrail.converters.events.tables import I32, I64, NEVER
+from biotrail.converters.events.tables import I64, NEVER
 from biotrail.recorder.log.names import NO_CPU
 from biotrail.recorder.schema.records import CALL_REPEAT_NS, Q_TURN_SHIFT, TIMESTAMP_BITS, Kind
 
 DRIVERS = ("", "nvme", "scsi", "loop")
 """Names of drivers by the number in a DRIVER record; 0: no record."""
-_TOO_LONG_AGO = np.uint32(0xFFFFFFFE)
-"""At this value and above a time is not known: none, or 4.29 s and more before C."""
-
-
-def join_steps(events: Events, rows: I64, completed: I64, path: PathColumn) -> None:
-    """Write driver, counts and times of the DRIVER records at `rows` to their C's row of `path`.
-
-    completed: per record the row of its C in `events`, -1 where that is not there; such records are
-    left out. `answered` and `finished` are NEVER where the record does not have them, or they were
-    4.29 s or more before C; `begun` is as recorded, however long before C.
-    """
-    rows, completed = rows[completed >= 0], completed[completed >= 0]
-    records, place = events.fields(Kind.DRIVER, rows), path.at[completed]
-    for name in ("driver", "errors", "timeouts", "sq_head", "sq_tail"):
-        path.rows[name][place] = records[name]
-    path.rows["begun"][place] = events.ts[rows] - records["begun"].astype(np.int64)
-    for name in ("answered", "finished"):
-        ago = records[name]
-        time = events.ts[rows] - ago.astype(np.int64)
-        path.rows[name][place] = np.where(ago >= _TOO_LONG_AGO, NEVER, time)
-
-
 # Calls that queue several bios: their one CALL record, joined to the Q of all of them.
 
 _KNOWN = np.dtype([("tid", "<i8"), ("turn", "u1"), ("time", "<i8"), ("row", "<i8")])
@@ -61,7 +38,7 @@ class RunningCalls:
         self._values: NDArray[np.void] | None = None
 
     def __bool__(self) -> bool:
-        """Return whether any bio that comes may refer to a call."""
+
         return bool(len(self._known))
 
     def join(
@@ -103,13 +80,10 @@ class RunningCalls:
     def _with_fresh(
         self, events: Events, rows: I64, queued: I64, values: NDArray[np.void]
     ) -> tuple[NDArray[np.void], NDArray[np.void]]:
-        """Return (calls, their values): earlier ones and the window's, by thread and row.
-
-        At the beginning of a file the CALLs of calls that go on are repeated, with the thread as
-        `bio`. Any other CALL without its Q is left out.
-        """
+        """Return (calls, their values): earlier ones and the window's, by thread and row."""
         turn, repeated = events.field(Kind.CALL, "turn", rows), events.cpu[rows] == NO_CPU
         fresh = (turn > 0) & ((queued >= 0) | repeated)
+        # At a file's beginning CALLs of calls that go on are repeated, with the thread as `bio`.
         rows, queued, turn, repeated = rows[fresh], queued[fresh], turn[fresh], repeated[fresh]
         known = np.empty(len(rows), _KNOWN)
         thread = events.field(Kind.CALL, "bio", rows).astype(np.int64)
@@ -126,18 +100,34 @@ class RunningCalls:
 
 
 def _place(tid: I64, row: I64) -> I64:
-    """Return numbers (n,) that sort by thread, then by row."""
+
     return tid << _ROW_BITS | (row + 1)
 
 
 ROWS = (Kind.RETURN, Kind.WAIT, Kind.COMMIT, Kind.RING_COMPLETE)
 """Kinds of records that are rows of the path's tables."""
-_OF_CALLS = (Kind.CALL, Kind.DIRTIED, Kind.SUBMISSION)
-_OF_QUEUED = (*_OF_CALLS, Kind.HELD, Kind.BEHALF, Kind.BACKING)
-_JOINED = (*_OF_QUEUED, Kind.INTERRUPT, Kind.DRIVER)
-KINDS = (*_JOINED, *ROWS, Kind.WAIT_STACK, Kind.WAIT_CALL)
-"""Kinds of the path's records."""
-_NEVER_AGO = np.uint32(0xFFFFFFFF)
+_OF_QUEUED = (
+    *(Kind.CALL, Kind.DIRTIED, Kind.SUBMISSION),
+    *(Kind.HELD, Kind.BEHALF, Kind.BACKING),
+)
+_OF_COMPLETED = (Kind.INTERRUPT, Kind.DRIVER)
+KINDS = (*_OF_QUEUED, *_OF_COMPLETED, *ROWS, Kind.WAIT_STACK, Kind.WAIT_CALL)
+
+_TAKEN: dict[Kind, dict[str, str]] = {
+    Kind.DIRTIED: {"tid": "tid", "pid": "tgid", "comm": "comm", "cgroup": "cgroup"},
+    Kind.HELD: {"limit": "cgroup", "bps": "bps", "iops": "iops", "limits": "limits"},
+    Kind.BEHALF: {"waiter": "waiter"},
+    Kind.BACKING: {"backing": "rq"},
+    Kind.INTERRUPT: {"context": "context", "irq": "irq"},
+    Kind.DRIVER: {n: n for n in ("driver", "errors", "timeouts", "sq_head", "sq_tail")},
+}
+"""By kind of record: fields of PATH, and those of the record that they are taken from."""
+_AGO = {
+    Kind.INTERRUPT: (("hard", "raised", "soft"), np.uint32(0xFFFFFFFF)),
+    Kind.DRIVER: (("answered", "finished"), np.uint32(0xFFFFFFFE)),
+}
+"""Fields that say how long before the C (ns), and from which value on that is not known: of DRIVER
+none is recorded, or it was 4.29 s and more."""
 _SAID = np.dtype([(name, PATH[name]) for name in ("call", "foreign", "entry", "args")])
 """What a CALL record says: fields of PATH."""
 _FIELDS = ("number", "foreign", "entry", "arg0", "arg1", "arg2", "arg3")
@@ -150,34 +140,44 @@ def attach_path(
 ) -> None:
     """Set `events.path`: a row of PATH per Q and C, by the records that follow them.
 
-    These are CALL, DIRTIED, HELD, BEHALF, BACKING and SUBMISSION records (of a Q), INTERRUPT and
-    DRIVER records (of a C). What is not recorded is as in NO_PATH. A record whose Q or C is not in
-    `events` is ignored. `events.path` is left as it is if there are no such records. `events` must
-    hold all events of each time, so that a Q or C and its records are together. The records stay
-    among the events. running: the calls of earlier events, to which Qs may refer; those of `events`
-    are added. damaged: windows of time that could not be read, as of a log's reader.
+    What is not recorded is as in NO_PATH. A record whose Q or C is not in `events` is ignored.
+    `events.path` is left as it is if there are no such records. `events` must hold all events of
+    each time, so that a Q or C and its records are together. The records stay among the events.
+    running: the calls of earlier events, to which Qs may refer; those of `events` are added.
+    damaged: windows of time that could not be read, as of a log's reader.
     """
     if running is None:
         running = RunningCalls()
-    calls, dirtied = events.rows(Kind.CALL), events.rows(Kind.DIRTIED)
-    interrupts, submissions = events.rows(Kind.INTERRUPT), events.rows(Kind.SUBMISSION)
-    steps, held = events.rows(Kind.DRIVER), events.rows(Kind.HELD)
-    waited, backing = events.rows(Kind.BEHALF), events.rows(Kind.BACKING)
-    parts = (calls, dirtied, interrupts, submissions, steps, held, waited, backing)
-    if not any(map(len, parts)) and not running:
+    if not len(events.rows(*_OF_QUEUED, *_OF_COMPLETED)) and not running:
         return
     known = events.rows(Kind.Q, Kind.C)
     at = np.full(len(events), -1, np.int32)
     at[known] = np.arange(len(known))
     path = PathColumn(at, unknown(len(known)))
-    _join_calls(events, calls, path, running, damaged)
-    _join_dirtied(events, dirtied, path)
-    _join_held(events, held, path)
-    _join_field(events, waited, Kind.BEHALF, "waiter", path.rows["waiter"], path.at)
-    _join_field(events, backing, Kind.BACKING, "rq", path.rows["backing"], path.at)
-    _join_interrupts(events, interrupts, path)
-    _join_submissions(events, submissions, path)
-    join_steps(events, steps, completion_of(events, steps), path)
+    _join_calls(events, path, running, damaged)
+    for kind in (*_OF_QUEUED[1:], *_OF_COMPLETED):
+        rows = events.rows(kind)
+        if not len(rows):
+            continue
+        followed = events.followed(Kind.Q if kind in _OF_QUEUED else Kind.C, rows)
+        rows, place = rows[followed >= 0], at[followed[followed >= 0]]
+        records, time = events.fields(kind, rows), events.ts[rows]
+        for to, name in _TAKEN.get(kind, {}).items():
+            path.rows[to][place] = records[name]
+        names, unknown_ago = _AGO.get(kind, ((), np.uint32(0)))
+        for name in names:
+            ago = records[name]
+            then = time - ago.astype(np.int64)
+            path.rows[name][place] = np.where(ago >= unknown_ago, NEVER, then)
+        if kind == Kind.SUBMISSION:
+            for name in REQUEST.names or ():
+                path.rows["request"][name][place] = records[name]
+        elif kind == Kind.DIRTIED:
+            path.rows["dirtied"][place] = time - records["ago"].astype(np.int64)
+        elif kind == Kind.HELD:
+            path.rows["held"][place] = 1
+        elif kind == Kind.DRIVER:  # however long before C
+            path.rows["begun"][place] = time - records["begun"].astype(np.int64)
     events.path = path
 
 
@@ -195,17 +195,16 @@ def full_time(events: Events, rows: I64, time: NDArray[np.uint64]) -> I64:
 
 def _join_calls(
     events: Events,
-    rows: I64,
     path: PathColumn,
     running: RunningCalls,
     damaged: Sequence[Mapping[str, int]],
 ) -> None:
-    """Write call, foreign, entry and args of the CALL records at `rows` to their Q's row of `path`.
+    """Write what CALL records say to their Q's row, and to those of Qs that refer to them.
 
-    And to those of Qs that refer to them (`RunningCalls`). An entry of 0 becomes NEVER. Records
-    whose Q is not in `events` are ignored.
+    An entry of 0 becomes NEVER.
     """
-    queued = queued_of(events, rows)
+    rows = events.rows(Kind.CALL)
+    queued = events.followed(Kind.Q, rows)
     number, foreign, entry, *args = (events.field(Kind.CALL, name, rows) for name in _FIELDS)
     said = np.empty(len(rows), _SAID)
     said["call"], said["foreign"] = number, foreign
@@ -215,87 +214,3 @@ def _join_calls(
     for name in _SAID.names or ():
         path.rows[name][path.at[queued[known]]] = said[name][known]
     running.join(events, rows, queued, said, path, damaged)
-
-
-def _join_dirtied(events: Events, rows: I64, path: PathColumn) -> None:
-    """Write dirtied, tid, pid, comm, cgroup of the DIRTIED records at `rows` to their Q's row."""
-    queued = queued_of(events, rows)
-    rows, queued = rows[queued >= 0], queued[queued >= 0]
-    records = events.fields(Kind.DIRTIED, rows)
-    path.rows["dirtied"][path.at[queued]] = events.ts[rows] - records["ago"].astype(np.int64)
-    path.rows["tid"][path.at[queued]] = records["tid"]
-    path.rows["pid"][path.at[queued]] = records["tgid"]
-    path.rows["comm"][path.at[queued]] = records["comm"]
-    path.rows["cgroup"][path.at[queued]] = records["cgroup"]
-
-
-def _join_held(events: Events, rows: I64, path: PathColumn) -> None:
-    """Write limit, bps, iops, limits and `held` of the HELD records at `rows` to their Q's row."""
-    queued = queued_of(events, rows)
-    rows, queued = rows[queued >= 0], queued[queued >= 0]
-    records = events.fields(Kind.HELD, rows)
-    path.rows["held"][path.at[queued]] = 1
-    path.rows["limit"][path.at[queued]] = records["cgroup"]
-    for name in ("bps", "iops", "limits"):
-        path.rows[name][path.at[queued]] = records[name]
-
-
-def _join_field(
-    events: Events, rows: I64, kind: Kind, name: str, column: NDArray[np.void], at: I32
-) -> None:
-    """Write a field of records of this kind, at `rows`, to their Q's row of a column of PATH."""
-    queued = queued_of(events, rows)
-    rows, queued = rows[queued >= 0], queued[queued >= 0]
-    column[at[queued]] = events.field(kind, name, rows)
-
-
-def _join_submissions(events: Events, rows: I64, path: PathColumn) -> None:
-    """Write all fields of REQUEST of the SUBMISSION records at `rows` to their Q's `request`."""
-    queued = queued_of(events, rows)
-    rows, queued = rows[queued >= 0], queued[queued >= 0]
-    records = events.fields(Kind.SUBMISSION, rows)
-    for name in REQUEST.names or ():
-        path.rows["request"][name][path.at[queued]] = records[name]
-
-
-def _join_interrupts(events: Events, rows: I64, path: PathColumn) -> None:
-    """Write context, irq, hard, raised and soft of INTERRUPT records to their C's row of `path`."""
-    completed = completion_of(events, rows)
-    rows, completed = rows[completed >= 0], completed[completed >= 0]
-    records = events.fields(Kind.INTERRUPT, rows)
-    path.rows["context"][path.at[completed]] = records["context"].astype(np.int8)
-    path.rows["irq"][path.at[completed]] = records["irq"]
-    for name in ("hard", "raised", "soft"):
-        ago = records[name]
-        time = events.ts[rows] - ago.astype(np.int64)
-        path.rows[name][path.at[completed]] = np.where(ago == _NEVER_AGO, NEVER, time)
-
-
-def completion_of(events: Events, rows: I64) -> I64:
-    """Return per record at `rows` that follows a C the row of that C in `events`, -1: not there.
-
-    Int64 (n,). That is the C with the record's request and time (all leave the kernel together):
-    one of the two rows just before it, the nearer first, else the last such row of all `events`.
-    rows: of records whose first field is the request's address (INTERRUPT, DRIVER).
-    """
-    completions = events.rows(Kind.C)
-    if not len(completions) or not len(rows):
-        return np.full(len(rows), -1, dtype=np.int64)
-    # C is one of the two rows before, unless another CPU's record of that nanosecond came between.
-    completed = np.full(len(rows), -1, dtype=np.int64)
-    for back in (1, 2):
-        before = np.maximum(rows - back, 0)
-        near = (events.kind[before] == Kind.C) & (events.raw[before, 1] == events.raw[rows, 1])
-        near &= (events.ts[before] == events.ts[rows]) & (rows >= back) & (completed < 0)
-        completed[near] = before[near]
-    far = np.flatnonzero(completed < 0)
-    if len(far):
-        keys = zip(
-            events.ts[completions].tolist(), events.raw[completions, 1].tolist(), strict=True
-        )
-        row_of = dict(zip(keys, completions.tolist(), strict=True))
-        for place in far.tolist():
-            row = int(rows[place])
-            key = int(events.ts[row]), int(events.raw[row, 1])
-            completed[place] = row_of.get(key, -1)
-    return completed

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from biotrail.converters.events.events import NO_STACK, Events
-from biotrail.converters.events.queued import queued_of
 from biotrail.converters.events.tables import I32, I64
 from biotrail.recorder.schema.records import Kind
 
@@ -18,10 +17,8 @@ _ID_BITS = 32
 
 
 class Frame(NamedTuple):
-    """One place in a stack."""
-
     name: str
-    """Function; empty: not known."""
+
     where: str
     """Module or file; empty: the kernel itself, or not known."""
     offset: int
@@ -52,23 +49,14 @@ class StackNames:
         return len(self._rows)
 
     def add_frames(self, payload: Mapping[str, Any]) -> None:
-        """Add a `stacks` note: by "kernel" and "user", stack id (text) → list of frames.
-
-        A frame is [function, file or module, offset in bytes]; the innermost comes first. An id
-        that is known gets the new frames. Stacks that `all` made before are made anew.
-        """
+        """Add a `stacks` note: by side, id (text) → list of [function, file or module, offset]."""
         self._all = []
         for side in ("kernel", "user"):
             for number, frames in payload.get(side, {}).items():
                 self._frames[side, int(number)] = tuple(Frame(*frame) for frame in frames)
 
     def count_refused(self, ids: I64 | None) -> None:
-        """Add to `refused`, by reason, the stacks of a window that the kernel did not capture.
-
-        ids: `Events.stack` of the window's new events, one entry per event; None: no stacks. Kernel
-        and user stacks count each; those not asked for, and user stacks of kernel threads, do not.
-        Call it once for each window.
-        """
+        """Add to `refused` the stacks of a window (`Events.stack`) that were not captured."""
         if ids is None:
             return
         pairs, counts = np.unique(ids[ids != NO_STACK], return_counts=True)
@@ -78,10 +66,7 @@ class StackNames:
                     self.refused[why] += count
 
     def rows(self, ids: I64) -> I32:
-        """Return the row of each pair of stack ids, int32 (n,), index into `all`; -1 for NO_STACK.
-
-        ids: values of `Events.stack`. Pairs not met before get new rows.
-        """
+        """Return the row of each pair of stack ids, int32 (n,), in `all`; -1 for NO_STACK."""
         pairs, at = np.unique(ids, return_inverse=True)
         known = [
             -1 if pair == NO_STACK else self._rows.setdefault(pair, len(self._rows))
@@ -96,11 +81,7 @@ class StackNames:
         return list(self._all)
 
     def _stack(self, pair: int) -> Stack:
-        """Return the stacks of a pair of ids (a value of `Events.stack`), by the notes read so far.
-
-        Innermost kernel frames that are functions of the tracing itself are left out. `missing` is
-        the reason for the kernel stack, else that for the user stack.
-        """
+        """Return the stacks of a pair of ids, without the innermost frames of the tracing."""
         kernel, user = _unpacked(pair)
         inner, why = self._side("kernel", kernel)
         outer, why_outer = self._side("user", user)
@@ -109,12 +90,7 @@ class StackNames:
         return Stack(inner, outer, why or why_outer)
 
     def _side(self, side: str, number: int) -> tuple[tuple[Frame, ...], str]:
-        """Return (frames, "") of a stack id, or ((), reason) if there is no stack.
-
-        side: "kernel" or "user". number: a stack id or, if negative, the errno of bpf_get_stackid.
-        ((), ""): none was asked for (-1), or a user stack of a kernel thread (-EFAULT). An id whose
-        frames no note had so far gives the reason "… stack not in the log".
-        """
+        """Return (frames, "") of a stack id, or ((), reason) if there is none but should be."""
         if number >= 0:
             found = self._frames.get((side, number))
             return (found, "") if found else ((), f"{side} stack not in the log")
@@ -137,16 +113,11 @@ def _unpacked(pair: int) -> tuple[int, int]:
 
 
 def attach_stacks(events: Events) -> None:
-    """Set `events.stack` to the stack ids of each Q, by its STACK record; NO_STACK in other rows.
-
-    The ids are kernel << 32 | user, both signed. `events.stack` is left as it is if there are no
-    STACK records; a STACK whose Q is not in `events` is ignored. `events` must hold all events of
-    each time, so that a Q and its STACK are together.
-    """
+    """Set `events.stack` of each Q by its STACK record: kernel << 32 | user, both signed."""
     rows = events.rows(Kind.STACK)
     if not len(rows):
         return
-    queued = queued_of(events, rows)
+    queued = events.followed(Kind.Q, rows)
     found = queued >= 0
     ids = np.full(len(events), NO_STACK, dtype=np.int64)
     words, half = events.raw[rows[found], 2], np.uint64(_ID_BITS)

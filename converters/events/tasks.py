@@ -21,11 +21,7 @@ class TaskNames:
         self._known: dict[int, tuple[int, bytes]] = {}
 
     def add_records(self, events: Events) -> None:
-        """Add a row for each TASK record of a window that changes its tid's tgid or name.
-
-        Also the first of a tid; a return to an earlier name is a change. Rows that repeat the tid's
-        newest row are left out. events: those of the next window; all kinds but TASK are ignored.
-        """
+        """Add a row for each TASK record of a window that changes its tid's tgid or name."""
         rows = events.rows(Kind.TASK)
         fields = events.fields(Kind.TASK, rows)
         for ts, tid, tgid, comm in zip(
@@ -75,7 +71,7 @@ class TaskNames:
         return result
 
     def table(self) -> Tasks:
-        """Return all names so far as a new table, whose row numbers are those of `rows`."""
+
         return Tasks(
             np.array(self._tid, dtype=np.uint32),
             np.array(self._tgid, dtype=np.uint32),
@@ -83,18 +79,18 @@ class TaskNames:
         )
 
     def tgid(self, rows: I32) -> U32:
-        """Return the process id (tgid) of each row, uint32; 0 for row -1 (no name is known)."""
+        """Return the process id (tgid) of each row, uint32; 0 for row -1."""
         return take_or(np.array(self._tgid, dtype=np.uint32), rows, 0)
 
 
 def _packed(tid: I64, ts: I64, since: I64) -> I64:
-    """Return int64 keys that sort by (tid, rank of ts among the times `since`)."""
+
     times = np.unique(since)
     rank = np.searchsorted(times, ts, side="right")
     return tid * (len(times) + 1) + rank
 
 
 def by_threads(beginning: str, task: I32, tasks: Tasks) -> Bool:
-    """Mark the rows (n,) whose thread's name begins so. task: row in `tasks`; -1: not known."""
+
     named = np.array([str(comm).startswith(beginning) for comm in tasks.comm], np.bool_)
     return np.append(named, False)[task]

@@ -21,11 +21,11 @@ from biotrail.recorder.schema.errors import TraceError
 from biotrail.recorder.schema.records import Kind
 
 MOST_WAITING_BYTES = 64 << 20
-"""Bytes of records that may wait."""
+
 MOST_WAITING_NS = 5_000_000_000
-"""Time that the waiting chunks may span, by their last records."""
+
 IDLE_SECONDS = 0.25
-"""Interval of calls to `LiveSource.on_idle`."""
+
 QUIET_NS = 1_500_000_000
 """Age from which on, in a log without new chunks, a time counts as without events. A chunk is
 0.9 s long, so younger events may not have been written yet."""
@@ -33,12 +33,11 @@ SILENCE_NS = 2_000_000_000
 """Time without events after which what waits for later ones is given out: longer than any reader
 of a log waits for them."""
 MOST_NAMES = 1000
-"""Skipped chunks whose names of tasks, cgroups and files are kept until the next part."""
+
 _NAMING = [int(kind) for kind in (Kind.TASK, Kind.CGROUP, Kind.FILE_NAME)]
 MOST_SKIPS = 100_000
-"""Skips kept until `take_skips` is called, about a day's; older ones are dropped."""
+
 MOST_WINDOWS = 1000
-"""Loss windows and damaged windows that `LiveSource.forget` keeps by default."""
 
 
 class Skip(NamedTuple):
@@ -57,10 +56,7 @@ class LiveSource(LogSource):
     """
 
     def __init__(self, stream: BinaryIO) -> None:
-        """Read the log's header from the stream. `start` begins the reading of chunks.
-
-        Raises LogFormatError: no header, or one that cannot be read.
-        """
+        """Read the log's header from the stream. Raises LogFormatError: it has none."""
         super().__init__(stream)
         self.skipped_ns = 0
         self.skipped_parts = 0
@@ -82,20 +78,20 @@ class LiveSource(LogSource):
         self._thread = threading.Thread(target=self._read, name="log reader", daemon=True)
 
     def start(self) -> None:
-        """Start the thread that reads the stream to its end."""
+
         self._thread.start()
 
     def join(self) -> None:
-        """Wait until the reading thread has ended, at the stream's end or by an error."""
+
         self._thread.join()
 
     def parts(self) -> Iterator[Part]:
         """Yield chunks as they arrive, until the stream ends; blocks while there is none.
 
         Call `start` first. After a silence an empty part says up to when no events came. Of skipped
-        chunks (the last MOST_NAMES before the next chunk) only
-        records of names come, as parts with `clock` None, before that chunk. After the last chunk
-        raises the TraceError or OSError that ended reading, if any. Can be called once.
+        chunks (the last MOST_NAMES before the next chunk) only records of names come, as parts with
+        `clock` None, before that chunk. After the last chunk raises the TraceError or OSError that
+        ended reading, if any. Can be called once.
         """
         while (found := self._next()) is not None:
             while self._names:
@@ -107,11 +103,11 @@ class LiveSource(LogSource):
 
     @property
     def lost_records(self) -> int:
-        """Number of lost records that the recorder has counted so far."""
+
         return self._forgotten + _count(self.losses)
 
     def take_skips(self) -> list[Skip]:
-        """Return the chunks skipped since the last call, in time order, and forget them."""
+
         with self._changed:
             found = list(self._skips)
             self._skips.clear()
@@ -123,14 +119,14 @@ class LiveSource(LogSource):
         Returns how many were deleted, (losses, damaged): indices into the two lists shift by that.
         `lost_records` still counts the deleted ones.
         """
-        self._forgotten += _count(self.losses[: max(len(self.losses) - most, 0)])
         deleted = max(len(self.losses) - most, 0), max(len(self.damaged) - most, 0)
+        self._forgotten += _count(self.losses[: deleted[0]])
         del self.losses[: deleted[0]]
         del self.damaged[: deleted[1]]
         return deleted
 
     def _read(self) -> None:
-        """Put all chunks of the stream into the queue; runs in the reading thread."""
+
         try:
             for chunk in self.chunks():
                 self.put(chunk)
@@ -142,11 +138,7 @@ class LiveSource(LogSource):
                 self._changed.notify()
 
     def put(self, chunk: Chunk) -> None:
-        """Append a chunk to the queue, skip the oldest while too much is waiting, wake `parts`.
-
-        Too much is more than MOST_WAITING_BYTES or MOST_WAITING_NS; the newest chunk is never
-        skipped. Called in the reading thread.
-        """
+        """Append a chunk, skip the oldest while too much waits; for the reading thread."""
         with self._changed:
             self._waiting.append(chunk)
             self._bytes += _size(chunk)
@@ -158,11 +150,7 @@ class LiveSource(LogSource):
             self._changed.notify()
 
     def _skip(self, chunk: Chunk) -> None:
-        """Count a chunk that was removed from the queue as skipped, and as a damaged window.
 
-        Its records of task, cgroup and file names go to `_names`, for `parts`: a name is recorded
-        once.
-        """
         self._bytes -= _size(chunk)
         self.skipped_parts += 1
         self.skipped_ns += chunk.last_ns - chunk.first_ns
@@ -177,10 +165,7 @@ class LiveSource(LogSource):
             self._names.append(Part(names, int(chunk.clock["monotonic"]), None, chunk.offset))
 
     def _next(self) -> Chunk | Part | None:
-        """Remove the oldest chunk from the queue, waiting for one, and return it; None at the end.
-
-        While waiting calls `on_idle`, outside the lock; in each silence returns `_silence` once.
-        """
+        """Return the oldest chunk, waiting for one, or a silence; None at the end."""
         while True:
             with self._changed:
                 if not self._waiting and not self._done:
@@ -201,10 +186,7 @@ class LiveSource(LogSource):
         return chunk
 
     def _silence(self) -> Part | None:
-        """Return a part without events, once there were none for SILENCE_NS since the last chunk.
-
-        None: it is too early, no chunk came yet, or that was told already. Sets `_written` to None.
-        """
+        """Return a part without events, once, if there were none for SILENCE_NS."""
         until = time.monotonic_ns() - QUIET_NS
         if self._written is None or until - self._written < SILENCE_NS:
             return None

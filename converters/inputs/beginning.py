@@ -5,9 +5,8 @@ import os
 import re
 import stat
 from collections.abc import Callable
-from dataclasses import dataclass
 from io import BytesIO
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, NamedTuple, cast
 
 from biotrail.converters.inputs.unpacking import GZIP, ZSTD, ZSTD_BLOCK
 from biotrail.recorder.log.frames import MAGIC
@@ -20,10 +19,10 @@ PEEKED_BYTES = 4096
 PACKED_PEEKED_BYTES = ZSTD_BLOCK + 64
 """Bytes in which zstd's first block ends: its head is at most 18, the block's 3."""
 PIPE = "the path of a log, or of a pipe that you may read"
-"""What to give instead of a pipe that cannot be opened."""
+
 _ZEROS_BYTES = 1 << 20
 _LEAST_BYTES = 64
-"""Bytes of a pipe that are waited for."""
+
 _URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+://")
 UTF8_MARK = b"\xef\xbb\xbf"
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
@@ -34,29 +33,20 @@ _MOST_ODD = 0.02
 """Share of control characters and of bytes that are no UTF-8, which names of threads may have."""
 
 
-@dataclass(frozen=True)
-class Beginning:
-    """What is known of a recording before it is read.
-
-    given: the path, or a stream that still yields `first`. first: the first bytes, up to
-    PEEKED_BYTES, of gzip and zstd up to PACKED_PEEKED_BYTES; empty for a directory, and for a path
-    that cannot be read.
-    """
+class Beginning(NamedTuple):
+    """given: the path, or a stream that still yields `first`, the first bytes; b"": none."""
 
     given: PathOrStream
     first: bytes
 
     @property
     def path(self) -> str | None:
-        """The path; None: it is a stream."""
+
         given = self.given
         return os.fspath(given) if isinstance(given, str | os.PathLike) else None
 
     def beyond_zeros(self) -> bytes:
-        """Return the first bytes; where these are zeros, of a path what follows, within 1 MiB.
-
-        A page that was lost leaves zeros.
-        """
+        """Return the first bytes; of a path behind zeros, which a lost page leaves."""
         if self.first.strip(b"\0") or not self.first or self.path is None:
             return self.first
         with open(self.path, "rb") as stream:
@@ -95,17 +85,14 @@ def begin(given: PathOrStream) -> Beginning:
 
 
 def name_of(given: PathOrStream) -> str:
-    """Return a path, or what stands for a stream in messages."""
+
     if isinstance(given, str | os.PathLike):
         return os.fspath(given)
     return str(getattr(given, "name", "the stream"))
 
 
 def open_file(given: PathOrStream, what: str) -> BinaryIO:
-    """Return a stream, or a file opened by its path, which the caller closes.
-
-    what: continues "give" in the message. Raises LogFormatError: it cannot be opened.
-    """
+    """Return a stream, or a file opened by its path, which the caller closes."""
     if not isinstance(given, str | os.PathLike):
         return given
     try:
@@ -117,10 +104,7 @@ def open_file(given: PathOrStream, what: str) -> BinaryIO:
 
 
 def is_text(first: bytes) -> bool:
-    """Return whether a file that begins with these bytes is text in ASCII, UTF-8 or the like.
-
-    Pages of zeros in it do not matter: text whose pages were lost still is text.
-    """
+    """Return whether a file that begins with these bytes is text in ASCII, UTF-8 or the like."""
     if first.startswith((*_UTF16, MAGIC)):
         return False
     text = _LOST_PAGE.sub(b"", first.removeprefix(UTF8_MARK))
@@ -135,10 +119,7 @@ def is_url(given: Any) -> bool:
 
 
 def is_pipe(path: str | os.PathLike[str]) -> bool:
-    """Return whether a path names a pipe: a named one, or /dev/fd/N of one without a name.
-
-    bash gives such a path for `<(zcat LOG.gz)`. False if there is no such path.
-    """
+    """Return whether a path is a FIFO, or /dev/fd/N of a pipe, as bash makes of `<(…)`."""
     try:
         return stat.S_ISFIFO(os.stat(path).st_mode)
     except (OSError, ValueError):
@@ -146,10 +127,7 @@ def is_pipe(path: str | os.PathLike[str]) -> bool:
 
 
 def _arrived(stream: BinaryIO) -> bytes:
-    """Return what is there of a pipe: _LEAST_BYTES at least, except at its end.
-
-    A log that is still being written must not be waited for longer.
-    """
+    """Return what is there of a pipe: _LEAST_BYTES at least, as a log may still be written."""
     read: Callable[[int], bytes] = getattr(stream, "read1", stream.read)
     first = b""
     while len(first) < _LEAST_BYTES:
@@ -163,15 +141,12 @@ def _arrived(stream: BinaryIO) -> bytes:
 
 
 def _wanted(first: bytes) -> int:
-    """Return how many more bytes are needed to know the beginning of what is compressed.
-
-    Nothing can be read of a block of zstd before its end, and of gzip's maybe less than is stored.
-    """
+    """Return how many more bytes are needed to know the beginning of what is compressed."""
     return max(PACKED_PEEKED_BYTES - len(first), 0) if first.startswith((GZIP, ZSTD)) else 0
 
 
 class _Prefixed(BytesIO):
-    """A stream of the bytes already read from a pipe, then of the rest of the pipe."""
+    """The bytes already read from a pipe, then the rest of the pipe."""
 
     def __init__(self, first: bytes, stream: BinaryIO) -> None:
         super().__init__(first)
@@ -230,11 +205,10 @@ _KINDS: tuple[tuple[bytes, str, str], ...] = (
     ),
     (rb"\0{64}", "zeros", "copy it again"),
 )
-"""Of the first bytes a pattern, what such a file is, and what to do."""
 
 
 def refusal(name: str, first: bytes) -> LogFormatError:
-    """Return the error for a file that begins with `first` and is none of those that are read."""
+
     for magic, what in COMPRESSED.items():
         if first.startswith(magic):
             return LogFormatError(f"{name}: is compressed by {what}; {WHAT_IS_READ}")

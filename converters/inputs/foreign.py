@@ -20,7 +20,7 @@ from biotrail.recorder.schema.records import NO_TAG, TIMESTAMP_BITS, Kind, schem
 MAX_NS = 1 << 62  # sums of such a time and a duration still fit int64
 
 NO_QUEUE = 0xFFFF
-"""hctx of a D: not known."""
+
 NO_TAGS = np.uint64(NO_TAG << 32 | NO_TAG << 48)
 PART_EVENTS = 100_000
 WITHOUT_BIOS = (
@@ -40,7 +40,7 @@ _RECORD = {
 
 
 def without_block_events(name: str, tool: str, held: str = "") -> LogFormatError:
-    """Return the error for a recording without block events. held: what it has instead."""
+
     return LogFormatError(
         f"{name}: has no block events{held and f' ({held})'}, so there is no I/O in it: record "
         f"them with {_RECORD[tool]}, while there is I/O (docs/inputs.md)"
@@ -48,13 +48,10 @@ def without_block_events(name: str, tool: str, held: str = "") -> LogFormatError
 
 
 class ForeignSource(ABC):
-    """The members of a Source, for one that reads another tool's recording.
-
-    name: the path, or what stands for a stream, for messages.
-    """
+    """The members of a Source, for one that reads another tool's recording."""
 
     def __init__(self, given: PathOrStream, tool: str) -> None:
-        """tool: whose data it is ("blktrace")."""
+
         self.name = name_of(given)
         self.tool = tool
         self.unknown: Counter[int] = Counter()
@@ -79,11 +76,11 @@ class ForeignSource(ABC):
         }
 
     def problem(self, text: str) -> None:
-        """Add what is wrong with the recording to `problems`."""
+
         self.problems.append(f"{self.name}: {text}")
 
     def remark(self, text: str) -> None:
-        """Add a limit of the recording, which is no damage, to `remarks`."""
+
         self.remarks.append(f"{self.name}: {text}")
 
     def add_loss(self, start: int, end: int, cpu: int, count: int) -> None:
@@ -97,14 +94,11 @@ class ForeignSource(ABC):
         self.damaged.append({"offset": offset, "start": start, "end": end})
 
     def set_clocks(self, time: int, realtime: int, uncertainty: int) -> None:
-        """Set the header's clocks (ns): what is known of one clock stands for all but REALTIME."""
+
         self.header["clocks"] = clocks_at(time, realtime, uncertainty)
 
     def without_block_events(self, held: str = "") -> LogFormatError:
-        """Return the error for a recording of which no block event can be read.
-
-        held: what it has instead. The first problem, if there is one, says why.
-        """
+        """Return the error: the first problem is why, or what is `held` instead."""
         if self.problems:
             why = self.problems[0].removeprefix(f"{self.name}: ")
             return LogFormatError(f"{self.name}: no block event of it can be read: {why}")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
-# cython: cdivision=True
+# cython: cdivision=True, legacy_implicit_noexcept=True
 """The loops of `lines`: what ftrace, trace-cmd, perf and blkparse print, from bytes to numbers.
 
 An event's line is read from its time backwards (CPU, process, thread) and forwards (event, fields):
@@ -14,7 +14,8 @@ A record's line, blkparse's, has a head, the same for all actions, and what its 
       8,0    3        1     0.000000000   697  G   W 223490 + 8 [kjournald]
     DEVICE CPU   NUMBER            TIME   PID  ACTION RWBS SECTOR + SECTORS [THREAD]
 
-Functions that read something return the offset behind it, -1 if it is not there, and pass -1 on.
+What reads something returns the offset behind it, -1 if it is not there, and passes -1 on. Nothing
+raises, so that no -1 is taken for an exception.
 """
 
 import cython
@@ -182,689 +183,520 @@ def _is_digit(byte: cython.int) -> cython.bint:
     return _ZERO <= byte <= _NINE
 
 
-@cython.cfunc
-def _number(
-    data: cython.const[cython.uchar][::1],
-    at: cython.longlong,
-    end: cython.longlong,
-    row: cython.ulonglong[::1],
-    column: cython.int,
-) -> cython.longlong:
-    """Read a number at `at` into row[column]."""
-    value: cython.ulonglong = 0
-    start: cython.longlong = at
-    if at < 0:
-        return -1
-    while at < end and _is_digit(data[at]):
-        value = (value * 10 + (data[at] - _ZERO)) & _ALL_BITS
-        at += 1
-    if at == start or at - start > _MOST_DIGITS:
-        return -1
-    row[column] = value
-    return at
+@cython.final
+@cython.cclass
+class _Line:
+    """The line data[start:end], and its numbers in `row`."""
 
-
-@cython.cfunc
-def _expect(
-    data: cython.const[cython.uchar][::1],
-    at: cython.longlong,
-    end: cython.longlong,
-    byte: cython.int,
-) -> cython.longlong:
-    """Pass over one byte, which has to be `byte`."""
-    if at < 0 or at >= end or data[at] != byte:
-        return -1
-    return at + 1
-
-
-@cython.cfunc
-def _spaces(
-    data: cython.const[cython.uchar][::1], at: cython.longlong, end: cython.longlong
-) -> cython.longlong:
-    """Pass over spaces, if there are any."""
-    while 0 <= at < end and data[at] == _SPACE:
-        at += 1
-    return at
-
-
-@cython.cfunc
-def _gap(
-    data: cython.const[cython.uchar][::1], at: cython.longlong, end: cython.longlong
-) -> cython.longlong:
-    """Pass over spaces, one at least."""
-    return _spaces(data, _expect(data, at, end, _SPACE), end)
-
-
-@cython.cfunc
-def _word(
-    data: cython.const[cython.uchar][::1], at: cython.longlong, end: cython.longlong
-) -> cython.longlong:
-    """Pass over all that is no space, one byte at least."""
-    start: cython.longlong = at
-    while 0 <= at < end and data[at] != _SPACE:
-        at += 1
-    return at if at > start else -1
-
-
-@cython.cfunc
-def _device(
-    data: cython.const[cython.uchar][::1],
-    at: cython.longlong,
-    end: cython.longlong,
-    row: cython.ulonglong[::1],
-    column: cython.int,
-) -> cython.longlong:
-    """Read "8,0" into row[column] as the kernel's number, major << 20 | minor."""
-    major: cython.ulonglong
-    at = _expect(data, _number(data, at, end, row, column), end, _COMMA)
-    major = row[column]
-    at = _number(data, at, end, row, column)
-    if at < 0 or major >= 4096 or row[column] >= 1048576:
-        return -1
-    row[column] = major << 20 | row[column]
-    return at
-
-
-@cython.cfunc
-def _error(
-    data: cython.const[cython.uchar][::1],
-    at: cython.longlong,
-    end: cython.longlong,
-    row: cython.ulonglong[::1],
-) -> cython.longlong:
-    """Read "[0]", "[-5]", or "[65531]", which is -5 without a sign, into row[ERROR]."""
-    negative: cython.bint
-    at = _expect(data, at, end, _BRACKET)
-    negative = 0 <= at < end and data[at] == _MINUS
-    at = _number(data, at + 1 if negative else at, end, row, ERROR)
-    if negative and at >= 0:
-        row[ERROR] = (0 - row[ERROR]) & _ALL_BITS
-    return _expect(data, at, end, _BRACKET_END)
-
-
-@cython.cfunc
-def _name(
-    data: cython.const[cython.uchar][::1],
-    at: cython.longlong,
-    end: cython.longlong,
-    row: cython.ulonglong[::1],
-) -> cython.longlong:
-    """Read "[fio]" into TEXT_AT and TEXT_LENGTH.
-
-    Names may have any byte, so they end at the line's last bracket.
-    """
-    last: cython.longlong = end - 1
-    at = _expect(data, at, end, _BRACKET)
-    if at < 0:
-        return -1
-    while last > at and data[last] != _BRACKET_END:
-        last -= 1
-    if last < at or data[last] != _BRACKET_END:
-        return -1
-    row[TEXT_AT] = at
-    row[TEXT_LENGTH] = last - at
-    return last + 1
-
-
-@cython.cfunc
-def _old_place(
-    data: cython.const[cython.uchar][::1],
-    at: cython.longlong,
-    end: cython.longlong,
-    row: cython.ulonglong[::1],
-) -> cython.longlong:
-    """Read "<- (8,1) 0" into OLD_DEV and OLD_SECTOR."""
-    at = _expect(data, _expect(data, at, end, _LESS), end, _MINUS)
-    at = _expect(data, _spaces(data, at, end), end, _OPEN)
-    at = _expect(data, _device(data, at, end, row, OLD_DEV), end, _CLOSE)
-    return _number(data, _spaces(data, at, end), end, row, OLD_SECTOR)
-
-
-# Events, as ftrace, trace-cmd and perf print them.
-
-
-@cython.cfunc
-def _request(
-    data: cython.const[cython.uchar][::1],
-    at: cython.longlong,
-    end: cython.longlong,
-    row: cython.ulonglong[::1],
-    with_bytes: cython.bint,
-) -> cython.longlong:
-    """Pass over a request's bytes, read into BYTES, and its command in parentheses."""
-    if with_bytes:
-        at = _spaces(data, _number(data, at, end, row, BYTES), end)
-    at = _expect(data, at, end, _OPEN)
-    while 0 <= at < end and data[at] != _CLOSE:
-        at += 1
-    return _spaces(data, _expect(data, at, end, _CLOSE), end)
-
-
-@cython.cfunc
-def _fields(
-    data: cython.const[cython.uchar][::1],
-    at: cython.longlong,
-    end: cython.longlong,
-    row: cython.ulonglong[::1],
-    shape: cython.int,
-) -> cython.longlong:
-    """Read what follows an event's name, of one of the shapes."""
+    data: cython.const[cython.uchar][::1]
+    row: cython.ulonglong[::1]
     start: cython.longlong
-    at = _spaces(data, at, end)
-    if shape == PLUG:
-        return _name(data, at, end, row)
-    if shape == UNPLUG:
-        at = _spaces(data, _name(data, at, end, row), end)
-        return _number(data, at, end, row, COUNT)
-    start = _spaces(data, _device(data, at, end, row, DEV), end)
-    at = _word(data, start, end)
-    if at < 0:
-        return -1
-    row[RWBS_AT] = start
-    row[RWBS_LENGTH] = at - start
-    at = _spaces(data, at, end)
-    if shape == REQUEST or shape == REQUEST_ERROR:
-        at = _request(data, at, end, row, shape == REQUEST)
-    at = _spaces(data, _number(data, at, end, row, SECTOR), end)
-    at = _spaces(data, _expect(data, at, end, _SLASH if shape == SPLIT else _PLUS), end)
-    at = _spaces(data, _number(data, at, end, row, COUNT), end)
-    if shape == REMAP:
-        return _old_place(data, at, end, row)
-    if 0 <= at < end and data[at] != _BRACKET:
-        at = _spaces(data, _word(data, at, end), end)  # the I/O priority
-    if shape == BIO_ERROR or shape == REQUEST_ERROR:
-        return _error(data, at, end, row)
-    return _name(data, at, end, row)
+    end: cython.longlong
 
-
-@cython.cfunc
-def _back_over_spaces(
-    data: cython.const[cython.uchar][::1], start: cython.longlong, at: cython.longlong
-) -> cython.longlong:
-    """Return where the spaces begin that end before `at`; -1 if there is none."""
-    end: cython.longlong = at
-    while at > start and data[at - 1] == _SPACE:
-        at -= 1
-    return at if 0 <= at < end else -1
-
-
-@cython.cfunc
-def _back_over_word(
-    data: cython.const[cython.uchar][::1], start: cython.longlong, at: cython.longlong
-) -> cython.longlong:
-    """Return where the word begins that ends before `at`."""
-    while at > start and data[at - 1] != _SPACE:
-        at -= 1
-    return at
-
-
-@cython.cfunc
-def _back_over_digits(
-    data: cython.const[cython.uchar][::1], start: cython.longlong, at: cython.longlong
-) -> cython.longlong:
-    """Return where the digits begin that end before `at`; -1 if there is none."""
-    end: cython.longlong = at
-    while at > start and _is_digit(data[at - 1]):
-        at -= 1
-    return at if 0 <= at < end else -1
-
-
-@cython.cfunc
-def _event_time(
-    data: cython.const[cython.uchar][::1],
-    start: cython.longlong,
-    end: cython.longlong,
-    row: cython.ulonglong[::1],
-) -> cython.longlong:
-    """Read the time that ends before `end` into TIME and DECIMALS; return where it begins."""
-    at: cython.longlong = _back_over_digits(data, start, end)
-    point: cython.longlong = -1
-    places: cython.longlong
-    if at > start and data[at - 1] == _POINT:
-        point = at
-        at = _back_over_digits(data, start, at - 1)
-    if at < 0 or (end - point > 10 and point >= 0):
-        return -1
-    if _number(data, at, end if point < 0 else point - 1, row, TIME) < 0:
-        return -1
-    if point < 0:
-        row[DECIMALS] = 0
+    @cython.cfunc
+    def number(self, at: cython.longlong, column: cython.int) -> cython.longlong:
+        """Read a number at `at` into row[column]."""
+        value: cython.ulonglong = 0
+        start: cython.longlong = at
+        if at < 0:
+            return -1
+        while at < self.end and _is_digit(self.data[at]):
+            value = (value * 10 + (self.data[at] - _ZERO)) & _ALL_BITS
+            at += 1
+        if at == start or at - start > _MOST_DIGITS:
+            return -1
+        self.row[column] = value
         return at
-    if row[TIME] > 9000000000:
-        return -1
-    places = end - point
-    row[DECIMALS] = places
-    while point < end:
-        row[TIME] = row[TIME] * 10 + (data[point] - _ZERO)
-        point += 1
-    while places < 9:
-        row[TIME] = row[TIME] * 10
-        places += 1
-    return at
 
+    @cython.cfunc
+    def expect(self, at: cython.longlong, byte: cython.int) -> cython.longlong:
+        if at < 0 or at >= self.end or self.data[at] != byte:
+            return -1
+        return at + 1
 
-@cython.cfunc
-def _cpu(
-    data: cython.const[cython.uchar][::1],
-    start: cython.longlong,
-    at: cython.longlong,
-    row: cython.ulonglong[::1],
-) -> cython.longlong:
-    """Read the CPU before `at`, with flags behind it or none; return where it begins."""
-    word: cython.longlong
-    end: cython.longlong = _back_over_spaces(data, start, at)
-    if end <= start:
-        return -1
-    word = _back_over_word(data, start, end)
-    if data[end - 1] != _BRACKET_END:
-        at = _back_over_spaces(data, start, word)
-        if at > start and data[at - 1] == _BRACKET_END:
-            end = at
-            word = _back_over_word(data, start, end)
-        else:
-            # The latency format: "1d..1." without brackets.
-            at = _number(data, word, end, row, CPU)
-            return word if 0 <= at < end else -1
-    if data[word] != _BRACKET or _number(data, word + 1, end, row, CPU) != end - 1:
-        return -1
-    return word
+    @cython.cfunc
+    def spaces(self, at: cython.longlong) -> cython.longlong:
+        while 0 <= at < self.end and self.data[at] == _SPACE:
+            at += 1
+        return at
 
+    @cython.cfunc
+    def gap(self, at: cython.longlong) -> cython.longlong:
+        """Pass over spaces, one at least."""
+        return self.spaces(self.expect(at, _SPACE))
 
-@cython.cfunc
-def _thread(
-    data: cython.const[cython.uchar][::1],
-    start: cython.longlong,
-    at: cython.longlong,
-    row: cython.ulonglong[::1],
-) -> cython.longlong:
-    """Read thread and process before `at` into PID and TGID; return where the name before ends."""
-    end: cython.longlong = _back_over_spaces(data, start, at)
-    row[TGID] = 0
-    if end > start and data[end - 1] == _CLOSE:
-        # "(18214)", or "(-----)" where the process is not known.
-        at = _back_over_digits(data, start, end - 1)
-        if at >= 0:
-            _number(data, at, end - 1, row, TGID)
-        at = end - 1
-        while at > start and data[at] != _OPEN:
+    @cython.cfunc
+    def word(self, at: cython.longlong) -> cython.longlong:
+        """Pass over all that is no space, one byte at least."""
+        start: cython.longlong = at
+        while 0 <= at < self.end and self.data[at] != _SPACE:
+            at += 1
+        return at if at > start else -1
+
+    @cython.cfunc
+    def device(self, at: cython.longlong, column: cython.int) -> cython.longlong:
+        """Read "8,0" into row[column] as the kernel's number, major << 20 | minor."""
+        major: cython.ulonglong
+        at = self.expect(self.number(at, column), _COMMA)
+        major = self.row[column]
+        at = self.number(at, column)
+        if at < 0 or major >= 4096 or self.row[column] >= 1048576:
+            return -1
+        self.row[column] = major << 20 | self.row[column]
+        return at
+
+    @cython.cfunc
+    def error(self, at: cython.longlong) -> cython.longlong:
+        """Read "[0]", "[-5]", or "[65531]", which is -5 without a sign, into row[ERROR]."""
+        negative: cython.bint
+        at = self.expect(at, _BRACKET)
+        negative = 0 <= at < self.end and self.data[at] == _MINUS
+        at = self.number(at + 1 if negative else at, ERROR)
+        if negative and at >= 0:
+            self.row[ERROR] = (0 - self.row[ERROR]) & _ALL_BITS
+        return self.expect(at, _BRACKET_END)
+
+    @cython.cfunc
+    def name(self, at: cython.longlong) -> cython.longlong:
+        """Read "[fio]" into TEXT_AT and TEXT_LENGTH.
+
+        Names may have any byte, so they end at the line's last bracket.
+        """
+        last: cython.longlong = self.end - 1
+        at = self.expect(at, _BRACKET)
+        if at < 0:
+            return -1
+        while last > at and self.data[last] != _BRACKET_END:
+            last -= 1
+        if last < at or self.data[last] != _BRACKET_END:
+            return -1
+        self.row[TEXT_AT] = at
+        self.row[TEXT_LENGTH] = last - at
+        return last + 1
+
+    @cython.cfunc
+    def old_place(self, at: cython.longlong) -> cython.longlong:
+        """Read "<- (8,1) 0" into OLD_DEV and OLD_SECTOR."""
+        at = self.expect(self.expect(at, _LESS), _MINUS)
+        at = self.expect(self.spaces(at), _OPEN)
+        at = self.expect(self.device(at, OLD_DEV), _CLOSE)
+        return self.number(self.spaces(at), OLD_SECTOR)
+
+    # Events, as ftrace, trace-cmd and perf print them.
+
+    @cython.cfunc
+    def fields(self, at: cython.longlong, shape: cython.int) -> cython.longlong:
+        """Read what follows an event's name, of one of the shapes."""
+        start: cython.longlong
+        at = self.spaces(at)
+        if shape == PLUG:
+            return self.name(at)
+        if shape == UNPLUG:
+            return self.number(self.spaces(self.name(at)), COUNT)
+        start = self.spaces(self.device(at, DEV))
+        at = self.word(start)
+        if at < 0:
+            return -1
+        self.row[RWBS_AT] = start
+        self.row[RWBS_LENGTH] = at - start
+        at = self.spaces(at)
+        if shape == REQUEST:
+            at = self.spaces(self.number(at, BYTES))
+        if shape == REQUEST or shape == REQUEST_ERROR:  # its command, in parentheses
+            at = self.expect(at, _OPEN)
+            while 0 <= at < self.end and self.data[at] != _CLOSE:
+                at += 1
+            at = self.spaces(self.expect(at, _CLOSE))
+        at = self.spaces(self.number(at, SECTOR))
+        at = self.spaces(self.expect(at, _SLASH if shape == SPLIT else _PLUS))
+        at = self.spaces(self.number(at, COUNT))
+        if shape == REMAP:
+            return self.old_place(at)
+        if 0 <= at < self.end and self.data[at] != _BRACKET:
+            at = self.spaces(self.word(at))  # the I/O priority
+        if shape == BIO_ERROR or shape == REQUEST_ERROR:
+            return self.error(at)
+        return self.name(at)
+
+    @cython.cfunc
+    def back_over_spaces(self, at: cython.longlong) -> cython.longlong:
+        """Return where the spaces begin that end before `at`; -1 if there is none."""
+        end: cython.longlong = at
+        while at > self.start and self.data[at - 1] == _SPACE:
             at -= 1
-        end = _back_over_spaces(data, start, at)
-        if end < 0:
-            end = at  # ftrace writes no space before a long number
-    if end < 0:
-        return -1
-    at = _back_over_digits(data, start, end)
-    if at <= start or _number(data, at, end, row, PID) < 0:
-        return -1
-    if data[at - 1] == _SLASH:
-        # perf's "18214/18215": process and thread.
-        end = at - 1
-        at = _back_over_digits(data, start, end)
-        if at <= start or _number(data, at, end, row, TGID) < 0:
+        return at if 0 <= at < end else -1
+
+    @cython.cfunc
+    def back_over_word(self, at: cython.longlong) -> cython.longlong:
+        while at > self.start and self.data[at - 1] != _SPACE:
+            at -= 1
+        return at
+
+    @cython.cfunc
+    def back_over_digits(self, at: cython.longlong) -> cython.longlong:
+        """Return where the digits begin that end before `at`; -1 if there is none."""
+        end: cython.longlong = at
+        while at > self.start and _is_digit(self.data[at - 1]):
+            at -= 1
+        return at if 0 <= at < end else -1
+
+    @cython.cfunc
+    def event_time(self, end: cython.longlong) -> cython.longlong:
+        """Read the time that ends before `end` into TIME and DECIMALS; return where it begins."""
+        at: cython.longlong = self.back_over_digits(end)
+        point: cython.longlong = -1
+        places: cython.longlong
+        if at > self.start and self.data[at - 1] == _POINT:
+            point = at
+            at = self.back_over_digits(at - 1)
+        if at < 0 or (end - point > 10 and point >= 0):
             return -1
-    if data[at - 1] == _MINUS:
-        if end - at == 1 and at - 2 >= start and data[at] == _ONE and data[at - 2] == _SPACE:
-            row[PID] = _ALL_BITS  # perf's -1: a thread that had ended
-            return _back_over_spaces(data, start, at - 1)
-        return at - 1
-    return _back_over_spaces(data, start, at)
+        if self.number(at, TIME) < 0:
+            return -1
+        if point < 0:
+            self.row[DECIMALS] = 0
+            return at
+        if self.row[TIME] > 9000000000:
+            return -1
+        places = end - point
+        self.row[DECIMALS] = places
+        while point < end:
+            self.row[TIME] = self.row[TIME] * 10 + (self.data[point] - _ZERO)
+            point += 1
+        while places < 9:
+            self.row[TIME] = self.row[TIME] * 10
+            places += 1
+        return at
 
+    @cython.cfunc
+    def cpu(self, at: cython.longlong) -> cython.longlong:
+        """Read the CPU before `at`, with flags behind it or none; return where it begins."""
+        word: cython.longlong
+        end: cython.longlong = self.back_over_spaces(at)
+        if end <= self.start:
+            return -1
+        word = self.back_over_word(end)
+        if self.data[end - 1] != _BRACKET_END:
+            at = self.back_over_spaces(word)
+            if at > self.start and self.data[at - 1] == _BRACKET_END:
+                end = at
+                word = self.back_over_word(end)
+            else:
+                # The latency format: "1d..1." without brackets.
+                at = self.number(word, CPU)
+                return word if 0 <= at < end else -1
+        if self.data[word] != _BRACKET or self.number(word + 1, CPU) != end - 1:
+            return -1
+        return word
 
-@cython.cfunc
-def _is_name(
-    data: cython.const[cython.uchar][::1], start: cython.longlong, end: cython.longlong
-) -> cython.bint:
-    """Return whether a thread's name can be between: 15 bytes, behind a buffer's name or none."""
-    at: cython.longlong = _spaces(data, start, end)
-    if end - at <= _COMM_BYTES:
-        return True
-    # trace-cmd writes "buffer: " before the events of several buffers.
-    while at < end and data[at] != _SPACE:
-        at += 1
-    if data[at - 1] != _COLON:
-        return False
-    return end - _spaces(data, at, end) <= _COMM_BYTES
+    @cython.cfunc
+    def thread(self, at: cython.longlong) -> cython.longlong:
+        """Read thread and process before `at` into PID and TGID; return where the name ends."""
+        end: cython.longlong = self.back_over_spaces(at)
+        self.row[TGID] = 0
+        if end > self.start and self.data[end - 1] == _CLOSE:
+            # "(18214)", or "(-----)" where the process is not known.
+            at = self.back_over_digits(end - 1)
+            if at >= 0:
+                self.number(at, TGID)
+            at = end - 1
+            while at > self.start and self.data[at] != _OPEN:
+                at -= 1
+            end = self.back_over_spaces(at)
+            if end < 0:
+                end = at  # ftrace writes no space before a long number
+        if end < 0:
+            return -1
+        at = self.back_over_digits(end)
+        if at <= self.start or self.number(at, PID) < 0:
+            return -1
+        if self.data[at - 1] == _SLASH:
+            # perf's "18214/18215": process and thread.
+            end = at - 1
+            at = self.back_over_digits(end)
+            if at <= self.start or self.number(at, TGID) < 0:
+                return -1
+        if self.data[at - 1] == _MINUS:
+            if end - at == 1 and at - 2 >= self.start:
+                if self.data[at] == _ONE and self.data[at - 2] == _SPACE:
+                    self.row[PID] = _ALL_BITS  # perf's -1: a thread that had ended
+                    return self.back_over_spaces(at - 1)
+            return at - 1
+        return self.back_over_spaces(at)
 
+    @cython.cfunc
+    def is_name(self, end: cython.longlong) -> cython.bint:
+        """Return whether a thread's name can be before `end`: 15 bytes, maybe behind a buffer's."""
+        at: cython.longlong = self.start
+        while at < end and self.data[at] == _SPACE:
+            at += 1
+        if end - at <= _COMM_BYTES:
+            return True
+        # trace-cmd writes "buffer: " before the events of several buffers.
+        while at < end and self.data[at] != _SPACE:
+            at += 1
+        if self.data[at - 1] != _COLON:
+            return False
+        while at < end and self.data[at] == _SPACE:
+            at += 1
+        return end - at <= _COMM_BYTES
 
-@cython.cfunc
-def _event_head(
-    data: cython.const[cython.uchar][::1],
-    start: cython.longlong,
-    end: cython.longlong,
-    row: cython.ulonglong[::1],
-) -> cython.longlong:
-    """Read thread, CPU and time of a line; return the offset of what follows the time's colon.
+    @cython.cfunc
+    def event_head(self) -> cython.longlong:
+        """Read thread, CPU and time; return the offset of what follows the time's colon.
 
-    Names may look like a head themselves, and so may what programs write into a trace. So the last
-    place is taken that has no more before it than a thread's name.
-    """
-    at: cython.longlong
-    found: cython.longlong = -1
-    colon: cython.longlong
-    for colon in range(start + 1, end - 1):
-        if data[colon] == _COLON and data[colon + 1] == _SPACE and _is_digit(data[colon - 1]):
-            at = _cpu(data, start, _event_time(data, start, colon, row), row)
-            at = _thread(data, start, at, row) if at >= 0 else -1
-            if at < 0:
+        Names may look like a head themselves, and so may what programs write into a trace. So the
+        last place is taken that has no more before it than a thread's name.
+        """
+        at: cython.longlong
+        found: cython.longlong = -1
+        colon: cython.longlong
+        for colon in range(self.start + 1, self.end - 1):
+            if self.data[colon] != _COLON or self.data[colon + 1] != _SPACE:
                 continue
-            if not _is_name(data, start, at):
-                break
-            found = colon
-    if found >= 0:  # a later place may have overwritten what was read
-        at = _cpu(data, start, _event_time(data, start, found, row), row)
-        _thread(data, start, at, row)
-        return found + 1
-    return -1
-
-
-@cython.cfunc
-def _event(
-    data: cython.const[cython.uchar][::1],
-    start: cython.longlong,
-    end: cython.longlong,
-    hashes: cython.const[cython.ulonglong][::1],
-    shapes: cython.const[cython.longlong][::1],
-    row: cython.ulonglong[::1],
-) -> cython.longlong:
-    """Read one line into `row`; return -1, or its kind if it is no event of the table.
-
-    The name of another event is put into TEXT_AT and TEXT_LENGTH.
-    """
-    name: cython.longlong
-    value: cython.ulonglong
-    index: cython.longlong
-    at: cython.longlong = _event_head(data, start, end, row)
-    if at < 0:
-        return NO_EVENT
-    name = at = _spaces(data, at, end)
-    while at < end and data[at] != _SPACE:
-        if data[at] == _COLON and at + 1 < end and data[at + 1] != _SPACE:
-            name = at + 1  # perf writes the event's system before the name
-        at += 1
-    if at > name and data[at - 1] == _COLON:
-        at -= 1
-    value = name_hash(data, name, at)
-    for index in range(hashes.shape[0]):
-        if hashes[index] == value:
-            row[EVENT] = index
-            return -1 if _fields(data, at + 1, end, row, shapes[index]) >= 0 else BAD_EVENT
-    row[TEXT_AT] = name
-    row[TEXT_LENGTH] = at - name
-    return OTHER_EVENT
-
-
-# Records, as blkparse prints them.
-
-
-@cython.cfunc
-def _record_time(
-    data: cython.const[cython.uchar][::1],
-    at: cython.longlong,
-    end: cython.longlong,
-    row: cython.ulonglong[::1],
-) -> cython.longlong:
-    """Read "0.000162302" into row[TIME]; blkparse prints nine digits behind the point."""
-    seconds: cython.ulonglong
-    start: cython.longlong = at
-    at = _number(data, at, end, row, TIME)
-    if at < 0 or at - start > _SECOND_DIGITS:
+            if _is_digit(self.data[colon - 1]):
+                at = self.cpu(self.event_time(colon))
+                at = self.thread(at) if at >= 0 else -1
+                if at < 0:
+                    continue
+                if not self.is_name(at):
+                    break
+                found = colon
+        if found >= 0:  # a later place may have overwritten what was read
+            self.thread(self.cpu(self.event_time(found)))
+            return found + 1
         return -1
-    seconds = row[TIME]
-    start = _expect(data, at, end, _POINT)
-    at = _number(data, start, end, row, TIME)
-    if at - start != _NS_DIGITS:
-        return -1
-    row[TIME] = (seconds * _NS + row[TIME]) & _ALL_BITS
-    return at
 
+    @cython.cfunc
+    def event(
+        self,
+        hashes: cython.const[cython.ulonglong][::1],
+        shapes: cython.const[cython.longlong][::1],
+    ) -> cython.longlong:
+        """Read the line; return -1, or its kind if it is no event of the table.
 
-@cython.cfunc
-def _categories(
-    data: cython.const[cython.uchar][::1],
-    at: cython.longlong,
-    end: cython.longlong,
-    row: cython.ulonglong[::1],
-) -> cython.longlong:
-    """Read RWBS, such as "FWFSM", as categories of row[ACTION].
+        The name of another event is put into TEXT_AT and TEXT_LENGTH.
+        """
+        name: cython.longlong
+        value: cython.ulonglong
+        index: cython.longlong
+        at: cython.longlong = self.event_head()
+        if at < 0:
+            return NO_EVENT
+        name = at = self.spaces(at)
+        while at < self.end and self.data[at] != _SPACE:
+            if self.data[at] == _COLON and at + 1 < self.end and self.data[at + 1] != _SPACE:
+                name = at + 1  # perf writes the event's system before the name
+            at += 1
+        if at > name and self.data[at - 1] == _COLON:
+            at -= 1
+        value = name_hash(self.data, name, at)
+        for index in range(hashes.shape[0]):
+            if hashes[index] == value:
+                self.row[EVENT] = index
+                return -1 if self.fields(at + 1, shapes[index]) >= 0 else BAD_EVENT
+        self.row[TEXT_AT] = name
+        self.row[TEXT_LENGTH] = at - name
+        return OTHER_EVENT
 
-    F before the direction is a flush, behind it FUA. B, of kernels with barriers, says no more than
-    the flush that a barrier is made of.
-    """
-    byte: cython.int
-    found: cython.ulonglong = 0
-    if 0 <= at < end and data[at] == _F:
-        found = _FLUSH
-        at += 1
-    if at < 0 or at >= end:
-        return -1
-    byte = data[at]
-    if byte == _W:
-        found |= _WRITE
-    elif byte == _D:
-        found |= _DISCARD | _WRITE
-    elif byte == _R or byte == _N:
-        found |= _READ
-    else:
-        return -1
-    at += 1
-    while at < end and data[at] != _SPACE:
-        byte = data[at]
-        if byte == _F:
-            found |= _FUA
-        elif byte == _A:
-            found |= _AHEAD
-        elif byte == _S:
-            found |= _SYNC
-        elif byte == _M:
-            found |= _META
-        elif byte == _B:
-            found |= _FLUSH
+    # Records, as blkparse prints them.
+
+    @cython.cfunc
+    def record_time(self, at: cython.longlong) -> cython.longlong:
+        """Read "0.000162302" into TIME; blkparse prints nine digits behind the point."""
+        seconds: cython.ulonglong
+        start: cython.longlong = at
+        at = self.number(at, TIME)
+        if at < 0 or at - start > _SECOND_DIGITS:
+            return -1
+        seconds = self.row[TIME]
+        start = self.expect(at, _POINT)
+        at = self.number(start, TIME)
+        if at - start != _NS_DIGITS:
+            return -1
+        self.row[TIME] = (seconds * _NS + self.row[TIME]) & _ALL_BITS
+        return at
+
+    @cython.cfunc
+    def categories(self, at: cython.longlong) -> cython.longlong:
+        """Read RWBS, such as "FWFSM", as categories of ACTION.
+
+        F before the direction is a flush, behind it FUA. B, of kernels with barriers, says no more
+        than the flush that a barrier is made of.
+        """
+        byte: cython.int
+        found: cython.ulonglong = 0
+        if 0 <= at < self.end and self.data[at] == _F:
+            found = _FLUSH
+            at += 1
+        if at < 0 or at >= self.end:
+            return -1
+        byte = self.data[at]
+        if byte == _W:
+            found |= _WRITE
+        elif byte == _D:
+            found |= _DISCARD | _WRITE
+        elif byte == _R or byte == _N:
+            found |= _READ
         else:
             return -1
         at += 1
-    row[ACTION] |= found
-    return at
-
-
-@cython.cfunc
-def _record_head(
-    data: cython.const[cython.uchar][::1],
-    at: cython.longlong,
-    end: cython.longlong,
-    row: cython.ulonglong[::1],
-) -> cython.longlong:
-    """Read a line up to its thread's id; return where its action's letter is."""
-    at = _gap(data, _device(data, _spaces(data, at, end), end, row, DEV), end)
-    at = _gap(data, _number(data, at, end, row, CPU), end)
-    at = _gap(data, _number(data, at, end, row, NUMBER), end)
-    at = _gap(data, _record_time(data, at, end, row), end)
-    at = _gap(data, _number(data, at, end, row, PID), end)
-    if row[CPU] > 65535:
-        return -1
-    return at if at < end else -1
-
-
-@cython.cfunc
-def _parentheses(
-    data: cython.const[cython.uchar][::1],
-    at: cython.longlong,
-    end: cython.longlong,
-    row: cython.ulonglong[::1],
-) -> cython.longlong:
-    """Pass over "(…)", if it is there: a command, which is hashed into COMMAND, or a duration."""
-    start: cython.longlong = at
-    if at < 0 or at >= end or data[at] != _OPEN:
+        while at < self.end and self.data[at] != _SPACE:
+            byte = self.data[at]
+            if byte == _F:
+                found |= _FUA
+            elif byte == _A:
+                found |= _AHEAD
+            elif byte == _S:
+                found |= _SYNC
+            elif byte == _M:
+                found |= _META
+            elif byte == _B:
+                found |= _FLUSH
+            else:
+                return -1
+            at += 1
+        self.row[ACTION] |= found
         return at
-    while at < end and data[at] != _CLOSE:
-        at += 1
-    row[COMMAND] = name_hash(data, start, at)
-    return _spaces(data, _expect(data, at, end, _CLOSE), end)
 
+    @cython.cfunc
+    def record_head(self) -> cython.longlong:
+        """Read the line up to its thread's id; return where its action's letter is."""
+        at: cython.longlong = self.gap(self.device(self.spaces(self.start), DEV))
+        at = self.gap(self.number(at, CPU))
+        at = self.gap(self.number(at, NUMBER))
+        at = self.gap(self.record_time(at))
+        at = self.gap(self.number(at, PID))
+        if self.row[CPU] > 65535:
+            return -1
+        return at if at < self.end else -1
 
-@cython.cfunc
-def _place(
-    data: cython.const[cython.uchar][::1],
-    at: cython.longlong,
-    end: cython.longlong,
-    row: cython.ulonglong[::1],
-) -> cython.longlong:
-    """Read "223490 + 8" into SECTOR and BYTES, and pass over the spaces behind."""
-    at = _spaces(data, _number(data, at, end, row, SECTOR), end)
-    at = _spaces(data, _expect(data, at, end, _PLUS), end)
-    at = _spaces(data, _number(data, at, end, row, BYTES), end)
-    row[BYTES] = (row[BYTES] * _SECTOR_BYTES) & _ALL_BITS
-    return at
+    @cython.cfunc
+    def parentheses(self, at: cython.longlong) -> cython.longlong:
+        """Pass over "(…)", if it is there: a command, hashed into COMMAND, or a duration."""
+        start: cython.longlong = at
+        if at < 0 or at >= self.end or self.data[at] != _OPEN:
+            return at
+        while at < self.end and self.data[at] != _CLOSE:
+            at += 1
+        self.row[COMMAND] = name_hash(self.data, start, at)
+        return self.spaces(self.expect(at, _CLOSE))
 
+    @cython.cfunc
+    def place(self, at: cython.longlong) -> cython.longlong:
+        """Read "223490 + 8" into SECTOR and BYTES, and pass over the spaces behind."""
+        at = self.spaces(self.number(at, SECTOR))
+        at = self.spaces(self.expect(at, _PLUS))
+        at = self.spaces(self.number(at, BYTES))
+        self.row[BYTES] = (self.row[BYTES] * _SECTOR_BYTES) & _ALL_BITS
+        return at
 
-@cython.cfunc
-def _started(
-    data: cython.const[cython.uchar][::1],
-    at: cython.longlong,
-    end: cython.longlong,
-    row: cython.ulonglong[::1],
-) -> cython.longlong:
-    """Read what stands behind RWBS of all actions but those below.
+    @cython.cfunc
+    def started(self, at: cython.longlong) -> cython.longlong:
+        """Read what stands behind RWBS of all actions but those below.
 
-    "223490 + 8 [fio]"; without data "[fio]"; passthrough "36 (12 00 00 ..) [fio]". With -t the time
-    since the action before stands in parentheses.
-    """
-    here: cython.longlong = at
-    if 0 <= at < end and _is_digit(data[at]):
-        at = _place(data, here, end, row)
+        "223490 + 8 [fio]"; without data "[fio]"; passthrough "36 (12 00 00 ..) [fio]". With -t the
+        time since the action before stands in parentheses.
+        """
+        here: cython.longlong = at
+        if 0 <= at < self.end and _is_digit(self.data[at]):
+            at = self.place(here)
+            if at < 0:
+                at = self.spaces(self.number(here, BYTES))
+                self.row[SECTOR] = 0
+                self.row[ACTION] |= _OF_DRIVER
+        return self.name(self.parentheses(at))
+
+    @cython.cfunc
+    def ended(self, at: cython.longlong) -> cython.longlong:
+        """Read what stands behind RWBS of C and R.
+
+        "223490 + 8 [0]"; without data "223490 [0]"; passthrough "(12 00 00 ..) [0]" or "[0]".
+        """
+        here: cython.longlong = at
+        if 0 <= at < self.end and _is_digit(self.data[at]):
+            at = self.place(here)
+            if at < 0:
+                at = self.spaces(self.number(here, SECTOR))
+                self.row[BYTES] = 0
+        else:
+            self.row[ACTION] |= _OF_DRIVER
+        return self.error(self.parentheses(at))
+
+    @cython.cfunc
+    def split(self, at: cython.longlong) -> cython.longlong:
+        """Read "223490 / 223494 [fio]": BYTES are those of the front piece.
+
+        Of the sector at which the rest begins blkparse prints the lower 32 bits.
+        """
+        at = self.spaces(self.number(at, SECTOR))
+        at = self.spaces(self.expect(at, _SLASH))
+        at = self.spaces(self.number(at, COUNT))
         if at < 0:
-            at = _spaces(data, _number(data, here, end, row, BYTES), end)
-            row[SECTOR] = 0
-            row[ACTION] |= _OF_DRIVER
-    return _name(data, _parentheses(data, at, end, row), end, row)
+            return -1
+        front: cython.ulonglong = (self.row[COUNT] - self.row[SECTOR]) & 0xFFFFFFFF
+        self.row[COUNT] = (self.row[SECTOR] + front) & _ALL_BITS
+        self.row[BYTES] = (front * _SECTOR_BYTES) & 0xFFFFFFFF
+        return self.name(at)
 
-
-@cython.cfunc
-def _ended(
-    data: cython.const[cython.uchar][::1],
-    at: cython.longlong,
-    end: cython.longlong,
-    row: cython.ulonglong[::1],
-) -> cython.longlong:
-    """Read what stands behind RWBS of C and R.
-
-    "223490 + 8 [0]"; without data "223490 [0]"; passthrough "(12 00 00 ..) [0]" or "[0]".
-    """
-    here: cython.longlong = at
-    if 0 <= at < end and _is_digit(data[at]):
-        at = _place(data, here, end, row)
+    @cython.cfunc
+    def message(self, at: cython.longlong) -> cython.longlong:
+        """Read a message, "m   N cfq1 alloced": its text goes into TEXT_AT and TEXT_LENGTH."""
+        at = self.expect(self.gap(self.expect(at, _MESSAGE)), _N)
+        at = self.expect(at, _SPACE)
         if at < 0:
-            at = _spaces(data, _number(data, here, end, row, SECTOR), end)
-            row[BYTES] = 0
-    else:
-        row[ACTION] |= _OF_DRIVER
-    return _error(data, _parentheses(data, at, end, row), end, row)
+            return -1
+        self.row[ACTION] = _NOTIFY | _MESSAGE_NOTE
+        self.row[TEXT_AT] = at
+        self.row[TEXT_LENGTH] = self.end - at
+        return self.end
 
+    @cython.cfunc
+    def cgroup(self, at: cython.longlong) -> cython.longlong:
+        """Pass over the cgroup of a message ("1a,1 "), if there is one before its m."""
+        here: cython.longlong = at
+        comma: cython.bint = False
+        while here < self.end and self.data[here] != _SPACE:
+            comma = comma or self.data[here] == _COMMA
+            here += 1
+        return self.spaces(here) if comma else at
 
-@cython.cfunc
-def _remapped(
-    data: cython.const[cython.uchar][::1],
-    at: cython.longlong,
-    end: cython.longlong,
-    row: cython.ulonglong[::1],
-) -> cython.longlong:
-    """Read "223490 + 8 <- (8,1) 223427": the device may be changed later, so COMMAND keeps it."""
-    row[COMMAND] = row[DEV]
-    return _old_place(data, _place(data, at, end, row), end, row)
-
-
-@cython.cfunc
-def _split(
-    data: cython.const[cython.uchar][::1],
-    at: cython.longlong,
-    end: cython.longlong,
-    row: cython.ulonglong[::1],
-) -> cython.longlong:
-    """Read "223490 / 223494 [fio]": BYTES are those of the front piece.
-
-    Of the sector at which the rest begins blkparse prints the lower 32 bits.
-    """
-    at = _spaces(data, _number(data, at, end, row, SECTOR), end)
-    at = _spaces(data, _expect(data, at, end, _SLASH), end)
-    at = _spaces(data, _number(data, at, end, row, COUNT), end)
-    if at < 0:
-        return -1
-    row[COUNT] = (row[SECTOR] + ((row[COUNT] - row[SECTOR]) & 0xFFFFFFFF)) & _ALL_BITS
-    row[BYTES] = ((row[COUNT] - row[SECTOR]) * _SECTOR_BYTES) & 0xFFFFFFFF
-    return _name(data, at, end, row)
-
-
-@cython.cfunc
-def _message(
-    data: cython.const[cython.uchar][::1],
-    at: cython.longlong,
-    end: cython.longlong,
-    row: cython.ulonglong[::1],
-) -> cython.longlong:
-    """Read a message, "m   N cfq1 alloced": its text goes into TEXT_AT and TEXT_LENGTH."""
-    at = _expect(data, _gap(data, _expect(data, at, end, _MESSAGE), end), end, _N)
-    at = _expect(data, at, end, _SPACE)
-    if at < 0:
-        return -1
-    row[ACTION] = _NOTIFY | _MESSAGE_NOTE
-    row[TEXT_AT] = at
-    row[TEXT_LENGTH] = end - at
-    return end
-
-
-@cython.cfunc
-def _cgroup(
-    data: cython.const[cython.uchar][::1], at: cython.longlong, end: cython.longlong
-) -> cython.longlong:
-    """Pass over the cgroup of a message ("1a,1 "), which stands before its m, if it is there."""
-    here: cython.longlong = at
-    comma: cython.bint = False
-    while here < end and data[here] != _SPACE:
-        comma = comma or data[here] == _COMMA
-        here += 1
-    return _spaces(data, here, end) if comma else at
-
-
-@cython.cfunc
-def _record(
-    data: cython.const[cython.uchar][::1],
-    at: cython.longlong,
-    end: cython.longlong,
-    acts: cython.const[cython.uchar][::1],
-    row: cython.ulonglong[::1],
-) -> cython.longlong:
-    """Read one line of blkparse into `row`; return -1, or its kind if it is no record."""
-    act: cython.ulonglong
-    row[START] = at
-    at = _record_head(data, at, end, row)
-    if at < 0:
-        return NO_EVENT
-    at = _cgroup(data, at, end)
-    if at < end and data[at] == _MESSAGE:
-        return -1 if _message(data, at, end, row) >= 0 else BAD_EVENT
-    act = acts[data[at]] if at < end else 0
-    at += 1
-    if act == _UNPLUG_IO and at < end and data[at] == _T:  # UT, an unplug by the scheduler
-        act = _UNPLUG_TIMER
+    @cython.cfunc
+    def record(self, acts: cython.const[cython.uchar][::1]) -> cython.longlong:
+        """Read the line; return -1, or its kind if it is no record."""
+        act: cython.ulonglong
+        at: cython.longlong = self.record_head()
+        self.row[START] = self.start
+        if at < 0:
+            return NO_EVENT
+        at = self.cgroup(at)
+        if at < self.end and self.data[at] == _MESSAGE:
+            return -1 if self.message(at) >= 0 else BAD_EVENT
+        act = acts[self.data[at]] if at < self.end else 0
         at += 1
-    row[ACTION] = act
-    at = _gap(data, _categories(data, _gap(data, at, end), end, row), end)
-    if not act or at < 0:
-        return BAD_EVENT
-    if act == _COMPLETE or act == _REQUEUE:
-        at = _ended(data, at, end, row)
-    elif act == _PLUGGED:
-        at = _name(data, at, end, row)
-    elif act == _UNPLUG_IO or act == _UNPLUG_TIMER:
-        at = _number(data, _gap(data, _name(data, at, end, row), end), end, row, COUNT)
-    elif act == _SPLIT_BIO:
-        at = _split(data, at, end, row)
-    elif act == _REMAPPED:
-        at = _remapped(data, at, end, row)
-    else:
-        at = _started(data, at, end, row)
-    if at != end or row[TIME] > _LATEST or row[BYTES] > _MOST:
-        return BAD_EVENT
-    return -1 if row[PID] <= _MOST and row[NUMBER] <= _MOST else BAD_EVENT
+        if act == _UNPLUG_IO and at < self.end and self.data[at] == _T:
+            act = _UNPLUG_TIMER  # UT, an unplug by the scheduler
+            at += 1
+        self.row[ACTION] = act
+        at = self.gap(self.categories(self.gap(at)))
+        if not act or at < 0:
+            return BAD_EVENT
+        if act == _COMPLETE or act == _REQUEUE:
+            at = self.ended(at)
+        elif act == _PLUGGED:
+            at = self.name(at)
+        elif act == _UNPLUG_IO or act == _UNPLUG_TIMER:
+            at = self.number(self.gap(self.name(at)), COUNT)
+        elif act == _SPLIT_BIO:
+            at = self.split(at)
+        elif act == _REMAPPED:
+            self.row[COMMAND] = self.row[DEV]  # which may be changed later
+            at = self.old_place(self.place(at))
+        else:
+            at = self.started(at)
+        if at != self.end or self.row[TIME] > _LATEST or self.row[BYTES] > _MOST:
+            return BAD_EVENT
+        return -1 if self.row[PID] <= _MOST and self.row[NUMBER] <= _MOST else BAD_EVENT
 
 
 @cython.ccall
@@ -886,6 +718,7 @@ def read_lines(
     offset, length and line: of OTHER_EVENT the name's, else the line's. counts: is set to the
     number of events, of others, and of lines.
     """
+    one: _Line = _Line()
     start: cython.longlong = 0
     end: cython.longlong
     following: cython.longlong
@@ -895,6 +728,8 @@ def read_lines(
     other: cython.longlong = 0
     kind: cython.longlong
     column: cython.longlong
+    one.data = data
+    one.row = row
     while start < size:
         end = start
         while end < size and data[end] != _NEWLINE:
@@ -904,10 +739,9 @@ def read_lines(
             end -= 1
         for column in range(NUMBERS):
             row[column] = 0
-        if acts.shape[0]:
-            kind = _record(data, start, end, acts, row)
-        else:
-            kind = _event(data, start, end, hashes, shapes, row)
+        one.start = start
+        one.end = end
+        kind = one.record(acts) if acts.shape[0] else one.event(hashes, shapes)
         if kind < 0:
             row[LINE] = line
             for column in range(NUMBERS):

@@ -31,7 +31,7 @@ class TextFile:
     """
 
     def __init__(self, given: PathOrStream, name: str) -> None:
-        """Open the file. name: for messages. Raises LogFormatError: it cannot be opened."""
+
         beginning = begin(given)
         self.first = beginning.first
         self._owned = beginning.path is not None
@@ -47,7 +47,7 @@ class TextFile:
 
     @property
     def offset(self) -> int:
-        """Bytes of the file that were read so far."""
+
         return self._allowance.stored
 
     def blocks(self) -> Iterator[bytes]:
@@ -78,14 +78,11 @@ class TextFile:
             self._file.close()
 
     def use(self, count: int) -> None:
-        """Count events that were found in what was read, which lets more be unpacked."""
+
         self._allowance.use(count)
 
     def _next(self) -> bytes:
-        """Return the next bytes, about BLOCK_BYTES; empty at the end.
-
-        A compressed file that is damaged, or holds little of use, ends there, with a problem.
-        """
+        """Return about BLOCK_BYTES; b"" at the end, or, with a problem, at damage."""
         try:
             data = self._stream.read(BLOCK_BYTES)
         except (OSError, *UNPACKING_ERRORS) as error:
@@ -107,7 +104,7 @@ class Examples:
         self.texts: list[bytes] = []
 
     def add(self, number: int, text: bytes) -> None:
-        """Count a line, of a number from 1 on."""
+
         if not self.count:
             words = text[:_SHOWN].decode("utf-8", "backslashreplace")
             self.first = f"the first in line {number}: {shown(words)!r}"
@@ -122,12 +119,6 @@ _LEAST_LINE_BYTES = 20
 
 @dataclass(frozen=True)
 class OtherLine:
-    """A line that is no event or record: number in the block, kind, and its text.
-
-    kind: of `line_loops.KINDS`; of "other event" the text is the event's name. at: the text's
-    offset in the block.
-    """
-
     line: int
     kind: int
     text: bytes
@@ -151,7 +142,7 @@ class Lines:
         return int(self.table.shape[1])
 
     def column(self, name: str) -> U64:
-        """Return a column, a view (n,)."""
+
         column: U64 = self.table[loops.COLUMNS[name]]
         return column
 
@@ -162,12 +153,12 @@ class Lines:
 
     @property
     def cpu(self) -> I64:
-        """CPU of each, (n,)."""
+
         return self.column("cpu").view(np.int64)
 
     @property
     def line(self) -> I64:
-        """Number of each one's line in the block, (n,)."""
+
         return self.column("line").view(np.int64)
 
 
@@ -175,8 +166,6 @@ L = TypeVar("L", bound=Lines)
 
 
 class LineReader(Generic[L]):
-    """Reader of blocks of lines, with room that is used again."""
-
     def __init__(
         self, made: type[L], shapes: Mapping[str, str] | None = None, acts: bytes = b""
     ) -> None:
@@ -197,7 +186,7 @@ class LineReader(Generic[L]):
         self._others = np.zeros(0, np.int64)
 
     def read(self, data: bytes) -> L:
-        """Return what whole lines hold."""
+
         most = (len(data) // _LEAST_LINE_BYTES + 1) * loops.WIDTH
         if len(self._table) < most:
             self._table = np.zeros(most, np.uint64)

@@ -48,7 +48,7 @@ class Source(Protocol):
 
     @property
     def notes(self) -> list[tuple[str, dict[str, Any]]]:
-        """Notes read so far, as (name, payload): devices, cgroups, stacks, mounts, …."""
+        pass
 
     @property
     def losses(self) -> list[dict[str, Any]]:
@@ -60,11 +60,11 @@ class Source(Protocol):
 
     @property
     def problems(self) -> list[str]:
-        """Descriptions of damage met so far, for the user."""
+        pass
 
     @property
     def remarks(self) -> list[str]:
-        """Descriptions of limits that are no damage, for the user."""
+        pass
 
     @property
     def end(self) -> dict[str, Any] | None:
@@ -72,14 +72,14 @@ class Source(Protocol):
 
     @property
     def interrupted(self) -> bool:
-        """Whether the end of the recording is missing."""
+        pass
 
     @property
     def size(self) -> int:
-        """Bytes; -1 unknown."""
+        pass
 
     def parts(self) -> Iterator[Part]:
-        """Yield all events; can be called once."""
+        pass
 
 
 @runtime_checkable
@@ -117,48 +117,40 @@ class LogSource(LogReader):
     """A `.biotrail` log, file or pipe, as a Source and an Indexed one."""
 
     def __init__(self, path: str | os.PathLike[str] | BinaryIO) -> None:
-        """Open a log by path or stream and read its header, of a file its index and end frame, too.
-
-        Raises LogFormatError: no log, empty, of a newer format, or not readable.
-        """
+        """Read the header, of a file its index and end frame, too. Raises LogFormatError."""
         super().__init__(path)
         self.unknown: Counter[int] = Counter()
         self.unreadable_bytes = 0
         self.parts_read = 0
         self.parts_searched = 0
-        self.remarks: list[str] = []
-        """Always empty: a log's limits are in its header."""
+        self.remarks: list[str] = []  # a log's limits are in its header
         self._decoder = Decoder(self.header.get("schema"))
 
     def parts(self) -> Iterator[Part]:
-        """Yield all chunks of the log, decoded."""
+
         for chunk in self.chunks():
             yield self.part(chunk)
 
     @property
     def parts_total(self) -> int:
-        """Number of chunks; -1 for a pipe."""
+
         spans = self.chunk_spans
         return -1 if spans is None else len(spans)
 
     def bounds(self) -> tuple[int, int] | None:
-        """Return the (first, last) time (ns) among the log's header, chunks and end frame.
-
-        None for a pipe, and for a log that has no time in any of them.
-        """
+        """Return the (first, last) time (ns) among the log's header, chunks and end frame."""
         spans = self.chunk_spans
         if spans is None:
             return None
-        clocks = (_monotonic(self.header), _monotonic(self.end or {}))
+        clocks = (
+            facts.get("clocks", {}).get("monotonic") for facts in (self.header, self.end or {})
+        )
         times = [time for span in spans for time in span]
-        times += [time for time in clocks if time is not None]
+        times += [int(time) for time in clocks if time is not None]
         return (min(times), max(times)) if times else None
 
     def clock_near(self, ns: int) -> dict[str, int] | None:
-        """Return the clock readings (name → ns) of the first chunk with records at `ns` or later.
-
-        None for a pipe, after the last chunk, and if that chunk cannot be read.
-        """
+        """Return the clocks (name → ns) of the first chunk with records at `ns` or later."""
         for _, last in sorted(self.chunk_spans or []):
             if last >= ns:
                 chunk = next(self.chunks(last, last), None)
@@ -166,12 +158,7 @@ class LogSource(LogReader):
         return None
 
     def names_before(self, ns: int) -> Events:
-        """Return the TASK and FILE_NAME events before `ns`, sorted by time, with `number` 0.
-
-        They come from the log's notes of names, if its end frame says that it has them, else from
-        the chunks before `ns` that hold such records, each counted in `parts_searched`. Empty for a
-        pipe, whose chunks are all read anyway.
-        """
+        """As of Indexed: from the log's notes of names, else of chunks that have such records."""
         decoder, parts = Decoder(self.header.get("schema")), []
         for chunk in self.name_chunks(ns):
             self.parts_searched += not self.has_names
@@ -180,11 +167,7 @@ class LogSource(LogReader):
         return events.take(np.arange(np.searchsorted(events.ts, ns)))
 
     def parts_between(self, begin: int, end: int) -> Iterator[Part]:
-        """Yield the chunks that overlap begin <= ts < end (ns), decoded whole.
-
-        So events outside that time come, too. From a pipe all chunks are yielded, also those after
-        `end`; those before `begin` with TASK and FILE_NAME events only.
-        """
+        """Yield the chunks that overlap begin <= ts < end (ns), whole; of a pipe all."""
         if self.chunk_spans is None:
             for chunk in self.chunks():
                 part = self.part(chunk)
@@ -196,10 +179,7 @@ class LogSource(LogReader):
             yield self.part(chunk)
 
     def part(self, chunk: Chunk) -> Part:
-        """Return a chunk decoded as a Part; `complete_to` is its clock reading's "monotonic" (ns).
-
-        Adds to `parts_read`, `unknown` and `unreadable_bytes`.
-        """
+        """Return a chunk decoded; `complete_to` is its clock reading's "monotonic" (ns)."""
         self.parts_read += 1
         decoded = self._decoder.decode(chunk)
         self.unknown.update(decoded.unknown)
@@ -210,8 +190,3 @@ class LogSource(LogReader):
 
 def _naming(events: Events) -> Events:
     return events.take(events.rows(Kind.TASK, Kind.FILE_NAME))
-
-
-def _monotonic(facts: dict[str, Any]) -> int | None:
-    time = facts.get("clocks", {}).get("monotonic")
-    return None if time is None else int(time)

@@ -14,16 +14,16 @@ from biotrail.converters.inputs.beginning import (
     refusal,
 )
 from biotrail.converters.inputs.log import LogSource, Source
+from biotrail.converters.inputs.unpacking import GZIP, ZSTD
 from biotrail.converters.inputs.unpacking import beginning as unpacked
 from biotrail.recorder.log.frames import MAGIC
 from biotrail.recorder.schema.errors import LogFormatError, NotALogError
 
 PERF_MAGIC = b"PERFILE2"
 _PARQUET = b"PAR1"
-_MAYBE_PERFETTO = (b"\x0a", b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
-"""A packet's tag, and the magic numbers of gzip and zstd."""
+_MAYBE_PERFETTO = (b"\x0a", GZIP, ZSTD)  # 0x0a: a packet's tag
+
 _RECOGNISED_TEXT = 1 << 12
-"""Bytes of a text by which it is recognised."""
 
 
 def open_source(path: str | os.PathLike[str] | BinaryIO | Source) -> Source:
@@ -50,11 +50,7 @@ def open_source(path: str | os.PathLike[str] | BinaryIO | Source) -> Source:
 
 
 def _no_log(beginning: Beginning) -> Source | None:
-    """Return the source of an archive or of another tool's recording; None: it is of no known tool.
 
-    Formats with a magic number are tried first, an archive's directory after directories of other
-    formats. A format's modules are imported when its turn comes: reading logs must not need them.
-    """
     given, first, path = beginning.given, beginning.first, beginning.path
     is_directory = path is not None and os.path.isdir(path)
 
@@ -127,17 +123,11 @@ def _archive(given: PathOrStream) -> Source:
 
 
 def says_time(reader: Source) -> bool:
-    """Return whether a source says from when to when was recorded: biotrail's own logs do.
-
-    Other tools' clocks may be of their first event, and none of them has the end.
-    """
+    """Return whether a source says from when to when was recorded: biotrail's own logs do."""
     known = reader.header.get("backend", "core") in ("core", "bcc")
     return known and "monotonic" in reader.header.get("clocks", {})
 
 
 def has_pointers(reader: Source) -> bool:
-    """Return whether the source's events have kernel pointers.
-
-    bcc's stable tracepoint formats, which other tools record too, and blktrace's records have none.
-    """
+    """Return whether the source's events have kernel pointers: those of our own probes do."""
     return bool(reader.header.get("backend", "core") == "core")

@@ -19,13 +19,8 @@ class SeriesSource:
     """
 
     def __init__(self, sources: Sequence[tuple[str, Source]]) -> None:
-        """Order the files of one recording by their numbers, and take the first file's header.
-
-        Its "series" gets the last file's number as "last", if there are several; what the first
-        file has found so far is copied. sources: (name, source) of each file, at least one, in any
-        order. Raises LogFormatError: files of several recordings, or the same file twice.
-        """
-        self._files = sorted(sources, key=lambda file: _number(*file))
+        """sources: (name, source) of each file. Raises LogFormatError: of two recordings."""
+        self._files = sorted(sources, key=lambda file: _number(file[1]))
         self.name = self._files[0][0]
         self.notes: list[tuple[str, dict[str, Any]]] = []
         self.losses: list[dict[str, Any]] = []
@@ -33,40 +28,52 @@ class SeriesSource:
         self.unknown: Counter[int] = Counter()
         self.unreadable_bytes = 0
         self._missing: list[str] = []
-        first, last = self._files[0], self._files[-1]
-        _one_recording(self._files)
-        self.header = dict(first[1].header)
+        self._refuse_others()
+        self.header = dict(self._files[0][1].header)
         if len(self._files) > 1:
-            self.header["series"] = {**self.header["series"], "last": _number(*last)}
+            last = _number(self._files[-1][1])
+            self.header["series"] = {**self.header["series"], "last": last}
         self._copied = [[0, 0, 0] for _ in self._files]
         self._copy_findings(0)
 
+    def _refuse_others(self) -> None:
+        """Raise LogFormatError unless all are of one rotated recording, each once."""
+        for (name, source), (other, behind) in pairwise(self._files):
+            if run_of(source) is None or run_of(source) != run_of(behind):
+                raise LogFormatError(
+                    f"{name} and {other} are of two recordings, and an archive holds one: give -o "
+                    "a directory, or archive them one by one"
+                )
+            if _number(source) == _number(behind):
+                raise LogFormatError(
+                    f"{name} and {other} are the same part (number {_number(source)}) of one "
+                    "recording: give each once"
+                )
+
     @property
     def paths(self) -> list[str]:
-        """Names of the files, in the order of their numbers."""
         return [name for name, _ in self._files]
 
     @property
     def sources(self) -> list[Source]:
-        """The files, in the order of their numbers."""
         return [source for _, source in self._files]
 
     @property
     def size(self) -> int:
-        """Bytes of all files; -1 where one is a pipe."""
-        sizes = [source.size for _, source in self._files]
+        sizes = [source.size for source in self.sources]
         return -1 if -1 in sizes else sum(sizes)
 
     @property
     def problems(self) -> list[str]:
-        """Descriptions of missing files and of damage; of several files, with the file's name."""
+
+        if len(self._files) == 1:
+            return self._files[0][1].problems
         problems = [f"{name}: {text}" for name, source in self._files for text in source.problems]
-        return self._missing + (problems if len(self._files) > 1 else self._files[0][1].problems)
+        return self._missing + problems
 
     @property
     def remarks(self) -> list[str]:
-        """The remarks of all files."""
-        return [text for _, source in self._files for text in source.remarks]
+        return [text for source in self.sources for text in source.remarks]
 
     @property
     def end(self) -> dict[str, Any] | None:
@@ -76,59 +83,55 @@ class SeriesSource:
         recording, replace those of the last file alone.
         """
         end = self._files[-1][1].end
-        if end is None or len(self._files) == 1 or _number(*self._files[0]) != 1:
+        if end is None or len(self._files) == 1 or _number(self._files[0][1]) != 1:
             return end
         return {**end, **end.get("run", {})}
 
     @property
     def interrupted(self) -> bool:
-        """Whether any file has no end."""
-        return any(source.interrupted for _, source in self._files)
+        return any(source.interrupted for source in self.sources)
 
     def parts(self) -> Iterator[Part]:
-        """Yield the chunks of all files, one file after the other; can be called once.
-
-        `offset` counts through all files. Notes, losses and damaged windows of a file are added to
-        those of the series as they are met, unknown kinds and unreadable bytes after its last
-        chunk.
-        """
+        """Yield the chunks of all files; `offset` counts through all. Can be called once."""
         done = complete_to = 0
-        for index, (_, source) in enumerate(self._files):
-            if index:
-                self._begin_file(index, complete_to)
-            self._copy_findings(index)
-            for part in source.parts():
-                self._copy_findings(index)
+        for index, source in enumerate(self.sources):
+            self._begin_file(index, complete_to)
+            for part in self._of_file(index, source.parts(), done):
                 complete_to = max(complete_to, part.complete_to)
-                part.offset += done
                 yield part
-            self._copy_findings(index)
-            self.unknown += source.unknown
-            self.unreadable_bytes += source.unreadable_bytes
             done += max(0, source.size)
 
+    def _of_file(self, index: int, parts: Iterator[Part], done: int) -> Iterator[Part]:
+        source = self._files[index][1]
+        for part in parts:
+            self._copy_findings(index)
+            part.offset += done
+            yield part
+        self._copy_findings(index)
+        self.unknown += source.unknown
+        self.unreadable_bytes += source.unreadable_bytes
+
     def _begin_file(self, index: int, complete_to: int) -> None:
-        """Add a later file's devices to `notes`, and report files missing before it.
+        """Take in what a file has found; add a later one's devices, and report files before it.
 
         complete_to: ns, up to which events of earlier files were read: a gap in the numbers is a
         damaged window from there to the clock reading in the file's header.
         """
         name, source = self._files[index]
-        if devices := source.header.get("devices"):
+        if index and (devices := source.header.get("devices")):
             self.notes.append(("devices", {"devices": devices}))
-        before, number = _number(*self._files[index - 1]), _number(name, source)
-        if number > before + 1:
+        before, number = _number(self._files[index - 1][1]), _number(source)
+        if index and number > before + 1:
             start = int(source.header.get("clocks", {}).get("monotonic", complete_to))
             self.damaged.append({"offset": 0, "start": complete_to, "end": max(start, complete_to)})
-            which = (
-                f"file {before + 1}"
-                if number == before + 2
-                else f"files {before + 1} to {number - 1}"
-            )
+            which = f"files {before + 1} to {number - 1}"
+            if number == before + 2:
+                which = f"file {before + 1}"
             self._missing.append(f"{which} of the recording, before {name}, not given: left out")
+        self._copy_findings(index)
 
     def _copy_findings(self, index: int) -> None:
-        """Copy notes, losses and damaged that a file has found since the last call."""
+
         source, taken = self._files[index][1], self._copied[index]
         self.notes += source.notes[taken[0] :]
         self.losses += source.losses[taken[1] :]
@@ -142,36 +145,14 @@ def run_of(source: Source) -> str | None:
     return str(series["run"]) if series and "run" in series else None
 
 
-def _number(_name: str, source: Source) -> int:
+def _number(source: Source) -> int:
     """Return a file's number in its recording, from 1; 0 if its header has none."""
     number = source.header.get("series", {}).get("number", 0)
     return number if isinstance(number, int) else 0
 
 
-def _one_recording(files: Sequence[tuple[str, Source]]) -> None:
-    """Raise LogFormatError unless all files, by number, are of one rotated recording, each once.
-
-    Of several, none may lack a recording's id, as a log that was not rotated does.
-    """
-    for (name, source), (other, behind) in pairwise(files):
-        if run_of(source) is None or run_of(source) != run_of(behind):
-            raise LogFormatError(
-                f"{name} and {other} are of two recordings, and an archive holds one: give -o a "
-                "directory, or archive them one by one"
-            )
-        if _number(name, source) == _number(other, behind):
-            raise LogFormatError(
-                f"{name} and {other} are the same part (number {_number(name, source)}) of one "
-                "recording: give each once"
-            )
-
-
 def series_of(sources: Sequence[tuple[str, Source]]) -> SeriesSource:
-    """Return the files of one recording as one source, an IndexedSeries if all files are Indexed.
-
-    sources: (name, source) of each file, in any order. Raises LogFormatError: files of several
-    recordings, or the same file twice.
-    """
+    """Return files (name, source) of one recording as one source. Raises LogFormatError."""
     if all(isinstance(source, Indexed) for _, source in sources):
         return IndexedSeries(sources)
     return SeriesSource(sources)
@@ -186,33 +167,26 @@ class IndexedSeries(SeriesSource):
 
     @property
     def parts_read(self) -> int:
-        """Number of parts decoded so far, of all files."""
         return sum(source.parts_read for source in self._indexed)
 
     @property
     def parts_searched(self) -> int:
-        """Number of further parts read for names only, of all files."""
         return sum(source.parts_searched for source in self._indexed)
 
     @property
     def parts_total(self) -> int:
-        """Number of parts of all files; -1 if one file's is unknown."""
         totals = [source.parts_total for source in self._indexed]
         return -1 if -1 in totals else sum(totals)
 
     def bounds(self) -> tuple[int, int] | None:
-        """Return the (first, last) time (ns) over all files; None if one file has no bounds."""
+
         found = [bounds for source in self._indexed if (bounds := source.bounds()) is not None]
         if len(found) < len(self.sources):
             return None
         return min(first for first, _ in found), max(last for _, last in found)
 
     def clock_near(self, ns: int) -> dict[str, int] | None:
-        """Return clock readings (name → ns) near `ns`, of the first file that has any.
-
-        Files that end before `ns`, or whose bounds are not known, are passed over. None if no other
-        file has a reading.
-        """
+        """Return clock readings (name → ns) near `ns`, of the first file that has any."""
         for source in self._indexed:
             bounds = source.bounds()
             if bounds is None or bounds[1] < ns:
@@ -222,39 +196,17 @@ class IndexedSeries(SeriesSource):
         return None
 
     def names_before(self, ns: int) -> Events:
-        """Return the events with names of threads and files before `ns` (ns), sorted by time.
-
-        Of every file that begins before `ns`; files whose bounds are not known are passed over. At
-        equal times the earlier file's come first.
-        """
-        found = []
-        for source in self._indexed:
-            bounds = source.bounds()
-            if bounds is not None and bounds[0] < ns:
-                found.append(source.names_before(ns))
-        return Events.join(found)
+        """Return the events with names of threads and files before `ns` (ns), sorted by time."""
+        known = [(source, source.bounds()) for source in self._indexed]
+        return Events.join([s.names_before(ns) for s, at in known if at is not None and at[0] < ns])
 
     def parts_between(self, begin: int, end: int) -> Iterator[Part]:
-        """Yield the chunks that overlap begin <= ts < end (ns), file by file; can be called once.
-
-        Files outside that time, or whose bounds are not known, are not read, but the devices in
-        their headers are noted, and missing files reported. As `parts` does, adds what the files
-        have found (notes, losses, damaged; of files read unknown and unreadable_bytes) to the
-        series, and `offset` counts through all files.
-        """
+        """As of Indexed; devices of files outside are noted, and missing files reported."""
         complete_to = done = 0
         for index, source in enumerate(self._indexed):
-            if index:
-                self._begin_file(index, complete_to)
-            self._copy_findings(index)
+            self._begin_file(index, complete_to)
             bounds = source.bounds()
             if bounds is not None and bounds[0] < end and bounds[1] >= begin:
-                for part in source.parts_between(begin, end):
-                    self._copy_findings(index)
-                    part.offset += done
-                    yield part
-                self._copy_findings(index)
-                self.unknown += self.sources[index].unknown
-                self.unreadable_bytes += self.sources[index].unreadable_bytes
+                yield from self._of_file(index, source.parts_between(begin, end), done)
             complete_to = max(complete_to, bounds[1] if bounds is not None else 0)
             done += max(0, self.sources[index].size)

@@ -100,7 +100,6 @@ def record_dtype(form: Format, order: Literal["<", ">"]) -> np.dtype[np.void]:
 
 
 _NAMED_AT_MOST = 8
-"""Events that are passed over and named one by one; the others are counted together."""
 
 
 class TracepointSource(ForeignSource):
@@ -128,10 +127,7 @@ class TracepointSource(ForeignSource):
         """Yield the recording, piece by piece; called once."""
 
     def set_recorded(self, tracepoints: Collection[str]) -> None:
-        """Set which tracepoints were enabled ("block_rq_issue"), where the recording says so.
-
-        Not called: what occurs is taken for what was enabled.
-        """
+        """Set which tracepoints were enabled; else what occurs is taken for it."""
         self._recorded = frozenset(map(present_name, tracepoints))
         self._set_letters(self._recorded)
 
@@ -225,7 +221,7 @@ class TracepointSource(ForeignSource):
             self.remark(f"events of other kinds passed over: {_passed_over(self.passed_over)}")
 
     def _remark_missing(self) -> None:
-        """Say which tracepoints were not recorded, and what that costs."""
+
         met = frozenset(self._met) if self._recorded is None else self._recorded
         if self._recorded is not None:
             costs, how = _COSTS, ("was not recorded", "were not recorded")

@@ -64,7 +64,7 @@ class TracepointRows:
         return self.columns.get("comm") if self.comm is None else self.comm
 
     def without(self, rows: Bool) -> "TracepointRows":
-        """Return the rows without those of the mask `rows`, (n,); copies."""
+
         keep = ~rows
         return TracepointRows(
             self.event,
@@ -80,7 +80,6 @@ class TracepointRows:
 
 COMM_BYTES = 16
 _MOST_THREADS = 1 << 20
-"""Threads whose names are remembered; with more, all are named anew."""
 
 
 @dataclass
@@ -177,10 +176,7 @@ class ThreadNames:
 
 
 def _words(comm: Column) -> U64:
-    """Return names as two words each, (2, n) uint64: NUL-padded to 16 bytes, 15 letters at most.
-
-    What is behind a NUL, which may be anything in a kernel's buffer, becomes 0.
-    """
+    """Return names as two words each, (2, n): NUL-padded, cut to 15 letters, junk behind NUL 0."""
     letters = np.ascontiguousarray(comm, dtype=f"S{COMM_BYTES}").view(np.uint8)
     letters = letters.reshape(len(comm), COMM_BYTES).copy()
     letters[:, COMM_BYTES - 1] = 0
@@ -195,8 +191,7 @@ RWBS_BYTES = 8
 """Letters of rwbs that are read; no combination that occurs is longer."""
 _LOW_BITS = np.uint64(0x0101010101010101)
 _HIGH_BITS = np.uint64(0x8080808080808080)
-_NO_SECTOR_32 = 0xFFFFFFFF
-"""Sector -1 of a kernel whose sectors have 32 bits."""
+_NO_SECTOR_32 = 0xFFFFFFFF  # of a kernel whose sectors have 32 bits
 
 
 def packed_letters(rwbs: NDArray[np.bytes_]) -> U64:
@@ -260,7 +255,7 @@ def _kinds(text: str) -> tuple[bool, bool, bool, bool]:
 
 
 def _by_letters(letters: U64, meant: Callable[[str], tuple[int, ...]]) -> tuple[I64, I64]:
-    """Return (what `meant` returns of each different rwbs, a row each; each event's row (n,))."""
+
     names, _, of = distinct_values(letters.view(np.int64))
     packed = (name.to_bytes(RWBS_BYTES, "little") for name in names.view(np.uint64).tolist())
     texts = [word.rstrip(b"\0").decode("latin-1") for word in packed]
@@ -354,7 +349,7 @@ def _fill_request(kind: Kind, rows: TracepointRows, words: U64) -> None:
 
 
 def _number(rows: TracepointRows, name: str) -> U64:
-    """Return a column of integers as uint64, (n,); negative numbers wrap. 0 if there is none."""
+
     column = rows.columns.get(name)
     if column is None:
         return np.zeros(len(rows), np.uint64)
@@ -374,9 +369,6 @@ def _bytes(rows: TracepointRows) -> U64:
 
 
 def is_no_errno(error: Column) -> Bool:
-    """Return which errors of bios, (n,), are neither 0 nor a negative errno.
-
-    Linux before 2.6.38 left the field as the ring buffer had it.
-    """
+    """Return which errors of bios are no errno: Linux before 2.6.38 left them unset."""
     found: Bool = (error > 0) | (error < -_MAX_ERRNO)
     return found

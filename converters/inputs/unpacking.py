@@ -17,7 +17,7 @@ GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 RATIO = 64
 """Bytes that each stored byte may unpack to, whatever they are."""
 SLACK = 16 << 20
-"""Bytes that any recording may unpack to."""
+
 EVENT_BYTES = 4096
 """Bytes that an event may take: a page of a ring that has one event, or its call chain as text."""
 ZSTD_BLOCK = 1 << 17
@@ -27,7 +27,7 @@ _PACKED_PIECE = 1 << 16
 _SKIPPED = b"\x50\x2a\x4d\x18"
 """Magic number of a zstd frame that holds no data; its lower 4 bits are anything."""
 _REPEATED = 1
-"""Type of a zstd block that is one byte, repeated."""
+
 _CUT_OFF = "it is cut off"
 
 
@@ -36,7 +36,6 @@ class TooLargeError(ValueError):
 
 
 UNPACKING_ERRORS = (EOFError, zlib.error, zstandard.ZstdError, TooLargeError)
-"""What reading an `Unpacked` raises where the data are damaged or too large."""
 
 
 class Allowance:
@@ -50,7 +49,7 @@ class Allowance:
         self.stored = self.gained = self.used = 0
 
     def add(self, gained: int) -> None:
-        """Count bytes that were unpacked. Raises TooLargeError: they are too many."""
+
         if self.gained + gained > SLACK + RATIO * self.stored + self.used:
             raise TooLargeError(
                 f"{self.stored} bytes unpack to more than {self.gained}, with little of use among "
@@ -59,16 +58,12 @@ class Allowance:
         self.gained += gained
 
     def use(self, count: int) -> None:
-        """Count events that were found: each stands for EVENT_BYTES."""
+
         self.used += count * EVENT_BYTES
 
 
 def beginning(first: bytes, most: int) -> bytes:
-    """Return up to `most` bytes that a recording's first bytes unpack to; plain ones unchanged.
-
-    As far as they are whole; empty if they are damaged, or of zstd's first block a part is missing
-    (`ZSTD_BLOCK`).
-    """
+    """Return up to `most` bytes that a recording's first bytes unpack to; "" if damaged."""
     allowance = Allowance()
     try:
         return unpacked(io.BytesIO(first), first, allowance).read(most)
@@ -77,10 +72,7 @@ def beginning(first: bytes, most: int) -> bytes:
 
 
 def unpacked(stream: BinaryIO, first: bytes, allowance: Allowance) -> "Unpacked":
-    """Return a stream of what is stored in `stream`, which begins with `first`, and is there next.
-
-    It is gzip, zstd or plain.
-    """
+    """Return what a stream stores, as gzip, zstd or plain, by its first bytes."""
     counted = _Counted(stream, allowance)
     if first.startswith(GZIP):
         return Unpacked(_gzip(counted), allowance)
@@ -138,7 +130,7 @@ class _Counted:
         return data
 
     def whole(self, size: int) -> bytes:
-        """Return `size` bytes. Raises EOFError: they are not all there."""
+
         data = self.read(size)
         while 0 < len(data) < size and (more := self.read(size - len(data))):
             data += more
@@ -151,10 +143,7 @@ class _Counted:
 
 
 def _gzip(stream: _Counted) -> Iterator[bytes]:
-    """Yield what the members of a gzip file hold. Raises zlib.error, EOFError.
-
-    NULs behind a member are padding, as gzip takes them.
-    """
+    """Yield what gzip's members hold; NULs behind them are padding. Raises zlib.error, EOFError."""
     while data := stream.read(_PACKED_PIECE):
         if not (data := data.lstrip(b"\0")):
             continue
@@ -185,10 +174,7 @@ def _zstd(stream: _Counted) -> Iterator[bytes]:
 
 
 def _frame(stream: _Counted, magic: bytes) -> Iterator[bytes]:
-    """Yield the blocks of a frame, behind its magic number. Raises ZstdError, EOFError.
-
-    See RFC 8878, 3.1.1.
-    """
+    """Yield a frame's blocks (RFC 8878, 3.1.1), behind its magic. Raises ZstdError, EOFError."""
     head = magic + stream.whole(1)
     form = head[4]
     single = form >> 5 & 1

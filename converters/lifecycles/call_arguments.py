@@ -12,6 +12,7 @@ from biotrail.converters.events.tables import I32, I64, U64, Bool
 from biotrail.recorder.schema.syscalls import call_name, plain_number
 
 What = Literal["fd", "offset", "length"]
+WHATS: tuple[What, ...] = ("fd", "offset", "length")
 
 
 @dataclass(frozen=True)
@@ -59,11 +60,9 @@ def argument(
 ) -> tuple[NDArray[np.int64], Bool]:
     """Return (values, known) of one argument of each call, (n,) each: int64, bool.
 
-    A value is as the call was given, and means nothing where `known` is False.
-    args: (n, k), the first k arguments as in their registers; known is False where the argument is
-    not one of these. number, foreign: (n,), which call it is; machine: of the log. Known is False
-    of calls without such an argument, of 32-bit programs' calls, of page faults, and of offsets
-    that mean the file's own position (CURRENT). A descriptor is its low 32 bits, signed.
+    A value is as the call was given, and means nothing where `known` is False: of calls without
+    such an argument (among the k of `args`, (n, k)), of 32-bit programs' calls, of page faults, and
+    of offsets that mean the file's own position (CURRENT). A descriptor is its low 32 bits, signed.
     """
     values, known = np.zeros(len(number), dtype=np.int64), np.zeros(len(number), dtype=np.bool_)
     for one in np.unique(number).tolist():
@@ -78,12 +77,10 @@ def argument(
 
 
 def argument_of_calls(calls: Calls, machine: str, what: What) -> tuple[I64, Bool]:
-    """Return (values, known) of one argument of each timed call, (n,) each: int64, bool.
+    """Return (values, known) of one argument of each timed call, as `argument`; the value 0 else.
 
-    Known is False, and the value 0, of calls without such an argument and of 32-bit programs, and
-    for offsets that mean the file's own position (CURRENT). So it is for argument 1, and for an
-    offset that is argument 2: records of these calls have the arguments 0 (low 32 bits), 2 (low 32
-    bits) and 3 alone. what: "fd", "offset" or "length". machine: uname's.
+    Records of calls have the arguments 0 (low 32 bits), 2 (low 32 bits) and 3 alone: not known are
+    argument 1, and an offset that is argument 2.
     """
     args = np.zeros((len(calls), 4), dtype=np.uint64)
     args[:, 0], args[:, 2], args[:, 3] = calls.arg0, calls.arg2, calls.arg3

@@ -20,7 +20,6 @@ from biotrail.converters.events.tables import (
     NEVER,
     Bios,
     Certainty,
-    LossWindows,
     Requests,
     Stages,
 )
@@ -28,8 +27,7 @@ from biotrail.converters.lifecycles.windows import T, first_seen, last_seen, res
 from biotrail.recorder.schema.errors import ConversionError
 
 if TYPE_CHECKING:
-    from biotrail.converters.events.path_tables import PathTables
-    from biotrail.converters.events.site_tables import SiteTables
+    pass
 
 MARGIN_NS = 5_000_000_000
 """Time that is read before a cut, so that I/O in flight at its beginning is known. Of I/O queued
@@ -56,12 +54,10 @@ class Span:
 def outside(span: Span, first: int, last: int, context: Context) -> ConversionError:
     """Return the error to raise if a log from `first` to `last` (ns) has nothing of the span.
 
-    The message gives times as offsets from `first`. context: if it has clock readings, the message
-    also gives the log's times as UTC.
+    The message gives times as offsets from `first`.
     """
 
     def seconds(ns: int) -> str:
-        """Return the offset of a time from the log's beginning, as `1.5 s`."""
         return f"{(ns - first) / 1e9:.9g} s"
 
     walls = [context.wall_clock(ns) for ns in (first, last)]
@@ -76,10 +72,7 @@ def outside(span: Span, first: int, last: int, context: Context) -> ConversionEr
 
 
 def events_within(events: Events, begin: int, end: int) -> Events:
-    """Return the events with begin <= ts < end (ns), a copy; `events` itself if that is all.
-
-    `events` must be sorted by time.
-    """
+    """Return the time-sorted events with begin <= ts < end (ns); `events` itself if that is all."""
     first, stop = np.searchsorted(events.ts, [begin, end]).tolist()
     if first == 0 and stop == len(events):
         return events
@@ -92,9 +85,10 @@ def clipped(window: T, begin: int) -> T:
     Rows without any known time are left out, too. Rows in flight at `begin` get `cut` = `begin`,
     are INCOMPLETE at least (LOST stays), and lose their queue (or start) time and the stages that
     began before; their other earlier times become `begin`. Likewise in the tables of open bios and
-    requests; edges stay with their bios. Calls entered before `begin`, or at a time not known, are
-    left out with their waits, as are pairs that began before it, and earlier hits. The window is a
-    Lifecycles or a Result.
+    requests; edges stay with their bios. Left out of the path and of sites is what a recording that
+    began then would not have: calls entered before (or at a time not known, as the entry makes its
+    programs follow a call) with their waits, pairs that began before, earlier hits and commits, and
+    submissions whose first bio was queued before.
     """
     found = restricted(
         window,
@@ -104,6 +98,19 @@ def clipped(window: T, begin: int) -> T:
         _ended_at(window.open_requests) >= begin,
     )
     bios, requests = _cut(found.bios, begin), _cut(found.requests, begin)
+    path, sites = found.path, found.sites
+    if path is not None:
+        path = replace(
+            path,
+            calls=path.calls.take(path.calls.entry >= begin),
+            waits=path.waits.take(path.waits.entry >= begin),
+            commits=path.commits.take(path.commits.end >= begin),
+            submissions=path.submissions.take(path.submissions.queued >= begin),
+        )
+    if sites is not None:
+        pairs, hits = sites.pairs, sites.hits
+        pairs, hits = pairs.take(pairs.began >= begin), hits.take(hits.time >= begin)
+        sites = replace(sites, pairs=pairs, hits=hits)
     return replace(
         found,
         bios=bios,
@@ -112,57 +119,15 @@ def clipped(window: T, begin: int) -> T:
         request_stages=_whole_stages(found.request_stages, requests, begin),
         open_bios=_cut(found.open_bios, begin),
         open_requests=_cut(found.open_requests, begin),
-        path=_calls_from(found.path, begin),
-        sites=_sites_from(found.sites, begin),
-    )
-
-
-def _calls_from(path: "PathTables | None", begin: int) -> "PathTables | None":
-    """Return a copy of the tables with the calls entered at `begin` (ns) or later, and their waits.
-
-    Calls and waits without a known entry are left out, too. A recording that began then would not
-    have the others, as the entry of a call is what makes its programs follow it. Submissions are
-    those whose first bio was queued then or later. None for None.
-    """
-    if path is None:
-        return None
-    calls, waits, submissions = path.calls, path.waits, path.submissions
-    return replace(
-        path,
-        calls=calls.take(calls.entry >= begin),
-        waits=waits.take(waits.entry >= begin),
-        commits=path.commits.take(path.commits.end >= begin),
-        submissions=submissions.take(submissions.queued >= begin),
-    )
-
-
-def _sites_from(sites: "SiteTables | None", begin: int) -> "SiteTables | None":
-    """Return a copy with the pairs that began at `begin` (ns) or later, and the hits since then.
-
-    A recording that began then would not have the others. None for None.
-    """
-    if sites is None:
-        return None
-    pairs, hits = sites.pairs, sites.hits
-    return replace(
-        sites, pairs=pairs.take(pairs.began >= begin), hits=hits.take(hits.time >= begin)
-    )
-
-
-def losses_within(loss: LossWindows, span: Span) -> LossWindows:
-    """Return the loss windows that overlap the span, shortened to it; a new table."""
-    found = loss.take((loss.start < span.end) & (loss.end >= span.begin))
-    return replace(
-        found, start=np.maximum(found.start, span.begin), end=np.minimum(found.end, span.end)
+        path=path,
+        sites=sites,
     )
 
 
 def _ended_at(table: Bios | Requests) -> I64:
-    """Return when each row ended (ns, int64).
+    """Return when each row ended (ns): its completion or, if it is gone, its last event.
 
-    That is its completion or, if it has none and is known to be gone (LOST, merged into another
-    request, or a bio whose Q was not recorded), the time of its last event. FAR: it may still be in
-    flight. NEVER: no time is known.
+    FAR: it may still be in flight. NEVER: no time is known.
     """
     first, last = first_seen(table), last_seen(table)
     gone = table.certainty == Certainty.LOST
@@ -176,19 +141,15 @@ def _ended_at(table: Bios | Requests) -> I64:
 
 
 def _cut(table: Table, begin: int) -> Table:
-    """Return the table with rows that began before `begin` (ns) marked as cut there.
+    """Return the table with rows whose earliest known time is before `begin` (ns) marked.
 
-    They get `cut` = `begin`, are INCOMPLETE at least, and lose a queue (or start) time before
-    `begin`; getrq, merge, insert and issue before `begin` become `begin`, complete stays. The
-    beginning is a row's earliest known time, an earlier `cut` included. The result is a copy, but
-    the table itself if there is no such row.
+    The table itself if there is no such row.
     """
     crossing = first_seen(table) < begin
     if not crossing.any():
         return table
 
     def clamped(times: I64, before: int) -> I64:
-        """Return the times, with `before` in place of those earlier than `begin`."""
         return np.where(crossing & (times != NEVER) & (times < begin), before, times)
 
     least = np.where(crossing, np.uint8(Certainty.INCOMPLETE), np.uint8(0))
@@ -208,10 +169,9 @@ def _cut(table: Table, begin: int) -> Table:
 
 
 def _whole_stages(stages: Stages, owners: Bios | Requests, begin: int) -> Stages:
-    """Return the stages without those of cut owners (`cut` set) that began before `begin` (ns).
+    """Return the stages without those of cut owners that began before `begin` (ns).
 
-    Also the part of such a stage after `begin` is left out: its duration would be wrong. owners:
-    the table whose numbers the stages refer to. `stages` itself is returned if no owner is cut.
+    Also the part of such a stage after `begin` is left out: its duration would be wrong.
     """
     if not (owners.cut != NEVER).any():
         return stages

@@ -2,6 +2,7 @@
 """Loss windows of a log, and the bios and requests in flight while records were lost."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -11,13 +12,12 @@ from biotrail.converters.events.tables import (
     I64,
     NEVER,
     Bios,
-    Bool,
     Certainty,
     LossWindows,
     Requests,
 )
 from biotrail.converters.inputs.log import Source
-from biotrail.converters.lifecycles.cutting import Span, losses_within
+from biotrail.converters.lifecycles.cutting import Span
 from biotrail.recorder.schema.records import RECORDS
 
 _MAX_NS = 1 << 62
@@ -30,8 +30,8 @@ def loss_windows(
     """Return one row per counted loss and per unreadable chunk, sorted by start.
 
     losses: dicts with start, end (ns) and, where known, cpu, kind and count; else these are -1, 0
-    and -1. damaged: dicts with start and end (ns, cut down to 2^62), whose rows have cpu -1, kind
-    0, count -1. Windows that overlap stay separate rows.
+    and -1. damaged: dicts with start and end (ns, cut down to 2^62). Windows that overlap stay
+    separate rows.
     """
     rows = [
         (w["start"], w["end"], w.get("cpu", -1), w.get("kind", 0), w.get("count", -1))
@@ -49,11 +49,6 @@ def loss_windows(
     )
 
 
-def no_loss() -> LossWindows:
-    """Return an empty table."""
-    return loss_windows([], [])
-
-
 def mark_lost(table: Bios | Requests, begin: I64, loss: LossWindows) -> None:
     """Set `table.certainty` to LOST in rows that were in flight during a loss window.
 
@@ -67,8 +62,19 @@ def mark_lost(table: Bios | Requests, begin: I64, loss: LossWindows) -> None:
     if not len(loss) or not len(table):
         return
     doubted = table.certainty <= Certainty.AMBIGUOUS
-    end = _ends_of_takers(table) if isinstance(table, Requests) else table.complete
-    table.certainty[doubted & _touched(begin, end, loss)] = Certainty.LOST
+    end = table.complete
+    if isinstance(table, Requests):
+        order = np.argsort(table.number)
+        at = np.searchsorted(table.number[order], table.absorbed_by)
+        taker = order[np.minimum(at, len(order) - 1)]
+        found = table.number[taker] == table.absorbed_by
+        end = np.where(found, table.complete[taker], table.complete)
+    end = np.where(end == NEVER, np.iinfo(np.int64).max, end)
+    order = np.argsort(loss.start)
+    latest = np.maximum.accumulate(loss.end[order])
+    before = np.searchsorted(loss.start[order], end, side="right")
+    touched = (before > 0) & (latest[np.maximum(before - 1, 0)] >= begin)
+    table.certainty[doubted & touched] = Certainty.LOST
 
 
 def mark_unended(table: Bios | Requests, *, by_intervals: bool) -> None:
@@ -83,30 +89,6 @@ def mark_unended(table: Bios | Requests, *, by_intervals: bool) -> None:
     table.gone[unended & (by_intervals | (table.certainty == Certainty.LOST))] = FAR
 
 
-def _ends_of_takers(requests: Requests) -> I64:
-    """Return per request its completion (ns), of a merged one that of the absorbing request.
-
-    An absorbed request keeps its own if the absorbing one is not in the table. Only one merge is
-    followed: where the absorbing request was merged in turn, and wherever no completion is
-    recorded, it is NEVER. requests: at least one, in any order.
-    """
-    order = np.argsort(requests.number)
-    at = np.searchsorted(requests.number[order], requests.absorbed_by)
-    taker = order[np.minimum(at, len(order) - 1)]
-    found = requests.number[taker] == requests.absorbed_by
-    return np.where(found, requests.complete[taker], requests.complete)
-
-
-def _touched(begin: I64, complete: I64, loss: LossWindows) -> Bool:
-    """Return per row whether the time from `begin` to `complete` (ns) overlaps any loss window."""
-    end = np.where(complete == NEVER, np.iinfo(np.int64).max, complete)
-    order = np.argsort(loss.start)
-    start = loss.start[order]
-    latest = np.maximum.accumulate(loss.end[order])
-    before = np.searchsorted(start, end, side="right")
-    return (before > 0) & (latest[np.maximum(before - 1, 0)] >= begin)
-
-
 Window = TypeVar("Window", bound=dict[str, Any])
 
 
@@ -114,7 +96,6 @@ class Losses:
     """The loss windows and damaged chunks of one log, as its reader meets them."""
 
     def __init__(self, reader: Source) -> None:
-        """Begin before the first that `fresh` returns."""
         self._reader = reader
         self._loss = 0
         self._damage = 0
@@ -126,16 +107,17 @@ class Losses:
         return [w for w in windows if span.overlaps(int(w["start"]), int(w["end"]))]
 
     def fresh(self, span: Span | None) -> LossWindows:
-        """Return the loss windows that the reader has met since the last call, cut to the span.
-
-        Those of lost records, and a row for each chunk that cannot be read.
-        """
+        """Return the loss windows that the reader has met since the last call, cut to the span."""
         losses = self._reader.losses[self._loss :]
         damaged = self._reader.damaged[self._damage :]
         self._loss += len(losses)
         self._damage += len(damaged)
         found = loss_windows(losses, damaged)
-        return found if span is None else losses_within(found, span)
+        if span is None:
+            return found
+        found = found.take((found.start < span.end) & (found.end >= span.begin))
+        start, end = np.maximum(found.start, span.begin), np.minimum(found.end, span.end)
+        return replace(found, start=start, end=end)
 
     def forgotten(self, losses: int, damaged: int) -> None:
         """Take note that the reader has dropped so many of its oldest, which were returned."""
@@ -144,6 +126,4 @@ class Losses:
 
     def all(self) -> LossWindows:
         """Return all loss windows that the reader has met."""
-        if not self._reader.losses and not self._reader.damaged:
-            return no_loss()
         return loss_windows(self._reader.losses, self._reader.damaged)

@@ -36,8 +36,7 @@ REASONS_OF_Q2G = {
 def meaning(context: Context, dev: int, stage: str, reason: str | None) -> str:
     """Return what an I/O waited for in a stage; empty for a stage without a meaning in MEANINGS.
 
-    dev: its disk. stage: as in STAGE_NAMES. reason: of the wait between Q and G, by the name of
-    the wait's reason; None: not known.
+    dev: its disk. reason: name of that of the wait between Q and G; None: not known.
     """
     if stage == "M2D" and context.devices.get(dev, {}).get("scheduler") == "none":
         return "had joined a request that was held back (plugged)"

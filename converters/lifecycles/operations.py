@@ -20,8 +20,7 @@ CLEARED = {
 def asks_flush(context: Context, opf: U32, size: U32) -> Bool:
     """Return per bio or request whether it has no data and REQ_PREFLUSH set, as fsync sends it.
 
-    The operation is not looked at: REQ_OP_FLUSH without the flag does not count. opf: bi_opf or
-    cmd_flags (n,). size: bytes (n,). context: gives the flag's bit.
+    REQ_OP_FLUSH without the flag does not count. opf: bi_opf or cmd_flags. size: bytes.
     """
     preflush = np.uint32(context.flag_mask("PREFLUSH"))
     return np.asarray((size == 0) & ((opf & preflush) != 0), dtype=np.bool_)
@@ -30,9 +29,8 @@ def asks_flush(context: Context, opf: U32, size: U32) -> Bool:
 def operations(context: Context, opf: U32, size: U32) -> tuple[NDArray[np.intp], list[str]]:
     """Return (codes, names): per bio or request (n,) the index of its operation's name in `names`.
 
-    opf: bi_opf or cmd_flags. size: bytes. Without data and with REQ_PREFLUSH (an empty write, as
-    fsync sends it) the name is "flush", whatever the operation; else the kernel's, such as "write".
-    Names are distinct; some may have no row.
+    opf: bi_opf or cmd_flags. size: bytes. A flush is also what `asks_flush`. Names are distinct;
+    some may have no row.
     """
     codes, names = context.op_codes(opf)
     flush = asks_flush(context, opf, size)
@@ -43,20 +41,16 @@ def operations(context: Context, opf: U32, size: U32) -> tuple[NDArray[np.intp],
 
 
 def transferred(context: Context, opf: U32, size: U32) -> I64:
-    """Return the bytes that each bio or request moves: int64 (n,), 0 for operations of CLEARED.
-
-    opf: bi_opf or cmd_flags. size: bytes. context: gives the operations' numbers.
-    """
+    """Return the bytes that each bio or request moves: int64 (n,), 0 for operations of CLEARED."""
     codes, names = context.op_codes(opf)
     moves = np.array([name not in CLEARED for name in names], dtype=np.bool_)
     return np.where(moves[codes], size, 0).astype(np.int64)
 
 
 def request_kinds(opf: U32, sector: U64, context: Context) -> U8:
-    """Return the RequestKind of each request, uint8, by its cmd_flags and first sector.
+    """Return the RequestKind of each request, by its cmd_flags and first sector.
 
-    FLUSH: REQ_OP_FLUSH without a sector (2^64-1). PASSTHROUGH: drv_in, drv_out, scsi_in or
-    scsi_out. NORMAL: all else, also REQ_OP_FLUSH with a sector.
+    FLUSH: REQ_OP_FLUSH without a sector (2^64-1). NORMAL: also REQ_OP_FLUSH with a sector.
     """
     kind = np.zeros(len(opf), dtype=np.uint8)
     flush = (opf & OP_MASK) == context.op_number("flush")

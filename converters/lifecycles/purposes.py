@@ -6,7 +6,7 @@ from enum import IntEnum
 import numpy as np
 
 from biotrail.converters.events.context import Context
-from biotrail.converters.events.tables import U8, Bios, Bool, PageKind, Tasks
+from biotrail.converters.events.tables import U8, U32, Bios, Bool, PageKind, Tasks
 from biotrail.converters.events.tasks import by_threads
 
 
@@ -66,8 +66,8 @@ def purposes(bios: Bios, tasks: Tasks, context: Context) -> U8:
         writes & (bios.page != PageKind.FILE) & by_threads(JOURNAL_THREADS, bios.task, tasks)
     )
     journal = by_journal | (writes & ~cached & has("META", "SYNC", "IDLE"))
-    own_pages = (bios.page == PageKind.DEVICE) & _on(bios, _devices(context, mounted=True))
-    swapped = (bios.page == PageKind.SWAP) | _on(bios, _devices(context, mounted=False))
+    own_pages = (bios.page == PageKind.DEVICE) & np.isin(bios.part, _devices(context, mounted=True))
+    swapped = (bios.page == PageKind.SWAP) | np.isin(bios.part, _devices(context, mounted=False))
     # From the last that holds to the first.
     found[has("RAHEAD")] = Purpose.READAHEAD
     by_init = by_threads(_METADATA_THREADS, bios.task, tasks)
@@ -78,20 +78,12 @@ def purposes(bios: Bios, tasks: Tasks, context: Context) -> U8:
     return found
 
 
-def _devices(context: Context, *, mounted: bool) -> list[int]:
-    """Return the devices (dev_t) with a mounted file system, or those that are swapped to.
-
-    mounted: which of both; by the mount points that the log has of them. A device can be in both.
-    """
+def _devices(context: Context, *, mounted: bool) -> U32:
+    """Return the devices (dev_t) with a mounted file system, or those that are swapped to."""
     found = []
     for dev, entry in context.devices.items():
         points = entry.get("mounts")
         points = [str(p) for p in points] if isinstance(points, list) else []
         if any((point != _SWAPPED) == mounted for point in points):
             found.append(dev)
-    return found
-
-
-def _on(bios: Bios, devices: list[int]) -> Bool:
-    """Return per bio whether it was sent to one of these devices (dev_t), a partition or a disk."""
-    return np.isin(bios.part, np.array(devices, np.uint32))
+    return np.array(found, np.uint32)

@@ -79,7 +79,6 @@ def standing_bios(
 
 
 def standing_edges(bios: Bios) -> Edges:
-    """Return the edge of each such row to its request."""
     return Edges(bios.number, bios.request, bios.sector, bios.bytes, bios.certainty)
 
 
@@ -107,12 +106,16 @@ def with_standing(result: _AnyResult, context: Context) -> _AnyResult:
     rows = np.isin(of_requests.owner, fresh.number)
     rows &= of_requests.start < of_requests.end  # no G2D of a request that begins with its issue
     stages = Stages.concatenate([result.bio_stages, of_requests.take(rows)])
+    serving = [
+        replace(requests, bios=np.where(rows, np.uint32(1), requests.bios))
+        for requests, rows in ((result.requests, ended), (result.open_requests, still))
+    ]
     return replace(
         result,
         bios=bios.take(np.argsort(bios.number, kind="stable")),
         open_bios=open_bios.take(np.argsort(open_bios.number, kind="stable")),
-        requests=_serving(result.requests, ended),
-        open_requests=_serving(result.open_requests, still),
+        requests=serving[0],
+        open_requests=serving[1],
         edges=Edges.concatenate([result.edges, standing_edges(fresh)]),
         bio_stages=stages.take(np.argsort(stages.owner, kind="stable")),
     )
@@ -137,8 +140,3 @@ def _bios(requests: Requests, context: Context) -> Bios:
     return standing_bios(
         requests, context, queue=requests.start.copy(), getrq=getrq, cgroup=nothing
     )
-
-
-def _serving(requests: Requests, rows: Bool) -> Requests:
-    """Return the requests, those in `rows` with the one bio that they stand for."""
-    return replace(requests, bios=np.where(rows, np.uint32(1), requests.bios))

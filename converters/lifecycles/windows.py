@@ -19,7 +19,6 @@ from biotrail.converters.events.tables import (
 )
 
 if TYPE_CHECKING:
-    from biotrail.converters.events.path_tables import PathTables
     from biotrail.converters.lifecycles.result import Result
 
 T = TypeVar("T", "Lifecycles", "Result")
@@ -31,13 +30,21 @@ def restricted(window: T, bios: Bool, requests: Bool, open_bios: Bool, open_requ
     """Return a copy of the window with only the masked rows, their stages and the bios' edges.
 
     An edge stays if its bio is in the mask `bios`, whatever becomes of its request. `path` keeps
-    what it has of these bios and requests, and all calls and waits. The window is a Lifecycles or a
-    Result; its other fields are unchanged. Each mask is as long as the table of the window with its
-    name.
+    what it has of these bios and requests, and all calls and waits. Each mask is as long as the
+    table of the window with its name.
     """
     kept = window.bios.take(bios)
     kept_requests = window.requests.take(requests)
     kept_open = window.open_bios.take(open_bios)
+    path = window.path
+    if path is not None:
+        owners = {
+            **dict.fromkeys(("bios", "held"), kept.number),
+            **dict.fromkeys(("interrupts", "steps"), kept_requests.number),
+            **dict.fromkeys(("open_bios", "open_held"), kept_open.number),
+        }
+        tables = {name: getattr(path, name) for name in owners}
+        path = replace(path, **{n: t.take(np.isin(t.number, owners[n])) for n, t in tables.items()})
     return replace(
         window,
         bios=kept,
@@ -47,27 +54,7 @@ def restricted(window: T, bios: Bool, requests: Bool, open_bios: Bool, open_requ
         request_stages=_of(window.request_stages, kept_requests.number, requests),
         open_bios=kept_open,
         open_requests=window.open_requests.take(open_requests),
-        path=_path_of(window.path, kept.number, kept_requests.number, kept_open.number),
-    )
-
-
-def _path_of(
-    path: "PathTables | None", bios: I64, requests: I64, open_bios: I64
-) -> "PathTables | None":
-    """Return a copy of the tables with the bios, requests and open bios of these numbers alone.
-
-    All calls and waits stay. None for None.
-    """
-    if path is None:
-        return None
-    return replace(
-        path,
-        bios=path.bios.take(np.isin(path.bios.number, bios)),
-        interrupts=path.interrupts.take(np.isin(path.interrupts.number, requests)),
-        steps=path.steps.take(np.isin(path.steps.number, requests)),
-        open_bios=path.open_bios.take(np.isin(path.open_bios.number, open_bios)),
-        held=path.held.take(np.isin(path.held.number, bios)),
-        open_held=path.open_held.take(np.isin(path.open_held.number, open_bios)),
+        path=path,
     )
 
 
@@ -91,15 +78,12 @@ def queued_below(window: Lifecycles) -> Bool:
 
 
 def sure_complete(table: Bios | Requests) -> I64:
-    """Return per row its completion (ns, int64); NEVER where it is not known, or is in doubt.
-
-    In doubt (`doubtful`) is a completion that may be another I/O's.
-    """
+    """Return per row its completion (ns); NEVER where it is not known, or may be another I/O's."""
     return np.where(table.doubtful, NEVER, table.complete)
 
 
 def first_seen(table: Bios | Requests) -> I64:
-    """Return per row its earliest known time (ns, int64), `cut` included; NEVER if it has none."""
+    """Return per row its earliest known time (ns), `cut` included; NEVER if it has none."""
     starts = [table.queue, table.getrq, table.merge] if isinstance(table, Bios) else [table.start]
     times = np.stack([table.cut, *starts, table.insert, table.issue, table.complete])
     start = np.where(times != NEVER, times, FAR).min(axis=0)
@@ -107,10 +91,7 @@ def first_seen(table: Bios | Requests) -> I64:
 
 
 def last_seen(table: Bios | Requests, *, completed: bool = True) -> I64:
-    """Return per row its latest known time (ns, int64), `cut` not counted; NEVER if it has none.
-
-    completed: whether the completion counts.
-    """
+    """Return per row its latest known time (ns), `cut` not counted; NEVER if it has none."""
     starts = [table.queue, table.getrq, table.merge] if isinstance(table, Bios) else [table.start]
     ends = [table.complete] if completed else []
     found: I64 = np.stack([*starts, table.insert, table.issue, *ends]).max(axis=0)
@@ -120,8 +101,7 @@ def last_seen(table: Bios | Requests, *, completed: bool = True) -> I64:
 def under_way(bios: Bios) -> Bool:
     """Mark the bios that were in flight when the log ended: bool (n,), by row of `bios`.
 
-    These have a Q, no C, and Certainty.INCOMPLETE. With Certainty.LOST the completion was not
-    recorded, and the bio was not in flight.
+    With Certainty.LOST the completion was not recorded, and the bio was not in flight.
     """
     unended = (bios.queue != NEVER) & (bios.complete == NEVER)
     result: Bool = unended & (bios.certainty == Certainty.INCOMPLETE)

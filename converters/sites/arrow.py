@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Records of chosen sites as Arrow tables: pairs; lives, spans of functions, hits."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,17 +18,10 @@ from biotrail.converters.lifecycles.arrow.columns import (
     schema,
 )
 from biotrail.converters.lifecycles.arrow.tables import wall_clock
-from biotrail.converters.sites.building import Followed, LifeReader
+from biotrail.converters.sites.lives import LifeReader
 from biotrail.converters.sites.pair_names import PairNames
 from biotrail.converters.sites.tables import Following
-from biotrail.converters.sites.trees import (
-    ENDING_NAMES,
-    FINISH_NAMES,
-    KIND_NAMES,
-    Life,
-    Node,
-    NodeKind,
-)
+from biotrail.converters.sites.trees import KIND_NAMES, Life, NodeKind
 from biotrail.recorder.schema.records import HIT_BORN, HIT_ENDED, Role
 
 _LIFE = Column("life", pa.uint32(), "", "number of the object's life in the recording, from 1 on")
@@ -103,7 +96,7 @@ HITS = (
 LIFE_SCHEMA, SPAN_SCHEMA, HIT_SCHEMA = schema(LIVES), schema(SPANS), schema(HITS)
 _ROLES = {Role.ENTRY: "entry", Role.RETURN: "return", Role.EVENT: "tracepoint"}
 
-Make = Callable[[Sequence[Followed], Following, Context], pa.Table]
+Make = Callable[[Sequence[Life], Following, Context], pa.Table]
 """Makes a table of lives."""
 
 
@@ -120,178 +113,151 @@ def followed_tables(
     yield tuple(make(rest, reader.following, context) for make in makes)
 
 
-def lives_table(lives: Sequence[Followed], following: Following, context: Context) -> pa.Table:
+def lives_table(lives: Sequence[Life], following: Following, context: Context) -> pa.Table:
     """Return a table of LIFE_SCHEMA with a row per life, in the order of their ends."""
-    rows = [one.life for one in lives]
-    spans = [sum(node.kind == NodeKind.FUNCTION for node in life.nodes) for life in rows]
-    begin = np.array([life.begin for life in rows], np.int64)
-    columns = {
-        "life": [life.number for life in rows],
-        "object": [life.object for life in rows],
-        "type": [following.type] * len(rows),
-        "detail": [life.detail or None for life in rows],
-        "born_time": wall_clock(context, begin),
-        "born_ns": _times(life.born for life in rows),
-        "first_ns": [life.first for life in rows],
-        "last_ns": [life.last for life in rows],
-        "ended_ns": _times(life.ended for life in rows),
-        "ending": [ENDING_NAMES[life.ending] for life in rows],
-        "life_ns": _times(life.took for life in rows),
-        "tid": [int(one.hits["tid"][0]) for one in lives],
-        "comm": [_comm(one.hits["comm"][0]) for one in lives],
-        "hits": [life.hits for life in rows],
-        "contexts": [len(life.contexts) for life in rows],
-        "spans": spans,
-        "unfinished": [life.unfinished for life in rows],
-        "returns_alone": [life.alone for life in rows],
-        "left_out": [life.left_out for life in rows],
-        "cut": [life.cut for life in rows],
-        "lost": [life.lost for life in rows],
-    }
-    return _table(columns, LIFE_SCHEMA)
+    begin = np.array([life.begin for life in lives], np.int64)
+    rows = [
+        {
+            "life": life.number,
+            "object": life.object,
+            "type": following.type,
+            "detail": life.detail or None,
+            "born_ns": _time(life.born),
+            "first_ns": life.first,
+            "last_ns": life.last,
+            "ended_ns": _time(life.ended),
+            "ending": life.ending,
+            "life_ns": _time(life.took),
+            "tid": int(life.rows["tid"][0]),
+            "comm": _comm(life.rows["comm"][0]),
+            "hits": life.hits,
+            "contexts": len(life.contexts),
+            "spans": sum(node.kind == NodeKind.FUNCTION for node in life.nodes),
+            "unfinished": life.unfinished,
+            "returns_alone": life.alone,
+            "left_out": life.left_out,
+            "cut": life.cut,
+            "lost": life.lost,
+        }
+        for life in lives
+    ]
+    return _table(rows, LIFE_SCHEMA, born_time=wall_clock(context, begin))
 
 
-def spans_table(lives: Sequence[Followed], following: Following, context: Context) -> pa.Table:
+def spans_table(lives: Sequence[Life], following: Following, context: Context) -> pa.Table:
     """Return a table of SPAN_SCHEMA with a row per function that was entered, by life and entry."""
-    columns: dict[str, list[Any]] = {name: [] for name in SPAN_SCHEMA.names}
-    for one in lives:
-        numbers, above = span_numbers(one.life), _Paths(one.life)
-        for index, node in enumerate(one.life.nodes):
-            if node.kind == NodeKind.FUNCTION:
-                row = _span(one.life, index, numbers, above)
-                for name, value in row.items():
-                    columns[name].append(value)
-    return _table(columns, SPAN_SCHEMA)
+    rows = []
+    for life in lives:
+        places = _Places(life)
+        for index, node in enumerate(life.nodes):
+            if node.kind != NodeKind.FUNCTION:
+                continue
+            known = node.end != NEVER
+            run = life.contexts[node.context]
+            rows.append(
+                {
+                    **places.of(index),
+                    "parent": None if node.parent < 0 else places.spans[node.parent],
+                    "function": node.name,
+                    "module": node.module or None,
+                    "begin_ns": node.begin,
+                    "end_ns": node.end if known else None,
+                    "span_ns": node.took if known else None,
+                    "self_ns": node.own if known else None,
+                    "finish": node.finish,
+                    "value": node.value if known else None,
+                    "tid": run.tid,
+                    "comm": run.comm,
+                    "cpu": node.cpu,
+                    "end_cpu": node.cpu_end if known else None,
+                }
+            )
+    return _table(rows, SPAN_SCHEMA)
 
 
-def hits_table(lives: Sequence[Followed], following: Following, context: Context) -> pa.Table:
+def hits_table(lives: Sequence[Life], following: Following, context: Context) -> pa.Table:
     """Return a table of HIT_SCHEMA with a row per hit, by life and time."""
-    columns: dict[str, list[Any]] = {name: [] for name in HIT_SCHEMA.names}
-    for one in lives:
-        numbers, above = span_numbers(one.life), _Paths(one.life)
-        named = zip(*(one.hits[name].tolist() for name in _HIT_FIELDS), strict=True)
-        for at, values in enumerate(named):
-            row = _hit(one.life, at, values, numbers, above)
-            row["site"] = following.site(row["site"]).name
-            for name, value in row.items():
-                columns[name].append(value)
-    return _table(columns, HIT_SCHEMA)
+    names = ("number", "time", "site", "role", "detail", "value", "flags", "tid", "comm", "cpu")
+    rows = []
+    for life in lives:
+        places = _Places(life)
+        columns = (life.rows[name].tolist() for name in names)
+        for index, values in zip(life.node_of, zip(*columns, strict=True), strict=True):
+            number, time, site, role, detail, value, flags, tid, comm, cpu = values
+            rows.append(
+                {
+                    **places.of(index),
+                    "number": number,
+                    "time_ns": time,
+                    "site": following.site(site).name,
+                    "role": _ROLES.get(role, f"role {role}"),
+                    "detail": detail,
+                    "value": value if role == Role.RETURN else None,
+                    "born": bool(flags & HIT_BORN),
+                    "ended": bool(flags & HIT_ENDED),
+                    "tid": tid,
+                    "comm": _comm(comm),
+                    "cpu": cpu,
+                }
+            )
+    return _table(rows, HIT_SCHEMA)
 
 
-def span_numbers(life: Life) -> list[int | None]:
-    """Return per node of a life the number of the span that it is or is in; None: it is in none."""
-    numbers: list[int | None] = []
-    count = 0
-    for node in life.nodes:
-        if node.kind == NodeKind.FUNCTION:
-            numbers.append(count)
-            count += 1
-        else:
-            numbers.append(None if node.parent < 0 else numbers[node.parent])
-    return numbers
-
-
-class _Paths:
-    """The functions above a life's nodes, as text, each made once."""
+class _Places:
+    """Where nodes of a life are: in which span and context, and below which functions."""
 
     def __init__(self, life: Life) -> None:
         self._life = life
-        self._made: dict[int, str] = {-1: ""}
+        self.spans: list[int | None] = []
+        """Per node the number of the span that it is or is in; None: it is in none."""
+        count = 0
+        for node in life.nodes:
+            if node.kind == NodeKind.FUNCTION:
+                self.spans.append(count)
+                count += 1
+            else:
+                self.spans.append(None if node.parent < 0 else self.spans[node.parent])
+        self._paths: dict[int, str] = {-1: ""}
 
-    def above(self, node: Node) -> str | None:
-        """Return the names above a node as `a;b;c`; None: it is outermost."""
-        return self._to(node.parent) or None
+    def of(self, index: int) -> dict[str, Any]:
+        """Return the columns that spans and hits share, of a node."""
+        life, node = self._life, self._life.nodes[index]
+        run = life.contexts[node.context]
+        return {
+            "life": life.number,
+            "object": life.object,
+            "span": self.spans[index],
+            "context": run.number,
+            "context_kind": KIND_NAMES[run.kind],
+            "context_what": run.what or None,
+            "path": self._path(node.parent) or None,
+        }
 
-    def _to(self, index: int) -> str:
+    def _path(self, index: int) -> str:
+        """Return the names down to a node as `a;b;c`."""
         chain = []
-        while index not in self._made:
+        while index not in self._paths:
             chain.append(index)
             index = self._life.nodes[index].parent
-        text = self._made[index]
+        text = self._paths[index]
         for one in reversed(chain):
             name = self._life.nodes[one].name.replace(";", ":")
-            text = self._made[one] = f"{text};{name}" if text else name
+            text = self._paths[one] = f"{text};{name}" if text else name
         return text
-
-
-def _span(life: Life, index: int, numbers: list[int | None], paths: _Paths) -> dict[str, Any]:
-    node = life.nodes[index]
-    known = node.end != NEVER
-    return {
-        "life": life.number,
-        "object": life.object,
-        "span": numbers[index],
-        "parent": None if node.parent < 0 else numbers[node.parent],
-        "function": node.name,
-        "module": node.module or None,
-        "path": paths.above(node),
-        "begin_ns": node.begin,
-        "end_ns": node.end if known else None,
-        "span_ns": node.took if known else None,
-        "self_ns": node.own if known else None,
-        "finish": FINISH_NAMES[node.finish],
-        "value": node.value if known else None,
-        **_where(life, node),
-        "tid": life.contexts[node.context].tid,
-        "comm": life.contexts[node.context].comm,
-        "cpu": node.cpu,
-        "end_cpu": node.cpu_end if known else None,
-    }
-
-
-_HIT_FIELDS = ("number", "time", "site", "role", "detail", "value", "flags", "tid", "comm", "cpu")
-
-
-def _hit(
-    life: Life, at: int, values: tuple[Any, ...], numbers: list[int | None], paths: _Paths
-) -> dict[str, Any]:
-    hit = dict(zip(_HIT_FIELDS, values, strict=True))
-    role, flags = hit["role"], hit.pop("flags")
-    hit["time_ns"] = hit.pop("time")
-    node = life.nodes[life.node_of[at]]
-    return {
-        **hit,
-        "life": life.number,
-        "object": life.object,
-        "role": _ROLES.get(role, f"role {role}"),
-        "value": hit["value"] if role == Role.RETURN else None,
-        "born": bool(flags & HIT_BORN),
-        "ended": bool(flags & HIT_ENDED),
-        "span": numbers[life.node_of[at]],
-        **_where(life, node),
-        "comm": _comm(hit["comm"]),
-        "path": paths.above(node),
-    }
-
-
-def _where(life: Life, node: Node) -> dict[str, Any]:
-    run = life.contexts[node.context]
-    return {
-        "context": run.number,
-        "context_kind": KIND_NAMES[run.kind],
-        "context_what": run.what or None,
-    }
 
 
 def _comm(name: bytes) -> str:
     return name.decode("utf-8", "replace")
 
 
-def _times(values: Iterable[int]) -> list[int | None]:
-    return [None if value == NEVER else value for value in values]
+def _time(ns: int) -> int | None:
+    return None if ns == NEVER else ns
 
 
-def _table(columns: dict[str, Any], to: pa.Schema) -> pa.Table:
-    made = []
-    for field in to:
-        values = columns[field.name]
-        if isinstance(values, (pa.Array, pa.ChunkedArray)):
-            made.append(values)
-        elif pa.types.is_dictionary(field.type):
-            made.append(pa.array(values, pa.string()).dictionary_encode().cast(field.type))
-        else:
-            made.append(pa.array(values, field.type))
-    return pa.table(made, schema=to)
+def _table(rows: Sequence[Mapping[str, Any]], to: pa.Schema, **given: Any) -> pa.Table:
+    """given: columns that the rows do not have."""
+    names = [name for name in to.names if name not in given]
+    return pa.table({**given, **{name: [r[name] for r in rows] for name in names}}, schema=to)
 
 
 PAIRS = (
@@ -314,10 +280,7 @@ PAIR_SCHEMA = schema(PAIRS)
 
 
 def pairs_table(window: Lifecycles, context: Context, names: PairNames) -> pa.Table:
-    """Return a table of PAIR_SCHEMA with a row per pair that ended in the window, by its end.
-
-    names: those of the log's pairs.
-    """
+    """Return a table of PAIR_SCHEMA with a row per pair that ended in the window, by its end."""
     if window.sites is None:
         return PAIR_SCHEMA.empty_table()
     pairs = window.sites.pairs

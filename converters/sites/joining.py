@@ -29,8 +29,6 @@ JOINED_TYPES = ("request", "bio")
 
 @dataclass
 class _Lives(Table):
-    """Lives that may still be joined, by address and time."""
-
     life: U32
     object: U64
     first: I64
@@ -43,10 +41,6 @@ class _Lives(Table):
     several: Bool
     """Whether it overlaps another one, too."""
 
-    @classmethod
-    def none(cls) -> "_Lives":
-        return _fresh(np.zeros(0, np.uint32), np.zeros(0, np.uint64), *[np.zeros(0, np.int64)] * 2)
-
 
 def _fresh(life: U32, address: U64, first: I64, last: I64) -> _Lives:
     no = np.zeros(len(life), np.bool_)
@@ -54,24 +48,18 @@ def _fresh(life: U32, address: U64, first: I64, last: I64) -> _Lives:
 
 
 class LifeJoiner:
-    """Joins the lives of a log with its requests or bios, window after window, in order.
-
-    Between windows it keeps the lives that are not over: about as many as are followed at once.
-    """
+    """Joins the lives of a log with its requests or bios, window after window, in order."""
 
     def __init__(
         self, header: Mapping[str, Any], counts: FollowedCounts, by_pointers: bool
     ) -> None:
-        """Start before the first window.
-
-        header: the log's. counts: gets the counts of lives. by_pointers: whether events have the
-        kernel's addresses.
-        """
+        """by_pointers: whether events have the kernel's addresses."""
         self.type = Following(header).type if follows(header) else ""
         self.counts = counts
         self.on = by_pointers and self.type in JOINED_TYPES
         """Whether lives are joined: by the kernel's addresses."""
-        self._lives = _Lives.none()
+        empty = np.zeros(0, np.int64)
+        self._lives = _fresh(np.zeros(0, np.uint32), np.zeros(0, np.uint64), empty, empty)
 
     def joined(
         self, sites: SiteTables | None, result: "Result", end: int, final: bool
@@ -110,17 +98,17 @@ def _grown(known: _Lives, hits: HitTable) -> _Lives:
     np.maximum.at(fresh.last, of, hits.time)
     deaths = np.flatnonzero(hits.flags & HIT_ENDED)[::-1]
     fresh.last[of[deaths]], fresh.ended[of[deaths]] = hits.time[deaths], True
-    place = np.searchsorted(np.sort(known.life), life)
-    order = np.argsort(known.life)
+    new = hits.role[at] != Role.RETURN
     if len(known):
+        order = np.argsort(known.life)
+        place = np.searchsorted(known.life, life, sorter=order)
         row = order[np.minimum(place, len(known) - 1)]
         same = known.life[row] == life
         goes_on = same & ~known.ended[row]
         known.last[row[goes_on]] = fresh.last[goes_on]
         known.ended[row[goes_on]] = fresh.ended[goes_on]
-        fresh = fresh.take(~same & (hits.role[at] != Role.RETURN))
-    else:
-        fresh = fresh.take(hits.role[at] != Role.RETURN)
+        new &= ~same
+    fresh = fresh.take(new)
     lives = _Lives.concatenate([known, fresh])
     lives = lives.take(np.lexsort((lives.first, lives.object)))
     # A life without a recorded death is over when its address is another one's.
@@ -147,10 +135,7 @@ def _matched(lives: _Lives, owners: "Owners") -> JoinedLives:
 
 
 def _overlaps(lives: _Lives, owners: "Owners") -> tuple[I64, I64]:
-    """Return all pairs (life, owner), as rows, of one address that overlap in time.
-
-    lives: sorted by (address, time); those of one address do not overlap.
-    """
+    """Return all pairs (life, owner), as rows, of one address that overlap in time."""
     address, of_life = np.unique(lives.object, return_inverse=True)
     if not len(address) or not len(owners):
         return np.zeros(0, np.int64), np.zeros(0, np.int64)

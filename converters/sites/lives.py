@@ -1,21 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hits gathered by life, window after window, until each life is over and its stacks are known.
+"""Lives of followed objects, read window after window: gathered hits, until the life is over.
 
 What comes out does not depend on the windows: a life is over some time after its death, by the
 hits' own times, and the lives come in the order of their ends.
 """
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from biotrail.converters.events.context import Context
 from biotrail.converters.events.site_tables import Hits
-from biotrail.converters.events.tables import NEVER
-from biotrail.converters.sites.tables import HIT, HitRows, rows_of
-from biotrail.converters.sites.trees import Ending
-from biotrail.recorder.schema.records import HIT_BORN, HIT_ENDED
+from biotrail.converters.events.tables import NEVER, Lifecycles
+from biotrail.converters.sites.building import Builder
+from biotrail.converters.sites.tables import HIT, Following, HitRows, rows_of
+from biotrail.converters.sites.trees import Ending, Life, Path, path_of
+from biotrail.recorder.schema.records import HIT_BORN, HIT_ENDED, Kind
 
 GRACE_NS = 1_000_000_000
 """Hits of a life are taken for its own until so long after its death: functions that it died in
@@ -24,49 +26,18 @@ MOST_HITS = 100_000
 """Hits that a life has at most; more are counted."""
 MOST_HELD = 2_000_000
 """Hits that wait at most for the ends of their lives, 80 bytes each: then the oldest lives go."""
-MOST_WAITING = 500_000
+_MOST_WAITING = 500_000
 """Hits of ended lives that wait at most for the note with their stacks."""
 _MOST_DONE = 1 << 16
 """Lives whose numbers are remembered, so that later hits of them are counted."""
+_MOST_LOSSES = 10_000
+"""Loss windows that are kept: lives are long over when so many have followed."""
 _FAR = np.iinfo(np.int64).max
 
 
 @dataclass
-class LifeHits:
-    """All hits of one life."""
-
-    number: int
-    object: int
-    rows: HitRows
-    """At least one, in order of time."""
-    ended: int
-    """Time of the death (ns); NEVER: none is recorded."""
-    ending: Ending
-    left_out: int
-    """Hits beyond MOST_HITS."""
-
-
-@dataclass
-class Wanted:
-    """Which lives are gathered; by default all."""
-
-    lives: frozenset[int] = frozenset()
-    """Their numbers; empty: any."""
-    objects: frozenset[int] = frozenset()
-    """Addresses; empty: any."""
-
-    def of(self, hits: HitRows) -> HitRows:
-        """Return the hits of the wanted lives."""
-        if self.lives:
-            hits = hits[np.isin(hits["life"], np.array(sorted(self.lives), np.uint32))]
-        if self.objects:
-            hits = hits[np.isin(hits["object"], np.array(sorted(self.objects), np.uint64))]
-        return hits
-
-
-@dataclass
 class Tally:
-    """Counts of hits and lives, complete once all windows were gathered."""
+    """Counts of hits and lives, complete once all windows were read."""
 
     hits: int = 0
     """Wanted hits."""
@@ -82,7 +53,10 @@ class Tally:
 
 @dataclass
 class _Held:
-    """A life whose hits are gathered."""
+    """A life whose hits are gathered. reused: when the next life at the address began (ns).
+
+    parts: hits; once it is closed, and `ending` set, all in one, in order of time.
+    """
 
     number: int
     object: int
@@ -92,7 +66,7 @@ class _Held:
     born: int = _FAR
     ended: int = _FAR
     reused: int = _FAR
-    """When the next life at the address began."""
+    ending: Ending = Ending.LOG_ENDED
 
     @property
     def closes(self) -> int:
@@ -100,8 +74,7 @@ class _Held:
 
     def add(self, rows: HitRows) -> None:
         room = MOST_HITS - self.count
-        if len(rows) > room:
-            self.left_out += len(rows) - room
+        self.left_out += max(len(rows) - room, 0)
         if room > 0:
             self.parts.append(rows[:room])
             self.count += min(len(rows), room)
@@ -112,15 +85,21 @@ class _Held:
             self.ended = int(deaths[0])
 
 
+def _until(closes: int) -> int:
+    return closes if closes == _FAR else closes + GRACE_NS
+
+
 @dataclass
 class _Address:
-    """The open lives of an address, by number, in the order in which their hits came."""
+    """The open lives of an address, by number, in the order in which their hits came.
+
+    newest: highest number that came. ordered: whether they came by ascending numbers; then `reused`
+    ascends with the number, too.
+    """
 
     lives: dict[int, _Held] = field(default_factory=dict)
     newest: int = -1
-    """Highest number that came."""
     ordered: bool = True
-    """Whether they came by ascending numbers; then `reused` ascends with the number, too."""
 
     def add(self, held: _Held) -> None:
         """Add a life, and note in it the births of those with higher numbers."""
@@ -144,77 +123,98 @@ class _Address:
             other.reused = min(other.reused, time)
 
 
-def _until(closes: int) -> int:
-    return closes if closes == _FAR else closes + GRACE_NS
-
-
-class Gatherer:
-    """Gathers the hits of a log, window after window in order, and gives lives out."""
+class LifeReader:
+    """Makes trees of the hits of a log, window after window in order."""
 
     def __init__(
-        self, knows_stacks: Callable[[set[int]], bool] | None = None, wanted: Wanted | None = None
+        self, context: Context, lives: Collection[int] = (), objects: Collection[int] = ()
     ) -> None:
-        """Start before the first window.
+        """context: the log's, whose stacks grow while it is read: lives wait for theirs.
 
-        knows_stacks: says whether the frames of all these stack ids are known; lives wait for
-        theirs. None: they do not wait. wanted: which lives are gathered; None: all.
+        lives, objects: the numbers and addresses of those that are read; empty: any.
         """
+        self.following = Following(context.header)
         self.tally = Tally()
-        self._knows = knows_stacks
-        self._wanted = wanted or Wanted()
+        self._context = context
+        self._lives, self._objects = lives, objects
+        self._losses: list[tuple[int, int]] = []
+        """(start, end) in ns of each loss of hits, or of records of unknown kinds."""
+        self._paths: dict[int, Path] = {}
+        self._numbers: dict[int, int] = {}
+        """Life → request or bio, of lives that are not given out yet."""
         self._open: dict[int, _Held] = {}
         self._by_object: dict[int, _Address] = {}
         """Open lives by address."""
         self._done: OrderedDict[int, None] = OrderedDict()
-        self._waiting: deque[LifeHits] = deque()
+        self._waiting: deque[_Held] = deque()
         self._held = 0
         self._waits = 0
 
-    def add(self, table: Hits | None, end: int) -> None:
-        """Add a window's hits, None: it has none; every hit before `end` (ns) was added."""
-        rows = np.zeros(0, HIT) if table is None else rows_of(table)
-        hits = self._wanted.of(rows)
-        self.tally.hits += len(hits)
-        if len(hits):
-            order = np.argsort(hits["life"], kind="stable")
-            hits = hits[order]
-            first = np.flatnonzero(np.diff(hits["life"].astype(np.int64), prepend=-1))
-            parts = np.split(hits, first[1:])
-            for part in parts:
-                self._take(part)
-        if len(hits) < len(rows):
-            self._end_by_others(rows)
-        closing = [held for held in self._open.values() if _until(held.closes) < end]
+    def add(self, window: Lifecycles) -> None:
+        loss = window.loss
+        lost = np.flatnonzero((loss.kind == Kind.HIT) | (loss.kind == 0))
+        times = zip(loss.start[lost].tolist(), loss.end[lost].tolist(), strict=True)
+        self._losses = [*self._losses, *times][-_MOST_LOSSES:]
+        joined = None if window.sites is None else window.sites.joined
+        if joined is not None:
+            self._numbers.update(zip(joined.life.tolist(), joined.number.tolist(), strict=True))
+        if window.sites is not None:
+            self._gather(window.sites.hits)
+        closing = [held for held in self._open.values() if _until(held.closes) < window.end]
         for held in sorted(closing, key=lambda held: (held.closes, held.number)):
             self._close(held, Ending.DIED if held.ended != _FAR else Ending.REUSED)
         while self._held > MOST_HELD and self._open:
             self.tally.no_room += 1
             self._close(next(iter(self._open.values())), Ending.NO_ROOM)
 
-    def ready(self) -> Iterator[LifeHits]:
-        """Yield the lives that are over and whose stacks are known, in the order of their ends."""
+    def ready(self) -> Iterator[Life]:
+        """Yield the lives that are over, in the order of their ends; each once."""
+        known = self._context.site_stacks.keys()
         while self._waiting:
-            life = self._waiting[0]
-            stacks = life.rows["stack"]
-            if (
-                self._knows is not None
-                and self._waits <= MOST_WAITING
-                and not self._knows(set(stacks[stacks >= 0].tolist()))
-            ):
+            stacks = self._waiting[0].parts[0]["stack"]
+            if self._waits <= _MOST_WAITING and not set(stacks[stacks >= 0].tolist()) <= known:
                 return
-            self._waiting.popleft()
-            self._waits -= len(life.rows)
-            yield life
+            held = self._waiting.popleft()
+            self._waits -= len(held.parts[0])
+            yield self._life(held)
 
-    def rest(self) -> Iterator[LifeHits]:
-        """Yield all lives that are left: no window follows."""
-        left = sorted(self._open.values(), key=lambda held: (held.closes, held.number))
-        for held in left:
+    def rest(self) -> Iterator[Life]:
+        """Yield all other lives, after the last window."""
+        for held in sorted(self._open.values(), key=lambda held: (held.closes, held.number)):
             ending = Ending.DIED if held.ended != _FAR else Ending.REUSED
             self._close(held, Ending.LOG_ENDED if held.closes == _FAR else ending)
         while self._waiting:
-            yield self._waiting.popleft()
+            yield self._life(self._waiting.popleft())
         self._waits = 0
+
+    def read(self, windows: Iterable[Lifecycles]) -> Iterator[Life]:
+        """Yield the lives of all of a log's windows, in the order of their ends."""
+        for window in windows:
+            self.add(window)
+            yield from self.ready()
+        yield from self.rest()
+
+    def _gather(self, table: Hits) -> None:
+        hits = rows = rows_of(table)
+        if self._lives:
+            hits = hits[np.isin(hits["life"], np.array(sorted(self._lives), np.uint32))]
+        if self._objects:
+            hits = hits[np.isin(hits["object"], np.array(sorted(self._objects), np.uint64))]
+        self.tally.hits += len(hits)
+        if len(hits):
+            hits = hits[np.argsort(hits["life"], kind="stable")]
+            first = np.flatnonzero(np.diff(hits["life"].astype(np.int64), prepend=-1))
+            for part in np.split(hits, first[1:]):
+                self._take(part)
+        if len(hits) == len(rows):
+            return
+        # Addresses of open lives are used again by lives that are not wanted.
+        births = rows[(rows["flags"] & HIT_BORN) != 0]
+        addresses = np.fromiter(self._by_object, np.uint64, len(self._by_object))
+        births = births[np.isin(births["object"], addresses)]
+        columns = (births[name].tolist() for name in ("time", "object", "life"))
+        for time, address, number in zip(*columns, strict=True):
+            self._by_object[address].born(number, time)
 
     def _take(self, rows: HitRows) -> None:
         """Add a window's hits of one life; those of a life that was given out are counted."""
@@ -237,15 +237,6 @@ class Gatherer:
         if held.born < born:
             beside.born(number, held.born)
 
-    def _end_by_others(self, rows: HitRows) -> None:
-        """Note that addresses of open lives were used again by lives that are not wanted."""
-        births = rows[(rows["flags"] & HIT_BORN) != 0]
-        addresses = np.fromiter(self._by_object, np.uint64, len(self._by_object))
-        births = births[np.isin(births["object"], addresses)]
-        columns = (births["time"], births["object"], births["life"])
-        for time, address, number in zip(*(c.tolist() for c in columns), strict=True):
-            self._by_object[address].born(number, time)
-
     def _close(self, held: _Held, ending: Ending) -> None:
         """Move a life to those that wait to be given out; count hits beyond the grace."""
         del self._open[held.number]
@@ -264,7 +255,30 @@ class Gatherer:
         self.tally.after_end += len(rows) - kept
         self.tally.left_out += held.left_out
         self.tally.lives += 1
-        ended = held.ended if ending == Ending.DIED else NEVER
-        life = LifeHits(held.number, held.object, rows[:kept], ended, ending, held.left_out)
-        self._waiting.append(life)
+        held.ending, held.parts = ending, [rows[:kept]]
+        self._waiting.append(held)
         self._waits += kept
+
+    def _life(self, held: _Held) -> Life:
+        rows, number = held.parts[0], held.number
+        first, last = int(rows["time"][0]), int(rows["time"][-1])
+        life = Life(
+            number,
+            held.object,
+            rows,
+            first,
+            last,
+            ended=held.ended if held.ending == Ending.DIED else NEVER,
+            ending=held.ending,
+            left_out=held.left_out,
+            lost=any(start <= last and end >= first for start, end in self._losses),
+            io=self._numbers.pop(number, NEVER),
+        )
+        Builder(life, self.following, self._path).build()
+        return life
+
+    def _path(self, stack: int) -> Path | None:
+        found = self._paths.get(stack)
+        if found is None and (frames := self._context.site_stacks.get(stack)) is not None:
+            found = self._paths[stack] = path_of(frames)
+        return found

@@ -18,33 +18,51 @@ from biotrail.converters.events.tables import NEVER
 from biotrail.converters.events.tasks import TaskNames
 from biotrail.recorder.schema.records import RECORDS, Kind
 
-SITE_KINDS = tuple(record.kind for record in RECORDS if record.sites)
-"""Kinds of records of chosen sites."""
+_SITE_KINDS = tuple(record.kind for record in RECORDS if record.sites)
+_PAIR_COLUMNS = {
+    **{"pair": "<u2", "key0": "<u8", "key1": "<u8", "by": "<u8", "began": "<u8"},
+    **{"tid": "<u4", "comm": "S16"},
+}
+_HIT_COLUMNS = {
+    **{"number": "<i8", "time": "<i8", "object": "<u8", "detail": "<u8", "value": "<u8"},
+    **{"comm": "S16", "life": "<u4", "tid": "<u4", "stack": "<i4", "site": "<u2"},
+    **{"cpu": "<u2", "role": "u1", "flags": "u1"},
+}
+HIT = np.dtype(list(_HIT_COLUMNS.items()))
+"""A row of `site_tables.Hits` in one piece, as rows of one life are copied and kept; without the
+index of its task."""
+HitRows = NDArray[np.void]
+"""Rows of HIT, shape (n,), in order of time."""
 
 
 def late_events(events: Events, complete_to: int) -> int:
-    """Return how many events are from before `complete_to` (ns), without hits.
-
-    Hits are gathered by life, in any order: `follow --slower` writes them when the life is over.
-    """
+    """Return how many events are from before `complete_to` (ns), without hits, which come late."""
     late = events.take(slice(None, int(np.searchsorted(events.ts, complete_to))))
     return len(late) - len(late.rows(Kind.HIT))
 
 
 def site_tables(events: Events, tasks: TaskNames) -> SiteTables | None:
-    """Return the tables of a window's PAIR and HIT records; None if it has none.
-
-    A record is complete in itself, so the tables do not depend on how a log is cut into windows.
-    events: sorted by time, with numbers. tasks: the threads' names so far.
-    """
-    if not len(events.rows(*SITE_KINDS)):
+    """Return a window's PAIR and HIT records, each complete in itself; None if it has none."""
+    if not len(events.rows(*_SITE_KINDS)):
         return None
     return SiteTables(_pairs(events, tasks), _hits(events, tasks))
 
 
 def no_sites() -> SiteTables:
-    """Return tables without rows, all columns in their dtypes."""
     return SiteTables(_pairs(Events.empty(), TaskNames()), _hits(Events.empty(), TaskNames()))
+
+
+def _columns(
+    events: Events, tasks: TaskNames, kind: Kind, types: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return the columns of a kind's records; time: their own, when they were written."""
+    rows = events.rows(kind)
+    records, time = events.fields(kind, rows), events.ts[rows]
+    found: dict[str, Any] = {"number": events.number[rows], "time": time, "cpu": events.cpu[rows]}
+    for name, type_ in types.items():
+        if name not in found:
+            found[name] = np.asarray(records[name]).astype(type_)
+    return {**found, "task": tasks.rows(found["tid"], time)}
 
 
 def _pairs(events: Events, tasks: TaskNames) -> Pairs:
@@ -53,86 +71,38 @@ def _pairs(events: Events, tasks: TaskNames) -> Pairs:
     A beginning that is not known (0) or is after the end, as only a damaged record has it, becomes
     the end.
     """
-    rows = events.rows(Kind.PAIR)
-    records = events.fields(Kind.PAIR, rows)
-    ended = events.ts[rows]
-    began = full_time(events, rows, records["began"].astype(np.uint64))
-    tid = records["tid"].astype(np.uint32)
-    return Pairs(
-        number=events.number[rows],
-        pair=records["pair"].astype(np.uint16),
-        key0=records["key0"].astype(np.uint64),
-        key1=records["key1"].astype(np.uint64),
-        by=records["by"].astype(np.uint64),
-        began=np.where((began == NEVER) | (began > ended), ended, began),
-        ended=ended,
-        cpu=events.cpu[rows],
-        tid=tid,
-        task=tasks.rows(tid, ended),
-        comm=np.asarray(records["comm"]).astype("S16"),
-    )
+    columns = _columns(events, tasks, Kind.PAIR, _PAIR_COLUMNS)
+    ended = columns.pop("time")
+    began = full_time(events, events.rows(Kind.PAIR), columns.pop("began"))
+    began = np.where((began == NEVER) | (began > ended), ended, began)
+    return Pairs(**columns, began=began, ended=ended)
 
 
 def _hits(events: Events, tasks: TaskNames) -> Hits:
-    rows = events.rows(Kind.HIT)
-    records = events.fields(Kind.HIT, rows)
-    tid = records["tid"].astype(np.uint32)
-    return Hits(
-        number=events.number[rows],
-        time=events.ts[rows],
-        site=records["site"].astype(np.uint16),
-        role=records["role"].astype(np.uint8),
-        flags=records["flags"].astype(np.uint8),
-        life=records["life"].astype(np.uint32),
-        object=records["object"].astype(np.uint64),
-        detail=records["detail"].astype(np.uint64),
-        value=records["value"].astype(np.uint64),
-        cpu=events.cpu[rows],
-        tid=tid,
-        task=tasks.rows(tid, events.ts[rows]),
-        comm=np.asarray(records["comm"]).astype("S16"),
-        stack=records["stack"].astype(np.int32),
-    )
-
-
-_COLUMNS = (
-    *("number", "time", "object", "detail", "value", "comm", "life", "tid", "stack", "site"),
-    *("cpu", "role", "flags"),
-)
-_TYPES = ("<i8", "<i8", "<u8", "<u8", "<u8", "S16", "<u4", "<u4", "<i4", "<u2", "<u2", "u1", "u1")
-HIT = np.dtype(list(zip(_COLUMNS, _TYPES, strict=True)))
-"""A row of `site_tables.Hits` in one piece, as rows of one life are copied and kept; without the
-index of its task."""
-
-HitRows = NDArray[np.void]
-"""Rows of HIT, shape (n,), in order of time."""
+    return Hits(**_columns(events, tasks, Kind.HIT, _HIT_COLUMNS))
 
 
 def rows_of(hits: Hits) -> HitRows:
-    """Return the rows of a window's hits as HIT; a copy."""
     rows = np.zeros(len(hits), HIT)
-    for name in _COLUMNS:
+    for name in _HIT_COLUMNS:
         rows[name] = getattr(hits, name)
     return rows
 
 
 @dataclass(frozen=True)
 class Site:
-    """A place in the kernel that followed objects pass."""
+    """A function or tracepoint that followed objects pass. module: "": the kernel itself."""
 
     name: str
-    """Of the function or tracepoint; "site N" where the header does not name it."""
+    """"site N" where the header does not name it."""
     function: bool
-    """Whether it is a function; else a tracepoint."""
     module: str
-    """"": the kernel itself."""
 
 
 class Following:
     """What a log followed, by the header's sites.follow (docs/log-format.md)."""
 
     def __init__(self, header: Mapping[str, Any]) -> None:
-        """Take the facts from a log's header; one without them has no type and no sites."""
         facts = _facts(header)
         self.type = str(facts.get("type", "object"))
         """Name of the struct."""
@@ -155,7 +125,6 @@ class Following:
 
     @property
     def has_functions(self) -> bool:
-        """Whether functions were attached; else the log has times of tracepoints alone."""
         return any(site.function for site in self._sites)
 
     def site(self, number: int) -> Site:
@@ -180,5 +149,4 @@ def _facts(header: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def follows(header: Mapping[str, Any]) -> bool:
-    """Return whether the log was made by `biotrail follow`."""
     return bool(_facts(header))

@@ -6,17 +6,18 @@ A tree has contexts in order of time, and in each the functions that were passed
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from typing import NamedTuple
 
 from biotrail.converters.events.tables import NEVER
+from biotrail.converters.sites.tables import HitRows
 
 
 def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-TRACING_TOP = tuple(
+_TRACING_TOP = tuple(
     _words(
         """
         bpf_prog_ bpf_trace_run __bpf_ ____bpf_ bpf_get_stack __traceiter_ bpf_test_run
@@ -32,7 +33,7 @@ TRACING_TOP = tuple(
 )
 """Beginnings of the names of functions that run a program at a site. They are the innermost frames
 of its stack: what lies inside the outermost of them is left out with it."""
-TRACING_ANYWHERE = tuple(
+_TRACING_ANYWHERE = tuple(
     _words(
         """
         bpf_trampoline_ arch_rethook_trampoline return_to_handler ftrace_trampoline
@@ -43,9 +44,9 @@ TRACING_ANYWHERE = tuple(
 """Beginnings of the names of functions that stand between a probed function and its caller, at any
 depth: these frames alone are left out."""
 _MOST_TRACING = 24
-"""Innermost frames among which those of TRACING_TOP are looked for."""
+"""Innermost frames among which those of _TRACING_TOP are looked for."""
 
-SOFTIRQ_ROOTS = frozenset({"__do_softirq", "handle_softirqs", "__softirqentry_text_start"})
+_SOFTIRQ_ROOTS = frozenset({"__do_softirq", "handle_softirqs", "__softirqentry_text_start"})
 _HARD_ROOTS = _words(
     """
     asm_common_interrupt common_interrupt __common_interrupt do_IRQ ret_from_intr
@@ -118,22 +119,14 @@ class ContextKind(IntEnum):
     WORKER = 1
     """A worker of the kernel's work queues, or of io_uring."""
     THREAD = 2
-    """Another thread of the kernel."""
     IDLE = 3
     SOFTIRQ = 4
     INTERRUPT = 5
     NMI = 6
 
 
-KIND_NAMES = {
-    ContextKind.TASK: "task",
-    ContextKind.WORKER: "worker",
-    ContextKind.THREAD: "kernel thread",
-    ContextKind.IDLE: "idle",
-    ContextKind.SOFTIRQ: "softirq",
-    ContextKind.INTERRUPT: "interrupt",
-    ContextKind.NMI: "NMI",
-}
+_KINDS = ("task", "worker", "kernel thread", "idle", "softirq", "interrupt", "NMI")
+KIND_NAMES = dict(zip(ContextKind, _KINDS, strict=True))
 """Names of contexts, in every output."""
 
 
@@ -143,27 +136,26 @@ def rank(kind: ContextKind) -> int:
 
 
 class Frame(NamedTuple):
-    """A function of a stack."""
+    """A function of a stack. name: `0x…` where none is known. module: "": the kernel itself."""
 
     name: str
-    """`0x…` where no function is known."""
     module: str
-    """"": the kernel itself, or not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """The functions of one context that led to a hit."""
+    """The functions of one context that led to a hit.
+
+    what: what the context does: `system call pread64`, `page fault`, `work NAME`; "" not known.
+    frames: outermost first; those of a context that it interrupted are left out. rooted: whether
+    the outermost frame is where such a context begins, so that none is missing.
+    """
 
     kind: ContextKind
     what: str
-    """What the context does: `system call pread64`, `page fault`, `work NAME`; "" not known."""
     frames: tuple[Frame, ...]
-    """Outermost first; those of a context that it interrupted are left out."""
     rooted: bool
-    """Whether the outermost frame is where such a context begins, so that none is missing."""
     names: tuple[str, ...] = field(init=False)
-    """The frames' names."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "names", tuple(frame.name for frame in self.frames))
@@ -177,26 +169,23 @@ class Path:
 
 
 def tells_context(name: str) -> bool:
-    """Return whether a function only says how its context was entered: `do_syscall_64`, `kthread`.
-
-    `Path.kind` and `what` say it, too.
-    """
+    """Return whether a function only says how its context was entered: `do_syscall_64`."""
     entry = name in (_CALLS | _THREADS | _FAULTS | _HANDLING) or name in _WORKERS
-    return entry or name in SOFTIRQ_ROOTS or _is_hard(name) or name.startswith(_CALL_PREFIXES)
+    return entry or name in _SOFTIRQ_ROOTS or _is_hard(name) or name.startswith(_CALL_PREFIXES)
 
 
 def path_of(stack: Sequence[Sequence[object]]) -> Path:
-    """Return what a kernel stack says of its hit's context and callers.
-
-    stack: [function, module, offset] per frame, the innermost first, as a `stacks` note has them.
-    """
+    """stack: [function, module, offset] per frame, innermost first, as a `stacks` note has them."""
     frames = [
         Frame(str(name), str(module))
         if name
         else Frame(f"{offset if isinstance(offset, int) else 0:#x}", "")
         for name, module, offset in stack
     ]
-    frames = without_tracing(frames)
+    # Without those that ran a program at the site.
+    top = [at for at, f in enumerate(frames[:_MOST_TRACING]) if f.name.startswith(_TRACING_TOP)]
+    frames = frames[top[-1] + 1 :] if top else frames
+    frames = [frame for frame in frames if not frame.name.startswith(_TRACING_ANYWHERE)]
     kind, cut = _interrupt(frames)
     inner = tuple(reversed(frames[:cut]))
     if kind is None:
@@ -204,14 +193,12 @@ def path_of(stack: Sequence[Sequence[object]]) -> Path:
     for at, frame in enumerate(inner):
         if frame.name in _LEAVING:
             return Path(ContextKind.TASK, LEAVING, inner[at:], True)
-    return Path(kind, _vector(inner, kind), inner, True)
-
-
-def without_tracing(frames: Sequence[Frame]) -> list[Frame]:
-    """Return the frames, innermost first, without those that ran a program at the site."""
-    top = [at for at, f in enumerate(frames[:_MOST_TRACING]) if f.name.startswith(TRACING_TOP)]
-    inner = frames[top[-1] + 1 :] if top else frames
-    return [frame for frame in inner if not frame.name.startswith(TRACING_ANYWHERE)]
+    if kind == ContextKind.SOFTIRQ:  # its action
+        names = [frame.name for frame in inner if frame.name not in _SOFTIRQ_GLUE]
+    else:  # the vector of an interrupt of the APIC: `sysvec_…`
+        vectors = (frame.name for frame in inner if frame.name.startswith("sysvec_"))
+        names = [name.removeprefix("sysvec_") for name in vectors]
+    return Path(kind, names[0] if names else "", inner, True)
 
 
 def _interrupt(frames: Sequence[Frame]) -> tuple[ContextKind | None, int]:
@@ -221,7 +208,7 @@ def _interrupt(frames: Sequence[Frame]) -> tuple[ContextKind | None, int]:
     entry. (None, all): no interrupt.
     """
     for at, frame in enumerate(frames):
-        if frame.name in SOFTIRQ_ROOTS:
+        if frame.name in _SOFTIRQ_ROOTS:
             return ContextKind.SOFTIRQ, at + 1
         if frame.name in _NMI_ROOTS:
             return ContextKind.NMI, at + 1
@@ -235,15 +222,6 @@ def _interrupt(frames: Sequence[Frame]) -> tuple[ContextKind | None, int]:
 
 def _is_hard(name: str) -> bool:
     return name in _HARD_ROOTS or name.startswith(_HARD_PREFIXES)
-
-
-def _vector(frames: Sequence[Frame], kind: ContextKind) -> str:
-    """Return the softirq's action, or the vector of an interrupt of the APIC: `sysvec_…`."""
-    if kind == ContextKind.SOFTIRQ:
-        inside = [f.name for f in frames if f.name not in _SOFTIRQ_GLUE]
-        return inside[0] if inside else ""
-    named = [f.name for f in frames if f.name.startswith("sysvec_")]
-    return named[0].removeprefix("sysvec_") if named else ""
 
 
 def _of_thread(frames: tuple[Frame, ...]) -> Path:
@@ -271,90 +249,65 @@ def _of_thread(frames: tuple[Frame, ...]) -> Path:
     return Path(ContextKind.TASK, "", frames, False)
 
 
-class NodeKind(IntEnum):
-    """What a node of a tree is."""
+class NodeKind(StrEnum):
+    """What a node of a tree is, as named in outputs."""
 
-    FRAME = 0
+    FRAME = "frame"
     """A function that is known from stacks alone: its times are those of what is below it."""
-    FUNCTION = 1
+    FUNCTION = "function"
     """A function with its entry: a span."""
-    EVENT = 2
-    """A tracepoint."""
-    RETURN = 3
+    EVENT = "tracepoint"
+    RETURN = "return"
     """A function's return whose entry is not recorded."""
 
 
-class Finish(IntEnum):
-    """Why a span has no end."""
+class Finish(StrEnum):
+    """Whether a span has an end, and why not, in every output."""
 
-    RETURNED = 0
-    """It has one: its return was recorded."""
-    LOG_ENDED = 1
-    """The log ended before it returned."""
-    AFTER_DEATH = 2
+    RETURNED = "returned"
+    LOG_ENDED = "the log ended"
+    AFTER_DEATH = "the life ended in it"
     """The object was followed no more when it returned."""
-    LOST = 3
-    """Records were lost during the life: its return may be among them."""
-    MISSING = 4
-    """Its return is not recorded, though later hits show that it did return, or the life's end."""
+    LOST = "records were lost"
+    """Its return may be among them."""
+    MISSING = "its return is not recorded"
+    """Though later hits show that it did return, or the life's end."""
 
 
-FINISH_NAMES = {
-    Finish.RETURNED: "returned",
-    Finish.LOG_ENDED: "the log ended",
-    Finish.AFTER_DEATH: "the life ended in it",
-    Finish.LOST: "records were lost",
-    Finish.MISSING: "its return is not recorded",
-}
+class Ending(StrEnum):
+    """How a life ended, in every output."""
 
-
-class Ending(IntEnum):
-    """How a life ended."""
-
-    DIED = 0
-    """A hit that ends it."""
-    LOG_ENDED = 1
-    """It goes on at the log's end, as far as is known."""
-    REUSED = 2
-    """Its end is not recorded: the address was used again."""
-    NO_ROOM = 3
+    DIED = "ended"
+    LOG_ENDED = "no end by the log's end"
+    REUSED = "its address was used again"
+    NO_ROOM = "no room to wait for its end"
     """Too many hits were waiting for their lives' ends; this life's were the oldest."""
-
-
-ENDING_NAMES = {
-    Ending.DIED: "ended",
-    Ending.LOG_ENDED: "no end by the log's end",
-    Ending.REUSED: "its address was used again",
-    Ending.NO_ROOM: "no room to wait for its end",
-}
 
 
 @dataclass(slots=True)
 class Node:
-    """A function or tracepoint of a tree. Times in ns of CLOCK_MONOTONIC."""
+    """A function or tracepoint of a tree. Times in ns of CLOCK_MONOTONIC.
+
+    module: "": the kernel itself. context: its number in the life. parent: index of the node above
+    in `Life.nodes`; -1: outermost in its context. depth: number of nodes above. begin, cpu: of the
+    entry or tracepoint; of a frame the first below it. end, cpu_end: of the return; of a tracepoint
+    as begin; of a frame the last below it; NEVER: not known. seen: the last time that the life was
+    seen in it, at most its end.
+    """
 
     kind: NodeKind
     name: str
     module: str
-    """"": the kernel itself."""
     context: int
-    """Number of its context in the life."""
     parent: int
-    """Index of the node above in `Life.nodes`; -1: outermost in its context."""
     depth: int
-    """Number of nodes above."""
     begin: int
-    """Entry, or the tracepoint; of a frame the first time below it."""
     end: int
-    """Return; of a tracepoint its time; of a frame the last time below it; NEVER: not known."""
     cpu: int
-    """CPU of the entry, or of the tracepoint."""
     cpu_end: int
-    """CPU of the return."""
     seen: int
-    """The last time that the life was seen in it: at most its end."""
     hit: int = -1
-    """Index in the life's hits of the entry or tracepoint; -1: a frame."""
+    """Index in the life's rows of the entry or tracepoint; -1: a frame."""
     value: int = 0
     """What it returned."""
     inner: int = 0
@@ -378,22 +331,21 @@ class Node:
 
 @dataclass(slots=True, eq=False)
 class ContextRun:
-    """A run of a life's hits in one thread, softirq or interrupt."""
+    """A run of a life's hits in one thread, softirq or interrupt.
+
+    number: from 0, in the order of their begins. what: as `Path.what`. tid, comm: of the thread
+    that ran or, in an interrupt, that was interrupted; 0: the idle task. cpus: of its hits, in the
+    order of the first on each. begin, end: of its first and last hit.
+    """
 
     number: int
-    """From 0, in the order of their begins."""
     kind: ContextKind
     what: str
-    """As `frames.Path.what`."""
     tid: int
-    """Thread that ran or, in an interrupt, that was interrupted; 0: the idle task."""
     comm: str
-    """That thread's name."""
     cpus: list[int]
-    """CPUs of its hits, in the order of the first on each."""
     begin: int
     end: int
-    """Time of its last hit."""
     on_top: int = -1
     """Number of the life's context that it interrupted; -1: none."""
     roots: list[int] = field(default_factory=list)
@@ -402,41 +354,43 @@ class ContextRun:
 
 @dataclass(slots=True)
 class Life:
-    """One life of a followed object, with its tree."""
+    """One life of a followed object, with its tree.
+
+    number: `HIT.life`, from 1 on. object: address. rows: its hits, in order of time. first, last:
+    times of its hits. ended, born: times; NEVER: not recorded. left_out: hits beyond the most that
+    a life may have. lost: whether records were lost meanwhile. io: number of the request or bio
+    that it is; NEVER: none, or not known by its end.
+    """
 
     number: int
-    """`HIT.life`, from 1 on."""
     object: int
-    """Address."""
+    rows: HitRows
     first: int
-    """Time of its first hit."""
     last: int
-    """Time of its last hit."""
-    born: int
-    """Time of its birth; NEVER: not recorded."""
     ended: int
-    """Time of its death; NEVER: see `ending`."""
     ending: Ending
-    detail: int
+    left_out: int
+    lost: bool
+    io: int
+    born: int = NEVER
+    detail: int = 0
     """Of its first hit that has one, as later ones may tell what is left of it; 0: none has."""
-    contexts: list[ContextRun]
-    nodes: list[Node]
-    hits: int
-    """Number of its hits in the tree."""
-    node_of: list[int]
-    """Per hit: index of its node in `nodes`."""
+    contexts: list[ContextRun] = field(default_factory=list)
+    nodes: list[Node] = field(default_factory=list)
+    node_of: list[int] = field(default_factory=list)
+    """Per row: index of its node in `nodes`."""
     alone: int = 0
     """Returns whose entry is not recorded."""
     unfinished: int = 0
     """Functions whose return is not recorded."""
-    left_out: int = 0
-    """Hits beyond the most that a life may have."""
     cut: bool = False
     """Whether the recorder had no room for some of its hits (`follow --slower`)."""
-    lost: bool = False
-    """Whether records were lost during the life."""
     unknown_stacks: int = 0
     """Hits whose stack is not in the log."""
+
+    @property
+    def hits(self) -> int:
+        return len(self.rows)
 
     @property
     def begin(self) -> int:
@@ -452,11 +406,6 @@ class Life:
     def span(self) -> int:
         """Time from birth, or the first hit, to death, or the last hit (ns)."""
         return (self.last if self.ended == NEVER else self.ended) - self.begin
-
-    @property
-    def has_functions(self) -> bool:
-        """Whether the tree has functions with times of their own."""
-        return any(node.kind == NodeKind.FUNCTION for node in self.nodes)
 
     def walk(self, roots: list[int]) -> Iterator[Node]:
         """Yield the nodes at `roots` and all below, depth first, in order of time."""

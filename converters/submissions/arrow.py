@@ -62,7 +62,7 @@ def submissions_table(window: Lifecycles, context: Context) -> pa.Table:
 
     Sorted by number; empty if the window has no path. Without a known completion `ring`, `polled`,
     `result` and `complete_ns` are null; `pid` and `comm` are those of the thread that queued the
-    first bio, `tid` is that which submitted. context: the log's.
+    first bio, `tid` is that which submitted.
     """
     if window.path is None:
         return SUBMISSION_SCHEMA.empty_table()

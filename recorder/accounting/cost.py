@@ -7,34 +7,30 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from biotrail.recorder.accounting.loss import NOT_ONE_CPU, Window
+from biotrail.recorder.accounting.loss import Losses
 from biotrail.recorder.host import clocks
 from biotrail.recorder.probes.backend import ProgramInfo
 from biotrail.recorder.probes.maps.path_maps import PathRuns
-from biotrail.recorder.probes.rings.ring import LEVELS
-from biotrail.recorder.schema.records import BY_KIND, Kind
+from biotrail.recorder.schema.payloads import Clock, End
 
 
 @dataclass(frozen=True)
 class Reading:
-    """Running totals at one moment.
-
-    monotonic: that moment, ns of CLOCK_MONOTONIC. cpu_seconds: user and system time of the
-    recorder's process. programs: with their counters.
-    """
+    """Running totals at one moment."""
 
     monotonic: int
+    """That moment, ns of CLOCK_MONOTONIC."""
     cpu_seconds: float
+    """User and system time of the recorder's process."""
     programs: Sequence[ProgramInfo]
+    max_rss_bytes: int = 0
+    """The recorder's largest resident set so far."""
 
 
 def read(programs: Sequence[ProgramInfo]) -> Reading:
     used = resource.getrusage(resource.RUSAGE_SELF)
-    return Reading(time.monotonic_ns(), used.ru_utime + used.ru_stime, programs)
-
-
-def max_rss_bytes() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    cpu_seconds = used.ru_utime + used.ru_stime
+    return Reading(time.monotonic_ns(), cpu_seconds, programs, used.ru_maxrss * 1024)
 
 
 def program_rows(then: Reading | None, now: Reading) -> list[dict[str, Any]]:
@@ -45,49 +41,16 @@ def program_rows(then: Reading | None, now: Reading) -> list[dict[str, Any]]:
     before = {} if then is None else {(p.letter, p.tracepoint): p for p in then.programs}
     rows = []
     for p in now.programs:
+        row = {"name": p.name, "letter": p.letter, "attached": p.attached}
         old = before.get((p.letter, p.tracepoint))
-        rows.append(
-            {
-                "name": p.name,
-                "letter": p.letter,
-                "attached": p.attached,
-                "run_count": p.run_count - (old.run_count if old else 0),
-                "run_ns": p.run_ns - (old.run_ns if old else 0),
-                "recursion_misses": p.recursion_misses - (old.recursion_misses if old else 0),
-                **({"part": p.part} if p.part else {}),
-            }
-        )
+        for counter in ("run_count", "run_ns", "recursion_misses"):
+            row[counter] = getattr(p, counter) - (getattr(old, counter) if old else 0)
+        rows.append({**row, **({"part": p.part} if p.part else {})})
     return rows
 
 
-class Losses:
-    """Sums over the loss windows of one file, for its END frame."""
-
-    def __init__(self) -> None:
-        self.lost: dict[str, int] = {}
-        """Records lost to full rings or too deep nesting, by kind number as text."""
-        self.too_deep = 0
-        """How many of `lost` were lost to too deep nesting."""
-        self.skipped: dict[str, int] = {}
-        """Events whose program was already running, by letter; "?" for a kind without one."""
-
-    def add(self, windows: Sequence[Window]) -> None:
-        """Add loss windows that are written to the file."""
-        for window in windows:
-            kind, count = window["kind"], window["count"]
-            if window["cpu"] == NOT_ONE_CPU:
-                record = BY_KIND.get(Kind(kind)) if kind in set(Kind) else None
-                letter = record.letter if record else "?"
-                self.skipped[letter] = self.skipped.get(letter, 0) + count
-                continue
-            self.lost[str(kind)] = self.lost.get(str(kind), 0) + count
-            self.too_deep += count if window["level"] >= LEVELS else 0
-
-
-def end_facts(
-    reason: str, began: Reading, now: Reading, losses: Losses, stopped: dict[str, int]
-) -> dict[str, Any]:
-    """Return the statistics for the END frame of one file; the log writer adds the log's size.
+def end_facts(reason: str, began: Reading, now: Reading, losses: Losses, stopped: Clock) -> End:
+    """Return the statistics for the END frame of one file.
 
     `stopped`: the clocks when the file's last records were copied from the rings.
     """
@@ -96,13 +59,13 @@ def end_facts(
         "seconds": (now.monotonic - began.monotonic) / 1e9,
         "stopped": stopped,
         "clocks": clocks.reading(),
-        "lost": losses.lost,
+        "lost": {str(kind): count for kind, count in losses.by_kind.items()},
         "too_deep": losses.too_deep,
         "skipped": losses.skipped,
         "programs": program_rows(began, now),
         "recorder": {
             "cpu_seconds": now.cpu_seconds - began.cpu_seconds,
-            "max_rss_bytes": max_rss_bytes(),
+            "max_rss_bytes": now.max_rss_bytes,
         },
     }
 
@@ -117,10 +80,7 @@ TIME = "time"
 
 
 def ns_per_run(programs: Sequence[ProgramInfo]) -> float:
-    """Return the mean time in ns of the counted runs of the block layer's programs; 0: none was.
-
-    Most runs of the path's programs write no record, so these are left out.
-    """
+    """Return the mean time in ns of counted runs of the block layer's programs; 0: none counted."""
     block = [p for p in programs if not p.part]
     runs = sum(p.run_count for p in block)
     return sum(p.run_ns for p in block) / runs if runs else 0.0

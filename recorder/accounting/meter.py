@@ -49,35 +49,26 @@ class Meter:
         """Size of the chunks' records."""
 
     def add(self, segments: Sequence[Segment]) -> None:
-        """Add the events and bytes of one chunk's segments to the sums.
-
-        Of a chunk of more than SAMPLES blocks events are estimated from as many. Bytes include
-        padding; events are records but those of _NO_EVENTS.
-        """
+        """Add the events and bytes, padding included, of one chunk's segments to the sums."""
         total = sum(len(segment.data) for segment in segments)
         self.bytes += total
+        scale = 1.0
         if total <= SAMPLES * BLOCK_BYTES:
-            for block in (block for segment in segments for block in _blocks(segment)):
-                self._add(_count(*block), 1)
-            return
-        self.exact = False
-        blocks = list(_spread(segments, total))
-        scale = total / sum(end - start for _, start, end in blocks)
+            blocks = []
+            for segment in segments:
+                start, length = 0, len(segment.data)
+                while start < length:
+                    end = start + BLOCK_BYTES - (segment.position + start) % BLOCK_BYTES
+                    blocks.append((segment.data, start, min(end, length)))
+                    start = end
+        else:
+            self.exact = False
+            blocks = list(_spread(segments, total))
+            scale = total / sum(end - start for _, start, end in blocks)
         for block in blocks:
-            self._add(_count(*block), scale)
-
-    def _add(self, counts: tuple[int, int], scale: float) -> None:
-        self.events += counts[0] * scale
-        self.path_events += counts[1] * scale
-
-
-def _blocks(segment: Segment) -> Iterator[tuple[bytes | memoryview, int, int]]:
-    """Yield (data, start, end) of each block; the first and last may be partial."""
-    start = 0
-    while start < len(segment.data):
-        end = start + BLOCK_BYTES - (segment.position + start) % BLOCK_BYTES
-        yield segment.data, start, min(end, len(segment.data))
-        start = end
+            events, of_path = _count(*block)
+            self.events += events * scale
+            self.path_events += of_path * scale
 
 
 def _spread(

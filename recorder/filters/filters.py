@@ -79,11 +79,7 @@ class Filters:
 
     @property
     def judge_bios(self) -> bool:
-        """Whether any filter by a bio's properties or its task is given.
-
-        If so, each bio has to be judged. Devices, `children`, `below`, `own_io` and `max_followed`
-        alone do not count.
-        """
+        """Whether each bio has to be judged, by its properties or its task."""
         return bool(
             self.pids
             or self.tids
@@ -156,9 +152,8 @@ def _seen() -> str:
 def descendants(pids: Sequence[int], proc: Path = Path("/proc")) -> set[int]:
     """Return the pids of all running descendants of `pids`, without `pids` themselves.
 
-    Only processes that /proc shows are found, in one pass: those started meanwhile may be missing.
-    A pid of `pids` that descends from another is left out too; one that has ended is no error, but
-    its children then have another parent.
+    In one pass over /proc: those started meanwhile may be missing. A pid that has ended is no
+    error, but its children then have another parent.
     """
     parents = {}
     for name in os.listdir(proc):
@@ -175,11 +170,9 @@ def descendants(pids: Sequence[int], proc: Path = Path("/proc")) -> set[int]:
 
 
 def cgroup_id(path: str, where: cgroups.Hierarchy | None) -> int:
-    """Return the id of a cgroup: the inode number of its directory.
+    """Return the id of a cgroup: the inode number of its directory. Raises ProbeError.
 
-    `path`: in the hierarchy (`/a/b`, `a/b`), or of the directory (`/sys/fs/cgroup/a/b`). `where`:
-    the mounted hierarchy, None: there is none. Raises ProbeError where there is no such cgroup, or
-    its I/O is charged to a parent.
+    `path`: in the hierarchy (`/a/b`, `a/b`), or of the directory (`/sys/fs/cgroup/a/b`).
     """
     if where is None:
         raise ProbeError(f"--cgroup {path}: no cgroup hierarchy is mounted here")
@@ -201,21 +194,14 @@ def cgroup_id(path: str, where: cgroups.Hierarchy | None) -> int:
 
 
 def refuse_uncharged(option: str, directory: Path, where: cgroups.Hierarchy) -> None:
-    """Raise ProbeError where I/O is not charged to the cgroup at `directory`, named by `option`.
-
-    Raises OSError: it cannot be read.
-    """
+    """Raise ProbeError where I/O is not charged to the cgroup, named by `option`, or OSError."""
     root = os.path.realpath(directory) == os.path.realpath(where.mount)
-    if not root and not _has_io_controller(directory):
+    controllers = directory / "cgroup.controllers"
+    if not root and controllers.exists() and "io" not in controllers.read_text().split():
         raise ProbeError(
             f"{option}: its I/O is charged to a cgroup above it, for it has no io "
             f"controller: echo +io > {directory.parent}/cgroup.subtree_control"
         )
-
-
-def _has_io_controller(directory: Path) -> bool:
-    controllers = directory / "cgroup.controllers"
-    return not controllers.exists() or "io" in controllers.read_text().split()
 
 
 def _cgroup_directory(path: str, where: cgroups.Hierarchy) -> Path | None:
@@ -235,11 +221,9 @@ def _cgroup_directory(path: str, where: cgroups.Hierarchy) -> Path | None:
 
 
 def masks(names: Sequence[str], kernel_numbers: Mapping[str, int], option: str) -> list[int]:
-    """Return the numbers of the named operations or flags, in order of `names`.
+    """Return the numbers of named operations or flags, in any case, with "-" or "_"; one per name.
 
-    `names`: in any case, with "-" or "_"; "ra" and "readahead" are RAHEAD. `kernel_numbers`: this
-    kernel's numbers by upper-case name. `option`: of the command line, for the ProbeError that is
-    raised where a name is not one of them.
+    `kernel_numbers`: this kernel's, by upper-case name. Raises ProbeError, which names `option`.
     """
     numbers = []
     for name in names:

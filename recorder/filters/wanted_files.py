@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from biotrail.recorder.filters.filters import Filters
-from biotrail.recorder.host.device_mounts import Mount, parse_mount, read_lines
+from biotrail.recorder.host.device_mounts import Mount, mount_id, parse_mount, read_lines
 from biotrail.recorder.host.own_io import read_generation
 from biotrail.recorder.schema.device_numbers import kernel_dev
 from biotrail.recorder.schema.errors import ProbeError
@@ -32,12 +32,10 @@ def wanted_files(filters: Filters, subvolumes: bool, proc: Path = Path("/proc"))
 
     Links are followed. A directory stands for what is mounted below it too, as it is now: mounts
     are returned as directories of their own (or files, where a file is mounted). `subvolumes`:
-    whether the kernel side can tell subvolumes of btrfs apart; `proc`: where procfs is mounted.
+    whether the kernel side can tell subvolumes of btrfs apart.
 
-    Raises ProbeError: a path that does not exist or cannot be looked at; a file that is no regular
-    one, a directory that is none; a path on a file system without a block device (overlay, tmpfs,
-    NFS), unless it is a directory with mounts that have one below; btrfs, where subvolumes cannot
-    be told apart.
+    Raises ProbeError, also for a path on a file system without a block device (overlay, tmpfs,
+    NFS), unless it is a directory with mounts that have one below.
     """
     places = _Places(subvolumes, proc)
     found = [places.file(path) for path in filters.files]
@@ -111,7 +109,7 @@ class _Places:
                 raise ProbeError(
                     f"{option} {path}: it is no regular file, so it has no I/O on a disk"
                 )
-            mount = self._mounts.get(_mount_id(handle, self._proc))
+            mount = self._mounts.get(mount_id(handle, str(self._proc)))
         finally:
             os.close(handle)
         dev = kernel_dev(status.st_dev)
@@ -136,8 +134,3 @@ def _generation(path: str, inode: int) -> int | None:
         return read_generation(fd) if os.fstat(fd).st_ino == inode else None
     finally:
         os.close(fd)
-
-
-def _mount_id(handle: int, proc: Path) -> str:
-    info = read_lines(str(proc / "self" / "fdinfo" / str(handle)))
-    return next((line.split()[1] for line in info if line.startswith("mnt_id:")), "")

@@ -3,6 +3,7 @@
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,9 +66,8 @@ def number(own: Path = Path("/proc/self/cgroup")) -> int:
 def paths(where: Hierarchy | None, limit: int = MAX_CGROUPS) -> dict[int, str]:
     """Return {cgroup id: path from the hierarchy's root}, by walking the directories.
 
-    The id is the inode number of the cgroup's directory; there is no stat() of each. The mounted
-    directory itself is included. What cannot be read is skipped. The walk stops after the directory
-    with which at least `limit` cgroups are found.
+    The id is the inode number of the cgroup's directory; there is no stat() of each. The walk stops
+    after the directory with which at least `limit` cgroups are found.
     """
     if where is None:
         return {}
@@ -79,16 +79,9 @@ def paths(where: Hierarchy | None, limit: int = MAX_CGROUPS) -> dict[int, str]:
     pending = [(where.mount, where.root.rstrip("/"))]
     while pending and len(found) < limit:
         directory, name = pending.pop()
-        for entry_name, inode in _directories(directory):
-            found[inode] = f"{name}/{entry_name}"
-            pending.append((f"{directory}/{entry_name}", f"{name}/{entry_name}"))
+        with suppress(OSError), os.scandir(directory) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    found[entry.inode()] = f"{name}/{entry.name}"
+                    pending.append((entry.path, f"{name}/{entry.name}"))
     return found
-
-
-def _directories(directory: str) -> list[tuple[str, int]]:
-    """Return (name, inode) of the subdirectories; empty where they cannot be read."""
-    try:
-        with os.scandir(directory) as entries:
-            return [(e.name, e.inode()) for e in entries if e.is_dir(follow_symlinks=False)]
-    except OSError:
-        return []

@@ -3,13 +3,11 @@
 
 import os
 import re
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from typing import TypeVar
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from biotrail.recorder.schema.device_numbers import dev_number
 
-_T = TypeVar("_T")
 _ESCAPE = re.compile(r"\\([0-7]{3})")
 
 
@@ -30,28 +28,16 @@ class Mount:
     options: tuple[str, ...] = ()
 
 
-@dataclass
+@dataclass(frozen=True)
 class Mounts:
     """Mount points by device, and devices by file system; devices are kernel dev_t."""
 
-    points: dict[int, list[str]] = field(default_factory=dict)
+    points: dict[int, list[str]]
     """Device → mount points, in the order of mounting; "[SWAP]" for swap space."""
-    devices: dict[int, list[int]] = field(default_factory=dict)
+    devices: dict[int, list[int]]
     """st_dev → the file system's block devices."""
-    st_devs: dict[str, int] = field(default_factory=dict)
+    st_devs: dict[str, int]
     """Mount point → st_dev of the newest mount there."""
-
-    def add(self, mount: Mount, devices: Iterable[int]) -> None:
-        """Add a mount, of a file system on `devices` (none: it has no block device)."""
-        self.st_devs[mount.point] = mount.st_dev
-        for dev in devices:
-            _add_once(self.devices.setdefault(mount.st_dev, []), dev)
-            _add_once(self.points.setdefault(dev, []), mount.point)
-
-
-def _add_once(to: list[_T], what: _T) -> None:
-    if what not in to:
-        to.append(what)
 
 
 def read_mounts(
@@ -59,28 +45,36 @@ def read_mounts(
 ) -> Mounts:
     """Return the host's mounts, and the swap space in use as the mount point "[SWAP]".
 
-    `block_devices`: dev_t of all block devices. `number`: returns the dev_t of the block device
-    node at a path, None where it is none. Swap files, malformed lines and what cannot be read are
-    left out.
+    `block_devices`: dev_t of all. `number`: returns the dev_t of a block device node, or None.
     """
-    found = Mounts()
+    points: dict[int, dict[str, None]] = {}  # dicts as sets in order
+    devices: dict[int, dict[int, None]] = {}
+    st_devs: dict[str, int] = {}
     pools = _btrfs_pools(sys)
     for line in host_mounts(proc):
         mount = parse_mount(line)
-        if mount is not None:
-            found.add(mount, _devices(mount, block_devices, number, pools))
+        if mount is None:
+            continue
+        st_devs[mount.point] = mount.st_dev
+        for dev in _devices(mount, block_devices, number, pools):
+            devices.setdefault(mount.st_dev, {})[dev] = None
+            points.setdefault(dev, {})[mount.point] = None
     for line in read_lines(f"{proc}/swaps")[1:]:
-        dev = number(unescape(re.split("[ \t]", line)[0])) if line else None
-        if dev is not None:
-            _add_once(found.points.setdefault(dev, []), "[SWAP]")
-    return found
+        swap = number(unescape(re.split("[ \t]", line)[0])) if line else None
+        if swap is not None:
+            points.setdefault(swap, {})["[SWAP]"] = None
+    return Mounts(
+        {dev: list(there) for dev, there in points.items()},
+        {st_dev: list(below) for st_dev, below in devices.items()},
+        st_devs,
+    )
 
 
 def host_mounts(proc: str) -> list[str]:
     """Return lines of mountinfo(5): the first process's, then this one's of other file systems.
 
     In a container with the host's process numbers the first process's are the host's: paths that
-    mean something there. Elsewhere both are mostly the same.
+    mean something there.
     """
     first, own = (read_lines(f"{proc}/{who}/mountinfo") for who in ("1", "self"))
     known = {line.split(" ")[2] for line in first if line.count(" ") > 2}
@@ -101,6 +95,12 @@ def parse_mount(line: str) -> Mount | None:
     return Mount(st_dev, point, rest[0], unescape(rest[1]), root, options)
 
 
+def mount_id(fd: int, proc: str = "/proc") -> str:
+    """Return the number, as in mountinfo, of the mount that an open file is on; "": not known."""
+    lines = read_lines(f"{proc}/self/fdinfo/{fd}")
+    return next((line.split()[1] for line in lines if line.startswith("mnt_id:")), "")
+
+
 def unescape(text: str) -> str:
     r"""Return a path with the kernel's octal escapes (\040 for a space) decoded."""
     return _ESCAPE.sub(lambda match: chr(int(match[1], 8)), text)
@@ -112,11 +112,7 @@ def _devices(
     number: Callable[[str], int | None],
     pools: list[set[int]],
 ) -> list[int]:
-    """Return the block devices (dev_t) of a mounted file system; empty where it has none.
-
-    `pools`: the devices of each btrfs: a source stands for all of the first pool that one of its
-    devices is in.
-    """
+    """Return the block devices (dev_t) of a mounted file system; empty where it has none."""
     if mount.st_dev in block_devices:
         return [mount.st_dev]
     # The st_dev of btrfs and bcachefs belongs to no device; their source is one of their devices,

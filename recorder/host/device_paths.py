@@ -7,6 +7,7 @@ Every namespace that its controller could share has such paths, even if it is on
 import os
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 
 from biotrail.recorder.host.device_sysfs import REAL, Roots, read
 from biotrail.recorder.schema.device_numbers import dev_number, dev_text
@@ -16,13 +17,15 @@ _PATH = re.compile(r"(nvme\d+)c\d+(n\d+)")
 
 
 def hidden(roots: Roots = REAL) -> dict[int, str]:
-    """Return {kernel dev_t: sysfs directory} of all path disks, as nvme0c1n1.
-
-    Only /proc/diskstats has their dev_t; those without one (old kernels) are left out.
-    """
+    """Return {kernel dev_t: sysfs directory} of all path disks (nvme0c1n1) with a dev_t."""
     directories = _directories(roots)
-    numbers = _numbers(roots) if directories else {}
-    return {numbers[name]: path for name, path in directories.items() if name in numbers}
+    rows: list[list[str]] = []
+    with suppress(OSError):
+        if directories:
+            with open(f"{roots.proc}/diskstats", encoding="utf-8") as lines:
+                rows = [line.split() for line in lines]
+    numbers = {row[2]: dev_number(f"{row[0]}:{row[1]}") for row in rows if len(row) > 2}
+    return {dev: path for name, path in directories.items() if (dev := numbers.get(name))}
 
 
 def _directories(roots: Roots) -> dict[str, str]:
@@ -33,16 +36,6 @@ def _directories(roots: Roots) -> dict[str, str]:
         return {}
     hidden = [name for name in names if read(f"{base}/{name}/hidden") == "1"]
     return {name: os.path.realpath(f"{base}/{name}") for name in hidden}
-
-
-def _numbers(roots: Roots) -> dict[str, int]:
-    try:
-        with open(f"{roots.proc}/diskstats", encoding="utf-8") as lines:
-            rows = [line.split() for line in lines]
-    except OSError:
-        return {}
-    found = {row[2]: dev_number(f"{row[0]}:{row[1]}") for row in rows if len(row) > 2}
-    return {name: dev for name, dev in found.items() if dev}
 
 
 def by_disk(paths: dict[int, str]) -> dict[str, list[int]]:

@@ -26,10 +26,7 @@ def block_number(path: str) -> int | None:
 
 @dataclass(frozen=True)
 class Roots:
-    """Where sysfs, /dev and procfs are mounted; tests use other directories.
-
-    number: returns the kernel dev_t of a block device node, or None (see `block_number`).
-    """
+    """Where sysfs, /dev and procfs are mounted; tests use other directories."""
 
     sys: str = "/sys"
     dev: str = "/dev"
@@ -43,30 +40,11 @@ _LOOP_GET_STATUS64 = 0x4C05
 _LOOP_INFO_BYTES = 232
 
 _QUEUE_NUMBERS = (
-    "nr_requests",
-    "max_sectors_kb",
-    "max_hw_sectors_kb",
-    "max_segments",
-    "max_segment_size",
-    "max_discard_segments",
-    "logical_block_size",
-    "physical_block_size",
-    "minimum_io_size",
-    "optimal_io_size",
-    "chunk_sectors",
-    "discard_granularity",
-    "discard_max_bytes",
-    "write_zeroes_max_bytes",
-    "read_ahead_kb",
-    "nomerges",
-    "rq_affinity",
-    "iostats",
-    "wbt_lat_usec",
-    "io_poll",
-    "fua",
-    "dax",
-    "stable_writes",
-    "nr_zones",
+    *("nr_requests", "max_sectors_kb", "max_hw_sectors_kb", "max_segments", "max_segment_size"),
+    *("max_discard_segments", "logical_block_size", "physical_block_size", "minimum_io_size"),
+    *("optimal_io_size", "chunk_sectors", "discard_granularity", "discard_max_bytes"),
+    *("write_zeroes_max_bytes", "read_ahead_kb", "nomerges", "rq_affinity", "iostats"),
+    *("wbt_lat_usec", "io_poll", "fua", "dax", "stable_writes", "nr_zones"),
 )
 _KINDS = (
     (re.compile(r"loop\d"), "loop"),
@@ -118,8 +96,7 @@ def number(path: str) -> int | None:
 def entry(path: str, dev: int, roots: Roots, mounts: Mounts) -> dict[str, Any] | None:
     """Return the facts of the block device `dev` (kernel dev_t), as in a log's header.
 
-    `path`: its sysfs directory. Device numbers are kernel dev_t, sizes 512-byte sectors. A fact
-    that is not known, does not apply or is empty has no key; "read_only" is there only if true.
+    `path`: its sysfs directory. A fact that is not known, does not apply or is empty has no key.
     None where the device has gone, also while it was read.
     """
     sectors = number(f"{path}/size")
@@ -128,6 +105,10 @@ def entry(path: str, dev: int, roots: Roots, mounts: Mounts) -> dict[str, Any] |
     # In sysfs, "!" replaces the "/" of names such as cciss/c0d0.
     name = os.path.basename(path).replace("!", "/")
     partition = os.path.exists(f"{path}/partition")
+    names: list[str] = []
+    with contextlib.suppress(OSError):
+        names = os.listdir(f"{path}/slaves")
+    below = (dev_number(read(f"{path}/slaves/{one}/dev")) for one in names)
     found: dict[str, Any] = {
         "dev": dev,
         "name": name,
@@ -136,7 +117,7 @@ def entry(path: str, dev: int, roots: Roots, mounts: Mounts) -> dict[str, Any] |
         "start": number(f"{path}/start") if partition else None,
         "sectors": sectors,
         "read_only": True if read(f"{path}/ro") == "1" else None,
-        "stacked_on": slaves(path),
+        "stacked_on": sorted(dev for dev in below if dev is not None),
         "mounts": mounts.points.get(dev),
     }
     if not partition:
@@ -158,18 +139,14 @@ def kind(path: str, name: str) -> str:
     return next((kind for pattern, kind in _KINDS if pattern.match(name)), "disk")
 
 
-def slaves(path: str) -> list[int]:
-    """Return the sorted kernel dev_t of the devices that a device is directly stacked on."""
-    try:
-        names = os.listdir(f"{path}/slaves")
-    except OSError:
-        return []
-    found = (dev_number(read(f"{path}/slaves/{name}/dev")) for name in names)
-    return sorted(dev for dev in found if dev is not None)
-
-
 def _disk(path: str, roots: Roots, mounts: Mounts) -> dict[str, Any]:
     zoned = read(f"{path}/queue/zoned")
+    queue = _known(**{name: number(f"{path}/queue/{name}") for name in _QUEUE_NUMBERS})
+    with contextlib.suppress(OSError):
+        # Only request-based devices have this directory (blk_mq_sysfs_register).
+        queue["nr_hw_queues"] = len(os.listdir(f"{path}/mq"))
+    schedulers = read(f"{path}/queue/scheduler")
+    chosen = re.search(r"\[(.+?)\]", schedulers or "")
     driver = None
     with contextlib.suppress(OSError):
         driver = os.path.basename(os.readlink(f"{path}/device/driver"))
@@ -183,12 +160,13 @@ def _disk(path: str, roots: Roots, mounts: Mounts) -> dict[str, Any]:
             state=read(f"{path}/md/array_state"),
         ),
         "loop": _loop(path, roots, mounts),
-        "scheduler": _scheduler(read(f"{path}/queue/scheduler")),
+        # In brackets in "none [mq-deadline] bfq", or the only one.
+        "scheduler": chosen[1] if chosen else schedulers,
         "rotational": _flag(read(f"{path}/queue/rotational")),
         "removable": True if read(f"{path}/removable") == "1" else None,
         "write_cache": read(f"{path}/queue/write_cache"),
         "zoned": None if zoned == "none" else zoned,
-        "queue": _queue(path),
+        "queue": queue,
         "model": read(f"{path}/device/model"),
         "vendor": read(f"{path}/device/vendor"),
         "serial": read(f"{path}/serial")
@@ -201,19 +179,10 @@ def _disk(path: str, roots: Roots, mounts: Mounts) -> dict[str, Any]:
     }
 
 
-def _queue(path: str) -> dict[str, Any]:
-    found = _known(**{name: number(f"{path}/queue/{name}") for name in _QUEUE_NUMBERS})
-    with contextlib.suppress(OSError):
-        # Only request-based devices have this directory (blk_mq_sysfs_register).
-        found["nr_hw_queues"] = len(os.listdir(f"{path}/mq"))
-    return found
-
-
 def _loop(path: str, roots: Roots, mounts: Mounts) -> dict[str, Any]:
     """Return the facts of a loop device and its file; {} for others, and without a file.
 
-    "backing_dev": the file if it is a block device, else the one that its file system is on; no key
-    if that is on several or none.
+    "backing_dev": the file if it is a block device, else the only one that its file system is on.
     """
     file = read(f"{path}/loop/backing_file")
     if file is None:
@@ -253,14 +222,6 @@ def _loop_status_dev(node: str) -> int | None:
     finally:
         os.close(fd)
     return kernel_dev(int.from_bytes(answer[:8], sys.byteorder))
-
-
-def _scheduler(text: str | None) -> str | None:
-    """Return the scheduler in use: in brackets in "none [mq-deadline] bfq", or the only one."""
-    if text is None:
-        return None
-    chosen = re.search(r"\[(.+?)\]", text)
-    return chosen[1] if chosen else text
 
 
 def _flag(text: str | None) -> bool | None:

@@ -105,10 +105,9 @@ def resolve(spec: str, roots: Roots = REAL) -> tuple[int, int]:
 
 
 def _find_by_name(spec: str, roots: Roots, paths: dict[int, str]) -> int | None:
-    """Return the dev_t of the device that `spec` names, unless by its mount point; None: no device.
+    """Return the dev_t of the device that `spec` names, unless by its mount point.
 
-    A path (with /, ./ or ../ at its beginning) or tag that leads to no device is not tried
-    otherwise.
+    A path or tag that leads to no device is not tried otherwise.
     """
     by_number = dev_number(spec)
     if by_number is not None and by_number in paths:
@@ -137,10 +136,7 @@ def _names(paths: dict[int, str]) -> Iterator[tuple[int, list[str]]]:
 
 
 def _find_by_mount_point(spec: str, roots: Roots, paths: dict[int, str]) -> int | None:
-    """Return the dev_t of the device mounted at `spec`; None: it is no (absolute) mount point.
-
-    Raises ProbeError where the file system there has no block device, or several.
-    """
+    """Return the dev_t of the only device mounted at `spec`; None: no absolute mount point."""
     if not spec.startswith("/"):
         return None
     mounts = _mounts(roots, paths)

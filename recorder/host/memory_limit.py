@@ -28,9 +28,8 @@ def room(
 ) -> Room | None:
     """Return how much is left below the tightest memory limit; None: there is none that is known.
 
-    Limits are those of this process's cgroup and of all that are mounted above it, of cgroup v1 and
-    v2, and what the machine has available. Pages of files count as free, for the kernel drops them
-    first.
+    Of this process's cgroup, those above it, and the machine. Pages of files count as free, for the
+    kernel drops them first.
     """
     found = [_left(group, v2) for group, v2 in _groups(mountinfo, own)]
     for line in read_lines(meminfo):

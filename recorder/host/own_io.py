@@ -7,7 +7,7 @@ import stat
 import struct
 from typing import NamedTuple
 
-from biotrail.recorder.host.device_mounts import read_lines
+from biotrail.recorder.host.device_mounts import mount_id, read_lines
 from biotrail.recorder.schema.device_numbers import dev_number, kernel_dev
 
 _INITIAL_PID_NAMESPACE = 0xEFFFFFFC
@@ -43,11 +43,7 @@ def pid_namespace() -> tuple[int, int] | None:
 
 
 def own_file(fd: int) -> OwnFile | None:
-    """Return the identity of the file open as `fd`; None: no regular file, or not open.
-
-    The dev_t is that of mountinfo or, where that cannot be found, of fstat(), which on btrfs is
-    another.
-    """
+    """Return the identity of the file open as `fd`; None: no regular file, or not open."""
     try:
         status = os.fstat(fd)
     except OSError:
@@ -72,8 +68,7 @@ def read_generation(fd: int) -> int | None:
 def _super_block(fd: int) -> int | None:
     """Return the dev_t of a file's super block, by its mount; None: /proc does not say."""
     try:
-        with open(f"/proc/self/fdinfo/{fd}", encoding="ascii", errors="replace") as info:
-            mount = next(line.split()[1] for line in info if line.startswith("mnt_id:"))
+        mount = mount_id(fd)
         rows = (line.split(" ") for line in read_lines("/proc/self/mountinfo"))
         return dev_number(next(row[2] for row in rows if row[0] == mount))
     except (OSError, StopIteration, IndexError):

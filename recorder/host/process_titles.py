@@ -86,8 +86,7 @@ _PRIVATE = re.compile(r"-|.*(?:=|://)")
 def look(pid: int, thread: int, comm: str, whole: bool, proc: str = "/proc") -> Process | None:
     """Return what a process is called; None: that thread with that name is not there any more.
 
-    Also where the numbers of processes are those of another namespace. whole: the title is the
-    whole command line.
+    Also where the numbers of processes are those of another namespace. whole: by command lines.
     """
     place = f"{proc}/{pid}"
     if _comm(f"{place}/task/{thread}") != comm:

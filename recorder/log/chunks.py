@@ -68,19 +68,15 @@ class Chunk:
 
 
 def unwrap(low: int, near: int) -> int:
-    """Return the CLOCK_MONOTONIC time closest to `near` (ns) whose low 56 bits are `low`.
-
-    At least 0. The two may be apart by 2^55 ns at most, over a year.
-    """
+    """Return the CLOCK_MONOTONIC time near `near` (ns) whose low 56 bits are `low`."""
     delta = (low - near) & _TIME_MASK
     return max(0, near + (delta - (1 << TIMESTAMP_BITS) if delta >= _HALF else delta))
 
 
 def first_time(segments: Sequence[Segment], monotonic: int) -> int:
-    """Return the earliest time of a record in `segments` but PADs, in ns, at most `monotonic`.
+    """Return the earliest time of a record but PADs, in ns, at most `monotonic`, of the drain.
 
-    `monotonic`: CLOCK_MONOTONIC at the drain, ns. A ring's records are in the order of time, so the
-    first of each segment is enough.
+    A ring's records are in the order of time, so the first of each segment is enough.
     """
     first = monotonic
     for segment in segments:
@@ -236,10 +232,7 @@ def decode_chunk(payload: bytes) -> tuple[dict[str, int], list[Segment]]:
 
 
 def may_hold(payload: bytes | memoryview, kinds: Collection[int]) -> bool:
-    """Return whether a payload may hold records of one of `kinds`; a damaged one may.
-
-    A segment of columns lists its kinds, so that it need not be decoded.
-    """
+    """Return whether a payload, perhaps damaged, may hold records of one of `kinds`."""
     count: int = _META.unpack_from(payload)[4] if len(payload) >= _META.size else 1
     at = _META.size + count * _ENTRY.size
     if at > len(payload):

@@ -79,41 +79,41 @@ def pack(data: bytes | memoryview, position: int) -> list[bytes | memoryview] | 
     tops = np.ascontiguousarray(words.view(np.uint8)[7::8])
     starts = record_starts(tops, position // 8)
     kinds = tops.take(starts)
-    if not _fills(starts, kinds, position // 8, len(words)):
+    # Records have to fill the segment; a PAD ends with its block, or with the segment.
+    ends = starts + _WORDS.take(kinds)
+    pads = kinds == Kind.PAD
+    ends[pads] = _block_ends(starts[pads], position // 8, len(words))
+    if ends[-1] != len(words) or not np.array_equal(ends[:-1], starts[1:]):
         return None
     table: list[bytes] = []
     columns: list[bytes | memoryview] = []
     # numpy sorts single bytes by counting, which is cheaper than a mask for every kind.
     by_kind = starts.take(np.argsort(kinds, kind="stable"))
     counts = np.bincount(kinds, minlength=256)
-    ends = np.cumsum(counts)
+    last = np.cumsum(counts)
     for kind in np.flatnonzero(counts):
-        of_kind = by_kind[ends[kind] - counts[kind] : ends[kind]]
+        of_kind = by_kind[last[kind] - counts[kind] : last[kind]]
         if kind == Kind.PAD:
             gap = _block_ends(of_kind, position // 8, len(words)) - of_kind
             columns += [(words[of_kind] & _TIME_MASK).tobytes(), gap.astype("<u8").tobytes()]
             table.append(_KIND.pack(kind, _PAD_WORDS, 0, len(of_kind)))
         else:
-            columns += _gather(words, of_kind, int(_WORDS[kind]) - 1)
+            behind = [words[i:].take(of_kind) for i in range(1, int(_WORDS[kind]))]
+            columns += [column.view(np.uint8).data for column in behind]
             table.append(_KIND.pack(kind, _WORDS[kind], 0, len(of_kind)))
-    times = words.take(starts[kinds != Kind.PAD]) & _TIME_MASK
-    head = _HEAD.pack(len(kinds), len(table))
-    return [head, *table, *columns, kinds.data, _planes(times)]
+    times = words.take(starts[~pads]) & _TIME_MASK
+    deltas = np.diff(times, prepend=np.uint64(0)).astype("<u8", copy=False)
+    planes = deltas.view(np.uint8).reshape(-1, 8)[:, :_TIME_BYTES].T.tobytes()
+    return [_HEAD.pack(len(kinds), len(table)), *table, *columns, kinds.data, planes]
 
 
 class Plan:
-    """A run of records, counted and about to be written as columns by the compiled loops.
-
-    size: bytes of the segment as columns.
-    """
+    """A run of records, counted and about to be written as columns, in `size` bytes."""
 
     def __init__(
         self, loops: ModuleType, pieces: Sequence[bytes | memoryview], position: int
     ) -> None:
-        """Count the records of `pieces`, which follow each other in a ring from `position` on.
-
-        Raises ValueError where one cannot be parsed as records, as `pack` says.
-        """
+        """Count the records of `pieces`, from `position` on. Raises ValueError: these are none."""
         self._loops = loops
         self._pieces: list[tuple[Index, int]] = []
         self._counts = counts = np.zeros(256, dtype=np.int64)
@@ -136,10 +136,7 @@ class Plan:
         self.size = self._kinds_at + self._records + _TIME_BYTES * self._timed
 
     def write(self, out: Bytes, sought: Collection[int]) -> list[Found]:
-        """Write the segment into `out`, (size,) uint8; return where records of `sought` kinds are.
-
-        PAD is none of these. One Found for each piece that has any.
-        """
+        """Write the segment into `out`, (size,) uint8; return where `sought` kinds are."""
         _HEAD.pack_into(out.data, 0, self._records, len(self._kinds))
         counts = self._counts[self._kinds].tolist()
         table = zip(self._kinds.tolist(), self._widths.tolist(), counts, strict=True)
@@ -171,9 +168,8 @@ class Plan:
 
 
 def plan(pieces: Sequence[bytes | memoryview], position: int) -> Plan | None:
-    """Return a plan to write a ring's pieces as one segment of columns, without joining them.
+    """Return a plan to write a ring's pieces, each of whole records, as one segment of columns.
 
-    `pieces`: each of whole records, the first at `position`, each other where the one before ends.
     None: as of `pack`, or the loops are not compiled.
     """
     if loops is None or not any(map(len, pieces)):
@@ -185,10 +181,7 @@ def plan(pieces: Sequence[bytes | memoryview], position: int) -> Plan | None:
 
 
 def counts_of(data: bytes | memoryview, position: int) -> Index | None:
-    """Return the number of records in `data` by kind, (256,) int64; None: that is not known.
-
-    None: `data` cannot be parsed as records, or the loops are not compiled.
-    """
+    """Return the number of records in `data` by kind, (256,); None: that is not known."""
     if loops is None or len(data) % 8 or position % 8:
         return None
     counts = np.zeros(256, dtype=np.int64)
@@ -204,10 +197,10 @@ def _mask(kinds: Collection[int]) -> Bytes:
 
 
 def starts_of(words: Words, position: int, kinds: Collection[int]) -> Index:
-    """Return the indices of the words at which records of some kinds start, ascending, int64.
+    """Return the indices of words at which records of some kinds start, ascending, int64.
 
-    `position`: of the words in their ring, in words. Of words that are no whole records those that
-    `record_starts` takes for the heads of such records.
+    `position`: of the words in their ring, in words. Of words that are no whole records as
+    `record_starts` has it.
     """
     wanted = _mask(kinds)
     if loops is not None:
@@ -257,17 +250,6 @@ def record_starts(tops: Bytes, position: int) -> Index:
     return starts
 
 
-def _fills(starts: Index, kinds: Bytes, position: int, count: int) -> bool:
-    """Return whether records of known kinds fill `count` words without gap or overlap.
-
-    `starts`, `kinds`: of each record (m,), ascending. `position`: of word 0 in its ring, in words.
-    """
-    ends = starts + _WORDS.take(kinds)
-    pads = np.flatnonzero(kinds == Kind.PAD)
-    ends[pads] = _block_ends(starts[pads], position, count)
-    return bool(ends[-1] == count and np.array_equal(ends[:-1], starts[1:]))
-
-
 def _block_ends(starts: Index, position: int, count: int) -> Index:
     """Return per word of `starts` the first word behind its block of the ring, at most `count`."""
     to_end = _BLOCK_WORDS - (starts + position) % _BLOCK_WORDS
@@ -275,26 +257,8 @@ def _block_ends(starts: Index, position: int, count: int) -> Index:
     return ends
 
 
-def _gather(words: Words, starts: Index, columns: int) -> list[memoryview]:
-    behind = [words[i:].take(starts) for i in range(1, columns + 1)]
-    return [column.view(np.uint8).data for column in behind]
-
-
-def _planes(times: Words) -> bytes:
-    """Return the low 56 bits of the differences of `times` (n,) as 7 planes of n bytes.
-
-    Times need not ascend. Plane 0 has the lowest byte of every difference. The first is to 0.
-    """
-    deltas = np.diff(times, prepend=np.uint64(0)).astype("<u8", copy=False)
-    return deltas.view(np.uint8).reshape(-1, 8)[:, :_TIME_BYTES].T.tobytes()
-
-
 def unpack(packed: memoryview, length: int) -> memoryview:
-    """Return the `length` bytes of records that `pack` encoded, in a buffer of their own.
-
-    Raises DamagedError where the columns contradict each other, or do not make `length` bytes,
-    which have to be a multiple of 8.
-    """
+    """Return the `length` bytes of records that `pack` encoded. Raises DamagedError."""
     try:
         words = _unpack(packed, length // 8)
     except (ValueError, struct.error) as error:
@@ -305,10 +269,7 @@ def unpack(packed: memoryview, length: int) -> memoryview:
 
 
 def _unpack(packed: memoryview, length: int) -> Words:
-    """Return the records as `length` words, uint64; raises ValueError or struct.error.
-
-    The words between a PAD's head and the next record are 0.
-    """
+    """Return the records as `length` words, zeros behind PADs; raises ValueError."""
     count, kind_count = _HEAD.unpack_from(packed)
     table = [_KIND.unpack_from(packed, _HEAD.size + i * _KIND.size) for i in range(kind_count)]
     offset = _HEAD.size + kind_count * _KIND.size
@@ -337,8 +298,11 @@ def _unpack(packed: memoryview, length: int) -> Words:
             continue
         for i, column in enumerate(cells):
             words[of_kind + (i + 1)] = column
+    deltas = np.zeros((count - pads, 8), dtype=np.uint8)
+    deltas[:, :_TIME_BYTES] = planes.reshape(_TIME_BYTES, -1).T
+    times = np.cumsum(deltas.view("<u8").ravel(), dtype=np.uint64) & _TIME_MASK
     timed = kinds != Kind.PAD
-    words[starts[timed]] = _times(planes) | (kinds[timed].astype(np.uint64) << _KIND_SHIFT)
+    words[starts[timed]] = times | (kinds[timed].astype(np.uint64) << _KIND_SHIFT)
     return words
 
 
@@ -388,11 +352,3 @@ def _starts(kinds: Bytes, columns: dict[int, Words], length: int) -> Index:
     if len(ends) == 0 or not spans.all() or ends[-1] != length:
         raise ValueError("the records' lengths differ from the segment's")
     return ends - spans
-
-
-def _times(planes: Bytes) -> Words:
-    """Return the times (n,), low 56 bits of ns, of which `_planes` made `planes`."""
-    deltas = np.zeros((planes.size // _TIME_BYTES, 8), dtype=np.uint8)
-    deltas[:, :_TIME_BYTES] = planes.reshape(_TIME_BYTES, -1).T
-    times: Words = np.cumsum(deltas.view("<u8").ravel(), dtype=np.uint64) & _TIME_MASK
-    return times

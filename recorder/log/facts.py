@@ -52,12 +52,14 @@ def unpack_facts(name: str, packed: Mapping[str, bytes]) -> Facts:
     another shape.
     """
     try:
-        header = _plain(packed["header"], dict)
+        shapes = {"header": dict, "notes": list, "losses": list, "end": dict}
+        header, found, losses, ended = (
+            validation.plain(decode_json(packed[part], shape)) for part, shape in shapes.items()
+        )
         validation.header(header, "")
-        notes = [read_note(value) for value in _plain(packed["notes"], list)]
-        losses = _plain(packed["losses"], list)
+        notes = [read_note(value) for value in found]
         validation.losses(losses, "")
-        end = _plain(packed["end"], dict).get("end")
+        end = ended.get("end")
         if end is not None:
             validation.end(end, "")
     except KeyError as error:
@@ -84,10 +86,6 @@ def unpack_json(name: str, data: bytes, what: str) -> dict[str, Any]:
     except DamagedError as error:
         raise LogFormatError(f"{name}: {what} {error}; make it again from the log") from None
     return value
-
-
-def _plain(data: bytes, expected: type) -> Any:
-    return validation.plain(decode_json(data, expected))
 
 
 def read_note(value: Any) -> Note:

@@ -115,10 +115,7 @@ class Codec(IntEnum):
 
 
 class DamagedError(Exception):
-    """A payload contradicts its frame or the format; the message continues "chunk at offset N …".
-
-    Nothing outside of the log modules sees it.
-    """
+    """A payload contradicts its frame; the message continues "chunk at offset N …"."""
 
 
 @dataclass(frozen=True)
@@ -201,10 +198,7 @@ def encode_frame(
 
 
 def decode_frame(data: bytes | memoryview, offset: int) -> Frame | None:
-    """Return the intact frame header that `data`, at file offset `offset`, starts with; None: none.
-
-    The payload is not looked at; type, version and codec may be unknown ones.
-    """
+    """Return the intact frame header that `data`, at `offset` of the file, starts with."""
     if len(data) < FRAME_BYTES or data[:4] != SYNC:
         return None
     if _CRC.unpack_from(data, _FRAME.size)[0] != zlib.crc32(data[: _FRAME.size]):
@@ -218,8 +212,7 @@ def decode_frame(data: bytes | memoryview, offset: int) -> Frame | None:
 def possible_frames(data: bytes, tag: int | None) -> list[int]:
     """Return the offsets in `data`, ascending, at which a whole frame header may stand.
 
-    The bytes there have the marker, a possible stored length and, unless None, this tag. The
-    header's checksum is not computed.
+    By marker, stored length and, unless None, tag; the header's checksum is not computed.
     """
     if len(data) < FRAME_BYTES or SYNC not in data:
         return []

@@ -63,10 +63,7 @@ KINDS = frozenset(form.kind for form in _FORMS)
 
 
 class NameRecords(NamedTuple):
-    """Name records of one chunk: (n, 4), (n, 8), (n, 8) uint64, words as in the ring; by time.
-
-    calls: (n, 8), as `running_calls` returns them; none where nobody asked for them.
-    """
+    """Name records of one chunk, as in the ring, by time; CALLs as `repeatable` adds them."""
 
     tasks: Rows
     cgroups: Rows
@@ -74,16 +71,8 @@ class NameRecords(NamedTuple):
     calls: Rows = np.empty((0, _CALL_WORDS), np.uint64)
 
 
-def name_records(segments: Sequence[Segment]) -> NameRecords:
-    """Return a copy of the TASK, CGROUP and FILE_NAME records in a chunk's segments, by time.
-
-    A record that goes past its segment's end is left out.
-    """
-    return records_at(find(segments, KINDS))
-
-
 def records_at(found: Sequence[Found]) -> NameRecords:
-    """Do as `name_records`, of a chunk of which it is known where records of KINDS are."""
+    """Return a copy of a chunk's name records, by time; `found`: where those of KINDS are."""
     parts: tuple[list[Rows], ...] = tuple([] for _ in _FORMS)
     for words, starts in found:
         kinds = words.take(starts) >> np.uint64(TIMESTAMP_BITS)
@@ -94,11 +83,12 @@ def records_at(found: Sequence[Found]) -> NameRecords:
     return NameRecords(*(_sorted(rows, f.words) for rows, f in zip(parts, _FORMS, strict=True)))
 
 
-def running_calls(segments: Sequence[Segment]) -> Rows:
-    """Return a copy of the CALLs in a chunk's segments that bios of a later chunk may refer to.
+def repeatable(named: Sequence[NameRecords], segments: Sequence[Segment]) -> list[NameRecords]:
+    """Return what later files repeat of the chunks of one drain: names, and CALLs that go on.
 
-    (n, 8) uint64, by time, of the chunk's last CALL_REPEAT_NS. Words as in the ring, but `bio` is
-    the thread's id, from the Q that the CALL follows in its ring; a CALL without one is left out.
+    named: of each chunk. segments: what all were made of. CALLs are those of the drain's last
+    CALL_REPEAT_NS that bios of a later chunk may refer to. Their `bio` is the thread's id, from the
+    Q that the CALL follows in its ring; a CALL without one is left out.
     """
     parts: list[Rows] = []
     for words, starts in find(segments, (Kind.Q, Kind.CALL)):
@@ -118,41 +108,31 @@ def running_calls(segments: Sequence[Segment]) -> Rows:
         calls = calls[own]
         calls[:, 1] = words[queues[before[own]] + _Q_THREAD] >> np.uint64(32)
         parts.append(calls)
-    return _sorted(parts, _CALL_WORDS)
-
-
-def repeatable(named: Sequence[NameRecords], segments: Sequence[Segment]) -> list[NameRecords]:
-    """Return what later files repeat of the chunks of one drain, made of `segments`."""
     *front, last = named
-    return [*front, last._replace(calls=running_calls(segments))]
+    return [*front, last._replace(calls=_sorted(parts, _CALL_WORDS))]
 
 
-def for_notes(records: NameRecords) -> dict[int, bytes]:
-    """Return a chunk's records of NOTED kinds: kind → their bytes, as in the ring, by time."""
-    rows = {Kind.TASK: records.tasks, Kind.FILE_NAME: records.files}
-    return {int(kind): rows[kind].tobytes() for kind in NOTED if len(rows[kind])}
-
-
-def note(records: Mapping[int, Sequence[bytes]], near_ns: int) -> dict[str, Any]:
+def note(named: Sequence[NameRecords], near_ns: int) -> dict[str, Any]:
     """Return the payload of a "names" note: {"monotonic": ns, "count": of records, "records"}.
 
-    `records`: by kind, byte strings as `for_notes` returns; "records" has them as base64, by the
-    kind's number as text. `near_ns`: CLOCK_MONOTONIC within a year of the records' times, of which
-    they have the low 56 bits only.
+    "records" has those of NOTED kinds as in the ring, in base64, by the kind's number as text.
+    `near_ns`: CLOCK_MONOTONIC within a year of their times, of which they have the low 56 bits.
     """
-    joined = {kind: b"".join(parts) for kind, parts in records.items()}
+    found: dict[Kind, list[bytes]] = {}
+    for one in named:
+        for kind, rows in zip(NOTED, (one.tasks, one.files), strict=True):
+            if len(rows):
+                found.setdefault(kind, []).append(rows.tobytes())
+    joined = {kind: b"".join(parts) for kind, parts in found.items()}
     return {
         "monotonic": near_ns,
-        "count": sum(len(data) // BY_KIND[Kind(kind)].size for kind, data in joined.items()),
-        "records": {str(kind): base64.b64encode(data).decode() for kind, data in joined.items()},
+        "count": sum(len(data) // BY_KIND[kind].size for kind, data in joined.items()),
+        "records": {str(int(k)): base64.b64encode(data).decode() for k, data in joined.items()},
     }
 
 
 def chunk_of(payload: Mapping[str, Any]) -> Chunk:
-    """Return the records of a "names" note's payload as a chunk: a segment for each kind.
-
-    The chunk's clock has "monotonic" alone; offset, sequence and `first_ns` are 0.
-    """
+    """Return a "names" note's payload as a chunk, whose clock has "monotonic" alone."""
     near = int(payload["monotonic"])
     segments = [
         Segment(NO_CPU, level, 0, base64.b64decode(text))
@@ -202,10 +182,7 @@ class Names:
         self._calls: dict[int, NDArray[np.uint64]] = {}
 
     def update(self, records: NameRecords) -> None:
-        """Put a chunk's name records, by time, into their slots, unless the slot's is newer.
-
-        Of each thread's calls the newest stays, as long as bios may refer to it.
-        """
+        """Put a chunk's name records, by time, into their slots, unless the slot's is newer."""
         for path in _paths(records.files):
             slot = file_slot(int(path[0, 1]), int(path[0, 2] & _LOW_32))
             previous = self._files.get(slot)

@@ -69,41 +69,37 @@ def read_opening(source: Source) -> Opening:
             problems[frame.offset] = f"{where} {error}"
         else:
             if zlib.crc32(payload) == frame.tag:
-                header = _checked(source, frame, header)
-                return Opening(header, frame.tag, _behind_header(source, frame, problems), problems)
+                break
             problems[frame.offset] = f"{where} has another checksum than its frame's tag"
         frame = FrameFinder(source, None).first(frame.next)
+    if frame is None or frame.type != FrameType.HEADER:
+        raise _no_header(source, problems)
+    try:
+        header = validation.plain(header)
+        validation.header(header, "")
+    except DamagedError as error:
+        raise LogFormatError(
+            f"{source.name}: the {where} {error}: no recorder writes that; record again, or read "
+            "it with the biotrail that wrote it"
+        ) from None
+    return Opening(header, frame.tag, _behind_header(source, frame, problems), problems)
+
+
+def _no_header(source: Source, problems: dict[int, str]) -> LogFormatError:
     first = decode_frame(source.read_at(PREAMBLE_BYTES, FRAME_BYTES), PREAMBLE_BYTES)
     cut = source.size < (PREAMBLE_BYTES + FRAME_BYTES if first is None else first.next)
     if cut and not any(offset > 0 for offset in problems):
-        raise LogFormatError(
+        return LogFormatError(
             f"{source.name}: ends within its header, after {source.size} bytes: {_RECORD_AGAIN}"
         )
-    raise LogFormatError(
+    return LogFormatError(
         f"{source.name}: both copies of the header, from offset {PREAMBLE_BYTES} on, are damaged, "
         "and nothing can be read without one; look for another copy of the file"
     )
 
 
-def _checked(source: Source, frame: Frame, header: dict[str, Any]) -> dict[str, Any]:
-    """Return a copy of `header` with U+FFFD for bytes that are no UTF-8, its shape checked."""
-    try:
-        plain: dict[str, Any] = validation.plain(header)
-        validation.header(plain, "")
-    except DamagedError as error:
-        raise LogFormatError(
-            f"{source.name}: the header at offset {frame.offset} {error}: no recorder writes that; "
-            "record again, or read it with the biotrail that wrote it"
-        ) from None
-    return plain
-
-
 def _check_version(source: Source, problems: dict[int, str]) -> None:
-    """Raise LogFormatError unless the log is of a version that this reader reads.
-
-    A damaged preamble, behind which a header was found, is added to `problems`. Any minor version
-    is accepted.
-    """
+    """Raise LogFormatError unless this reader reads the log's version."""
     data = source.read_at(0, PREAMBLE_BYTES)
     if not data:
         raise LogFormatError(f"{source.name}: is empty (0 bytes): {_RECORD_AGAIN}")

@@ -42,7 +42,17 @@ class Packer:
 
     def __init__(self, level: int) -> None:
         """Set zstd's `level`; 0 stores without compression, and records as in the ring."""
-        self._compressor = _compressor(level) if level else None
+        self._compressor: zstandard.ZstdCompressor | None = None
+        if level:
+            # A window holds a whole chunk: each column can match any other.
+            parameters = zstandard.ZstdCompressionParameters.from_level(
+                level,
+                source_size=frames.MAX_CHUNK_DATA,
+                window_log=_WINDOW_LOG,
+                hash_log=_HASH_LOG,
+                **(_FAST if level == _FAST_LEVEL else {}),
+            )
+            self._compressor = zstandard.ZstdCompressor(compression_params=parameters)
 
     def compress(self, payload: bytes | memoryview) -> tuple[bytes | memoryview, Codec]:
         """Return the payload as a frame stores it, and its codec: NONE, not compressed."""
@@ -73,15 +83,3 @@ class Packer:
             stored = self.compress(payload)
             packed.append(Packed(first, last, *stored, len(payload), records, clock, named))
         return packed
-
-
-def _compressor(level: int) -> zstandard.ZstdCompressor:
-    """Return a compressor whose window holds a whole chunk: each column can match any other."""
-    parameters = zstandard.ZstdCompressionParameters.from_level(
-        level,
-        source_size=frames.MAX_CHUNK_DATA,
-        window_log=_WINDOW_LOG,
-        hash_log=_HASH_LOG,
-        **(_FAST if level == _FAST_LEVEL else {}),
-    )
-    return zstandard.ZstdCompressor(compression_params=parameters)

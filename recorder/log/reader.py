@@ -24,7 +24,6 @@ from biotrail.recorder.log.frames import (
 from biotrail.recorder.log.opening import read_opening
 from biotrail.recorder.log.source import Source, frame_at, read_payload
 from biotrail.recorder.log.survey import Survey
-from biotrail.recorder.log.validation import Shape
 from biotrail.recorder.schema.errors import LogFormatError
 
 _ENTRY = np.dtype(
@@ -206,11 +205,7 @@ class LogReader:
                 yield chunk
 
     def _frame_of(self, entry: np.void, end: int | None) -> Frame | None:
-        """Return the frame of an index entry; None where no whole frame is at its offset.
-
-        None too where its type or number is not the entry's, or it extends past `end`, the next
-        frame's offset (None: not checked): frames never overlap, so each byte is read once at most.
-        """
+        """Return an index entry's frame; None: another, or one that reaches past `end`."""
         frame = frame_at(self._source, int(entry["offset"]), self._tag)
         listed = int(entry["type"]), int(entry["sequence"])
         if frame is None or (frame.type, frame.sequence) != listed:
@@ -260,11 +255,7 @@ class LogReader:
         return entries
 
     def _survey(self) -> Iterator[Frame]:
-        """Walk over all frames behind the header: yield CHUNK frames, absorb the others.
-
-        A CHUNK frame's payload has to be read before the next frame is asked for, if the log is a
-        pipe.
-        """
+        """Walk over all frames: yield CHUNK frames, for their payload to be read, absorb others."""
         survey = Survey(self._source, self._opening, _monotonic(self.header))
         for frame in survey.frames():
             if frame.type == FrameType.CHUNK:
@@ -276,26 +267,25 @@ class LogReader:
         self.damaged += survey.damaged
         self.interrupted = survey.interrupted
 
-    def _json(self, frame: Frame, expected: type, shape: Shape | None = None) -> Any:
-        value = validation.plain(decode_json(read_payload(self._source, frame), expected))
-        if shape is not None:
-            shape(value, "")
-        return value
-
     def _absorb(self, frame: Frame) -> None:
-        """Store the content of a frame by its type, in `losses`, `notes` or `end`.
+        """Store a frame's content by its type.
 
-        A frame of a type that this reader does not know is counted in `_unknown`. A damaged one, or
-        one of type 0, is added to `_problems`; that of type 0 also to `damaged`, if its header has
-        times.
+        A damaged one, or one of type 0, is added to `_problems`; that of type 0 also to `damaged`,
+        if its header has times.
         """
         try:
-            if frame.type == FrameType.LOSS:
-                self.losses += self._json(frame, list, validation.losses)
-            elif frame.type == FrameType.NOTE:
-                self.notes.append(read_note(self._json(frame, dict)))
-            elif frame.type == FrameType.END:
-                self.end = self._json(frame, dict, validation.end)
+            if frame.type in (FrameType.LOSS, FrameType.NOTE, FrameType.END):
+                expected = list if frame.type == FrameType.LOSS else dict
+                payload = decode_json(read_payload(self._source, frame), expected)
+                value = validation.plain(payload)
+                if frame.type == FrameType.NOTE:
+                    self.notes.append(read_note(value))
+                elif frame.type == FrameType.LOSS:
+                    validation.losses(value, "")
+                    self.losses += value
+                else:
+                    validation.end(value, "")
+                    self.end = value
             elif frame.type > max(FrameType):
                 self._unknown[frame.type] += 1
             elif frame.type < min(FrameType):

@@ -59,10 +59,7 @@ class Source:
         return self._start + len(self._kept) if self._size is None else self._size
 
     def read_at(self, offset: int, count: int) -> bytes:
-        """Return the `count` bytes at `offset` of the log, fewer where it ends before.
-
-        Of a pipe, `offset` must not be below the last `release`d one; waits for the bytes.
-        """
+        """Return `count` bytes at `offset`, at or behind a pipe's last `release`d."""
         if not self.seekable:
             self._fill(offset + count)
             at = offset - self._start
@@ -126,10 +123,7 @@ def _open(path: str) -> BinaryIO:
 
 
 def _read_all(stream: BinaryIO, count: int) -> bytes:
-    """Return the next `count` bytes of the stream, fewer only at its end.
-
-    Waits where the stream is non-blocking and has no data yet. Raises OSError.
-    """
+    """Return the next `count` bytes of a stream, non-blocking ones too, fewer only at its end."""
     parts: list[bytes] = []
     read: Callable[[int], bytes | None] = stream.read
     while count > 0:
@@ -182,10 +176,10 @@ class FrameFinder:
         """Offsets in `_block` where a frame header may stand, descending: pop gives the next."""
 
     def first(self, offset: int) -> Frame | None:
-        """Return the first whole frame at or after file offset `offset`; None: the log has none.
+        """Return the first whole frame at or after `offset`; None: the log has none.
 
         `offset` must not be below that of an earlier call. Releases what a pipe buffered before the
-        scanned block. Payloads' checksums are not computed.
+        scanned block.
         """
         # An intact frame right at `offset` must not wait until a pipe has filled a whole block.
         if (frame := frame_at(self._source, offset, self._tag)) is not None:

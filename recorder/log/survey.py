@@ -85,19 +85,13 @@ class Survey:
             before, offset = frame, frame.next
 
     def finish(self, end_ns: int) -> None:
-        """Set `interrupted`, and end the windows of `damaged` still open, once `frames` has ended.
-
-        `end_ns`: CLOCK_MONOTONIC when recording ended; 0: not known.
-        """
+        """Once `frames` has ended: set `interrupted`, and end open windows at `end_ns`."""
         for window in self._open_windows:
             window["end"] = max(window["start"], end_ns)
         self.interrupted = self._types.isdisjoint((FrameType.END, FrameType.TRAILER))
 
     def _may_read(self, frame: Frame) -> bool:
-        """Return whether the overlapping frames before leave room to read `frame`, too.
-
-        Those count that begin within an earlier frame and that no whole frame follows directly.
-        """
+        """Return whether overlapping frames leave room to read `frame`, too."""
         inside = frame.offset < self._reach
         if inside and frame_at(self._source, frame.next, self._opening.tag) is None:
             self._overlapping += frame.stored

@@ -70,7 +70,7 @@ class LogWriter:
         self._sequence = 0
         self._index = bytearray()
         self._last_index = 0
-        self._names: dict[int, list[bytes]] = {}
+        self._names: list[names.NameRecords] = []
         self._names_bytes = self._named_at = 0
         self._noted = 0
         self.size = 0
@@ -111,9 +111,10 @@ class LogWriter:
         self._write_frame(FrameType.CHUNK, chunk.stored, chunk.codec, chunk.raw, words)
         self.chunks += 1
         self.raw_bytes += chunk.records
-        for kind, records in names.for_notes(chunk.names).items():
-            self._names.setdefault(kind, []).append(records)
-            self._names_bytes += len(records)
+        named = chunk.names.tasks.nbytes + chunk.names.files.nbytes
+        if named:
+            self._names.append(chunk.names)
+            self._names_bytes += named
         self._named_at = chunk.last_ns
         if self._names_bytes >= _MOST_NAMES:
             self._write_names()
@@ -151,14 +152,11 @@ class LogWriter:
         self._write_payload(FrameType.TRAILER, b"", (self._last_index, self._sequence))
 
     def _write_names(self) -> None:
-        """Write the collected name records as a note, and forget them.
-
-        The kernel writes a name once; a reader of a part of the log finds it in the note.
-        """
+        """Write the collected names as a note, for readers of a part of the log; forget them."""
         note = names.note(self._names, self._named_at)
         self.write_note(names.NOTE, note)
         self._noted += note["count"]
-        self._names, self._names_bytes = {}, 0
+        self._names, self._names_bytes = [], 0
 
     def _write_payload(
         self, kind: FrameType, payload: bytes | memoryview, words: tuple[int, int] = (0, 0)
@@ -241,17 +239,13 @@ class LogWriter:
                     written += done
             self._stream.flush()
         except OSError as error:
-            self._cut_off(written)
+            if written and _is_file(self._stream):
+                with suppress(OSError):  # the reader leaves it out, too
+                    end = self._stream.seek(0, os.SEEK_CUR)
+                    if end == self._stream.seek(0, os.SEEK_END):  # not behind another writer's
+                        self._stream.truncate(end - written)
             raise self._failed(error) from error
         self.size += written
-
-    def _cut_off(self, written: int) -> None:
-        """Take the last bytes off a file again, unless another writer's came behind them."""
-        if written and _is_file(self._stream):
-            with suppress(OSError):  # the reader leaves them out, too
-                end = self._stream.seek(0, os.SEEK_CUR)
-                if end == self._stream.seek(0, os.SEEK_END):
-                    self._stream.truncate(end - written)
 
     def _failed(self, error: OSError) -> OutputError:
         """Return the exception for `error`, which every later write raises, too."""

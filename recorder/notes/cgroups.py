@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
 
 from biotrail.recorder.filters.filters import refuse_uncharged
 from biotrail.recorder.host import cgroups, container_state
@@ -47,10 +46,7 @@ class NamesChild:
         self._process = helpers.begin(program, answers=True)
 
     def ask(self, containers: Iterable[str], pods: Iterable[str]) -> ContainersNote:
-        """Return what is known of containers and pods (container_state.resolve).
-
-        Raises OSError: the process has ended, or has not answered within _PATIENCE.
-        """
+        """Return what `resolve` finds. Raises OSError: it has ended, or does not answer."""
         asked, answer = self._process.stdin, self._process.stdout
         if asked is None or answer is None:
             raise OSError("it was not started")
@@ -93,10 +89,7 @@ class ContainerWatch:
         tell: Callable[[str], None],
         clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        """child: reads names; None: there are none. tell: called with a message if it fails.
-
-        clock: ns.
-        """
+        """child: reads names; None: there are none. tell: called with a message if it fails."""
         self._child = child
         self._tell = tell
         self._clock = clock
@@ -107,15 +100,23 @@ class ContainerWatch:
         self._unwritten = _nothing()
 
     def look(self, paths: Iterable[str] = (), *, last: bool = False) -> ContainersNote:
-        """Look for the names of these cgroups' containers and pods, and for others that are due.
+        """Look for the names of new cgroups' containers and pods, and for others that are due.
 
-        paths: of cgroups that are new. last: there will be no later look, so all are due. Returns
-        what was found.
+        last: there will be no later look, so all are due. Returns what was found.
         """
         with self._lock:
             now = self._clock()
             for path in paths if self._child is not None else ():
-                self._begin(path, now)
+                what = identity(path)
+                wanted = {what.container: False} if what.has_id else {}
+                wanted |= {what.pod: True} if what.qos is not None else {}
+                for one, is_pod in wanted.items():
+                    if one is not None and one not in self._searches:
+                        self._searches[one] = _Search(is_pod, now)
+                        self._open.add(one)
+                for oldest in list(self._searches)[: len(self._searches) - _MAX_SEARCHES]:
+                    self._open.discard(oldest)
+                    del self._searches[oldest]
             due = {one for one in self._open if last or self._searches[one].next_ns <= now}
             if self._child is None or not due:
                 return _nothing()
@@ -138,18 +139,6 @@ class ContainerWatch:
                     search.next_ns = now + _AGAIN_NS[search.looks]
                     search.looks += 1
             return found
-
-    def _begin(self, path: str, now: int) -> None:
-        what = identity(path)
-        found = [(what.container, False)] if what.has_id else []
-        found += [(what.pod, True)] if what.qos is not None else []
-        for one, is_pod in found:
-            if one is not None and one not in self._searches:
-                self._searches[one] = _Search(is_pod, now)
-                self._open.add(one)
-        for oldest in list(self._searches)[: len(self._searches) - _MAX_SEARCHES]:
-            self._open.discard(oldest)
-            del self._searches[oldest]
 
     def due_ns(self) -> int | None:
         """Return the time (CLOCK_MONOTONIC) of the next look; None: nothing is looked for."""
@@ -227,10 +216,7 @@ class CgroupWatch(Periodic):
         return bool(self._unwritten) or super().due(now_ns)
 
     def changes(self) -> CgroupsNote | None:
-        """Return a `cgroups` note {id as text: path} of those found since the last; None: none.
-
-        Takes what the programs have told of, and walks the directories if that is due.
-        """
+        """Take what the programs have told of, walk the directories if due; as `Watch.changes`."""
         self.take()
         if super().due(time.monotonic_ns()):
             self.walk()
@@ -257,11 +243,7 @@ class Admission:
         set_listed: Callable[[int, bool], None],
         tell: Callable[[str], None],
     ) -> None:
-        """named: what was asked for. where: the mounted hierarchy.
-
-        set_listed: has a cgroup (id) and those below it recorded, or no longer; raises TraceError.
-        tell: called with messages.
-        """
+        """set_listed: has a cgroup (id) and those below it recorded, or no longer."""
         self._named, self._where = named, where
         self._set_listed, self._tell = set_listed, tell
         self._paths: dict[int, str] = {}
@@ -273,10 +255,7 @@ class Admission:
         self._full = False
 
     def begin(self, fresh: Mapping[int, str], names: ContainersNote) -> None:
-        """Admit what is there already; say of which names there is nothing yet.
-
-        Raises ProbeError: I/O is not charged to such a cgroup.
-        """
+        """Admit what is there already; say which names nothing bears yet. Raises TraceError."""
         self.look(fresh, names, begun=False)
         for option in self._named.options():
             if option not in self._borne:
@@ -285,8 +264,7 @@ class Admission:
     def look(self, fresh: Mapping[int, str], names: ContainersNote, *, begun: bool = True) -> None:
         """Admit those of the new cgroups, and with new names of the earlier ones, that bear a name.
 
-        begun: recording has; what is admitted is said then. Raises ProbeError unless it has, see
-        `begin`; TraceError: they cannot be listed.
+        begun: recording has; what is admitted is said then. Raises TraceError.
         """
         self._paths.update(fresh)
         anew = bool(names["containers"] or names["pods"])
@@ -360,32 +338,13 @@ class CgroupLook:
         self,
         probes: Probes,
         named: NamedCgroups,
-        child: NamesChild | None,
+        stack: ExitStack,
         tell: Callable[[str], None],
     ) -> None:
-        """probes: open. named: which cgroups are recorded; empty: that is not decided by names.
+        """Start a process that reads names, where there are any; `stack` ends that.
 
-        child: reads the names of containers; None: nothing does. tell: called with messages.
+        named: which cgroups are recorded; empty: that is not decided by names.
         """
-        self.watch = CgroupWatch(probes.new_cgroups)
-        self.containers = ContainerWatch(child, tell)
-        self._probes, self._tell = probes, tell
-        self._admission = None
-        if named:
-
-            def set_listed(number: int, wanted: bool) -> None:
-                probes.list_cgroup(number, wanted=wanted)
-
-            self._admission = Admission(named, self.watch.where, set_listed, tell)
-        self._thread: threading.Thread | None = None
-        self._wake = -1
-        self._ended = threading.Event()
-
-    @classmethod
-    def watching(
-        cls, probes: Probes, named: NamedCgroups, stack: ExitStack, tell: Callable[[str], None]
-    ) -> Self:
-        """Return one with a process that reads names, where there are any; `stack` ends that."""
         child = None
         if container_state.present():
             try:
@@ -394,7 +353,20 @@ class CgroupLook:
                 tell(f"names of containers: ids stand for them, no process to read them: {error}")
             else:
                 stack.callback(child.close)
-        return cls(probes, named, child, tell)
+        self.watch = CgroupWatch(probes.new_cgroups)
+        self.containers = ContainerWatch(child, tell)
+        self._probes, self._tell = probes, tell
+        self._admission = None
+        if named:
+            self._admission = Admission(
+                named,
+                self.watch.where,
+                lambda number, wanted: probes.list_cgroup(number, wanted=wanted),
+                tell,
+            )
+        self._thread: threading.Thread | None = None
+        self._wake = -1
+        self._ended = threading.Event()
 
     def begin(self) -> None:
         """Find what is there, before anything is attached. Raises TraceError: see Admission."""

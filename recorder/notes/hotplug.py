@@ -25,8 +25,8 @@ _BLOCK = "/sys/dev/block"
 def fingerprint() -> dict[str, str]:
     """Return {"major:minor": disk sequence number as text, "" if unknown} of all block devices.
 
-    The sequence number (since 5.15) grows when a loop device gets another file, or a drive another
-    medium. It is unknown for partitions, and on older kernels. Raises OSError: no sysfs.
+    The number (since 5.15) grows when a loop device gets another file, or a drive another medium.
+    It is unknown for partitions. Raises OSError: no sysfs.
     """
     sequence_numbers = {}
     for name in os.listdir(_BLOCK):
@@ -78,11 +78,7 @@ class DeviceWatch(Periodic):
         self._seen = seen
 
     def changes(self) -> DevicesNote | None:
-        """Return a `devices` note of what changed since `fingerprint` was another.
-
-        A change of another fact, such as the scheduler, does not count by itself. Raises OSError:
-        no sysfs.
-        """
+        """As `Watch.changes`; what `fingerprint` does not show does not count by itself."""
         began = time.monotonic_ns()
         now = fingerprint()
         fresh: list[Device] = []
@@ -102,11 +98,7 @@ class DeviceWatch(Periodic):
 
 
 class MountWatch(Periodic):
-    """Finds mounts that are new or changed since the last look.
-
-    FILE_NAME records hold a file's path within its file system; readers put the mount point before
-    it. Notes say what is mounted where, in the mount namespace of the recorder.
-    """
+    """Finds mounts that are new or changed; readers put them before paths of FILE_NAME records."""
 
     def __init__(self, proc: Path = Path("/proc"), *, of_calls: bool = False) -> None:
         """`of_calls`: files of calls are recorded, too, also on proc, tmpfs, devpts, nfs."""
@@ -116,40 +108,29 @@ class MountWatch(Periodic):
         self._known: MountsNote = {}
 
     def changes(self) -> MountsNote | None:
-        """Return a `mounts` note of new and changed file systems; the first has all.
-
-        One that is gone and comes back is new.
-        """
+        """As `Watch.changes`; one that is gone and comes back is new."""
         began = time.monotonic_ns()
         lines = host_mounts(str(self._proc))
         fresh: MountsNote = {}
         if lines != self._lines:
             self._lines = lines
-            now = self._mounts(lines)
+            left_out: set[str] = set()
+            if not self._of_calls:
+                kinds = read_lines(str(self._proc / "filesystems"))
+                left_out = {kind.split()[-1] for kind in kinds if kind.startswith("nodev")}
+            # Of each directory in a file system the first mount point; if the whole file system is
+            # mounted anywhere, its first such mount alone.
+            now: MountsNote = {}
+            for mount in filter(None, map(parse_mount, lines)):
+                if mount.fstype in left_out:
+                    continue
+                pairs = now.setdefault(str(mount.st_dev), [])
+                roots = {root for root, _ in pairs}
+                if mount.root == "/" and "/" not in roots:
+                    pairs[:] = [["/", mount.point]]  # covers every path, so mounts of parts go
+                elif not roots & {"/", mount.root} and len(pairs) < MOUNTS_PER_DEVICE:
+                    pairs.append([mount.root, mount.point])
             fresh = {dev: pairs for dev, pairs in now.items() if self._known.get(dev) != pairs}
             self._known = now
         self.schedule_next(began)
         return fresh or None
-
-    def _mounts(self, listed: list[str]) -> MountsNote:
-        """Return mounts by lines of mountinfo(5), of all file systems or of those with a device.
-
-        Of each directory in a file system the first mount point; if the whole file system is
-        mounted anywhere, its first such mount alone.
-        """
-        left_out: set[str] = set()
-        if not self._of_calls:
-            kinds = read_lines(str(self._proc / "filesystems"))
-            left_out = {kind.split()[-1] for kind in kinds if kind.startswith("nodev")}
-        by_device: MountsNote = {}
-        for line in listed:
-            mount = parse_mount(line)
-            if mount is None or mount.fstype in left_out:
-                continue
-            pairs = by_device.setdefault(str(mount.st_dev), [])
-            roots = {root for root, _ in pairs}
-            if mount.root == "/" and "/" not in roots:
-                pairs[:] = [["/", mount.point]]  # covers every path, so mounts of parts go
-            elif not roots & {"/", mount.root} and len(pairs) < MOUNTS_PER_DEVICE:
-                pairs.append([mount.root, mount.point])
-        return by_device

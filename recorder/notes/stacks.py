@@ -53,12 +53,14 @@ class StackWatch:
 
         `command`: its program is searched for names too, though it does not run yet. `waits`,
         `sites`: the stacks of waits (`--path fs`) and of followed objects are recorded. Raises
-        ProbeError: stacks are wanted, and the backend records none.
+        ProbeError.
         """
         self._probes: Probes | None = None
         self._wanted, self._waits, self._sites = wanted, waits, sites
         self._user: UserSymbols | None = None
         self._next = time.monotonic_ns()
+        self.hurried = False
+        """Whether to look every HURRIED_NS, for programs' stacks."""
         self.count = 0
         """Number of distinct stacks so far."""
         if wanted == Stacks.NONE and not waits and not sites:
@@ -68,6 +70,7 @@ class StackWatch:
         self._probes = probes
         self._kernel = LiveKernelSymbols()
         if wanted >= Stacks.USER:
+            self.hurried = True
             self._user = UserSymbols(known=[shutil.which(c) or c for c in command[:1]])
 
     def nameless(self) -> list[str]:
@@ -76,16 +79,6 @@ class StackWatch:
             return []
         named = self._wanted > Stacks.NONE or self._sites
         return [NAMELESS] * named + [REASONLESS] * self._waits
-
-    @property
-    def hurried(self) -> bool:
-        """Whether to look every HURRIED_NS."""
-        return self._user is not None
-
-    def hurried_look(self, writer: WriterThread, now_ns: int) -> None:
-        """Look for programs' stacks; to be called every HURRIED_NS."""
-        if self._user is not None and self.due(now_ns):
-            self.put(writer)
 
     def due(self, now_ns: int) -> bool:
         return self._probes is not None and now_ns >= self._next
@@ -97,11 +90,7 @@ class StackWatch:
         return [] if self._probes is None else [writer.notes("stacks", self.changes)]
 
     def changes(self) -> list[dict[str, Any]]:
-        """Return `stacks` notes of the stacks that are new since the last call; [] without any.
-
-        Sets when the next look is due: not before COST_SHARE times what reading the maps took.
-        Raises RefusedError.
-        """
+        """Return `stacks` notes of what is new since the last call. Raises RefusedError."""
         if self._probes is None:
             return []
         began = time.monotonic_ns()
@@ -112,26 +101,23 @@ class StackWatch:
             return []
         self._kernel.refresh()
         self.count += sum(len(stacks or ()) for stacks in fresh)
-        kernel = {
-            (side, str(n)): [self._kernel_frame(address) for address in addresses.tolist()]
-            for side in ("kernel", "wait", "site")
-            for n, addresses in (getattr(fresh, side) or {}).items()
-        }
-        return split_into_notes({**kernel, **self._user_stacks(fresh.user)})
+        found: dict[tuple[str, str], list[Frame]] = {}
+        for side in ("kernel", "wait", "site"):
+            for number, addresses in (getattr(fresh, side) or {}).items():
+                found[side, str(number)] = frames = []
+                for address in addresses.tolist():
+                    # A return address may lie behind its function's end, if the call does not
+                    # return; the byte before it is the call's.
+                    at = self._kernel.find(address - 1)
+                    frames.append([at.name, at.module, at.offset + 1] if at else ["", "", address])
+        return split_into_notes({**found, **self._user_stacks(fresh.user)})
 
-    def _kernel_frame(self, address: int) -> Frame:
-        # A return address may lie behind its function's end, if the call does not return; the byte
-        # before it is the call's.
-        function = self._kernel.find(address - 1)
-        if function is None:
-            return ["", "", address]
-        return [function.name, function.module, function.offset + 1]
-
-    def _user_stacks(self, stacks: dict[int, NDArray[np.void]]) -> dict[tuple[str, str], Any]:
+    def _user_stacks(
+        self, stacks: dict[int, NDArray[np.void]]
+    ) -> dict[tuple[str, str], list[Frame]]:
         """Return the frames of user stacks by ("user", id as text), after finding their files.
 
-        `stacks`: BUILD_ID_FRAME arrays (frames,) by id; all but the first, the innermost frame, are
-        return addresses.
+        `stacks`: BUILD_ID_FRAME arrays (frames,) by id, innermost frame first.
         """
         if self._user is None:
             return {}
@@ -139,7 +125,7 @@ class StackWatch:
         self._user.look_for(
             bytes(build_id) for frames in with_file for build_id in frames["build_id"]
         )
-        found: dict[tuple[str, str], Any] = {}
+        found: dict[tuple[str, str], list[Frame]] = {}
         for number, frames in stacks.items():
             found["user", str(number)] = names = []
             for place, frame in enumerate(frames):

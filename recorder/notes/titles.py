@@ -4,6 +4,7 @@
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -24,12 +25,13 @@ _Thread = tuple[int, int, str]
 """Process, thread, and the thread's name."""
 
 
+@dataclass
 class _Known:
     """A process that was looked at."""
 
-    def __init__(self, found: Process) -> None:
-        self.found = found
-        self.noted = int(bool(found.title))
+    found: Process
+    noted: int
+    """How many of its titles were noted."""
 
 
 class TitleWatch:
@@ -48,10 +50,7 @@ class TitleWatch:
         return writer.note("titles", partial(self.changes, writer.tasks))
 
     def changes(self, unread: deque[Rows]) -> TitlesNote | None:
-        """Return a `titles` note of processes with new titles; None: there are none.
-
-        unread: TASK records of chunks; it is empty then. Runs in the writer thread.
-        """
+        """Return a `titles` note of what is new; `unread`: TASK records, which are taken away."""
         until = time.monotonic_ns() + _LOOK_NS
         while unread:
             for _, ids, *comm in unread.popleft().tolist():
@@ -67,24 +66,20 @@ class TitleWatch:
                 self._take(note, thread[0], found)
         if (now := time.monotonic_ns()) >= self._again_ns:
             self._again_ns = now + AGAIN_NS
-            self._look_again(note, until)
+            for pid in list(self._known):  # those that were not looked at for longest first
+                if time.monotonic_ns() >= until:
+                    break
+                known = self._known.pop(pid)
+                found = self._find(pid, pid, known.found.comm, self._whole)
+                if found is not None and known.noted < _MOST_TITLES:
+                    self._known[pid] = known
+                    self._take(note, pid, found)
         return note or None
-
-    def _look_again(self, note: TitlesNote, until: int) -> None:
-        """Look at known processes, those that were not looked at for longest first."""
-        for pid in list(self._known):
-            if time.monotonic_ns() >= until:
-                return
-            known = self._known.pop(pid)
-            found = self._find(pid, pid, known.found.comm, self._whole)
-            if found is not None and known.noted < _MOST_TITLES:
-                self._known[pid] = known
-                self._take(note, pid, found)
 
     def _take(self, note: TitlesNote, pid: int, found: Process) -> None:
         known = self._known.get(pid)
         if known is None:
-            _put(self._known, pid, known := _Known(found))
+            _put(self._known, pid, _Known(found, int(bool(found.title))))
             if not found.title:
                 return
         elif known.found == found or (known.found.title == found.title == ""):

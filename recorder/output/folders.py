@@ -179,10 +179,7 @@ def named(path: str, shown: str | os.PathLike[str] = "") -> Iterator[int]:
 
 
 def open_below(at: int, name: str, shown: str) -> int:
-    """Open the directory `name` in the one open as `at`, no link; return its descriptor (O_PATH).
-
-    shown: its path in messages. Raises OSError; OutputError: it is no directory.
-    """
+    """Open the directory `name` in `at`, no link (O_PATH). Raises OSError; OutputError: none."""
     try:
         return os.open(name, _HOLD | os.O_NOFOLLOW, dir_fd=at)
     except NotADirectoryError as error:
@@ -194,10 +191,7 @@ def open_below(at: int, name: str, shown: str) -> int:
 
 
 def make_below(at: int, name: str, shown: str) -> int:
-    """Open the directory `name` in `at` as `open_below`; make it if it is missing.
-
-    A new one is private, and of the user who called sudo. Raises OSError, OutputError.
-    """
+    """As `open_below`; make it if it is missing: private, and of the user who called sudo."""
     try:
         os.mkdir(name, PRIVATE_DIRECTORY, dir_fd=at)
     except FileExistsError:
@@ -218,8 +212,8 @@ def make_below(at: int, name: str, shown: str) -> int:
 def open_own(at: int, name: str, shown: str) -> int:
     """Open the directory `name` in `at`, in which biotrail alone works; make it if it is missing.
 
-    It has to be a directory of this user that nobody else may write to. Raises OSError;
-    OutputError: it is not.
+    It has to be a directory of this user that nobody else may write to. Raises OSError,
+    OutputError.
     """
     with suppress(FileExistsError):
         os.mkdir(name, PRIVATE_DIRECTORY, dir_fd=at)
@@ -242,8 +236,7 @@ def descend(
 ) -> Iterator[list[int]]:
     """Yield descriptors of nested directories: `at`, names[0] in it, names[1] in that, and so on.
 
-    make: make those that are missing. shown: the path of `at` in messages. Raises OSError,
-    OutputError.
+    make: make those that are missing. Raises OSError, OutputError.
     """
     found = [at]
     try:
@@ -275,8 +268,7 @@ def entries(at: int) -> list[str]:
 def open_regular(at: int, name: str, shown: str) -> BinaryIO:
     """Return the regular file `name` in a directory, open for reading; `shown`: its path.
 
-    No link is followed, and no FIFO is waited for. Raises OSError: also ELOOP for a link, EINVAL
-    for what else is no regular file.
+    Raises OSError: also ELOOP for a link, EINVAL for what else is no regular file.
     """
 
     def opener(_shown: str, _flags: int) -> int:
@@ -300,8 +292,7 @@ FileId = tuple[int, int]
 """st_dev and st_ino of a file."""
 
 
-def identity(fd: int) -> FileId:
-    status = os.fstat(fd)
+def identity(status: os.stat_result) -> FileId:
     return status.st_dev, status.st_ino
 
 
@@ -313,11 +304,7 @@ class HeldDirectory:
     """
 
     def __init__(self, path: str, *, shown: str = "") -> None:
-        """Open the directory and its parent; nothing is made in it.
-
-        `path`: "" is the working directory. `shown`: the file that an error message names; "":
-        `path`. Raises OutputError.
-        """
+        """`path`: "": the working one. `shown`: for messages, if not `path`. Raises OutputError."""
         self.path = path
         self._closing: list[weakref.finalize[..., HeldDirectory]] = []
         try:
@@ -344,33 +331,22 @@ class HeldDirectory:
 
     @property
     def fd(self) -> int:
-        """The directory's descriptor (O_PATH), for the argument `dir_fd`. Raises OSError.
-
-        Making a file in a deleted one, of which none took the place, fails with ENOENT.
-        """
+        """The directory's descriptor (O_PATH); making a file in a deleted one fails with ENOENT."""
         if os.fstat(self._fd).st_nlink == 0:
-            self._look_again()
+            with suppress(OSError, OutputError):
+                found = open_below(self._above, self._name, self.path)
+                unused = weakref.finalize(self, os.close, found)
+                try:
+                    status = os.fstat(found)
+                    if (status.st_uid, status.st_gid) == self._owner:
+                        self._fd = found
+                        unused, self._closing[0] = self._closing[0], unused
+                finally:
+                    unused()
         return self._fd
 
-    def _look_again(self) -> None:
-        with suppress(
-            OSError, OutputError
-        ):  # making a file in the deleted directory fails with ENOENT
-            found = open_below(self._above, self._name, self.path)
-            unused = weakref.finalize(self, os.close, found)
-            try:
-                status = os.fstat(found)
-                if (status.st_uid, status.st_gid) == self._owner:
-                    self._fd = found
-                    unused, self._closing[0] = self._closing[0], unused
-            finally:
-                unused()
-
     def place(self) -> str:
-        """Return a path to the directory: the given one, or where it was moved to.
-
-        Of a deleted one the kernel's name for it, which ends in " (deleted)".
-        """
+        """Return a path to the directory: the given one, or where it is now, as the kernel says."""
         try:
             if os.path.samestat(os.stat(self.path or "."), os.fstat(self.fd)):
                 return self.path
@@ -386,7 +362,7 @@ class HeldDirectory:
             status = os.stat(name, dir_fd=self.fd, follow_symlinks=False)
         except OSError:
             return False
-        return (status.st_dev, status.st_ino) == file
+        return identity(status) == file
 
     def remove(self, name: str, file: FileId) -> bool:
         if not self.holds(name, file):

@@ -89,8 +89,8 @@ class NewFile:
     ) -> None:
         """Make the file in the directory of `path`, under an unguessable name.
 
-        `stream` is open for writing and unbuffered. `force`: an existing regular file at `path` may
-        be replaced. `directory`: that of `path`, kept open; None: it is opened. Raises OutputError.
+        `force`: an existing regular file at `path` may be replaced. `directory`: that of `path`,
+        kept open; None: it is opened. Raises OutputError.
         """
         self._path, self._force = os.fspath(path), force
         above, self.name = os.path.split(self._path)
@@ -100,7 +100,7 @@ class NewFile:
         ensure_free(self.name, force, at=at, shown=self._path)
         self._hidden = hidden_name(self.name)
         self.stream = create_at(at, self._hidden, shown=self._path)
-        self._id = identity(self.stream.fileno())
+        self._id = identity(os.fstat(self.stream.fileno()))
 
     def publish(self) -> None:
         """Give the file its name; whoever has a replaced file open keeps it. Raises OutputError."""
@@ -139,11 +139,7 @@ def _check_name(name: str, shown: str) -> None:
 
 
 def create_at(at: int, name: str, *, shown: str) -> BinaryIO:
-    """Make a private file `name` in the directory open as `at`; return it open and unbuffered.
-
-    It belongs to the user who called sudo, if any. `shown`: the path in error messages. Raises
-    OutputError.
-    """
+    """Make a private file `name` in `at`, of the user who called sudo, if any; open, unbuffered."""
     ensure_free(name, False, at=at, shown=shown)
 
     def opener(_shown: str, _flags: int) -> int:
@@ -177,8 +173,7 @@ def replacing(
     """Yield a buffered private file that gets the name `path` when the block ends without error.
 
     Until then it is beside `path` under an unguessable name; an error deletes it. `force`: replace
-    an existing regular file. `shown`: the path in messages; None: `path`. Raises OutputError, also
-    for an OSError inside the block.
+    an existing regular file. Raises OutputError, also for an OSError inside the block.
     """
     called = os.fspath(shown or path)
     directory, name = os.path.split(Path(path))
@@ -229,39 +224,31 @@ def replacing_directory(
     """Yield a private directory that gets the name `path` when the block ends without error.
 
     Until then it is beside `path` under an unguessable name; an error deletes it. The path that is
-    yielded leads to it by its descriptor. A directory that already has the name `path` stays until
-    then: it is deleted once the new one is whole, so that an error in the block leaves it. It is
-    only deleted with `force`, and only if it is empty or has an entry that matches the glob pattern
-    `marker`, so that a mistyped path deletes nothing of value. At the end all that is in the new
-    one gets private modes and the user of sudo as owner. If it may not be deleted, OutputError is
-    raised, before the block or after it. An OSError inside the block becomes an OutputError.
+    yielded leads to it by its descriptor. A directory that has the name `path` is deleted once the
+    new one is whole, but only with `force`, and only if it is empty or has an entry that matches
+    the glob pattern `marker`, so that a mistyped path deletes nothing of value; else OutputError is
+    raised, before the block or after it, as for an OSError inside the block. All that is in the new
+    one gets private modes and the user of sudo as owner.
     """
     with _above(path) as (at, name, shown):
         _ensure_ours(at, name, shown, force, marker)
-        with _part(at, name) as part:
-            yield Path(folders.path_in(part[1]))
-            _make_private(part[1])
-            _exchange(at, part[0], name, shown, force, marker)
-
-
-def _exchange(at: int, part: str, name: str, shown: str, force: bool, marker: str) -> None:
-    """Give the directory `part` in `at` its name; delete what had the name.
-
-    What had it is moved aside first, so that what is looked at is what is deleted.
-    """
-    aside = hidden_name(name)
-    try:
-        os.rename(name, aside, src_dir_fd=at, dst_dir_fd=at)
-    except FileNotFoundError:
-        os.rename(part, name, src_dir_fd=at, dst_dir_fd=at)
-        return
-    try:
-        _ensure_ours(at, aside, shown, force, marker)
-        os.rename(part, name, src_dir_fd=at, dst_dir_fd=at)
-    except BaseException:
-        os.rename(aside, name, src_dir_fd=at, dst_dir_fd=at)
-        raise
-    shutil.rmtree(aside, dir_fd=at)
+        with _part(at, name) as (part, fd):
+            yield Path(folders.path_in(fd))
+            _make_private(fd)
+            # What has the name is moved aside first, so that what is looked at is what is deleted.
+            aside = hidden_name(name)
+            try:
+                os.rename(name, aside, src_dir_fd=at, dst_dir_fd=at)
+            except FileNotFoundError:
+                os.rename(part, name, src_dir_fd=at, dst_dir_fd=at)
+                return
+            try:
+                _ensure_ours(at, aside, shown, force, marker)
+                os.rename(part, name, src_dir_fd=at, dst_dir_fd=at)
+            except BaseException:
+                os.rename(aside, name, src_dir_fd=at, dst_dir_fd=at)
+                raise
+            shutil.rmtree(aside, dir_fd=at)
 
 
 @contextmanager
@@ -272,10 +259,9 @@ def adding_to_directory(
 
     Files in folders of it move into the same folders of `path`, which are made if missing; empty
     folders do not move, and no link below `path` is followed. Files get private modes and the user
-    of sudo as owner. `path` is made if it does not exist; otherwise it has to be empty or have an
-    entry that matches the glob pattern `marker`. `force`: replace regular files of the same name;
-    without it, such a file is an OutputError, and none is moved (with it too for a link, device or
-    directory of that name). Raises OutputError, also for an OSError inside the block.
+    of sudo as owner. An existing `path` has to be empty or have an entry that matches the glob
+    pattern `marker`. `force`: replace regular files of the same name; what else has such a name is
+    an OutputError, and none is moved. An OSError inside the block is one, too.
     """
     if not os.path.lexists(path):
         with replacing_directory(path, marker=marker) as part:
@@ -310,10 +296,7 @@ def _move(part: int, final: int, file: Path, shown: str, force: bool, only_check
 
 
 def make_directory(path: str | os.PathLike[str]) -> None:
-    """Make a directory and those above it that are missing, private and of the user of sudo.
-
-    What is there stays as it is. Raises OutputError.
-    """
+    """Make a directory and those above it that are missing, private and of the user of sudo."""
     there = Path(os.path.abspath(path))
     missing: list[str] = []
     while not there.is_dir():

@@ -18,10 +18,7 @@ STACKS_PER_NOTE = 1000
 
 
 def split_into_notes(stacks: dict[tuple[str, str], list[Any]]) -> list[dict[str, Any]]:
-    """Return payloads of `stacks` notes, each of at most STACKS_PER_NOTE stacks.
-
-    `stacks`: frames by (side, id), where side is "kernel", "user", "wait" or "site".
-    """
+    """Return payloads of `stacks` notes; `stacks`: frames by (side, id), as NOTES has them."""
     items = list(stacks.items())
     found = []
     for first in range(0, len(items), STACKS_PER_NOTE):
@@ -38,10 +35,9 @@ MAX_CGROUPS = 1 << 16
 
 
 def shifted(clock: Clock, monotonic: int) -> Clock:
-    """Return a copy of a clock reading, moved to the time `monotonic` (ns).
+    """Return a copy of a clock reading, moved to the time `monotonic` (ns), no clock below 0.
 
-    All clocks move by as much, none below 0; "uncertainty" stays. Right if no clock was stepped in
-    between.
+    Right if no clock was stepped in between.
     """
     back = clock["monotonic"] - monotonic
     # A clock never reads less than 0, but soon after boot the shift can be more than its time.
@@ -62,10 +58,7 @@ class Background:
         self._names = Names()
 
     def note(self, name: str, payload: Note) -> None:
-        """Add the facts of a note to those that later files repeat; ignore other notes.
-
-        An entry that was added before is replaced, which does not make it newer.
-        """
+        """Add the facts of a note to those that later files repeat; ignore other notes."""
         if name == "devices":
             self._devices.update({int(entry["dev"]): entry for entry in payload["devices"]})
         elif name == "containers":
@@ -84,10 +77,7 @@ class Background:
         self._names.update(records)
 
     def header(self, clock: Clock, facts: Header) -> Header:
-        """Return the header of a file that begins at `clock`, with a log_id of its own.
-
-        `facts`: more keys for the header, such as "series" or "kept".
-        """
+        """Return the header of a file that begins at `clock`; `facts`: more keys for it."""
         return {
             **self._header,
             "log_id": os.urandom(16).hex(),
@@ -97,10 +87,7 @@ class Background:
         }
 
     def facts(self, clock: Clock) -> "Facts":
-        """Return a copy of the facts gathered so far, for a file that begins at `clock`.
-
-        Devices are not among them: they are in the file's header.
-        """
+        """Return a copy of the facts for a file that begins at `clock`, beside its header."""
         containers = {kind: dict(known) for kind, known in self._containers.items() if known}
         notes: list[tuple[str, dict[str, Any]]] = [
             ("cgroups", dict(self._notes["cgroups"])),
@@ -153,11 +140,11 @@ class Series:
         on_file: Callable[[BinaryIO], None] = lambda _stream: None,
         directory: HeldDirectory | None = None,
     ) -> None:
-        """`path`: the stem, with or without SUFFIX, to which each file's time and number are added.
+        """`path`: the stem, with or without SUFFIX. `max_files`: for `delete_old`; None: all stay.
 
-        `max_files`: how many `delete_old` leaves; None: all. `force`: replace existing regular
-        files of the same name. `on_file`: called with each new file, in the thread that makes it.
-        `directory`: that of `path`; None: it is opened when the first file is made.
+        `force`: replace existing regular files of the same name. `on_file`: called with each new
+        file, in the thread that makes it. `directory`: that of `path`; None: it is opened when
+        first needed.
         """
         self._on_file = on_file
         self._stem = path.removesuffix(SUFFIX)
@@ -165,7 +152,6 @@ class Series:
         self._force = force
         self._directory = directory
         self._files: deque[NewFile] = deque()
-        self._new: NewFile | None = None
         self.next = ""
         """Path of the file last created, once it is published."""
         self.made = 0
@@ -187,34 +173,21 @@ class Series:
         """Number of published files that others have deleted, moved away or replaced."""
         return self._gone + len(self._files) - len(self.files)
 
-    def create(self) -> BinaryIO:
-        """Make the next file, with a hidden name until `publish`; return it open and unbuffered.
-
-        Sets `next` to the path that it will have; calls `on_file`. Raises OutputError, OSError.
-        """
+    def create(self) -> NewFile:
+        """Make the next file, hidden until `publish`; set `next`. Raises OutputError, OSError."""
         when = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
         self.next = f"{self._stem}-{when}-{self.made + 1:06d}{SUFFIX}"
         if self._directory is None:
             self._directory = HeldDirectory(os.path.dirname(self._stem), shown=self.next)
-        self._new = NewFile(self.next, force=self._force, directory=self._directory)
-        self._on_file(self._new.stream)
-        return self._new.stream
+        new = NewFile(self.next, force=self._force, directory=self._directory)
+        self._on_file(new.stream)
+        return new
 
-    def publish(self) -> None:
-        """Give the file that was created last its name, and count it as made.
-
-        Called when the header is written, so that a file with this name always reads as a log.
-        Raises OutputError; the file then still has its hidden name.
-        """
-        if self._new is not None:
-            self._new.publish()
-            self._files.append(self._new)
-            self.made += 1
-
-    def give_up(self) -> None:
-        """Delete the file created last if it still has its hidden name."""
-        if self._new is not None:
-            self._new.give_up()
+    def publish(self, new: NewFile) -> None:
+        """Give a file that was created, whose header is written, its name. Raises OutputError."""
+        new.publish()
+        self._files.append(new)
+        self.made += 1
 
     def delete_old(self) -> None:
         """Delete the oldest files beyond `max_files`, except names that are other files now."""
@@ -232,10 +205,7 @@ class Series:
 
 
 def removed(stream: BinaryIO) -> bool:
-    """Return whether an open file has no name any more, so that it is freed when it is closed.
-
-    False where its status cannot be read.
-    """
+    """Return whether an open file has no name any more; False where its status cannot be read."""
     try:
         return os.fstat(stream.fileno()).st_nlink == 0
     except OSError:

@@ -1,20 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a recording goes: one log, or a series of logs of which each is readable alone.
+"""Where a recording goes: one log, a series of logs of which each is readable alone, or memory.
 
 The writer thread writes to a sink; the poll loop calls `due` and `removed` meanwhile.
 """
 
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, BinaryIO, Protocol
+from queue import SimpleQueue
+from typing import Any, BinaryIO, NamedTuple
 
 from biotrail.recorder.accounting import cost
-from biotrail.recorder.accounting.loss import Window
+from biotrail.recorder.accounting.loss import Losses, Window
+from biotrail.recorder.accounting.meter import Meter
 from biotrail.recorder.log import LogWriter, Segment, names
 from biotrail.recorder.log.chunks import first_time
+from biotrail.recorder.log.names import NameRecords
 from biotrail.recorder.log.packing import Packed, Packer
-from biotrail.recorder.output.series import Background, Series, removed, shifted
+from biotrail.recorder.output.folders import explain
+from biotrail.recorder.output.output import NewFile
+from biotrail.recorder.output.series import Background, Facts, Series, removed, shifted
 from biotrail.recorder.probes.backend import ProgramInfo
 from biotrail.recorder.schema.errors import OutputError
 from biotrail.recorder.schema.payloads import Clock, End, Header, Note
@@ -31,58 +38,10 @@ class Limit:
     seconds: float | None = None
 
 
-class LogSink(Protocol):
-    """What the writer thread calls. All may raise OutputError or OSError."""
-
-    def new_packer(self) -> Packer:
-        """Return what packs chunks for `write_chunk`, for a thread of its own."""
-
-    def write_chunk(
-        self, segments: Sequence[Segment], clock: Clock, packed: Sequence[Packed] | None = None
-    ) -> int:
-        """Write records as one or more chunks; return the bytes written.
-
-        `clock`: read when the records were copied from the rings. `packed`: the chunks, by one of
-        the sink's packers; None: they are packed here.
-        """
-
-    def write_loss(self, windows: list[Window]) -> None: ...
-
-    def write_note(self, name: str, payload: Note) -> None: ...
-
-    def close(self, end: End) -> None:
-        """Write the END frame, with the facts `end` of the whole recording, and end the log."""
-
-
-class Sink(LogSink, Protocol):
-    """What a session calls on its output."""
-
-    @property
-    def files(self) -> list[str]:
-        """Paths of the files written that still exist, oldest first; empty for a pipe."""
-
-    @property
-    def deleted(self) -> int:
-        """Number of files that were deleted as the oldest beyond the limit."""
-
-    @property
-    def taken_away(self) -> int:
-        """Number of files of several that others deleted, moved away or replaced."""
-
-    def release(self) -> None:
-        """Close open files, without ending the log. Calling again has no effect."""
-
-    def discard(self) -> None:
-        """Delete the files made so far, as the recording could not begin."""
-
-    def removed(self) -> bool:
-        """Return whether the file being written has been deleted by others."""
-
-
 class PlainLog(LogWriter):
     """A sink that writes one log to one file or pipe."""
 
-    deleted = taken_away = 0
+    series = None
 
     def __init__(
         self, stream: BinaryIO, path: str | None, header: Header, level: int, sync: bool
@@ -91,7 +50,6 @@ class PlainLog(LogWriter):
         name = path or "standard output"
         super().__init__(stream, header, level=level, sync=sync, name=name)
         self._file = None if path is None else stream
-        self.files = [] if path is None else [path]
 
     def release(self) -> None:
         if self._file is not None:
@@ -111,7 +69,7 @@ class SeriesSink:
         self, series: Series, header: Header, limit: Limit, programs: Programs, level: int
     ) -> None:
         """`header`: the recording's, of which each file's is a copy with changes."""
-        self._series = series
+        self.series = series
         self._limit = limit
         self._programs = programs
         self._level = level
@@ -124,17 +82,8 @@ class SeriesSink:
     def new_packer(self) -> Packer:
         return Packer(self._level)
 
-    @property
-    def files(self) -> list[str]:
-        return self._series.files
-
-    @property
-    def deleted(self) -> int:
-        return self._series.deleted
-
-    @property
-    def taken_away(self) -> int:
-        return self._series.taken_away
+    def discard(self) -> None:
+        self.series.discard()
 
 
 class RotatingLog(SeriesSink):
@@ -163,21 +112,22 @@ class RotatingLog(SeriesSink):
 
     def _open(self, clock: Clock) -> LogWriter:
         """Begin the next file: header, repeated facts, and losses that wait for a file."""
-        facts: Header = {"series": {"run": self._run, "number": self._series.made + 1}}
+        facts: Header = {"series": {"run": self._run, "number": self.series.made + 1}}
         self.release()
-        self._stream = stream = self._series.create()
+        new = self.series.create()
+        self._stream = new.stream
         header = self._background.header(clock, facts)
         try:
-            name = self._series.next
-            log = LogWriter(stream, header, level=self._level, sync=self._sync, name=name)
-            self._series.publish()
+            name = self.series.next
+            log = LogWriter(new.stream, header, level=self._level, sync=self._sync, name=name)
+            self.series.publish(new)
         except (OSError, OutputError):
-            self._series.give_up()
+            new.give_up()
             raise
         self._background.facts(clock).write(log)
-        self._losses = cost.Losses()
+        self._losses = Losses()
         self._log = log
-        self._series.delete_old()
+        self.series.delete_old()
         if self._waiting:
             self.write_loss(self._waiting)
             self._waiting = []
@@ -226,19 +176,12 @@ class RotatingLog(SeriesSink):
         return time.monotonic_ns() >= self.due_ns()
 
     def due_ns(self) -> float:
-        """Return when the present file is too old, reckoned from the end of the file before.
-
-        CLOCK_MONOTONIC; inf: it has no limit.
-        """
+        """Return when the present file is too old (CLOCK_MONOTONIC); inf: it has no such limit."""
         age = self._limit.seconds
         return float("inf") if age is None else self._began.monotonic + age * 1e9
 
     def rotate(self, clock: Clock | None = None) -> None:
-        """End the present file, if any; the next chunk begins a new one. Raises OutputError.
-
-        `clock`: the border, up to which all records were passed to `write_chunk`; None: the last
-        chunk's.
-        """
+        """End the present file, if any, at `clock` (None: the last chunk's). Raises OutputError."""
         self._clock = clock or self._clock
         if self._log is not None:
             self._end(self._log, "rotated", self._clock, {})
@@ -252,10 +195,7 @@ class RotatingLog(SeriesSink):
         self.release()
 
     def close(self, end: End) -> None:
-        """End the last file, whose END frame also has `end`, of the whole recording, as "run".
-
-        Between two files, makes one more, so that the recording has such an end.
-        """
+        """End the last file, whose END frame has `end` as "run"; make one if there is none."""
         log = self._log or self._open(self._clock)
         self._end(log, end["reason"], end["stopped"], {"run": end})
 
@@ -264,10 +204,240 @@ class RotatingLog(SeriesSink):
             self._stream.close()
             self._stream = None
 
-    def discard(self) -> None:
-        self._series.discard()
-
     def removed(self) -> bool:
         """False also between two files."""
         stream = self._stream
         return stream is not None and not stream.closed and removed(stream)
+
+
+class _Kept(NamedTuple):
+    """The records of one write_chunk call."""
+
+    chunks: Sequence[Packed]
+    size: int
+    """Bytes of the compressed chunks."""
+    names: list[NameRecords]
+    """What later files repeat of them."""
+    meter: Meter
+    last_ns: int
+    """Time of the newest record (CLOCK_MONOTONIC), or of the call if there is none."""
+
+
+class _Dump(NamedTuple):
+    """A snapshot of all that one dump is made of, which recording does not change."""
+
+    header: Header
+    opening: Facts
+    chunks: list[Packed]
+    losses: list[Window]
+    end: Mapping[str, Any]
+    events: int
+    """Number of events in `chunks`."""
+    exact: bool
+    """Whether it was counted; else it is estimated."""
+
+
+class FlightBuffer(SeriesSink):
+    """A sink that keeps the newest chunks, compressed, in memory, and dumps them on request.
+
+    Each dump is written by a thread of its own, so that a slow disk, which may be the very reason
+    for the dump, delays neither chunks nor recording.
+    """
+
+    def __init__(
+        self, series: Series, header: Header, limit: Limit, programs: Programs, level: int
+    ) -> None:
+        """Begin without chunks; no file is made. `limit`: of the chunks in memory."""
+        super().__init__(series, header, limit, programs, level)
+        self._first_clock = self._clock
+        self._kept: deque[_Kept] = deque()
+        self._losses: deque[Window] = deque()
+        self._thread: threading.Thread | None = None
+        self.hold_from: int | None = None
+        """Keep records from this time on (CLOCK_MONOTONIC, ns), up to twice the limit of bytes, as
+        they show what hangs; None: nothing hangs. Set by the poll loop."""
+        self.size = 0
+        """Bytes of compressed chunks in memory."""
+        self.messages: SimpleQueue[str] = SimpleQueue()
+        """Messages for the user: a dump was written, or failed."""
+
+    @property
+    def busy(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    def write_chunk(
+        self, segments: Sequence[Segment], clock: Clock, packed: Sequence[Packed] | None = None
+    ) -> int:
+        """Add records to the memory, drop the oldest beyond the limit; return the bytes added.
+
+        Bytes are of compressed chunks. What one call added is dropped as a whole; the newest call's
+        chunks stay even if they alone are larger than the limit.
+        """
+        chunks = self._packer.chunks(segments, clock) if packed is None else packed
+        size = sum(len(chunk.stored) for chunk in chunks)
+        meter = Meter()
+        meter.add(segments)
+        last = max((chunk.last_ns for chunk in chunks), default=clock["monotonic"])
+        named = names.repeatable([chunk.names for chunk in chunks], segments)
+        self._kept.append(_Kept(chunks, size, named, meter, last))
+        self.size += size
+        self._clock = clock
+        while len(self._kept) > 1 and self._too_large():
+            self._drop_oldest()
+        self._drop_old()
+        return size
+
+    def _too_large(self) -> bool:
+        most = self._limit.bytes
+        if most is None or self.size <= most:
+            return False
+        hold = self.hold_from
+        return hold is None or self._kept[0].last_ns < hold or self.size > 2 * most
+
+    def _drop_old(self) -> None:
+        """Drop what is older than the limit of seconds, reckoned from `_clock`.
+
+        Counting from the newest event would keep old chunks on a host that has become idle.
+        """
+        seconds = self._limit.seconds
+        if seconds is None:
+            return
+        begins = self._clock["monotonic"] - round(seconds * 1e9)
+        if self.hold_from is not None:
+            begins = min(begins, self.hold_from)
+        while self._kept and self._kept[0].last_ns < begins:
+            self._drop_oldest()
+        if not self._kept:
+            self._drop_losses(begins)
+
+    def _drop_oldest(self) -> None:
+        oldest = self._kept.popleft()
+        self.size -= oldest.size
+        for records in oldest.names:
+            self._background.update(records)
+        self._first_clock = oldest.chunks[-1].clock
+        self._drop_losses(self._kept[0].chunks[0].first_ns if self._kept else 0)
+
+    def _drop_losses(self, before_ns: int) -> None:
+        while self._losses and self._losses[0]["end"] < before_ns:
+            self._losses.popleft()
+
+    def write_loss(self, windows: list[Window]) -> None:
+        """Add loss windows, which are kept as long as the chunks of their time."""
+        self._losses.extend(windows)
+
+    def write_note(self, name: str, payload: Note) -> None:
+        """Add a note's facts (devices, cgroups, mounts, stacks), which every later dump repeats."""
+        self._background.note(name, payload)
+
+    def dump(self, facts: dict[str, Any], clock: Clock | None = None) -> None:
+        """Start a thread that writes the chunks in memory to a new file; not while `busy`.
+
+        `facts`: for the header's key "kept". `clock`: the dump's end; None: that of the last chunk.
+        """
+        made = self._snapshot(facts, clock or self._clock)
+
+        def write() -> None:
+            try:
+                self._write(made)
+            except OutputError as error:
+                self.messages.put(f"a dump failed: {error}")
+
+        self._thread = threading.Thread(target=write, name="biotrail-dump", daemon=True)
+        self._thread.start()
+
+    def close(self, end: End) -> None:
+        """Wait for the file being written, then write the last one from memory, in this thread."""
+        if self._thread is not None:
+            self._thread.join()
+        keys = ("reason", "trigger", "triggers_let_pass")
+        why: dict[str, Any] = {key: value for key, value in end.items() if key in keys}
+        made = self._snapshot(why, end["stopped"])
+        self._write(made._replace(end={**made.end, "run": end}))
+
+    def release(self) -> None:
+        """No file is open between dumps."""
+
+    def removed(self) -> bool:
+        """Dumps may be deleted or moved away without harm to the recording."""
+        return False
+
+    def _snapshot(self, facts: dict[str, Any], moment: Clock) -> _Dump:
+        if moment["monotonic"] > self._clock["monotonic"]:
+            self._clock = moment
+        self._drop_old()
+        chunks = [chunk for kept in self._kept for chunk in kept.chunks]
+        # All records since the last dropped chunk are there, earlier ones only in chunks.
+        begin, period = self._first_clock["monotonic"], self._limit.seconds
+        if period is not None:
+            begin = max(begin, self._clock["monotonic"] - round(period * 1e9))
+        begin = min([begin, *(chunk.first_ns for chunk in chunks)])
+        readings = [self._first_clock, *(chunk.clock for chunk in chunks[:1]), self._clock]
+        nearest = next(reading for reading in readings if reading["monotonic"] >= begin)
+        clock = shifted(nearest, begin)
+        windows, losses = list(self._losses), Losses()
+        losses.add(windows)
+        now = cost.read(self._programs())
+        kept = {
+            **facts,
+            "seconds": (self._clock["monotonic"] - clock["monotonic"]) / 1e9,
+            "limit": {"bytes": self._limit.bytes, "seconds": self._limit.seconds},
+            "run": self._run,
+        }
+        return _Dump(
+            self._background.header(clock, {"kept": kept}),
+            self._background.facts(clock),
+            chunks,
+            windows,
+            cost.end_facts("dumped", self._began, now, losses, self._clock),
+            round(sum(kept.meter.events for kept in self._kept)),
+            all(kept.meter.exact for kept in self._kept),
+        )
+
+    def _write(self, dump: _Dump) -> None:
+        """Write a dump to the series' next file, and delete the oldest files beyond the limit.
+
+        Raises OutputError; the file then stays if it has its final name already.
+        """
+        log: LogWriter | None = None
+        new: NewFile | None = None
+        kept = dump.header["kept"]
+        last = f"the last {kept['seconds']:.1f} s"
+        about = "" if dump.exact else "about "
+        events = f"{about}{dump.events:,} event{'' if dump.events == 1 else 's'}"
+        try:
+            new = self.series.create()
+            with new.stream as stream:
+                header: Header = {
+                    **dump.header,
+                    "kept": {**kept, "number": self.series.made + 1},
+                }
+                log = LogWriter(stream, header, level=self._level, name=self.series.next)
+                self.series.publish(new)
+                dump.opening.write(log)
+                for chunk in dump.chunks:
+                    log.write_packed(chunk)
+                if dump.losses:
+                    log.write_loss(dump.losses)
+                log.close(dump.end)
+            self.series.delete_old()
+        except (OSError, OutputError) as error:
+            if new is not None:
+                new.give_up()
+            failed = explain(error, self.series.next) if isinstance(error, OSError) else error
+            # The share of events that is in the file is that of the records' bytes.
+            total = sum(chunk.records for chunk in dump.chunks)
+            named = sum(len(segment.data) for segment in dump.opening.names)
+            written = 0 if log is None else log.raw_bytes - named
+            missing = f"none of its {events} ({last}) is in it"
+            if written > 0:
+                left = round(dump.events * (1 - written / total)) if total else 0
+                missing = f"about {left:,} of its {events} ({last}) are not in it"
+            raise OutputError(f"{failed}; {missing}") from error
+        what = events if dump.events else "no event in them"
+        self.messages.put(f"wrote {self.series.next}: {last}, {what} ({kept['reason']})")
+
+
+Sink = PlainLog | RotatingLog | FlightBuffer
+LogSink = LogWriter | RotatingLog | FlightBuffer
+"""What the writer thread calls; all methods may raise OutputError or OSError."""

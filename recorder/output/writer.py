@@ -69,10 +69,7 @@ class WriterThread:
     """
 
     def __init__(self, log: LogSink, helpers: int | None = None) -> None:
-        """Start the threads; one calls every job with `log`, one after the other.
-
-        `helpers`: None: as many as MOST_HELPERS says.
-        """
+        """`helpers`: None: as many as MOST_HELPERS says."""
         if helpers is None:
             helpers = min(MOST_HELPERS, len(os.sched_getaffinity(0)) - 1)
         self._log = log
@@ -185,10 +182,7 @@ class WriterThread:
         return packing.take(self._packer)
 
     def chunk(self, segments: Sequence[Segment], clock: dict[str, int]) -> Job:
-        """Return a job that writes the segments as one or more chunks.
-
-        It adds to the counters, or to `unwritten` where it failed or `error` was set before.
-        """
+        """Return a job that writes the segments, and adds to the counters or to `unwritten`."""
         return self._chunk(Packing(segments, clock))
 
     def _chunk(self, packing: Packing) -> Job:
@@ -214,10 +208,7 @@ class WriterThread:
         return write
 
     def offer_chunk(self, segments: Sequence[Segment], clock: dict[str, int]) -> bool:
-        """Queue a chunk's job unless the queue is full; return whether it was queued.
-
-        While others wait to be written, helpers pack it.
-        """
+        """Queue a chunk's job unless the queue is full; helpers pack it while others wait."""
         packing = Packing(segments, clock)
         if not self.offer(self._chunk(packing)):
             return False
@@ -227,10 +218,7 @@ class WriterThread:
         return True
 
     def note(self, name: str, make: Callable[[], Note | None]) -> Job:
-        """Return a job that calls `make` and writes its result as note `name`, unless it is None.
-
-        `make` runs in the writer thread, so that slow look-ups do not delay the poll loop.
-        """
+        """Return a job that writes what `make` returns, called in the writer thread, as a note."""
         return self.notes(name, lambda: [one for one in (make(),) if one is not None])
 
     def notes(self, name: str, make: Callable[[], Sequence[Note]]) -> Job:

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from biotrail.recorder.pausing.stops import LONGEST, PATIENCE, Stop
 from biotrail.recorder.pausing.suspects import Suspect
@@ -45,11 +44,7 @@ class Guard:
     def __init__(
         self, suspect: Suspect, pausing: Pausing, tell: Callable[[str], None], child: Path = _CHILD
     ) -> None:
-        """Start the process; nothing is stopped before `go`.
-
-        tell: called with messages for the user. Raises ProbeError: it cannot be started, or not
-        stop the suspect.
-        """
+        """Start the process; nothing is stopped before `go`. Raises ProbeError."""
         self._suspect, self._name, self._tell = suspect, pausing.name, tell
         self._times = pausing.times
         self._stop: Stop = suspect.stop
@@ -105,26 +100,23 @@ class Guard:
             data = output.read(1 << 16) or b""
             *lines, self._pending = (self._pending + data).split(b"\n")
             for line in lines:
-                self._take(json.loads(line))
+                match json.loads(line):
+                    case {"paused": int(began)}:
+                        self._since = began
+                    case {"resumed": int(ended)} if self._since is not None:
+                        self._periods.append((self._since, ended))
+                        self._since = None
+                    case {"skipped": str(why)}:
+                        self._since = None
+                        self._tell(f"--pause: a period less: {self._suspect.label}: {why}")
+                    case {"done": _}:
+                        self.over = True
             if not data:
                 if self._process.stdin is not None and not self._process.stdin.closed:
                     self._end("the guard has ended")
                 self.over = True
         if self._since is not None and time.monotonic_ns() - self._since > (LONGEST + _LATE) * 1e9:
             self._end("the guard does not let it go on")
-
-    def _take(self, what: dict[str, Any]) -> None:
-        match what:
-            case {"paused": int(began)}:
-                self._since = began
-            case {"resumed": int(ended)} if self._since is not None:
-                self._periods.append((self._since, ended))
-                self._since = None
-            case {"skipped": str(why)}:
-                self._since = None
-                self._tell(f"--pause: a period less: {self._suspect.label}: {why}")
-            case {"done": _}:
-                self.over = True
 
     def _end(self, why: str) -> None:
         """Let the suspect go on in the guard's place; no more is stopped."""

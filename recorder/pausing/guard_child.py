@@ -45,7 +45,13 @@ def _main() -> None:
         line += piece
     order = json.loads(line)
     groups = _leave_cgroups()
-    _get_ready_for_pressure()
+    # Be run, kept in memory and spared under pressure, as far as rights allow.
+    with suppress(OSError):
+        ctypes.CDLL(None, use_errno=True).mlockall(_MCL_CURRENT)
+    with suppress(OSError):
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+    with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+        file.write("-1000")
     try:
         try:
             stop = stops.opened(order["stop"])
@@ -143,16 +149,6 @@ def _remove(groups: list[str]) -> None:
         with suppress(OSError):
             _enter(os.path.dirname(os.path.dirname(own)))
             os.rmdir(own)
-
-
-def _get_ready_for_pressure() -> None:
-    """Be run, kept in memory and spared under pressure, as far as rights allow."""
-    with suppress(OSError):
-        ctypes.CDLL(None, use_errno=True).mlockall(_MCL_CURRENT)
-    with suppress(OSError):
-        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
-    with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
-        file.write("-1000")
 
 
 if __name__ == "__main__":

@@ -52,10 +52,7 @@ class Stop(ABC):
         """Close what is open; it can be stopped no more."""
 
     def hold(self) -> bool:
-        """Stop it and wait until all stands; False, with all going on, where that takes too long.
-
-        Raises OSError: it is gone, or may not be stopped.
-        """
+        """Stop it and wait until all stands; False, and all goes on, where that takes too long."""
         until = time.monotonic() + PATIENCE
         try:
             self.begin()
@@ -118,10 +115,7 @@ class StoppedProcess(Stop):
     """One process with all its threads, by SIGSTOP and SIGCONT to its pidfd."""
 
     def __init__(self, pid: int, start: int | None = None) -> None:
-        """Open. start: of its life, in clock ticks; another life of the number is not taken.
-
-        Raises OSError: it does not exist (any more).
-        """
+        """start: of its life, in clock ticks; another life of the number is refused."""
         self._pid = pid
         self._fd = os.pidfd_open(pid)
         self.facts = {"kind": "process", "pid": pid, "start": start_of(pid)}
@@ -161,10 +155,7 @@ def start_of(pid: int) -> int:
 
 
 def opened(facts: Mapping[str, str | int]) -> Stop:
-    """Return what `Stop.facts` describes.
-
-    Raises OSError: it is gone; ValueError: the facts are wrong.
-    """
+    """Return what `Stop.facts` describes. Raises OSError: it is gone; ValueError: wrong facts."""
     match facts:
         case {"kind": "cgroup2" | "freezer" as kind, "directory": str(directory)}:
             return FrozenCgroup(directory, v2=kind == "cgroup2")
@@ -218,8 +209,7 @@ def resume() -> Iterator[str]:
     """Let everything on the list go on, and yield a line for each; nothing is listed afterwards.
 
     What a living guard holds goes on, too: its period is then broken, which it notices. Empty
-    cgroups of guards are removed. Raises OSError: the directory cannot be read, or something cannot
-    be let go on.
+    cgroups of guards are removed. Raises OSError.
     """
     for group in groups():
         with suppress(OSError):

@@ -51,7 +51,13 @@ def find(name: str, victims: Collection[int], outputs: Collection[int]) -> Suspe
     """
     try:
         suspect = _find(name)
-        protected = {one for pid in (os.getpid(), *victims) for one in _with_ancestors(pid)}
+        protected = set()
+        for one in (os.getpid(), *victims):
+            above = one
+            with suppress(OSError):
+                while above > 1:
+                    protected.add(above)
+                    above = int(stops.stat_of(above)[1])
         written = _written(outputs)
         for pid in suspect.processes:
             if why := _refused(pid, protected, written):
@@ -67,7 +73,14 @@ def _find(name: str) -> Suspect:
         return _process(int(name))
     if name.startswith("/"):
         return _cgroup(name)
-    called = [pid for pid in _processes() if _name(pid) == name]
+    called = []
+    for number in os.listdir("/proc"):
+        with suppress(OSError):
+            if not number.isdecimal() or _name(int(number)) != name:
+                continue
+            if not int(stops.stat_of(int(number))[6]) & _KERNEL_THREAD:
+                called.append(int(number))
+    called.sort()
     if len(called) == 1:
         return _process(called[0])
     if called:
@@ -155,10 +168,7 @@ def _called(name: str) -> Iterator[str]:
 
 
 def _refused(pid: int, protected: set[int], written: set[str]) -> str:
-    """Return why a process must not be stopped; "": it may be.
-
-    protected: the recorder, its victims, and who started them.
-    """
+    """Return why a process must not be stopped; "": it may be."""
     fields = stops.stat_of(pid)
     tracer = int(_facts(f"/proc/{pid}/status").get("TracerPid", "0"))
     if pid == 1:
@@ -197,24 +207,6 @@ def _written(descriptors: Collection[int]) -> set[str]:
             if target.startswith(("pipe:", "/dev/pts/")):
                 found.add(target)
     return found
-
-
-def _with_ancestors(pid: int) -> Iterator[int]:
-    while pid > 1:
-        yield pid
-        try:
-            pid = int(stops.stat_of(pid)[1])
-        except OSError:
-            return
-
-
-def _processes() -> list[int]:
-    found = []
-    for name in os.listdir("/proc"):
-        with suppress(OSError):
-            if name.isdecimal() and not int(stops.stat_of(int(name))[6]) & _KERNEL_THREAD:
-                found.append(int(name))
-    return sorted(found)
 
 
 def _name(pid: int) -> str:

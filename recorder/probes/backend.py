@@ -100,10 +100,7 @@ class Capabilities(NamedTuple):
 
 
 class Probes(ABC):
-    """What a session calls of a backend. A context manager: entering opens, leaving closes.
-
-    What only a backend with the capability can do has a method here that finds nothing.
-    """
+    """What a session calls of a backend; what only some have, finds nothing here."""
 
     capabilities: Capabilities
     """What this backend can do; of its class, so known before open()."""
@@ -224,18 +221,11 @@ class Probes(ABC):
         return None if self._cgroups is None else self._cgroups.descriptor
 
     def new_cgroups(self) -> list[CgroupPath]:
-        """Return cgroups that were made, or charged for the first time, since the last call.
-
-        Any thread may call, one at a time.
-        """
+        """Return cgroups that were made, or charged for the first time, since the last call."""
         return [] if self._cgroups is None else self._cgroups.new_cgroups()
 
     def list_cgroup(self, number: int, *, wanted: bool) -> None:
-        """Record a cgroup, by id, and those below it, from now on; or no longer.
-
-        Where the filters are by cgroups' names. Any thread may call. Raises RefusedError: there are
-        too many.
-        """
+        """Record a cgroup, by id, and those below, or no longer. Raises RefusedError: too many."""
         if self._cgroups is not None:
             self._cgroups.list_cgroup(number, wanted=wanted)
 

@@ -39,11 +39,7 @@ _RIGHTS_REMEDY = "run as root (sudo), or give the process CAP_BPF and CAP_PERFMO
 
 @dataclass(frozen=True)
 class Check:
-    """One line of `biotrail doctor`.
-
-    remedy: what the user can do, "" if nothing is wrong or needed. required: nothing can be
-    recorded unless `ok`; otherwise the recording only has less in it.
-    """
+    """A line of `biotrail doctor`; without one that is `required`, nothing can be recorded."""
 
     name: str
     ok: bool
@@ -92,10 +88,7 @@ def require_rights() -> None:
 
 
 def locked_memory_problem(btf: KernelBtf) -> str | None:
-    """Return why RLIMIT_MEMLOCK limits BPF maps here, for the user; None: it does not.
-
-    Kernels before 5.11 charge maps against the limit; they are known by struct bpf_map_memory.
-    """
+    """Return why RLIMIT_MEMLOCK limits BPF maps here (before 5.11); None: it does not."""
     if btf.members("bpf_map_memory") is None or capabilities.holds("CAP_SYS_RESOURCE"):
         return None
     limit, most = resource.getrlimit(resource.RLIMIT_MEMLOCK)
@@ -135,20 +128,19 @@ def _tracepoints(btf: KernelBtf) -> Iterator[Check]:
         program, reason = offered(probe, btf)
         name = f"event {probe.letter} ({probe.tracepoint})"
         required = probe.letter in ESSENTIAL
-        if program is not None:
+        if program:
             yield Check(name, True, f"offered, program {program}", "", required)
         else:
             remedy = "use another kernel" if required else without
             yield Check(name, False, reason, remedy, required)
     choice = choose_path(MEANINGS, btf, preemptible=False)
-    known = choice.drivers
-    for part, meaning in (MEANINGS | {"driver": f"steps of {', '.join(known.recorded)}"}).items():
+    for part, meaning in (MEANINGS | {"driver": f"steps of {', '.join(choice.drivers)}"}).items():
         if part in choice.lacking:
             yield Check(f"path {part}", False, choice.lacking[part], without, False)
         else:
             yield Check(f"path {part}", True, f"offered: {meaning}", "", False)
     within = [(name, why) for name, why in choice.lacking.items() if name not in MEANINGS]
-    within += [(f"driver {name}", why) for name, why in known.lacking if known.recorded]
+    within += [(f"driver {name}", why) for name, why in choice.without.items() if choice.drivers]
     for name, why in within:
         yield Check(f"path {name}", False, why, without, False)
 

@@ -3,9 +3,11 @@
 
 import ctypes
 import errno
+import mmap
 import resource
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from biotrail.recorder.filters.filters import check_tasks, descendants
@@ -25,7 +27,7 @@ from biotrail.recorder.probes.kernel.btf import KernelBtf, kernel_enums
 from biotrail.recorder.probes.kernel.libbpf import BpfObject, RefusedError, load_library
 from biotrail.recorder.probes.maps import admission, cgroup_maps
 from biotrail.recorder.probes.maps.cgroup_maps import CgroupMaps
-from biotrail.recorder.probes.maps.fitting import Demand, ensure_room, least_bytes, may_shrink
+from biotrail.recorder.probes.maps.fitting import ensure_room, fit, least_bytes, may_shrink
 from biotrail.recorder.probes.maps.path_maps import (
     LEAST_DIRTY_BYTES,
     PathMaps,
@@ -35,23 +37,24 @@ from biotrail.recorder.probes.maps.path_maps import (
 )
 from biotrail.recorder.probes.maps.stack_maps import FreshStacks, StackMaps
 from biotrail.recorder.probes.programs import (
-    Choice,
+    ESSENTIAL,
+    LIGHT,
+    LIGHT_LETTER,
     all_programs,
     choose,
-    essential_letters,
     is_preemptible,
     object_path,
-    without_plugs,
 )
+from biotrail.recorder.probes.rings import waker
 from biotrail.recorder.probes.rings.barriers import machine_barrier
 from biotrail.recorder.probes.rings.head_stores import ordered_heads, with_exchanges
 from biotrail.recorder.probes.rings.ring import Rings, RingSizes
-from biotrail.recorder.probes.rings.waker import Waker
 from biotrail.recorder.schema import shared
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.limits import FIRED_SLOTS, OWN_FILES
 from biotrail.recorder.schema.payloads import BackendFacts, KernelEnums
-from biotrail.recorder.schema.records import letter_of_part
+from biotrail.recorder.schema.records import RECORDS
+from biotrail.recorder.symbols.kallsyms import addresses_of
 
 _MAX_PROCESSES = 65536
 """Processes that --children can record at once."""
@@ -77,11 +80,7 @@ def allow_locked_memory() -> None:
 
 
 class CoreProbes(Probes):
-    """The core backend's programs.
-
-    Nothing is pinned, so the kernel detaches and frees everything when the process ends, however it
-    ends.
-    """
+    """The core backend's programs. Nothing is pinned: the kernel frees all with the process."""
 
     capabilities = Capabilities("core", stacks=True, files=True, path=True)
 
@@ -92,7 +91,7 @@ class CoreProbes(Probes):
         self.enums: KernelEnums = {}
         self._path = path
         self._object: BpfObject | None = None
-        self._choices: list[Choice] = []
+        self._choices: list[ProgramInfo] = []
         self._attached: set[str] = set()
         self._armed = 1
         self._own_files: list[OwnFile] = []
@@ -106,12 +105,7 @@ class CoreProbes(Probes):
         """Whether the kernel counts events whose program was already running; set by open()."""
 
     def open(self) -> None:
-        """Load the programs and map the rings; nothing is recorded until attach().
-
-        If devices are chosen, P and U are left out before 5.17. Raises ProbeError: rights, BTF,
-        libbpf, the object file or an essential tracepoint (Q, D, C) is missing, a filter is
-        invalid, or the kernel refuses the programs; then nothing stays loaded.
-        """
+        """Load the programs and map the rings. Raises ProbeError; then nothing stays loaded."""
         require_rights()
         light.refuse(self.config)
         check_tasks(self.config.filters)
@@ -121,11 +115,9 @@ class CoreProbes(Probes):
         with KernelBtf() as btf:
             self.enums = kernel_enums(btf)
             held = is_preemptible(btf, self.config.preemptible)
-            self._choices = choose(self.config.events, btf, held)
-            if self.config.devices:
-                self._choices = without_plugs(self._choices, btf)
+            self._choices = choose(self.config.events, btf, held, bool(self.config.devices))
             self._hold_irqs = btf.has_function("bpf_local_irq_save")
-            self._ends = admission.end_functions()
+            self._ends = addresses_of(admission.END_FUNCTIONS)
             # The kernel counts misses of tp_btf programs since 6.2; only since then is the counting
             # in a function that BTF lists.
             self.counts_skips = btf.has_function("bpf_prog_inc_misses_counter")
@@ -137,12 +129,11 @@ class CoreProbes(Probes):
             self.files = self._by_file.files
             self.path = choose_path(self.config.path, btf, held)
             self._reports_cgroups = btf.parameters(cgroup_maps.TRACEPOINT) is not None
-        for choice in self._choices:
-            essential = choice.probe.letter in essential_letters(self.config.events)
-            if choice.program is None and essential:
+        essential = (LIGHT_LETTER,) if self.config.events == LIGHT else ESSENTIAL
+        for one in self._choices:
+            if not one.name and one.letter in essential:
                 raise ProbeError(
-                    f"event {choice.probe.letter} cannot be recorded: {choice.reason}; "
-                    "use another kernel"
+                    f"event {one.letter} cannot be recorded: {one.reason}; use another kernel"
                 )
         sizes = RingSizes.choose(cpus, self.config.ring_bytes)
         try:
@@ -199,12 +190,12 @@ class CoreProbes(Probes):
             bpf.put("bt_ids", ctypes.c_uint64(admission.ID_TID | tid), _ONE)
         barrier = machine_barrier(ordered)
         self._rings = Rings.map(bpf.map_fd("bt_rings"), cpus, sizes, barrier)
-        self.waker = Waker.map(bpf, barrier)
+        self.waker = waker.Waker.map(bpf, barrier)
         return sizes
 
     def _prepare(self, bpf: BpfObject, sizes: RingSizes, cpus: int) -> RingSizes:
         """Choose the programs, set constants and maps' sizes; return the rings' sizes."""
-        chosen = {choice.program for choice in self._choices}
+        chosen = {one.name for one in self._choices}
         for program in all_programs():
             bpf.set_autoload(program, program in chosen)
             if program.startswith("bt_queue"):
@@ -230,12 +221,13 @@ class CoreProbes(Probes):
         follow = admission.follows(filters, self.config.devices)
         bpf.set_map_size("bt_followed", 8, filters.max_followed if follow else 1)
         table = self._path_maps.dirty_bytes
-        demand = Demand(sizes, cpus, table, bpf.map_bytes(cpus) - table)
-        demand = demand.fitting(memory_limit.room(), LEAST_DIRTY_BYTES, least_bytes(follow))
+        others = bpf.map_bytes(cpus) - table
+        room, least = memory_limit.room(), least_bytes(follow)
+        sizes, fitted = fit(sizes, cpus, table, others, room, LEAST_DIRTY_BYTES, least)
         if table:
-            self._path_maps.size_dirty(demand.table)
+            self._path_maps.size_dirty(fitted)
         constants = admission.config(
-            demand.sizes,
+            sizes,
             self.config.devices,
             filters,
             self.enums,
@@ -245,44 +237,32 @@ class CoreProbes(Probes):
             ends=self._ends,
         )
         bpf.set_initial_value(".rodata", constants)
-        bpf.set_map_size("bt_rings", demand.sizes.area_bytes, cpus)
-        Waker.prepare(bpf)
-        return demand.sizes
+        bpf.set_map_size("bt_rings", sizes.area_bytes, cpus)
+        bpf.set_map_size(waker.RING, 0, mmap.PAGESIZE)
+        return sizes
 
     def short_of_memory(self) -> str:
         return "" if self._object is None else self._path_maps.short_of_memory()
 
     def attach(self) -> None:
-        """Attach the chosen programs, which starts recording.
-
-        Raises ProbeError: not open, or a program cannot be attached; those before it stay attached
-        until detach() or close().
-        """
         bpf = self._opened()
         if self._cgroups is not None:
             self._cgroups.attach()
         if self.config.filters.children:
-            self._follow_forks(bpf)
+            bpf.attach(_FORK_PROGRAM)
+            # /proc is read until it shows no new ones: none that was forked meanwhile is missed.
+            added: set[int] = set()
+            while new := descendants(self.config.filters.pids) - added:
+                for pid in new:
+                    bpf.put("bt_ids", ctypes.c_uint64(admission.ID_PID | pid), _ONE)
+                added |= new
         self._path_maps.attach()
         self._attached |= {program for _, program in self.path.programs}
         # Completions first and Q last: every bio whose Q is recorded has its later events too.
-        for choice in reversed(self._choices):
-            if choice.program is not None:
-                bpf.attach(choice.program)
-                self._attached.add(choice.program)
-
-    def _follow_forks(self, bpf: BpfObject) -> None:
-        """Add the descendants of the chosen processes to bt_ids, present and future ones.
-
-        The program is attached before /proc is read, until it shows no new ones, so that no child
-        that was forked meanwhile is missed.
-        """
-        bpf.attach(_FORK_PROGRAM)
-        added: set[int] = set()
-        while new := descendants(self.config.filters.pids) - added:
-            for pid in new:
-                bpf.put("bt_ids", ctypes.c_uint64(admission.ID_PID | pid), _ONE)
-            added |= new
+        for one in reversed(self._choices):
+            if one.name:
+                bpf.attach(one.name)
+                self._attached.add(one.name)
 
     def detach(self) -> None:
         self._opened().detach()
@@ -356,15 +336,15 @@ class CoreProbes(Probes):
         return {"backend": self.capabilities.backend, "counts_skips": self.counts_skips}
 
     def programs(self) -> list[ProgramInfo]:
-        found = []
-        for choice in self._choices:
-            probe, name = choice.probe, choice.program
-            one = ProgramInfo(
-                name or "", probe.letter, probe.tracepoint, name in self._attached, choice.reason
-            )
-            found.append(one if name is None else one.counted(self._opened().info(name)))
+        known = [*self._choices]
         for part, name in self.path.programs:
-            letter, tracepoint = letter_of_part(part), path_programs()[name]
-            one = ProgramInfo(name, letter, tracepoint, name in self._attached, part=part)
-            found.append(one.counted(self._opened().info(name)))
+            letter = next(record.letter for record in RECORDS if record.part == part)
+            known.append(ProgramInfo(name, letter, path_programs()[name], False, part=part))
+        found = []
+        for one in known:
+            if one.name:
+                attached = replace(one, attached=one.name in self._attached)
+                found.append(attached.counted(self._opened().info(one.name)))
+            else:
+                found.append(one)
         return found

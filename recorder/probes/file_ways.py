@@ -54,10 +54,6 @@ NO_FILES = Files()
 
 
 def files_of(btf: KernelBtf) -> Files:
-    """Return which file facts can be recorded on this kernel.
-
-    `iomap_end_io` stays 0 where iomap's structs are not in BTF, or the kernel hides its symbols.
-    """
     missing = [f"{name}.{member}" for name, member in _MEMBERS if not btf.has_member(name, member)]
     if missing:
         lacking = f"files are not recorded: this kernel has no {' and no '.join(missing)}"
@@ -141,16 +137,13 @@ def ways_of(btf: KernelBtf, enums: KernelEnums) -> Any:
         machine = platform.machine()
         ways.direct_flag = os.O_DIRECT
         calls = syscalls.READS_OF_FD | syscalls.WRITES_OF_FD
-        syscalls.set_bits(ways.calls, syscalls.numbers(calls, machine))
-        syscalls.set_bits(ways.writes, syscalls.numbers(syscalls.WRITES_OF_FD, machine))
+        syscalls.set_bits(ways.calls, calls, machine)
+        syscalls.set_bits(ways.writes, syscalls.WRITES_OF_FD, machine)
     return ways
 
 
 def names_of(ways: Any, iomap: int) -> tuple[str, ...]:
-    """Return the ways that there are, in the order in which they are tried.
-
-    `iomap`: address of the function that ends bios of iomap's direct I/O; 0: not known.
-    """
+    """Return the ways that there are, in the order in which they are tried."""
     known = {
         "iomap": iomap,
         "device": ways.device_ends[0],
@@ -191,11 +184,7 @@ NO_CHOICE = FileChoice()
 
 
 def choose(btf: KernelBtf, enums: KernelEnums, recorded: bool, filters: Filters) -> FileChoice:
-    """Return what the programs are to know of files, whether `recorded` or filtered by.
-
-    Raises ProbeError: files are filtered by, and this kernel does not tell files, or one of them
-    cannot be known (see `wanted_files`).
-    """
+    """Return what the programs are to know of files. Raises ProbeError: none to filter by."""
     if not recorded and not filters.by_file:
         return NO_CHOICE
     found = files_of(btf)

@@ -67,10 +67,7 @@ class ProgramRuns:
 
 
 class Measuring:
-    """The program and its map: a context manager that loads and attaches on entering.
-
-    Nothing is pinned, so the kernel frees everything when the process ends, however it ends.
-    """
+    """The program and its map. Nothing is pinned: the kernel frees all when the process ends."""
 
     def __init__(
         self, devices: Sequence[tuple[int, int]] = (), preemptible: bool | None = None
@@ -86,11 +83,6 @@ class Measuring:
         """`op_enum` and `flag_bits` of this kernel, once loaded."""
 
     def __enter__(self) -> Self:
-        """Load the program, and attach it.
-
-        Raises ProbeError: rights, BTF, libbpf, the object or the tracepoint is missing, or the
-        kernel refuses; then nothing stays loaded.
-        """
         require_rights()
         path = object_path(OBJECT_NAME)
         self._cpus = load_library().possible_cpus()

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which program of `bpf/biotrail.bpf.c` is for which tracepoint, and the events of each set."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
+from biotrail.recorder.probes.backend import ProgramInfo
 from biotrail.recorder.probes.kernel.btf import KernelBtf
 from biotrail.recorder.schema.errors import ProbeError
 
@@ -18,6 +19,9 @@ LIGHT = "light"
 LIGHT_LETTER = "L"
 
 _WITHOUT_START = "s"  # block_io_start
+_NO_DEVICE = (
+    "this kernel's plug events do not say which device they are for, and devices were chosen"
+)
 
 
 @dataclass(frozen=True)
@@ -63,15 +67,6 @@ EVENT_SETS = {
 """Event letters by set; where the kernel has no block_io_start, G is added to lifecycle."""
 
 
-@dataclass(frozen=True)
-class Choice:
-    """One tracepoint's program to load, or None and the reason."""
-
-    probe: Probe
-    program: str | None
-    reason: str
-
-
 def wanted_letters(events: str, has_start: bool) -> str:
     """Return the letters of an event set, in no order. Raises ProbeError: there is no such set."""
     if events not in EVENT_SETS:
@@ -81,10 +76,6 @@ def wanted_letters(events: str, has_start: bool) -> str:
     if _WITHOUT_START in letters and not has_start and "G" not in letters:
         letters += "G"
     return letters
-
-
-def essential_letters(events: str) -> tuple[str, ...]:
-    return (LIGHT_LETTER,) if events == LIGHT else ESSENTIAL
 
 
 def is_preemptible(btf: KernelBtf, known: bool | None = None) -> bool:
@@ -109,45 +100,36 @@ def all_programs() -> list[str]:
     return plain + [name + PREEMPTION_OFF for name in plain if not name.endswith("_q")]
 
 
-def choose(events: str, btf: KernelBtf, preemptible: bool | None = None) -> list[Choice]:
-    """Return a Choice for each tracepoint, in the order of PROBES. Raises ProbeError."""
+def choose(
+    events: str, btf: KernelBtf, preemptible: bool | None = None, by_device: bool = False
+) -> list[ProgramInfo]:
+    """Return each tracepoint's program to load, or the reason for none, in the order of PROBES.
+
+    by_device: only some devices are recorded, before 5.17 without P and U: a plug event carries a
+    request_queue only, and queues had no pointer to their disk then. Raises ProbeError.
+    """
     letters = wanted_letters(events, btf.parameters("block_io_start") is not None)
     suffix = PREEMPTION_OFF if is_preemptible(btf, preemptible) else ""
+    without = "PU" if by_device and not btf.has_member("request_queue", "disk") else ""
     found = []
     for probe in PROBES:
         program, reason = offered(probe, btf)
-        if program is not None and probe.letter not in letters:
-            program, reason = None, f"not in the event set {events}"
-        found.append(Choice(probe, None if program is None else program + suffix, reason))
+        if program and probe.letter not in letters:
+            program, reason = "", f"not in the event set {events}"
+        elif program and probe.letter in without:
+            program, reason = "", _NO_DEVICE
+        name = program + suffix if program else ""
+        found.append(ProgramInfo(name, probe.letter, probe.tracepoint, False, reason))
     return found
 
 
-def without_plugs(choices: list[Choice], btf: KernelBtf) -> list[Choice]:
-    """Return the choices for a recording of some devices: before 5.17 without P and U.
-
-    A plug event carries a request_queue only, and queues had no pointer to their disk then.
-    """
-    if btf.has_member("request_queue", "disk"):
-        return choices
-    why = "this kernel's plug events do not say which device they are for, and devices were chosen"
-    return [
-        replace(choice, program=None, reason=why)
-        if choice.program and choice.probe.letter in "PU"
-        else choice
-        for choice in choices
-    ]
-
-
-def offered(probe: Probe, btf: KernelBtf) -> tuple[str | None, str]:
-    """Return (program that fits this kernel's prototype, "") of a tracepoint, or (None, reason).
-
-    The prototype is known by its number of arguments.
-    """
+def offered(probe: Probe, btf: KernelBtf) -> tuple[str, str]:
+    """Return (the program by the tracepoint's number of arguments, ""), or ("", reason)."""
     count = btf.parameters(probe.tracepoint)
     if count is None:
-        return None, f"this kernel has no tracepoint {probe.tracepoint}"
+        return "", f"this kernel has no tracepoint {probe.tracepoint}"
     if count not in probe.programs:
-        return None, f"{probe.tracepoint} has {count} arguments: there is no program for that"
+        return "", f"{probe.tracepoint} has {count} arguments: there is no program for that"
     return probe.programs[count], ""
 
 

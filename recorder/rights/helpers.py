@@ -9,8 +9,8 @@ from pathlib import Path
 def begin(program: Path, *, answers: bool) -> "subprocess.Popen[bytes]":
     """Start a file of Python's as a process with the rights that this one has now.
 
-    It reads from a pipe, and goes when that ends. answers: it writes to another pipe; else its
-    output is dropped. Raises OSError: it cannot be started.
+    It reads from a pipe, and goes when that ends. answers: it writes to another pipe. Raises
+    OSError.
     """
     return subprocess.Popen(
         # -I, -S: nothing of the environment, the current directory or site-packages.

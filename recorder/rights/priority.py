@@ -39,11 +39,7 @@ class RealtimeBoost:
         self._threads.append(threading.get_native_id() if thread is None else thread)
 
     def adapt(self, fill: float) -> None:
-        """Make the threads real-time or normal, given the fullest ring's used share, 0 to 1.
-
-        Real-time from FILLED on, also in `times` where it is not permitted, until LONG_NS after the
-        last such `fill`. A thread added meanwhile is made real-time only the next time.
-        """
+        """Make the threads real-time or normal, given the fullest ring's used share, 0 to 1."""
         if fill >= FILLED:
             if self._since is None:
                 self.times += 1
@@ -72,11 +68,7 @@ def permitted() -> bool:
 
 
 def permit() -> None:
-    """Raise RLIMIT_RTPRIO to PRIORITY, so that CAP_SYS_NICE is not needed later.
-
-    Does nothing where the soft limit suffices or may not be raised. Applies to this process and
-    those it starts.
-    """
+    """Raise RLIMIT_RTPRIO to PRIORITY, if possible, so that CAP_SYS_NICE is not needed later."""
     if not permitted():
         _, hard = resource.getrlimit(resource.RLIMIT_RTPRIO)
         if hard != resource.RLIM_INFINITY:

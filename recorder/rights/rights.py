@@ -22,10 +22,7 @@ _FIRST_PROCESS = Path("/proc/1/stat")
 
 @dataclass(frozen=True)
 class MissingCapability:
-    """A feature that does not work for lack of a capability, while recording itself does.
-
-    key: the feature's identifier.
-    """
+    """A feature that does not work for lack of a capability, while recording itself does."""
 
     key: str
     works: str
@@ -66,10 +63,7 @@ MISSING_CAPABILITIES = (_PROGRAM_TIMES, _PRIORITY, _PROCESSES)
 
 
 def lacking() -> list[MissingCapability]:
-    """Return the MISSING_CAPABILITIES that apply to the calling thread, in order.
-
-    Raises OSError where capget fails.
-    """
+    """Return the MISSING_CAPABILITIES that apply to the calling thread. Raises OSError."""
     works = {
         _PROGRAM_TIMES: capabilities.holds("CAP_SYS_ADMIN") or _always_counted(),
         _PRIORITY: capabilities.holds("CAP_SYS_NICE") or priority.permitted(),

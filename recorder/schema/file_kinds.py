@@ -21,10 +21,7 @@ def file_kind(mode: int) -> str:
 
 
 def no_regular_file(path: str | os.PathLike[str]) -> str:
-    """Return what is at a path: "a FIFO", "a link to PATH, which is not there".
-
-    Links are followed. "": it is a regular file, or opening it tells what is wrong.
-    """
+    """Return what is at a path, links followed ("a FIFO"); "": a regular file, or not known."""
     try:
         mode = os.stat(path).st_mode
     except FileNotFoundError:

@@ -64,24 +64,20 @@ def parse(name: str, text: str) -> Format:
     number = re.search(r"^ID:\s*(\d{1,9})\s*$", text, re.MULTILINE)
     fields = {}
     for line in text.splitlines():
-        if (match := _FIELD.match(line)) is not None:
-            field = _field(match)
-            fields[field.name] = field
+        if (match := _FIELD.match(line)) is None:
+            continue
+        declaration, size = match["declaration"], int(match["size"])
+        *kind, field = _ELEMENTS.sub("", declaration).replace("*", " * ").split()
+        counted = _ELEMENTS.search(declaration)
+        elements = 0
+        if counted and not declaration.startswith(_LOCATED):
+            # Some give the number as an expression of the kernel's source: "char comm[TASK_LEN]".
+            elements = int(counted[1]) if re.fullmatch("[0-9]{1,6}", counted[1]) else size
+        signed = match["signed"] == "1"
+        fields[field] = Field(field, int(match["offset"]), size, signed, " ".join(kind), elements)
     if number is None or not fields:
         raise ProbeError(
             f"the format of tracepoint {name} cannot be understood: it begins with {text[:40]!r}; "
             "please report it with the kernel's version"
         )
     return Format(name, int(number[1]), fields)
-
-
-def _field(match: re.Match[str]) -> Field:
-    declaration = match["declaration"]
-    size, offset = int(match["size"]), int(match["offset"])
-    words = _ELEMENTS.sub("", declaration).replace("*", " * ").split()
-    counted = _ELEMENTS.search(declaration)
-    # Some formats give the number as an expression of the kernel's source: "char comm[TASK_LEN]".
-    elements = 0
-    if counted and not declaration.startswith(_LOCATED):
-        elements = int(counted[1]) if re.fullmatch("[0-9]{1,6}", counted[1]) else size
-    return Field(words[-1], offset, size, match["signed"] == "1", " ".join(words[:-1]), elements)

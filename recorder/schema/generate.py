@@ -66,21 +66,6 @@ def struct_name(record: Record) -> str:
     return f"bt_{record.kind.name.lower()}"
 
 
-def _offset(record: Record, field: Field) -> int:
-    fields = record.dtype.fields
-    if fields is None:
-        raise TraceError(f"record {record.name} of recorder/schema/records.py has no fields")
-    return int(fields[field.name][1])
-
-
-def _member(field: Field) -> str:
-    """Return the C declaration of a field, such as "__u64 bios[6]", without the semicolon."""
-    if field.type.startswith("char"):
-        return f"char {field.name}[{field.type[4:]}]"
-    array = f"[{field.count}]" if field.count > 1 else ""
-    return f"{_C_TYPES[field.type]} {field.name}{array}"
-
-
 def header_text() -> str:
     """Return the text of `bpf/records.h`: constants, `enum bt_kind`, a struct for each record."""
     lines = [
@@ -120,12 +105,16 @@ def header_text() -> str:
         name = struct_name(record)
         title = f"{record.letter} {record.tracepoint}".rstrip()
         lines += ["", f"/* {title}: {record.meaning} */", f"struct {name} {{"]
-        lines += [f"\t{_member(field)};" for field in record.fields]
+        for field in record.fields:
+            kind, array = _C_TYPES.get(field.type), f"[{field.count}]" if field.count > 1 else ""
+            if kind is None:  # charN
+                kind, array = "char", f"[{field.type[4:]}]"
+            lines.append(f"\t{kind} {field.name}{array};")
         lines.append("};")
         lines.append(f'_Static_assert(sizeof(struct {name}) == {record.size}, "size of {name}");')
         lines += [
             f"_Static_assert(__builtin_offsetof(struct {name}, {field.name}) == "
-            f'{_offset(record, field)}, "{name}.{field.name}");'
+            f'{record.offset(field)}, "{name}.{field.name}");'
             for field in record.fields
         ]
     return "\n".join([*lines, "", "#endif", ""])
@@ -203,7 +192,7 @@ def _record(record: Record, alike: dict[str, Field]) -> list[str]:
     named: list[str] = []
     rows: list[tuple[str, ...]] = []
     for field in record.fields[1:]:
-        offset, kind = str(_offset(record, field)), field.type
+        offset, kind = str(record.offset(field)), field.type
         if field.name == "reserved" or alike.get(field.name) == field:
             named.append(f"{offset} `{field.name}`")
         else:

@@ -214,6 +214,10 @@ class Record:
         """Bytes of a record, a multiple of eight."""
         return self.dtype.itemsize
 
+    def offset(self, field: Field) -> int:
+        """Return a field's offset in bytes."""
+        return int(self.dtype.fields[field.name][1])  # type: ignore[index]
+
 
 HEAD = Field("head", "u64", "", "kind << 56 | low 56 bits of CLOCK_MONOTONIC, ns")
 _BIO = Field("bio", "u64", "", "address of the struct bio: its identity until it is freed")
@@ -943,11 +947,6 @@ PATH_PARTS = tuple(dict.fromkeys(r.part for r in RECORDS if r.part))
 """Names of the parts of the path beside the block layer, in RECORDS' order."""
 
 
-def letter_of_part(part: str) -> str:
-    """Return the letter of the first record of a part of the path. Raises StopIteration: none."""
-    return next(r.letter for r in RECORDS if r.part == part)
-
-
 def schema(
     parts: Collection[str] = (), sites: bool = False, light: bool = False
 ) -> list[dict[str, object]]:
@@ -971,7 +970,7 @@ def schema(
                     "name": f.name,
                     "type": f.type,
                     "count": f.count,
-                    "offset": r.dtype.fields[f.name][1],  # type: ignore[index]
+                    "offset": r.offset(f),
                     "unit": f.unit,
                     "meaning": f.meaning,
                 }

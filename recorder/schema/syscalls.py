@@ -6,7 +6,6 @@ here belongs to a kernel newer than the table.
 """
 
 import ctypes
-from collections.abc import Iterable
 
 _X86_RUNS = (
     (
@@ -264,10 +263,7 @@ def call_name(number: int, machine: str) -> str:
 
 
 def shown_name(number: int, foreign: bool, machine: str) -> str:
-    """Return the name of a call as outputs show it; foreign: of a 32-bit program.
-
-    Whose numbers are not looked up, so that the name is "32-bit syscall 3".
-    """
+    """Return the name of a call as outputs show it; foreign: a 32-bit program's number."""
     return f"32-bit syscall {number}" if foreign else call_name(number, machine)
 
 
@@ -276,8 +272,8 @@ def numbers(names: frozenset[str], machine: str) -> list[int]:
     return [number for number, name in _BY_MACHINE.get(machine, {}).items() if name in names]
 
 
-def set_bits(words: "ctypes.Array[ctypes.c_uint64]", numbers: Iterable[int]) -> None:
-    """Set in `words`, 64 bits each, the bits of these numbers that they have room for."""
-    for number in numbers:
+def set_bits(words: "ctypes.Array[ctypes.c_uint64]", names: frozenset[str], machine: str) -> None:
+    """Set in `words`, 64 bits each, the bits of the calls named that they have room for."""
+    for number in numbers(names, machine):
         if number < len(words) * 64:
             words[number >> 6] |= 1 << (number & 63)

@@ -13,16 +13,10 @@ SIGNAL_STATUS = 128
 
 
 class Child:
-    """A command without a shell, ended by SIGTERM at most, never killed.
-
-    It is looked up when this object is made, started by `start()`.
-    """
+    """A command, looked up when this is made, without a shell; ended by SIGTERM at most."""
 
     def __init__(self, command: Sequence[str], *, stdout: int | None = None) -> None:
-        """`stdout`: descriptor for its standard output; None: this process's.
-
-        Raises TraceError: the command's program is not found in PATH.
-        """
+        """Raises TraceError: the program is not in PATH. `stdout`: a descriptor; None: as ours."""
         self._command = list(command)
         self._stdout = stdout
         self._process: subprocess.Popen[bytes] | None = None
@@ -34,10 +28,7 @@ class Child:
             )
 
     def start(self) -> None:
-        """Start the command. Raises TraceError: its program cannot be executed.
-
-        Sets `pidfd`, readable once the command has ended (since Linux 5.3).
-        """
+        """Raises TraceError: it cannot be executed. Sets `pidfd` where the kernel has it (5.3)."""
         try:
             self._process = subprocess.Popen(self._command, stdout=self._stdout)
         except OSError as error:

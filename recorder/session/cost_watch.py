@@ -38,11 +38,10 @@ class CostWatch:
         now_ns: int,
         advice: str = ADVICE,
     ) -> None:
-        """Begin the first window of WINDOW_NS at `now_ns`; the counting is not switched yet.
+        """`count_runs`: switches the kernel's counting of program runs; not yet.
 
-        `count_runs`: switches the kernel's counting of program runs on (True) or off. `max_cpu`:
-        per cent of one core above which `tick` warns; None: never. `advice`: what the warning says
-        to do.
+        `max_cpu`: per cent of one core above which `tick` warns; None: never. `advice`: what the
+        warning says to do.
         """
         self._probes = probes
         self._count_runs = count_runs
@@ -63,8 +62,7 @@ class CostWatch:
     def tick(self, now_ns: int, events: float) -> str:
         """Switch the counting of runs for this tick; return a warning for the user, or "".
 
-        To be called at `due_ns`, or later; sets it anew. `events`: number of the block layer's
-        events recorded so far. Warnings are QUIET_NS apart.
+        To be called at `due_ns`, which it sets anew. `events`: the block layer's, recorded so far.
         """
         self._count(_is_sample((now_ns - self._began_ns) // TICK_NS))
         share = 0.0
@@ -91,11 +89,7 @@ class CostWatch:
         return due_ns if self._max is None else min(due_ns, self._since_ns + WINDOW_NS)
 
     def end_full_sample(self, taken_bytes: int) -> None:
-        """Switch the counting of runs off if the present sample has SAMPLE_BYTES.
-
-        `taken_bytes`: bytes of records copied from the rings since the recording began. To be
-        called in each round: a sample begins at the value of the last call.
-        """
+        """Switch the counting off if the present sample has SAMPLE_BYTES; call it in each round."""
         self._taken_bytes = taken_bytes
         if self._counting and taken_bytes - self._sample_bytes >= SAMPLE_BYTES:
             self._count(False)
@@ -106,10 +100,7 @@ class CostWatch:
         self._count_runs(on)
 
     def _share(self, now_ns: int, events: float) -> float:
-        """Return the per cent of one core that recorder and programs took since the last call.
-
-        The programs' time: new events times the mean time of counted runs, and `part_seconds`.
-        """
+        """Return the per cent of one core that recorder and programs took since the last call."""
         cpu, programs = cost.read(()).cpu_seconds, self._probes.programs()
         # Programs that count their runs know better than the number of records.
         runs = self._probes.runs()
@@ -146,10 +137,9 @@ class CallBudget:
         self._spent_ns = calls_ns(probes.path_runs()) if self._on else 0
 
     def look(self, now_ns: int) -> CallTimingNote | None:
-        """End the timing if the calls since the last look took more than the budget.
+        """End the timing if calls since the last look took too much, and return the note of that.
 
-        Returns then, once, the note for the log, after the programs were detached. What calls took
-        is estimated from their number (`calls_ns`). Raises RefusedError.
+        What they took is estimated from their number (`calls_ns`). Raises RefusedError.
         """
         if not self._on or now_ns <= self._since_ns:
             return None

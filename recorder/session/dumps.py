@@ -5,8 +5,7 @@ from dataclasses import asdict
 from typing import Any
 
 from biotrail.recorder.filters.triggers import Hit
-from biotrail.recorder.output.flight_buffer import FlightBuffer
-from biotrail.recorder.output.sinks import RotatingLog, Sink
+from biotrail.recorder.output.sinks import FlightBuffer, RotatingLog, Sink
 from biotrail.recorder.output.writer import WriterThread
 from biotrail.recorder.schema.payloads import Clock, End
 
@@ -31,11 +30,7 @@ class Rotation:
         return float("inf") if self._sink is None else self._sink.due_ns()
 
     def order(self, clock: Clock) -> None:
-        """Queue a job that ends the present file; only to be called if `due`.
-
-        `clock`: read when the last records of the present file left the rings. Where the queue is
-        full nothing happens.
-        """
+        """Queue a job that ends the present file at `clock`, unless the queue is full."""
 
         def rotate(_log: object) -> None:
             try:
@@ -53,15 +48,11 @@ class Flight:
     """Dumps that users and triggers ask for; orders one dump at a time."""
 
     def __init__(self, sink: Sink, writer: WriterThread, after: float, every: float) -> None:
-        """`sink`: unless it is a FlightBuffer, there are no dumps.
-
-        `after`: seconds that are recorded after a trigger before its dump. `every`: least seconds
-        from a trigger with a dump to the next one with a dump.
-        """
+        """Seconds: recorded `after` a trigger; `every`: least between triggers with a dump."""
         self._sink = sink if isinstance(sink, FlightBuffer) else None
         self._writer = writer
         self._after_ns, self._every_ns = round(after * 1e9), round(every * 1e9)
-        self._asked_by = ""
+        self.asked_by = ""
         """Name of the signal that asked for a dump, for its header; "": none did."""
         self._waiting_hit: Hit | None = None
         self._next_trigger_ns = 0
@@ -75,7 +66,7 @@ class Flight:
     @property
     def waits(self) -> bool:
         """Whether a dump was asked for, or is to be made, and is not ordered yet."""
-        return bool(self._asked_by) or self._waiting_hit is not None
+        return bool(self.asked_by) or self._waiting_hit is not None
 
     def messages(self) -> list[str]:
         """Return the messages for the user since the last call: dumps written or failed."""
@@ -83,9 +74,6 @@ class Flight:
         while self._sink is not None and not self._sink.messages.empty():
             messages.append(self._sink.messages.get())
         return messages
-
-    def request_dump(self, signal_name: str) -> None:
-        self._asked_by = signal_name
 
     def request_dump_after(self, hit: Hit) -> None:
         """Request a dump for a trigger that fired, `after` seconds behind the trigger's time.
@@ -108,26 +96,20 @@ class Flight:
             self._sink.hold_from = begin_ns
 
     def due(self, now_ns: int) -> bool:
-        """Return whether a dump is to be ordered at `now_ns` (CLOCK_MONOTONIC).
-
-        Not while another is ordered or being written: until then requests wait.
-        """
+        """Return whether to order a dump: not while another one is ordered or being written."""
         if self._sink is None or self._ordered or self._sink.busy:
             return False
         hit = self._waiting_hit
-        return bool(self._asked_by) or (
-            hit is not None and now_ns >= hit.monotonic + self._after_ns
-        )
+        return bool(self.asked_by) or (hit is not None and now_ns >= hit.monotonic + self._after_ns)
 
     def order(self, clock: Clock) -> None:
-        """Queue the requested dump behind all other jobs of the writer thread; only if `due`.
+        """Queue the dump of all that is queued up to `clock`; nothing changes if the queue is full.
 
-        `clock`: of the dump's end, up to which all records are queued. One dump is for a user's
-        request and a trigger's, and its header's "kept" then has the trigger. If the writer's queue
-        is full, nothing changes.
+        One dump is for a user's request and a trigger's, and its header's "kept" then has the
+        trigger.
         """
         hit = self._waiting_hit
-        facts: dict[str, Any] = {"reason": f"asked for ({self._asked_by})"}
+        facts: dict[str, Any] = {"reason": f"asked for ({self.asked_by})"}
         if hit is not None:
             facts = {"reason": f"trigger {hit.trigger}", "trigger": asdict(hit)}
         facts["triggers_let_pass"] = self.let_pass
@@ -143,7 +125,7 @@ class Flight:
         if not self._writer.offer(dump):
             self._ordered = False
             return
-        self._asked_by = ""
+        self.asked_by = ""
         if hit is not None:
             self._next_trigger_ns = hit.monotonic + self._every_ns
             self._waiting_hit = None

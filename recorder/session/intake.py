@@ -19,10 +19,7 @@ CHUNK_NS = 900_000_000
 
 
 class Intake:
-    """The records and losses that were taken from the rings and wait to become frames of the log.
-
-    Times are ns of CLOCK_MONOTONIC.
-    """
+    """The records and losses that wait to become frames of the log. Times: ns, CLOCK_MONOTONIC."""
 
     def __init__(
         self,
@@ -62,11 +59,7 @@ class Intake:
         return self._chunk_ns + CHUNK_NS
 
     def limit_reached(self) -> str:
-        """Return the reason to stop: "number of events" or "size of the log"; "" if neither.
-
-        Compared is the size that the log would have if all that was taken were written. The limits
-        are exceeded by at most what one poll takes.
-        """
+        """Return the reason to stop: "number of events" or "size of the log"; "" if neither."""
         options, writer = self._options, self._writer
         if options.max_events is not None and self._meter.events >= options.max_events:
             return "number of events"
@@ -89,10 +82,7 @@ class Intake:
             self.offer_chunk(now_ns)
 
     def drain(self) -> bool:
-        """Copy all committed records from the rings; return whether there were any.
-
-        Raises ProbeError: the rings cannot be read.
-        """
+        """Copy all committed records from the rings; return whether there were any."""
         segments = self._probes.drain()
         self.clock = clocks.reading()  # right after the copy: later events go to the next chunk
         size = sum(len(segment.data) for segment in segments)
@@ -104,10 +94,7 @@ class Intake:
         return bool(segments)
 
     def offer_chunk(self, now_ns: int) -> None:
-        """Queue the waiting records as a chunk, behind new call stacks if a look for these is due.
-
-        If the writer's queue is full, the records go on waiting.
-        """
+        """Queue the waiting records, behind new call stacks, unless the queue is full."""
         if self._pending:
             if self._stacks.due(now_ns):
                 self._stacks.put(self._writer)
@@ -122,10 +109,7 @@ class Intake:
         self._put(self.loss.sample_rings(lost, too_deep, now_ns))
 
     def sample_programs(self, now_ns: int) -> None:
-        """Queue loss windows for the skipped runs of programs up to `now_ns`.
-
-        The kernel skips a program that is already running on that CPU (recursion_misses).
-        """
+        """Queue loss windows for runs that the kernel skipped, the program running on that CPU."""
         misses: dict[str, int] = {}
         for program in self._probes.programs():
             misses[program.letter] = misses.get(program.letter, 0) + program.recursion_misses

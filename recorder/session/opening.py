@@ -20,11 +20,10 @@ from biotrail.recorder.host.own_io import own_file
 from biotrail.recorder.notes.cgroups import CgroupLook
 from biotrail.recorder.notes.hotplug import MountWatch, fingerprint
 from biotrail.recorder.notes.stacks import StackWatch
-from biotrail.recorder.output.flight_buffer import FlightBuffer
 from biotrail.recorder.output.folders import HeldDirectory
 from biotrail.recorder.output.output import NewFile
 from biotrail.recorder.output.series import Series
-from biotrail.recorder.output.sinks import Limit, PlainLog, RotatingLog, Sink
+from biotrail.recorder.output.sinks import FlightBuffer, Limit, PlainLog, RotatingLog, Sink
 from biotrail.recorder.pausing import suspects
 from biotrail.recorder.pausing.guard import Guard
 from biotrail.recorder.probes.backend import ProbeConfig, Probes, make_probes
@@ -33,7 +32,7 @@ from biotrail.recorder.probes.kernel.run_stats import StatsChild
 from biotrail.recorder.probes.maps.fitting import RECORDER_BYTES
 from biotrail.recorder.probes.maps.stack_maps import Stacks
 from biotrail.recorder.probes.programs import EVENT_SETS
-from biotrail.recorder.rights import capabilities
+from biotrail.recorder.rights import capabilities, rights
 from biotrail.recorder.rights.rights import MissingCapability
 from biotrail.recorder.schema import records
 from biotrail.recorder.schema.errors import OutputError, ProbeError
@@ -47,7 +46,6 @@ from biotrail.recorder.schema.payloads import (
     LackFacts,
     MissingTracepoint,
 )
-from biotrail.recorder.session import rights_kept
 from biotrail.recorder.session.child import Child
 from biotrail.recorder.session.session_types import RecordOptions
 from biotrail.recorder.session.stop import StopRequests
@@ -68,9 +66,7 @@ Place = NewFile | BinaryIO | HeldDirectory
 def reserve(options: RecordOptions, stack: ExitStack, undo: ExitStack) -> Place:
     """Make the file of a plain log, still hidden; or open its pipe, or the directory of several.
 
-    Called before the programs are loaded, so that a wrong path fails at once. `stack` gets what
-    closes it; `undo` what deletes the file that was made, in case the recording cannot begin.
-    Raises OutputError.
+    Called before the programs are loaded, so that a wrong path fails at once. Raises OutputError.
     """
     path = options.output
     if options.rotate is None and options.keep is None:
@@ -120,12 +116,11 @@ def open_sink(
     probes: Probes,
     messages: list[str],
 ) -> Sink:
-    """Return the recording's sink, as the options have it; `place`: what `reserve` returned.
+    """Return the recording's sink; `place`: what `reserve` returned.
 
-    `messages` gets what the user is to know of it. The probes' maps have their memory by now, and
-    get to know every file before it is written to. The header is written to the log's first file,
-    except by a FlightBuffer, which makes no file before its first dump. Raises OutputError or
-    OSError.
+    The probes' maps have their memory by now, and get to know every file before it is written to.
+    The header is written to the log's first file, except by a FlightBuffer, which makes no file
+    before its first dump. Raises OutputError or OSError.
     """
     programs = probes.programs
 
@@ -228,11 +223,9 @@ def open_recording(
     looked up. To standard output the header is written last: who reads it takes it for the
     beginning of the recording, which is not to come if the command cannot be started.
 
-    `probes`: what records, whatever the options say; None: made by `options.backend` and
-    `options.follow`. `stack` closes what was opened, when the recording is over or has failed to
-    begin. `undo` deletes the files made and ends the command, in case it fails to begin. A plain
-    log's file is left hidden, and one that `options.force` may replace as it is. Raises TraceError
-    or OSError.
+    `probes`: None: made by the options. `stack` closes what was opened. `undo` deletes the files
+    made and ends the command, in case it fails to begin. A plain log's file is left hidden, and one
+    that `options.force` may replace as it is. Raises TraceError or OSError.
     """
     stop = stack.enter_context(StopRequests())
     child = None
@@ -269,7 +262,7 @@ def open_recording(
     if options.path and not probes.capabilities.path:
         raise ProbeError("this backend records no path: use --backend core, or no --path")
     messages += probes.path.messages()
-    cgroups = CgroupLook.watching(probes, options.filters.named, stack, messages.append)
+    cgroups = CgroupLook(probes, options.filters.named, stack, messages.append)
     cgroups.begin()
     seen = fingerprint()
     listed = devices.snapshot()
@@ -280,7 +273,10 @@ def open_recording(
         for p in probes.programs()
         if not p.attached and p.letter in EVENT_SETS.get(options.events, "")
     ]
-    lacking = rights_kept.lacking(options)
+    # As long as this thread has its rights.
+    lacking = [
+        one for one in rights.lacking() if one.key != "processes" or options.filters.children
+    ]
     messages += [str(lack) for lack in lacking if lack.key == "processes"]
     header = _header(options, probes, clock, listed, named, missing, lacking, mounts is not None)
 

@@ -10,7 +10,7 @@ from biotrail.recorder.output import folders
 from biotrail.recorder.probes.backend import Probes
 from biotrail.recorder.probes.maps.stack_maps import Stacks
 from biotrail.recorder.rights import capabilities, priority, rights
-from biotrail.recorder.rights.rights import MissingCapability, Trial
+from biotrail.recorder.rights.rights import Trial
 from biotrail.recorder.session.session_types import RecordOptions
 
 
@@ -59,15 +59,6 @@ def trials(options: RecordOptions, probes: Probes) -> list[Trial]:
     return actions
 
 
-def lacking(options: RecordOptions) -> list[MissingCapability]:
-    """Return what will not work for lack of rights; "processes" only matters with `--children`.
-
-    The rights are the calling thread's: call it before `reduce`. Raises OSError.
-    """
-    lacks = rights.lacking()
-    return [lack for lack in lacks if lack.key != "processes" or options.filters.children]
-
-
 def _directory_of_more(options: RecordOptions) -> str | None:
     if options.output is None or (options.rotate is None and options.keep is None):
         return None
@@ -78,9 +69,9 @@ def reduce(options: RecordOptions, probes: Probes) -> tuple[list[str] | None, st
     """Give up the calling thread's capabilities but those that recording needs, for good.
 
     Kept are, of those held, `needed`, CAP_SYSLOG for stacks of followed objects, and what a failing
-    one of `trials` requires. `probes`: attached. Returns (names of the capabilities kept, warning
-    or ""); (None, warning) where they could not be given up. If this process has CAP_SYS_NICE,
-    RLIMIT_RTPRIO is raised first, so that real-time priority stays possible without.
+    one of `trials` requires. Returns (names of the capabilities kept, warning or ""); (None,
+    warning) where they could not be given up. If this process has CAP_SYS_NICE, RLIMIT_RTPRIO is
+    raised first, so that real-time priority stays possible without.
     """
     if capabilities.holds("CAP_SYS_NICE"):
         priority.permit()

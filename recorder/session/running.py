@@ -61,10 +61,9 @@ class Pace:
         self.seconds = SHORTEST
 
     def adapt(self, fill: float, slept: float) -> None:
-        """Set `seconds` so that the fullest ring reaches TARGET_FILL by the next poll at this load.
+        """Set `seconds` so that the fullest ring reaches TARGET_FILL by the next poll.
 
-        `fill`: the fullest ring's used share, 0 to 1, after a sleep of `slept` seconds, which may
-        have ended early. `seconds` at most doubles.
+        `fill`: the fullest ring's used share, 0 to 1, after a sleep of `slept` seconds.
         """
         wanted = slept * TARGET_FILL / fill if fill > 0 else self.longest
         self.seconds = min(max(min(wanted, 2 * self.seconds), SHORTEST), self.longest)
@@ -103,9 +102,8 @@ class Running:
     ) -> None:
         """Start the writer thread and make all that the poll loop works on; report messages so far.
 
-        The caller has to run `loop`, then `session.finish`, which ends the log and the thread;
-        `undo` ends the thread where this fails. `kept`: capabilities that were kept when others
-        were given up; None: none were given up. Raises OSError or TraceError.
+        The end of a recording ends the thread; `undo` where this fails. `kept`: capabilities that
+        were kept when others were given up; None: none were. Raises OSError or TraceError.
         """
         self.options = options = opened.options
         self.opened, self.stop, self.child = opened, opened.stop, opened.child
@@ -162,11 +160,11 @@ class Running:
             (LOSS_NS, self.intake.sample_rings),
             (PROGRAMS_NS, self.intake.sample_programs),
             (NOTES_NS, self._look_around),
-            (HURRIED_NS, partial(opened.stacks.hurried_look, writer)),
+            (HURRIED_NS, self._look_for_stacks),
             (LOOK_NS, self._watch_calls),
             (STATUS_NS, self.report),
         ]
-        self.periodic = [Every(ns, action, now_ns) for ns, action in actions]
+        self.periodic = [Every(ns, action, now_ns + ns) for ns, action in actions]
         """What is done at its own intervals, in the order of a round."""
         opened.cgroups.start()
         stack.callback(opened.cgroups.stop)
@@ -200,10 +198,7 @@ class Running:
         return writer.meter.events * self.intake.taken_bytes / max(writer.raw_bytes, 1)
 
     def loop(self) -> None:
-        """Poll until there is a reason to stop, which is then in `stop.reason`.
-
-        Raises OSError or TraceError: the probes cannot be read.
-        """
+        """Poll until there is a `stop.reason`. Raises OSError or TraceError: no probes to read."""
         while self.stop.reason is None:
             left = float("inf")
             if self.options.duration is not None:
@@ -218,15 +213,14 @@ class Running:
             elif reached := self.intake.limit_reached():
                 self.stop.request(reached)
             else:
-                self._sleep(min(left, self._until_due()))
+                due_ns = min(self.intake.due_ns, self.watch.due_ns, self.rotation.due_ns)
+                due = (due_ns - time.monotonic_ns()) / 1e9
+                if due <= 0 or self.flight.waits:
+                    due = LONGEST
+                elif self.opened.stacks.hurried:
+                    due = min(due, HURRIED_NS / 1e9)
+                self._sleep(min(left, due))
                 self._round(time.monotonic_ns())
-
-    def _until_due(self) -> float:
-        due_ns = min(self.intake.due_ns, self.watch.due_ns, self.rotation.due_ns)
-        left = (due_ns - time.monotonic_ns()) / 1e9
-        if left <= 0 or self.flight.waits:
-            return LONGEST
-        return min(left, HURRIED_NS / 1e9) if self.opened.stacks.hurried else left
 
     def _sleep(self, left: float) -> None:
         began_ns = time.monotonic_ns()
@@ -281,7 +275,7 @@ class Running:
         """Pass signals and triggers that request a dump to the flight recorder."""
         if self.stop.dumps:
             self.stop.dumps = 0
-            self.flight.request_dump(self.stop.dump_signal)
+            self.flight.asked_by = self.stop.dump_signal
         triggers = self.options.triggers
         hits = self.probes.triggered() if triggers.in_kernel else []
         now_ns, stuck = time.monotonic_ns(), self.opened.stuck
@@ -323,6 +317,10 @@ class Running:
             self.fail(ProbeError(warning))
         elif warning:
             self.report(now_ns, warning)
+
+    def _look_for_stacks(self, now_ns: int) -> None:
+        if self.opened.stacks.hurried and self.opened.stacks.due(now_ns):
+            self.opened.stacks.put(self.writer)
 
     def _watch_calls(self, now_ns: int) -> None:
         if (note := self.call_budget.look(now_ns)) is not None:

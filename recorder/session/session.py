@@ -8,9 +8,8 @@ from contextlib import ExitStack
 from biotrail.recorder.accounting import cost
 from biotrail.recorder.accounting.cost import ns_per_run, part_seconds
 from biotrail.recorder.host import clocks
-from biotrail.recorder.output.flight_buffer import FlightBuffer
 from biotrail.recorder.output.folders import explain
-from biotrail.recorder.output.sinks import LogSink, PlainLog
+from biotrail.recorder.output.sinks import FlightBuffer, LogSink, PlainLog
 from biotrail.recorder.output.writer import Job, WriterThread
 from biotrail.recorder.probes.backend import Probes
 from biotrail.recorder.schema.allocator import keep_freed_memory
@@ -84,11 +83,10 @@ def _finish(running: Running) -> Summary:
         running.check_triggers()
     except (OSError, TraceError, MemoryError) as error:
         running.fail(error)
-
-    def is_stuck() -> bool:
-        return stop.signals > 1 and time.monotonic_ns() - writer.progress_ns > STUCK_NS
-
-    ended = writer.finish(_last_job(running, stopped), is_stuck)
+    ended = writer.finish(
+        _last_job(running, stopped),
+        lambda: stop.signals > 1 and time.monotonic_ns() - writer.progress_ns > STUCK_NS,
+    )
     running.report_messages()
     summary = _summary(running, stopped)
     summary.error = _error(running, ended)
@@ -129,35 +127,31 @@ def _last_job(running: Running, stopped: Clock) -> Job:
 
 
 def _end_facts(running: Running, stopped: Clock) -> End:
-    loss, began = running.intake.loss, running.began
-    now = cost.read(running.probes.programs())
+    """Return the facts of the whole recording: counters of programs since they were loaded."""
+    probes, kept = running.probes, running.kept
+    now, reason = cost.read(probes.programs()), running.stop.reason or ""
+    facts = cost.end_facts(reason, running.began, now, running.intake.loss, stopped)
     path: End = {}
-    if running.probes.path.parts:
-        runs, seconds = running.probes.path_runs(), _path_seconds(running)
+    if probes.path.parts:
+        runs, seconds = probes.path_runs(), _path_seconds(running)
         path = {"path": {"calls": runs.calls, "timed": runs.timed, "seconds": seconds}}
     return {
-        "reason": running.stop.reason or "",
+        **facts,
         **running.flight.end_facts(),
         "seconds": _seconds(running, stopped),
-        "stopped": stopped,
-        "clocks": clocks.reading(),
-        "lost": {str(kind): count for kind, count in loss.by_kind.items()},
-        "too_deep": loss.too_deep,
-        "skipped": loss.skipped,
         "programs": cost.program_rows(None, now),
-        "left_out": running.probes.left_out().account(),
+        "left_out": probes.left_out().account(),
         "recorder": {
-            "cpu_seconds": now.cpu_seconds - began.cpu_seconds,
-            "max_rss_bytes": cost.max_rss_bytes(),
+            **facts["recorder"],
             "max_cpu": running.options.max_cpu,
             "max_cpu_exceeded": running.watch.warnings,
             "hurried": running.boost.times,
         },
         "events": round(running.writer.meter.events),
-        "ns_per_event": ns_per_run(running.probes.programs()),
+        "ns_per_event": ns_per_run(probes.programs()),
         **path,
-        **running.probes.end_facts(),
-        **({} if running.kept is None else {"rights_kept": running.kept}),
+        **probes.end_facts(),
+        **({} if kept is None else {"rights_kept": kept}),
     }
 
 
@@ -169,6 +163,8 @@ def _path_seconds(running: Running) -> dict[str, float]:
 
 def _summary(running: Running, stopped: Clock) -> Summary:
     writer, loss, sink = running.writer, running.intake.loss, running.opened.sink
+    series, output = sink.series, running.options.output
+    now = cost.read(())
     unwritten_bytes = running.intake.taken_bytes - writer.raw_bytes
     return Summary(
         reason=running.stop.reason or "",
@@ -185,8 +181,8 @@ def _summary(running: Running, stopped: Clock) -> Summary:
         unwritten_bytes=unwritten_bytes,
         unwritten_events=_unwritten_events(writer, unwritten_bytes),
         written_until=_moment(running, writer.until),
-        cpu_seconds=cost.read(()).cpu_seconds - running.began.cpu_seconds,
-        max_rss_bytes=cost.max_rss_bytes(),
+        cpu_seconds=now.cpu_seconds - running.began.cpu_seconds,
+        max_rss_bytes=now.max_rss_bytes,
         ns_per_event=ns_per_run(running.probes.programs()),
         path_events=round(writer.meter.path_events),
         path_seconds=_path_seconds(running),
@@ -195,9 +191,9 @@ def _summary(running: Running, stopped: Clock) -> Summary:
         missing=running.opened.missing,
         lacking=running.opened.lacking,
         triggers_let_pass=running.flight.let_pass,
-        files=sink.files,
-        files_deleted=sink.deleted,
-        files_gone=sink.taken_away,
+        files=series.files if series else [output] if output else [],
+        files_deleted=series.deleted if series else 0,
+        files_gone=series.taken_away if series else 0,
     )
 
 
@@ -212,7 +208,7 @@ def _moment(running: Running, clock: Clock | None) -> Moment | None:
 
 
 def _error(running: Running, ended: bool) -> TraceError | None:
-    """Return why the recording had to stop: for the output or, else, for the recorder.
+    """Return why the recording had to stop: the output's error, else the recorder's.
 
     `ended`: the output is not stuck. None: the log was written, as was asked for.
     """

@@ -7,6 +7,7 @@ import signal
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from types import FrameType, TracebackType
 from typing import Any, Self
 
@@ -82,10 +83,7 @@ class StopRequests:
             os.write(self._wake[1], b"x")
 
     def sleep(self, seconds: float, *descriptors: int | None) -> None:
-        """Sleep until the time is over, a signal or request comes, or a descriptor is readable.
-
-        Returns at once if a signal or request came since the last sleep.
-        """
+        """Sleep until the time is over, a descriptor is readable, or a request came or comes."""
         wake = self._wake[0]
         poller = select.poll()  # unlike select(), without FD_SETSIZE
         for descriptor in (wake, *descriptors):
@@ -95,17 +93,16 @@ class StopRequests:
             os.read(wake, 4096)
 
 
+@dataclass
 class Every:
     """Calls an action periodically. Times are ns of CLOCK_MONOTONIC."""
 
-    def __init__(self, period_ns: int, action: Callable[[int], None], start_ns: int) -> None:
-        """It is first due a period after `start_ns`; a late call moves all later ones."""
-        self._period = period_ns
-        self._action = action
-        self.due_ns = start_ns + period_ns
-        """When the action is due next."""
+    period_ns: int
+    action: Callable[[int], None]
+    due_ns: int
+    """When the action is due next; a late call moves all later ones."""
 
     def run(self, now_ns: int) -> None:
         if now_ns >= self.due_ns:
-            self.due_ns = now_ns + self._period
-            self._action(now_ns)
+            self.due_ns = now_ns + self.period_ns
+            self.action(now_ns)

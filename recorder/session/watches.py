@@ -121,10 +121,7 @@ class StuckWatch:
         self._next_ns = now_ns
 
     def hits(self, now_ns: int) -> list[Hit]:
-        """Return the disks that are stuck since the last call: each once, until it completes again.
-
-        An I/O that began right after a look is seen one look later, so none fires too early.
-        """
+        """Return the disks that are stuck since the last call: each until it completes again."""
         if now_ns < self._next_ns:
             return []
         self._next_ns = now_ns + self._period_ns
@@ -147,8 +144,8 @@ class StuckWatch:
     def hold_from(self) -> int | None:
         """Return from when on records must be kept to show what hangs now; None: nothing does.
 
-        Of disks that have not fired yet. What was in flight at a disk's last completion is held to
-        have begun no longer before that than the trigger's time. CLOCK_MONOTONIC, ns.
+        What was in flight at a disk's last completion is held to have begun no longer before that
+        than the trigger's time. CLOCK_MONOTONIC, ns.
         """
         waiting = [disk.since_ns for disk in self._seen.values() if not disk.fired]
         return min(waiting) - self._stuck_ns if waiting else None

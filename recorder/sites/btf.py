@@ -54,15 +54,11 @@ RECORDS = (Kind.STRUCT, Kind.UNION)
 _FIXED = {Kind.INT: 1, Kind.ARRAY: 3, Kind.VAR: 1, Kind.DECL_TAG: 1}
 """Words that follow struct btf_type, by kind; and those for each of its vlen elements."""
 _EACH = {
-    Kind.STRUCT: 3,
-    Kind.UNION: 3,
-    Kind.ENUM: 2,
-    Kind.FUNC_PROTO: 2,
-    Kind.DATASEC: 3,
-    Kind.ENUM64: 3,
+    **dict.fromkeys((Kind.STRUCT, Kind.UNION, Kind.DATASEC, Kind.ENUM64), 3),
+    **dict.fromkeys((Kind.ENUM, Kind.FUNC_PROTO), 2),
 }
-_FIXED_BY_KIND = tuple(_TYPE_WORDS + _FIXED.get(Kind(kind), 0) for kind in Kind)
-_EACH_BY_KIND = tuple(_EACH.get(Kind(kind), 0) for kind in Kind)
+_FIXED_BY_KIND = tuple(_TYPE_WORDS + _FIXED.get(kind, 0) for kind in Kind)
+_EACH_BY_KIND = tuple(_EACH.get(kind, 0) for kind in Kind)
 
 
 class Type(NamedTuple):
@@ -132,14 +128,12 @@ class Btf:
         self._starts = self._walk(memoryview(types).cast("I"))
         self.first: int = base.end if base else 1
         self.end: int = self.first + len(self._starts)
-        info = self._words[self._starts + 1]
-        self.kinds = (info >> 24 & 0x1F).astype(np.uint8)
-        self._vlen = (info & 0xFFFF).astype(np.int64)
+        self.kinds = (self._words[self._starts + 1] >> 24 & 0x1F).astype(np.uint8)
         self.refs = self._words[self._starts + 2].astype(np.int64)
         self._name_at = self._words[self._starts].astype(np.int64)
-        self._parameters: Parameters | None = None
-        rows = self.of_kinds((Kind.PTR, Kind.FUNC, *MODIFIERS))
-        if (self.refs[rows] >= self.end).any() or (self.parameters().type >= self.end).any():
+        self.parameters = self._all_parameters()
+        rows = self.of_kinds(Kind.PTR, Kind.FUNC, *MODIFIERS)
+        if (self.refs[rows] >= self.end).any() or (self.parameters.type >= self.end).any():
             raise self._damaged("a type refers to one that is not there")
 
     def _damaged(self, reason: str) -> SiteError:
@@ -190,12 +184,10 @@ class Btf:
         return holder._words[of.at + _TYPE_WORDS :]
 
     def _following(self, of: Type, each: int) -> list[list[int]]:
-        """Return the `each` words of each of the type's elements."""
         rows: list[list[int]] = self._words_of(of)[: each * of.vlen].reshape(-1, each).tolist()
         return rows
 
     def members(self, of: Type) -> list[Member]:
-        """Return the direct members of a struct or union, in order; anonymous ones have name ""."""
         return [
             Member(self.string(name), number, *((at & 0xFFFFFF, at >> 24) if of.flag else (at, 0)))
             for name, number, at in self._following(of, 3)
@@ -212,16 +204,15 @@ class Btf:
         return found
 
     def array(self, of: Type) -> tuple[int, int]:
-        """Return the id of an array's element type, and the number of elements."""
+        """Return (element type, number of elements)."""
         words = self._words_of(of)
         return int(words[0]), int(words[2])
 
     def is_signed(self, of: Type) -> bool:
-        """Return whether an INT is signed."""
         return bool(int(self._words_of(of)[0]) >> 24 & 1)
 
     def arguments(self, proto: Type) -> list[tuple[str, int]]:
-        """Return names ("": not known) and type ids of a function type's parameters."""
+        """Return names ("": not known) and type ids."""
         return [(self.string(name), number) for name, number in self._following(proto, 2)]
 
     def strip(self, number: int) -> Type:
@@ -231,11 +222,11 @@ class Btf:
             found = self.type(found.extent)
         return found
 
-    def named(self, name: str, *kinds: Kind) -> list[int]:
-        """Return the ids of this blob's own types of that name, ascending; none of the base's."""
-        return (self.first + np.flatnonzero(self.has_name(name) & self.of_kinds(kinds))).tolist()
+    def named(self, name: str, kind: Kind) -> list[int]:
+        """Return the ids of this blob's own types of that name, ascending."""
+        return (self.first + np.flatnonzero(self.has_name(name) & self.of_kinds(kind))).tolist()
 
-    def of_kinds(self, kinds: tuple[Kind, ...]) -> NDArray[np.bool_]:
+    def of_kinds(self, *kinds: Kind) -> NDArray[np.bool_]:
         """Return a mask (n,) of this blob's own types, as `has_name` does."""
         return np.isin(self.kinds, kinds)
 
@@ -248,12 +239,9 @@ class Btf:
         wanted = re.compile(re.escape(name + b"\0"))
         return inherited + [m.start() + self._string_base for m in wanted.finditer(self._strings)]
 
-    def names(self, *kinds: Kind, prefix: str = "") -> dict[str, int]:
-        """Return the ids of this blob's own named types by name, those that begin with `prefix`.
-
-        Of several types of a name the last.
-        """
-        rows = np.flatnonzero(self.of_kinds(kinds))
+    def names(self, kind: Kind, prefix: str = "") -> dict[str, int]:
+        """Return the ids of this blob's own named types by name; of several of a name the last."""
+        rows = np.flatnonzero(self.of_kinds(kind))
         found = {
             self.string(int(at)): int(row)
             for at, row in zip(self._name_at[rows], rows, strict=True)
@@ -261,26 +249,22 @@ class Btf:
         return {n: self.first + r for n, r in found.items() if n.startswith(prefix) and n}
 
     def holds(self, text: str) -> bool:
-        """Return whether the blob's own strings have `text`: a cheap test before a search."""
+        """A cheap test before a search."""
         return text.encode() in self._strings
 
-    def close_over(self, mask: NDArray[np.bool_], kinds: tuple[Kind, ...]) -> None:
-        """Add to `mask` (end,), by id, this blob's types of `kinds` that lead to a type in it."""
-        rows = np.flatnonzero(self.of_kinds(kinds))
+    def close_over(self, mask: NDArray[np.bool_]) -> None:
+        """Add to `mask` (end,), by id, this blob's types that name or qualify a type in it."""
+        rows = np.flatnonzero(self.of_kinds(*MODIFIERS))
         while True:
             fresh = mask[self.refs[rows]] & ~mask[self.first + rows]
             if not fresh.any():
                 return
             mask[self.first + rows[fresh]] = True
 
-    def parameters(self) -> Parameters:
-        """Return the parameters of all of this blob's own function types; computed once."""
-        if self._parameters is None:
-            rows = np.flatnonzero(self.kinds == Kind.FUNC_PROTO)
-            counts = self._vlen[rows]
-            owner = np.repeat(np.arange(len(rows)), counts)
-            index = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-            words = self._starts[rows][owner] + _TYPE_WORDS + 2 * index + 1
-            types = self._words[words].astype(np.int64)
-            self._parameters = Parameters(self.first + rows[owner], index, types)
-        return self._parameters
+    def _all_parameters(self) -> Parameters:
+        rows = np.flatnonzero(self.kinds == Kind.FUNC_PROTO)
+        counts = (self._words[self._starts[rows] + 1] & 0xFFFF).astype(np.int64)
+        owner = np.repeat(np.arange(len(rows)), counts)
+        index = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        words = self._starts[rows][owner] + _TYPE_WORDS + 2 * index + 1
+        return Parameters(self.first + rows[owner], index, self._words[words].astype(np.int64))

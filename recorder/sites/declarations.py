@@ -103,7 +103,7 @@ class ObjectType:
 
 @dataclass(frozen=True)
 class Declarations:
-    """All pairs and types by name, the user's own before the ready-made ones of the same name."""
+    """The user's own before the ready-made ones of the same name."""
 
     pairs: Mapping[str, Pair]
     types: Mapping[str, ObjectType]
@@ -207,7 +207,7 @@ def own_file() -> Path:
 
 
 def read(path: Path, missing: bool = False) -> Declarations:
-    """Return what a file declares; missing: without the file nothing, else DeclarationError."""
+    """missing: an absent file declares nothing. Raises DeclarationError."""
     try:
         # O_NONBLOCK: opening a FIFO must not wait for a writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
@@ -231,7 +231,6 @@ def read(path: Path, missing: bool = False) -> Declarations:
 
 
 def parse(content: Table, origin: str) -> Declarations:
-    """Return the declarations in a parsed file. DeclarationError names the file, table and key."""
     _Place(origin, "file").only(content, ("pairs", "types"))
     for key, form in (("pairs", _NAME), ("types", _STRUCT)):
         place, tables = _Place(origin, key), content.get(key, {})

@@ -169,7 +169,6 @@ class TypedScope(Scope):
     """A tracepoint whose arguments have types, by their names or as arg0, arg1 and so on."""
 
     def __init__(self, prototype: Prototype, site: str) -> None:
-        """site: the tracepoint with its system, for messages."""
         self._prototype = prototype
         self.site = f"tracepoint {site}"
 
@@ -201,7 +200,6 @@ class ObjectScope(Scope):
     """A followed object: members of its struct."""
 
     def __init__(self, types: TypeTable, struct: str) -> None:
-        """Raises SiteError: BTF has no such struct."""
         blob, found = types.struct(struct)
         self._place = _Place(blob, found.number, (0,))
         self.site = f"struct {struct}"
@@ -215,10 +213,9 @@ class ObjectScope(Scope):
 
 
 class FormatScope(Scope):
-    """A tracepoint by its format: fields of its record, as the text that perf and ftrace print."""
+    """A tracepoint by its format. types: describes the structs that fields point to."""
 
     def __init__(self, format_: Format, site: str, types: TypeTable) -> None:
-        """types: describes the structs that fields point to."""
         self._format, self._types = format_, types
         self.site = f"tracepoint {site}"
 
@@ -321,7 +318,6 @@ class _Place:
         return replace(self, number=number, offsets=(*self.offsets[:-1], self.offsets[-1] + by))
 
     def behind(self, number: int) -> "_Place":
-        """Return the place that this one, a pointer, points to."""
         return replace(self, number=number, offsets=(*self.offsets, 0))
 
 
@@ -438,7 +434,6 @@ def _find(btf: Btf, holder: Type, name: str) -> Member | None:
 
 
 def _member_names(btf: Btf, holder: Type) -> list[str]:
-    """Return the names of a struct's members, those of anonymous structs in it too, in order."""
     names = []
     for member in btf.members(holder):
         inner = btf.strip(member.number)

@@ -57,7 +57,6 @@ class KernelFunctions:
 
     @classmethod
     def read(cls, tracefs: Path, blacklist: Path, kallsyms: Path = _KALLSYMS) -> Self:
-        """Read the lists that can be read. tracefs: where it is mounted."""
         unread: list[str] = []
 
         def text(path: Path) -> bytes | None:
@@ -84,7 +83,6 @@ class KernelFunctions:
         )
 
     def refusal(self, taking: Taking) -> str:
-        """Return why a function cannot be attached; "": it may be."""
         name = f"{taking.name} [{taking.module}]" if taking.module else taking.name
         if not taking.in_register:
             return STACK
@@ -97,10 +95,7 @@ class KernelFunctions:
         return BLACKLISTED if taking.name in self.blacklist else ""
 
     def attachable(self, takings: list[Taking]) -> tuple[list[Taking], dict[str, list[str]]]:
-        """Return the functions that may be attached, and the names of all others by reason.
-
-        A name that occurs twice among the takings of a module is ambiguous too.
-        """
+        """Return the functions that may be attached, and the names of all others by reason."""
         times = Counter((taking.module, taking.name) for taking in takings)
         good: list[Taking] = []
         unseen: dict[str, list[str]] = {}
@@ -162,7 +157,6 @@ class FollowPlan:
         return tuple(site for site in self.sites if site.taking.kind == "tracepoint")
 
     def named(self, meaning: int) -> list[str]:
-        """Return the names of the sites that have this bit of `meaning`."""
         return sorted({site.taking.name for site in self.sites if site.meaning & meaning})
 
     def without(self, refused: dict[str, list[str]]) -> "FollowPlan":
@@ -202,11 +196,7 @@ def plan(
     kernel: KernelFunctions | None,
     max_functions: int,
 ) -> FollowPlan:
-    """Return what is to be attached for a struct, in the way `way`.
-
-    kernel: its lists of functions; None with the way "typed". Raises SiteError: there is no such
-    struct, nothing takes it, or there are more than `max_functions` functions that do.
-    """
+    """kernel: its lists of functions; None with the way "typed". Raises SiteError."""
     struct = declared.name
     tracepoints = types.tracepoints_taking(struct)
     functions: list[Taking] = []
@@ -270,7 +260,7 @@ def _sites(takings: list[Taking], way: str, declared: ObjectType) -> tuple[Plann
 
 
 def _value(scope: ObjectScope, alternatives: Iterable[str]) -> Value:
-    """Compile the first expression that this kernel's struct has; NO_VALUE: none."""
+    """Compile the first expression that this kernel's struct has."""
     for text in alternatives:
         try:
             return scope.value(text)

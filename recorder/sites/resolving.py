@@ -56,10 +56,7 @@ class ResolvedPair:
 
 
 def resolve(pair: Pair, scopes: Scopes) -> ResolvedPair:
-    """Return the first variant of `pair` whose tracepoints and fields exist.
-
-    Raises SiteError with the reason of each variant: none does.
-    """
+    """Return the first variant whose tracepoints and fields exist. Raises SiteError: none does."""
     reasons: list[str] = []
     for variant in pair.variants:
         for way in (variant.way,) if variant.way else (TYPED, FORMAT):

@@ -57,7 +57,7 @@ class Taking:
 
     @property
     def shown(self) -> str:
-        """The name for people: "sched_switch(next)" where a tracepoint passes several structs."""
+        """Return "sched_switch(next)" where a tracepoint passes several structs."""
         return f"{self.name}({self.passed_as})" if self.passed_as else self.name
 
     @property
@@ -85,13 +85,8 @@ class Prototype:
 
 
 class TypeTable:
-    """The types of a kernel and its modules."""
-
     def __init__(self, vmlinux: bytes, modules: Mapping[str, Callable[[], bytes]]) -> None:
-        """Index vmlinux's BTF; `modules`: functions that read a module's, by its name.
-
-        Raises SiteError: vmlinux's BTF is damaged.
-        """
+        """modules: functions that read a module's BTF, by its name. Raises SiteError."""
         self._kernel = Btf(vmlinux)
         self._readers = dict(modules)
         self._modules: dict[str, Btf | None] = {}
@@ -99,7 +94,6 @@ class TypeTable:
 
     @classmethod
     def kernel(cls, place: Path = PLACE) -> Self:
-        """Read the running kernel's types below `place`. Raises SiteError: there are none."""
         try:
             vmlinux = (place / "vmlinux").read_bytes()
             names = sorted(path.name for path in place.iterdir() if path.name != "vmlinux")
@@ -127,7 +121,6 @@ class TypeTable:
                 yield blob
 
     def struct(self, name: str) -> tuple[Btf, Type]:
-        """Return where a struct or union is described. Raises SiteError: BTF has none so named."""
         for blob in self._blobs(name):
             for kinds in RECORDS:
                 if found := blob.named(name, kinds):
@@ -138,7 +131,6 @@ class TypeTable:
 
     @cached_property
     def struct_names(self) -> list[str]:
-        """Names of the kernel's own structs, those of modules left out."""
         return list(self._kernel.names(Kind.STRUCT))
 
     def functions_taking(self, struct: str) -> list[Taking]:
@@ -191,7 +183,7 @@ class TypeTable:
         """Return (argument, arguments, slot) by the id of each function type that takes it."""
         pointers = self._pointers(blob, struct)
         found = dict(self._protos(blob.base, struct)) if blob.base else {}
-        parameters = blob.parameters()
+        parameters = blob.parameters
         hits = np.flatnonzero(pointers[parameters.type])
         protos, first = np.unique(parameters.proto[hits], return_index=True)
         for proto, at in zip(protos.tolist(), hits[first].tolist(), strict=True):
@@ -209,21 +201,18 @@ class TypeTable:
         structs, mask = np.zeros((2, blob.end), np.bool_)
         blobs = (blob.base, blob) if blob.base else (blob,)
         for one in blobs:  # `struct` itself, and forward declarations of it
-            own = one.has_name(struct) & one.of_kinds((*RECORDS, Kind.FWD))
+            own = one.has_name(struct) & one.of_kinds(*RECORDS, Kind.FWD)
             structs[one.first : one.end] |= own
-            one.close_over(structs, MODIFIERS)
+            one.close_over(structs)
         for one in blobs:
             rows = np.flatnonzero(one.kinds == Kind.PTR)
             mask[one.first + rows[structs[one.refs[rows]]]] = True
-            one.close_over(mask, MODIFIERS)
+            one.close_over(mask)
         self._masks[blob.name, struct] = mask
         return mask
 
     def prototype(self, tracepoint: str) -> Prototype | None:
-        """Return a tracepoint's prototype; `tracepoint`: with or without its system.
-
-        None: it is not there, or its module has no BTF.
-        """
+        """Return a tracepoint's prototype; None: there is none, or its module has no BTF."""
         name = tracepoint.rpartition(":")[2]
         wanted = _TRACEPOINT + name
         for blob in self._blobs(wanted):
@@ -246,7 +235,6 @@ def _probe(blob: Btf, number: int) -> Type | None:
 
 
 def _names(blob: Btf, tracepoint: str, count: int) -> list[str]:
-    """Return the names of a tracepoint's `count` arguments, "" where they are not known."""
     names = [""] * count
     for prefix in _NAMED_AFTER:
         for number in blob.named(prefix + tracepoint, Kind.FUNC):

@@ -79,11 +79,7 @@ class Elf:
     """An open ELF file, of 32 or 64 bits and either byte order."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        """Open the file at `path` and read its ELF header and program headers.
-
-        The file stays open until `close`, but is closed where this raises. Raises NoElfError where
-        it is no regular file, no ELF file, or its headers are cut or too large; OSError.
-        """
+        """Open the file, read its ELF and program headers. Raises NoElfError, OSError."""
         # O_NONBLOCK: open() must not wait where the path is a pipe by now.
         self._fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
         try:
@@ -117,35 +113,28 @@ class Elf:
         return np.frombuffer(data, dtype)
 
     def build_id(self) -> bytes:
-        """Return the GNU build id as the kernel reports it: 20 bytes, cut or padded with zeros.
+        """Return the first GNU build id, as the kernel has it: 20 bytes, cut or padded with zeros.
 
-        The first in its PT_NOTE segments, of each of which 64 KiB (_MAX_NOTES) are read. b"" where
-        there is none. Raises OSError.
+        b"" where there is none in the first _MAX_NOTES of each PT_NOTE segment.
         """
+        head = struct.Struct(f"{self._order}III")
         for segment in self._segments[self._segments["type"] == _PT_NOTE]:
             size = min(int(segment["filesz"]), _MAX_NOTES)
-            found = self._find_note(os.pread(self._fd, size, _bounded(int(segment["offset"]))))
-            if found:
-                return found[:_BUILD_ID_BYTES].ljust(_BUILD_ID_BYTES, b"\0")
-        return b""
-
-    def _find_note(self, notes: bytes) -> bytes:
-        head = struct.Struct(f"{self._order}III")
-        at = 0
-        while at + head.size <= len(notes):
-            name, value, kind = head.unpack_from(notes, at)
-            at += head.size
-            begin = at + (name + 3 & ~3)
-            if kind == _NT_GNU_BUILD_ID and notes[at : at + name] == b"GNU\0":
-                return notes[begin : begin + value]
-            at = begin + (value + 3 & ~3)
+            notes = self._read(size, int(segment["offset"]))
+            at = 0
+            while at + head.size <= len(notes):
+                name, value, kind = head.unpack_from(notes, at)
+                at += head.size
+                begin = at + (name + 3 & ~3)
+                if kind == _NT_GNU_BUILD_ID and notes[at : at + name] == b"GNU\0":
+                    if found := notes[begin : begin + value]:
+                        return found[:_BUILD_ID_BYTES].ljust(_BUILD_ID_BYTES, b"\0")
+                    break
+                at = begin + (value + 3 & ~3)
         return b""
 
     def address(self, offset: int) -> int | None:
-        """Return the virtual address, as in the symbol table, of a file offset.
-
-        By the first PT_LOAD segment that has the offset in its file part; None where none has.
-        """
+        """Return the virtual address of a file offset, by the first PT_LOAD segment that has it."""
         for segment in self._segments[self._segments["type"] == _PT_LOAD]:
             inside = offset - int(segment["offset"])
             if 0 <= inside < int(segment["filesz"]):
@@ -161,8 +150,7 @@ class Elf:
     def inner(self) -> "Elf | None":
         """Return the ELF file in .gnu_debugdata, where some distributions keep stripped symbols.
 
-        The caller closes it. None: there is none, or it cannot be decompressed. At most _MAX_INNER
-        bytes are read, and as many unpacked. Raises NoElfError; OSError.
+        The caller closes it. None: there is none, or it cannot be decompressed.
         """
         sections, names = self._sections(), int(self._header["shstrndx"])
         if names >= len(sections):
@@ -171,14 +159,19 @@ class Elf:
         for section in sections:
             if self.text(texts + int(section["name"])) == _INNER:
                 size = min(int(section["size"]), _MAX_INNER)
-                return _unpacked(os.pread(self._fd, size, _bounded(int(section["offset"]))))
+                packed = self._read(size, int(section["offset"]))
+                with suppress(lzma.LZMAError, NoElfError):
+                    # What was unpacked before `packed` ends too early is used.
+                    unpacker = lzma.LZMADecompressor(memlimit=_MAX_INNER)
+                    with open(os.memfd_create("biotrail"), "wb") as file:
+                        file.write(unpacker.decompress(packed, _MAX_INNER))
+                        file.flush()
+                        return Elf(f"/proc/self/fd/{file.fileno()}")
+                return None
         return None
 
     def functions(self) -> _Functions:
-        """Return the functions of .symtab or, where that has none, of .dynsym, sorted by address.
-
-        Raises NoElfError where the section headers or a symbol table are cut or too large; OSError.
-        """
+        """Return the functions of .symtab or, where it has none, of .dynsym, sorted by address."""
         sections = self._sections()
         for kind in (_SHT_SYMTAB, _SHT_DYNSYM):
             for section in sections[sections["type"] == kind]:
@@ -201,23 +194,8 @@ class Elf:
 
     def text(self, offset: int) -> str:
         """Return the NUL-terminated text at a file offset, cut after _MAX_NAME bytes."""
-        return (
-            os.pread(self._fd, _MAX_NAME, _bounded(offset)).split(b"\0")[0].decode(errors="replace")
-        )
+        return self._read(_MAX_NAME, offset).split(b"\0")[0].decode(errors="replace")
 
-
-def _bounded(offset: int) -> int:
-    """Return the offset, at most 2^62: pread() rejects larger ones; no file has data there."""
-    return min(offset, 1 << 62)
-
-
-def _unpacked(packed: bytes) -> Elf | None:
-    """Return the ELF file that `packed` (xz) contains, open on a memfd; None where it is damaged.
-
-    What was unpacked before `packed` ends too early is used. The caller closes it.
-    """
-    with suppress(lzma.LZMAError, NoElfError), open(os.memfd_create("biotrail"), "wb") as file:
-        file.write(lzma.LZMADecompressor(memlimit=_MAX_INNER).decompress(packed, _MAX_INNER))
-        file.flush()
-        return Elf(f"/proc/self/fd/{file.fileno()}")
-    return None
+    def _read(self, size: int, offset: int) -> bytes:
+        # pread() rejects larger offsets; no file has data there.
+        return os.pread(self._fd, size, min(offset, 1 << 62))

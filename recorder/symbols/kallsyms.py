@@ -37,8 +37,7 @@ class Symbol(NamedTuple):
 class KernelSymbols:
     """Functions of one reading of /proc/kallsyms; keeps its text: 200,000 lines in about 15 MB.
 
-    Empty (len 0) where the kernel hides addresses: without CAP_SYSLOG, or with
-    kernel.kptr_restrict=2.
+    Empty (len 0) where the kernel hides addresses: without CAP_SYSLOG, or with kptr_restrict=2.
     """
 
     def __init__(self, text: bytes) -> None:
@@ -121,19 +120,13 @@ class LiveKernelSymbols:
 
 
 def address_of(name: str, path: Path = _KALLSYMS) -> int:
-    """Return the address of the first function (t, T) of this name of the kernel itself.
-
-    0: there is none, addresses are hidden, or kallsyms cannot be read.
-    """
+    """Return the address of the first function (t, T) of this name of the kernel itself; or 0."""
     lines = _lines(read_symbols(path), name.encode())
     return next((at for at, module in lines if not module), 0)
 
 
 def addresses_of(names: Iterable[str], path: Path = _KALLSYMS) -> dict[str, int]:
-    """Return the addresses of functions of the kernel and its modules, by name, in one reading.
-
-    Names that are not there, or hidden, have no key.
-    """
+    """Return the addresses of functions, also of modules, by name; those not shown have no key."""
     text = read_symbols(path)
     found = {name: address_in(name, text) for name in names}
     return {name: address for name, address in found.items() if address}
@@ -165,10 +158,7 @@ def _lines(text: bytes, name: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def addresses_by_module(names: Iterable[str], path: Path = _KALLSYMS) -> dict[tuple[str, str], int]:
-    """Return the addresses of functions by (name, module), in one reading; module "": the kernel.
-
-    Weak symbols (w, W) are among them.
-    """
+    """Return the addresses of functions, weak ones too, by (name, module); "": the kernel."""
     wanted = {name.encode() for name in names}
     found: dict[tuple[str, str], int] = {}
     for line in read_symbols(path).splitlines():

@@ -8,7 +8,7 @@ the kernel recorded.
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -45,11 +45,9 @@ class _File:
     """An open program or library, and the functions in it."""
 
     def __init__(self, path: str, sources: list[Elf]) -> None:
-        """Read the functions of `sources`: the file at `path` and other files with its symbols.
+        """Read the functions of `sources`: the file that is shown as `path`, then its symbol files.
 
-        `path`: to show; nothing is opened there. Keeps `sources`, of which the first is the program
-        itself, and leaves them open: names are read from them by `find`. Raises NoElfError or
-        OSError: a source's symbols are damaged or cannot be read.
+        They stay open: names are read from them by `find`. Raises NoElfError or OSError.
         """
         self.path = path
         self._elf = sources[0]
@@ -58,11 +56,10 @@ class _File:
     def find(self, offset: int, *, called: bool) -> UserSymbol:
         """Return the function at a file offset, from the first of the sources that has one there.
 
-        `offset`: in bytes, in the program's file. `called`: the offset is a return address; the
-        byte before it is looked up, but the result's offset is that of the return address. In each
-        source only the last function that starts at or before is looked at, which must reach so far
-        (one of size 0 reaches up to the next) and have a name. Without a function, or where no
-        segment has the offset, the result has no name, and `offset` as given.
+        `called`: the offset is a return address; the byte before it is looked up, but the result's
+        offset is that of the return address. The last function that starts at or before must reach
+        so far (one of size 0 reaches up to the next). Without one the result has no name, and
+        `offset` as given.
         """
         back = 1 if called and offset else 0
         address = self._elf.address(offset - back)
@@ -86,11 +83,8 @@ class UserSymbols:
     ) -> None:
         """Read the build ids of files that processes have mapped as executable, then of `known`.
 
-        `known`: paths of files. `proc`: where procfs is mounted. `commands`: directories of
-        commands, searched by `look_for` after those of PATH. Sets `_where` (where two files have
-        one build id, the first that was read) and `_seen`; no file stays open. Skipped are
-        processes and files that cannot be read, files without a build id, and those past the first
-        _MAX_SEEN.
+        `commands`: directories of commands, searched by `look_for` after those of PATH. No file
+        stays open.
         """
         self._proc = proc
         self._commands: Iterable[str] | None = (*os.environ.get("PATH", "").split(":"), *commands)
@@ -103,26 +97,23 @@ class UserSymbols:
             self._note(path, path, path)
 
     def look_for(self, wanted: Iterable[BuildId]) -> None:
-        """Find and open the files with build ids `wanted`, for `find`; each is searched once.
-
-        In mappings of running processes, then, once in this object's life, in directories of
-        commands.
-        """
+        """Find and open the files with build ids `wanted`, for `find`; each is searched once."""
         unknown = set(wanted) - self._files.keys()
         if unknown - self._where.keys():
             self._note_mapped()
         if unknown - self._where.keys() and self._commands is not None:
-            self._note_commands(self._commands)
+            for directory in dict.fromkeys(d for d in self._commands if d):
+                with suppress(OSError), os.scandir(directory) as entries:
+                    for entry in entries:
+                        self._note(entry.path, entry.path, entry.path)
             self._commands = None
         for build_id in unknown:
             self._files[build_id] = self._open(build_id)
 
     def find(self, build_id: BuildId, offset: int, *, called: bool) -> UserSymbol:
-        """Return the function at an offset of the file with `build_id`, after `look_for`.
+        """Return the function at an offset of the file with `build_id`, as `_File.find`.
 
-        `offset`: in bytes, in the file. `called`: the offset is a return address, so that the call
-        is before it. Without a function, the result has no name, and `offset` as given; without a
-        file, also "build id …" in place of its path.
+        Without a file there is "build id …" in place of its path.
         """
         file = self._files.get(build_id)
         if file is None:
@@ -142,7 +133,9 @@ class UserSymbols:
             if (elf := _of_build_id(path, build_id)) is not None:
                 sources = [elf]
                 try:
-                    more = elf.inner(), _of_build_id(_debug_path(build_id), build_id)
+                    text = build_id.hex()
+                    debug = _DEBUG / text[:2] / f"{text[2:]}.debug"
+                    more = elf.inner(), _of_build_id(debug, build_id)
                     sources += [source for source in more if source is not None]
                     return _File(found[1], sources)
                 except (OSError, NoElfError):  # its symbols are damaged
@@ -170,7 +163,10 @@ class UserSymbols:
 
     def _note_mapped(self) -> None:
         """Add the build ids of the files that running processes have mapped as executable."""
-        for process in self._processes():
+        processes: list[str] = []
+        with suppress(OSError):
+            processes = [name for name in os.listdir(self._proc) if name.isdecimal()]
+        for process in processes:
             with suppress(OSError):  # the process has ended, or may not be read
                 text = (self._proc / process / "maps").read_bytes()
                 # In paths the kernel escapes line feeds alone, so nothing else ends a line.
@@ -181,21 +177,6 @@ class UserSymbols:
                         # in another mount namespace.
                         link = f"{self._proc}/{process}/map_files/{span}"
                         self._note(f"{dev} {inode}", link, path.removesuffix(" (deleted)"))
-
-    def _processes(self) -> Iterator[str]:
-        with suppress(OSError):
-            yield from (name for name in os.listdir(self._proc) if name.isdecimal())
-
-    def _note_commands(self, directories: Iterable[str]) -> None:
-        for directory in dict.fromkeys(d for d in directories if d):
-            with suppress(OSError), os.scandir(directory) as entries:
-                for entry in entries:
-                    self._note(entry.path, entry.path, entry.path)
-
-
-def _debug_path(build_id: BuildId) -> Path:
-    text = build_id.hex()
-    return _DEBUG / text[:2] / f"{text[2:]}.debug"
 
 
 def _of_build_id(path: str | Path, build_id: BuildId) -> Elf | None:

@@ -4,7 +4,9 @@
 from pathlib import Path
 from typing import Any
 
-from biotrail.recorder.log import LogReader
+from biotrail.recorder.log import LogReader, Segment
+from biotrail.recorder.log.chunks import find
+from biotrail.recorder.log.names import KINDS, NameRecords, records_at
 from biotrail.recorder.output.series import Series
 from biotrail.recorder.output.sinks import Limit, LogSink, RotatingLog
 from biotrail.recorder.output.writer import Job
@@ -28,6 +30,10 @@ def task(at: int, tid: int, name: bytes) -> bytes:
 def queue(at: int) -> bytes:
     head = int(Kind.Q) << TIMESTAMP_BITS | at
     return head.to_bytes(8, "little").ljust(BY_KIND[Kind.Q].size, b"\0")
+
+
+def name_records(segments: list[Segment]) -> NameRecords:
+    return records_at(find(segments, KINDS))
 
 
 def rotating(directory: Path, max_files: int | None = None) -> RotatingLog:

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from biotrail.converters.pipeline import WINDOW_EVENTS, Trace
-from biotrail.converters.sites.building import Followed, LifeReader, read_lives
+from biotrail.converters.sites.lives import LifeReader
 from biotrail.converters.sites.trees import Life, NodeKind
 from biotrail.recorder.schema.payloads import FollowFacts, SiteFacts
 from biotrail.recorder.schema.records import HIT_BORN, HIT_ENDED, Role
@@ -109,18 +109,10 @@ class FollowLog(SiteLog):
         return super().data(*arguments, **more)
 
 
-def followed(
-    log: FollowLog, window: int = WINDOW_EVENTS, *cuts: int, **more: Any
-) -> list[Followed]:
+def lives(log: FollowLog, window: int = WINDOW_EVENTS, *cuts: int, **more: Any) -> list[Life]:
     """The lives of a log, in the order in which they come out."""
     trace = Trace(BytesIO(log.data(cuts, **more)))
-    reader = LifeReader(trace.context)
-    return list(read_lives(trace.lifecycles(window, small=True), reader))
-
-
-def lives(log: FollowLog, **more: Any) -> list[Life]:
-    """The trees of a log's lives."""
-    return [one.life for one in followed(log, **more)]
+    return list(LifeReader(trace.context).read(trace.lifecycles(window, small=True)))
 
 
 def shape(life: Life) -> list[str]:

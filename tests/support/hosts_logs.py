@@ -106,7 +106,7 @@ class Machine:
             log.write_chunk(segments, reading)
         end = self.reading(span[1])
         log.close({"reason": "test", "stopped": end, "clocks": end})
-        return [Path(name) for name in log.files]
+        return [Path(name) for name in log.series.files]
 
     def chunks(
         self, bios: Sequence[int], span: tuple[int, int], every: int

@@ -17,8 +17,6 @@ from biotrail.text import units
 
 @dataclass
 class Finding:
-    """The result of checking one file."""
-
     path: str
     kind: str = ""
     """log, archive, table, blktrace's files or e.g. perf's recording; empty: nothing was read."""
@@ -26,9 +24,7 @@ class Finding:
     bytes: int = 0
     """Size of the file; 0: not known."""
     events: int = 0
-    """Number of readable events; of a table, of rows."""
     chunks: int = 0
-    """Number of readable chunks, whose checksums are right."""
     missing: bool = False
     damaged: list[dict[str, int]] = field(default_factory=list)
     """Damaged ranges: offsets in the file, and the time (ns) in which events are missing."""

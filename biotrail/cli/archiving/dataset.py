@@ -30,7 +30,6 @@ def write_events(
     force: bool,
     shown: str | None = None,
 ) -> int:
-    """Archive a recording as the file `target`; return its number of events."""
     from biotrail.converters.outputs.parquet import archive
 
     source, log = recording.trace.reader, Path(recording.paths[0]).name
@@ -109,14 +108,8 @@ def stem(recording: Recording) -> str:
 
 
 def _write(
-    recording: Recording,
-    name: str,
-    part: Path,
-    tables: Sequence[str],
-    reading: Reading,
-    level: int,
+    recording: Recording, name: str, part: Path, tables: Sequence[str], reading: Reading, level: int
 ) -> Iterator[str]:
-    """Write a recording's files below the directory `part`; yield lines about them."""
     if "events" in tables:
         folder = part / folder_of(recording.trace)
         folder.mkdir(parents=True)
@@ -130,7 +123,6 @@ def _write(
 
 
 def folder_of(trace: Trace) -> str:
-    """Return the folder of a recording's archive in a dataset: `events/host=HOST/date=DAY`."""
     host = quote(trace.context.host, safe="")
     return f"{EVENTS}/host={host}/date={date_of(trace.reader)}"
 
@@ -144,7 +136,6 @@ def date_of(source: Source) -> str:
 def _write_tables(
     trace: Trace, name: str, part: Path, tables: Sequence[str], level: int
 ) -> Iterator[str]:
-    """Write tables of bios or requests below `part`; yield lines about them."""
     from biotrail.converters.lifecycles.arrow.tables import bios_table, requests_table
     from biotrail.converters.outputs.parquet.tables import Partitions
 

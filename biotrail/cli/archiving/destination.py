@@ -20,18 +20,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, Protocol, cast
+from typing import BinaryIO, NamedTuple, cast
 
 import pyarrow as pa
 from pyarrow import fs
 
 from biotrail.converters.inputs.beginning import is_url
-from biotrail.converters.inputs.parquet.locations import (
-    Location,
-    LocationError,
-    locate,
-    reason,
-)
+from biotrail.converters.inputs.parquet.locations import Location, LocationError, locate, reason
 from biotrail.recorder.output import folders, output
 from biotrail.recorder.output.folders import explain
 from biotrail.recorder.schema.errors import OutputError, TraceError
@@ -101,8 +96,6 @@ def credentials() -> _Credentials | None:
 
 
 class _S3Bucket:
-    """A bucket of S3, for requests without a body."""
-
     def __init__(self, place: Location, bucket: str, found: _Credentials) -> None:
         """place: in the bucket; its file system knows the region, its URL may name the endpoint."""
         self._found = found
@@ -188,28 +181,7 @@ class NotShippedError(TraceError):
     """A log that cannot be shipped, whatever the destination: the others go on."""
 
 
-class Destination(Protocol):
-    """A place for archives by name: `events/host=…/date=…/NAME.parquet`.
-
-    Methods raise OutputError or LocationError where the place fails or cannot be reached, and
-    NotShippedError where it works, but can have no archive of that name.
-    """
-
-    def shown(self, name: str) -> str:
-        """Return an archive's path or URL, as commands take it."""
-
-    def open(self, name: str) -> BinaryIO | None:
-        """Return an archive, open for reading and seekable; None: there is none of that name."""
-
-    def put(self, staged: Path, name: str) -> None:
-        """Store the file `staged` as `name`, in place of one that is there, and for good."""
-
-    def clear(self, name: str) -> None:
-        """Remove what tries to store the archive that broke off have left; raise nothing."""
-
-
-def destination(to: str) -> Destination:
-    """Return the destination of a directory's path or a URL."""
+def destination(to: str) -> "Destination":
     return _Bucket(to) if is_url(to) and not to.startswith("file://") else _Directory(to)
 
 
@@ -220,8 +192,7 @@ def _digest(stream: BinaryIO) -> str:
     return found.hexdigest()
 
 
-def ensure_same(place: Destination, staged: Path, name: str) -> None:
-    """Read the archive back from its destination; raise OutputError unless it is `staged`."""
+def ensure_same(place: "Destination", staged: Path, name: str) -> None:
     found = place.open(name)
     if found is None:
         raise OutputError(f"{place.shown(name)}: is not there after it was written: written again")
@@ -321,8 +292,6 @@ class _Directory:
 
 
 class _Bucket:
-    """A folder of object storage, by pyarrow's file systems."""
-
     def __init__(self, url: str) -> None:
         self._root = locate(url)
 
@@ -371,3 +340,12 @@ class _Bucket:
     def clear(self, name: str) -> None:
         with suppress(TraceError):
             abort_uploads(self._place(name))
+
+
+Destination = _Directory | _Bucket
+"""A place for archives by name: `events/host=…/date=…/NAME.parquet`.
+
+Methods raise OutputError or LocationError where the place fails or cannot be reached, and
+NotShippedError where it works, but can have no archive of that name. `put` replaces an archive that
+is there; `clear` removes what tries that broke off have left.
+"""

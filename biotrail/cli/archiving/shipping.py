@@ -83,8 +83,8 @@ class Shipper:
         read back and is the same. Raises OutputError or LocationError where the destination or the
         staging directory fails; any other TraceError is the log's own fault.
         """
-        with opened(self.logs, log) as (log, stream):  # noqa: PLR1704 - the same, with its size
-            return self._ship(log, stream)
+        with opened(self.logs, log) as (found, stream):
+            return self._ship(found, stream)
 
     def _ship(self, log: FoundLog, stream: BinaryIO) -> Shipped | None:
         trace = Trace(stream)
@@ -115,7 +115,6 @@ class Shipper:
             self.place.clear(name)
 
     def _stored(self, name: str, log_id: str, log: FoundLog) -> Metadata | None:
-        """Return the metadata of the log's whole archive at the destination, from its end."""
         stream = self.place.open(name)
         if stream is None:
             return None
@@ -132,7 +131,6 @@ class Shipper:
         return metadata if metadata.account.log_bytes == log.size else None
 
     def _fetched_whole(self, name: str, staged: Path) -> bool:
-        """Copy an archive from the destination to `staged`; return whether it is whole."""
         stream = self.place.open(name)
         if stream is None:
             return False
@@ -200,7 +198,6 @@ def _ensure_whole(staged: Path, log: FoundLog, source: Source) -> None:
 
 
 LOOK_SECONDS = 1.0
-"""Time between two looks at the directory."""
 MOST_SECONDS = 300.0
 """Longest time until a destination that failed is tried again; the first is LOOK_SECONDS."""
 _DESTINATION_ERRORS = (OutputError, LocationError)
@@ -244,8 +241,6 @@ class _Apart:
 
 
 class _Watching:
-    """Looks at a directory, and what became of its logs."""
-
     def __init__(self, shipper: Shipper, stop: threading.Event, *, once: bool, quiet: bool) -> None:
         self._once, self._quiet = once, quiet
         self._logs = shipper.logs
@@ -353,7 +348,7 @@ class _Watching:
             self._unknown_said = True
             tell(
                 f"{log.path}: has no end, and this file system does not tell whether it "
-                "is being written: left alone; move it elsewhere once its recorder has ended",
+                "is being written: left alone; move it elsewhere once its recorder has ended"
             )
         return ended
 

@@ -76,7 +76,6 @@ def logs_in(directory: HeldDirectory) -> list[FoundLog]:
 
 @contextmanager
 def opened(directory: HeldDirectory, log: FoundLog) -> Iterator[tuple[FoundLog, BinaryIO]]:
-    """Yield a log, which nobody writes to, with its present size and open for reading."""
     with _readable(directory, log) as stream:
         status = os.fstat(stream.fileno())
         if (status.st_dev, status.st_ino) != log.file:

@@ -29,7 +29,7 @@ _GO, _DONE = "go", "done"
 
 Opening and closing _GO for writing releases all loads. A read of _DONE ends when all have ended.
 """
-_PATIENCE = 60
+PATIENCE = 60
 """Seconds that a load may take to exit once it failed to start, or the recording is over."""
 
 Start = Callable[[], None]
@@ -132,26 +132,14 @@ def run_one(name: str, directory: Path) -> None:
     os.close(done)
 
 
-class Loads:
-    """All loads: a process each, prepared and waiting in one directory."""
-
-    def __init__(self, directory: Path, processes: list[subprocess.Popen[str]]) -> None:
-        self._directory, self._processes = directory, processes
-
-    @property
-    def release(self) -> list[str]:
-        """A command that releases all loads, and runs until they have ended."""
-        pipes = [str(self._directory / name) for name in (_GO, _DONE)]
-        return ["/bin/sh", "-c", ': > "$1" && cat "$2"', "demo", *pipes]
-
-    def failed(self) -> int:
-        """Wait for all loads; return how many failed."""
-        return sum(process.wait(_PATIENCE) != 0 for process in self._processes)
-
-
 @contextmanager
-def held(directory: Path) -> Iterator[Loads]:
-    """Start all loads and yield them when all are prepared; kill those left after the block."""
+def held(directory: Path) -> Iterator[tuple[list[str], list[subprocess.Popen[str]]]]:
+    """Start all loads and, when all are prepared, yield a command and their processes.
+
+    The command releases all loads, and runs until they have ended. Those left are killed after the
+    block.
+    """
+    pipes = [str(directory / name) for name in (_GO, _DONE)]
     for name in (_GO, _DONE):
         os.mkfifo(directory / name, 0o600)
     processes: list[subprocess.Popen[str]] = []
@@ -162,13 +150,13 @@ def held(directory: Path) -> Iterator[Loads]:
         for process in processes:
             assert process.stdout is not None
             if process.stdout.readline().strip() != READY:
-                raise OSError(f"a load did not start (status {process.wait(_PATIENCE)})")
-        yield Loads(directory, processes)
+                raise OSError(f"a load did not start (status {process.wait(PATIENCE)})")
+        yield ["/bin/sh", "-c", ': > "$1" && cat "$2"', "demo", *pipes], processes
     finally:
         for process in processes:
             if process.poll() is None:
                 process.kill()
-            process.wait(_PATIENCE)
+            process.wait(PATIENCE)
             if process.stdout is not None:
                 process.stdout.close()
 

@@ -18,6 +18,7 @@ from biotrail.cli.options.ending import handled
 from biotrail.recorder.output.folders import explain
 from biotrail.recorder.schema.errors import LogFormatError, ProbeError
 from biotrail.recorder.session.stop import DUMP_SIGNALS
+from biotrail.text.printing import relay
 
 if TYPE_CHECKING:
     from biotrail.converters.inputs.backlog import LiveSource
@@ -28,25 +29,6 @@ END_SECONDS = 10.0
 """A recorder that has not exited this long after SIGTERM is killed: its programs go with it."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _LOOK_SECONDS = 0.05
-
-
-def _begin_with(parent: int) -> Callable[[], None]:
-    """Return a preexec function that makes the child get SIGTERM when `parent` (a pid) dies.
-
-    Needed where the parent is killed with SIGKILL: on an idle device the recorder writes nothing,
-    and would never get SIGPIPE. A dump that is asked for before the recorder has set its handlers
-    is none, and must not end it.
-    """
-    prctl = ctypes.CDLL(None).prctl
-
-    def ask() -> None:
-        for number in DUMP_SIGNALS:
-            signal.signal(number, signal.SIG_IGN)
-        prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-        if os.getppid() != parent:
-            os._exit(1)
-
-    return ask
 
 
 def _biotrail() -> list[str]:
@@ -83,6 +65,18 @@ class Recorder:
         self._process: subprocess.Popen[bytes]
 
     def __enter__(self) -> Self:
+        parent, prctl = os.getpid(), ctypes.CDLL(None).prctl
+
+        def before_exec() -> None:
+            # A dump that is asked for before the recorder has set its handlers must not end it.
+            for number in DUMP_SIGNALS:
+                signal.signal(number, signal.SIG_IGN)
+            # SIGTERM when this process dies, as of SIGKILL: on an idle device the recorder writes
+            # nothing, and would never get SIGPIPE.
+            prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+            if os.getppid() != parent:
+                os._exit(1)
+
         # A session of its own: Ctrl-C reaches this process only, which then stops the recorder.
         self._process = subprocess.Popen(
             self._command,
@@ -90,7 +84,7 @@ class Recorder:
             stdout=subprocess.PIPE if self._log is None else self._log,
             stderr=None if self._speaks else self._said,
             start_new_session=True,
-            preexec_fn=_begin_with(os.getpid()),  # noqa: PLW1509 - no thread runs yet
+            preexec_fn=before_exec,  # noqa: PLW1509 - no thread runs yet
         )
         return self
 
@@ -105,14 +99,13 @@ class Recorder:
             # The pipe stays open and its reader reads on, or the recorder would block in write().
             self._process.wait(END_SECONDS)
         except subprocess.TimeoutExpired:
-            self.kill()
+            self.send(signal.SIGKILL)
         finally:
             self._process.wait()
             self._said.close()
 
     @property
     def stream(self) -> BinaryIO:
-        """The recorder's standard output: the log, if no file was given."""
         return cast(BinaryIO, self._process.stdout)
 
     @property
@@ -127,10 +120,6 @@ class Recorder:
         self._sent.add(number)
         with suppress(ProcessLookupError):
             self._process.send_signal(number)
-
-    def kill(self) -> None:
-        """Send SIGKILL; the log then lacks its end."""
-        self.send(signal.SIGKILL)
 
     def wait(self) -> int:
         """Wait for the recorder to exit and return its exit status; its stream must be read."""
@@ -156,13 +145,22 @@ class Recorder:
         return self._said.read().decode(errors="replace")
 
     def cpu_seconds(self) -> float:
-        """Return the recorder's CPU seconds so far, without the BPF programs."""
         try:
             with open(f"/proc/{self.pid}/stat", encoding="ascii", errors="replace") as stream:
                 fields = stream.read().rpartition(")")[2].split()
         except OSError:
             return 0.0
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def outcome(recorder: Recorder, *, begun: bool = True) -> int:
+    """Wait for the recorder, print what it said, and return its status; 1 if it began no log."""
+    ended, said = recorder.failed(), recorder.said().rstrip()
+    if not begun:
+        said = (said or "biotrail: the recorder ended") if ended >= 0 else ""
+    if said:
+        relay(said, err=True)
+    return recorder.wait() or int(not begun)
 
 
 @contextmanager
@@ -174,7 +172,7 @@ def stopping(recorder: Recorder) -> Iterator[None]:
         nonlocal seen
         seen += 1
         if seen > 1:
-            recorder.kill()
+            recorder.send(signal.SIGKILL)
             raise KeyboardInterrupt
         recorder.stop()
 
@@ -202,7 +200,6 @@ class Tail:
     """A readable stream that follows a file while a recorder writes it."""
 
     def __init__(self, file: BinaryIO, ended: Callable[[], bool], name: str) -> None:
-        """file: open for writing; read from its beginning. ended: whether it is complete."""
         self._stream = open(f"/proc/self/fd/{file.fileno()}", "rb", buffering=0)  # noqa: SIM115
         self._ended, self.name = ended, name
 
@@ -228,7 +225,6 @@ class Tee:
         self._stream, self._kept, self.name = stream, kept, name
 
     def read(self, count: int = -1) -> bytes:
-        """Return bytes, and copy them to the file."""
         data: bytes = self._stream.read(count)
         if self._kept is not None:
             try:

@@ -61,15 +61,25 @@ class Aligned:
     """How it stands beside another program's trace, whose clock is the timeline; None: there is no
     such trace."""
     crossing: Crossing | None = None
-    """What is drawn between a guest and its host; None: the recording is neither."""
 
 
-def align(recordings: Sequence[Recording], guest: Guest | None = None) -> list[Aligned]:
-    """Align all recordings on the timeline of one of them; labels are empty until `_write`.
+def align(recordings: Sequence[Recording], guest: Guest | None, other: str | None) -> list[Aligned]:
+    """Align all recordings; labels are empty until `_write`.
 
-    guest: the first recording joined with the second, its host, whose timeline it then is.
+    The timeline is that of one of them; of the host that is the second one, if the first is its
+    `guest`; of the Perfetto trace at the path `other`, if there is one.
     """
+    beside: list[OtherTrace] = []
+    if other is not None:
+        from biotrail.cli.converting.other_trace import other_traces
+
+        beside = other_traces(other, [(each.paths[0], each.trace) for each in recordings])
     clocks = [Clocks.from_trace(each.paths[0], each.trace) for each in recordings]
+    if beside:
+        return [
+            Aligned(each, "", own, one.joined.alignment, one)
+            for each, own, one in zip(recordings, clocks, beside, strict=True)
+        ]
     line = None if guest is None else guest.agreement.fit.line
     drawn = [None] * len(clocks) if guest is None else crossings(guest)
     return [
@@ -77,19 +87,6 @@ def align(recordings: Sequence[Recording], guest: Guest | None = None) -> list[A
         for each, own, how, crossing in zip(
             recordings, clocks, alignments(clocks, line), drawn, strict=True
         )
-    ]
-
-
-def align_beside(recordings: Sequence[Recording], path: str) -> list[Aligned]:
-    """Align all recordings on the clock of the Perfetto trace at `path`."""
-    from biotrail.cli.converting.other_trace import other_traces
-
-    found = other_traces(path, [(each.paths[0], each.trace) for each in recordings])
-    return [
-        Aligned(
-            each, "", Clocks.from_trace(each.paths[0], each.trace), beside.joined.alignment, beside
-        )
-        for each, beside in zip(recordings, found, strict=True)
     ]
 
 
@@ -106,7 +103,7 @@ def convert(
     beside: path of a Perfetto trace that goes into the same file. guest: as for `align`; there is
     none with `beside`.
     """
-    logs = align(recordings, guest) if beside is None else align_beside(recordings, beside)
+    logs = align(recordings, guest, beside)
     if target == "-":
         result = to_stdout(lambda out: _write_all(logs, out, drawing).warning)
     else:
@@ -176,7 +173,6 @@ def _write(logs: Sequence[Aligned], out: BinaryIO, drawing: Drawing) -> Perfetto
 
 
 def report_lines(logs: Sequence[Aligned], result: Result) -> list[str]:
-    """Return what was written, how certain each log is and how logs are aligned."""
     where = "standard output" if result.path is None else str(result.path)
     size = f" ({units.size(result.bytes)})" if result.bytes else ""
     found = [f"wrote {where}{size}: {units.plural(len(logs), 'recording')} on one timeline"]

@@ -29,7 +29,6 @@ from biotrail.recorder.schema.strings import characters
 from biotrail.text import units
 
 _COPIED = 1 << 20
-"""Bytes copied at once."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,6 @@ class OtherTrace:
     theirs: Survey
     joined: Joined
     opened: Callable[[], AbstractContextManager[BinaryIO]]
-    """Opens the trace at its beginning."""
 
     def placed(self, alone: Place) -> Place:
         """Return a log's place beside the other trace: its own ids, the other's clock."""

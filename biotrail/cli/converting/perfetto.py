@@ -40,13 +40,11 @@ class Result:
     parts: int = 0
     """Number of files, if the trace was split (--max-size); else 0."""
     notes: tuple[str, ...] = ()
-    """Further lines for the user."""
     view: View | None = None
     """The part of a Perfetto trace to show first; None: no such part, or several files."""
 
 
 def to_stdout(write: Callable[[BinaryIO], str | None]) -> Result:
-    """Call `write` with standard output; its result is the Result's warning."""
     try:
         return Result(None, 0, write(sys.stdout.buffer))
     except OutputError as error:
@@ -167,7 +165,6 @@ def write_stream(
     drawing: Drawing,
     beside: "OtherTrace | None" = None,
 ) -> PerfettoSummary:
-    """Write the windows to `out`, uncompressed and as one trace, whatever `drawing.max_size` is."""
     from biotrail.converters.outputs.perfetto import convert as perfetto
 
     trace = source.trace
@@ -195,7 +192,6 @@ def blamed(
 
 
 def _converter_arguments(source: Opened, drawing: Drawing) -> dict[str, Any]:
-    """Return the keyword arguments of the Perfetto converter for this trace and drawing."""
     trace = source.trace
     facts = source.cut.facts(trace)
     if drawing.detail != Detail.STANDARD:

@@ -20,7 +20,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
-from prometheus_client.samples import Exemplar, Sample
+from prometheus_client.samples import Exemplar
 
 from biotrail.cli.measuring.server import Application
 from biotrail.cli.serving.loopback_server import Request, Response
@@ -50,12 +50,7 @@ _MESSAGES = {
     "Bucket": ("1 cumulative_count uint64", "2 upper_bound double", "3 exemplar Exemplar"),
     "BucketSpan": ("1 offset sint32", "2 length uint32"),
     "Exemplar": ("1 label LabelPair*", "2 value double", "3 timestamp Timestamp"),
-    "Metric": (
-        "1 label LabelPair*",
-        "2 gauge Gauge",
-        "3 counter Counter",
-        "7 histogram Histogram",
-    ),
+    "Metric": ("1 label LabelPair*", "2 gauge Gauge", "3 counter Counter", "7 histogram Histogram"),
     "MetricFamily": ("1 name string", "2 help string", "3 type int32", "4 metric Metric*"),
 }
 """Message → its fields: number, name and type; a star: repeated."""
@@ -100,10 +95,6 @@ _TYPES = {"counter": COUNTER, "gauge": GAUGE, "info": GAUGE, "histogram": HISTOG
 
 
 def generate(families: Iterable[Metric]) -> bytes:
-    """Return families in the protobuf format, each with its length before it; empty ones left out.
-
-    families: of the types in _TYPES.
-    """
     out = io.BytesIO()
     for family in families:
         if family.samples:
@@ -129,43 +120,34 @@ def _family(family: Metric) -> Any:
 
 def _histograms(family: Metric) -> Any:
     found = MetricFamily(name=family.name, help=family.documentation, type=HISTOGRAM)
-    for labels, same in groupby(family.samples, key=_labels_of_histogram):
+    for labels, same in groupby(family.samples, key=lambda one: {**one.labels, "le": ""}):
         metric = found.metric.add()
-        _add_labels(metric.label, dict(labels))
-        by_part: dict[str, list[Sample]] = {"_bucket": [], "_count": [], "_sum": []}
-        for sample in same:
-            by_part[sample.name.removeprefix(family.name)].append(sample)
-        metric.histogram.sample_count = int(by_part["_count"][0].value)
-        metric.histogram.sample_sum = by_part["_sum"][0].value
-        _add_buckets(metric.histogram, by_part["_bucket"])
+        histogram = metric.histogram
+        _add_labels(metric.label, {name: labels[name] for name in labels if name != "le"})
+        counts, before = [], 0
+        for sample in same:  # buckets ascend, with cumulative counts
+            part = sample.name.removeprefix(family.name)
+            if part == "_count":
+                histogram.sample_count = int(sample.value)
+            elif part == "_sum":
+                histogram.sample_sum = sample.value
+            else:
+                total = int(sample.value)
+                end = float(sample.labels["le"])
+                bucket = histogram.bucket.add(cumulative_count=total, upper_bound=end)
+                counts.append(total - before)
+                before = total
+                if sample.exemplar:
+                    _fill_exemplar(bucket.exemplar, sample.exemplar)
+                    _fill_exemplar(histogram.exemplars.add(), sample.exemplar)
+        _add_native(histogram, counts)
     return found
-
-
-def _labels_of_histogram(sample: Sample) -> tuple[tuple[str, str], ...]:
-    return tuple(one for one in sample.labels.items() if one[0] != "le")
-
-
-def _add_buckets(histogram: Any, samples: list[Sample]) -> None:
-    """Add buckets in both manners. samples: of each bucket, ascending, cumulative counts."""
-    counts, before = [], 0
-    for sample in samples:
-        total = int(sample.value)
-        bucket = histogram.bucket.add(
-            cumulative_count=total, upper_bound=float(sample.labels["le"])
-        )
-        counts.append(total - before)
-        before = total
-        if sample.exemplar:
-            _fill_exemplar(bucket.exemplar, sample.exemplar)
-            _fill_exemplar(histogram.exemplars.add(), sample.exemplar)
-    _add_native(histogram, counts)
 
 
 def _add_native(histogram: Any, counts: list[int]) -> None:
     """Add the native buckets. counts: number of values in each classic bucket.
 
-    The first has the values up to the zero bucket's threshold. The last, which has no end, becomes
-    the native bucket behind the last bound.
+    The last, which has no end, becomes the native bucket behind the last bound.
     """
     histogram.schema = SCHEMA
     histogram.zero_threshold = ZERO_THRESHOLD
@@ -199,11 +181,6 @@ _METHODS = [("Allow", "GET, HEAD, OPTIONS")]
 
 
 def application(registry: CollectorRegistry) -> Application:
-    """Return what answers with the registry's figures, whatever the path.
-
-    A request with a query, which chooses families, is answered in text.
-    """
-
     def answer(request: Request) -> Response:
         if request.method == "OPTIONS":
             return Response(HTTPStatus.OK, _METHODS)
@@ -211,7 +188,12 @@ def application(registry: CollectorRegistry) -> Application:
         if not query and wants_protobuf(accept):
             body = generate(registry.collect())
             return Response(HTTPStatus.OK, [("Content-Type", CONTENT_TYPE)], body)
-        kind, body = _in_text(registry, query, accept)
+        try:  # with a query, which chooses families, in text
+            encoder, kind = choose_encoder(accept)
+        except (TypeError, ValueError):  # by its release
+            encoder, kind = choose_encoder("")
+        names = parse_qs(query).get("name[]")
+        body = encoder(_Chosen(registry, names) if names else registry)
         fields = [("Content-Type", kind)]
         coding = (word.partition(";")[0] for word in request.value("accept-encoding").split(","))
         if any(word.strip().lower() == "gzip" for word in coding):
@@ -220,15 +202,6 @@ def application(registry: CollectorRegistry) -> Application:
         return Response(HTTPStatus.OK, fields, body)
 
     return answer
-
-
-def _in_text(registry: CollectorRegistry, query: str, accept: str) -> tuple[str, bytes]:
-    try:
-        encoder, kind = choose_encoder(accept)
-    except (TypeError, ValueError):  # by its release
-        encoder, kind = choose_encoder("")
-    names = parse_qs(query).get("name[]")
-    return kind, encoder(_Chosen(registry, names) if names else registry)
 
 
 class _Chosen(Collector):

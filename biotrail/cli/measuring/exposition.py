@@ -14,7 +14,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.samples import Exemplar
 
-from biotrail.cli.measuring.figures import OTHER, Blame, Cost, Figures, Losses, Source, Times
+from biotrail.cli.measuring.figures import OTHER, Blame, Cost, Figures, Losses, Reading, Times
 from biotrail.cli.measuring.flight_logs import Exemplars, TriggerIO
 from biotrail.cli.measuring.kernel import Counts
 from biotrail.recorder.schema.limits import MEASURE_BUCKETS
@@ -28,25 +28,27 @@ _MOST_EXEMPLAR = 128
 """Characters that OpenMetrics allows in an exemplar's labels, names and values together."""
 
 
+Values = Iterable[tuple[tuple[str, ...], float]]
+"""Values of labels → value of a sample."""
+
+
 class Exposition:
     """A collector for a registry of prometheus_client: figures, when they are asked for."""
 
     def __init__(
         self,
-        source: Source | None,
+        read: Callable[[], Reading] | None,
         info: dict[str, str],
         counts: Callable[[Iterable[str]], list[Counts]],
         exemplars: Callable[[], Exemplars] | None = None,
         labels: tuple[str, ...] = (),
     ) -> None:
-        """source: None: set before figures are first asked for. info: labels of biotrail_info.
+        """read: returns the figures now, in any thread; None: set before it is first needed.
 
-        counts: of the kernel, by devices' names.
-        exemplars: of the flight recorder's logs; None: there is none. labels: names of the labels
-        that figures have beside device and operation.
+        counts: of the kernel, by devices' names. labels: names beside device and operation.
         """
         self._labels = (*_PLACE, *labels)
-        self.source, self._info, self._counts = source, info, counts
+        self.read, self._info, self._counts = read, info, counts
         self._exemplars = exemplars
 
     def registry(self) -> CollectorRegistry:
@@ -61,9 +63,8 @@ class Exposition:
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metric families with their samples. Raises TraceError."""
-        assert self.source is not None
-        reading = self.source.read()
+        assert self.read is not None
+        reading = self.read()
         exemplars = self._exemplars() if self._exemplars else None
         yield InfoMetricFamily("biotrail", "Version, and where figures come from.", self._info)
         yield from _io(reading.io, exemplars, self._labels)
@@ -71,7 +72,12 @@ class Exposition:
         if reading.blame is not None:
             yield from _blame(reading.blame)
         if reading.verdict is not None:
-            yield _verdict(reading.verdict)
+            yield _gauge(
+                "verdict",
+                "Whether a rule of the report's first sentences held in the last minute.",
+                ("rule",),
+                [((rule,), float(held)) for rule, held in reading.verdict.items()],
+            )
         yield from _losses(reading.losses)
         yield from _cost(reading.cost)
         if reading.behind_ns is not None:
@@ -107,9 +113,10 @@ def _io(io: list[Figures], exemplars: Exemplars | None, names: tuple[str, ...]) 
         labels=(*names, "stage"),
         unit="seconds",
     )
+    known = exemplars or Exemplars()
     for one in io:
-        slow = _slow(one, exemplars)
-        failed = exemplars.failed.get((one.device, one.operation)) if exemplars else None
+        slow = {at: io for (*name, at), io in known.slow.items() if tuple(name) == one.name}
+        failed = known.failed.get((one.device, one.operation))
         ios.add_metric(one.name, one.ios)
         size.add_metric(one.name, one.bytes)
         errors.add_metric(one.name, one.failed, exemplar=_exemplar(failed, 1.0))
@@ -119,12 +126,6 @@ def _io(io: list[Figures], exemplars: Exemplars | None, names: tuple[str, ...]) 
             marked = slow if stage == "D2C" else {}
             _add_times(stages, (*one.name, stage), times, marked)
     yield from (ios, size, errors, doubtful, latency, stages)
-
-
-def _slow(one: Figures, exemplars: Exemplars | None) -> dict[int, TriggerIO]:
-    if exemplars is None:
-        return {}
-    return {bucket: io for (*name, bucket), io in exemplars.slow.items() if tuple(name) == one.name}
 
 
 def _add_times(
@@ -148,67 +149,58 @@ def _exemplar(io: TriggerIO | None, value: float) -> Exemplar | None:
     return Exemplar(labels, value, io.realtime / _NS)
 
 
-def _of_kernel(counts: list[Counts]) -> Iterator[Metric]:
-    in_flight = GaugeMetricFamily(
-        "biotrail_in_flight_ios",
-        "I/Os in flight, as the kernel counts them: reads, and all else as write.",
-        labels=_PLACE,
-    )
-    done = CounterMetricFamily(
-        "biotrail_kernel_ios",
-        "I/Os that completed since boot, as the kernel counts them (/sys/block/*/stat).",
-        labels=_PLACE,
-    )
-    for one in counts:
-        for op, number in one.in_flight.items():
-            in_flight.add_metric((one.device, op), number)
-        for op, number in one.done.items():
-            done.add_metric((one.device, op), number)
-    yield from (in_flight, done)
-
-
-def _verdict(holds: dict[str, bool]) -> Metric:
-    family = GaugeMetricFamily(
-        "biotrail_verdict",
-        "Whether a rule of the report's first sentences held in the last minute.",
-        labels=("rule",),
-    )
-    for rule, held in holds.items():
-        family.add_metric((rule,), float(held))
+def _gauge(name: str, what: str, labels: tuple[str, ...], values: Values) -> Metric:
+    family = GaugeMetricFamily(f"biotrail_{name}", what, labels=labels)
+    for place, value in values:
+        family.add_metric(place, value)
     return family
 
 
-def _blame(blame: Blame) -> Iterator[Metric]:
-    behind = CounterMetricFamily(
-        "biotrail_blame_seconds",
-        "Time that a victim's I/Os waited behind a culprit's.",
-        labels=("victim", "culprit"),
-        unit="seconds",
+def _counter(name: str, what: str, labels: tuple[str, ...], values: Values) -> Metric:
+    unit = "seconds" if name.endswith("_seconds") else ""
+    family = CounterMetricFamily(f"biotrail_{name}", what, labels=labels, unit=unit)
+    for place, value in values:
+        family.add_metric(place, value)
+    return family
+
+
+def _of_kernel(counts: list[Counts]) -> Iterator[Metric]:
+    yield _gauge(
+        "in_flight_ios",
+        "I/Os in flight, as the kernel counts them: reads, and all else as write.",
+        _PLACE,
+        [((one.device, op), number) for one in counts for op, number in one.in_flight.items()],
     )
-    for (victim, culprit), ns in sorted(blame.behind.items()):
-        behind.add_metric((victim, culprit), ns / _NS)
-    yield behind
+    yield _counter(
+        "kernel_ios",
+        "I/Os that completed since boot, as the kernel counts them (/sys/block/*/stat).",
+        _PLACE,
+        [((one.device, op), number) for one in counts for op, number in one.done.items()],
+    )
+
+
+def _blame(blame: Blame) -> Iterator[Metric]:
+    yield _counter(
+        "blame_seconds",
+        "Time that a victim's I/Os waited behind a culprit's.",
+        ("victim", "culprit"),
+        [(both, ns / _NS) for both, ns in sorted(blame.behind.items())],
+    )
     for name, what, found in (
         ("waited", "Time of a victim's I/Os (Q2C).", blame.waited),
         ("untold", "Of it that of I/Os of which blame cannot tell who slowed them.", blame.untold),
     ):
-        family = CounterMetricFamily(
-            f"biotrail_blame_{name}_seconds", what, labels=("victim",), unit="seconds"
-        )
-        for victim, ns in sorted(found.items()):
-            family.add_metric((victim,), ns / _NS)
-        yield family
+        times = [((victim,), ns / _NS) for victim, ns in sorted(found.items())]
+        yield _counter(f"blame_{name}_seconds", what, ("victim",), times)
 
 
 def _losses(losses: Losses) -> Iterator[Metric]:
-    lost = CounterMetricFamily(
-        "biotrail_lost_events",
+    yield _counter(
+        "lost_events",
         "Events that were not recorded: no room in the rings, or the program was running.",
-        labels=("reason",),
+        ("reason",),
+        [((reason,), number) for reason, number in losses.lost.items()],
     )
-    for reason, number in losses.lost.items():
-        lost.add_metric((reason,), number)
-    yield lost
     if losses.unseen is not None:
         yield CounterMetricFamily(
             "biotrail_unseen_completions",
@@ -224,15 +216,12 @@ def _losses(losses: Losses) -> Iterator[Metric]:
 
 
 def _cost(cost: Cost) -> Iterator[Metric]:
-    cpu = CounterMetricFamily(
-        "biotrail_cpu_seconds",
+    yield _counter(
+        "cpu_seconds",
         "CPU time of biotrail's processes, without the programs in the kernel.",
-        labels=("process",),
-        unit="seconds",
+        ("process",),
+        [((process,), seconds) for process, seconds in cost.cpu_seconds.items()],
     )
-    for process, seconds in cost.cpu_seconds.items():
-        cpu.add_metric((process,), seconds)
-    yield cpu
     if cost.runs:
         yield CounterMetricFamily(
             "biotrail_program_sampled_runs",

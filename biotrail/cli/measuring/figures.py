@@ -3,7 +3,6 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from biotrail.recorder.schema.limits import MEASURE_BUCKETS
 
@@ -38,11 +37,9 @@ class Figures:
     latency: Times = NO_TIMES
     """From Q, or the request's start, to the completion."""
     stages: dict[str, Times] = field(default_factory=dict)
-    """Name of a stage → its times."""
     doubtful: int = 0
     """I/Os that completed and are in no times, as their latency is in doubt."""
     labels: tuple[str, ...] = ()
-    """Values of further labels."""
 
     @property
     def name(self) -> tuple[str, ...]:
@@ -69,10 +66,7 @@ class Figures:
 
 
 def by_name(found: Iterable[Figures]) -> list[Figures]:
-    """Return figures with one name added up, sorted by name.
-
-    Two devices have one name where a device went away, and another took its name.
-    """
+    """Return figures with one name added up: a device may have taken that of one that is gone."""
     added: dict[tuple[str, ...], Figures] = {}
     for one in found:
         added[one.name] = added[one.name] + one if one.name in added else one
@@ -81,8 +75,6 @@ def by_name(found: Iterable[Figures]) -> list[Figures]:
 
 @dataclass(frozen=True)
 class Losses:
-    """What is missing in the figures, since `metrics` began."""
-
     lost: dict[str, int]
     """Reason → events that were lost: `ring_full`, or `recursion` of the program."""
     unseen: int | None = None
@@ -93,14 +85,10 @@ class Losses:
 
 @dataclass(frozen=True)
 class Cost:
-    """What measuring took, since `metrics` began."""
-
     cpu_seconds: dict[str, float]
     """Process (`metrics`, `recorder`) → CPU seconds, without the BPF programs."""
     runs: int = 0
-    """Runs of the program that the kernel timed: a sample, 1 % of the time."""
     run_ns: int = 0
-    """What these runs took."""
 
 
 @dataclass(frozen=True)
@@ -117,21 +105,11 @@ class Blame:
 
 @dataclass(frozen=True)
 class Reading:
-    """All figures at one moment."""
-
     io: list[Figures]
     losses: Losses
     cost: Cost
     behind_ns: int | None = None
     """How far the model is behind; None: no model."""
     blame: Blame | None = None
-    """None: it was not asked for."""
     verdict: dict[str, bool] | None = None
     """Rule of a report's sentences → whether it held in the last minute; None: none is over."""
-
-
-class Source(Protocol):
-    """Where figures come from."""
-
-    def read(self) -> Reading:
-        """Return the figures now; called from any thread. Raises TraceError."""

@@ -30,7 +30,6 @@ class TriggerIO(NamedTuple):
     value: int
     """`slow`: ns that it took; else what the trigger has (recorder/filters/triggers.py)."""
     realtime: int
-    """When the trigger fired: ns since 1970."""
 
 
 @dataclass(frozen=True)
@@ -42,13 +41,11 @@ class Exemplars:
     failed: dict[tuple[str, str], TriggerIO] = field(default_factory=dict)
     """(device, operation) → an I/O that failed."""
     logs: dict[str, int] = field(default_factory=dict)
-    """Trigger → number of logs."""
     newest: dict[str, TriggerIO] = field(default_factory=dict)
     """Trigger → the I/O of its newest log."""
 
 
 def bucket_of(ns: int) -> int:
-    """Return the bucket of a time, as BOUNDS_NS divides them."""
     return bisect_left(BOUNDS_NS, ns)
 
 

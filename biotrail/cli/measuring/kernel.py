@@ -5,6 +5,7 @@ import os
 import threading
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from biotrail.cli.measuring.figures import (
@@ -32,8 +33,6 @@ _DONE = {"read": 0, "write": 4, "discard": 11, "flush": 15}
 
 @dataclass(frozen=True)
 class Counts:
-    """What the kernel counts of one disk."""
-
     device: str
     in_flight: dict[str, int]
     """`read`, `write` → requests (without requests: bios) that have begun and not ended."""
@@ -48,24 +47,24 @@ def kernel_counts(names: Iterable[str], sysfs: str = SYSFS) -> list[Counts]:
     """
     wanted = set(names)
     found = []
-    for entry in _listed(sysfs):
+    entries: list[str] = []
+    with suppress(OSError):
+        entries = os.listdir(sysfs)
+    for entry in entries:
         name = _read(f"{sysfs}/{entry}/dm/name") or entry
         if name not in wanted:
             continue
-        in_flight = _numbers(f"{sysfs}/{entry}/inflight")
-        done = _numbers(f"{sysfs}/{entry}/stat")
+        numbers: dict[str, list[int]] = {}
+        for file in ("inflight", "stat"):
+            words = _read(f"{sysfs}/{entry}/{file}").split()
+            numbers[file] = list(map(int, words)) if all(map(str.isdecimal, words)) else []
+        done = numbers["stat"]
         if not done:
             continue
         counted = {op: done[field] for op, field in _DONE.items() if field < len(done)}
-        found.append(Counts(name, dict(zip(_IN_FLIGHT, in_flight, strict=False)), counted))
+        in_flight = dict(zip(_IN_FLIGHT, numbers["inflight"], strict=False))
+        found.append(Counts(name, in_flight, counted))
     return sorted(found, key=lambda one: one.device)
-
-
-def _listed(directory: str) -> list[str]:
-    try:
-        return os.listdir(directory)
-    except OSError:
-        return []
 
 
 def _read(path: str) -> str:
@@ -76,20 +75,14 @@ def _read(path: str) -> str:
         return ""
 
 
-def _numbers(path: str) -> list[int]:
-    words = _read(path).split()
-    return [int(word) for word in words] if all(map(str.isdecimal, words)) else []
-
-
 LEAST_AGE = 0.5
 """Seconds for which a reading serves: more frequent requests cost no more look-ups."""
 
 
 class KernelSums:
-    """A Source of the kernel's sums."""
+    """The kernel's sums."""
 
     def __init__(self, program: Measuring) -> None:
-        """program: entered."""
         self._program = program
         self._lock = threading.Lock()
         self._names: dict[int, str] = {}
@@ -98,7 +91,7 @@ class KernelSums:
         self._read_at = 0.0
 
     def read(self) -> Reading:
-        """See Source; at most LEAST_AGE old."""
+        """Return figures that are at most LEAST_AGE old."""
         with self._lock:
             now = time.monotonic()
             if self._last is None or now - self._read_at >= LEAST_AGE:

@@ -29,7 +29,7 @@ from biotrail.text.report.verdict import RULES, verdict
 
 
 class LiveModel:
-    """A Source whose figures `run` keeps up to date."""
+    """Figures that `run` keeps up to date."""
 
     def __init__(
         self,
@@ -38,11 +38,7 @@ class LiveModel:
         by: str | None = None,
         blame: str | None = None,
     ) -> None:
-        """source: started; its `on_idle` is set. recorder: asked for its CPU time.
-
-        by: what I/O is divided by, of LABELS; None: by device and operation alone. blame: what
-        victims and culprits are; None: nobody is blamed.
-        """
+        """by: what I/O is divided by, of LABELS. blame: what victims and culprits are."""
         self._source, self._recorder = source, recorder
         self._trace = LiveTrace(source)
         self._totals = Totals(self._trace.context, by)
@@ -55,7 +51,6 @@ class LiveModel:
         source.on_idle = self._idle
 
     def run(self) -> None:
-        """Add up the log's windows until it ends. Raises TraceError."""
         for window in self._trace.windows():
             with self._lock:
                 self._totals.add(window)
@@ -67,20 +62,17 @@ class LiveModel:
             self._judge()
 
     def _idle(self) -> None:
-        """Advance the time while the source has no events."""
         self._end = max(self._end, time.monotonic_ns() - QUIET_NS)
         self._minute.idle(time.monotonic_ns())
         self._judge()
 
     def _judge(self) -> None:
-        """Find which rules of the report's first sentences hold, once a minute is over."""
         if self._minute.ready():
             said = verdict(self._minute.snapshot(self._source).report)
             held = {one.rule for one in said}
             self._verdict = {rule: rule in held for rule in RULES}
 
     def read(self) -> Reading:
-        """See Source."""
         with self._lock:
             groups = self._totals.groups()
             io = by_name(figures(one, len(self._labels)) for one in groups)
@@ -93,7 +85,6 @@ class LiveModel:
 
 
 def blamed(totals: BlameTotals) -> Blame:
-    """Return who waited for whom, as labels name them."""
     behind, waited, untold = Counter[tuple[str, str]](), Counter[str](), Counter[str]()
     for (victim, culprit), ns in totals.behind.items():
         behind[_label(victim), _label(culprit)] += ns
@@ -108,7 +99,6 @@ def _label(party: str) -> str:
 
 
 def figures(total: Total, labels: int = 0) -> Figures:
-    """Return a group's figures. labels: how many there are beside device and operation."""
     group = total.group
     return Figures(
         total.device or OTHER,
@@ -124,11 +114,7 @@ def figures(total: Total, labels: int = 0) -> Figures:
 
 
 def times(distribution: Distribution) -> Times:
-    """Return a distribution of ns in the buckets of measure_structs.
-
-    A row of the distribution that has a bucket's end in it counts where its middle lies: the ends
-    are off by less than RELATIVE_ERROR.
-    """
+    """Return a distribution of ns in the buckets of measure_structs, by the middles of its rows."""
     counts = [0] * MEASURE_BUCKETS
     for begin, end, count in distribution.buckets():
         counts[bucket_of((begin + end - 1) // 2)] += count

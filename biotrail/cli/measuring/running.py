@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 
 from biotrail import __version__
-from biotrail.cli.children.recorder_process import Recorder, passing_dumps, stopping
+from biotrail.cli.children.recorder_process import Recorder, outcome, passing_dumps, stopping
 from biotrail.cli.measuring.application import application
 from biotrail.cli.measuring.exposition import Exposition
 from biotrail.cli.measuring.flight_logs import FlightLogs
@@ -16,7 +16,7 @@ from biotrail.cli.measuring.server import Address, MetricsServer
 from biotrail.cli.options.ending import stopped_by_signals
 from biotrail.recorder.probes.measuring import Measuring
 from biotrail.recorder.schema.errors import LogFormatError
-from biotrail.text.printing import relay, say
+from biotrail.text.printing import say
 
 SAMPLE_SECONDS = 0.1
 EVERY_SECONDS = 10.0
@@ -33,9 +33,8 @@ def serve_sums(
 ) -> int:
     """Serve what the kernel adds up until the end; return the exit status.
 
-    devices: (dev_t, 0) of each disk; empty: all. seconds: after which to end; None: at a signal.
-    flight, target: arguments and -o of a flight recorder beside it; if its process ends, so does
-    this; target "": there is none. Raises TraceError.
+    devices: (dev_t, 0) of each disk; empty: all. flight, target: arguments and -o of a flight
+    recorder beside it, which ends this with it; target "": there is none.
     """
     with ExitStack() as stack:
         stop = stack.enter_context(stopped_by_signals())
@@ -43,7 +42,7 @@ def serve_sums(
         program = stack.enter_context(Measuring(devices))
         exemplars = FlightLogs(target).exemplars if target else None
         info = {"version": __version__, "figures": "kernel"}
-        figures = Exposition(KernelSums(program), info, kernel_counts, exemplars)
+        figures = Exposition(KernelSums(program).read, info, kernel_counts, exemplars)
         server = MetricsServer(address, application(figures.registry()))
         recorder = None
         if target:  # before the server's thread: it is started by fork()
@@ -51,7 +50,7 @@ def serve_sums(
             stack.enter_context(recorder)
             stack.enter_context(passing_dumps(recorder))
         with server:
-            _say_where(server.address)
+            say(f"biotrail: metrics at http://{server.address}/metrics", err=True)
             return _measure(program, stop, recorder, seconds)
 
 
@@ -86,11 +85,6 @@ def serve_model(
     by: str | None = None,
     blame: str | None = None,
 ) -> int:
-    """Serve what the model adds up of a recorder's log until that ends; return the exit status.
-
-    arguments: of `biotrail record`. events: its event set. by: what I/O is divided by, of LABELS.
-    blame: what victims and culprits are; None: nobody is blamed. Raises TraceError.
-    """
     from biotrail.cli.measuring.live_model import LiveModel
     from biotrail.converters.analysis.live.totals import LABELS
     from biotrail.converters.inputs.backlog import LiveSource
@@ -106,21 +100,12 @@ def serve_model(
             source = LiveSource(recorder.stream)
         except LogFormatError:
             recorder.stop()
-            if recorder.failed() >= 0:
-                relay(recorder.said().rstrip() or "biotrail: the recorder ended", err=True)
-            return recorder.wait() or 1
+            return outcome(recorder, begun=False)
         source.start()
         model = LiveModel(source, recorder, by, blame)
-        figures.source = model
+        figures.read = model.read
         with server:
-            _say_where(server.address)
+            say(f"biotrail: metrics at http://{server.address}/metrics", err=True)
             model.run()
         source.join()
-        recorder.failed()
-        if said := recorder.said().rstrip():
-            relay(said, err=True)
-        return recorder.wait()
-
-
-def _say_where(address: Address) -> None:
-    say(f"biotrail: metrics at http://{address}/metrics", err=True)
+        return outcome(recorder)

@@ -31,15 +31,11 @@ class Address(NamedTuple):
     port: int
 
     def __str__(self) -> str:
-        """Return it as it stands in a URL."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 def parse_address(text: str) -> Address:
-    """Return the address of `127.0.0.1:9477`, `[::1]:9477`, `localhost:9477` or `:9477`.
-
-    Raises click.UsageError: it is none of these, or no loopback address.
-    """
+    """Return the address of `127.0.0.1:9477`, `[::1]:9477`, `localhost:9477` or `:9477`."""
     host, colon, given = text.rpartition(":")
     port = units.whole(given, 0, 65535) if colon else None
     if port is None:
@@ -63,24 +59,21 @@ class MetricsServer(LoopbackServer):
     """Serves an application at `address` while the block is entered."""
 
     def __init__(self, address: Address, application: Application) -> None:
-        """Bind the address. Raises OutputError, with a remedy, if it cannot be bound."""
         hosts = {address.host.lower(), f"[{address.host.lower()}]", _LOCAL}
         try:
             super().__init__(address.host, address.port, guarded(application, hosts))
         except OSError as error:
-            raise OutputError(_cannot(address, error)) from error
+            if error.errno == errno.EADDRINUSE:
+                why = (
+                    f"{address} is in use, perhaps by another `biotrail metrics`: end that one, or "
+                    "choose another port with --listen"
+                )
+            else:
+                reason = os.strerror(error.errno or 0)
+                why = f"{address} cannot be opened: {reason}; choose another one with --listen"
+            raise OutputError(why) from error
         self.address = Address(address.host, self.port)
         """The address with the port that was bound."""
-
-
-def _cannot(address: Address, error: OSError) -> str:
-    if error.errno == errno.EADDRINUSE:
-        return (
-            f"{address} is in use, perhaps by another `biotrail metrics`: end that one, or choose "
-            "another port with --listen"
-        )
-    reason = os.strerror(error.errno or 0)
-    return f"{address} cannot be opened: {reason}; choose another one with --listen"
 
 
 def guarded(application: Application, hosts: set[str]) -> Application:

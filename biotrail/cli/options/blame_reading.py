@@ -31,7 +31,6 @@ class Blaming:
 
     @classmethod
     def by(cls, again: Callable[[], Trace], cut: Cut, by: str, *, shown: bool = True) -> "Blaming":
-        """Return one whose victims and culprits are what --blame says."""
         return cls(again, cut, BlameOptions((by, by)), shown=shown)
 
     def watch(self, trace: Trace, windows: Iterable[Lifecycles]) -> Iterator[Lifecycles]:
@@ -51,7 +50,6 @@ class Blaming:
         return trace, close(second)
 
     def by_slot(self, course: Course) -> BlameSlots:
-        """Read for the second time, and return what was found by slot of time."""
         _, second = self._second_pass(course=course)
         return by_slot(second, course)
 
@@ -78,7 +76,6 @@ class Blaming:
         return trace, second
 
     def _first_pass(self, paused: Sequence[Mapping[str, Any]] = ()) -> First:
-        """Read for the first time. paused: notes of an experiment that the recording holds."""
         trace = self._cut.limited(self._again())
         first = self._new_first(trace, paused)
         with self._reading(trace, "learning") as windows:

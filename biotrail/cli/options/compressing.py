@@ -15,7 +15,6 @@ import zstandard
 from biotrail.recorder.schema.errors import LogFormatError
 
 _PIECE = 1 << 20
-"""Bytes that are passed on at a time."""
 _WAITING = 4
 """Pieces that wait at most: who writes faster than the stream takes them has to wait as well."""
 
@@ -30,10 +29,15 @@ def in_thread(stream: BinaryIO) -> Iterator[BinaryIO]:
     writer = _ThreadWriter(stream)
     try:
         yield cast(BinaryIO, writer)
+        writer.pieces.put(writer.piece)
     except BaseException:
-        writer.give_up()
+        writer.given_up = True
         raise
-    writer.finish()
+    finally:
+        writer.pieces.put(None)
+        writer.thread.join()
+    if writer.error is not None:
+        raise writer.error
 
 
 class _ThreadWriter(io.RawIOBase):
@@ -41,52 +45,35 @@ class _ThreadWriter(io.RawIOBase):
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
-        self._piece = bytearray()
-        self._pieces: queue.Queue[bytearray | None] = queue.Queue(_WAITING)
-        self._error: BaseException | None = None
-        self._given_up = False
-        self._thread = threading.Thread(target=self._pass_on, name="compress", daemon=True)
-        self._thread.start()
+        self.piece = bytearray()
+        self.pieces: queue.Queue[bytearray | None] = queue.Queue(_WAITING)
+        self.error: BaseException | None = None
+        self.given_up = False
+        self.thread = threading.Thread(target=self._pass_on, name="compress", daemon=True)
+        self.thread.start()
 
     def writable(self) -> bool:
         return True
 
     def write(self, data: Any) -> int:
         """Take a copy of the bytes; return how many. Raises what the stream raised meanwhile."""
-        if self._error is not None:
-            raise self._error
-        before = len(self._piece)
-        self._piece += data
-        taken = len(self._piece) - before
-        if len(self._piece) >= _PIECE:
-            self._put()
+        if self.error is not None:
+            raise self.error
+        before = len(self.piece)
+        self.piece += data
+        taken = len(self.piece) - before
+        if len(self.piece) >= _PIECE:
+            self.pieces.put(self.piece)
+            self.piece = bytearray()
         return taken
 
-    def finish(self) -> None:
-        self._put()
-        self._end()
-        if self._error is not None:
-            raise self._error
-
-    def give_up(self) -> None:
-        self._given_up = True
-        self._end()
-
-    def _put(self) -> None:
-        self._pieces.put(self._piece)
-        self._piece = bytearray()
-
-    def _end(self) -> None:
-        self._pieces.put(None)
-        self._thread.join()
-
     def _pass_on(self) -> None:
-        while (piece := self._pieces.get()) is not None:
-            if self._error is None and not self._given_up:
+        while (piece := self.pieces.get()) is not None:
+            if self.error is None and not self.given_up:
                 try:
                     self._stream.write(piece)
                 except BaseException as error:  # raised where the bytes come from
-                    self._error = error
+                    self.error = error
 
 
 GZIP, ZSTD = ".gz", ".zst"
@@ -119,17 +106,7 @@ def compressed(stream: BinaryIO, path: str | os.PathLike[str]) -> Iterator[Binar
         yield stream
 
 
-def first_bytes(stream: BinaryIO, count: int) -> bytes:
-    """Return the first `count` bytes of decompressed zstd data; empty if it is damaged."""
-    try:
-        with zstandard.ZstdDecompressor().stream_reader(stream, closefd=False) as reader:
-            return reader.read(count)
-    except zstandard.ZstdError:
-        return b""
-
-
 def unpack(stream: BinaryIO, out: BinaryIO, name: str) -> None:
-    """Decompress zstd data from `stream`, which messages call `name`, into `out`."""
     try:
         zstandard.ZstdDecompressor().copy_stream(stream, out)
     except zstandard.ZstdError as error:

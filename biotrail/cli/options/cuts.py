@@ -14,13 +14,7 @@ import click
 from biotrail.cli.options.gathering import Command, Decorator, with_options
 from biotrail.cli.options.opening import USUAL, Reading, open_again, open_log, readable_twice
 from biotrail.cli.options.task_options import named_options
-from biotrail.converters.analysis.choosing.choosing import (
-    ANY,
-    Choice,
-    Finder,
-    OutcomeFilter,
-    Who,
-)
+from biotrail.converters.analysis.choosing.choosing import ANY, Choice, Finder, OutcomeFilter, Who
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import Lifecycles
 from biotrail.converters.inputs.log import Indexed
@@ -256,7 +250,6 @@ def _seconds(span: Span, start: int) -> str:
 
 
 def read_lines(trace: Trace) -> list[str]:
-    """Return a line with the time that the trace is limited to and the chunks read for it."""
     span, reader = trace.span, trace.reader
     if span is None:
         return []
@@ -271,7 +264,6 @@ def read_lines(trace: Trace) -> list[str]:
 
 @contextmanager
 def opened(log: str, cut: Cut, reading: Reading = USUAL) -> Iterator[Opened]:
-    """Yield the chosen part of a log. Standard input that is read twice is copied to a file."""
     if not cut.needs_file():
         yield cut_of(lambda: reading.trace(open_log(log)), cut)
         return
@@ -448,7 +440,6 @@ cut_options = _options(*_TIMES, _DEVICE, *_IOS, _FILE, *_OUTCOMES)
 choice_options = _options(*_TIMES, _DEVICE, *_IOS, _FILE)
 """For commands that have their own --slower-than, --slowest and --failed."""
 record_options = _options(*_TIMES, _DEVICE)
-"""All that records have."""
 time_options = _options(*_TIMES)
 
 

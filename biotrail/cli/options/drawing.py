@@ -19,11 +19,8 @@ _BYTES_PER_EVENT = 100
 
 @dataclass(frozen=True)
 class Drawing:
-    """How a Perfetto trace is written. max_size: bytes of each part; None: a single file."""
-
     max_size: int | None = option(
         "--max-size",
-        usual=None,
         type=units.Size(),
         metavar="SIZE",
         help="Split a Perfetto trace into files of at most this size, e.g. 500M: OUT-1.pftrace, "
@@ -53,20 +50,17 @@ class Drawing:
     )
     flows: bool = option(
         "--flows",
-        usual=False,
         is_flag=True,
         help="Draw the arrows of all I/O in a Perfetto trace, not of the slowest alone.",
     )
     all_calls: bool = option(
         "--all-calls",
-        usual=False,
         is_flag=True,
         help="Draw system calls that neither queued nor waited for I/O, too, such as reads of a "
         "pipe.",
     )
     ftrace: bool = option(
         "--ftrace",
-        usual=False,
         is_flag=True,
         help="Write requests as ftrace's block_io_start and block_io_done, too, for what Perfetto "
         "itself has for block I/O: SQL (linux.block_io) and the UI's Queued IO requests.",

@@ -13,19 +13,22 @@ Decorator = Callable[[Command], Command]
 _OPTION = "option"
 
 
-def option(*words: str, usual: Any = MISSING, **attributes: Any) -> Any:
+def option(*words: str, usual: Any = None, **attributes: Any) -> Any:
     """Return a dataclass field that is an option of the command line.
 
     words, attributes: of click.option; the option's value has the field's name. usual: the
-    field's value where the dataclass is made without the command line.
+    field's default where that is not the option's.
     """
     decorator_of = lambda name: click.option(*words, name, **attributes)  # noqa: E731
-    return field(default=usual, metadata={_OPTION: decorator_of})
+    if usual is None:
+        plain = False if attributes.get("is_flag") else () if attributes.get("multiple") else None
+        usual = attributes.get("default", plain)
+    return field(default=usual, metadata={_OPTION: decorator_of}, kw_only=True)
 
 
 def added(decorator: Decorator, usual: Any = MISSING) -> Any:
     """Return a dataclass field whose value comes from `decorator`; usual: as for `option`."""
-    return field(default=usual, metadata={_OPTION: lambda _name: decorator})
+    return field(default=usual, metadata={_OPTION: lambda _name: decorator}, kw_only=True)
 
 
 def gathered(kind: type[Any], name: str, *, without: Collection[str] = ()) -> Decorator:
@@ -50,8 +53,6 @@ def gathered(kind: type[Any], name: str, *, without: Collection[str] = ()) -> De
 
 
 def with_options(*options: Decorator) -> Decorator:
-    """Return a decorator that adds options to a command, in this order in its help."""
-
     def decorate(command: Command) -> Command:
         for one in reversed(options):
             command = one(command)

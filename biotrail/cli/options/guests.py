@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The options that join a guest's log with its host's: --guest-of and --image."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,6 @@ from biotrail.text import values
 
 if TYPE_CHECKING:  # imported where a guest is asked for
     from biotrail.converters.analysis.guests.guest import Guest
-    from biotrail.converters.analysis.slow.slow import SlowIO
 
 
 @dataclass(frozen=True)
@@ -23,7 +22,6 @@ class GuestOf:
 
     guest_of: str | None = option(
         "--guest-of",
-        usual=None,
         type=values.Name(),
         metavar="PID|NAME",
         help="The first LOG is a guest's, the second its host's, where this process was the "
@@ -31,7 +29,6 @@ class GuestOf:
     )
     image: tuple[str, ...] = option(
         "--image",
-        usual=(),
         multiple=True,
         metavar="MAP",
         type=values.FileName(),
@@ -60,27 +57,6 @@ class GuestOf:
         mapping = read_mapping(self.image)
         guest, host = (open_recordings(one.paths, reading)[0].trace for one in recordings)
         return join(guest, host, values.as_read(self.guest_of), mapping)
-
-
-NameSide = Callable[[Sequence["SlowIO"]], None]
-
-
-def sides_of(asked: GuestOf, given: Sequence[InputRecording], reading: Reading) -> NameSide | None:
-    """Return how the guest's slow I/Os learn their `side`; None: no guest is asked for."""
-    guest = asked.joined(given, reading)
-    if guest is None:
-        return None
-    from biotrail.converters.analysis.guests.figures import side_of, sides
-
-    known = sides(guest)
-
-    def name_side(ios: Sequence["SlowIO"]) -> None:
-        for slow in ios:  # the side of the request which finished last
-            last = max(slow.requests, key=lambda one: one.number, default=None)
-            if last is not None and last.number in known:
-                slow.side = side_of(guest, *known[last.number])
-
-    return name_side
 
 
 guest_options = gathered(GuestOf, "guest")

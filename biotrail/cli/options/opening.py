@@ -20,25 +20,30 @@ from biotrail.recorder.schema.errors import ConversionError
 from biotrail.text import values
 
 
-def read_labels(path: str) -> Labels:
-    """Return the labels in a CSV file with a pattern and a label in each line that is not empty."""
-    pairs: list[tuple[str, str]] = []
+def csv_lines(path: str, what: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield the lines of a CSV file, which messages call `what`, with their numbers; none empty."""
     try:
         with open(path, newline="", encoding="utf-8-sig") as stream:
             lines = csv.reader(stream)
             for line in lines:
-                cells = [cell.strip() for cell in line]
-                if not any(cells):
-                    continue
-                if len(cells) != 2 or not all(cells):
-                    raise ConversionError(
-                        f"{path}:{lines.line_num}: a line of labels has a pattern of paths, a "
-                        f"comma and a label; this one has {line!r}"
-                    )
-                pairs.append((cells[0], cells[1]))
+                if any(cell.strip() for cell in line):
+                    yield lines.line_num, line
     except (OSError, UnicodeError, csv.Error) as error:
-        what = getattr(error, "strerror", None) or error
-        raise ConversionError(f"{path}: the labels cannot be read: {what}") from error
+        why = getattr(error, "strerror", None) or error
+        raise ConversionError(f"{path}: {what} cannot be read: {why}") from error
+
+
+def read_labels(path: str) -> Labels:
+    """Return the labels in a CSV file with a pattern and a label in each line that is not empty."""
+    pairs: list[tuple[str, str]] = []
+    for number, line in csv_lines(path, "the labels"):
+        cells = [cell.strip() for cell in line]
+        if len(cells) != 2 or not all(cells):
+            raise ConversionError(
+                f"{path}:{number}: a line of labels has a pattern of paths, a comma and a label; "
+                f"this one has {line!r}"
+            )
+        pairs.append((cells[0], cells[1]))
     return Labels(pairs)
 
 
@@ -59,7 +64,6 @@ class Reading:
 
     associate: str = option(
         "--associate",
-        usual="auto",
         type=click.Choice(["auto", "identity", "intervals"]),
         default="auto",
         show_default=True,
@@ -68,14 +72,12 @@ class Reading:
     )
     own_io: bool = option(
         "--own-io",
-        usual=False,
         is_flag=True,
         help="Include the recorder's own I/O, marked. Default: leave it out and count it.",
     )
     include_ambiguous: bool = added(include_ambiguous_option, usual=False)
     labels: Labels | None = option(
         "--labels",
-        usual=None,
         type=values.FileName(),
         callback=lambda _context, _option, path: None if path is None else read_labels(path),
         metavar="FILE",
@@ -86,10 +88,7 @@ class Reading:
 
     def trace(self, source: str | BinaryIO | Source) -> Trace:
         trace = Trace(
-            source,
-            self.associate,
-            own_io=self.own_io,
-            include_ambiguous=self.include_ambiguous,
+            source, self.associate, own_io=self.own_io, include_ambiguous=self.include_ambiguous
         )
         trace.context.files.labels = self.labels
         return trace
@@ -99,13 +98,11 @@ USUAL = Reading()
 
 
 def reading_options(*, own_io: bool = False, labels: bool = False) -> Decorator:
-    """Return a decorator that adds these options; the command gets `reading`, a Reading."""
     wanted = {"own_io": own_io, "labels": labels}
     return gathered(Reading, "reading", without=[one for one, is_in in wanted.items() if not is_in])
 
 
 def open_log(log: str) -> Source:
-    """Open a log, an archive, another tool's recording, or standard input for `-`."""
     return open_source(log if log != "-" else _standard_input())
 
 

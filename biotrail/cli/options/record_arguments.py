@@ -30,7 +30,6 @@ device_option: Callable[[Any], Any] = click.option(
 
 
 def duration_option(*other_names: str) -> Callable[[Any], Any]:
-    """Return the option --duration, of seconds or None."""
     return click.option(
         "--duration",
         *other_names,
@@ -42,7 +41,6 @@ def duration_option(*other_names: str) -> Callable[[Any], Any]:
 
 
 MOST_AT_ONCE = 4096
-"""Objects that can be followed at one time."""
 EVERY = (1, (1 << 32) - 1)
 """Range of each N-th, a u32 of the programs."""
 _NUMBERS = {
@@ -115,12 +113,7 @@ _RAW = "biotrail.cli.recording.arguments"
 
 def path_option(text: str) -> Decorator:
     return click.option(
-        "--path",
-        type=path_parts,
-        is_flag=False,
-        flag_value="all",
-        metavar="[=PARTS]",
-        help=text,
+        "--path", type=path_parts, is_flag=False, flag_value="all", metavar="[=PARTS]", help=text
     )
 
 
@@ -148,8 +141,6 @@ def call_budget_option(text: str) -> Decorator:
 
 @dataclass(frozen=True)
 class RecordArguments:
-    """The values of these options, as the user gave them."""
-
     devices: tuple[str, ...] = option(
         "-d",
         "--device",

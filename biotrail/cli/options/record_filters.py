@@ -113,8 +113,6 @@ _OPTIONS = with_options(
 
 
 def filter_options(command: Command) -> Command:
-    """Add the filter options to a command, which gets one argument `filters`: a Filters."""
-
     @functools.wraps(command)
     def called(filters: Filters, **given: Any) -> Any:
         flags = tuple(

@@ -160,8 +160,6 @@ class FlightOptions:
 
 @dataclass(frozen=True)
 class Keeping:
-    """When to stop, and what to keep."""
-
     max_events: int | None = option(
         "--max-events",
         type=units.Count(),

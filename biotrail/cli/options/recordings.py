@@ -52,7 +52,7 @@ def open_recordings(logs: Sequence[str], reading: Reading = USUAL) -> list[Recor
         return [Recording([logs[0]], reading.trace(open_log(logs[0])))]
     if "-" in logs:
         raise click.UsageError("- is one log from a pipe: save it to a file to read it with others")
-    from biotrail.converters.inputs.series import run_of
+    from biotrail.converters.inputs.series import run_of, series_of
 
     groups: dict[str, list[tuple[str, Source]]] = {}
     known: dict[str, str] = {}
@@ -62,7 +62,14 @@ def open_recordings(logs: Sequence[str], reading: Reading = USUAL) -> list[Recor
             raise LogFormatError(f"{known[log_id]} and {log} are the same log: give each once")
         known[log_id] = log
         groups.setdefault(run_of(source) or log, []).append((log, source))
-    return [_recording(files, reading) for files in groups.values()]
+    found = []
+    for files in groups.values():  # of one recording, given in any order
+        paths, source = [files[0][0]], files[0][1]
+        if len(files) > 1:
+            source = series_of(files)
+            paths = source.paths
+        found.append(Recording(paths, reading.trace(source)))
+    return found
 
 
 def meant(logs: Sequence[str]) -> list[str]:
@@ -78,17 +85,6 @@ def meant(logs: Sequence[str]) -> list[str]:
             raise LogFormatError(f"{log}: no archive there; give another URL")
         found += inside
     return found
-
-
-def _recording(files: list[tuple[str, Source]], reading: Reading) -> Recording:
-    """Open the files (path, source) of one recording, which are given in any order."""
-    if len(files) == 1:
-        path, source = files[0]
-        return Recording([path], reading.trace(source))
-    from biotrail.converters.inputs.series import series_of
-
-    series = series_of(files)
-    return Recording(series.paths, reading.trace(series))
 
 
 def without_log_ending(log: str) -> str:
@@ -107,13 +103,10 @@ def without_log_ending(log: str) -> str:
 
 Answer = TypeVar("Answer")
 _HEAD = 80
-"""Width, in characters, of the heading above a recording's part of the output."""
 
 
 @dataclass
 class InputRecording:
-    """A recording that the command was given."""
-
     label: str
     """Distinguishes the recording from the others (host, …); empty if there are no others."""
     paths: list[str]
@@ -235,7 +228,6 @@ def as_one_object(
 
 
 def marked(one: InputRecording, facts: dict[str, Any]) -> dict[str, Any]:
-    """Return facts on a recording for JSON, behind its label and paths."""
     return {"recording": one.label, "logs": one.paths, **facts}
 
 

@@ -45,7 +45,6 @@ def words(scope: dict[str, Any]) -> dict[str, str]:
 
 
 def lines(scope: dict[str, Any]) -> list[str]:
-    """Return the scope (from `facts`) as sentences for the top of a report."""
     found = [tallies.LIGHT] if scope.get("light") else []
     if scope["filters"]:
         found.append(f"recorded with filters: {scope['filters']['options']}")

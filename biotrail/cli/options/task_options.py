@@ -19,7 +19,6 @@ def words_of(given: Iterable[str]) -> tuple[str, ...]:
 
 
 def task_ids(value: str) -> tuple[int, ...]:
-    """Parse --pid and --tid: a process's or thread's id, or several between commas."""
     found = []
     for word in words_of((value,)):
         number = units.whole(word, 1, _MAX_TASK)
@@ -30,8 +29,6 @@ def task_ids(value: str) -> tuple[int, ...]:
 
 
 class PodName(values.Name):
-    """The type of --pod: NAMESPACE/NAME, or a uid."""
-
     name = "pod"
 
     def convert(
@@ -77,20 +74,16 @@ def named_options(prefix: str, what: str, more: str) -> tuple[Decorator, ...]:
 
 
 class TaskHelp(NamedTuple):
-    """Help texts of the options of `task_options`."""
-
     pid: str
     tid: str
     comm: str
     cgroup: str
     named: tuple[str, str]
-    """`what` and `more` of `named_options`."""
     children: str = ""
     """Of --children; empty: there is no such option."""
 
 
 def task_options(texts: TaskHelp, *short_pid: str) -> Decorator:
-    """Return a decorator for a command that gets `filters`, a Filters by task."""
     ids = functools.partial(click.option, multiple=True, type=task_ids)
     names = functools.partial(click.option, multiple=True, type=values.Name())
     children = click.option("--children", is_flag=True, help=texts.children)

@@ -8,7 +8,7 @@ from rich.console import RenderableType
 from biotrail.cli.options.recordings import AlignedRecording
 from biotrail.converters.analysis.report.tree import GroupReport, Report
 from biotrail.text import units
-from biotrail.text.columns import Column, table, with_more, without_repeats
+from biotrail.text.columns import Column, columns_of, table, with_more, without_repeats
 from biotrail.text.report.cells import (
     FIELDS,
     GROUP_WORK,
@@ -37,7 +37,6 @@ def parts(
     limit: int | None = None,
     order: Order | None = None,
 ) -> Iterator[RenderableType]:
-    """Yield the tables to print before the reports themselves. lined: may be empty."""
     yield _recordings(reports, lined, width)
     rows = [
         ([label, device.device, one.operation], one.bios)
@@ -85,14 +84,7 @@ def _recordings(reports: Labelled, lined: Sequence[AlignedRecording], width: int
         bios = report.total.bios
         cells = [label, at, units.duration(report.span_ns), requests]
         rows.append([*cells, *work(bios), *times(bios.latency)])
-    columns = [
-        Column("recording", left=True),
-        Column("begins"),
-        Column("length"),
-        Column("requests", 1),
-        *WORK,
-        *TIMES,
-    ]
+    columns = [*columns_of("recording < | begins | length | requests @1"), *WORK, *TIMES]
     return table("Recordings, on one timeline" if lined else "Recordings", columns, rows, width)
 
 
@@ -104,7 +96,6 @@ def _beside(
     limit: int,
     order: Order | None,
 ) -> RenderableType:
-    """Return a table with groups of all recordings. limit: rows, 0: all; order None: as given."""
     shown, more = first(rows if order is None else _sorted(rows, order), limit)
     cells = [[*name, *work(group), *times(group.latency), *tail(group)] for name, group in shown]
     columns = [*(Column(head, left=True) for head in heads), *WORK, *TIMES]
@@ -115,5 +106,4 @@ def _beside(
 def _sorted(
     rows: Sequence[tuple[list[str], GroupReport]], order: Order
 ) -> list[tuple[list[str], GroupReport]]:
-    """Return the rows of groups of all recordings, the largest first; the rest of a list last."""
     return sorted(rows, key=lambda row: ("others" in row[1].name, -weight(row[1], order)))

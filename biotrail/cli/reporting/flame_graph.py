@@ -6,7 +6,7 @@ from pathlib import Path
 
 from biotrail import __version__
 from biotrail.converters.analysis.page.data import bounded
-from biotrail.converters.analysis.page.html import flame_page
+from biotrail.converters.analysis.page.html import page
 from biotrail.converters.analysis.stacks.flame import Flame, Recorded, as_dict, flame
 from biotrail.converters.analysis.stacks.stacks import Weight
 from biotrail.converters.analysis.stacks.svg import svg
@@ -15,9 +15,7 @@ from biotrail.text import units
 
 FORMS = (".svg", ".html")
 ROOM_NOTES = 50_000
-"""Most characters of notes in a page."""
 MOST_NOTES = 6
-"""Most lines of notes in an SVG."""
 _TOLD: dict[Weight, Callable[[int], str]] = {
     Weight.COUNT: lambda bios: units.plural(bios, "bio"),
     Weight.BYTES: units.size,
@@ -27,7 +25,6 @@ _WIDE = {Weight.COUNT: "bios", Weight.BYTES: "bytes", Weight.LATENCY: "time from
 
 
 def form(target: str) -> str | None:
-    """Return the ending of a file's name, if it is one of FORMS."""
     ending = Path(target).suffix.lower()
     return ending if ending in FORMS else None
 
@@ -47,7 +44,6 @@ def write(
 
 
 def text(form: str, name: str, tree: Flame, by: Weight, notes: Sequence[str]) -> str:
-    """Return the flame graph's file contents. form: one of FORMS; name: the log's."""
     title = f"{name}: who queued it"
     about = ", ".join(_TOLD[one](tree.nodes[0].weight(one)) for one in Weight)
     if form == ".svg":
@@ -62,4 +58,4 @@ def text(form: str, name: str, tree: Flame, by: Weight, notes: Sequence[str]) ->
         "about": about,
         "notes": [*shown, *([f"and {units.count(more)} more"] if more else [])],
     }
-    return flame_page(title, {**as_dict(tree, by), "words": words})
+    return page("flame", title, {**as_dict(tree, by), "words": words})

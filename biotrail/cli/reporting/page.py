@@ -3,6 +3,7 @@
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,7 +46,7 @@ def write(
         if of_guest is not None:
             from biotrail.text.guests import STAGE_MEANINGS, guest_lines
 
-            rows, more = bounded(of_guest.as_dict()["rows"], ROOM["guest"])
+            rows, more = bounded(asdict(of_guest)["rows"], ROOM["guest"])
             words = [short(line.strip().rstrip(":")) for line in guest_lines(of_guest)]
             data["report"]["guest"] = {
                 "rows": rows,
@@ -56,7 +57,7 @@ def write(
         [data["log_name"]] = one.about([one.file_name])
         title = f"{data['log_name']}: biotrail report"
         with output.replacing(target, force=force) as stream:
-            stream.write(page(title, data).encode("utf-8", "replace"))
+            stream.write(page("page", title, data).encode("utf-8", "replace"))
     return Path(target)
 
 

@@ -16,10 +16,8 @@ from biotrail.converters.analysis.slow.slowest_pairs import SlowestPairs
 from biotrail.converters.analysis.slow.surroundings import Neighbourhood
 from biotrail.converters.events.tables import Lifecycles
 from biotrail.converters.pipeline import Trace
-from biotrail.converters.sites.building import LifeReader, read_lives
 from biotrail.converters.sites.joining import JOINED_TYPES
-from biotrail.converters.sites.lives import Wanted
-from biotrail.converters.sites.pair_names import pairs_in
+from biotrail.converters.sites.lives import LifeReader
 from biotrail.converters.sites.tables import Following, follows
 from biotrail.recorder.output import output
 from biotrail.recorder.schema.errors import ConversionError
@@ -46,7 +44,6 @@ class Findings:
 
 
 def find(trace: Trace, wanted: WantedIOs, choice: Choice) -> Findings:
-    """Read the trace to its end (first pass); return the slowest I/Os with their families."""
     slowest = Slowest(trace, choice, wanted, whole_families=not choice.by_device)
     for _ in trace.lifecycles(on_window=slowest.watch):
         pass
@@ -89,9 +86,8 @@ def read_functions(found: Findings, third: Trace) -> None:
     lives = frozenset(one.life for slow in found.found for one in slow.followed)
     found.slowest.lives = {}
     if lives:
-        reader = LifeReader(third.context, Wanted(lives))
-        for one in read_lives(third.lifecycles(), reader):
-            found.slowest.lives[one.life.number] = one.life
+        for life in LifeReader(third.context, lives).read(third.lifecycles()):
+            found.slowest.lives[life.number] = life
 
 
 def _read_again(
@@ -155,7 +151,6 @@ def _facts(found: Findings, wanted: dict[str, Any], rows: dict[str, Any]) -> dic
 
 
 def find_calls(opened: Opened, wanted: WantedCalls) -> Findings:
-    """Read the chosen part of a trace to its end (first pass); return the slowest calls in it."""
     if not opened.trace.context.path_parts & {"time", "wait"}:
         raise ConversionError(
             "this log does not say how long calls took: record again with biotrail record --path"
@@ -201,31 +196,16 @@ def calls_as_dict(found: Findings) -> dict[str, Any]:
     return _facts(found, chosen, {"calls_until_ns": until, "calls": calls})
 
 
-PairFindings = tuple[Trace, SlowestPairs]
-
-
-def find_pairs(opened: Opened, top: int, over_ns: int) -> PairFindings:
-    trace = opened.trace
-    if not pairs_in(trace.context.header):
-        raise ConversionError(
-            "the log has no pairs of events: record them with biotrail pairs NAME -o LOG"
-        )
-    slowest = SlowestPairs(trace.context, top, over_ns)
-    for window in opened.chosen(trace.lifecycles()):
-        slowest.add(window)
-    return trace, slowest
-
-
-def pairs_as_dict(found: Sequence[tuple[str, PairFindings]], top: int) -> dict[str, Any]:
+def pairs_as_dict(found: Sequence[tuple[str, Trace, SlowestPairs]], top: int) -> dict[str, Any]:
     rows = [
         {**({"recording": label} if label else {}), **asdict(one), "latency_ns": one.latency_ns}
-        for label, (_, slow) in found
+        for label, _, slow in found
         for one in slow.found()
     ]
     rows.sort(key=lambda row: -int(row["latency_ns"]))
     return {
         "format": FORMAT,
-        "pairs": sum(slow.count for _, (_, slow) in found),
+        "pairs": sum(slow.count for _, _, slow in found),
         "slowest": rows[:top],
-        "missing": [tallies.losses_as_dict(trace) for _, (trace, _) in found],
+        "missing": [tallies.losses_as_dict(trace) for _, trace, _ in found],
     }

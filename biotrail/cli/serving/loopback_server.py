@@ -32,7 +32,6 @@ class BadRequestError(Exception):
     """A request that is not answered as asked; `args`: the status and why."""
 
     def response(self) -> "Response":
-        """Return the response that says so."""
         status, why = self.args
         return plain(status, why)
 
@@ -48,7 +47,6 @@ class Request:
     """Header fields in order, names in small letters."""
 
     def values(self, name: str) -> list[str]:
-        """Return each value of a header field; name: in small letters."""
         return [value for given, value in self.fields if given == name]
 
     def value(self, name: str) -> str:
@@ -57,17 +55,12 @@ class Request:
 
 
 class File(NamedTuple):
-    """A file as the body of a response, from its beginning."""
-
     stream: BinaryIO
     size: int
-    """Bytes."""
 
 
 @dataclass(frozen=True)
 class Response:
-    """What a request is answered with."""
-
     status: HTTPStatus
     fields: Sequence[tuple[str, str]] = ()
     body: bytes | File = b""
@@ -75,7 +68,6 @@ class Response:
     """Called once the peer has closed the connection after it got the whole body."""
 
     def head(self) -> bytes:
-        """Return the status line and header fields, those of the connection included."""
         size = self.body.size if isinstance(self.body, File) else len(self.body)
         length = [] if self.status in _BODILESS else [("Content-Length", str(size))]
         fields = [("Date", formatdate(usegmt=True)), *self.fields, *length, ("Connection", "close")]
@@ -110,7 +102,6 @@ def parse(head: bytes) -> Request:
 
 
 def respond(request: Request, answer: Callable[[Request], Response]) -> Response:
-    """Return what is sent for a request. An error of `answer` is the text of a status 500."""
     if request.method not in ("GET", "HEAD", "OPTIONS"):
         return plain(HTTPStatus.NOT_IMPLEMENTED, f"{request.method} is not served")
     try:
@@ -239,7 +230,6 @@ class LoopbackServer:
     """Answers requests while the block is entered."""
 
     def __init__(self, host: str, port: int, answer: Answer) -> None:
-        """Bind the address; port 0: a free one. answer: called in the server's thread."""
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         # SO_REUSEADDR is set: connections of an earlier run in TIME_WAIT do not block the port.
         self._listener = socket.create_server((host, port), family=family)

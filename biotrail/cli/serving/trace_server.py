@@ -34,18 +34,14 @@ _ENGINE = "trace_processor.wasm"
 
 @dataclass(frozen=True)
 class PackagedUi:
-    """The files of a UI, and what it is called."""
-
     version: str
     """Perfetto's: `v52.0`."""
     package: str
-    """Name and version of the package that has it."""
     files: dict[str, Path]
     """By the path below the page's; the page itself is the empty path."""
 
     @property
     def engine(self) -> Path:
-        """The directory of the engine and its loader."""
         (found,) = (path.parent for path in self.files.values() if path.name == _ENGINE)
         return found
 
@@ -201,7 +197,6 @@ class UiServer(TraceServer):
 
     @property
     def page(self) -> str:
-        """The UI's URL, without the slash at its end."""
         return self.origin + self._root.rstrip("/")
 
     def __exit__(

@@ -33,7 +33,6 @@ def followed_lines(options: FollowOptions, counts: Mapping[str, int]) -> Iterato
 
 
 def until_text(command: Sequence[str], duration: float | None) -> str:
-    """Return when a recording ends: with its command, after a time (s), or at Ctrl-C."""
     if command:
         return f"while {command[0]} runs"
     return f"for {units.duration(duration * 1e9)}" if duration is not None else "until Ctrl-C"
@@ -41,7 +40,6 @@ def until_text(command: Sequence[str], duration: float | None) -> str:
 
 _SUFFIX = ".biotrail"
 _FEW = 3
-"""Most files that are named one by one."""
 
 
 def size_of(files: Sequence[str]) -> int:

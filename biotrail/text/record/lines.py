@@ -43,15 +43,12 @@ class Text:
     """Lines for people. A line that is no I/O begins with `#`."""
 
     def __init__(self, context: Context, start: int) -> None:
-        """start: ns of CLOCK_MONOTONIC, which TIME counts from."""
         self._context, self._start = context, start
 
     def head(self) -> Iterator[str]:
-        """Yield the line of heads."""
         yield HEAD + (" FILE" if self._context.has_files else "")
 
     def ios(self, window: Lifecycles, bios: Bios) -> Iterator[str]:
-        """Yield a line for each of these bios of the window."""
         context = self._context
         comms, pids = _tasks(window, bios)
         files = _files(context, bios.file) if context.has_files else None
@@ -82,10 +79,7 @@ class Text:
             yield shown(line + self._note(bios, row))
 
     def _note(self, bios: Bios, row: int) -> str:
-        """Return what is unusual about a bio, in brackets: its error, or that it has no completion.
-
-        Without either, a certainty of _DOUBTED; empty if that is none of them.
-        """
+        """Return what is unusual about a bio, in brackets: error, no completion, or a certainty."""
         status, certainty = int(bios.status[row]), int(bios.certainty[row])
         notes = [self._context.status_name(status)] if status else []
         notes += [_UNSEEN] if bios.complete[row] == NEVER else []
@@ -93,14 +87,12 @@ class Text:
         return f" [{', '.join(notes)}]" if notes else ""
 
     def skipped(self, skips: Sequence[Skip]) -> Iterator[str]:
-        """Yield a line for the I/Os that printing could not keep up with, if any."""
         if skips:
             count = units.plural(sum(skip.bios for skip in skips), "I/O")
             span = self._span(skips[0].first_ns, skips[-1].last_ns)
             yield f"# skipped {count}, {span}: printing cannot keep up"
 
     def lost(self, loss: LossWindows) -> Iterator[str]:
-        """Yield a line for the records that were lost while recording, if any."""
         if len(loss):
             known = loss.count[loss.count >= 0]
             count = units.plural(int(known.sum()), "event") if len(known) else "events"
@@ -108,7 +100,6 @@ class Text:
             yield f"# lost {count}, {span}: use a larger --buffer-size or fewer devices (-d)"
 
     def _span(self, first: int, last: int) -> str:
-        """Return when something happened, in seconds from `start`. first, last: ns."""
         begin, end = (max(ns - self._start, 0) / 1e9 for ns in (first, last))
         return f"from {begin:.6f} to {end:.6f} s"
 
@@ -117,15 +108,12 @@ class Json:
     """Lines of JSON, with the keys of `slow --json`."""
 
     def __init__(self, context: Context, *, own_io: bool = False) -> None:
-        """own_io: add the key `own`, as the recording's own I/O is included."""
         self._context, self._own_io = context, own_io
 
     def head(self) -> Iterator[str]:
-        """Yield nothing."""
         yield from ()
 
     def ios(self, window: Lifecycles, bios: Bios) -> Iterator[str]:
-        """Yield an object for each of these bios of the window."""
         codes, operation = operations(self._context, bios.opf, bios.bytes)
         comms, pids = _tasks(window, bios)
         named: dict[str, list[Any]] = {
@@ -163,16 +151,13 @@ class Json:
             yield as_json(found | ({"own": bool(bios.own[row])} if self._own_io else {}))
 
     def skipped(self, skips: Sequence[Skip]) -> Iterator[str]:
-        """Yield {"skipped": {"ios", "begin_ns", "end_ns"}}, ns of CLOCK_MONOTONIC, if any were."""
+        """Yield {"skipped": {"ios", "begin_ns", "end_ns"}}, ns of CLOCK_MONOTONIC."""
         if skips:
             span = {"begin_ns": skips[0].first_ns, "end_ns": skips[-1].last_ns}
             yield as_json({"skipped": {"ios": sum(skip.bios for skip in skips), **span}})
 
     def lost(self, loss: LossWindows) -> Iterator[str]:
-        """Yield {"lost": {"events", "begin_ns", "end_ns"}} if any were.
-
-        `events` is null where no loss window has a count.
-        """
+        """Yield {"lost": …}, whose `events` is null where no loss window has a count."""
         if len(loss):
             known = loss.count[loss.count >= 0]
             span = {"begin_ns": int(loss.start.min()), "end_ns": int(loss.end.max())}

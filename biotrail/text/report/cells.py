@@ -12,7 +12,7 @@ from biotrail.converters.analysis.report.tree import CallReport, GroupReport, Re
 from biotrail.converters.events.context import called
 from biotrail.converters.lifecycles.operations import CLEARED
 from biotrail.text import tallies, units
-from biotrail.text.columns import Column, table
+from biotrail.text.columns import Column, columns_of, table
 from biotrail.text.rows import Order, first
 
 # Sort and shorten a report's lists of groups.
@@ -22,7 +22,6 @@ LISTS = ("processes", "cgroups", "cpus", "files", "groups")
 
 
 def weight(group: GroupReport, order: Order) -> float:
-    """Return what a group of a report is sorted by: its I/Os, bytes, or latency in ns."""
     return {
         Order.COUNT: group.ios,
         Order.BYTES: group.bytes,
@@ -33,20 +32,13 @@ def weight(group: GroupReport, order: Order) -> float:
 
 
 def in_order(groups: Sequence[GroupReport], order: Order | None) -> list[GroupReport]:
-    """Return the groups sorted, the largest first; in their order where `order` is None.
-
-    The rest of a list that has too many groups is last.
-    """
+    """Return the groups sorted, the largest first, and the rest of a list last; None: as given."""
     if order is None:
         return list(groups)
     return sorted(groups, key=lambda group: ("others" in group.name, -weight(group, order)))
 
 
 def arranged(report: Report, order: Order | None) -> Report:
-    """Return the report with devices, operations and groups sorted.
-
-    Itself where `order` is None.
-    """
     if order is None:
         return report
     devices = [
@@ -59,10 +51,6 @@ def arranged(report: Report, order: Order | None) -> Report:
 
 
 def shortened(report: Report, limit: int | None) -> tuple[Report, dict[str, int]]:
-    """Return the report with at most `limit` groups per list, and how many each list leaves out.
-
-    limit: None or 0: all. Lists that leave out nothing are not in the second result.
-    """
     if not limit:
         return report, {}
     shown: dict[str, Any] = {}
@@ -87,31 +75,11 @@ _WITHOUT_FILE = {
 """file_kind → what stands for a path."""
 PATH_WIDTH = 48
 """Most characters of a path; --json has the whole path."""
-TIMES = (
-    Column("mean", 1),
-    Column("p50"),
-    Column("p90", 3),
-    Column("p99"),
-    Column("p99.9", 2),
-    Column("max"),
-)
-WORK = (
-    Column("I/Os"),
-    Column("I/O/s", 2),
-    Column("data", 1),
-    Column("data/s", 2),
-    Column("size", 4),
-)
-GROUP_WORK = (
-    Column("I/Os"),
-    Column("I/O/s", 3),
-    Column("read", 1),
-    Column("written", 1),
-    Column("data/s", 4),
-    Column("size", 5),
-)
+TIMES = columns_of("mean @1 | p50 | p90 @3 | p99 | p99.9 @2 | max")
+WORK = columns_of("I/Os | I/O/s @2 | data @1 | data/s @2 | size @4")
+GROUP_WORK = columns_of("I/Os | I/O/s @3 | read @1 | written @1 | data/s @4 | size @5")
 """The same of a group of a list, with reads beside writes."""
-TOTAL = (Column("total"), Column("share"))
+TOTAL = columns_of("total | share")
 """Sum of a group's times, and its share of all groups'."""
 NONE = "-"
 IN_DOUBT = "in doubt (with: mean, p99)"
@@ -121,7 +89,7 @@ RANGES = {name: name.removesuffix("_bytes") for name in CLEARED.values()}
 """Counter of bytes that were acted on without moving data → head of its column."""
 TAIL = (
     *map(Column, RANGES.values()),
-    *(Column("failed"), Column("by workers", 2), Column("tries", 2), Column(IN_DOUBT)),
+    *(*columns_of("failed | by workers @2 | tries @2"), Column(IN_DOUBT)),
 )
 """Columns that are shown if any row has something in them."""
 RECORDER_SHARE = 0.1
@@ -153,7 +121,6 @@ Name = Mapping[str, str | int | None]
 
 
 def times(values: Summary) -> list[str]:
-    """Return the cells of TIMES."""
     if not values.count:
         return [NONE] * len(TIMES)
     shown = (values.mean, values.p50, values.p90, values.p99, values.p99_9, values.max)
@@ -161,7 +128,6 @@ def times(values: Summary) -> list[str]:
 
 
 def work(group: GroupReport) -> list[str]:
-    """Return the cells of WORK."""
     return [
         units.count(group.ios),
         f"{group.ios_per_s:,.0f}",
@@ -178,7 +144,6 @@ def ranges_text(counters: dict[str, int]) -> str:
 
 
 def group_cells(group: GroupReport) -> list[str]:
-    """Return the cells of GROUP_WORK, TOTAL, TIMES and TAIL."""
     count, rate, data, speed, size = work(group)
     read = sum(one.bytes for one in group.operations if one.operation == "read")
     moved = [data, NONE]
@@ -188,17 +153,13 @@ def group_cells(group: GroupReport) -> list[str]:
 
 
 def total(group: GroupReport) -> list[str]:
-    """Return the cells of TOTAL."""
     if not group.latency.count:
         return [NONE] * len(TOTAL)
     return [units.duration(group.latency.sum), units.percent(group.time_share or 0)]
 
 
 def operation_rows(group: GroupReport, fields: int) -> list[list[str]]:
-    """Return a row of a list's table for each operation of a group that has several.
-
-    fields: cells of the group's name. The share is of the group's time.
-    """
+    """Return a row for each operation of a group that has several; its share is of the group's."""
     if len(group.operations) < 2:
         return []
     rows = []
@@ -225,12 +186,10 @@ def operation_rows(group: GroupReport, fields: int) -> list[list[str]]:
 
 
 def mean_size(values: Summary) -> str:
-    """Return the mean of sizes (bytes) as text."""
     return units.size(values.mean) if values.count else NONE
 
 
 def tail(group: GroupReport) -> list[str]:
-    """Return the cells of TAIL."""
     failed = ", ".join(f"{name} {units.count(n)}" for name, n in group.errors.items())
     tries = group.counters["tries"]
     ranges = [units.size(n) if (n := group.counters[name]) else NONE for name in RANGES]
@@ -257,7 +216,6 @@ def with_tail(
 
 
 def stage_rows(group: GroupReport, name: list[str]) -> list[list[str]]:
-    """Return a row per stage: `name`, stage, count, share and TIMES."""
     return [
         [*name, s.stage, units.count(s.time.count), units.percent(s.share), *times(s.time)]
         for s in group.stages
@@ -265,10 +223,7 @@ def stage_rows(group: GroupReport, name: list[str]) -> list[list[str]]:
 
 
 def recorder_lines(groups: Sequence[GroupReport]) -> list[str]:
-    """Return the line on what the recorder's own programs had of stages; none if little.
-
-    groups: rows of one table; of groups with an operation each has its share.
-    """
+    """Return a line on what the recorder's own programs had of stages, unless it is little."""
     each: dict[str, float] = {}
     shares: dict[str, list[str]] = {}
     for group in groups:
@@ -288,7 +243,6 @@ def recorder_lines(groups: Sequence[GroupReport]) -> list[str]:
 
 
 def doubtful_lines(ones: Sequence[tuple[GroupReport, str]]) -> list[str]:
-    """Return a line for each (group, words about it) that has latencies in doubt."""
     return [
         tallies.doubtful_line(
             one.counters["doubtful"], one.counters["ended"], about, (every.mean, every.p99)
@@ -336,10 +290,7 @@ def process_words(name: Name) -> str | None:
 
 
 def cgroup_cell(name: Name, field: str) -> str | None:
-    """Return the cell of a field of OF_CGROUP: a name; without one an id, or why there is none.
-
-    None: nothing is known of the group's cgroups.
-    """
+    """Return the cell of a field of OF_CGROUP: a name; without one an id, or why there is none."""
     if field == "is":
         return cgroup_words(name)
     kind, value = name.get("cgroup_kind"), name.get(field)
@@ -355,16 +306,12 @@ def cgroup_cell(name: Name, field: str) -> str | None:
 
 
 def container_words(name: Name) -> str:
-    """Return a container's name, or its id cut off; "": none. A monitor is called that."""
     container = str(name.get("container") or str(name.get("container_id") or "")[:ID_WIDTH])
     return f"{container} (its monitor)" if name.get("cgroup_kind") == "monitor" else container
 
 
 def cgroup_words(name: Name) -> str:
-    """Return what a cgroup is, in few words: `docker web`, `shop/web-0 nginx`, `db.service`.
-
-    name: a group's of ByCgroup. "": nothing is known beside the path.
-    """
+    """Return what a cgroup is, in few words: `docker web`, `shop/web-0 nginx`, `db.service`."""
     container = container_words(name)
     pod = name.get("pod") or name.get("pod_uid")
     if pod is not None:
@@ -377,10 +324,7 @@ def cgroup_words(name: Name) -> str:
 
 
 def file_cell(group: GroupReport | CallReport, field: str = "file") -> str:
-    """Return a path's end and how many inodes had the path; without a path, why there is none.
-
-    field: "file" or "dir".
-    """
+    """Return a path's end and how many inodes had the path; without a path, why there is none."""
     path, kind = group.name[field], group.name["file_kind"]
     if path is None:
         device = f"({group.name.get('device')}: metadata, or the device itself)"

@@ -5,18 +5,13 @@ from collections.abc import Callable, Sequence
 
 from rich.console import RenderableType
 
-from biotrail.converters.analysis.report.tree import (
-    DepthReport,
-    DeviceReport,
-    StackedReport,
-)
+from biotrail.converters.analysis.report.tree import DepthReport, DeviceReport, StackedReport
 from biotrail.text import units
-from biotrail.text.columns import Column, table, with_lines, without_repeats
+from biotrail.text.columns import Column, columns_of, table, with_lines, without_repeats
 from biotrail.text.report.cells import NONE, TIMES, mean_size, recorder_lines, stage_rows, times
 
 
 def stages(device: DeviceReport, width: int) -> RenderableType:
-    """Return the table of a device's stages, by operation."""
     rows = []
     for one in device.operations:
         rows += stage_rows(one.bios, [one.operation])
@@ -31,13 +26,7 @@ def stages(device: DeviceReport, width: int) -> RenderableType:
             for stage in one.requests.stages
             if stage.stage == "D2C"
         ]
-    columns = [
-        Column("operation", left=True),
-        Column("stage", left=True),
-        Column("count", 1),
-        Column("share"),
-        *TIMES,
-    ]
+    columns = [*columns_of("operation < | stage < | count @1 | share"), *TIMES]
     made = table(f"Where the time goes: {device.device}", columns, without_repeats(rows, 1), width)
     ones = ((device.total.bios, "bios"), (device.total.requests, "requests"))
     left = [
@@ -50,19 +39,21 @@ def stages(device: DeviceReport, width: int) -> RenderableType:
 
 
 def queues(devices: Sequence[DeviceReport], width: int) -> RenderableType:
-    """Return the table of bios and requests in flight, by device.
-
-    Where ends are not known, figures are bounds, and a line below says of how many.
-    """
+    """Return the table of I/O in flight; where ends are not known, figures are bounds."""
     rows = []
     notes = []
+
+    def active(one: DepthReport) -> str:
+        span = one.active_ns + one.idle_ns
+        return f"{100 * one.active_ns / span:.1f} %" if span else NONE
+
     for device in devices:
         queue, issued = device.queue, device.issued
         rows.append(
             [
                 device.device,
                 *(_bounds(of, text) for of in (queue, issued) for text in _IN_FLIGHT),
-                _bounds(queue, _active),
+                _bounds(queue, active),
                 _bounds(queue, lambda one: units.duration(one.idle_ns)),
             ]
         )
@@ -76,24 +67,12 @@ def queues(devices: Sequence[DeviceReport], width: int) -> RenderableType:
                 f"{device.device}: of {' and '.join(what)} the end is not known: figures are from "
                 "what is known to have been in flight to what may have been"
             )
-    columns = [
-        Column("device", left=True),
-        Column("Q-C mean"),
-        Column("Q-C max"),
-        Column("met at Q", 2),
-        Column("D-C mean"),
-        Column("D-C max"),
-        Column("met at D", 2),
-        Column("active"),
-        Column("idle", 1),
-    ]
+    columns = columns_of(
+        "device < | Q-C mean | Q-C max | met at Q @2 | D-C mean | D-C max | met at D @2 | "
+        "active | idle @1"
+    )
     found = table("In flight: bios from Q to C, requests from D to C", columns, rows, width)
     return with_lines(found, notes)
-
-
-def _active(one: DepthReport) -> str:
-    span = one.active_ns + one.idle_ns
-    return f"{100 * one.active_ns / span:.1f} %" if span else NONE
 
 
 _IN_FLIGHT: tuple[Callable[[DepthReport], str], ...] = (
@@ -121,7 +100,6 @@ _EVENTS = (
 
 
 def patterns(devices: Sequence[DeviceReport], width: int) -> RenderableType:
-    """Return the table of merges, splits and seeks, by device."""
     rows = [
         [
             device.device,
@@ -136,16 +114,12 @@ def patterns(devices: Sequence[DeviceReport], width: int) -> RenderableType:
     columns = [
         Column("device", left=True),
         *(Column(head) for head, _ in _EVENTS),
-        Column("sequential at Q"),
-        Column("mean seek", 1),
-        Column("at D"),
-        Column("mean seek", 1),
+        *columns_of("sequential at Q | mean seek @1 | at D | mean seek @1"),
     ]
     return table("Merges (back, front, of requests), splits and seeks", columns, rows, width)
 
 
 def flushes(devices: Sequence[DeviceReport], width: int) -> RenderableType:
-    """Return the table of flush requests, by device."""
     rows, doubtful = [], 0
     for device in devices:
         if (found := device.flushes) is not None:
@@ -155,10 +129,7 @@ def flushes(devices: Sequence[DeviceReport], width: int) -> RenderableType:
             rows.append([device.device, *counts, mean, *times(found.time), shared])
             doubtful += found.doubtful
     columns = [
-        Column("device", left=True),
-        Column("flushes"),
-        Column("waits"),
-        Column("bios each"),
+        *columns_of("device < | flushes | waits | bios each"),
         *TIMES,
         Column("flushes by bios that waited", 1, left=True),
     ]
@@ -171,33 +142,16 @@ def _without(doubtful: int, what: str) -> list[str]:
 
 
 def stacked(pairs: Sequence[StackedReport], width: int) -> RenderableType:
-    """Return the table of stacked devices: time above, in and below each lower device's bios."""
+    """Return the table of time above, in and below each lower device's bios."""
     rows = [
-        row
+        [pair.device, pair.below, pair.operation, name, units.count(values.count), *times(values)]
         for pair in pairs
         for name, values in (
             ("Q to Q below", pair.to_child),
             ("Q2C below", pair.child),
             ("C below to C", pair.from_child),
         )
-        for row in [
-            [
-                pair.device,
-                pair.below,
-                pair.operation,
-                name,
-                units.count(values.count),
-                *times(values),
-            ]
-        ]
     ]
-    columns = [
-        Column("device", left=True),
-        Column("below", left=True),
-        Column("operation", left=True),
-        Column("part", left=True),
-        Column("count", 1),
-        *TIMES,
-    ]
+    columns = [*columns_of("device < | below < | operation < | part < | count @1"), *TIMES]
     made = table("Stacked devices", columns, without_repeats(rows, 3), width)
     return with_lines(made, _without(sum(p.doubtful for p in pairs), "lower bio"))

@@ -8,15 +8,13 @@ from rich.console import RenderableType
 from biotrail.converters.analysis.report.tree import PairReport, Report
 from biotrail.converters.sites.pair_names import unpaired_text
 from biotrail.text import units
-from biotrail.text.columns import Column, block, table, with_more, without_repeats
+from biotrail.text.columns import block, columns_of, table, with_more, without_repeats
 from biotrail.text.report.cells import TIMES, times
 from biotrail.text.rows import first
 
 _ALL, _NONE = "all", "-"
 MOST_KEYS = 5
-"""Rows of keys of each pair by default."""
 MOST_LINES = 1000
-"""Rows of intervals by default."""
 
 
 def pair_parts(
@@ -32,7 +30,16 @@ def pair_parts(
         yield _keys(keyed, report.span_ns, width, MOST_KEYS if limit is None else limit)
     if any(interval.pairs for interval in report.intervals):
         yield _intervals(report, width, MOST_LINES if limit is None else limit)
-    said = [line for pair in report.pairs for line in _unpaired(pair)]
+    said = []
+    for pair in report.pairs:
+        said += [
+            f"{pair.name}: {units.count(n)} {unpaired_text(name)}"
+            for name, n in pair.unpaired.items()
+        ]
+        if left := pair.groups_left_out:
+            said.append(f"{pair.name}: {units.count(left)} pairs of further values of --by")
+        if left := pair.keys_left_out:
+            said.append(f"{pair.name}: {units.count(left)} pairs of further keys")
     if said:
         yield block(said)
 
@@ -47,13 +54,7 @@ def _latencies(report: Report, width: int, limit: int) -> RenderableType:
         for text, found in (whole, *((f"{pair.by} = {g.text}", g.time) for g in groups)):
             rate = f"{units.count(round(found.count / seconds))}/s"
             rows.append([pair.name, text, units.count(found.count), rate, *times(found)])
-    columns = [
-        Column("pair", left=True),
-        Column("of", left=True),
-        Column("count"),
-        Column("rate", 1),
-        *TIMES,
-    ]
+    columns = [*columns_of("pair < | of < | count | rate @1"), *TIMES]
     title = "Pairs of events, from the first to the second"
     return with_more(table(title, columns, without_repeats(rows, 1), width), left_out)
 
@@ -73,14 +74,7 @@ def _keys(pairs: list[PairReport], span_ns: int, width: int, limit: int) -> Rend
                     units.duration(key.max_ns),
                 ]
             )
-    columns = [
-        Column("pair", left=True),
-        Column("key", left=True),
-        Column("count"),
-        Column("share"),
-        Column("mean"),
-        Column("max"),
-    ]
+    columns = columns_of("pair < | key < | count | share | mean | max")
     left_out = sum(pair.keys_known for pair in pairs) - len(rows)
     title = "Keys with the most time"
     return with_more(table(title, columns, without_repeats(rows, 1), width), left_out, "key")
@@ -97,22 +91,7 @@ def _intervals(report: Report, width: int, limit: int) -> RenderableType:
             count = pair.time.count
             rate = f"{units.count(round(count / seconds))}/s"
             rows.append([at, pair.name, units.count(count), rate, *times(pair.time)])
-    columns = [
-        Column("from"),
-        Column("pair", left=True),
-        Column("count"),
-        Column("rate", 1),
-        *TIMES,
-    ]
+    columns = [*columns_of("from | pair < | count | rate @1"), *TIMES]
     shown, more = first(rows, limit)
     title = f"Pairs over time, {units.duration(report.interval_ns)} each"
     return with_more(table(title, columns, without_repeats(shown, 1), width), more)
-
-
-def _unpaired(pair: PairReport) -> Iterator[str]:
-    for name, number in pair.unpaired.items():
-        yield f"{pair.name}: {units.count(number)} {unpaired_text(name)}"
-    if pair.groups_left_out:
-        yield f"{pair.name}: {units.count(pair.groups_left_out)} pairs of further values of --by"
-    if pair.keys_left_out:
-        yield f"{pair.name}: {units.count(pair.keys_left_out)} pairs of further keys"

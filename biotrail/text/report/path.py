@@ -6,16 +6,10 @@ from collections.abc import Iterator, Sequence
 from rich.console import RenderableType
 
 from biotrail.converters.analysis.report.path import SETUP
-from biotrail.converters.analysis.report.tree import (
-    CallReport,
-    DeviceReport,
-    HeldReport,
-    Report,
-    SubmissionReport,
-)
+from biotrail.converters.analysis.report.tree import CallReport, DeviceReport, HeldReport, Report
 from biotrail.converters.calls.names import WAIT_ONLY
 from biotrail.text import units
-from biotrail.text.columns import Column, table, with_more, without_repeats
+from biotrail.text.columns import Column, columns_of, table, with_more, without_repeats
 from biotrail.text.report.cells import FIELDS, TIMES, name_cells, times
 from biotrail.text.rows import first
 
@@ -35,11 +29,11 @@ _WHOLE = "submit to complete"
 
 
 def of_calls(report: Report, width: int, most: int) -> Iterator[RenderableType]:
-    """Yield the tables of calls, their waits, journals' commits and submissions; none if empty."""
     if report.calls:
         yield calls(report, width, most)
     if report.call_groups:
-        yield call_groups(report, width, most)
+        fields = FIELDS[report.by or "process"]
+        yield _table(f"{TITLE}, by {report.by}", report.call_groups, fields, width, most)
     if report.waits:
         yield waits(report, width, most)
     if report.commits:
@@ -49,7 +43,6 @@ def of_calls(report: Report, width: int, most: int) -> Iterator[RenderableType]:
 
 
 def calls(report: Report, width: int, limit: int) -> RenderableType:
-    """Return the table of system calls with the parts of their time. limit: rows, 0: all."""
     title = f"{TITLE}, from entry to return: running, waiting to run, blocked for I/O or otherwise"
     if report.calls_until_ns is not None:
         timed = units.duration(max(report.calls_until_ns - report.begin_ns, 0))
@@ -59,54 +52,36 @@ def calls(report: Report, width: int, limit: int) -> RenderableType:
     return _table(title, report.calls, (), width, limit)
 
 
-def call_groups(report: Report, width: int, limit: int) -> RenderableType:
-    """Return the table of system calls by group of --by. limit: rows, 0: all."""
-    fields = FIELDS[report.by or "process"]
-    return _table(f"{TITLE}, by {report.by}", report.call_groups, fields, width, limit)
-
-
 def _table(
     title: str, reports: Sequence[CallReport], fields: Sequence[str], width: int, limit: int
 ) -> RenderableType:
-    """Return a table of calls. fields: of their group's name, which are the first columns."""
     shown, more = first(reports, limit)
     used = [part for part in PARTS if any(_share(one, part) for one in reports)]
     columns = [
         *(Column(field, left=not place) for place, field in enumerate(fields)),
-        Column("call", left=True),
-        Column("count"),
-        Column("failed", 4),
-        Column("data", 3),
-        Column("bios", 4),
-        Column("total", 1),
-        Column("mean"),
-        Column("p50", 3),
-        Column("p99", 2),
-        Column("max", 2),
+        *columns_of(
+            "call < | count | failed @4 | data @3 | bios @4 | total @1 | mean | p50 @3 | "
+            "p99 @2 | max @2"
+        ),
         *(Column(PARTS[part]) for part in used),
     ]
     rows = [
         [
             *(name_cells(one, fields) if fields else []),
-            *_cells(one),
+            one.call if one.io else f"{one.call} (no I/O)",
+            units.count(one.count),
+            ", ".join(f"{name} {units.count(n)}" for name, n in one.errors.items()) or _NONE,
+            units.size(one.bytes) if one.bytes else _NONE,
+            units.count(one.bios) if one.bios else _NONE,
+            *(
+                units.duration(ns) if one.time.count else _NONE
+                for ns in (one.time.sum, one.time.mean, one.time.p50, one.time.p99, one.time.max)
+            ),
             *(_percent(_share(one, part)) for part in used),
         ]
         for one in shown
     ]
     return with_more(table(title, columns, without_repeats(rows, len(fields)), width), more)
-
-
-def _cells(one: CallReport) -> list[str]:
-    time = one.time
-    lasted = (time.sum, time.mean, time.p50, time.p99, time.max)
-    return [
-        one.call if one.io else f"{one.call} (no I/O)",
-        units.count(one.count),
-        ", ".join(f"{name} {units.count(n)}" for name, n in one.errors.items()) or _NONE,
-        units.size(one.bytes) if one.bytes else _NONE,
-        units.count(one.bios) if one.bios else _NONE,
-        *(units.duration(ns) if time.count else _NONE for ns in lasted),
-    ]
 
 
 def _share(one: CallReport, part: str) -> float:
@@ -118,28 +93,18 @@ def _percent(share: float) -> str:
 
 
 def completions(device: DeviceReport, width: int) -> RenderableType:
-    """Return the table of the steps from the issue of a device's requests to their completion."""
     rows = [
         [way.way, step.stage, units.count(step.time.count), _percent(step.share), *times(step.time)]
         for way in device.completions
         for step in way.steps
     ]
-    columns = [
-        Column("completed in", left=True),
-        Column("step", left=True),
-        Column("count", 1),
-        Column("share"),
-        *TIMES,
-    ]
+    columns = [*columns_of("completed in < | step < | count @1 | share"), *TIMES]
     title = f"From issue to completion: {device.device}"
     return table(title, columns, without_repeats(rows, 1), width)
 
 
 def drivers(device: DeviceReport, width: int) -> RenderableType:
-    """Return the table of the steps of a device's driver; NVMe's setup, before them, comes first.
-
-    The title has the failed dispatches and the time-outs, where there are any.
-    """
+    """Return the table of the steps of a device's driver; NVMe's setup comes first."""
     rows = []
     for one in device.drivers:
         if one.setup is not None:
@@ -147,13 +112,7 @@ def drivers(device: DeviceReport, width: int) -> RenderableType:
         for step in one.steps:
             cells = [one.driver, step.stage, units.count(step.time.count), _percent(step.share)]
             rows.append([*cells, *times(step.time)])
-    columns = [
-        Column("driver", left=True),
-        Column("step", left=True),
-        Column("count", 1),
-        Column("share"),
-        *TIMES,
-    ]
+    columns = [*columns_of("driver < | step < | count @1 | share"), *TIMES]
     title = f"Steps of the driver: {device.device}"
     failed = sum(one.errors for one in device.drivers)
     late = sum(one.timeouts for one in device.drivers)
@@ -164,10 +123,6 @@ def drivers(device: DeviceReport, width: int) -> RenderableType:
 
 
 def waits(report: Report, width: int, limit: int) -> RenderableType:
-    """Return the table of waits by name of the call and reason. limit: rows, 0: all.
-
-    It says how much of page faults' waits is for files that are not known, if any is.
-    """
     shown, more = first(report.waits, limit)
     faults = any(one.no_file_ns for one in report.waits)
     rows = [
@@ -183,11 +138,7 @@ def waits(report: Report, width: int, limit: int) -> RenderableType:
         for one in shown
     ]
     columns = [
-        Column("call", left=True),
-        Column("waited for", left=True),
-        Column("count"),
-        Column("total"),
-        Column("of calls"),
+        *columns_of("call < | waited for < | count | total | of calls"),
         *([Column("no file", 1)] if faults else []),
         *TIMES,
     ]
@@ -198,7 +149,6 @@ def waits(report: Report, width: int, limit: int) -> RenderableType:
 
 
 def commits(report: Report, width: int) -> RenderableType:
-    """Return the table of the commits of each journal, with their phases."""
     rows = []
     for one in report.commits:
         name, waited = one.device, units.count(one.waits)
@@ -206,19 +156,11 @@ def commits(report: Report, width: int) -> RenderableType:
         for part in one.phases:
             count, share = units.count(part.time.count), _percent(part.share)
             rows.append([name, part.stage, count, "", share, *times(part.time)])
-    columns = [
-        Column("journal of", left=True),
-        Column("phase", left=True),
-        Column("count"),
-        Column("waits", 1),
-        Column("share"),
-        *TIMES,
-    ]
+    columns = [*columns_of("journal of < | phase < | count | waits @1 | share"), *TIMES]
     return table("Commits of journals (jbd2)", columns, without_repeats(rows, 1), width)
 
 
 def held(report: Report, width: int, limit: int) -> RenderableType:
-    """Return the table of held bios by limit, device and operation. limit: rows, 0: all."""
     shown, more = first(report.held, limit)
     rows = [
         [
@@ -235,14 +177,9 @@ def held(report: Report, width: int, limit: int) -> RenderableType:
         for one in shown
     ]
     columns = [
-        Column("limit of", left=True),
-        Column("device", left=True),
-        Column("operation", left=True),
-        Column("limit"),
-        Column("bios"),
-        Column("most of", 2, left=True),
-        Column("known"),
-        Column("total"),
+        *columns_of(
+            "limit of < | device < | operation < | limit | bios | most of < @2 | known | total"
+        ),
         *TIMES,
     ]
     title = "Held by a cgroup's limit before Q (blk-throttle)"
@@ -252,14 +189,12 @@ def held(report: Report, width: int, limit: int) -> RenderableType:
 
 
 def limit_text(bps: int | None, iops: int | None) -> str:
-    """Return a limit's rates; `-` where none is known."""
     found = [f"{units.size(bps)}/s"] if bps is not None else []
     found += [f"{units.count(iops)}/s"] if iops is not None else []
     return ", ".join(found) or _NONE
 
 
 def length_text(one: HeldReport) -> str:
-    """Return for how long limits held these bios, as far as it is known."""
     if not one.time.count:
         return "for how long is not known"
     unknown = one.bios - one.time.count
@@ -268,15 +203,17 @@ def length_text(one: HeldReport) -> str:
 
 
 def submissions(report: Report, width: int) -> RenderableType:
-    """Return the table of submissions by operation: their whole time, then its steps."""
-    rows = [row for one in report.submissions for row in _rows(one)]
+    rows = []
+    for one in report.submissions:
+        modes = ", ".join(f"{name} {units.count(count)}" for name, count in one.modes.items())
+        errors = ", ".join(f"{name} {units.count(n)}" for name, n in one.errors.items()) or _NONE
+        head = [one.operation, modes, errors, units.size(one.bytes) if one.bytes else _NONE]
+        steps = [(_WHOLE, one.time), *((step.stage, step.time) for step in one.steps)]
+        known = [(step, time) for step, time in steps if time.count]
+        rows += [[*head, step, units.count(time.count), *times(time)] for step, time in known]
+        rows += [] if known else [[*head, _WHOLE, _NONE, *[_NONE] * len(TIMES)]]
     columns = [
-        Column("operation", left=True),
-        Column("mode", 2, left=True),
-        Column("failed", 4),
-        Column("data", 3),
-        Column("step", left=True),
-        Column("count", 1),
+        *columns_of("operation < | mode < @2 | failed @4 | data @3 | step < | count @1"),
         *TIMES,
     ]
     title = "io_uring and aio, from submission to completion, of I/O that reached a device"
@@ -284,13 +221,3 @@ def submissions(report: Report, width: int) -> RenderableType:
         missed = units.plural(report.submissions_unknown, "bio")
         title += f" ({missed} of their calls without a known request)"
     return table(title, columns, without_repeats(rows, 4), width)
-
-
-def _rows(one: SubmissionReport) -> list[list[str]]:
-    modes = ", ".join(f"{name} {units.count(count)}" for name, count in one.modes.items())
-    errors = ", ".join(f"{name} {units.count(n)}" for name, n in one.errors.items()) or _NONE
-    head = [one.operation, modes, errors, units.size(one.bytes) if one.bytes else _NONE]
-    steps = [(_WHOLE, one.time), *((step.stage, step.time) for step in one.steps)]
-    return [
-        [*head, step, units.count(time.count), *times(time)] for step, time in steps if time.count
-    ] or [[*head, _WHOLE, _NONE, *[_NONE] * len(TIMES)]]

@@ -12,6 +12,7 @@ from biotrail.text import tallies, units
 from biotrail.text.columns import (
     Column,
     block,
+    columns_of,
     table,
     with_lines,
     with_more,
@@ -47,7 +48,6 @@ MOST_ROWS = 15
 MOST_VICTIMS = 5
 """Rows of the tables of blame likewise; `biotrail blame` shows more."""
 MOST_LINES = 1000
-"""Rows of a time series by default."""
 
 
 def parts(
@@ -57,11 +57,10 @@ def parts(
     order: Order | None = None,
     words: Sequence[str] = (),
 ) -> Iterator[RenderableType]:
-    """Yield what to print, with a blank line between two parts.
+    """Yield what to print. words: further lines below the first one.
 
     limit: rows of each table of operations, groups and intervals, 0: all; None: MOST_ROWS groups,
-    MOST_LINES of intervals. order: of an interval's groups; None: by count. words: further lines
-    below the first one.
+    MOST_LINES of intervals.
     """
     most = MOST_ROWS if limit is None else limit
     first, *others = _head(report)
@@ -95,8 +94,7 @@ def parts(
 def _of_devices(report: Report, width: int, limit: int | None) -> Iterator[RenderableType]:
     """Yield the tables of devices with I/O, and below them how many devices are left out.
 
-    limit: devices that have rows and tables, and rows of the table of operations, 0: all; None: the
-    MOST_ROWS first devices, and the sum of the others in the table of operations.
+    limit: devices, 0: all; None: MOST_ROWS, and the sum of the others in the table of operations.
     """
     devices, more = first(report.devices, MOST_ROWS if limit is None else limit)
     if limit is None:
@@ -138,14 +136,14 @@ def _head(report: Report) -> list[str]:
     total = report.total.bios
     span += " from the first event to the last" if report.time_of == "events" else ""
     found = [
-        f"{report.host}, kernel {report.kernel}; from {report.begin or 'an unknown time'}, {span}",
+        f"{report.host}, kernel {report.kernel}; from {report.begin or 'an unknown time'}, {span}"
     ]
     if report.pairs and not report.devices:
         return found  # a recording of pairs alone
     found += [
         f"{units.plural(total.ios, 'bio')}, {units.size(total.bytes)}"
         f"{ranges_text(total.counters)}, "
-        f"{units.plural(report.total.requests.ios, 'request')}",
+        f"{units.plural(report.total.requests.ios, 'request')}"
     ]
     if report.lower_bios:
         found.append(
@@ -172,18 +170,9 @@ def _head(report: Report) -> list[str]:
 def operations(
     report: Report, width: int, limit: int = 0, rest: Sequence[DeviceReport] = ()
 ) -> RenderableType:
-    """Return the table of devices and operations, with their latencies.
-
-    limit: rows, 0: all. rest: devices whose sum is the last row.
-    """
+    """Return the table of devices and operations. rest: devices whose sum is the last row."""
     every = [
-        [
-            device.device,
-            one.operation,
-            *work(one.bios),
-            *times(one.bios.latency),
-            *tail(one.bios),
-        ]
+        [device.device, one.operation, *work(one.bios), *times(one.bios.latency), *tail(one.bios)]
         for device in report.devices
         for one in device.operations
         if one.bios.ios or one.bios.counters["tries"]
@@ -193,13 +182,12 @@ def operations(
         whole = group_sum([device.total.bios for device in rest])
         name = f"({units.plural(len(rest), 'other device')})"
         rows.append([name, "all", *work(whole), *times(whole.latency), *tail(whole)])
-    columns = [Column("device", left=True), Column("operation", left=True), *WORK, *TIMES]
+    columns = [*columns_of("device < | operation <"), *WORK, *TIMES]
     title = "From queue to completion (Q2C)"
     return with_more(with_tail(title, columns, without_repeats(rows, 1), width), more)
 
 
 def processes(report: Report, width: int) -> RenderableType:
-    """Return the table of processes with their latencies, in the report's order."""
     return _list("Processes", FIELDS["process"], report.processes, width, MOST_ROWS)
 
 
@@ -207,7 +195,6 @@ def _lists(report: Report, width: int, limit: int) -> Iterator[RenderableType]:
     """Yield the tables of processes, cgroups, files and CPUs that have groups.
 
     A table whose only group is an unknown one is named instead, in a line after the tables.
-    limit: rows of each, 0: all.
     """
     nothing_known = []
     for title, word, groups in (
@@ -235,10 +222,6 @@ def _list(
     *,
     divided: bool = False,
 ) -> RenderableType:
-    """Return a table of groups with their latencies.
-
-    limit: groups, 0: all. divided: whether rows of its operations stand below a group.
-    """
     shown, more = first(groups, limit)
     rows = []
     for group in shown:
@@ -258,9 +241,7 @@ def _chosen(report: Report, width: int, limit: int) -> Iterator[RenderableType]:
     rows = [row for group in shown for row in stage_rows(group, name_cells(group, fields))]
     columns = [
         *(Column(field, left=True) for field in fields),
-        Column("stage", left=True),
-        Column("count", 1),
-        Column("share"),
+        *columns_of("stage < | count @1 | share"),
         *TIMES,
     ]
     title = f"Where the time goes, by {report.by}"
@@ -277,21 +258,9 @@ def _intervals(report: Report, width: int, limit: int, order: Order) -> Renderab
         if not interval.groups:
             rows.append([at, "-", *([""] * (len(fields) - 1 + len(WORK) + len(TIMES) + len(TAIL)))])
         for group in in_order(interval.groups, order):
-            rows.append(
-                [
-                    at,
-                    *name_cells(group, fields),
-                    *work(group),
-                    *times(group.latency),
-                    *tail(group),
-                ]
-            )
-    columns = [
-        Column("from"),
-        *(Column(field, left=True) for field in fields),
-        *WORK,
-        *TIMES,
-    ]
+            cells = [*work(group), *times(group.latency), *tail(group)]
+            rows.append([at, *name_cells(group, fields), *cells])
+    columns = [Column("from"), *(Column(field, left=True) for field in fields), *WORK, *TIMES]
     title = f"Over time, {units.duration(report.interval_ns)} each"
     shown, more = first(rows, limit)
     return with_more(with_tail(title, columns, without_repeats(shown, 1), width), more)

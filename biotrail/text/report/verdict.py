@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from biotrail.converters.analysis.figures import Summary
-from biotrail.converters.analysis.report.tails import Tail
 from biotrail.converters.analysis.report.tree import OperationReport, Report
 from biotrail.converters.calls.reason_rules import WAIT_REASON_NAMES, WaitReason
 from biotrail.converters.events.context import called
@@ -243,8 +242,13 @@ def _main_part(report: Report) -> Found | None:
     mine, name = time_by_part([one])[part], one.operation
     text = (
         f"{percent(ns / total_ns)} of the time of I/O is {WORDS[part]}, {percent(mine / ns)} of "
-        f"that for {where_text(device, name)}{_whose_latency(one)}"
+        f"that for {where_text(device, name)}"
     )
+    if one.bios.latency.count:
+        text += f", whose latency is {units.duration(one.bios.latency.mean)} on average"
+        if (every := one.bios.with_doubtful) is not None:
+            count = units.count(one.bios.counters["doubtful"])
+            text += f" (without {count} in doubt; {units.duration(every.mean)} with)"
     figures = {
         "stages": list(STAGES[part]),
         "share": round(ns / total_ns, 6),
@@ -284,17 +288,6 @@ def _recorder(report: Report, part: str) -> float:
 
 def _mean(values: Summary) -> float | None:
     return round(values.mean, 3) if values.count else None
-
-
-def _whose_latency(one: OperationReport) -> str:
-    """Return the mean latency, and how many it leaves out as they are in doubt; empty: none."""
-    if not one.bios.latency.count:
-        return ""
-    text = f", whose latency is {units.duration(one.bios.latency.mean)} on average"
-    if (every := one.bios.with_doubtful) is None:
-        return text
-    count, mean = units.count(one.bios.counters["doubtful"]), units.duration(every.mean)
-    return f"{text} (without {count} in doubt; {mean} with)"
 
 
 def _doubtful_figures(one: OperationReport) -> dict[str, Any]:
@@ -447,11 +440,18 @@ def _tail(report: Report) -> Found | None:
             parts[PART_OF[stage]] += ns
         [(part, ns)] = parts.most_common(1) or [("unknown", 0)]
         in_part = ns / max(sum(parts.values()), 1)
+        beside = ""
+        if tail.beside >= max(BESIDE_TIMES * tail.beside_others, BESIDE_LEAST):
+            beside = (
+                f"; when they were queued, {units.size(tail.beside)} of other operations were in "
+                f"flight on average, and {units.size(tail.beside_others)} for those that were not "
+                "slow"
+            )
         text = (
             f"{percent(tail.count / tail.of)} of {where_text(tail.device, tail.operation)} took "
             f"{units.duration(tail.from_ns)} or more, at least 10 times their median of "
             f"{units.duration(tail.median_ns)}, and have {percent(tail.ns / tail.of_ns)} of the "
-            f"time of all of them; {percent(in_part)} of theirs is {WORDS[part]}{_beside(tail)}"
+            f"time of all of them; {percent(in_part)} of theirs is {WORDS[part]}{beside}"
         )
         figures = {
             **{"device": tail.device, "operation": tail.operation},
@@ -466,17 +466,6 @@ def _tail(report: Report) -> Found | None:
         command = f"biotrail slow -d {tail.device} --op {tail.operation}"
         return text, f"{command}: what was ahead of the slowest", figures
     return None
-
-
-def _beside(tail: Tail) -> str:
-    """Return what slow I/Os met in flight, if much more than others met; else an empty text."""
-    least = max(BESIDE_TIMES * tail.beside_others, BESIDE_LEAST)
-    if tail.beside < least:
-        return ""
-    return (
-        f"; when they were queued, {units.size(tail.beside)} of other operations were in flight "
-        f"on average, and {units.size(tail.beside_others)} for those that were not slow"
-    )
 
 
 def _tries(report: Report) -> Found | None:
@@ -565,8 +554,6 @@ SHOWN = 3
 
 @dataclass(frozen=True)
 class Sentence:
-    """One finding. next: what to look at; figures: the numbers that the text states."""
-
     rule: str
     text: str
     next: str
@@ -576,7 +563,6 @@ class Sentence:
 def verdict(report: Report | None) -> list[Sentence]:
     """Return the sentences of all rules whose conditions hold, in the order of RULES.
 
-    None, a stretch of a live recording that has no I/O: none.
     Where programs' waits were not recorded, the first one about I/O names the option that does.
     """
     if report is None:
@@ -589,14 +575,12 @@ def verdict(report: Report | None) -> list[Sentence]:
 
 
 def lines(said: list[Sentence]) -> list[str]:
-    """Return the first SHOWN sentences for people, each with what to look at next."""
     found = [f"* {one.text}. Next: {one.next}." for one in said[:SHOWN]]
     more = len(said) - SHOWN
     return [*found, *([f"* {units.plural(more, 'more sentence')} in --json"] if more > 0 else [])]
 
 
 def as_dicts(said: list[Sentence]) -> list[dict[str, Any]]:
-    """Return all sentences for JSON; docs/report.md names every key."""
     return [
         {"rule": s.rule, "sentence": s.text, "next": s.next, "figures": s.figures} for s in said
     ]

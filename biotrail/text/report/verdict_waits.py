@@ -23,7 +23,6 @@ from biotrail.text import units
 # Parts of an I/O's way through the block layer: their time in a report, their words.
 
 Found = tuple[str, str, dict[str, Any]]
-"""What a rule of the verdict finds: text, what to look at next, figures."""
 BELOW_SHARE = 0.5
 """A device is below another if at least this share of its bios have a parent."""
 READING = "docs/reading.md"
@@ -83,12 +82,10 @@ def percent(share: float) -> str:
 
 
 def ios_text(name: str) -> str:
-    """Return an operation's plural: `reads`, `write_zeroes I/Os`."""
     return _PLURALS.get(name, f"{name} I/Os")
 
 
 def where_text(device: str, name: str) -> str:
-    """Return which I/O a sentence is about: `writes on sda`."""
     return f"{ios_text(name)} on {device}"
 
 
@@ -105,7 +102,6 @@ def upper_devices(report: Report) -> list[DeviceReport]:
 
 
 def time_by_part(ones: Iterable[OperationReport]) -> Counter[str]:
-    """Return the time of the operations' bios by part, ns."""
     found: Counter[str] = Counter()
     for one in ones:
         for stage in one.bios.stages:
@@ -114,12 +110,10 @@ def time_by_part(ones: Iterable[OperationReport]) -> Counter[str]:
 
 
 def upper_operations(report: Report) -> list[tuple[str, OperationReport]]:
-    """Return (device, operation) for all operations of upper devices."""
     return [(device.device, one) for device in upper_devices(report) for one in device.operations]
 
 
 def whole_time(report: Report) -> tuple[Counter[str], int]:
-    """Return the time of all bios of upper devices by part, and in all, ns."""
     parts = time_by_part(one for _, one in upper_operations(report))
     return parts, sum(parts.values())
 
@@ -135,8 +129,6 @@ QUOTA_SHARE = 0.1
 
 @dataclass(frozen=True)
 class _Cause:
-    """What a call can wait for."""
-
     words: str
     next: str
     device: bool = True

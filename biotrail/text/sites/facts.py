@@ -5,21 +5,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from biotrail.converters.analysis.lives.functions import Functions
-from biotrail.converters.analysis.lives.merged import Calls, Figures, Merged, MergedNode
+from biotrail.converters.analysis.lives.merged import Figures, Merged, MergedNode, in_order
 from biotrail.converters.events.tables import NEVER
 from biotrail.converters.sites.lives import Tally
 from biotrail.converters.sites.tables import Following, follows
-from biotrail.converters.sites.trees import (
-    ENDING_NAMES,
-    FINISH_NAMES,
-    KIND_NAMES,
-    ContextRun,
-    Life,
-    Node,
-    NodeKind,
-)
+from biotrail.converters.sites.trees import KIND_NAMES, Life, Node, NodeKind
 from biotrail.text import units
-from biotrail.text.sites.tree import NODE_NAMES
 
 _WAYS = {
     "session": "kprobe sessions",
@@ -28,6 +19,7 @@ _WAYS = {
     "kprobe": "kprobes",
     "typed": "typed tracepoints alone",
 }
+_MOST_NAMES = 6
 _COUNTS = {
     "born": "begun",
     "ended": "ended",
@@ -46,58 +38,38 @@ _LACKING = {
 
 
 def following_lines(header: Mapping[str, Any], end: Mapping[str, Any] | None) -> list[str]:
-    """Return what was followed, how, what became of it, and what was not seen; empty: nothing was.
-
-    header, end: the log's header and END frame; None: it has none.
-    """
+    """Return what was followed, how, what became of it and was not seen; empty: nothing was."""
     if not follows(header):
         return []
     facts = header["sites"]["follow"]
     following = Following(header)
-    lines = [f"struct {following.type}: {_sites(facts)}, by {_WAYS.get(following.way, '?')}"]
-    chosen = _chosen(facts)
-    if chosen:
-        lines.append(chosen)
-    lines += [f"{role}: {_names(facts.get(key, []))}" for role, key in _ROLES if facts.get(key)]
+    kinds = [site.get("kind") for site in facts.get("sites", [])]
+    sites = ", ".join(
+        units.plural(kinds.count(kind), kind)
+        for kind in ("function", "tracepoint")
+        if kind in kinds
+    )
+    lines = [f"struct {following.type}: {sites or 'none'}, by {_WAYS.get(following.way, '?')}"]
+    every, most = int(facts.get("every", 1)), int(facts.get("max", 0))
+    slower = int(facts.get("slower_ns", 0))
+    chosen = [f"each {units.count(every)}th"] if every > 1 else []
+    chosen += [f"{units.count(most)} at one time at most"] if most else []
+    chosen += [f"only lives over {units.duration(slower)}"] if slower else []
+    lines += [", ".join(chosen)] if chosen else []
+    for role, names in (("begins at", facts.get("births")), ("ends at", facts.get("deaths"))):
+        if names:
+            more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+            lines.append(f"{role}: {', '.join(names[:_MOST_NAMES])}{more}")
     counts = ((end or {}).get("sites") or {}).get("follow") or {}
     told = [f"{units.count(counts[k])} {text}" for k, text in _COUNTS.items() if counts.get(k)]
     if told:
         lines.append(f"lives: {', '.join(told)}")
     lines += [f"{units.count(counts[k])} {text}" for k, text in _LACKING.items() if counts.get(k)]
-    return [*lines, *unseen_lines(facts.get("unseen", {}))]
-
-
-_ROLES = (("begins at", "births"), ("ends at", "deaths"))
-_MOST_NAMES = 6
-
-
-def _names(names: list[str]) -> str:
-    more = len(names) - _MOST_NAMES
-    return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
-
-
-def _sites(facts: Mapping[str, Any]) -> str:
-    kinds = [site.get("kind") for site in facts.get("sites", [])]
-    functions, events = kinds.count("function"), kinds.count("tracepoint")
-    parts = [units.plural(functions, "function")] if functions else []
-    return ", ".join([*parts, *([units.plural(events, "tracepoint")] if events else [])]) or "none"
-
-
-def _chosen(facts: Mapping[str, Any]) -> str:
-    every, most = int(facts.get("every", 1)), int(facts.get("max", 0))
-    slower = int(facts.get("slower_ns", 0))
-    parts = [f"each {units.count(every)}th"] if every > 1 else []
-    parts += [f"{units.count(most)} at one time at most"] if most else []
-    parts += [f"only lives over {units.duration(slower)}"] if slower else []
-    return ", ".join(parts)
-
-
-def unseen_lines(unseen: Mapping[str, int]) -> list[str]:
-    """Return how many functions that take the type were not seen, by reason; empty: none."""
-    rows = sorted(unseen.items(), key=lambda row: (-int(row[1]), row[0]))
-    return [
+    rows = sorted(facts.get("unseen", {}).items(), key=lambda row: (-int(row[1]), row[0]))
+    lines += [
         f"{units.plural(int(count), 'function')} not seen: {why}" for why, count in rows if count
     ]
+    return lines
 
 
 Facts = dict[str, Any]
@@ -116,7 +88,7 @@ def life_facts(life: Life) -> Facts:
         "first_ns": life.first,
         "last_ns": life.last,
         "ended_ns": _time(life.ended),
-        "ending": ENDING_NAMES[life.ending],
+        "ending": life.ending,
         "took_ns": _time(life.took),
         "hits": life.hits,
         "unfinished": life.unfinished,
@@ -125,38 +97,36 @@ def life_facts(life: Life) -> Facts:
         "cut": life.cut,
         "lost": life.lost,
         "unknown_stacks": life.unknown_stacks,
-        "contexts": [_context(life, run) for run in life.contexts],
-    }
-
-
-def _context(life: Life, run: ContextRun) -> Facts:
-    return {
-        "number": run.number,
-        "kind": KIND_NAMES[run.kind],
-        "what": run.what,
-        "tid": run.tid,
-        "comm": run.comm,
-        "cpus": run.cpus,
-        "begin_ns": run.begin,
-        "end_ns": run.end,
-        "on_top_of": run.on_top if run.on_top >= 0 else None,
-        "nodes": [_node(node) for node in life.walk(run.roots)],
+        "contexts": [
+            {
+                "number": run.number,
+                "kind": KIND_NAMES[run.kind],
+                "what": run.what,
+                "tid": run.tid,
+                "comm": run.comm,
+                "cpus": run.cpus,
+                "begin_ns": run.begin,
+                "end_ns": run.end,
+                "on_top_of": run.on_top if run.on_top >= 0 else None,
+                "nodes": [_node(node) for node in life.walk(run.roots)],
+            }
+            for run in life.contexts
+        ],
     }
 
 
 def _node(node: Node) -> Facts:
-    """Return a node; those that are no functions with an entry have no time of their own."""
     entered = node.kind == NodeKind.FUNCTION
     return {
         "depth": node.depth,
-        "kind": NODE_NAMES[node.kind],
+        "kind": node.kind,
         "name": node.name,
         "module": node.module,
         "begin_ns": node.begin,
         "end_ns": _time(node.end),
         "self_ns": _time(node.own) if entered else None,
         "seen_ns": node.seen,
-        "finish": FINISH_NAMES[node.finish] if entered else None,
+        "finish": node.finish if entered else None,
         "value": node.value if entered and node.end != NEVER else None,
         "cpu": node.cpu,
         "cpu_end": node.cpu_end,
@@ -189,7 +159,7 @@ def merged_facts(merged: Merged) -> Facts:
                 "start": _figures(one.start),
                 "waited": _figures(one.waited),
                 "took": _figures(one.took),
-                "nodes": _merged_nodes(one.ordered()),
+                "nodes": _merged_nodes(in_order(one.roots.values())),
             }
             for one in merged.contexts()
         ],
@@ -204,7 +174,7 @@ def _merged_nodes(roots: list[MergedNode]) -> list[Facts]:
         found.append(
             {
                 "depth": depth,
-                "kind": NODE_NAMES[node.kind],
+                "kind": node.kind,
                 "name": node.name,
                 "module": node.module,
                 "calls": node.calls,
@@ -215,27 +185,25 @@ def _merged_nodes(roots: list[MergedNode]) -> list[Facts]:
                 "self": _figures(node.own),
             }
         )
-        rest += [(one, depth + 1) for one in reversed(node.ordered())]
+        rest += [(one, depth + 1) for one in reversed(in_order(node.below.values()))]
     return found
 
 
 def functions_facts(functions: Functions, limit: int) -> list[Facts]:
-    """Return the functions with the most time; limit 0: all."""
-    rows = functions.rows()
-    return [_function(row) for row in rows[: limit or len(rows)]]
-
-
-def _function(row: Calls) -> Facts:
-    return {
-        "kind": NODE_NAMES[row.kind],
-        "name": row.name,
-        "module": row.module,
-        "calls": row.calls,
-        "lives": row.lives,
-        "unfinished": row.unfinished,
-        "took": _figures(row.took),
-        "self": _figures(row.own),
-    }
+    """limit: 0: all."""
+    return [
+        {
+            "kind": row.kind,
+            "name": row.name,
+            "module": row.module,
+            "calls": row.calls,
+            "lives": row.lives,
+            "unfinished": row.unfinished,
+            "took": _figures(row.took),
+            "self": _figures(row.own),
+        }
+        for row in functions.rows()[: limit or None]
+    ]
 
 
 def _figures(figures: Figures) -> Facts | None:
@@ -248,7 +216,6 @@ def _figures(figures: Figures) -> Facts | None:
 
 
 def tally_facts(tally: Tally) -> Facts:
-    """Return what was read and what was left out of the lives."""
     return {
         "hits": tally.hits,
         "lives": tally.lives,

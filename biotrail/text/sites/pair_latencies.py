@@ -87,7 +87,7 @@ def counts_line(
 def as_json(
     pair: ResolvedPair, rest: Latencies, by: dict[int, Latencies], names: dict[int, str]
 ) -> list[dict[str, Any]]:
-    """Return a pair's latencies: an object for each value of --by, and for the rest."""
+    """Return an object for each value of --by, and for the rest."""
     found = [
         {"by": value, "by_text": shown(pair.by_value, value, names), **_figures_json(one)}
         for value, one in sorted(by.items())

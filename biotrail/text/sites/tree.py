@@ -1,17 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tree of one life as text: contexts in order of time, functions as branches."""
+"""Lives of followed objects as text: the tree of one life, of many as one, a functions table."""
 
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
+from rich.console import RenderableType
+
+from biotrail.converters.analysis.lives.functions import Functions
+from biotrail.converters.analysis.lives.merged import (
+    Calls,
+    Figures,
+    Merged,
+    MergedContext,
+    MergedNode,
+    in_order,
+)
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import NEVER
 from biotrail.converters.sites.lives import GRACE_NS, MOST_HITS, Tally
 from biotrail.converters.sites.tables import Following
 from biotrail.converters.sites.trees import (
-    ENDING_NAMES,
-    FINISH_NAMES,
     KIND_NAMES,
     ContextKind,
     ContextRun,
@@ -22,17 +32,37 @@ from biotrail.converters.sites.trees import (
     tells_context,
 )
 from biotrail.text import units
+from biotrail.text.columns import Column, table, with_more
+from biotrail.text.rows import first
 
-NODE_NAMES = {
-    NodeKind.FRAME: "frame",
-    NodeKind.FUNCTION: "function",
-    NodeKind.EVENT: "tracepoint",
-    NodeKind.RETURN: "return",
-}
+_TIMES = 26
+"""Characters of the columns of times of one life."""
+_FIGURES = 48
+"""Characters of the columns of figures of many."""
+_FEWEST_REPEATS = 4
+"""Calls of one function after each other, with nothing below, that are one line."""
+_ORDINALS = {1: "", 2: ", the second in a life", 3: ", the third and later in a life"}
+_COLUMNS: tuple[Column, ...] = (
+    Column("function", left=True),
+    Column("calls"),
+    Column("lives"),
+    Column("total"),
+    Column("share", rank=1),
+    Column("median"),
+    Column("p99"),
+    Column("max", rank=2),
+    Column("self", rank=1),
+    Column("no return", rank=3),
+)
+_OF_TRACEPOINTS = 8
+"""Columns that tracepoints have; where a log has these alone, the others are left out."""
+
+Line = TypeVar("Line")
+Last = tuple[bool, ...]
+"""Of each node from the outermost inwards, whether none follows it at its place."""
 
 
 def tally_lines(tally: Tally) -> list[str]:
-    """Return sentences on hits and lives that were left out; empty: none were."""
     found = []
     if tally.left_out:
         hits = units.plural(tally.left_out, "hit")
@@ -46,115 +76,119 @@ def tally_lines(tally: Tally) -> list[str]:
     return found
 
 
-WIDTH = 160
-"""Characters of a line where the terminal's are not known."""
-ARROW = " → "
+def _drawn(
+    lines: Sequence[Line], below: Callable[[Line], Sequence[Line]]
+) -> Iterator[tuple[Line, Last]]:
+    """Yield the lines of a tree, each with the lines below it behind it."""
+
+    def beside(lines: Sequence[Line], above: Last) -> list[tuple[Line, Last]]:
+        count = len(lines)
+        return [(line, (*above, at == count - 1)) for at, line in enumerate(lines)][::-1]
+
+    rest = beside(lines, ())
+    while rest:
+        line, last = rest.pop()
+        yield line, last
+        rest += beside(below(line), last)
 
 
-def branch(last: Sequence[bool]) -> str:
-    """Return what is drawn before a name: `│ ├ `.
-
-    last: of each node from the outermost inwards, whether none follows it at its place; without
-    any, nothing is drawn.
-    """
-    if not last:
-        return ""
+def _branch(last: Last) -> str:
+    """Return what is drawn before a name: `│ ├ `."""
     return "".join("  " if one else "│ " for one in last[:-1]) + ("└ " if last[-1] else "├ ")
 
 
-def below(last: Sequence[bool], more: bool) -> str:
-    """Return what is drawn before a node's further lines. more: whether nodes are below it."""
-    return "".join("  " if one else "│ " for one in last) + ("│ " if more else "  ")
+def _chain(names: Sequence[str], last: Last, width: int, *, more: bool) -> Iterator[str]:
+    """Yield names in lines of about `width` characters: `├ vfs_read → ext4_file_read_iter →`.
+
+    more: whether nodes are below the last of them.
+    """
+    lead = _branch(last)
+    text = " → ".join(name.replace(" ", "\N{NO-BREAK SPACE}") for name in names)
+    room = max(width - len(lead), 40)
+    for line in textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False):
+        yield lead + line.replace("\N{NO-BREAK SPACE}", " ")
+        lead = "".join("  " if one else "│ " for one in last) + ("│ " if more else "  ")
 
 
-def chain(names: Sequence[str], room: int) -> Iterator[str]:
-    """Yield the names in lines of about `room` characters: `vfs_read → ext4_file_read_iter →`."""
-    text = ARROW.join(name.replace(" ", "\N{NO-BREAK SPACE}") for name in names)
-    for line in textwrap.wrap(text, max(room, 40), break_long_words=False, break_on_hyphens=False):
-        yield line.replace("\N{NO-BREAK SPACE}", " ")
+def _name(node: Node | Calls) -> str:
+    """Return a node's name, of a module's function with the module: `nvme_queue_rq [nvme]`."""
+    return f"{node.name} [{node.module}]" if node.module else node.name
 
 
-_TIMES = 26
-"""Characters of the columns of times."""
-_FEWEST_REPEATS = 4
-"""Calls of one function after each other, with nothing below, that are one line."""
+# One life
 
 
 @dataclass(frozen=True)
 class _Line:
-    """A line of a tree: a node, a chain of frames, or a run of equal calls."""
+    """A line of a tree: a node, a chain of frames, or a run of equal calls.
+
+    below: indices of the nodes below. chain: whether `nodes` are frames, each below the one before;
+    else calls of one function.
+    """
 
     nodes: tuple[Node, ...]
     below: tuple[int, ...]
-    """Indices of the nodes below."""
     chain: bool = False
-    """Whether `nodes` are frames, each below the one before; else calls of one function."""
 
 
 def life_lines(
-    life: Life, following: Following, context: Context, start: int, width: int = WIDTH
+    life: Life, following: Following, context: Context, start: int, width: int
 ) -> Iterator[str]:
-    """Yield the lines of a life's tree.
-
-    start: when the recording began (ns), from which the life's begin is told. width: characters of
-    a line, which chains of frames keep to.
-    """
-    yield from head_lines(life, following, context, start)
+    """start: when the recording began (ns). width: characters of a line, which chains keep to."""
+    yield from _head_lines(life, following, context, start)
     yield f"{'from birth' if life.born != NEVER else 'from first hit':>15}{'took':>10}"
     until = life.begin
     for run in life.contexts:
         if (gap := run.begin - until) > 0 and run.number:
             yield f"{'':15}{units.duration(gap):>10} … waited"
         until = max(until, run.end)
-        yield f"{'':{_TIMES - 1}} {context_text(life, run)}"
-        for line, last in _lines(life, run):
-            yield from _text(life, line, last, width)
+        yield f"{'':{_TIMES - 1}} {_context_text(run)}"
+        roots = run.roots
+        while len(roots) == 1 and _is_told(life.nodes[roots[0]]):
+            roots = life.nodes[roots[0]].below
+        lines = _drawn(_joined(life, roots), lambda line: _joined(life, line.below))
+        for line, last in lines:
+            node = line.nodes[0]
+            if line.chain:
+                names = [_name(node) for node in line.nodes]
+                for text in _chain(names, last, width - _TIMES, more=bool(line.below)):
+                    yield f"{'':{_TIMES}}{text}"
+            else:
+                at = f"{(node.begin - life.begin) / 1000:,.1f} µs"
+                yield f"{at:>15}{_took(line):>10} {_branch(last)}{_named(line)}"
 
 
-def head_lines(life: Life, following: Following, context: Context, start: int) -> Iterator[str]:
-    """Yield what a life is: object, number, times, end, and what its tree lacks."""
-    detail = following.detail_text(life.detail) if life.detail else ""
-    what = [
-        f"{following.type} {life.object:#x}",
-        f"life {life.number}",
-        *([detail] if detail else []),
-    ]
+def _head_lines(life: Life, following: Following, context: Context, start: int) -> Iterator[str]:
+    what = [f"{following.type} {life.object:#x}", f"life {life.number}"]
+    if life.detail and (detail := following.detail_text(life.detail)):
+        what.append(detail)
     counts = f"{units.plural(life.hits, 'hit')} in {units.plural(len(life.contexts), 'context')}"
     yield f"{', '.join(what)}: {units.duration(max(life.span, 0))}, {counts}"
     when = context.wall_clock(life.begin)
     begun = "born" if life.born != NEVER else "birth not recorded; first hit"
     at = f"{(life.begin - start) / 1e9:.6f} s after the recording began"
-    yield f"  {begun} {at}" + (f", {when}" if when else "") + f"; {ending_text(life)}"
-    for text in lacking(life):
-        yield f"  {text}"
-
-
-def ending_text(life: Life) -> str:
-    """Return how a life ended: `ended`, `no end by the log's end`, `end not recorded: …`."""
-    if life.ending in (Ending.DIED, Ending.LOG_ENDED):
-        return ENDING_NAMES[life.ending]
-    return f"end not recorded: {ENDING_NAMES[life.ending]}"
-
-
-def lacking(life: Life) -> list[str]:
-    """Return sentences on what a life's tree lacks; empty: nothing that is known of."""
-    found = []
+    known = life.ending in (Ending.DIED, Ending.LOG_ENDED)
+    ending = life.ending if known else f"end not recorded: {life.ending}"
+    yield f"  {begun} {at}" + (f", {when}" if when else "") + f"; {ending}"
     if life.lost:
-        found.append("records were lost while it lived: hits may be missing")
+        yield "  records were lost while it lived: hits may be missing"
     if life.cut:
-        found.append("the recorder had no room for some of its hits")
+        yield "  the recorder had no room for some of its hits"
     if life.left_out:
-        found.append(f"{units.plural(life.left_out, 'hit')} more are left out of the tree")
-    if life.unfinished:
-        found.append(f"{units.plural(life.unfinished, 'function')} without a recorded return")
-    if life.alone:
-        found.append(f"{units.plural(life.alone, 'return')} without a recorded entry")
+        yield f"  {units.plural(life.left_out, 'hit')} more are left out of the tree"
+    yield from _unmatched(life)
     if life.unknown_stacks:
-        found.append(f"{units.plural(life.unknown_stacks, 'hit')} whose stack is not in the log")
-    return found
+        yield f"  {units.plural(life.unknown_stacks, 'hit')} whose stack is not in the log"
 
 
-def context_text(life: Life, run: ContextRun) -> str:
+def _unmatched(of: Life | Merged) -> Iterator[str]:
+    if of.unfinished:
+        yield f"  {units.plural(of.unfinished, 'function')} without a recorded return"
+    if of.alone:
+        yield f"  {units.plural(of.alone, 'return')} without a recorded entry"
+
+
+def _context_text(run: ContextRun) -> str:
     """Return a context's heading: `task fio 4242 on CPU 1: system call pread64`."""
     cpus = ", ".join(map(str, run.cpus))
     where = f"on CPU {cpus}" if len(run.cpus) == 1 else f"on CPUs {cpus}"
@@ -168,74 +202,38 @@ def context_text(life: Life, run: ContextRun) -> str:
     return f"{KIND_NAMES[run.kind]}{what} {where}{over}"
 
 
-def _lines(life: Life, run: ContextRun) -> Iterator[tuple[_Line, tuple[bool, ...]]]:
-    """Yield (line, of each node from the outermost inwards whether it is the last at its place)."""
-    roots = run.roots
-    while len(roots) == 1 and _is_told(life.nodes[roots[0]]):
-        roots = life.nodes[roots[0]].below
-    rest = _beside(life, roots, ())
-    while rest:
-        line, last = rest.pop()
-        yield line, last
-        rest += _beside(life, line.below, last)
-
-
-def _is_told(node: Node) -> bool:
+def _is_told(node: Node | MergedNode) -> bool:
     return node.kind == NodeKind.FRAME and tells_context(node.name)
 
 
-def _beside(
-    life: Life, indices: Sequence[int], above: tuple[bool, ...]
-) -> list[tuple[_Line, tuple[bool, ...]]]:
-    lines = list(_joined(life, indices))
-    count = len(lines)
-    return [(line, (*above, at == count - 1)) for at, line in enumerate(lines)][::-1]
-
-
-def _joined(life: Life, indices: Sequence[int]) -> Iterator[_Line]:
-    """Yield the lines of nodes at one place: chains of frames, and runs of equal calls, as one."""
-    at = 0
+def _joined(life: Life, indices: Sequence[int]) -> list[_Line]:
+    """Return the lines of nodes at one place: chains of frames, and runs of equal calls, as one."""
+    lines, at = [], 0
     while at < len(indices):
         node = life.nodes[indices[at]]
         if node.kind == NodeKind.FRAME:
             at += 1
-            yield _chain(life, node)
+            frames = [node]
+            while len(node.below) == 1 and life.nodes[node.below[0]].kind == NodeKind.FRAME:
+                node = life.nodes[node.below[0]]
+                frames.append(node)
+            lines.append(_Line(tuple(frames), tuple(node.below), chain=True))
             continue
         end = at
         while end < len(indices) and _repeats(node, life.nodes[indices[end]]):
             end += 1
         if end - at >= _FEWEST_REPEATS:
-            yield _Line(tuple(life.nodes[i] for i in indices[at:end]), ())
+            lines.append(_Line(tuple(life.nodes[i] for i in indices[at:end]), ()))
             at = end
         else:
             at += 1
-            yield _Line((node,), tuple(node.below))
+            lines.append(_Line((node,), tuple(node.below)))
+    return lines
 
 
 def _repeats(first: Node, node: Node) -> bool:
     same = node.name == first.name and node.kind == first.kind and node.finish == first.finish
     return same and not node.below and not first.below
-
-
-def _chain(life: Life, node: Node) -> _Line:
-    """Return the line of a frame and those below it, as far as each has nothing beside it."""
-    nodes = [node]
-    while len(node.below) == 1 and life.nodes[node.below[0]].kind == NodeKind.FRAME:
-        node = life.nodes[node.below[0]]
-        nodes.append(node)
-    return _Line(tuple(nodes), tuple(node.below), chain=True)
-
-
-def _text(life: Life, line: _Line, last: tuple[bool, ...], width: int) -> Iterator[str]:
-    first = line.nodes[0]
-    if line.chain:
-        lead, further = branch(last), below(last, bool(line.below))
-        names = [node_name(node) for node in line.nodes]
-        for at, text in enumerate(chain(names, width - _TIMES - len(lead))):
-            yield f"{'':{_TIMES}}{further if at else lead}{text}"
-        return
-    start = f"{(first.begin - life.begin) / 1000:,.1f} µs"
-    yield f"{start:>15}{_took(line):>10} {branch(last)}{_named(line)}"
 
 
 def _took(line: _Line) -> str:
@@ -249,7 +247,7 @@ def _took(line: _Line) -> str:
 
 def _named(line: _Line) -> str:
     node = line.nodes[0]
-    text = node_name(node)
+    text = _name(node)
     if len(line.nodes) > 1:
         text += f", {units.count(len(line.nodes))} times"
     if node.kind == NodeKind.EVENT:
@@ -257,12 +255,127 @@ def _named(line: _Line) -> str:
     if node.kind == NodeKind.RETURN:
         text = f"{text} returned (its entry is not recorded)"
     if node.kind == NodeKind.FUNCTION and node.end == NEVER:
-        text += f" ({FINISH_NAMES[node.finish]})"
+        text += f" ({node.finish})"
     if node.cpu_end != node.cpu:
         text += f" (CPU {node.cpu} → {node.cpu_end})"
     return text
 
 
-def node_name(node: Node) -> str:
-    """Return a node's name, of a module's function with the module: `nvme_queue_rq [nvme]`."""
-    return f"{node.name} [{node.module}]" if node.module else node.name
+# Many lives
+
+
+def merged_lines(merged: Merged, following: Following, width: int) -> Iterator[str]:
+    yield from _merged_head_lines(merged, following)
+    columns = ("from birth", "median", "p90", "share", "lives")
+    yield "".join(f"{name:>{size}}" for name, size in zip(columns, (11, 10, 10, 8, 8), strict=True))
+    for context in merged.contexts():
+        if count := context.waited.of.count:
+            yield f"{'':11}{_figures(context.waited, merged)}{count:>8,}  … waited"
+        start = f"{_duration(context.start, 0.5):>11}{'':28}"
+        yield f"{start}{context.lives:>8,}  {_merged_context_text(context)}"
+        nodes = in_order(context.roots.values())
+        while len(nodes) == 1 and _is_told(nodes[0]):
+            nodes = in_order(nodes[0].below.values())
+        chains = [_merged_chain(node) for node in nodes]
+        below = lambda chain: [_merged_chain(node) for node in in_order(chain[-1].below.values())]  # noqa: E731
+        for chain, last in _drawn(chains, below):
+            yield from _merged_text(merged, chain, last, width)
+
+
+def _merged_head_lines(merged: Merged, following: Following) -> Iterator[str]:
+    lives = units.plural(merged.lives, "life", "lives")
+    yield f"{lives} of {following.type}, {units.plural(merged.hits, 'hit')}"
+    if count := merged.took.of.count:
+        shares = {"median": 0.5, "p90": 0.9, "p99": 0.99}
+        times = [f"{name} {_duration(merged.took, share)}" for name, share in shares.items()]
+        times.append(f"max {units.duration(merged.took.of.max)}")
+        yield f"  from birth to death: {', '.join(times)} (of {units.count(count)})"
+    if open_ended := merged.lives - merged.took.of.count:
+        yield f"  {units.plural(open_ended, 'life', 'lives')} without a recorded birth or end"
+    if merged.lost:
+        yield f"  {units.plural(merged.lost, 'life', 'lives')} of which hits may be missing"
+    yield from _unmatched(merged)
+    if merged.left_out:
+        yield f"  {units.plural(merged.left_out, 'node')} of the lives' trees had no room"
+
+
+def _merged_context_text(context: MergedContext) -> str:
+    """Return a context's heading: `task fio: system call pread64`."""
+    name = KIND_NAMES[context.kind]
+    if context.kind == ContextKind.TASK:
+        name = f"task {context.name}"
+    colon = ":" if context.kind < ContextKind.SOFTIRQ else ""
+    what = f"{colon} {context.what}" if context.what else ""
+    return f"{name}{what}{_ORDINALS.get(context.which, '')}"
+
+
+def _merged_chain(node: MergedNode) -> list[MergedNode]:
+    """Return a node, and of a frame those below while each has one frame of as many lives below."""
+    found = [node]
+    while node.kind == NodeKind.FRAME and len(node.below) == 1:
+        (node,) = node.below.values()
+        if node.kind != NodeKind.FRAME or node.lives != found[0].lives:
+            break
+        found.append(node)
+    return found
+
+
+def _merged_text(merged: Merged, nodes: list[MergedNode], last: Last, width: int) -> Iterator[str]:
+    node = nodes[0]
+    names = [_name(one) for one in nodes]
+    if node.kind == NodeKind.FRAME:
+        figures = f"{'':{_FIGURES - 9}}{node.lives:>8,} "
+        for text in _chain(names, last, width - _FIGURES, more=bool(nodes[-1].below)):
+            yield figures + text
+            figures = f"{'':{_FIGURES}}"
+        return
+    text = f"· {names[0]}" if node.kind == NodeKind.EVENT else names[0]
+    if node.kind == NodeKind.RETURN:
+        text += " returned (its entry is not recorded)"
+    if node.calls != node.lives:
+        text += f", {node.calls / node.lives:.3g} times each"
+    if node.unfinished:
+        text += f" ({units.count(node.unfinished)} without a return)"
+    figures = f"{_duration(node.start, 0.5):>11}"
+    if node.took.of.count:
+        figures += _figures(node.took, merged)
+    yield f"{figures:<39}{node.lives:>8,} {_branch(last)}{text}"
+
+
+def _duration(figures: Figures, share: float) -> str:
+    return units.duration(figures.percentile(share))
+
+
+def _figures(of: Figures, merged: Merged) -> str:
+    """Return median, 90th percentile and share of all time."""
+    share = _per_cent(of.total, merged.spans.total)
+    return f"{_duration(of, 0.5):>10}{_duration(of, 0.9):>10}{share:>8}"
+
+
+def _per_cent(part: int, whole: int) -> str:
+    return f"{100 * part / whole:.1f} %" if whole else ""
+
+
+def functions_table(functions: Functions, limit: int, width: int) -> RenderableType:
+    """limit: number of rows, 0: all."""
+    rows, more = first(functions.rows(), limit)
+    if functions.has_functions:
+        title, columns = "Functions by time", _COLUMNS
+    else:
+        title, columns = "Tracepoints by the time after them", _COLUMNS[:_OF_TRACEPOINTS]
+    cells = [_cells(row, functions)[: len(columns)] for row in rows]
+    return with_more(table(title, columns, cells, width), more)
+
+
+def _cells(row: Calls, functions: Functions) -> Sequence[str]:
+    name = _name(row)
+    if row.kind != NodeKind.FUNCTION:
+        name = f"· {name}" if row.kind == NodeKind.EVENT else f"{name} returned, no entry"
+    cells = [name, units.count(row.calls), units.count(row.lives)]
+    times = [""] * 6
+    if row.took.of.count:
+        shown = (row.took.percentile(0.5), row.took.percentile(0.99), row.took.of.max)
+        own = units.duration(row.own.total) if row.own.of.count else ""
+        share = _per_cent(row.took.total, functions.time)
+        times = [units.duration(row.took.total), share, *map(units.duration, shown), own]
+    return [*cells, *times, units.count(row.unfinished) if row.unfinished else ""]

@@ -123,11 +123,15 @@ def _brief(place: int, call: CallFacts, above: str) -> str:
 
 
 def _one(trace: Trace, place: int, slow: SlowCall, verbose: bool, above: str) -> Iterator[str]:
-    """Yield the lines of a call. verbose: list all waits and bios that were kept."""
     call = slow.call
     took = units.duration(call.duration_ns)
     yield styled(f"#{place}  {took}  {above}{_who(call)}", bold=True)
-    yield f"    {_when(trace, call)}; {_result(call)}"
+    moment = trace.context.wall_clock(call.entry_ns)
+    seconds = (call.entry_ns - trace.account.first_ns) / 1e9
+    since = f"{abs(seconds):.6f} s {'after' if seconds >= 0 else 'before'} the first event"
+    began = "entered" if call.timed else "waited from"
+    when = f"{began} {moment} ({since})" if moment else f"{began} {since}"
+    yield f"    {when}; {_result(call)}"
     if given := _given(call):
         yield f"    {given}"
     yield from (f"    file {path}" for path in slow.files)
@@ -138,7 +142,6 @@ def _one(trace: Trace, place: int, slow: SlowCall, verbose: bool, above: str) ->
 
 
 def _who(call: CallFacts) -> str:
-    """Return a call's name and thread: `fsync, fio (4711)`."""
     return f"{call.call}, {called(call.comm or '?', call.title)} ({call.tid})"
 
 
@@ -158,20 +161,11 @@ def _result(call: CallFacts) -> str:
     return f"returned {call.result}{size}"
 
 
-def _when(trace: Trace, call: CallFacts) -> str:
-    moment = trace.context.wall_clock(call.entry_ns)
-    seconds = (call.entry_ns - trace.account.first_ns) / 1e9
-    since = f"{abs(seconds):.6f} s {'after' if seconds >= 0 else 'before'} the first event"
-    began = "entered" if call.timed else "waited from"
-    return f"{began} {moment} ({since})" if moment else f"{began} {since}"
-
-
 def sentence(slow: SlowCall) -> str:
     """Return where a call's time went, and what of that its bios explain, as one sentence.
 
     `this fsync took 48 ms: 41 ms waiting for other I/O, 5 ms waiting to run, 2 ms running; it
-    queued 3 bios, the slowest of which took 40 ms, 39 ms of that D2C`. Parts are in the order of
-    their time; a part without time is left out.
+    queued 3 bios, the slowest of which took 40 ms, 39 ms of that D2C`.
     """
     call = slow.call
     parts = sorted(call.parts.items(), key=lambda part: -part[1])
@@ -189,10 +183,7 @@ def sentence(slow: SlowCall) -> str:
 
 
 def _words(slow: SlowCall, part: str) -> str:
-    """Return what the call did in a part: `waiting for other I/O (journal commit)`.
-
-    Of several reasons those with most time, each with its time.
-    """
+    """Return what the call did in a part: `waiting for other I/O (journal commit)`."""
     reasons = list(slow.reasons(PARTS[part]).items())
     if len(reasons) < 2:
         return PART_WORDS[part] + (f" ({reasons[0][0]})" if reasons else "")
@@ -232,9 +223,13 @@ def _wait_lines(slow: SlowCall, verbose: bool) -> Iterator[str]:
         head = f"{'since entry':>14}  {'blocked':>9}  {'to run':>9}  for"
         yield f"  {head}"
     for wait in shown:
+        cause = wait.cause if wait.reason is None else f"{wait.cause}: {wait.reason}"
+        cause += "" if wait.commit is None else f" {wait.commit} of {wait.commit_device}"
+        cause += "" if wait.limit is None else f" of {wait.limit}"
         yield (
             f"  {wait.start_ns / 1000:>+11,.3f} µs  {units.duration(wait.blocked_ns):>9}  "
-            f"{units.duration(wait.runnable_ns):>9}  {_cause(wait)}; {_woken(wait)}"
+            f"{units.duration(wait.runnable_ns):>9}  {cause}, state {wait.state}; "
+            f"{_woken(wait)}"
         )
         if verbose and wait.stack:
             yield f"{'':31}in {' < '.join(wait.stack)}"
@@ -242,14 +237,6 @@ def _wait_lines(slow: SlowCall, verbose: bool) -> Iterator[str]:
         yield f"    and {units.plural(total - len(shown), 'shorter wait')}"
     if (unrecorded := slow.call.waits - total) > 0:
         yield f"    {units.plural(unrecorded, 'wait')} without a record: counted in the parts above"
-
-
-def _cause(wait: WaitFacts) -> str:
-    """Return what a wait was for: `other I/O: journal commit 17 of loop0, state D`."""
-    text = wait.cause if wait.reason is None else f"{wait.cause}: {wait.reason}"
-    text += "" if wait.commit is None else f" {wait.commit} of {wait.commit_device}"
-    text += "" if wait.limit is None else f" of {wait.limit}"
-    return f"{text}, state {wait.state}"
 
 
 def _woken(wait: WaitFacts) -> str:
@@ -263,10 +250,6 @@ def _woken(wait: WaitFacts) -> str:
 
 
 def _bio_lines(context: Context, slow: SlowCall, verbose: bool) -> Iterator[str]:
-    """Yield how many bios the call queued, then a line for each, the slowest first.
-
-    Then the same of the journal that it waited for.
-    """
     total = len(slow.bios) + slow.bios_left_out
     if total:
         size = f", {units.size(slow.bio_bytes)}" if slow.bio_bytes else ""

@@ -5,10 +5,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 
+from rich.console import RenderableType
+
 from biotrail.converters.analysis.guests.disk_requests import Side
 from biotrail.converters.analysis.slow.io_details import IO, HeldBack, RequestFacts, Span
 from biotrail.converters.analysis.slow.slow import Counts, Slowest, SlowIO, Step, Wanted
-from biotrail.converters.analysis.slow.surroundings import BioCounts, QueueState, Surroundings
+from biotrail.converters.analysis.slow.slowest_pairs import SlowestPairs
+from biotrail.converters.analysis.slow.surroundings import BioCounts, QueueState
 from biotrail.converters.events.context import Context, called
 from biotrail.converters.events.tables import SECTOR_BYTES
 from biotrail.converters.lifecycles.meanings import meaning
@@ -17,7 +20,7 @@ from biotrail.converters.sites.tables import Following
 from biotrail.converters.sites.trees import Life
 from biotrail.recorder.schema.strings import shown
 from biotrail.text import tallies, units
-from biotrail.text.columns import console
+from biotrail.text.columns import block, columns_of, console, table
 from biotrail.text.printing import Styled, styled
 from biotrail.text.report.path import limit_text
 from biotrail.text.sites.tree import life_lines
@@ -30,13 +33,25 @@ def device_lines(context: Context, slow: SlowIO) -> Iterator[str]:
     around = slow.surroundings
     if around is None:
         return
-    yield f"  {_device(context, slow.io)}"
-    queued = around.when_queued
-    most = int(context.devices.get(slow.io.dev, {}).get("queue", {}).get("nr_requests", 0))
-    yield f"    when queued     {_moment(queued, most)}"
+    entry = context.devices.get(slow.io.dev, {})
+    most = int(entry.get("queue", {}).get("nr_requests") or 0)
+    facts = {
+        "scheduler": entry.get("scheduler"),
+        "nr_requests": most,
+        "write cache": entry.get("write_cache"),
+    }
+    known = ", ".join(f"{name} {value}" for name, value in facts.items() if value)
+    yield f"  {context.device_label(slow.io.dev)}" + (f": {known}" if known else "")
+    yield f"    when queued     {_moment(around.when_queued, most)}"
     if around.when_issued is not None:
         yield f"    when issued     {_moment(around.when_issued, most)}"
-        yield from _order_lines(around)
+        for name, group in (
+            ("ahead of it", around.ahead),
+            ("overtook it", around.overtook_it),
+            ("it overtook", around.it_overtook),
+        ):
+            if group.ios:
+                yield f"    {name:<15} {_group(group)}"
         done = "while in device "
     else:
         done = "while under way "
@@ -44,41 +59,14 @@ def device_lines(context: Context, slow: SlowIO) -> Iterator[str]:
     note = f", {later.ios} of them began later" if later.ios else ""
     yield f"    {done}{_group(around.completed_meanwhile, 'completed')}{note}"
     if around.flushes:
-        yield f"    cache flushes   {_flushes(around)}"
-
-
-def _flushes(around: Surroundings) -> str:
-    number = len(around.flushes) + around.flushes_left_out
-    ended = [f for f in around.flushes if f.complete_ns is not None]
-    text = f"{units.count(number)} meanwhile"
-    if not ended:
-        return text
-    longest = max(ended, key=lambda f: (f.complete_ns or 0) - f.issue_ns)
-    took = units.duration((longest.complete_ns or 0) - longest.issue_ns)
-    since = f"{longest.issue_ns / 1000:+,.3f} µs"
-    return f"{text}, {'the longest' if number > 1 else 'of'} {took} from {since} on"
-
-
-def _order_lines(around: Surroundings) -> Iterator[str]:
-    for name, group in (
-        ("ahead of it", around.ahead),
-        ("overtook it", around.overtook_it),
-        ("it overtook", around.it_overtook),
-    ):
-        if group.ios:
-            yield f"    {name:<15} {_group(group)}"
-
-
-def _device(context: Context, io: IO) -> str:
-    entry = context.devices.get(io.dev, {})
-    queue = entry.get("queue", {})
-    facts = [
-        f"scheduler {entry['scheduler']}" if entry.get("scheduler") else "",
-        f"nr_requests {queue['nr_requests']}" if queue.get("nr_requests") else "",
-        f"write cache {entry['write_cache']}" if entry.get("write_cache") else "",
-    ]
-    known = ", ".join(fact for fact in facts if fact)
-    return f"{context.device_label(io.dev)}" + (f": {known}" if known else "")
+        number = len(around.flushes) + around.flushes_left_out
+        text = f"    cache flushes   {units.count(number)} meanwhile"
+        if ended := [f for f in around.flushes if f.complete_ns is not None]:
+            longest = max(ended, key=lambda f: (f.complete_ns or 0) - f.issue_ns)
+            took = units.duration((longest.complete_ns or 0) - longest.issue_ns)
+            since = f"{longest.issue_ns / 1000:+,.3f} µs"
+            text += f", {'the longest' if number > 1 else 'of'} {took} from {since} on"
+        yield text
 
 
 def _moment(moment: QueueState, most: int) -> str:
@@ -100,14 +88,11 @@ def _group(group: BioCounts, what: str = "") -> str:
     operations = ", ".join(
         f"{units.count(share.ios)} {name} {units.size(share.bytes)}" for name, share in kinds
     )
-    tasks = ", ".join(f"{n} {units.count(i)}" for n, i in _most(group.tasks))
-    return f"{units.count(group.ios)}{space} ({operations}; by {tasks})"
-
-
-def _most(tasks: dict[str, int]) -> list[tuple[str, int]]:
-    ranked = sorted(tasks.items(), key=lambda item: -item[1])
+    ranked = sorted(group.tasks.items(), key=lambda item: -item[1])
     rest = sum(number for _, number in ranked[3:])
-    return ranked[:3] + ([("others", rest)] if rest else [])
+    most = ranked[:3] + ([("others", rest)] if rest else [])
+    tasks = ", ".join(f"{name} {units.count(number)}" for name, number in most)
+    return f"{units.count(group.ios)}{space} ({operations}; by {tasks})"
 
 
 # Events of a slow I/O as lines, and the longest pause between two of them.
@@ -117,7 +102,6 @@ SHOWN_EVENTS = 24
 
 
 def request_names(slow: SlowIO) -> dict[int, str]:
-    """Return `request 1`, `request 2`, … by the request's number."""
     return {r.number: f"request {place}" for place, r in enumerate(slow.requests, 1)}
 
 
@@ -126,22 +110,19 @@ def pause_lines(slow: SlowIO) -> Iterator[str]:
     pause = slow.longest_pause
     if pause is None or len(slow.requests) < 2:
         return
-    after, before = (_named(step, slow) for step in pause)
+    names = request_names(slow)
+    after, before = (
+        step.letter
+        + ("" if step.request is None else f" of {names[step.request]}")
+        + f" (+{units.duration(step.offset_ns)})"
+        for step in pause
+    )
     length = units.duration(pause[1].offset_ns - pause[0].offset_ns)
     yield f"    longest pause {length}: from {after} to {before}"
 
 
-def _named(step: Step, slow: SlowIO) -> str:
-    about = "" if step.request is None else f" of {request_names(slow)[step.request]}"
-    return f"{step.letter}{about} (+{units.duration(step.offset_ns)})"
-
-
 def event_lines(slow: SlowIO, verbose: bool) -> Iterator[str]:
-    """Yield a heading and a line per event of the I/O, in time order; nothing without events.
-
-    Without `verbose`, of more than SHOWN_EVENTS the first and last half that many, and between
-    them how many are left out.
-    """
+    """Yield a heading and a line per event of the I/O; without `verbose` SHOWN_EVENTS at most."""
     if not slow.events:
         return
     yield f"  {'since Q':>15}  cpu  event          sector + sectors"
@@ -189,7 +170,7 @@ SHOWN_OTHERS = 4
 def request_lines(slow: SlowIO, verbose: bool) -> Iterator[str]:
     """Yield a line per request of the I/O, then the other I/Os in these requests.
 
-    Without `verbose`, of more than SHOWN_OTHERS requests those that were longest with the device.
+    Without `verbose` SHOWN_OTHERS requests at most: those that were longest with the device.
     """
     names = request_names(slow)
     shown = slow.requests
@@ -241,24 +222,16 @@ def family_lines(slow: SlowIO, verbose: bool) -> Iterator[str]:
         yield from other_lines(slow.parents, 0, slow.begin_ns, verbose)
     total = len(slow.children) + slow.children_left_out
     if total:
-        yield f"  below it, {units.plural(total, 'I/O')}{_below(slow)}:"
+        when = ""
+        if (times := slow.below) is not None:
+            before, below = times
+            since = "its issue" if slow.io.issue_ns is not None else "it was queued"
+            rest = slow.io.waited_ns - (slow.io.issue_ns or 0) - before - below
+            over = f", all done {units.duration(rest)} before it ended" if rest >= 0 else ""
+            when = f", the first queued {units.duration(before)} after {since}{over}"
+        yield f"  below it, {units.plural(total, 'I/O')}{when}:"
         ranked = sorted(slow.children, key=lambda io: -io.waited_ns)
         yield from other_lines(ranked, slow.children_left_out, slow.begin_ns, verbose)
-
-
-def _below(slow: SlowIO) -> str:
-    """Return when the lower devices' I/Os were queued and ended, relative to this I/O.
-
-    Empty where that is not known.
-    """
-    times = slow.below
-    if times is None:
-        return ""
-    before, below = times
-    since = "its issue" if slow.io.issue_ns is not None else "it was queued"
-    rest = slow.io.waited_ns - (slow.io.issue_ns or 0) - before - below
-    over = f", all done {units.duration(rest)} before it ended" if rest >= 0 else ""
-    return f", the first queued {units.duration(before)} after {since}{over}"
 
 
 def other_lines(ios: list[IO], left_out: int, begin: int, verbose: bool) -> Iterator[str]:
@@ -269,32 +242,28 @@ def other_lines(ios: list[IO], left_out: int, begin: int, verbose: bool) -> Iter
     """
     shown = ios if verbose else ios[:SHOWN_OTHERS]
     for io in shown:
-        yield f"    {_other(io, begin)}"
+        since = ""
+        if io.queue_ns is not None:
+            since = f"{(io.queue_ns - begin) / 1000:+,.3f} µs  "
+        stages = ", ".join(
+            f"{s.stage} {units.duration(s.ns)} ({units.percent(s.share)})"
+            for s in io.stages
+            if s.ns
+        )
+        marks = unusual_text(io)
+        yield (
+            f"    {since}{took_text(io)}  {io_text(io)}, {thread_text(io)}"
+            + (f": {stages}" if stages else "")
+            + (f"; {marks}" if marks else "")
+        )
     more = len(ios) - len(shown) + left_out
     if more:
         yield f"    and {units.count(more)} more"
 
 
-def _other(io: IO, begin: int) -> str:
-    """Return a line on an I/O that is related to another I/O or a call, which began at `begin`."""
-    since = ""
-    if io.queue_ns is not None:
-        since = f"{(io.queue_ns - begin) / 1000:+,.3f} µs  "
-    stages = ", ".join(
-        f"{s.stage} {units.duration(s.ns)} ({units.percent(s.share)})" for s in io.stages if s.ns
-    )
-    marks = unusual_text(io)
-    return (
-        f"{since}{took_text(io)}  {io_text(io)}, {thread_text(io)}"
-        + (f": {stages}" if stages else "")
-        + (f"; {marks}" if marks else "")
-    )
-
-
 # Stages of a slow I/O as lines: how long, and what it waited for.
 
 BAR = 40
-"""Characters of a stage's bar for the whole latency."""
 
 
 def stage_lines(context: Context, slow: SlowIO) -> Iterator[str]:
@@ -316,11 +285,6 @@ def stage_lines(context: Context, slow: SlowIO) -> Iterator[str]:
 
 
 def _meaning(context: Context, span: Span, slow: SlowIO) -> str:
-    """Return what the I/O waited for in a stage; empty for a stage without a meaning.
-
-    Of D2C and bio-based, also whether more than half of that was before its lower I/O was queued,
-    or with the lower device.
-    """
     text = meaning(context, slow.io.dev, span.stage, slow.io.q2g_reason)
     if slow.io.under_way and span is slow.io.stages[-1]:
         return f"{text}, until the log's end, unless its completion was not seen"
@@ -343,7 +307,6 @@ _DOUBTS = ("interval", "ambiguous", "incomplete", "lost")
 
 
 def took_text(io: IO) -> str:
-    """Return an I/O's latency; without one its time in flight, or why it is not known."""
     if io.doubtful:
         return "time in doubt"
     if io.under_way:
@@ -354,7 +317,6 @@ def took_text(io: IO) -> str:
 
 
 def io_text(io: IO) -> str:
-    """Return an I/O's device, operation, flags, size and sector."""
     where = f" at sector {io.sector}" if io.sector is not None and io.bytes else ""
     size = f" of {units.size(io.bytes)}" if io.bytes else ""
     flags = f" {io.flags}" if io.flags else ""
@@ -362,7 +324,6 @@ def io_text(io: IO) -> str:
 
 
 def thread_text(io: IO) -> str:
-    """Return an I/O's thread, and for whom it queued the I/O, if for another."""
     if io.tid is None:
         return f"{io.comm} (thread id unknown)" if io.comm else "task unknown"
     text = f"{called(io.comm or '?', io.title)} ({io.tid})"
@@ -370,10 +331,6 @@ def thread_text(io: IO) -> str:
 
 
 def unusual_text(io: IO) -> str:
-    """Return what is unusual about an I/O: errors, requeues, splits, doubtful certainty.
-
-    Empty: nothing.
-    """
     found = []
     if io.status != "OK":
         found.append(f"ended with {io.status}, {units.size(io.done_bytes)} done")
@@ -387,7 +344,6 @@ def unusual_text(io: IO) -> str:
 
 
 def held_text(held: HeldBack) -> str:
-    """Return which limit held an I/O before it was queued, for how long, and for whom."""
     rates = limit_text(held.bps, held.iops)
     limit = f"the limit of cgroup {held.cgroup or '(not known)'}"
     limit += f" ({rates})" if held.bps is not None or held.iops is not None else ""
@@ -407,8 +363,6 @@ _INDENT = 4
 
 
 class Detail(StrEnum):
-    """How much is shown of each I/O."""
-
     LINE = "line"
     USUAL = "usual"
     ALL = "all"
@@ -421,10 +375,7 @@ Found = tuple[str, Trace, Slowest]
 def lines_of_all(
     found: Sequence[Found], wanted: Wanted, detail: Detail, by_size: bool = False
 ) -> Iterator[str]:
-    """Yield the slow I/Os of all recordings in one list, the slowest first.
-
-    by_size: the largest first.
-    """
+    """Yield the slow I/Os of all recordings in one list, the slowest (by_size: largest) first."""
     lives = {label: one.lives for label, _, one in found}
     slow_ios = [(label, trace, slow) for label, trace, one in found for slow in one.found]
     slow_ios.sort(key=lambda row: (-row[2].io.bytes,) if by_size else row[2].io.rank)
@@ -445,7 +396,6 @@ def lines_of_all(
 
 
 def missing_lines(each: Iterable[tuple[str, Iterable[str]]]) -> Iterator[str]:
-    """Yield what is missing, below a blank line. each: label and lines of every recording."""
     lines = [f"{label}: {line}" if label else line for label, own in each for line in own]
     if lines:
         yield ""
@@ -453,12 +403,11 @@ def missing_lines(each: Iterable[tuple[str, Iterable[str]]]) -> Iterator[str]:
 
 
 def _summary(each: Sequence[Slowest], wanted: Wanted) -> Iterator[str]:
-    """Yield how many I/Os are shown and left out, and which stages most time went to.
-
-    each: of every recording, cut to the I/Os that are shown.
-    """
+    """Yield how many I/Os are shown and left out, and which stages most time went to."""
     found = [slow for one in each for slow in one.found]
-    counts, shown = _added([one.counts for one in each]), len(found)
+    counts, shown = Counts(), len(found)
+    for name in vars(counts):
+        setattr(counts, name, sum(getattr(one.counts, name) for one in each))
     kind = "failed I/O" if wanted.failed else "I/O"
     over = f" of {units.duration(wanted.over)} or more" if wanted.over else ""
     if not shown:
@@ -494,15 +443,7 @@ def _summary(each: Sequence[Slowest], wanted: Wanted) -> Iterator[str]:
         yield f"most time went to: {stages}"
 
 
-def _added(each: Sequence[Counts]) -> Counts:
-    sums = Counts()
-    for name in vars(sums):
-        setattr(sums, name, sum(getattr(one, name) for one in each))
-    return sums
-
-
 def all_shown_by(shown: int) -> str:
-    """Return how to see what is not shown. shown: number of I/Os or calls that are."""
     if shown < MOST:
         return "--limit 0 shows all"
     return f"{MOST:,} at most: choose a part, docs/cuts.md"
@@ -518,10 +459,13 @@ def _brief(place: int, slow: SlowIO, above: str) -> str:
 
 
 def _one(trace: Trace, place: int, slow: SlowIO, verbose: bool, above: str) -> Iterator[str]:
-    """Yield the lines of an I/O. verbose: list all events, requests and other I/Os."""
     io = slow.io
     yield styled(f"#{place}  {took_text(io)}  {above}{io_text(io)}, {thread_text(io)}", bold=True)
-    yield f"    {_when(trace, slow)}; bio {io.number}"
+    moment = trace.context.wall_clock(slow.begin_ns)
+    since = f"{(slow.begin_ns - trace.account.first_ns) / 1e9:.6f} s after the first event"
+    queued = "queued" if io.queue_ns is not None else "first seen"
+    when = f"{queued} {moment} ({since})" if moment else f"{queued} {since}"
+    yield f"    {when}; bio {io.number}"
     if io.file is not None:
         was = f" (was {io.file_was})" if io.file_was is not None else ""
         yield f"    file {io.file}{was}"
@@ -539,16 +483,7 @@ def _one(trace: Trace, place: int, slow: SlowIO, verbose: bool, above: str) -> I
     yield from family_lines(slow, verbose)
 
 
-def _when(trace: Trace, slow: SlowIO) -> str:
-    first = trace.account.first_ns
-    moment = trace.context.wall_clock(slow.begin_ns)
-    since = f"{(slow.begin_ns - first) / 1e9:.6f} s after the first event"
-    queued = "queued" if slow.io.queue_ns is not None else "first seen"
-    return f"{queued} {moment} ({since})" if moment else f"{queued} {since}"
-
-
 def side_lines(side: Side | None) -> Iterator[str]:
-    """Yield where the time of a guest's request went; nothing for None."""
     if side is None:
         return
     if side.reason:
@@ -589,10 +524,7 @@ def function_lines(
 
 
 def followed_line(trace: Trace, slowest: Slowest) -> str:
-    """Return a sentence on how many of the shown I/Os were followed; "" where none is to be said.
-
-    That fewer are followed than are recorded is usual: `--follow` takes a choice of them.
-    """
+    """Return a sentence on how many of the shown I/Os were followed: `--follow` chooses some."""
     shown = slowest.found
     if slowest.lives is None or not shown:
         return ""
@@ -605,4 +537,37 @@ def followed_line(trace: Trace, slowest: Slowest) -> str:
     return (
         f"functions: of {with_lives} of these {units.plural(len(shown), 'I/O')}; "
         f"{known} are a recorded {kind}'s{further}"
+    )
+
+
+def pair_parts(
+    found: Sequence[tuple[str, Trace, SlowestPairs]], top: int, width: int
+) -> Iterator[RenderableType]:
+    rows = [(label, trace, one) for label, trace, slow in found for one in slow.found()]
+    rows.sort(key=lambda row: -row[2].latency_ns)
+    rows = rows[:top]
+    count = sum(slow.count for _, _, slow in found)
+    slower = sum(slow.slower for _, _, slow in found)
+    over = max((slow.over_ns for _, _, slow in found), default=0)
+    which = f"; {units.count(slower)} took {units.duration(over)} or longer" if over else ""
+    yield block([f"{units.plural(count, 'pair')} of events{which}"])
+    several = any(label for label, _, _ in rows)
+    columns = columns_of("recording < |" * several + "pair < | of < | took | from | cpu | thread <")
+    lines = [
+        [
+            *([label] if several else []),
+            one.pair,
+            one.by,
+            units.duration(one.latency_ns),
+            units.duration(one.began_ns - trace.start),
+            str(one.cpu),
+            f"{one.comm} {one.tid}",
+            one.key,
+        ]
+        for label, trace, one in rows
+    ]
+    if lines:
+        yield table("The slowest pairs", [*columns, *columns_of("key <")], lines, width)
+    yield from (
+        block([f"missing: {line}"]) for _, trace, _ in found for line in tallies.loss_lines(trace)
     )

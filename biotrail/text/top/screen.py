@@ -34,9 +34,8 @@ def screen(
 ) -> Iterator[Show]:
     """Yield what draws a snapshot on a terminal's whole screen, as large as the terminal is then.
 
-    The screen is restored at the end of the block. Without a terminal snapshots are printed as
-    text, one below the other. stop: called when q is pressed. limit, order: see
-    `biotrail.text.top.top.parts`.
+    Without a terminal snapshots are printed as text, one below the other. stop: called when q is
+    pressed.
     """
     to = console()
 
@@ -55,19 +54,13 @@ def screen(
     if not sys.stdout.isatty():
         yield print_below
         return
-    with (
-        _keys(stop),
-        Live("recording …", console=to, screen=True, auto_refresh=False) as live,
-    ):
+    with _keys(stop), Live("recording …", console=to, screen=True, auto_refresh=False) as live:
         yield draw
 
 
 @contextmanager
 def _keys(stop: Callable[[], None]) -> Iterator[None]:
-    """Call `stop`, from another thread, when q is pressed during the block.
-
-    Does nothing where standard input is no terminal.
-    """
+    """Call `stop`, from another thread, when q is pressed during the block."""
     if not sys.stdin.isatty():
         yield
         return
@@ -76,7 +69,6 @@ def _keys(stop: Callable[[], None]) -> Iterator[None]:
     over = threading.Event()
 
     def look() -> None:
-        """Call `stop` when q or Q is pressed or standard input ends; return then or once `over`."""
         while not over.is_set():
             if not select.select([terminal], [], [], _LOOK_SECONDS)[0]:
                 continue

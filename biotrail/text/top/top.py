@@ -10,33 +10,23 @@ from rich.console import Group, RenderableType
 from biotrail.converters.analysis.blame.tree import Kind, Waited
 from biotrail.converters.analysis.figures import Summary
 from biotrail.converters.analysis.live.tree import Snapshot, Stretch
-from biotrail.converters.analysis.report.tree import CallReport, GroupReport, OperationReport
+from biotrail.converters.analysis.report.tree import GroupReport, OperationReport
 from biotrail.converters.events.context import called
 from biotrail.text import units
 from biotrail.text.blame import FILTERED, KINDS, share
-from biotrail.text.columns import Column, block, table, with_more, without_repeats
+from biotrail.text.columns import Column, block, columns_of, table, with_more, without_repeats
 from biotrail.text.report.cells import doubtful_lines, in_order, name_cells, ranges_text, weight
 from biotrail.text.report.path import PARTS
 from biotrail.text.report.verdict import lines, verdict
 from biotrail.text.rows import Order, first
 
 PLAIN_ROWS = 10
-"""Rows of a table without a screen or a limit."""
-TIMES = (
-    Column("p50"),
-    Column("p99"),
-    Column("max", 2),
-    Column("p50 1 min", 1),
-    Column("p99 1 min", 1),
-)
+TIMES = columns_of("p50 | p99 | max @2 | p50 1 min @1 | p99 1 min @1")
 
 
 @dataclass(frozen=True)
 class Table:
-    """One table of a snapshot, with all its rows.
-
-    repeats: number of leading cells that are blanked where they repeat the row above.
-    """
+    """One table of a snapshot. repeats: leading cells that are blank where they repeat."""
 
     columns: Sequence[Column]
     rows: list[list[str]]
@@ -45,10 +35,6 @@ class Table:
     """Rows shown where neither a terminal nor an option limits them."""
 
     def drawn(self, limit: int, width: int, screen: bool = False) -> RenderableType:
-        """Return the first `limit` rows (0: all), and a line on how many more there are.
-
-        screen: that line does not mention --limit, as a screen has no room for more.
-        """
         shown, more = first(self.rows, limit)
         rows = without_repeats(shown, self.repeats) if self.repeats else shown
         made = table("", self.columns, rows, width)
@@ -58,7 +44,6 @@ class Table:
 
 
 def times(now: Summary | None, minute: Summary | None) -> list[str]:
-    """Return the cells of TIMES; `-` where there are no values."""
     found = []
     for values, shown in ((now, ("p50", "p99", "max")), (minute, ("p50", "p99"))):
         some = values is not None and values.count
@@ -71,10 +56,6 @@ _LEAST = 0.01
 
 
 def blame(snapshot: Snapshot) -> Table:
-    """Return a row for each part of a victim's time that is _LEAST, of the last minute and now.
-
-    Empty unless that is asked for.
-    """
     now, minute = snapshot.now.blame, snapshot.minute.blame
     newest = {one.name: _parts(one) for one in now.victims} if now else {}
     rows = []
@@ -85,13 +66,7 @@ def blame(snapshot: Snapshot) -> Table:
                 continue
             cells = [share(mine.get(what, 0), sum(mine.values())), share(ns, one.wait_ns)]
             rows.append([one.name, what, *cells, units.duration(ns / max(one.ios, 1))])
-    columns = [
-        Column("waits", left=True),
-        Column("", left=True),
-        Column("share", 1),
-        Column("share 1 min"),
-        Column("of each I/O"),
-    ]
+    columns = columns_of("waits < | < | share @1 | share 1 min | of each I/O")
     return Table(columns, rows, 1, 2 * PLAIN_ROWS)
 
 
@@ -103,7 +78,6 @@ def _parts(one: Waited) -> dict[str, int]:
 
 
 def blame_lines(snapshot: Snapshot) -> list[str]:
-    """Return what the table lacks."""
     minute = snapshot.minute.blame
     if minute is None:
         return []
@@ -119,22 +93,18 @@ def blame_lines(snapshot: Snapshot) -> list[str]:
 
 
 _HEAD = 2
-"""Lines of a table's head."""
 _LATE_NS = 3_000_000_000
 """ns that the snapshot may be behind before the head says so."""
-_WORK = (Column("I/O/s"), Column("data/s", 1))
+_WORK = columns_of("I/O/s | data/s @1")
 
 
 @dataclass(frozen=True)
 class Cost:
-    """CPU time of watching, and the delay of a snapshot."""
-
     recorder: float
     """The recorder process's share of one core, without the BPF programs."""
     top: float
     """This process's share of one core."""
     behind_ns: int
-    """Time from the newest event shown to now."""
 
 
 def parts(
@@ -145,16 +115,13 @@ def parts(
     limit: int | None = None,
     order: Order | None = None,
 ) -> Iterator[RenderableType]:
-    """Yield what to show. height: lines of the screen; None: text of any length.
-
-    limit: rows of each table at most, 0: all; None: as many as there is room for, or each table's
-    `most`. order: of operations and processes; None: by count.
-    """
+    """Yield what to show. height: lines of the screen; None: text. order: None: by count."""
     if order is not None:
         snapshot = arranged(snapshot, order)
     head = _head(snapshot, cost)
     yield block(head)
-    tables = [one for one in _tables(snapshot) if one.rows]
+    drawn = (_devices, blame, _operations, slowest_calls, _stages, calls, _processes, _slowest)
+    tables = [one for draw in drawn if (one := draw(snapshot)).rows]
     if height is None:
         for one in tables:
             yield one.drawn(one.most if limit is None else limit, width)
@@ -168,11 +135,9 @@ def parts(
 
 
 def fitting(rows: Sequence[int], limit: int, room: int) -> list[int]:
-    """Return how many of its `rows` each table shows in `room` lines.
+    """Return how many of its `rows` each table shows in `room` lines; of the last tables none.
 
-    The list is shorter than `rows` if the last tables have no room. limit: rows of each at most, 0:
-    all. A table takes two lines for its head, and one that says how many more rows there are where
-    it has more.
+    A table takes two lines for its head, and one that says how many more rows there are.
     """
     kept = len(rows)
     while kept and sum(_lines(1, have) for have in rows[:kept]) + (kept < len(rows)) > room:
@@ -193,48 +158,34 @@ def _lines(shown: int, rows: int) -> int:
     return _HEAD + shown + (shown < rows)
 
 
-def _tables(snapshot: Snapshot) -> Iterator[Table]:
-    yield _devices(snapshot)
-    yield blame(snapshot)
-    yield _operations(snapshot)
-    yield slowest_calls(snapshot)
-    yield _stages(snapshot)
-    yield calls(snapshot)
-    yield _processes(snapshot)
-    yield _slowest(snapshot)
-
-
 def arranged(snapshot: Snapshot, order: Order) -> Snapshot:
-    """Return the snapshot with the operations and processes of each stretch sorted."""
-    now, minute = (_sorted(one, order) for one in (snapshot.now, snapshot.minute))
-    return replace(snapshot, now=now, minute=minute)
+    def ranked(stretch: Stretch) -> Stretch:
+        operations = sorted(stretch.operations, key=lambda one: -weight(one.bios, order))
+        return replace(stretch, operations=operations, processes=in_order(stretch.processes, order))
 
-
-def _sorted(stretch: Stretch, order: Order) -> Stretch:
-    operations = sorted(stretch.operations, key=lambda one: -weight(one.bios, order))
-    return replace(stretch, operations=operations, processes=in_order(stretch.processes, order))
+    return replace(snapshot, now=ranked(snapshot.now), minute=ranked(snapshot.minute))
 
 
 def shortened(snapshot: Snapshot, limit: int) -> Snapshot:
-    """Return the snapshot with at most `limit` rows of each list but `devices`; 0: all."""
-    now, minute = (_first_of(one, limit) for one in (snapshot.now, snapshot.minute))
+    def cut(stretch: Stretch) -> Stretch:
+        blamed = stretch.blame
+        if blamed is not None:
+            blamed = replace(blamed, victims=first(blamed.victims, limit)[0])
+        return replace(
+            stretch,
+            operations=first(stretch.operations, limit)[0],
+            processes=first(stretch.processes, limit)[0],
+            calls=first(stretch.calls, limit)[0],
+            blame=blamed,
+        )
+
     return replace(
         snapshot,
-        now=now,
-        minute=minute,
+        now=cut(snapshot.now),
+        minute=cut(snapshot.minute),
         slowest=first(snapshot.slowest, limit)[0],
         slowest_calls=first(snapshot.slowest_calls, limit)[0],
     )
-
-
-def _first_of(stretch: Stretch, limit: int) -> Stretch:
-    operations, _ = first(stretch.operations, limit)
-    processes, _ = first(stretch.processes, limit)
-    calls, _ = first(stretch.calls, limit)
-    blamed = stretch.blame
-    if blamed is not None:
-        blamed = replace(blamed, victims=first(blamed.victims, limit)[0])
-    return replace(stretch, operations=operations, processes=processes, calls=calls, blame=blamed)
 
 
 def _head(snapshot: Snapshot, cost: Cost) -> list[str]:
@@ -281,21 +232,11 @@ def _devices(snapshot: Snapshot) -> Table:
                 f"{active:.0f} %",
             ]
         )
-    columns = [
-        Column("in flight", left=True),
-        Column("Q-C now"),
-        Column("mean"),
-        Column("max"),
-        Column("D-C now"),
-        Column("mean"),
-        Column("max"),
-        Column("active"),
-    ]
+    columns = columns_of("in flight < | Q-C now | mean | max | D-C now | mean | max | active")
     return Table(columns, rows)
 
 
 def _work(group: GroupReport | None) -> list[str]:
-    """Return the cells of _WORK; None: no I/O."""
     if group is None:
         return ["0", "0 B/s"]
     return [f"{group.ios_per_s:,.0f}", f"{units.size(group.bytes_per_s)}/s"]
@@ -305,8 +246,7 @@ def _named(stretch: Stretch) -> dict[tuple[object, ...], OperationReport]:
     return {tuple(o.bios.name.values()): o for o in stretch.operations}
 
 
-def _cells(one: OperationReport) -> list[str]:
-    return name_cells(one.bios, ("device", "operation"))
+_FIELDS = ("device", "operation")
 
 
 def _operations(snapshot: Snapshot) -> Table:
@@ -316,8 +256,8 @@ def _operations(snapshot: Snapshot) -> Table:
     for name, one in some:
         newest = now[name].bios if name in now else None
         found = times(newest.latency if newest else None, one.bios.latency)
-        rows.append([*_cells(one), *_work(newest), *found])
-    columns = [Column("Q to C", left=True), Column("", left=True), *_WORK, *TIMES]
+        rows.append([*name_cells(one.bios, _FIELDS), *_work(newest), *found])
+    columns = [*columns_of("Q to C < | <"), *_WORK, *TIMES]
     return Table(columns, rows)
 
 
@@ -330,14 +270,8 @@ def _stages(snapshot: Snapshot) -> Table:
         for stage in stages:
             share = units.percent(stage.share, 0)
             found = times(newest.get(stage.stage), stage.time)
-            rows.append([*_cells(one), stage.stage, share, *found])
-    columns = [
-        Column("stages", left=True),
-        Column("", left=True),
-        Column("", left=True),
-        Column("share 1 min"),
-        *TIMES,
-    ]
+            rows.append([*name_cells(one.bios, _FIELDS), stage.stage, share, *found])
+    columns = [*columns_of("stages < | < | < | share 1 min"), *TIMES]
     return Table(columns, rows, 2, 2 * PLAIN_ROWS)
 
 
@@ -349,7 +283,7 @@ def _processes(snapshot: Snapshot) -> Table:
         newest = now.get(tuple(group.name.values()))
         found = times(newest.latency if newest else None, group.latency)
         rows.append([*name_cells(group, fields), *_work(newest), *found])
-    columns = [Column("process", left=True), Column("pid"), *_WORK, *TIMES]
+    columns = [*columns_of("process < | pid"), *_WORK, *TIMES]
     return Table(columns, rows)
 
 
@@ -368,22 +302,14 @@ def _slowest(snapshot: Snapshot) -> Table:
         ]
         for one in snapshot.slowest
     ]
-    columns = [
-        Column("slowest"),
-        Column("device", left=True),
-        Column("", left=True),
-        Column("sector", 2),
-        Column("size", 2),
-        Column("process", left=True),
-        Column("pid", 3),
-        Column("longest stage", 1, left=True),
-        Column("when", 1),
-    ]
+    columns = columns_of(
+        "slowest | device < | < | sector @2 | size @2 | process < | pid @3 | "
+        "longest stage < @1 | when @1"
+    )
     return Table(columns, rows)
 
 
 def calls(snapshot: Snapshot) -> Table:
-    """Return the table of system calls by name, of the last minute and now; empty without any."""
     stretch = snapshot.now
     seconds = max(stretch.end_ns - stretch.begin_ns, 1) / 1e9
     now = {(one.call, one.io): one for one in stretch.calls}
@@ -391,32 +317,25 @@ def calls(snapshot: Snapshot) -> Table:
     for one in snapshot.minute.calls:
         newest = now.get((one.call, one.io))
         count = newest.count if newest else 0
+        longest = max(one.parts, key=lambda part: part.share, default=None)
         rows.append(
             [
                 one.call if one.io else f"{one.call} (no I/O)",
                 f"{count / seconds:,.0f}",
                 ", ".join(f"{name} {units.count(n)}" for name, n in one.errors.items()) or "-",
                 *times(newest.time if newest else None, one.time),
-                _longest(one),
+                f"{PARTS[longest.stage]} {units.percent(longest.share, 0)}" if longest else "-",
             ]
         )
     columns = [
-        Column("calls with I/O or waits", left=True),
-        Column("calls/s"),
-        Column("failed 1 min", 3),
+        *columns_of("calls with I/O or waits < | calls/s | failed 1 min @3"),
         *TIMES,
         Column("most of it", left=True),
     ]
     return Table(columns, rows)
 
 
-def _longest(one: CallReport) -> str:
-    longest = max(one.parts, key=lambda part: part.share, default=None)
-    return "-" if longest is None else f"{PARTS[longest.stage]} {units.percent(longest.share, 0)}"
-
-
 def slowest_calls(snapshot: Snapshot) -> Table:
-    """Return the table of the slowest system calls of the last minute."""
     rows = [
         [
             units.duration(one.duration_ns),
@@ -430,14 +349,7 @@ def slowest_calls(snapshot: Snapshot) -> Table:
         ]
         for one in snapshot.slowest_calls
     ]
-    columns = [
-        Column("slowest calls"),
-        Column("", left=True),
-        Column("process", left=True),
-        Column("pid", 3),
-        Column("bios", 2),
-        Column("longest part", 1, left=True),
-        Column("", 2, left=True),
-        Column("when", 1),
-    ]
+    columns = columns_of(
+        "slowest calls | < | process < | pid @3 | bios @2 | longest part < @1 | < @2 | when @1"
+    )
     return Table(columns, rows)

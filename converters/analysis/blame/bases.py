@@ -24,7 +24,6 @@ LEAST_ALONE = 3
 CALM = 10
 """An I/O without company that takes more than so many times the median is no base."""
 QUEUE, DEVICE = 0, 1
-"""Parts of an I/O's time: before D, and from D."""
 _OCTAVE = 3
 """log2 of the buckets to each power of two of ns."""
 _BUCKETS = 64 << _OCTAVE
@@ -79,17 +78,12 @@ class Learner:
     def __init__(self, most: int | None = MOST_STRETCHES) -> None:
         self.stretches = Steps(STRETCH_NS, most)
         self._alone: dict[tuple[int, int], _Alone] = {}
-        """(class, stretch) → times of I/Os without company."""
         self._past: dict[int, _Alone] = {}
-        """Class → likewise, of the stretches that were forgotten."""
         self._every: dict[int, _Alone] = {}
         """Class → times of all its I/Os; in part DEVICE: since the completion before."""
 
     def add(self, kind: I64, queue: I64, times: I64, alone: Bool, gap: I64) -> None:
-        """times, alone: (2, n), of both parts.
-
-        gap: ns of each one from the completion before its own on its device, or its issue.
-        """
+        """times, alone: (2, n). gap: ns from the completion before on its device, or its issue."""
         if not len(kind):
             return
         grown = self.stretches.reach(queue)
@@ -129,10 +123,14 @@ class Learner:
             whole[kind].merge(found)
         for kind, mine in whole.items():
             every = self._every[kind]
+            # The fallback of QUEUE is a time that a hundredth of the I/Os is below.
+            seen = np.cumsum(every.count[QUEUE])
+            low = int(np.searchsorted(seen, max(int(seen[-1]) // 100, 1)))
+            least = int(every.total[QUEUE, low]) // max(int(every.count[QUEUE, low]), 1)
             bases.limit[kind] = _limit(mine.count[QUEUE]), _limit(mine.count[DEVICE])
             bases.of_log[kind] = (
                 _mean(mine, QUEUE, bases.limit[kind][QUEUE])
-                or (_hundredth(every), 0),
+                or (least, 0),
                 _mean(mine, DEVICE, bases.limit[kind][DEVICE])
                 or (int(every.total[DEVICE].sum() // max(every.count[DEVICE].sum(), 1)), 0),
             )  # fmt: skip
@@ -180,9 +178,6 @@ class Bases:
             found["stretch" if here else source] += count
         return found
 
-    def rest_on(self, kind: int) -> int:
-        return min(count for _, count in self.of_log[kind])
-
     def counts(self, kind: I64, times: I64, alone: Bool) -> Bool:
         """Mark what counts for bases, (2, n): alone in the part, and not beyond its limit."""
         kinds, _, place = distinct_values(kind)
@@ -222,9 +217,3 @@ def _mean(found: _Alone, part: int, limit: int) -> tuple[int, int] | None:
     if number < LEAST_ALONE:
         return None
     return int(found.total[part, : limit + 1].sum()) // number, number
-
-
-def _hundredth(every: _Alone) -> int:
-    seen = np.cumsum(every.count[QUEUE])
-    bucket = int(np.searchsorted(seen, max(int(seen[-1]) // 100, 1)))
-    return int(every.total[QUEUE, bucket]) // max(int(every.count[QUEUE, bucket]), 1)

@@ -40,7 +40,6 @@ from biotrail.converters.events.tables import FAR, I64, NEVER, Bool, Lifecycles,
 from biotrail.recorder.schema.errors import ConversionError
 
 MOST_VICTIMS = 31
-"""Victims that are kept apart."""
 MOST_SLOTS = 15
 """Culprits that are kept apart; where they are named by another dimension than victims, pairs."""
 MOST_NAMES = 256
@@ -52,9 +51,7 @@ TELLING_NS = 30_000
 ON_CPU = ("loop", "zram", "ram", "pmem")
 """Beginnings of the names of devices that are programs on the CPUs which the loads have."""
 _MOST_LISTED = 10
-"""Names that a message lists."""
 _MOST_WEIGHT = 16_383
-"""Weight of the work of the slowest class."""
 _BUCKETS = 48 * 128
 """Buckets of Q2C: `sketch.buckets_of`, from 1 ns."""
 _FIRST_BUCKET = int(buckets_of(np.array([1]))[0])
@@ -62,8 +59,6 @@ _FIRST_BUCKET = int(buckets_of(np.array([1]))[0])
 
 @dataclass(frozen=True)
 class BlameOptions:
-    """Which victims and culprits the matrix shows."""
-
     by: tuple[str, str]
     """Words of DIMENSIONS, of victims and of culprits."""
     victims: tuple[str, ...] = ()
@@ -78,11 +73,8 @@ class Names:
     victims: list[str]
     """Names of the rows; the last one is OTHERS."""
     slots: list[tuple[str, str]]
-    """(victim's name, culprit's name) of each slot; the last one is OTHERS."""
     row_of: dict[int, int]
-    """Code of a victim → row."""
     slot_of: dict[tuple[int, int], int]
-    """(code of the victim, of the culprit) → slot."""
     own: NDArray[np.uint8]
     """(rows, slots): 1 where the slot is the row's own I/O."""
 
@@ -92,23 +84,18 @@ class Tally:
 
     def __init__(self) -> None:
         self.waited: Counter[int] = Counter()
-        """Code of the victim → ns of its chosen I/Os."""
         self.had: Counter[tuple[int, int]] = Counter()
         """(code of the victim, of the culprit) → ns of its I/Os with a device."""
 
-    def add(self, chosen: Ios) -> None:
+    def add(self, chosen: Ios, victim: I64, culprit: I64, ns: I64) -> None:
+        """Add the time of I/Os that are asked for, and how long a device had I/O of parties."""
         _count_up(self.waited, (chosen.victim,), chosen.complete - chosen.queue)
-
-    def add_had(self, victim: I64, culprit: I64, ns: I64) -> None:
         _count_up(self.had, (victim, culprit), ns)
 
     def names(
         self, by: tuple[Parties, Parties], options: BlameOptions, suspects: tuple[str, ...] = ()
     ) -> Names:
-        """Choose whom to keep apart: who waited most, and whose I/O had the devices for longest.
-
-        suspects: culprits that come first.
-        """
+        """Keep those apart who waited, or whose I/O had a device, for longest; `suspects` first."""
         name_of = {code: by[0].name(code) for code in self.waited}
         waited: Counter[str] = Counter()
         for code, ns in self.waited.items():
@@ -123,16 +110,6 @@ class Tally:
         row_of = {
             code: at.get(name, len(victims) - 1) for code, name in name_of.items() if name in wanted
         }
-        return self._with_slots(victims, row_of, by, options, suspects)
-
-    def _with_slots(
-        self,
-        victims: list[str],
-        row_of: dict[int, int],
-        by: tuple[Parties, Parties],
-        options: BlameOptions,
-        suspects: tuple[str, ...],
-    ) -> Names:
         of_code: dict[tuple[int, int], tuple[str, str]] = {}
         had: Counter[tuple[str, str]] = Counter()
         for (victim, culprit), ns in self.had.items():
@@ -150,8 +127,8 @@ class Tally:
             ),
         )
         slots = [*order[:MOST_SLOTS], (OTHERS, OTHERS)]
-        at = {pair: slot for slot, pair in enumerate(slots)}
-        slot_of = {code: at.get(pair, len(slots) - 1) for code, pair in of_code.items()}
+        at_slot = {pair: slot for slot, pair in enumerate(slots)}
+        slot_of = {code: at_slot.get(pair, len(slots) - 1) for code, pair in of_code.items()}
         own = np.zeros((len(victims), len(slots)), np.uint8)
         for slot, (name, _) in enumerate(slots[:-1]):
             if name in victims[:-1]:
@@ -160,10 +137,7 @@ class Tally:
 
 
 def learn(learner: Learner, batch: Batch, runs: Bool | None = None) -> None:
-    """Add the batch's I/Os, and which of them are without company.
-
-    runs: those of which bases may be made.
-    """
+    """runs: I/Os of which bases may be made."""
     ios, served = batch.ios, batch.served
     nobody = np.zeros(len(served), np.int64)
     for found in others_work(batch, np.arange(len(ios)), nobody, nobody + 1, 1):
@@ -212,7 +186,6 @@ class Row:
     untold: int = 0
     """Time of I/Os of which it cannot be told who slowed them."""
     behind: Counter[str] = field(default_factory=Counter)
-    """Culprit → ns."""
 
     @property
     def wait_ns(self) -> int:
@@ -242,9 +215,7 @@ class Shares:
         """(rows + 1, slots + 3) ns: I/O of each slot, own service, device alone, unknown. The last
         row is of I/Os that are not asked for, also of what is below."""
         self.ios = np.zeros(rows + 1, np.int64)
-        """(rows + 1,): I/Os."""
         self.untold = np.zeros(rows + 1, np.int64)
-        """(rows + 1,): ns of I/Os of which blame cannot tell."""
         self.free = np.zeros((rows + 1, slots + 1, buckets), np.int64)
         """(rows + 1, slots + 1, buckets): I/Os by Q2C without work of the slot beside them; last:
         all."""
@@ -263,7 +234,10 @@ class Shares:
         times = np.stack([ios.issue - ios.queue, ios.complete - ios.issue])
         latency = ios.complete - ios.queue
         base = self._bases.of(ios.kind, ios.queue)
-        tell = self._tells(ios.kind)
+        kinds, _, place = distinct_values(ios.kind)
+        both = [self._bases.of_log[kind] for kind in kinds.tolist()]
+        slow = [int(sum(ns for ns, _ in one) >= TELLING_NS) for one in both]
+        tell = np.array(slow, np.int64)[place]
         if self._company.context.device_name(int(ios.dev[0])).startswith(ON_CPU):
             self.shared.add(int(ios.dev[0]))
             tell[:] = 0
@@ -281,12 +255,6 @@ class Shares:
         self.ios += np.bincount(row, minlength=len(self.ios))
         self.untold += sum_by(row, np.where(tell == 0, latency, 0), len(self.ios))
         return cells
-
-    def _tells(self, kind: I64) -> I64:
-        found, _, place = distinct_values(kind)
-        both = [self._bases.of_log[one] for one in found.tolist()]
-        of = [int(sum(base for base, _ in one) >= TELLING_NS) for one in both]
-        return np.array(of, np.int64)[place]
 
     def row(self, row: int) -> Row:
         names, cells, own = self._names, self.cells[row], self._own[row].astype(bool)
@@ -344,8 +312,6 @@ class _Pass(ABC):
 
 
 class First(_Pass):
-    """Learns the bases, and who has most time."""
-
     def __init__(
         self,
         context: Context,
@@ -362,9 +328,7 @@ class First(_Pass):
         self.blocks = Steps(BLOCK_NS, MOST_BLOCKS)
         self.tally = Tally()
         self.doing: Counter[tuple[int, int]] = Counter()
-        """(code of the culprit, class) → likewise."""
         self.of_class: Counter[tuple[int, int]] = Counter()
-        """(code of the victim, class) → ns of its chosen I/Os."""
         self._tasks: Tasks | None = None
 
     @property
@@ -383,8 +347,7 @@ class First(_Pass):
         self.blocks.reach(ios.queue)
         runs = self._runs(ios)
         chosen = ios.take(ios.chosen & runs)
-        self.tally.add(chosen)
-        self.tally.add_had(ios.victim, ios.culprit, ios.complete - ios.issue)
+        self.tally.add(chosen, ios.victim, ios.culprit, ios.complete - ios.issue)
         _count_up(self.of_class, (chosen.victim, chosen.kind), chosen.complete - chosen.queue)
         _count_up(self.doing, (ios.culprit, ios.kind), ios.complete - ios.issue)
         learn(self.learner, batch, runs)
@@ -444,21 +407,15 @@ def _count_up(into: Counter, codes: tuple[I64, ...], ns: I64) -> None:  # type: 
 
 @dataclass
 class Learned:
-    """What the first pass found."""
-
     bases: Bases
     names: Names
     pairs: list[tuple[int, int]]
-    """(row of the victim, class), of which the bootstrap draws."""
     long: Served | None
     blocks: Steps
     doing: dict[str, Counter[int]]
-    """Name of the culprit → class → ns of its I/Os with a device."""
     commits: journals.AwaitedCommits
-    """Who waited for each commit of a journal."""
     periods: Periods | None
     suspect: Suspect | None
-    """Of an experiment; None: there was none."""
 
 
 class Sums(Shares):
@@ -468,7 +425,6 @@ class Sums(Shares):
         super().__init__(company, learned.bases, learned.names, _BUCKETS, pairs)
         rows, classes = len(self.ios), max(learned.bases.of_log, default=-1) + 1
         self.block_ios, self.block_ns = np.zeros((2, MOST_BLOCKS, rows), np.int64)
-        """(blocks, rows + 1)."""
         self.block_bases = np.zeros((MOST_BLOCKS, classes, 2, 2), np.int64)
         """(blocks, classes, 2 parts, 2): number and ns of what counts for bases."""
         self.based: Counter[str] = Counter()
@@ -481,13 +437,11 @@ class Course:
     origin: int
     """ns where the first slot begins, which also has what ended before."""
     width: int
-    """ns of a slot."""
     slots: int
     """The last one also has what ended later."""
     cells: I64 = field(default_factory=lambda: np.zeros((0, 0, 0), np.int64))
     """(slots, rows + 1, slots of culprits + 3): as Sums.cells."""
     ios: I64 = field(default_factory=lambda: np.zeros((0, 0), np.int64))
-    """(slots, rows + 1): I/Os."""
 
     def add(self, end: I64, victim: I64, cells: I64) -> None:
         """cells: (n, slots of culprits + 3)."""
@@ -500,8 +454,6 @@ class Course:
 
 
 class Second(_Pass):
-    """Shares each I/O's time."""
-
     def __init__(
         self,
         context: Context,
@@ -510,7 +462,9 @@ class Second(_Pass):
         learned: Learned,
         course: Course | None = None,
     ) -> None:
-        long = _none() if learned.long is None else learned.long
+        none, no = np.zeros(0, np.int64), np.zeros(0, np.bool_)
+        nothing = Served(none, none, none, none, none, none, none, no, none)
+        long = nothing if learned.long is None else learned.long
         super().__init__(context, choice, options, long, learned.commits)
         self.learned = learned
         self.periods = learned.periods
@@ -557,10 +511,7 @@ class Second(_Pass):
     def _share(
         self, batch: Batch, rows: I64, row: I64, runs: Bool, queue: I64, device: I64
     ) -> None:
-        """Share the time of I/Os `rows` of one device.
-
-        row, runs: of all I/Os: that of their victims; whether they count for bases.
-        """
+        """row, runs: of all I/Os: of their victims; whether they count for bases."""
         ios, sums, bases = batch.ios, self.sums, self.learned.bases
         kind, begun = ios.kind[rows], ios.queue[rows]
         times = np.stack([ios.issue[rows] - begun, ios.complete[rows] - ios.issue[rows]])
@@ -596,11 +547,6 @@ class Second(_Pass):
             self.course.add(ios.complete, victim, cells)
         if self.calls is not None:
             self.calls.add_cells(ios, cells)
-
-
-def _none() -> Served:
-    none, no = np.zeros(0, np.int64), np.zeros(0, np.bool_)
-    return Served(none, none, none, none, none, none, none, no, none)
 
 
 def distribution(counts: I64) -> Distribution:

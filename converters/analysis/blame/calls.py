@@ -16,15 +16,15 @@ from biotrail.converters.analysis.blame import share_loops
 from biotrail.converters.analysis.blame.company import Batch, Ios, others_work
 from biotrail.converters.analysis.blame.experiment import Trial
 from biotrail.converters.analysis.blame.parties import Writers
-from biotrail.converters.analysis.blame.tree import OTHERS, CallVictim, Kind, Part
+from biotrail.converters.analysis.blame.tree import OTHERS, CallVictim, Kind, Part, parts_of
 from biotrail.converters.analysis.distributions.sketch import sum_by
 from biotrail.converters.calls.keys import rows_by_key, rows_of_pairs
 from biotrail.converters.calls.names import name_of_call
 from biotrail.converters.calls.reason_rules import WaitReason
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.distinct import distinct, distinct_values
-from biotrail.converters.events.path_tables import Calls, Commits, HeldBios, Waits, no_commits
-from biotrail.converters.events.tables import FAR, I64, NEVER, Bool, Lifecycles, Tasks, WaitCause
+from biotrail.converters.events.path_tables import Calls, Commits, Waits, no_commits
+from biotrail.converters.events.tables import FAR, I64, NEVER, Lifecycles, Tasks, WaitCause
 from biotrail.converters.events.tasks import by_threads
 from biotrail.converters.lifecycles.purposes import JOURNAL_THREADS
 
@@ -77,7 +77,9 @@ class _Vectors:
         (one, other), [cells] = self._keys[0], self._cells
         kept = other >= before
         old = np.flatnonzero(~kept)
-        kept[old[_newest(one[old], other[old])]] = True
+        old = old[np.lexsort((other[old], one[old]))]
+        last = np.diff(one[old], append=-1) != 0
+        kept[old[last]] = True
         rows = np.flatnonzero(kept)[-self._most :]
         self._keys, self._cells = [(one[rows], other[rows])], [cells[rows]]
 
@@ -106,8 +108,6 @@ class _Vectors:
 
 
 class CallBlame:
-    """Adds up the calls' time, window after window, as the I/O beside them settles."""
-
     def __init__(self, context: Context, parties: Writers, slots: int, trial: Trial | None) -> None:
         self._context, self._parties, self._slots = context, parties, slots
         self._trial = trial
@@ -118,12 +118,10 @@ class CallBlame:
         self._of_commits = _Vectors(slots + len(_KINDS), MOST_COMMITS)
         self._calls: list[tuple[Calls, Waits]] = []
         self._tasks: Tasks | None = None
-        """Of the newest window: rows of former ones stay."""
         self._commits = no_commits()
         self._ready = np.zeros((0, 3), np.int64)
         """Waits of journals' threads: thread, when woken, when it ran again (ns)."""
         self._begun = _Vectors(1, MOST_COMMITS)
-        """When each commit began, ns."""
         self._journal: list[tuple[Ios, I64]] = []
         self.sums: dict[tuple[int, int, bool], I64] = {}
         """(row of the thread, number of the call, whether a 32-bit program's) → ns by column."""
@@ -143,13 +141,13 @@ class CallBlame:
         self._calls.append((calls, waits))
         self._tasks = window.tasks
         self._commits = Commits.concatenate([self._commits, path.commits])
-        self._add_ready(path.waits, window.tasks)
-        self._add_held(path.held)
-
-    def _add_ready(self, waits: Waits, tasks: Tasks) -> None:
-        rows = np.flatnonzero(by_threads(JOURNAL_THREADS, waits.task, tasks))
-        new = np.stack([waits.tid[rows].astype(np.int64), waits.woken[rows], waits.run[rows]], 1)
+        # When journals' threads were ready to run, without a CPU.
+        rows = np.flatnonzero(by_threads(JOURNAL_THREADS, path.waits.task, window.tasks))
+        ready = path.waits.take(rows)
+        new = np.stack([ready.tid.astype(np.int64), ready.woken, ready.run], axis=1)
         self._ready = np.concatenate([self._ready, new])
+        held = path.held.take((path.held.entry != NEVER) & (path.held.held != NEVER))
+        self._held.add(held.tid.astype(np.int64), held.entry, held.held[:, None])
 
     def _without_a_cpu(self, commits: Commits, begun: I64) -> I64:
         """Return for how many ns a commit's thread was ready to run while it committed."""
@@ -164,10 +162,6 @@ class CallBlame:
             found[rows] = until[last] - until[first]
         self._ready = self._ready[self._ready[:, 2] > int(commits.end.min(initial=0))]
         return found
-
-    def _add_held(self, held: HeldBios) -> None:
-        rows = held.take((held.entry != NEVER) & (held.held != NEVER))
-        self._held.add(rows.tid.astype(np.int64), rows.entry, rows.held[:, None])
 
     def needs_since(self) -> int:
         """Return the earliest time (ns) of which requests are still needed."""
@@ -367,23 +361,14 @@ def _parts(name: str, cells: I64, slots: list[tuple[str, str]]) -> list[Part]:
             own += ns
         else:
             culprits[culprit] += ns
-    of = dict(zip(_KINDS, cells[len(slots) :].tolist(), strict=True))
-    of[Kind.DEVICE] += min(own, 0) + sum(min(ns, 0) for ns in culprits.values())
-    of[Kind.DEVICE] += min(of[Kind.UNKNOWN], 0)
-    of[Kind.UNKNOWN] = max(of[Kind.UNKNOWN], 0)
-    of[Kind.SERVICE] += min(of[Kind.DEVICE], 0)
-    of[Kind.DEVICE] = max(of[Kind.DEVICE], 0)
+    service, device, unknown, *others = cells[len(slots) :].tolist()
+    parts = parts_of(service, own, culprits, device, unknown)
     # Nearly no time with I/O: what a share of it owes is the thread's own.
-    of[Kind.RUNNING] += min(of[Kind.SERVICE], 0)
-    of[Kind.SERVICE] = max(of[Kind.SERVICE], 0)
-    ranked = sorted(culprits.items(), key=lambda one: (one[0] == OTHERS, -one[1], one[0]))
-    found = [
-        Part(Kind.SERVICE, None, of.pop(Kind.SERVICE)),
-        Part(Kind.OWN, None, max(own, 0)),
-        *(Part(Kind.OTHER, culprit, ns) for culprit, ns in ranked if ns > 0),
-        *(Part(kind, None, ns) for kind, ns in of.items()),
-    ]
-    return [part for part in found if part.wait_ns]
+    owed = min(parts[0].wait_ns, 0)
+    parts[0].wait_ns -= owed
+    others[0] += owed
+    parts += [Part(kind, None, ns) for kind, ns in zip(_KINDS[_OF_CELLS:], others, strict=True)]
+    return [part for part in parts if part.wait_ns]
 
 
 def _divided(amount: I64, vectors: I64) -> tuple[I64, I64]:
@@ -392,13 +377,3 @@ def _divided(amount: I64, vectors: I64) -> tuple[I64, I64]:
     left = np.zeros(len(amount), np.int64)
     share_loops.divide(np.ascontiguousarray(amount), np.ascontiguousarray(vectors), shares, left)
     return shares, left
-
-
-def _newest(tid: I64, entry: I64) -> Bool:
-    """Mark the row of each thread with the greatest entry."""
-    order = np.lexsort((entry, tid))
-    last = np.ones(len(order), np.bool_)
-    last[:-1] = tid[order][1:] != tid[order][:-1]
-    found = np.zeros(len(order), np.bool_)
-    found[order[last]] = True
-    return found

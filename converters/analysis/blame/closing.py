@@ -20,7 +20,7 @@ from biotrail.converters.analysis.blame.tree import (
 )
 from biotrail.converters.analysis.choosing.choosing import matches
 from biotrail.converters.analysis.distributions.slots import BlameSlots
-from biotrail.converters.events.tables import FAR, I64, OP_MASK
+from biotrail.converters.events.tables import FAR, OP_MASK
 
 TELLING_SHARE = 0.01
 """Share of a victim's time from which it is told what would be without the culprit."""
@@ -86,6 +86,7 @@ def _victim(second: Second, drawn: "_Draws", row: int) -> Victim:
         without=[],
         small_ns=waited.untold,
     )
+    keys = {number: key for key, number in second.company.classes.numbers.items()}
     blame = sum(max(ns, 0) for ns in waited.behind.values())
     for culprit, ns in sorted(waited.behind.items(), key=lambda one: (-one[1], one[0])):
         if culprit == OTHERS or ns < TELLING_SHARE * found.wait_ns or ns <= 0:
@@ -93,7 +94,10 @@ def _victim(second: Second, drawn: "_Draws", row: int) -> Victim:
         slots = [
             slot for slot, (_, name) in enumerate(names.slots) if name == culprit and not own[slot]
         ]
-        found.doing[culprit] = _doing(second, culprit)
+        ops: Counter[str] = Counter()
+        for kind, spent in second.learned.doing.get(culprit, Counter()).items():
+            ops[second.context.op_name(keys[kind] >> 8 & OP_MASK)] += spent
+        found.doing[culprit] = max(ops, key=lambda name: (ops[name], name), default="I/O")
         without = drawn.without(row, culprit, slots, ns)
         if without is not None:
             mainly = ns >= MAINLY * blame and len(slots) == 1
@@ -102,15 +106,6 @@ def _victim(second: Second, drawn: "_Draws", row: int) -> Victim:
                 without.p99_ns = rest.percentiles([0.99])[0]
             found.without.append(without)
     return found
-
-
-def _doing(second: Second, culprit: str) -> str:
-    keys = {number: key for key, number in second.company.classes.numbers.items()}
-    ops: Counter[str] = Counter()
-    for kind, ns in second.learned.doing.get(culprit, Counter()).items():
-        op = keys[kind] >> 8 & OP_MASK
-        ops[second.context.op_name(op)] += ns
-    return max(ops, key=lambda name: (ops[name], name), default="I/O")
 
 
 def by_slot(second: Second, course: Course) -> BlameSlots:
@@ -142,8 +137,6 @@ def by_slot(second: Second, course: Course) -> BlameSlots:
 
 
 class _Draws:
-    """Draws of the log's blocks: each estimates the bases anew."""
-
     def __init__(self, second: Second) -> None:
         learned, sums = second.learned, second.sums
         self._learned, self._sums = learned, sums
@@ -158,7 +151,6 @@ class _Draws:
         stretch = learned.bases.stretches.of(learned.blocks.begin(self._blocks))
         self._stretches, self._stretch = np.unique(stretch, return_inverse=True)
         self._bases = {kind: self._of_class(kind) for kind in {kind for _, kind in learned.pairs}}
-        """Class → (draws, blocks, 2 parts), ns."""
 
     def _of_class(self, kind: int) -> NDArray[np.float64]:
         bases, blocks = self._learned.bases, self._blocks
@@ -178,10 +170,7 @@ class _Draws:
         return found
 
     def without(self, row: int, culprit: str, slots: list[int], wait_ns: int) -> Without | None:
-        """Return a victim's I/Os without a culprit; None: too few were without company.
-
-        wait_ns: how long the victim waited behind its I/O.
-        """
+        """None: too few were without company. wait_ns: waited behind the culprit's I/O."""
         sums, bases = self._sums, self._learned.bases
         shape = (-1, self._pairs, *sums.factors.shape[1:])
         factors = sums.factors.reshape(shape)[self._blocks][:, :, slots].sum(axis=2)
@@ -200,28 +189,24 @@ class _Draws:
                                       mine[:, 2 * part + 1])  # fmt: skip
                     blamed += whole - usual
         total = sum(by_class.values())
-        sure = {kind: ns for kind, ns in by_class.items() if bases.rest_on(kind) >= ENOUGH}
+        # I/Os without company that a class's bases rest on, of the lesser part.
+        alone = {kind: min(count for _, count in bases.of_log[kind]) for kind in by_class}
+        sure = {kind: ns for kind, ns in by_class.items() if alone[kind] >= ENOUGH}
         if not total or sum(sure.values()) < _SURE * total:
             return None
         ios, waited = int(sums.ios[row]), int(sums.cells[row].sum())
-        rests = min(bases.rest_on(kind) for kind, ns in sure.items() if ns >= 0.1 * total)
+        between = None  # the 95 % interval of the mean without what is blamed
+        if self.enough and np.count_nonzero(sums.block_ios[:, row]) >= _LEAST_BLOCKS:
+            drawn = self._times @ sums.block_ios[self._blocks, row]
+            means = self._times @ sums.block_ns[self._blocks, row] - blamed
+            means = means[drawn > 0] / drawn[drawn > 0]
+            low, high = np.quantile(means, [0.025, 0.975]).tolist()
+            between = max(low, 0.0), max(high, 0.0)
+        rests = min(alone[kind] for kind, ns in sure.items() if ns >= 0.1 * total)
         return Without(
             culprit=culprit,
             mean_ns=(waited - wait_ns) / ios,
-            between_ns=self._between(row, blamed),
+            between_ns=between,
             p99_ns=None,
             rests_on=rests,
         )
-
-    def _between(self, row: int, blamed: I64 | NDArray[np.float64]) -> tuple[float, float] | None:
-        """Return the 95 % interval of the mean without what is blamed, (draws,) ns."""
-        if not self.enough:
-            return None
-        ios = self._times @ self._sums.block_ios[self._blocks, row]
-        waited = self._times @ self._sums.block_ns[self._blocks, row]
-        some = ios > 0
-        if np.count_nonzero(self._sums.block_ios[:, row]) < _LEAST_BLOCKS:
-            return None
-        means = (waited - blamed)[some] / ios[some]
-        low, high = np.quantile(means, [0.025, 0.975]).tolist()
-        return max(low, 0.0), max(high, 0.0)

@@ -42,7 +42,6 @@ _SETTLED_NS = 100_000_000
 MOST_KEPT = 2_000_000
 """Requests that are kept for bios still in flight; older ones are forgotten."""
 MOST_LONG = 100_000
-"""Long requests that are kept for the second pass."""
 MOST_CLASSES = 4096
 """Classes of I/O that are told apart; all others are one."""
 _SUBMITTING = frozenset({"io_submit", "io_uring_enter"})
@@ -77,17 +76,13 @@ class Classes:
         size = np.frexp(np.maximum(table.bytes, 1) - 1.0)[1].astype(np.int64)
         key = (table.dev.astype(np.int64) << 8 | op) << _SIZE_BITS | size
         names, _, place = distinct_values(key << _FLAG_BITS | flags)
-        known = [self._number(name) for name in names.tolist()]
+        known = []
+        for name in names.tolist():
+            if len(self.numbers) < self._most:
+                known.append(self.numbers.setdefault(name, len(self.numbers)))
+            else:
+                known.append(self.numbers.get(name, self._most - 1))
         return np.array(known, np.int64)[place], (op == self._flush) | (flags != 0)
-
-    def _number(self, key: int) -> int:
-        if len(self.numbers) < self._most:
-            return self.numbers.setdefault(key, len(self.numbers))
-        return self.numbers.get(key, self._most - 1)
-
-    def device(self, number: int) -> int:
-        key = next(key for key, one in self.numbers.items() if one == number)
-        return key >> 8 + _SIZE_BITS + _FLAG_BITS
 
 
 @dataclass
@@ -100,7 +95,6 @@ class Ios(Table):
     """Code of the party, by the dimension of victims; culprit: by that of culprits."""
     culprit: I64
     kind: I64
-    """Number of the class."""
     queue: I64
     issue: I64
     """D; Q where the I/O has no issue of its own."""
@@ -108,13 +102,11 @@ class Ios(Table):
     flushes: Bool
     """Whether flushes are a part of the I/O itself."""
     chosen: Bool
-    """Whether it is asked for."""
     tid: I64
     """Thread that queued it, or for which a limit held it."""
     entry: I64
     """Entry of the call that queued it; NEVER."""
     journal: Bool
-    """Whether a journal's thread (jbd2) queued it."""
     submitted: Bool
     """Whether another call reaps it: aio, io_uring."""
 
@@ -150,7 +142,6 @@ class Batch:
     served: Served
     pieces: Pieces
     until: int
-    """ns: all that ended by then is known."""
 
 
 @dataclass
@@ -194,9 +185,7 @@ class Company:
         self.needed = FAR
         """ns from which requests are needed for anything but bios."""
         self.long: list[Served] = []
-        """Requests that are left out of batches, for the second pass."""
         self.devices: set[int] = set()
-        """dev_t of all devices with bios."""
         self.context, self._choice, self._by = context, choice, by
         self._given, self._commits = long, commits
         self._submitting = numbers(_SUBMITTING, context.machine)
@@ -253,7 +242,12 @@ class Company:
         leaf = np.ones(len(bios), np.bool_)
         if len(parents):
             leaf = ~rows_of(parents, bios.number)[1]
-        chosen = self._chosen(window, top, own_is_left_out)
+        # The recording's own I/O, where it is left out, is no victim, but may be a culprit.
+        chosen = self._choice.mask(bios, window.tasks)
+        if not self._choice.all:
+            chosen |= chosen[top]
+        if own_is_left_out:
+            chosen &= ~bios.own
         known = (samples.latency != NEVER) & leaf
         tried = samples.counters.get("tries", np.zeros(len(bios), np.bool_))
         self.counts.ios += int((leaf & chosen & ~tried).sum())
@@ -300,16 +294,6 @@ class Company:
         )
         self._pieces.append(Pieces(alone.number, alone.number))
 
-    def _chosen(self, window: Lifecycles, top: I64, own_is_left_out: bool) -> Bool:
-        """top: row of the bio that each one's family is of.
-
-        The recording's own I/O, where it is left out, is no victim, but may be a culprit.
-        """
-        chosen = self._choice.mask(window.bios, window.tasks)
-        if not self._choice.all:
-            chosen |= chosen[top]
-        return chosen & ~window.bios.own if own_is_left_out else chosen
-
     def _calls_of(self, window: Lifecycles) -> tuple[I64, I64, Bool]:
         """Return (entry of the call, thread, whether another call reaps it) of each bio."""
         bios = window.bios
@@ -318,8 +302,7 @@ class Company:
         if window.path is not None and self._commits is not None:  # the first pass has no calls
             row, there = rows_of(window.path.bios.number, bios.number)
             entry[there] = window.path.bios.entry[row[there]]
-            for number in self._submitting:
-                submitted[there] |= window.path.bios.call[row[there]] == number
+            submitted[there] = np.isin(window.path.bios.call[row[there]], list(self._submitting))
             held = window.path.held
             row, there = rows_of(held.number, bios.number)
             there &= held.entry[row] != NEVER if len(held) else False
@@ -373,11 +356,7 @@ class Company:
         self._named = until
         batch = Batch(ready, served, pieces, until)
         self._ios = [later]
-        self._keep(served, pieces, later, min(until, queued, self.needed))
-        return batch
-
-    def _keep(self, served: Served, pieces: Pieces, later: Ios, until: int) -> None:
-        low = int(later.queue.min(initial=until))
+        low = int(later.queue.min(initial=min(until, queued, self.needed)))
         kept = served.end > low
         if self._given is not None:
             kept[: len(self._given)] = True
@@ -387,7 +366,9 @@ class Company:
             self.floor = max(self.floor, int(oldest))
             rest = rest[served.end[rest] >= oldest]
         self._served = [served.take(rest)]
-        self._pieces = [pieces.take(rows_of(np.sort(later.number, kind="stable"), pieces.bio)[1])]
+        left = rows_of(np.sort(later.number, kind="stable"), pieces.bio)[1]
+        self._pieces = [pieces.take(left)]
+        return batch
 
 
 def _name_flushes(served: Served, ios: Ios, since: int, until: int) -> None:
@@ -417,7 +398,6 @@ class OthersWork:
     """What stood beside bios of one device, by slot: (n, slots) of weight times ns."""
 
     rows: I64
-    """Rows of the batch's `ios`, of one device."""
     queue: I64
     device: I64
 
@@ -425,10 +405,7 @@ class OthersWork:
 def others_work(
     batch: Batch, rows: I64, slot: I64, weight: I64, slots: int
 ) -> Iterator[OthersWork]:
-    """Yield the work of others beside the bios, device by device.
-
-    rows: of `batch.ios`. slot, weight: by row of `batch.served`.
-    """
+    """Device by device. rows: of `batch.ios`. slot, weight: by row of `batch.served`."""
     ios, served = batch.ios, batch.served
     for dev in distinct_values(ios.dev[rows])[0].tolist():
         mine = rows[ios.dev[rows] == dev]
@@ -456,11 +433,7 @@ def _integrate(
     queue: I64,
     device: I64,
 ) -> None:
-    """times: (bios, 3): Q, D and C (ns).
-
-    asked: of which bios, as `share_loops.work_beside` has it. times: (bios, 3): Q, D and C (ns).
-    asked: of which bios, as `share_loops.work_beside` has it.
-    """
+    """times: (bios, 3): Q, D and C (ns). asked: as `share_loops.work_beside` has it."""
     if not len(theirs) or not len(asked):
         return
     first = int(times[:, 0].min())

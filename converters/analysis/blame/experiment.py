@@ -36,7 +36,6 @@ SKIP_NS = 200_000_000
 LEAST_IOS = 30
 """I/Os, or calls, that a victim needs in each state."""
 _LEAST_BLOCKS = 4
-"""Blocks with both states that an interval needs."""
 _CONFIDENCE = 0.95
 _MAINLY = 0.5
 """Share of a party's time with the devices that is the suspect's, from which it is the suspect."""
@@ -86,8 +85,6 @@ class Periods:
 
 @dataclass(frozen=True)
 class Suspect:
-    """Who stood, as far as the notes and the first pass tell."""
-
     name: str
     label: str
     parties: tuple[str, ...]
@@ -104,10 +101,7 @@ def suspect_of(
     shared: set[str],
     by_writer: bool,
 ) -> Suspect:
-    """had: (culprit's name, whether it is the suspect's) → ns of I/O with a device.
-
-    shared: names that processes beside the suspect's have. by_writer: whether culprits are writers.
-    """
+    """had: (culprit, whether it is the suspect's) → ns. shared: names of other processes, too."""
     parties = [
         name
         for (name, its), ns in had.items()
@@ -123,8 +117,6 @@ def suspect_of(
 
 
 class Trial:
-    """Adds up I/Os and calls by period."""
-
     def __init__(self, periods: Periods, rows: int) -> None:
         self.periods = periods
         self._ios = np.zeros((periods.blocks, 2, rows, 2), np.int64)
@@ -219,10 +211,7 @@ def _states(sums: I64) -> tuple[State, State]:
 
 
 def _share(sums: I64, part: I64) -> Share:
-    """Return how much less of a part there is while the suspect stands, of the time while it runs.
-
-    sums: (blocks, 2, columns). part: (blocks, 2) ns.
-    """
+    """Less time of a part while the suspect stands, of all while it runs; part: (blocks, 2)."""
     count, ns = sums[..., _COUNT].astype(np.float64), sums[:, RUNNING, _NS].astype(np.float64)
     with_both = (count > 0).all(axis=1)
     total = count.sum(axis=0)

@@ -13,7 +13,6 @@ from biotrail.converters.events.tables import I64, NEVER, U32, Bool, Lifecycles
 MOST_COMMITS = 500_000
 """Commits of which it is known who waited; later ones stay the journal's own."""
 _GOLDEN = 0x9E3779B97F4A7C15
-"""2**64 over the golden ratio."""
 
 
 @dataclass
@@ -51,7 +50,6 @@ class Waiters:
         self._waited: list[I64] = []
         """By window, (n, 3): commit (`_key`), row of the thread, ns."""
         self._known = 0
-        """How many commits these are of."""
 
     def add(self, window: Lifecycles) -> None:
         if window.path is None or self._known >= MOST_COMMITS:
@@ -68,20 +66,15 @@ class Waiters:
         self._waited.append(found)
         self._known += int(np.count_nonzero(np.diff(found[:, 0], prepend=0)))
 
-    def _codes(self, tasks: I64) -> I64:
-        """Return the codes of threads' parties, (n, 2); NEVER: no I/O, or no party."""
-        found = np.full((len(tasks), 2), NEVER)
-        for side, by in enumerate(self._by):
-            if isinstance(by, Writers):
-                found[:, side] = looked_up(by.code_of_task, tasks, NEVER)
-        return found
-
     def close(self) -> AwaitedCommits:
         every = np.concatenate([np.zeros((0, 4), np.int64), *self._commits])
         every = every[every[:, 1] != NEVER]
         every = every[np.lexsort((every[:, 2], every[:, 0]))]
         waited = _added_up(np.concatenate([np.zeros((0, 3), np.int64), *self._waited]))
-        codes = self._codes(waited[:, 1])
+        codes = np.full((len(waited), 2), NEVER)
+        for side, by in enumerate(self._by):
+            if isinstance(by, Writers):  # NEVER: the thread did no I/O
+                codes[:, side] = looked_up(by.code_of_task, waited[:, 1], NEVER)
         good = (waited[:, 2] > 0) & (codes != NEVER).any(axis=1)
         waited = np.stack([waited[:, 0], codes[:, 0], codes[:, 1], waited[:, 2]], axis=1)[good]
         waited = _added_up(waited)
@@ -127,10 +120,7 @@ def _added_up(rows: I64) -> I64:
 def named(
     commits: AwaitedCommits, numbers: I64, tid: I64, queue: I64, rows: Bool, codes: tuple[I64, I64]
 ) -> None:
-    """Give the journals' bios the parties that waited for their commits, in place.
-
-    rows: those that a journal queued. codes: of victims and culprits.
-    """
+    """Give the journals' bios (rows) the parties that waited for their commits, in place."""
     mine = np.flatnonzero(rows)
     for one in np.unique(tid[mine]).tolist():
         first, last = np.searchsorted(commits.tid, [one, one + 1])

@@ -40,7 +40,6 @@ LEFT_OUT = (
     "requests_too_long",
     "too_long_ago",
 )
-"""What is left out of blame, or stands beside nothing."""
 
 
 @dataclass
@@ -49,7 +48,6 @@ class Waits:
 
     rows: dict[str, Row] = field(default_factory=dict)
     based: Counter[str] = field(default_factory=Counter)
-    """How many I/Os have a base of their stretch of time, of all time, and of a substitute."""
     left_out: Counter[str] = field(default_factory=Counter)
     """What is not in the rows, or stands beside nothing: number by name, as in JSON."""
 
@@ -64,11 +62,7 @@ class Waits:
         """By time, the most first; OTHERS is last."""
         found = [
             Waited(
-                name=name,
-                ios=row.ios,
-                wait_ns=row.wait_ns,
-                parts=row.parts,
-                small_ns=row.untold,
+                name=name, ios=row.ios, wait_ns=row.wait_ns, parts=row.parts, small_ns=row.untold
             )
             for name, row in self.rows.items()
         ]
@@ -101,7 +95,6 @@ class Cells:
     cells: I64
     """(n, slots + 3) ns: I/O of each slot, own service, device alone, unknown."""
     row: I64
-    """(n,): the victim's row in `names`."""
     names: Names
 
     def behind(self) -> I64:
@@ -128,7 +121,6 @@ class Online:
         self._company = Company(context, Choice(context), self._by, None, None, MOST_CLASSES)
         self._long = 0
         self._told: Counter[str] = Counter()
-        """What was said to be left out so far."""
         self._learner = Learner(most=None)
         self._bases = Bases(self._learner.stretches)
 
@@ -148,8 +140,7 @@ class Online:
         ios = batch.ios
         known = batch.served.take(batch.served.victim >= 0)
         tally = Tally()
-        tally.add(ios.take(asked))
-        tally.add_had(known.victim, known.culprit, known.end - known.issue)
+        tally.add(ios.take(asked), known.victim, known.culprit, known.end - known.issue)
         names = tally.names(self._by, self._options)
         shares = Shares(self._company, bases, names)
         slot, weight = slots_of(names, batch.served), weights(bases, batch.served)

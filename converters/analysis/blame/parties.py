@@ -15,7 +15,6 @@ from biotrail.converters.analysis.distributions.keys import (
     WORKERS,
     Codes,
     Key,
-    Name,
 )
 from biotrail.converters.analysis.distributions.samples import Samples
 from biotrail.converters.calls.keys import rows_dirtied
@@ -99,10 +98,7 @@ class Writers(Parties):
         return self._named(self._context, *self._parties.values[code])
 
     def suspects(self, tasks: Tasks, pids: set[int], cgroup: str) -> tuple[set[int], set[int]]:
-        """Return (codes of a suspect's I/O, those of them that other processes have, too).
-
-        cgroup: path of the suspect's, with all below it; "": none.
-        """
+        """Return (codes of a suspect's I/O, those of them that others have, too)."""
         its = {
             code
             for code, (_, group) in enumerate(self._parties.values)
@@ -124,16 +120,12 @@ class Keyed(Parties):
         return self._key.codes(window, samples)
 
     def _name(self, code: int) -> str:
-        return _words(self._key.name(self._key.canonical(code)))
-
-
-def _words(name: Name) -> str:
-    """Return a group's name in one text: its first field that says something."""
-    kind = name.get("file_kind")
-    if kind == "device":
-        return f"({name.get('device')}: metadata, or the device itself)"
-    value = next((v for v in name.values() if v is not None), None)
-    return NOT_KNOWN if value is None else f"({value})" if value == kind else str(value)
+        name = self._key.name(self._key.canonical(code))
+        kind = name.get("file_kind")
+        if kind == "device":
+            return f"({name.get('device')}: metadata, or the device itself)"
+        value = next((v for v in name.values() if v is not None), None)  # that says something
+        return NOT_KNOWN if value is None else f"({value})" if value == kind else str(value)
 
 
 def _process(_context: Context, comm: str, _cgroup: int) -> str:
@@ -160,10 +152,7 @@ def _unit(context: Context, _comm: str, cgroup: int) -> str:
 
 
 def _owner(context: Context, comm: str, cgroup: int) -> str:
-    """Return the most telling name: of the container, else the unit, else the cgroup, or thread.
-
-    A cgroup tells nothing if it is the root, or not known.
-    """
+    """The container, else the unit, else the cgroup (but the root), or the thread."""
     named = context.cgroup_names.name(cgroup)
     if named.container_id is not None or named.pod_uid is not None:
         return _container(context, comm, cgroup)
@@ -190,7 +179,6 @@ _OF_KEYS = ("file", "dir", "device", "op", "purpose", "call")
 DIMENSIONS = (*_OF_WRITERS, *_OF_KEYS)
 """Words of --by: what parties are told apart by."""
 WRITERS = tuple(_OF_WRITERS)
-"""Those of DIMENSIONS that every recording has."""
 
 
 def parties(by: str, context: Context) -> Parties:

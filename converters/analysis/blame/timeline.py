@@ -20,9 +20,7 @@ from biotrail.converters.events.tables import I64, Lifecycles
 MOST_SLOW = 256
 """Slowest I/Os of which it is kept who slowed them."""
 UNKNOWN = "(unknown)"
-"""Name of the culprit of what cannot be told."""
 MOST_VICTIMS = 8
-"""Victims with a track."""
 STEP_NS = 10_000_000
 """Least length of a step of a victim's track; it doubles while there are more than MOST_STEPS."""
 MOST_STEPS = 2000
@@ -49,17 +47,11 @@ class Timeline:
         self._add(self._online.finish())
 
     def behind(self, number: int) -> list[tuple[str, int]]:
-        """Return (culprit, ns) of a bio, the most first; UNKNOWN has what cannot be told.
-
-        Empty: nobody slowed it, or it is not among the MOST_SLOW slowest of lowest devices.
-        """
+        """(culprit, ns), the most first; of the MOST_SLOW slowest I/Os of lowest devices."""
         return self._slow.get(number, (0, []))[1]
 
     def waiting(self) -> Iterator[tuple[str, I64, NDArray[np.float64]]]:
-        """Yield (victim, times, values): how many of its I/Os waited for others, on average.
-
-        Of the MOST_VICTIMS that waited most; each value holds from its time (ns) on.
-        """
+        """Yield (victim, times, how many of its I/Os waited for others from then on)."""
         whole = {name: sum(of.values()) for name, of in self._waiting.items()}
         width = self._steps.width
         for name in sorted(nlargest(MOST_VICTIMS, whole, key=lambda one: (whole[one], one))):
@@ -118,10 +110,7 @@ class Timeline:
 
 
 def _spread(begin: I64, end: I64, ns: I64, width: int) -> tuple[int, I64]:
-    """Return (the first step, ns of each step from it).
-
-    Each I/O's ns are whole: what its steps lack has its last one.
-    """
+    """Return (first step, ns of each step from it); what rounding leaves is in the last one."""
     low, high = begin // width, (end - 1) // width
     first = int(low.min())
     found = np.zeros(int(high.max()) - first + 1, np.int64)

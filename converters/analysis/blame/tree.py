@@ -10,8 +10,6 @@ from biotrail.converters.analysis.figures import HIDDEN, Shown
 
 
 class Kind(StrEnum):
-    """What a part of a victim's time is."""
-
     SERVICE = "own service"
     """What I/O of the class takes without company, and all of I/O that was without."""
     OWN = "own other I/O"
@@ -31,20 +29,15 @@ class Kind(StrEnum):
     JOURNAL = "journal"
     """Of calls: waiting for a commit, where no I/O explains it."""
     WAITING = "waiting"
-    """Of calls: all other waits."""
 
 
 OTHERS = "(others)"
-"""Name of the parties that are not kept apart."""
 
 
 @dataclass
 class Part:
-    """One part of a victim's time."""
-
     kind: Kind
     culprit: str | None
-    """Of OTHER; None of all others."""
     wait_ns: int
 
 
@@ -71,8 +64,6 @@ def parts_of(
 
 @dataclass
 class Without:
-    """What a victim's I/Os would take without one culprit."""
-
     culprit: str
     mean_ns: Annotated[float, Shown(digits=".1f")]
     between_ns: Annotated[tuple[float, float] | None, Shown("mean_between_ns", digits=".1f")]
@@ -85,13 +76,10 @@ class Without:
 
 @dataclass(kw_only=True)
 class Waited:
-    """A party that waited."""
-
     name: str
     ios: int
     wait_ns: int
     mean_ns: Annotated[float, Shown(digits=".1f")] = field(init=False)
-    """Mean of the I/Os' times."""
     parts: list[Part]
     small_ns: Annotated[int, Shown("cannot_tell_ns")] = 0
     """Time of I/Os of which it cannot be told who slowed them."""
@@ -102,8 +90,6 @@ class Waited:
 
 @dataclass(kw_only=True)
 class Victim(Waited):
-    """A party that waited, and what would be without its culprits."""
-
     p99_ns: int
     without: list[Without]
     doing: Annotated[dict[str, str], HIDDEN] = field(default_factory=dict, repr=False)
@@ -112,8 +98,6 @@ class Victim(Waited):
 
 @dataclass
 class CallVictim:
-    """The system calls of one name that a party made."""
-
     name: str
     call: str
     calls: int
@@ -127,8 +111,6 @@ class CallVictim:
 
 @dataclass
 class State:
-    """A victim's I/Os, or calls, while the suspect of an experiment ran, or stood."""
-
     count: int
     mean_ns: Annotated[float, Shown(digits=".1f")]
 
@@ -166,14 +148,11 @@ class CallTruth:
     truth: Annotated[Share, Shown(flat=True)]
     cpu: Share
     waits: Share
-    """All but the CPU, which blame's answer is to be compared with."""
     blamed: Annotated[float | None, Shown(digits=".4f")]
 
 
 @dataclass
 class Experiment:
-    """What `record --pause` found."""
-
     name: str
     label: str
     parties: Annotated[tuple[str, ...], Shown("culprits")]
@@ -196,15 +175,11 @@ class Experiment:
 
 
 BASES = ("stretch", "log", "substitute")
-"""Where the base of an I/O comes from."""
 
 
 @dataclass
 class Blamed:
-    """What was found in a log."""
-
     victim_by: Annotated[str, Shown("by.victim")]
-    """What victims are told apart by."""
     culprit_by: Annotated[str, Shown("by.culprit")]
     victims: list[Victim]
     """By time, the most first; those past a limit are one, OTHERS."""
@@ -223,4 +198,3 @@ class Blamed:
     shared: Annotated[list[str], Shown("devices_on_the_cpus")] = field(default_factory=list)
     """Devices that are programs on the same CPUs, of which blame cannot tell."""
     experiment: Experiment | None = None
-    """None: nobody was stopped while recording."""

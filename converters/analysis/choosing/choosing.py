@@ -71,14 +71,19 @@ class Who:
         return bool(self.cgroups or self.named)
 
     def mask(self, context: Context, bios: Bios, tasks: Tasks) -> Bool:
-        """A bio that was queued for another thread (`Bios.whom`) is of both.
-
-        Where `bios.task` is -1, `pids` match the thread's id, and no name matches.
-        """
+        """Where `bios.task` is -1, `pids` match the thread's id, and no name matches."""
         chosen = self.of_threads(bios, tasks)
         if self.by_cgroup:
             ids, id_of_bio = np.unique(bios.cgroup, return_inverse=True)
-            inside = [self._charged(one, context) for one in ids.tolist()]
+            above = [name.rstrip("/") for name in self.cgroups]
+            inside = []
+            for one in ids.tolist():
+                path = context.cgroups.get(one)
+                if path is None or str(one) in self.cgroups:
+                    inside.append(str(one) in self.cgroups)
+                    continue
+                below = any(path == (name or "/") or path.startswith(f"{name}/") for name in above)
+                inside.append(below or self.named.holds(path, context.cgroup_names))
             chosen &= np.array(inside, dtype=np.bool_)[id_of_bio]
         return chosen
 
@@ -103,14 +108,6 @@ class Who:
         tgid = _of_tasks(np.isin(tasks.tgid, pids), table)
         alone = (table.tid > 0) & np.isin(table.tid, pids)
         return np.asarray(np.where(table.task >= 0, tgid, alone), dtype=np.bool_)
-
-    def _charged(self, one: int, context: Context) -> bool:
-        path = context.cgroups.get(one)
-        if str(one) in self.cgroups or path is None:
-            return str(one) in self.cgroups
-        above = [name.rstrip("/") for name in self.cgroups]
-        inside = any(path == (name or "/") or path.startswith(f"{name}/") for name in above)
-        return inside or self.named.holds(path, context.cgroup_names)
 
     def unknown_cgroups(self, context: Context, bios: Bios) -> Bool:
         """Mark the bios of whose cgroup it is not known whether it is chosen.
@@ -142,8 +139,6 @@ def _of_tasks(chosen: Bool, table: "Bios | Calls | Waits | Pairs") -> Bool:
 
 
 class Choice:
-    """The I/Os of some devices (disks or partitions), operations, submitters and files."""
-
     def __init__(
         self,
         context: Context,
@@ -177,27 +172,21 @@ class Choice:
         """By process or thread name alone, which calls have as well."""
 
     def mask(self, bios: Bios, tasks: Tasks) -> Bool:
-        """An empty write with REQ_PREFLUSH is a flush and no write.
-
-        A device that the log does not have, and a file that is not known, match nothing.
-        """
+        """An unknown device or file matches nothing; an empty PREFLUSH write is a flush."""
         chosen = self._on_devices(bios.dev, bios.part)
         chosen &= self._doing(bios.opf, bios.bytes)
         if self.who != ANYBODY:
             chosen &= self.who.mask(self.context, bios, tasks)
         if self._files:
             files, file_of_bio = np.unique(bios.file, return_inverse=True)
-            wanted = [self._is_wanted(row) for row in files.tolist()]
+            wanted = []
+            for row in files.tolist():
+                file = self.context.files[row] if row >= 0 else None
+                names = () if file is None else (file.path, file.was, file.label)
+                known = [name for name in names if name is not None]
+                wanted.append(any(fnmatchcase(name, one) for name in known for one in self._files))
             chosen &= np.array(wanted, dtype=np.bool_)[file_of_bio]
         return chosen
-
-    def _is_wanted(self, row: int) -> bool:
-        """file: row of Context.files, -1: none."""
-        if row < 0:
-            return False
-        file = self.context.files[row]
-        names = [one for one in (file.path, file.was, file.label) if one is not None]
-        return any(fnmatchcase(name, pattern) for name in names for pattern in self._files)
 
     def request_mask(self, requests: Requests) -> Bool:
         """None if the choice is by submitter or file, which are known of bios alone."""
@@ -225,10 +214,7 @@ class Choice:
         return [dev for dev in devs if dev is not None]
 
     def check(self, seen: Collection[int]) -> None:
-        """Raise ConversionError if a chosen device is not in the log, which was read to its end.
-
-        seen: dev_t of the devices with events; blktrace's files list no others.
-        """
+        """Raise ConversionError if a chosen device is not in the log. seen: those with events."""
         known = {*self.context.devices, *seen}
         for name in self._devices:
             if device_named(self.context, name) not in known:
@@ -256,8 +242,6 @@ def failed_nowait(context: Context, table: Bios | Requests) -> Bool:
 
 @dataclass(frozen=True)
 class OutcomeFilter:
-    """The outcome that I/Os are chosen by; all conditions have to hold."""
-
     slower_than: int = 0
     """Only I/Os that took at least this long, ns."""
     slowest: int = 0

@@ -10,14 +10,7 @@ from biotrail.converters.analysis.choosing.choosing import ANY, Choice, Outcome,
 from biotrail.converters.calls.selection import CallsOfBios
 from biotrail.converters.events.distinct import names_of
 from biotrail.converters.events.path_tables import PathTables
-from biotrail.converters.events.tables import (
-    I64,
-    NEVER,
-    Bios,
-    Bool,
-    Lifecycles,
-    Requests,
-)
+from biotrail.converters.events.tables import I64, NEVER, Bios, Bool, Lifecycles, Requests
 from biotrail.converters.lifecycles.windows import first_seen, restricted
 
 # Parts of a log: the windows' tables, restricted to I/Os that were in flight at chosen times.
@@ -30,10 +23,7 @@ LEAD_NS = 5_000_000
 
 
 def around(ios: Iterable[tuple[int, int]], margin: int) -> list[tuple[int, int]]:
-    """Return the stretches of time around I/Os: (begin, end) in ns, ascending and disjoint.
-
-    margin: ns by which each is widened at both ends, but not below 0.
-    """
+    """Return disjoint stretches (begin, end) around I/Os, wider by `margin` ns at both ends."""
     times: list[tuple[int, int]] = []
     for begin, end in sorted((max(b - margin, 0), e + margin) for b, e in ios):
         if times and begin <= times[-1][1]:
@@ -172,10 +162,7 @@ class Selection:
         return found
 
     def _path(self, window: Lifecycles, path: PathTables) -> PathTables:
-        """By an outcome, calls are never chosen by their thread.
-
-        A submission is also kept if an earlier window had a chosen bio of it.
-        """
+        """A submission is also kept if an earlier window had a chosen bio of it."""
         who, tasks = self.choice.who, window.tasks
         if self.choice.by_thread_alone and self.outcome.numbers is None:
             calls = who.of_threads(path.calls, tasks)
@@ -199,10 +186,7 @@ class Selection:
         )
 
     def _requests(self, requests: Requests, served: I64) -> Bool:
-        """served: numbers of requests that served chosen bios.
-
-        Requests that served no known bio (`bios` is 0) are chosen by device, operation and outcome.
-        """
+        """Requests that served no known bio are chosen by device, operation and outcome."""
         alone = self.choice.request_mask(requests) & self.outcome.requests(requests)
         alone &= requests.bios == 0
         return np.asarray(np.isin(requests.number, served) | alone, dtype=np.bool_)

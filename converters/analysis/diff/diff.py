@@ -37,8 +37,6 @@ _LEADING = ("bios", "Q2C", "mean")
 
 
 class Comparison:
-    """Compares two recordings, A and B, both read to their end."""
-
     def __init__(
         self,
         a: Recording,
@@ -48,10 +46,7 @@ class Comparison:
         count: int = DRAWS,
         equal: Sequence[Recording] = (),
     ) -> None:
-        """equal: runs of one load, which show how much runs differ.
-
-        With enough runs (Design.enough) they are what is compared, and nothing is drawn.
-        """
+        """equal: runs of one load; with enough runs (Design.enough) nothing is drawn."""
         self._design = Design.of(
             [
                 Run(side, run.hosts[0], run.begin)
@@ -71,20 +66,34 @@ class Comparison:
         return list(self._a.devices()), list(self._b.devices())
 
     def diff(self, pairs: list[tuple[str, str]] | None = None, *, every: bool = False) -> Diff:
-        """pairs: (name in A, name in B) of the devices to compare; one without I/O raises KeyError.
-
-        None: those with the same name in both. every: all victims, however little they waited.
-        """
+        """pairs: devices to compare (KeyError: no I/O); None: those in both. every: all victims."""
         in_a, in_b = self._a.devices(), self._b.devices()
         chosen = [(n, n) for n in in_a if n in in_b] if pairs is None else pairs
         given = pairs is not None
+        devices = []
+        for name_a, name_b in chosen:
+            dev_a, dev_b = in_a[name_a], in_b[name_b]
+            places_a, places_b = self._a.operations(dev_a), self._b.operations(dev_b)
+            operations = [
+                self._operation(name, places_a.get(name), places_b.get(name))
+                for name in dict.fromkeys([*places_a, *places_b])
+            ]
+            depths = _depths(self._a, dev_a), _depths(self._b, dev_b)
+            devices.append(
+                DeviceDiff(
+                    device_a=name_a,
+                    device_b=name_b,
+                    figures=compared("device", *depths, self._confidence),
+                    operations=sorted(operations, key=lambda one: -max(one.ios_a, one.ios_b)),
+                )
+            )
         diff = Diff(
             confidence=self._confidence,
             draws=self._count,
             seed=self._seed,
             a=self._a.report(),
             b=self._b.report(),
-            devices=[self._device(a, b, in_a[a], in_b[b]) for a, b in chosen],
+            devices=devices,
             calls=call_diffs(self._a, self._b, self._confidence),
             pairs=pair_diffs(self._a, self._b, self._confidence),
             blame=blame_diffs(self._a, self._b, self._confidence, every=every),
@@ -100,36 +109,22 @@ class Comparison:
                 for figure in operation.figures:
                     figure.leading = figure.what == _LEADING
         if self._design.enough:
-            self._judge(diff)
+            for run, recording in zip(self._design.runs, self._recordings, strict=True):
+                alone = Comparison(recording, recording, count=0).diff(every=True)
+                run.values = found = {
+                    name: one.a for name, _, one in alone.named() if one.a is not None
+                }
+                for name in (name for name, _, _ in diff.named() if name[0] == "blame"):
+                    if (*name[:2], "blame", WHOLE, "mean") in found:  # a culprit that was not there
+                        found.setdefault(name, 0.0)
+            for a, b, figure in diff.named():
+                self._design.judge(figure, (a, b), self._confidence)
         for device in diff.devices:
             for operation in device.operations:
                 set_aside(operation.figures)
         if self._design.enough:
             mark(diff.figures(), self._confidence)
         return diff
-
-    def _judge(self, diff: Diff) -> None:
-        for run, recording in zip(self._design.runs, self._recordings, strict=True):
-            alone = Comparison(recording, recording, count=0).diff(every=True)
-            run.values = found = {
-                name: one.a for name, _, one in alone.named() if one.a is not None
-            }
-            for name in (name for name, _, _ in diff.named() if name[0] == "blame"):
-                if (*name[:2], "blame", WHOLE, "mean") in found:  # a culprit that was not there
-                    found.setdefault(name, 0.0)
-        for in_a, in_b, figure in diff.named():
-            self._design.judge(figure, (in_a, in_b), self._confidence)
-
-    def _device(self, name_a: str, name_b: str, a: int, b: int) -> DeviceDiff:
-        in_a, in_b = self._a.operations(a), self._b.operations(b)
-        names = [*in_a, *(name for name in in_b if name not in in_a)]
-        found = [self._operation(name, in_a.get(name), in_b.get(name)) for name in names]
-        return DeviceDiff(
-            device_a=name_a,
-            device_b=name_b,
-            figures=compared("device", _depths(self._a, a), _depths(self._b, b), self._confidence),
-            operations=sorted(found, key=lambda o: -max(o.ios_a, o.ios_b)),
-        )
 
     def _operation(self, name: str, a: int | None, b: int | None) -> OperationDiff:
         sides, figures = ((self._a, a), (self._b, b)), []
@@ -226,10 +221,7 @@ def _depths(side: Side, dev: int) -> Estimates:
 
 
 def call_diffs(a: Side, b: Side, confidence: float) -> list[CallDiff]:
-    """Return the calls of each name compared; empty if either recording timed no calls at all.
-
-    With I/O first, then those with most time (on the longer side).
-    """
+    """With I/O first, then those with most time; none if either recording timed no calls."""
     if not a.recording.call_times.any() or not b.recording.call_times.any():
         return []
     in_a, in_b = a.recording.slots.calls, b.recording.slots.calls
@@ -247,10 +239,7 @@ def call_diffs(a: Side, b: Side, confidence: float) -> list[CallDiff]:
 
 
 def _of_calls(side: Side, slots: Mapping[int, CallFigures], parts: Iterable[str]) -> Estimates:
-    """Return figures per the time in which calls were timed; calls without a part count with 0 ns.
-
-    slots: empty: it has none.
-    """
+    """Per the time in which calls were timed; calls without a part count with 0 ns."""
     seconds, drawn = side.recording.call_times, side.drawn
     count = side.column({slot: figures.count for slot, figures in slots.items()})
     size = side.column({slot: figures.bytes for slot, figures in slots.items()})

@@ -33,24 +33,8 @@ LEAST_BLOCKS = 30
 F64 = NDArray[np.float64]
 
 
-def draws(slots: int, length: int, count: int, seed: Sequence[int]) -> F64:
-    """Return how often each slot of time is in each draw: float64, (count, slots).
-
-    A draw consists of ceil(slots / length) blocks of `length` neighbouring slots from a random slot
-    on, where the first slot follows the last one.
-    """
-    rng = np.random.default_rng(list(seed))
-    blocks = -(-slots // length)
-    first = rng.integers(0, slots, size=(count, blocks))
-    starts = np.zeros((count, slots))
-    np.add.at(starts, (np.arange(count)[:, None], first), 1.0)
-    return np.asarray(sum(np.roll(starts, shift, axis=1) for shift in range(length)))
-
-
 @dataclass
 class Resampling:
-    """The draws of one recording."""
-
     weights: F64
     """(draws, slots): how often each slot is in each draw."""
     blocks: int
@@ -62,16 +46,19 @@ class Resampling:
         if slots < LEAST_BLOCKS or not count:
             return None
         length = slots // LEAST_BLOCKS
-        return cls(draws(slots, length, count, seed), -(-slots // length))
+        blocks = -(-slots // length)
+        # Blocks of `length` neighbouring slots from a random slot on; the first follows the last.
+        first = np.random.default_rng(list(seed)).integers(0, slots, size=(count, blocks))
+        starts = np.zeros((count, slots))
+        np.add.at(starts, (np.arange(count)[:, None], first), 1.0)
+        weights = np.asarray(sum(np.roll(starts, shift, axis=1) for shift in range(length)))
+        return cls(weights, blocks)
 
     def sums(self, values: I64 | F64) -> F64:
         return np.asarray(self.weights @ np.asarray(values, dtype=np.float64))
 
     def percentiles(self, by_slot: dict[int, Distribution], shares: Sequence[float]) -> F64:
-        """Return the percentiles of the values in each draw: (len(shares), draws).
-
-        NaN: the draw has no value.
-        """
+        """Of the values in each draw: (shares, draws); NaN: the draw has no value."""
         filled_slots = sorted(slot for slot, of in by_slot.items() if of.count)
         slots = np.array([s for s in filled_slots if s < self.weights.shape[1]], dtype=np.int64)
         histograms = [by_slot[slot].rows() for slot in slots.tolist()]
@@ -93,10 +80,7 @@ class Resampling:
 
 
 def interval(values: F64, confidence: float, blocks: int) -> tuple[float, float] | None:
-    """Return the confidence interval of a figure from its values in the draws.
-
-    None: more than a twentieth of the values is not finite.
-    """
+    """None: more than a twentieth of the values in the draws is not finite."""
     known = values[np.isfinite(values)]
     if len(known) < 0.95 * len(values):
         return None
@@ -120,8 +104,6 @@ NOT_IN_A, NOT_IN_B = "not in A", "not in B"
 
 @dataclass
 class Estimate:
-    """A figure of one recording, with its value in each draw."""
-
     value: float | None
     """None: the recording has no such I/O."""
     draws: F64 | None = None
@@ -159,10 +141,7 @@ def ratio(upper: I64, lower: I64, drawn: Resampling | None) -> Estimate:
 def times(
     by_slot: Mapping[int, Distribution], slots: int, drawn: Resampling | None
 ) -> list[Estimate]:
-    """Return estimates of the mean and of each of PERCENTILES of all slots' values.
-
-    A percentile has no draws if number of values * (1 - share) is below LEAST_BEYOND.
-    """
+    """Of mean and PERCENTILES; those with fewer than LEAST_BEYOND values beyond have no draws."""
     filled = {slot: values for slot, values in by_slot.items() if values.count}
     if not filled:
         return [NOTHING] * (1 + len(SHARES))

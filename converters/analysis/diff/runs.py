@@ -97,8 +97,6 @@ TOO_FEW_RUNS = f"in fewer than {LEAST_RUNS} runs"
 
 @dataclass
 class Run:
-    """One run of a side: what it was on, when, and its own value of each figure."""
-
     side: int
     """A, B or EQUAL."""
     host: str
@@ -122,8 +120,6 @@ class _Spread:
 
 @dataclass
 class Design:
-    """The runs of a comparison in their blocks."""
-
     runs: Sequence[Run]
     hosts: list[str]
     """Per run, the host that it is compared within; "" for all where the sides share no host."""
@@ -175,10 +171,7 @@ class Design:
     def judge(
         self, figure: Figure, keys: tuple[tuple[str, ...], tuple[str, ...]], confidence: float
     ) -> None:
-        """Set a figure's values, difference, intervals, `p` and what could be found; not `changed`.
-
-        keys: the figure's key in runs of A (and equal ones) and in those of B.
-        """
+        """keys: the figure's key in runs of A (and equal ones) and in those of B."""
         known = [
             (n, value)
             for n, run in enumerate(self.runs)
@@ -222,10 +215,7 @@ class Design:
         _set(figure, effect, half, min(found for _, _, found, *_ in tested), ratio)
 
     def _within(self, values: Mapping[int, float], *, pairs: bool) -> _Spread | None:
-        """Return the difference within hosts, or within pairs; None: no block has both sides.
-
-        With `pairs`, None too where no runs alternate.
-        """
+        """None: no block (host, or pair of runs that alternate) has both sides."""
         if pairs and not any(self.pairs[n] >= 0 for n in values):
             return None
         blocks: dict[tuple[str, int], list[list[float]]] = defaultdict(lambda: [[], [], []])

@@ -72,8 +72,6 @@ def pooled(parts: Sequence[Recording], by_host: bool = False) -> Recording:
 
 @dataclass
 class Side:
-    """One side of a comparison: a recording and its draws."""
-
     recording: Recording
     drawn: Resampling | None
     """None: the recording has too few slots for intervals, or none are wanted."""

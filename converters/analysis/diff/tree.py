@@ -74,8 +74,6 @@ class Figure:
 
 @dataclass
 class OperationDiff:
-    """One operation of a device, compared."""
-
     operation: str
     ios_a: int
     ios_b: int
@@ -90,8 +88,6 @@ class OperationDiff:
 
 @dataclass
 class DeviceDiff:
-    """A device of A compared with one of B."""
-
     device_a: str
     device_b: str
     figures: list[Figure]
@@ -101,8 +97,6 @@ class DeviceDiff:
 
 @dataclass
 class CallDiff:
-    """System calls of one name, compared."""
-
     call: str
     io: bool
     """Whether the calls queued bios or waited for I/O; the others are there for taking long."""
@@ -113,8 +107,6 @@ class CallDiff:
 
 @dataclass
 class PairDiff:
-    """Pairs of events of one declaration, or of one value of its --by, compared."""
-
     pair: str
     by: str
     """Value of --by as text; "": all pairs of that name."""
@@ -140,8 +132,6 @@ class BlameDiff:
 
 @dataclass
 class SideReport:
-    """Facts about one side of the comparison."""
-
     log_id: str
     host: str
     kernel: str
@@ -170,8 +160,6 @@ class SideReport:
 
 @dataclass
 class Diff:
-    """The whole comparison."""
-
     confidence: float
     draws: int
     seed: int
@@ -203,10 +191,7 @@ class Diff:
     """Whether several runs of one side are all before those of the other (Design)."""
 
     def named(self) -> Iterator[tuple[Named, Named, Figure]]:
-        """Yield (its name in A, in B, figure) of all devices, operations, calls, pairs, victims.
-
-        Names tell a figure apart within a side.
-        """
+        """Yield (its name in A, in B, figure), which tell figures apart within a side."""
         for device in self.devices:
             ends = device.device_a, device.device_b
             for operation, figures in (
@@ -246,13 +231,17 @@ class Diff:
 
 def as_dict(diff: Diff) -> dict[str, Any]:
     found = as_json(diff)
+    sides = {}
+    for name, side in (("a", diff.a), ("b", diff.b)):
+        options = [{"option": option, "values": of} for option, of in side.options.items()]
+        facts = as_json(side, without=("log_id", "runs", "options"))
+        sides[name] = {"id": side.log_id, "runs": side.runs, "options": options, **facts}
     return {
         "format": FORMAT,
         "confidence": diff.confidence,
         "draws": diff.draws,
         "seed": diff.seed,
-        "a": _side(diff.a),
-        "b": _side(diff.b),
+        **sides,
         "equal": diff.equal,
         "by_runs": diff.by_runs,
         "one_after_other": diff.one_after_other,
@@ -267,10 +256,3 @@ def as_dict(diff: Diff) -> dict[str, Any]:
         "blame_by": diff.blame_by,
         "blame": found["blame"],
     }
-
-
-def _side(side: SideReport) -> dict[str, Any]:
-    options = [{"option": name, "values": values} for name, values in side.options.items()]
-    return {"id": side.log_id, "runs": side.runs, "options": options} | as_json(
-        side, without=("log_id", "runs", "options")
-    )

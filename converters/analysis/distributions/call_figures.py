@@ -23,11 +23,8 @@ class CallFigures(Mergeable):
 
     count: int = 0
     bytes: int = 0
-    """Sum of the results of calls that return a number of bytes."""
     bios: int = 0
-    """Bios that the calls queued."""
     errors: Counter[str] = field(default_factory=Counter)
-    """Name of the error → number of calls that returned it."""
     time: Distribution = field(default_factory=Distribution)
     """ns from entry to return, of calls whose entry is known."""
     parts: dict[str, Distribution] = field(default_factory=dict)

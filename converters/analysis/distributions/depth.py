@@ -32,22 +32,19 @@ from biotrail.converters.events.tables import (
 )
 from biotrail.converters.lifecycles.windows import last_seen, sure_complete
 
+MOST_DEVICES = 256
+"""Devices whose depths are kept where memory is bounded."""
 MOST_HELD = 1 << 20
 """I/Os that are held back at most for one that is still open; then it is taken to go on."""
 
 
 @dataclass
 class Span:
-    """The depth of one device in a stretch of time."""
-
     time_ns: int = 0
-    """Length of the stretch."""
     depth_ns: int = 0
     """Integral of the depth over time: I/Os times ns."""
     busy_ns: int = 0
-    """Time with a depth above 0."""
     most: int = 0
-    """Largest depth."""
 
     @property
     def mean(self) -> float:
@@ -69,13 +66,10 @@ class Depth:
     """
 
     origin: int
-    """ns where interval 0 begins."""
     interval: int = 0
     """Length of an interval, ns; 0: only `whole` is kept, no `spans`."""
     whole: Span = field(default_factory=Span)
-    """The depth in all windows so far."""
     spans: dict[int, Span] = field(default_factory=dict)
-    """Interval, counted from the origin → the depth in that interval."""
     met: Distribution = field(default_factory=Distribution)
     """For each I/O that began: how many others were in flight then."""
     unended: int = 0
@@ -133,10 +127,7 @@ class Depth:
                 self.spans.setdefault(place, Span()).add(*row)
 
     def merge(self, other: "Depth") -> None:
-        """Add another device's figures, but spans of intervals.
-
-        So `whole.mean` is the mean depth of one device, and `whole.most` the largest of any.
-        """
+        """Add another device's figures, but spans: `whole.mean` is then of one device."""
         if other.high is not None and self.high is None:
             self.high = deepcopy(self)
         if self.high is not None:
@@ -159,8 +150,6 @@ class Depth:
 
 @dataclass
 class Moments(Table):
-    """Beginnings, or ends, of bios or requests, (n,), in time order."""
-
     at: I64
     """ns."""
     dev: U32
@@ -179,7 +168,6 @@ class Seen(Table):
     """Bios in the order of Q, or requests in that of their first D, (n,): those in the log."""
 
     at: I64
-    """ns."""
     dev: U32
     sector: U64
     bytes: I64
@@ -194,7 +182,6 @@ class Steps:
     end: int
     start: Moments
     stop: Moments
-    """Completions."""
     fade: Moments
     """Last events of I/Os whose completion was not recorded: from here on it is not known whether
     they are in flight."""
@@ -289,8 +276,6 @@ def _moments(rows: _Rows) -> tuple[Moments, Moments, Moments, Moments, Seen]:
 
 @dataclass
 class Flow:
-    """Steps of bios (Q to C) or of requests (D to C), window after window."""
-
     _held: list[tuple[Moments | Seen, ...]] = field(default_factory=list)
     _until: int = NEVER
     _begun: I64 = field(default_factory=lambda: np.zeros(0, np.int64))
@@ -305,10 +290,7 @@ class Flow:
         open_: Bios | Requests,
         context: Context | None = None,
     ) -> Steps:
-        """Return what lies before the beginning of the oldest open I/O; hold back the rest.
-
-        context: by which operations are numbered; None: all are 0.
-        """
+        """Return what lies before the beginning of the oldest open I/O; hold back the rest."""
         begin = window.begin if self._until == NEVER else self._until
         rows = _rows(over, context)
         going_on = _rows(open_, context)
@@ -335,6 +317,23 @@ class Flow:
         parts = [_due(kind, FAR if final else until) for kind in kinds]
         self._held = [tuple(held for _, held in parts)]
         return Steps(begin, until, *(due for due, _ in parts))
+
+
+def follow(
+    depths: dict[int, tuple[Depth, Depth]],
+    steps: tuple[Steps, Steps],
+    origin: int,
+    interval: int = 0,
+    most: int = MOST_DEVICES,
+) -> None:
+    """Add steps of bios and of requests to the depths by dev_t, of `most` devices."""
+    for dev in dict.fromkeys([*steps[0].devices(), *steps[1].devices()]):
+        if dev not in depths and len(depths) < most:
+            queue, issued = (Depth.idle(origin, one.begin, interval) for one in steps)
+            depths[dev] = queue, issued
+    for dev, both in depths.items():
+        for depth, one in zip(both, steps, strict=True):
+            depth.add(one, dev)
 
 
 def in_window(window: Lifecycles, over: Bios | Requests, open_: Bios | Requests) -> Steps:

@@ -39,14 +39,10 @@ class OfOperation(Mergeable):
 
 @dataclass
 class Group(Mergeable):
-    """Figures of the bios (or requests) of one group."""
-
     counters: I64 = field(default_factory=lambda: np.zeros(len(COUNTERS), dtype=np.int64))
-    """(len(COUNTERS),): sums of the counters, in the order of COUNTERS."""
     statuses: Counter[int] = field(default_factory=Counter)
     """Number of failed bios (requests) by status: blk_status_t, or a negative errno."""
     size: Distribution = field(default_factory=Distribution)
-    """Bytes of data."""
     ranges: Distribution = field(default_factory=Distribution)
     """Bytes of the ranges of operations of CLEARED, which move no data and are not in `size`."""
     latency: Distribution = field(default_factory=Distribution)
@@ -54,9 +50,7 @@ class Group(Mergeable):
     doubtful: Distribution = field(default_factory=Distribution)
     """Likewise of those whose latency is in doubt, which `latency` leaves out."""
     stages: dict[int, Distribution] = field(default_factory=dict)
-    """Stage → ns that bios (requests) spent in that stage."""
     operations: dict[int, OfOperation] = field(default_factory=dict)
-    """Number of the operation → figures; empty in groups of Groups that do not divide by it."""
 
     def __getitem__(self, name: str) -> int:
         return int(self.counters[COUNTERS.index(name)])
@@ -122,7 +116,6 @@ class Groups:
 
     most: int = MOST_GROUPS
     by_operation: bool = False
-    """Whether groups are divided by operation, too."""
     by_code: dict[int, Group] = field(default_factory=dict)
     """Code → group; OTHERS (-1) once there were more codes than `most`."""
 
@@ -174,9 +167,7 @@ class Series(Generic[Figures, Closed]):
     """Figures by the interval in which what they are of ended, closed LINGER_NS after it."""
 
     origin: int
-    """ns where interval 0 begins."""
     interval: int
-    """Length of an interval, ns."""
     close: Callable[[int, Figures], Closed]
     """Given a code and its figures in a closed interval, returns what `closed` keeps."""
     closed: dict[int, list[Closed]] = field(default_factory=dict)
@@ -184,9 +175,7 @@ class Series(Generic[Figures, Closed]):
     left_out: int = 0
     """What came after its interval was closed: a family of bios took so long to end."""
     _open: dict[tuple[int, int], Figures] = field(default_factory=dict)
-    """(interval, code) → figures."""
     _edge: int = 0
-    """First interval that is still open."""
 
     def add(
         self, codes: I64, ended: I64, now: int, figures: Callable[[Bool, I64, int], list[Figures]]

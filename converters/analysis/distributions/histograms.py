@@ -29,7 +29,6 @@ from biotrail.converters.events.tables import (
     Bool,
     Certainty,
     Lifecycles,
-    Stages,
 )
 from biotrail.converters.lifecycles.windows import first_seen, last_seen
 from biotrail.converters.sites.pair_names import PairNames
@@ -43,7 +42,6 @@ MOST_BUCKETS = 1024
 MOST_COLUMNS = 512
 Count = TypeVar("Count", np.int64, np.uint32)
 FIRST_COLUMN_NS = 1_000_000
-"""Width of a heat map's column at first, ns."""
 
 
 @dataclass(frozen=True)
@@ -80,11 +78,8 @@ def _grown(counts: NDArray[Count], size: int) -> NDArray[Count]:
 class Histogram:
     scale: Scale
     counts: I64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    """Number of values by bucket, up to the last bucket that has any."""
     total: int = 0
-    """Sum of the values."""
     maximum: int = 0
-    """Largest value; 0 without values."""
 
     @property
     def count(self) -> int:
@@ -105,9 +100,7 @@ class Columns:
     """At most MOST_COLUMNS columns of time of one width, which doubles as the log goes on."""
 
     origin: int
-    """ns where column 0 begins."""
     width: int = FIRST_COLUMN_NS
-    """ns of a column."""
     used: int = 0
     """Columns up to the last one that has a time."""
 
@@ -127,7 +120,6 @@ class Columns:
 class HeatMap:
     scale: Scale
     counts: U32 = field(default_factory=lambda: np.zeros((0, MOST_COLUMNS), dtype=np.uint32))
-    """(buckets, MOST_COLUMNS): number of values."""
 
     def add(self, values: I64, columns: I64) -> None:
         slots = self.scale.slots(values)
@@ -143,7 +135,6 @@ class HeatMap:
 
 Q2C = "Q2C"
 STAGES = [Q2C, *STAGE_NAMES.values()]
-"""Values of Question.stage."""
 _BY_NAME = {name: stage for stage, name in STAGE_NAMES.items()}
 FOREVER = np.iinfo(np.int64).max
 
@@ -167,24 +158,19 @@ OTHER_VALUES = "(others)"
 class Question:
     measure: Measure = Measure.LATENCY
     stage: str = Q2C
-    """Of the latency: one of STAGES."""
     unit: int = 1
     """ns, bytes or I/Os in one unit of the scale (1000: µs); values are rounded down to units."""
     scale: Scale = field(default_factory=Scale)
-    """Buckets, in units."""
     over_time: bool = False
-    """Whether heat maps are made, too."""
 
 
 @dataclass
 class GroupHistogram:
     histogram: Histogram
     heat: HeatMap
-    """Empty unless Question.over_time."""
     values: Distribution = field(default_factory=Distribution)
     """The same values in finer buckets, for percentiles; in ns, bytes or I/Os, not in units."""
     bytes: int = 0
-    """Sum of the sizes of the counted bios."""
     doubtful: Distribution = field(default_factory=Distribution)
     """Values (ns) in doubt (`Bios.doubtful`), which are nowhere else."""
 
@@ -251,7 +237,13 @@ class Histograms:
         found, of = distinct(pairs.pair, pairs.by)
         columns = self._columns(pairs.ended) if self.question.over_time else None
         keys: dict[tuple[int, str], int] = {}
-        codes = [keys.setdefault(self._pair_key(*one), len(keys)) for one in found]
+        codes = []
+        for pair, value in found:
+            key = pair, self.pair_names.by(pair, value)
+            if key not in self.groups and len(self.groups) >= MOST_PAIR_GROUPS:
+                key = pair, OTHER_VALUES
+            self._group(*key)
+            codes.append(keys.setdefault(key, len(keys)))
         code = np.array(codes, dtype=np.int64)[of]
         order = np.argsort(code, kind="stable")
         ends = np.cumsum(np.bincount(code, minlength=len(keys)))
@@ -263,14 +255,6 @@ class Histograms:
             if columns is not None:
                 group.heat.add(exact // self.question.unit, columns[rows])
 
-    def _pair_key(self, pair: int, value: int) -> tuple[int, str]:
-        """Past MOST_PAIR_GROUPS that of other values."""
-        key = pair, self.pair_names.by(pair, value)
-        if key not in self.groups and len(self.groups) >= MOST_PAIR_GROUPS:
-            key = pair, OTHER_VALUES
-        self._group(*key)
-        return key
-
     @cached_property
     def pair_names(self) -> PairNames:
         return PairNames(self.context)
@@ -281,7 +265,12 @@ class Histograms:
         if self.question.stage == Q2C:
             values = np.where(whole, bios.complete - bios.queue, 0)
             return values, whole, np.ones(len(bios), dtype=np.bool_)
-        values, present = _stage_times(bios, window.bio_stages, self.question.stage)
+        stages = window.bio_stages
+        stages = stages.take(stages.stage == _BY_NAME[self.question.stage])
+        row = np.searchsorted(bios.number, stages.owner)
+        values, present = np.zeros(len(bios), np.int64), np.zeros(len(bios), np.bool_)
+        np.add.at(values, row, stages.end - stages.start)
+        present[row] = True
         # A bio without Q or C may have had the stage: it counts as left out, not as without.
         return values, whole, present | ~whole
 
@@ -293,11 +282,23 @@ class Histograms:
         chosen = self.choice.mask(bios, window.tasks)
         over = np.arange(len(bios)) < len(window.bios)
         self.left_out += int((chosen & over & (bios.queue == NEVER)).sum())
+        # In flight is from the first known time (Q, or a later event) to the completion. Without a
+        # completion: to the last known time if its certainty is LOST, else for ever.
+        begun = first_seen(bios)
+        begun = np.where(begun == NEVER, FOREVER, begun)
+        lost = (bios.complete == NEVER) & (bios.certainty == Certainty.LOST)
+        ended = np.where(lost, last_seen(bios), bios.complete)
+        ended = np.where(ended == NEVER, FOREVER, ended)
         depth = np.zeros(len(bios), dtype=np.int64)
         for dev in names_of(bios.dev).tolist():
             here = np.flatnonzero(bios.dev == dev)
             asked = here[queued[here]]
-            depth[asked] = _depth_at(bios.take(here), bios.queue[asked])
+            # Bios that began at that very time count, bios that ended then do not.
+            came, went = (
+                np.searchsorted(np.sort(of[here]), bios.queue[asked], side="right")
+                for of in (begun, ended)
+            )
+            depth[asked] = came - went
         self._count(bios, depth, bios.queue, queued & chosen)
 
     def _count(self, bios: Bios, values: I64, times: I64, rows: Bool) -> None:
@@ -334,30 +335,3 @@ class Histograms:
             for group in self.groups.values():
                 group.heat.merge(min(merged, MOST_COLUMNS))
         return columns
-
-
-def _stage_times(bios: Bios, stages: Stages, name: str) -> tuple[I64, Bool]:
-    ours = stages.take(stages.stage == _BY_NAME[name])
-    row = np.searchsorted(bios.number, ours.owner)
-    values = np.zeros(len(bios), dtype=np.int64)
-    np.add.at(values, row, ours.end - ours.start)
-    present = np.zeros(len(bios), dtype=np.bool_)
-    present[row] = True
-    return values, present
-
-
-def _depth_at(bios: Bios, times: I64) -> I64:
-    """Return how many bios of a device were in flight at each time (ns).
-
-    Bios that began at that very time count, bios that ended then do not. In flight is from the
-    first known time (Q, or a later event) to the completion. Without a completion: to the last
-    known time if its certainty is LOST, else for ever. A bio without any time never is.
-    """
-    begun = first_seen(bios)
-    begun = np.where(begun == NEVER, FOREVER, begun)
-    lost = (bios.complete == NEVER) & (bios.certainty == Certainty.LOST)
-    ended = np.where(lost, last_seen(bios), bios.complete)
-    ended = np.where(ended == NEVER, FOREVER, ended)
-    came = np.searchsorted(np.sort(begun), times, side="right")
-    went = np.searchsorted(np.sort(ended), times, side="right")
-    return came - went

@@ -24,8 +24,6 @@ from biotrail.converters.events.tables import (
     I64,
     NO_CPU,
     OP_MASK,
-    Bios,
-    Bool,
     Lifecycles,
     PageKind,
     Tasks,
@@ -74,16 +72,11 @@ class Key(ABC):
     @abstractmethod
     def name(self, code: int) -> Name: ...
     def canonical(self, code: int) -> int:
-        """Return the code of the group to which the I/O of `code` (or OTHERS) belongs at the end.
-
-        It differs where a group's name was learned after its first I/O (see ByPath).
-        """
+        """Return the group's code at the end: its name may be learned after its first I/O."""
         return code
 
 
 class ByCall(Key):
-    """Key: name of the system call that queued the bio, or a page fault."""
-
     def __init__(self, context: Context) -> None:
         self._context = context
         self._names = Codes[str | None](None)
@@ -114,7 +107,6 @@ class ByCall(Key):
 _MOST_NAMES = 3
 """Threads whose names stand for a process whose own name is not known."""
 _ROOT = 1
-"""Id of the cgroup above all, its low half."""
 WORKERS = "kworker/"
 """Beginning of the names of the kernel's workers, which write what others asked for."""
 
@@ -207,8 +199,6 @@ class ByProcess(Key):
 
 
 class ByThread(Key):
-    """Key: the thread whose I/O it is, by its id and name, and its process."""
-
     def __init__(self, context: Context) -> None:
         self._names = ProcessNames()
         self._groups = Codes[tuple[int, int, str]]((-1, -1, ""))
@@ -231,8 +221,6 @@ class ByThread(Key):
 
 
 class ByCgroup(Key):
-    """Key: the cgroup that is charged for the I/O."""
-
     def __init__(self, context: Context) -> None:
         self._context = context
         self._ids = Codes[int]()
@@ -337,7 +325,6 @@ _OTHERS_PAGES = (
 )
 """Kinds of pages that whoever writes them need not have dirtied, and what their writer is then."""
 RECORDER = "(the recorder)"
-"""Name of who does the recording's own I/O, where it is told what devices did meanwhile."""
 
 
 class ByWriter(Key):
@@ -369,8 +356,11 @@ class ByWriter(Key):
             for t, cgroup in distinct.tolist()
         ]
         found = self._codes_of(of_pair)[place]
+        op = (bios.opf & OP_MASK).astype(np.int64)
+        numbers = [self._context.op_number(name) for name in ("write", "zone_append")]
+        writes = np.isin(op, [number for number in numbers if number >= 0])
         for kinds, why in _OTHERS_PAGES:
-            rows = np.flatnonzero(self._writes(window) & np.isin(bios.page, kinds))
+            rows = np.flatnonzero(writes & np.isin(bios.page, kinds))
             found[rows] = self._codes_of([(*why, one) for one in bios.cgroup[rows].tolist()])
         if window.path is None:
             return found
@@ -386,10 +376,7 @@ class ByWriter(Key):
         return found
 
     def _who(self, pid: int, comm: str) -> tuple[int, str]:
-        """Return a thread's process; _UNKNOWN_WRITER for a kernel worker, which acts for others.
-
-        With a name where that alone tells: why it is not known, which idle task it is (id 0).
-        """
+        """Return a thread's process; with a name where that alone tells it apart (idle tasks)."""
         if comm.startswith(WORKERS):
             return _UNKNOWN_WRITER
         if pid <= 0:
@@ -397,19 +384,11 @@ class ByWriter(Key):
         self._names.add_thread(pid, comm)
         return pid, ""
 
-    def _writes(self, window: Lifecycles) -> Bool:
-        op = (window.bios.opf & OP_MASK).astype(np.int64)
-        writes = [self._context.op_number(name) for name in ("write", "zone_append")]
-        return np.asarray(np.isin(op, [n for n in writes if n >= 0]), dtype=np.bool_)
-
     def _codes_of(self, writers: list[_Writer]) -> I64:
         return np.array([self._writers.of(writer) for writer in writers], dtype=np.int64)
 
     def name(self, code: int) -> Name:
-        """process and pid are None where the writer is not known; `writer` then says why.
-
-        cgroup: path, None if not in the log; cgroup_id: 0 if not known.
-        """
+        """`writer` says why the writer is not known; then process and pid are None."""
         pid, comm, cgroup = self._writers.values[code]
         known = pid >= 0
         process = comm or self._names[pid]
@@ -432,7 +411,6 @@ _EMPTY, _UNKNOWN, _SWAP, _JOURNAL, _METADATA, NO_IO = range(len(_KINDS))
 """Codes of bios without data, of bios whose file is not known, of what such are for, and of calls
 that queued no I/O."""
 _FIRST = len(_KINDS)
-"""Code of the first file."""
 _PURPOSES = {
     Purpose.NONE: _EMPTY,
     Purpose.SWAP: _SWAP,
@@ -440,19 +418,10 @@ _PURPOSES = {
     Purpose.METADATA: _METADATA,
 }
 _OF_PURPOSE = np.array([_PURPOSES.get(one, _UNKNOWN) for one in sorted(Purpose)], np.int64)
-"""Purpose → code of its bios without a file."""
 
 
 def _without(code: int) -> Name:
     return {"file": None, "file_kind": _KINDS[code], "file_dev": None, "inode": None}
-
-
-def _kind(file: File) -> str:
-    if file.device:
-        return "device"
-    if file.dev == OTHER_DEV:
-        return "other"
-    return "file" if file.known else "no name"
 
 
 class ByInode(Key):
@@ -471,13 +440,10 @@ class ByInode(Key):
         if len(missing):
             bios = window.bios if len(missing) == len(row) else window.bios.take(missing)
             found[missing] = _OF_PURPOSE[purposes(bios, window.tasks, self._context)]
-            found[missing[self._carries_nothing(bios)]] = _EMPTY
+            operations, names = self._context.op_codes(bios.opf)
+            empty = np.array([name in NO_DATA for name in names], dtype=np.bool_)[operations]
+            found[missing[empty | (bios.bytes == 0)]] = _EMPTY
         return found
-
-    def _carries_nothing(self, bios: Bios) -> Bool:
-        operations, names = self._context.op_codes(bios.opf)
-        empty = np.array([name in NO_DATA for name in names], dtype=np.bool_)[operations]
-        return np.asarray(empty | (bios.bytes == 0), dtype=np.bool_)
 
     def name(self, code: int) -> Name:
         """file: the last path; `file_was`, if it was renamed: the one before.
@@ -493,7 +459,12 @@ class ByInode(Key):
             return _without(code)
         file = self._context.files[code - _FIRST]
         path, inode = (None, None) if file.device else (file.path, file.inode)
-        fields = {"file": path, "file_kind": _kind(file)}
+        kind = "file" if file.known else "no name"
+        if file.device:
+            kind = "device"
+        elif file.dev == OTHER_DEV:
+            kind = "other"
+        fields = {"file": path, "file_kind": kind}
         if file.dev == OTHER_DEV:
             return {**fields, "file_dev": None, "inode": None}
         if file.was is not None:
@@ -530,10 +501,7 @@ class ByPath(ByInode):
         return file.path
 
     def codes(self, window: Lifecycles, samples: Samples) -> I64:
-        """The same path on two devices has two codes.
-
-        So does the stand-in (`inode N of …`) of a file whose path is not known yet.
-        """
+        """The same path on two devices has two codes, and so has a file without a path yet."""
         self._take_renamed()
         inodes = super().codes(window, samples)
         rows, place = np.unique(inodes, return_inverse=True)
@@ -545,10 +513,7 @@ class ByPath(ByInode):
         return np.array(found, dtype=np.int64)[place]
 
     def _take_renamed(self) -> None:
-        """Have files that were renamed since the last call looked up anew.
-
-        A path that they alone had is free for another file's code.
-        """
+        """A path that renamed files alone had is free for another file's code."""
         renamed = self._context.files.renamed
         for row in renamed[self._renamed :]:
             code = int(self._of_row[row]) if row < len(self._of_row) else 0
@@ -664,8 +629,7 @@ def by_device(context: Context) -> ByNumber:
 
 def by_operation(context: Context) -> ByNumber:
     return ByNumber(
-        lambda _, samples: samples.place & OP_MASK,
-        lambda op: {"operation": context.op_name(op)},
+        lambda _, samples: samples.place & OP_MASK, lambda op: {"operation": context.op_name(op)}
     )
 
 
@@ -698,7 +662,6 @@ KEYS: dict[str, Callable[[Context], Key]] = {
     "writer": ByWriter,
     "purpose": by_purpose,
 }
-"""Word that --by takes → key."""
 
 
 OF_FILES = ("file", "inode", "dir")

@@ -48,7 +48,6 @@ COUNTERS = (
 """Names of `Samples.counters`, the same for bios and requests. A try counts only in
 tries and tried_bytes."""
 NOT_COUNTED = -1
-"""Size of a try."""
 
 
 @dataclass
@@ -78,7 +77,6 @@ class Samples:
     stage_owner: I64
     """(m,): row of the bio (request) that the stage belongs to, ascending."""
     stage: U8
-    """(m,): Stage."""
     stage_ns: I64
     """(m,): duration of the stage, ns."""
     ranges: I64 | None = None

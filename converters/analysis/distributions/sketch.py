@@ -17,9 +17,7 @@ from biotrail.converters.analysis.distributions import sum_loops as loops
 from biotrail.converters.events.tables import I64
 
 SUB_BITS = 7
-"""log2 of PER_OCTAVE."""
 PER_OCTAVE = 1 << SUB_BITS
-"""Buckets in each power of two."""
 RELATIVE_ERROR = 1 / (2 * PER_OCTAVE)
 """Largest error of a percentile, as a share of the exact value at the percentile's rank."""
 
@@ -72,10 +70,7 @@ class Distribution:
 
     @classmethod
     def of_counts(cls, total: int, least: int, most: int, base: int, counts: I64) -> "Distribution":
-        """total, least, most: sum, minimum and maximum of the values; 0 without any.
-
-        counts: values in each bucket from bucket `base` on; copied.
-        """
+        """counts: values in each bucket from bucket `base` on; copied."""
         distribution = cls()
         distribution._take(int(counts.sum()), total, least, most, base, counts)
         return distribution
@@ -142,15 +137,9 @@ class Distribution:
 
     def buckets(self) -> list[tuple[int, int, int]]:
         """Return (begin, end, count) of each bucket that is not empty; end is excluded."""
-        rows = np.flatnonzero(self._counts)
-        return [
-            (
-                bucket_begin(self._base + row),
-                bucket_begin(self._base + row + 1),
-                int(self._counts[row]),
-            )
-            for row in rows.tolist()
-        ]
+        buckets, counts = (part.tolist() for part in self.rows())
+        ends = [(bucket_begin(bucket), bucket_begin(bucket + 1)) for bucket in buckets]
+        return [(*both, count) for both, count in zip(ends, counts, strict=True)]
 
     def rows(self) -> tuple[I64, I64]:
         """Return (buckets, counts) of the buckets that are not empty."""
@@ -159,15 +148,9 @@ class Distribution:
 
     def log2(self) -> list[tuple[int, int, int]]:
         """Return (begin, end, count) by powers of two, without empty ones; end is excluded."""
-        sums: dict[int, int] = {}
-        rows = np.flatnonzero(self._counts)
-        for row in rows.tolist():
-            bucket = self._base + row
-            octave = -1 if bucket == 0 else (bucket - 1) >> SUB_BITS
-            sums[octave] = sums.get(octave, 0) + int(self._counts[row])
+        first, counts = self.coarse(0)
         return [
-            (1 << octave if octave >= 0 else 0, 1 << (octave + 1), count)
-            for octave, count in sums.items()
+            (1 << row >> 1, 1 << row, count) for row, count in enumerate(counts, first) if count
         ]
 
     def coarse(self, bits: int) -> tuple[int, list[int]]:
@@ -202,10 +185,7 @@ Targets = Mapping[int, Distribution] | Sequence[Distribution]
 
 
 def add_grouped(codes: I64, values: I64, into: Targets, *, negative: bool = True) -> None:
-    """Count each value in the distribution of its code, `into[code]`.
-
-    negative: whether negative values count, as 0.
-    """
+    """Count values by code. negative: whether negative values count, as 0."""
     if not len(values):
         return
     codes, values = np.ascontiguousarray(codes), np.ascontiguousarray(values)

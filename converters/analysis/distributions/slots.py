@@ -18,7 +18,7 @@ from biotrail.converters.analysis.distributions.call_figures import (
     coded,
     named,
 )
-from biotrail.converters.analysis.distributions.depth import Depth, Flow
+from biotrail.converters.analysis.distributions.depth import Depth, Flow, follow
 from biotrail.converters.analysis.distributions.groups import Group, gather
 from biotrail.converters.analysis.distributions.keys import OP_BITS
 from biotrail.converters.analysis.distributions.samples import Samples, of_bios, of_requests
@@ -33,7 +33,6 @@ from biotrail.converters.pipeline import Trace
 from biotrail.converters.sites.pair_names import PairNames
 
 WHOLE = "Q2C"
-"""Name of the whole of a victim's time, beside its parts."""
 
 
 @dataclass
@@ -51,7 +50,6 @@ class BlameSlots:
 
 
 LEAST_SLOT_NS = 10_000_000
-"""Width of the slots of a short recording, ns."""
 MOST_SLOTS = 128
 LEAST_SLOTS = MOST_SLOTS // 2
 MOST_PLACES = 64
@@ -63,17 +61,13 @@ MOST_PAIR_NAMES = 64
 their name, and in `pairs_left_out`."""
 
 CallName = tuple[str, bool]
-"""(name of a call, whether the calls did I/O)"""
 PairName = tuple[str, str]
 """(name of the declared pair, value of --by as text; "": all pairs of that name)"""
 
 
 @dataclass
 class Slots:
-    """Figures of one recording by slot of time: of I/O, calls, pairs, and of blame."""
-
     width: int = LEAST_SLOT_NS
-    """ns of a slot."""
     origin: int = -1
     """ns where the first slot begins; -1 before the first window."""
     bios: BySlot[int, Group] = field(default_factory=BySlot)
@@ -83,24 +77,18 @@ class Slots:
     """dev_t → in flight, of the first MOST_PLACES devices: bios from Q to C, requests from D to C.
     """
     left_out: int = 0
-    """Bios and requests of devices and operations past the first MOST_PLACES."""
     calls: BySlot[CallName, CallFigures] = field(default_factory=BySlot)
-    """Timed system calls by the slot in which they returned."""
     calls_left_out: int = 0
     pairs: BySlot[PairName, Distribution] = field(default_factory=BySlot)
     """Latencies (ns) of pairs by the slot in which they ended; empty until `name_pairs`."""
     pairs_left_out: int = 0
     blame: BlameSlots = field(default_factory=BlameSlots)
-    """Who waited for whom; set after a second reading, where that was asked for."""
     _pairs: BySlot[tuple[int, int | None], Distribution] = field(default_factory=BySlot)
     """(index of the declared pair, value of --by; None: all) → slot → latencies."""
     _flows: tuple[Flow, Flow] = field(default_factory=lambda: (Flow(), Flow()))
 
     def add(self, window: Lifecycles, context: Context) -> None:
-        """An I/O without a recorded completion is in the slot in which it began.
-
-        `width` is doubled until nothing ends past MOST_SLOTS slots.
-        """
+        """An I/O without a recorded completion is in the slot in which it began."""
         if window.begin < 0 or window.end <= 0:  # the log has no events
             return
         if self.origin < 0:
@@ -112,7 +100,11 @@ class Slots:
             self.widen()
         self._add_samples(bios, self.bios)
         self._add_samples(requests, self.requests)
-        self._add_depths(window)
+        steps = (
+            self._flows[0].steps(window, window.bios, window.open_bios),
+            self._flows[1].steps(window, window.requests, window.open_requests),
+        )
+        follow(self.depths, steps, self.origin, self.width, MOST_PLACES)
         if window.path is not None:
             self._add_calls(window.path.calls, context)
         if window.sites is not None:
@@ -122,10 +114,7 @@ class Slots:
         return sorted({*self.bios, *self.requests})
 
     def times(self, end: int) -> I64:
-        """Return the length of each slot from `origin` to `end` (ns).
-
-        The last slot has what is left, which can be 0.
-        """
+        """Return the length of each slot until `end` (ns); the last one can be 0."""
         span = max(end - self.origin, 0) if self.origin >= 0 else 0
         whole, rest = divmod(span, self.width)
         return np.array([self.width] * whole + [rest], dtype=np.int64)
@@ -147,19 +136,6 @@ class Slots:
         cells, of = distinct(samples.place, self._slot(samples.end))
         for (place, slot), group in zip(cells, gather(of, samples, len(cells)), strict=True):
             into.add(place, slot, group)
-
-    def _add_depths(self, window: Lifecycles) -> None:
-        queue = self._flows[0].steps(window, window.bios, window.open_bios)
-        issue = self._flows[1].steps(window, window.requests, window.open_requests)
-        for dev in dict.fromkeys([*queue.devices(), *issue.devices()]):
-            if dev not in self.depths and len(self.depths) < MOST_PLACES:
-                self.depths[dev] = (
-                    Depth.idle(self.origin, queue.begin, self.width),
-                    Depth.idle(self.origin, issue.begin, self.width),
-                )
-        for dev, depths in self.depths.items():
-            for steps, depth in zip((queue, issue), depths, strict=True):
-                depth.add(steps, dev)
 
     def _add_calls(self, calls: Calls, context: Context) -> None:
         calls = calls.take(calls.timed)
@@ -253,7 +229,6 @@ class Recording:
     """(slots,): that as far as calls were timed; 0 if the log does not say how long calls took."""
     span_ns: int
     begin: str | None
-    """Wall-clock time of the first event, as `begin_text`."""
     log_id: str
     hosts: list[str]
     kernels: list[str]
@@ -264,9 +239,7 @@ class Recording:
     """The log's header and END; of several recordings see `parts`."""
     device_name: Callable[[int], str]
     operation_name: Callable[[int], str]
-    """Name of the operation of a place of `slots`."""
     parts: list["Recording"] = field(default_factory=list)
-    """Of several recordings; empty of one."""
     device_times: dict[int, I64] = field(default_factory=dict)
     """Device that cannot have had I/O in all slots → `times`, 0 for slots of other hosts."""
 
@@ -284,10 +257,7 @@ class Recording:
 
 
 def read_slots(trace: Trace, windows: Iterable[Lifecycles] | None = None) -> Recording:
-    """Read a trace to its end.
-
-    windows: of the trace, of which I/Os may have been left out; None: all.
-    """
+    """windows: of the trace, of which I/Os may have been left out; None: all."""
     slots, context = Slots(), trace.context
     for window in trace.lifecycles() if windows is None else windows:
         slots.add(window, context)

@@ -58,15 +58,11 @@ _MAD = 1.4826
 
 
 def deviations(hosts: Sequence[HostReport], confidence: float) -> list[Deviation]:
-    """Return each figure of each host beside the median of its peers; outliers first.
-
-    Only hosts with draws are compared, and at least LEAST_PEERS + 1 of them.
-    """
+    """Outliers first; of hosts with draws, at least LEAST_PEERS + 1 of them."""
     names = sorted({name for host in hosts for name in host.estimates})
     found = [one for name in names for one in _of_figure(name, hosts, confidence)]
     return sorted(
-        found,
-        key=lambda d: (not d.outlier, -abs(d.figure.relative or 0.0), d.host, d.operation),
+        found, key=lambda d: (not d.outlier, -abs(d.figure.relative or 0.0), d.host, d.operation)
     )
 
 
@@ -97,10 +93,7 @@ def _of_figure(
 
 
 def medians_of_others(values: F64) -> F64:
-    """Return for each row and column the median of that column's other rows: (n, k).
-
-    NaN counts as the largest value. Each column is sorted once, so that it takes n log n.
-    """
+    """Per row and column the median of the column's other rows; NaN is the largest value."""
     n = len(values)
     order = np.argsort(values, axis=0, kind="stable")
     ordered = np.take_along_axis(values, order, axis=0)
@@ -137,7 +130,6 @@ def spreads_of(values: F64) -> list[float | None]:
 MOST_VICTIMS, MOST_CULPRITS = 8, 4
 """Of each host, kept apart; of the fleet there are online.MOST_NAMES."""
 _STATUSES = Context({})
-"""Names of statuses, which are the same for all kernels."""
 
 
 def close_host(parts: Iterable[Part], seed: int, by: str) -> Part:
@@ -190,10 +182,7 @@ def _of_host(waits: Waits | None) -> list[Waited] | None:
 
 
 def make_report(part: Part, by: str, confidence: float, blame_by: str | None = None) -> FleetReport:
-    """part: of all hosts, each closed.
-
-    blame_by: what victims and culprits are; None: nobody was blamed.
-    """
+    """part: of all hosts, each closed. blame_by: what victims are; None: nobody was blamed."""
     groups = [*part.closed, *(_group(name, sums) for name, sums in part.groups.items())]
     hosts = sorted(part.hosts, key=lambda one: one.host)
     with_shares(one.total.bios for one in groups)

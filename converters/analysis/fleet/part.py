@@ -18,7 +18,7 @@ from biotrail.converters.analysis.distributions.sketch import BySlot, Distributi
 from biotrail.converters.analysis.distributions.slots import Slots
 from biotrail.converters.analysis.figures import begin_text, extent
 from biotrail.converters.analysis.fleet.tree import FleetGroup, HostReport, LeftOut, RecordingFacts
-from biotrail.converters.analysis.report.devices import Device, Flush, Pattern
+from biotrail.converters.analysis.report.devices import Flush, Pattern
 from biotrail.converters.analysis.report.report import Reporter
 from biotrail.converters.analysis.report.tree import Report
 from biotrail.converters.events.context import Context
@@ -31,7 +31,6 @@ from biotrail.converters.pipeline import Trace
 DRAWS = 400
 """Draws of each host. `diff` takes 1000 of two recordings; these are kept for every host."""
 FIGURES = ("mean", "p50", "p90", "p99")
-"""Figures that hosts are compared by."""
 _ALL = ("mean", *PERCENTILES)
 
 Times = BySlot[tuple[str, str], Distribution]
@@ -40,19 +39,13 @@ Times = BySlot[tuple[str, str], Distribution]
 
 @dataclass
 class HostTimes:
-    """Times of the bios of one recording, by slot of time."""
-
     width: int
-    """ns of a slot."""
     slots: int
     values: Times
 
     @classmethod
     def of(cls, slots: Slots, end: int, context: Context) -> "HostTimes":
-        """end: ns of the recording's last event.
-
-        Devices are added up; nothing of `slots` is shared.
-        """
+        """Devices are added up; nothing of `slots` is shared."""
         values = Times()
         for place in slots.places():
             name = context.op_name(place)
@@ -75,10 +68,7 @@ def joined(parts: Sequence[HostTimes]) -> HostTimes:
 
 
 def estimates(host: HostTimes, seed: Sequence[int]) -> dict[tuple[str, str, str], Estimate]:
-    """Return (operation, stage, figure) → estimate with its draws, of the names in FIGURES.
-
-    The same seed gives the same draws. Draws are float32, to take less memory.
-    """
+    """By (operation, stage, figure). Draws are float32, to take less memory."""
     drawn = Resampling.of(host.slots, DRAWS, seed)
     found = {}
     for (name, stage), by_slot in sorted(host.values.items()):
@@ -96,45 +86,24 @@ REST = ""
 
 @dataclass
 class Both(Mergeable):
-    """Figures of bios, and of the requests that served them."""
-
     bios: Group = field(default_factory=Group)
     requests: Group = field(default_factory=Group)
 
 
 @dataclass
 class Sums(Mergeable):
-    """Figures of the devices of one group of a fleet."""
-
     operations: dict[str, Both] = field(default_factory=dict)
     """Operation → bios and requests; REST: I/O whose devices and operations are not known."""
     queue: Depth = field(default_factory=lambda: Depth(0))
-    """Bios in flight, Q to C: time of all devices, one after the other."""
     issued: Depth = field(default_factory=lambda: Depth(0))
-    """Requests in flight, D to C, likewise."""
     queue_pattern: Pattern = field(default_factory=Pattern)
-    """Bios in the order of Q, each device by itself."""
     issue_pattern: Pattern = field(default_factory=Pattern)
-    """Requests in the order of D, likewise."""
     flush: Flush = field(default_factory=Flush)
     events: Counter[str] = field(default_factory=Counter)
-    """Letter → number of such events in the logs."""
     devices: int = 0
-    """Devices with I/O; one that is in several recordings counts in each."""
     recordings: int = 0
     span_ns: int = 0
-    """Sum of the recordings' lengths, over which rates are."""
     hosts: set[str] = field(default_factory=set)
-
-    def add_device(self, device: Device | None, flush: Flush | None) -> None:
-        self.devices += 1
-        if device is not None:
-            self.queue.merge(device.queue)
-            self.issued.merge(device.issued)
-            self.queue_pattern.merge(device.queue_pattern)
-            self.issue_pattern.merge(device.issue_pattern)
-        if flush is not None:
-            self.flush.merge(flush)
 
 
 class Groups(dict[str, Sums]):
@@ -163,7 +132,14 @@ def device_sums(reporter: Reporter, context: Context, *, once: bool = False) -> 
         found.setdefault(dev, Sums()).operations.setdefault(name, Both()).merge(both)
     devices, flushes = reporter.devices.by_dev, reporter.flushes.by_dev
     for dev in {*found, *devices} - {-1}:
-        found.setdefault(dev, Sums()).add_device(devices.get(dev), flushes.get(dev))
+        sums = found.setdefault(dev, Sums())
+        sums.devices += 1
+        if (device := devices.get(dev)) is not None:
+            sums.queue.merge(device.queue)
+            sums.issued.merge(device.issued)
+            sums.queue_pattern.merge(device.queue_pattern)
+            sums.issue_pattern.merge(device.issue_pattern)
+        sums.flush.merge(flushes.get(dev, Flush()))
     return found
 
 
@@ -187,14 +163,12 @@ OF_DEVICES: dict[str, Callable[[Context, int], str]] = {
 }
 """Word of --by → what the I/O of a device is grouped by."""
 OF_CGROUPS = tuple(IDENTITIES)
-"""Words of --by that group bios by what their cgroup is."""
 OF_BIOS = ("cgroup", *OF_CGROUPS)
 """Words of --by that group bios alone; requests are of no cgroup."""
 WORDS = (*OF_RECORDINGS, *OF_DEVICES, *OF_BIOS)
 """Words that --by takes beside the columns of the table of hosts."""
 
 Sentences = list[dict[str, Any]]
-"""As in the JSON of a report."""
 
 
 @dataclass
@@ -203,22 +177,17 @@ class Part(Mergeable):
 
     whole: Sums = field(default_factory=Sums)
     groups: Groups = field(default_factory=Groups)
-    """Groups of --by, as long as more recordings can add to them."""
     closed: list[FleetGroup] = field(default_factory=list)
     """Groups of --by host to which nothing can be added any more."""
     recordings: list[RecordingFacts] = field(default_factory=list)
     hosts: list[HostReport] = field(default_factory=list)
     left_out: list[LeftOut] = field(default_factory=list)
     certainty: Counter[str] = field(default_factory=Counter)
-    """Name of the certainty, lower case → number of bios."""
     lost_records: Counter[str] = field(default_factory=Counter)
-    """Letter of the record's kind → number of records lost."""
     models: set[str] = field(default_factory=set)
-    """Models of the devices with I/O, which add up, too."""
     times: list[HostTimes] = field(default_factory=list)
     """Latencies by slot of time, of each recording of one host; empty once that is closed."""
     waits: Waits | None = None
-    """Who waited for whom; None: it was not asked for."""
 
 
 def merged(parts: Iterable[Part]) -> Part:
@@ -248,7 +217,27 @@ def read_part(
         slots.add(window, trace.context)
         del window  # not kept while the next is made
     report = reporter.finish(trace)
-    facts = _facts(trace, report, columns, files, told(report))
+    loss = report.loss
+    facts = RecordingFacts(
+        host=report.host,
+        kernel=report.kernel,
+        machine=trace.context.machine,
+        log_id=report.log_id,
+        files=files,
+        bytes=max(0, trace.reader.size),
+        events=trace.account.total,
+        begin=begin_text(trace),
+        span_ns=report.span_ns,
+        lost_records=sum(loss.lost_records.values()),
+        interrupted=loss.interrupted,
+        problems=loss.problems[:MOST_PROBLEMS],
+        problem_count=len(loss.problems),
+        damaged_windows=loss.damaged_windows,
+        columns=columns,
+        options=options_of(trace.context.header),
+        io_ns=report.total.bios.latency.sum,
+        said=told(report),
+    )
     devices = device_sums(reporter, trace.context, once=True)
     each = device_sums(reporter, trace.context)
     for of in (devices, each):
@@ -311,29 +300,3 @@ def _of_cgroup(by: str, name: Mapping[str, str | int | None]) -> str:
         found = found or name.get("pod_uid")
     none = NONE if by != "cgroup" and name["cgroup_kind"] != "not known" else UNKNOWN
     return str(found) if found else none
-
-
-def _facts(
-    trace: Trace, report: Report, columns: dict[str, str], files: list[str], said: Sentences
-) -> RecordingFacts:
-    account, loss = trace.account, report.loss
-    return RecordingFacts(
-        host=report.host,
-        kernel=report.kernel,
-        machine=trace.context.machine,
-        log_id=report.log_id,
-        files=files,
-        bytes=max(0, trace.reader.size),
-        events=account.total,
-        begin=begin_text(trace),
-        span_ns=report.span_ns,
-        lost_records=sum(loss.lost_records.values()),
-        interrupted=loss.interrupted,
-        problems=loss.problems[:MOST_PROBLEMS],
-        problem_count=len(loss.problems),
-        damaged_windows=loss.damaged_windows,
-        columns=columns,
-        options=options_of(trace.context.header),
-        io_ns=report.total.bios.latency.sum,
-        said=said,
-    )

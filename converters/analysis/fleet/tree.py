@@ -22,24 +22,19 @@ FORMAT = 2
 
 @dataclass(frozen=True, kw_only=True)
 class RecordingFacts:
-    """What is known of a recording that was read."""
-
     host: str
     log_id: str
     files: list[str]
     begin: str | None
     """Wall-clock time of the beginning, UTC; None: not known."""
     span_ns: int
-    """Length of the recorded time (`figures.extent`)."""
     events: int
     lost_records: int
     interrupted: bool
-    """Whether the log has no end."""
     damaged_windows: int
     problems: list[str]
     """The first sentences about damage."""
     problem_count: int
-    """Number of all of them."""
     kernel: Annotated[str, HIDDEN] = field(repr=False)
     machine: Annotated[str, HIDDEN] = field(repr=False)
     bytes: Annotated[int, HIDDEN] = field(repr=False)
@@ -63,8 +58,6 @@ class RecordingFacts:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """A file that is not in the figures."""
-
     file: str
     why: str
 
@@ -80,28 +73,20 @@ class FleetGroup:
     hosts: int
     recordings: int
     devices: int
-    """Devices with I/O; one that is in several recordings counts in each."""
     span_ns: int
     """Sum of the recordings' lengths; rates are per this time, so they are means of one host."""
     total: OperationReport
     operations: list[OperationReport]
-    """Those with most bios first."""
     queue: Annotated[DepthReport, Shown("depth.queue")]
-    """Bios from Q to C; mean and active time of one device."""
     issued: Annotated[DepthReport, Shown("depth.issued")]
-    """Requests from D to C, likewise."""
     q2q: Annotated[PatternReport, Shown("pattern.q2q")]
     d2d: Annotated[PatternReport, Shown("pattern.d2d")]
     flushes: FlushReport | None
-    """None where no device had flushes."""
     events: dict[str, int]
-    """Name as in report.EVENT_NAMES → number of such events."""
 
 
 @dataclass
 class HostFigure:
-    """A host's value of a figure that hosts are compared by."""
-
     operation: str
     stage: str
     figure: str
@@ -110,8 +95,6 @@ class HostFigure:
 
 @dataclass
 class HostReport:
-    """What is known of one host, and its figures that are compared with those of others."""
-
     host: str
     kernels: list[str]
     models: list[str]
@@ -125,15 +108,12 @@ class HostReport:
     estimates: Annotated[dict[tuple[str, str, str], Estimate], HIDDEN] = field(
         default_factory=dict, repr=False
     )
-    """(operation, stage, figure) → the host's value with its draws."""
     figures: list[HostFigure] = field(init=False)
-    """These values."""
     said: Annotated[list[dict[str, Any]], Shown("verdict")] = field(default_factory=list)
     """The first sentences of the report of one recording, of `said_of`."""
     said_of: Annotated[str, Shown("verdict_of")] = ""
     """Id of the log of the recording with most time of I/O."""
     blame: list[Waited] | None = None
-    """Who waited for whom, most time first; None: it was not asked for."""
 
     def __post_init__(self) -> None:
         self.figures = [HostFigure(*key, one.value) for key, one in self.estimates.items()]
@@ -149,7 +129,6 @@ class Deviation:
     host: str
     operation: str
     peers: int
-    """Hosts that it is compared with."""
     spreads: Annotated[float | None, Shown(digits=".3f")]
     """Distance of the host's value from the median of all hosts, on a logarithmic scale, in
     standard deviations as the median absolute deviation estimates them; None: all hosts but a few
@@ -161,16 +140,12 @@ class Deviation:
 
 @dataclass
 class FleetReport:
-    """The whole report of a fleet."""
-
     by: str
     total: FleetGroup
     groups: list[FleetGroup]
     """Groups of `by`, those with most bios first."""
     hosts: list[HostReport]
-    """By name."""
     recordings: Annotated[list[RecordingFacts], HIDDEN] = field(repr=False)
-    """By host, begin and files."""
     deviations: Annotated[list[Deviation], HIDDEN] = field(repr=False)
     """Outliers first, those with the largest relative difference first."""
     left_out: list[LeftOut]
@@ -179,14 +154,11 @@ class FleetReport:
     files: int
     """Files in the figures."""
     bytes: int
-    """Of these files."""
     events: int
     begin: str | None
     """Wall-clock time when the first of all began, UTC; None: no recording has one."""
     blame: list[Waited] | None = None
-    """Who waited for whom, added up by name; None: it was not asked for."""
     blame_by: str | None = None
-    """What victims and culprits are."""
 
     @property
     def unlike_options(self) -> dict[str, dict[str, int]]:

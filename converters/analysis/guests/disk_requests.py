@@ -36,21 +36,17 @@ class Side:
     """Where the time of one of the guest's requests went."""
 
     request: int
-    """Its number in the guest's log."""
     disk: str
     behind: str
     stages_ns: dict[str, int]
     """Stage → ns; empty if the host's times are not known."""
     side: str
-    """HOST or GUEST, whichever had more of the time; "" without stages."""
     certainty: str
-    """Of the link; "" without one."""
     host_bios: list[int]
     """Numbers of the bios in the host's log, in the order of their queue."""
     reason: str
     """Why it has no bio on the host; "" if it has."""
     within_ns: int
-    """Bound of the clocks' error."""
 
 
 OPERATIONS = ("read", "write", FLUSH, "discard")
@@ -95,7 +91,6 @@ class HostBios(Table):
     part: U32
     tgid: I64
     cgroup: U64
-    """Id of the cgroup that the bio is charged to; 0 unknown."""
     op: I64
     sector: I64
     """First sector in the image: of `part`, moved by the image's mapping."""
@@ -109,7 +104,25 @@ class HostBios(Table):
 
 def guest_side(trace: Trace) -> GuestRequests:
     """Raises ConversionError: the guest's log has no requests."""
-    parts = [_guest_requests(trace.context, window) for window in trace.lifecycles()]
+    parts = []
+    for window in trace.lifecycles():
+        # Those that a driver was given, or may have been given.
+        table = window.requests
+        replaced = (table.bytes == 0) & (table.issue == NEVER)
+        table = table.take((table.absorbed_by == NEVER) & ~replaced)
+        op, sector = _codes(trace.context, table.opf, table.bytes), table.sector
+        parts.append(
+            GuestRequests(
+                number=table.number,
+                dev=table.dev,
+                op=op,
+                sector=np.where(op == FLUSHES, 0, sector.astype(np.int64)),
+                sectors=table.bytes.astype(np.int64) // SECTOR_BYTES,
+                issue=table.issue,
+                complete=table.complete,
+                doubtful=table.doubtful,
+            )
+        )
     requests = GuestRequests.concatenate(parts) if parts else None
     if requests is None or not len(requests):
         raise ConversionError(
@@ -117,24 +130,6 @@ def guest_side(trace: Trace) -> GuestRequests:
             "disks there, by --events lifecycle or light"
         )
     return requests.take(np.argsort(requests.issue, kind="stable"))
-
-
-def _guest_requests(context: Context, window: Lifecycles) -> GuestRequests:
-    """Return the window's requests that a driver was given, or may have been given."""
-    table = window.requests
-    replaced = (table.bytes == 0) & (table.issue == NEVER)
-    table = table.take((table.absorbed_by == NEVER) & ~replaced)
-    op, sector = _codes(context, table.opf, table.bytes), table.sector
-    return GuestRequests(
-        number=table.number,
-        dev=table.dev,
-        op=op,
-        sector=np.where(op == FLUSHES, 0, sector.astype(np.int64)),
-        sectors=table.bytes.astype(np.int64) // SECTOR_BYTES,
-        issue=table.issue,
-        complete=table.complete,
-        doubtful=table.doubtful,
-    )
 
 
 def _codes(context: Context, opf: U32, size: U32) -> I64:
@@ -145,8 +140,6 @@ def _codes(context: Context, opf: U32, size: U32) -> I64:
 
 @dataclass(frozen=True)
 class Process:
-    """The virtual machine's process on the host."""
-
     pid: int
     name: str
 
@@ -164,7 +157,13 @@ def host_side(trace: Trace, wanted: str, mapping: Mapping) -> tuple[HostBios, Pr
         tasks = window.tasks
     process = _process(wanted, tasks, parts)
     served = HostBios.concatenate(parts)
-    served = served.take(_is_of(served, process, tasks))
+    mine = served.tgid == process.pid
+    if tasks is not None:  # and what the kernel's threads queued for it
+        mine |= np.isin(served.tgid, tasks.tgid[tasks.comm == f"vhost-{process.pid}"])
+        cgroups = np.setdiff1d(served.cgroup[mine], (_UNKNOWN_CGROUP, _ROOT_CGROUP))
+        is_worker = np.array([comm.startswith(WORKERS) for comm in tasks.comm], dtype=bool)
+        mine |= np.isin(served.cgroup, cgroups) & np.isin(served.tgid, tasks.tgid[is_worker])
+    served = served.take(mine)
     return mapping.in_image(served), process
 
 
@@ -218,15 +217,3 @@ def _process(wanted: str, tasks: Tasks | None, parts: list[HostBios]) -> Process
             f"--guest-of {wanted}: several processes are called so: give one of {pids}"
         )
     return Process(found[0], mains.get(found[0], ""))
-
-
-def _is_of(served: HostBios, process: Process, tasks: Tasks | None) -> Bool:
-    """Mark bios of the process, and those that the kernel's threads queued for it."""
-    mine: Bool = served.tgid == process.pid
-    if tasks is None:
-        return mine
-    mine |= np.isin(served.tgid, tasks.tgid[tasks.comm == f"vhost-{process.pid}"])
-    cgroups = np.setdiff1d(served.cgroup[mine], (_UNKNOWN_CGROUP, _ROOT_CGROUP))
-    is_worker = np.array([comm.startswith(WORKERS) for comm in tasks.comm], dtype=bool)
-    held: Bool = np.isin(served.cgroup, cgroups) & np.isin(served.tgid, tasks.tgid[is_worker])
-    return mine | held

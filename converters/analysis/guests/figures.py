@@ -19,11 +19,8 @@ _METHOD: Literal["inverted_cdf"] = "inverted_cdf"
 
 @dataclass(frozen=True)
 class StageFigures:
-    """Time in a stage, ns, over all requests whose stages are known."""
-
     stage: str
     share: float
-    """Of the time of all stages."""
     mean_ns: float
     p50_ns: int
     p99_ns: int
@@ -32,8 +29,6 @@ class StageFigures:
 
 @dataclass(frozen=True)
 class Row:
-    """Requests of a virtual disk with one operation."""
-
     disk: str
     behind: str
     """The host's device, or partition, with the image."""
@@ -41,7 +36,6 @@ class Row:
     requests: int
     linked: int
     bios: int
-    """Bios that served the linked ones."""
     stages: list[StageFigures]
     """Empty if no request has both times."""
     doubtful: int
@@ -50,35 +44,24 @@ class Row:
 
 @dataclass(frozen=True)
 class Figures:
-    """What is known of a guest on its host."""
-
     process: str
     pid: int
     offset_ns: int
     """The host's CLOCK_MONOTONIC minus the guest's, in the middle of the recording."""
     drift_ppm: float
     within_ns: int
-    """Bound of the error of offset and drift together."""
     bounds: int
-    """Requests that bound it."""
     contradicting: int
     """Requests that were left out because they contradict the others."""
     rows: list[Row]
     certainty: dict[str, int]
-    """How many linked requests of each certainty."""
     unlinked: dict[str, int]
     """Why requests have no bio on the host, and how many of each."""
     unmatched: list[str]
     """The guest's disks that are on no device of the host's log."""
 
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
     def lines(self) -> Iterator[dict[str, Any]]:
-        """Yield a line for each stage of each disk and operation, as the columns of a CSV report.
-
-        Column `of` is the host's device; `ios` is the number of linked requests.
-        """
+        """As the columns of a CSV report; `of` is the host's device, `ios` the linked requests."""
         for row in self.rows:
             work = {"section": "guest", "device": row.disk, "operation": row.operation}
             for one in row.stages:
@@ -90,8 +73,24 @@ def figures(found: Guest) -> Figures:
     line = found.agreement.fit.line
     certainty: Counter[str] = Counter()
     unlinked: Counter[str] = Counter()
+    rows = []
     for disk in found.disks:
         links = disk.links
+        bios = np.bincount(links.edges.request, minlength=len(disk.requests))
+        for code, name in enumerate(OPERATIONS):
+            mine = disk.requests.op == code
+            if mine.any():
+                row = Row(
+                    disk=found.guest.device_name(disk.dev),
+                    behind=found.host.device_name(disk.part),
+                    operation=name,
+                    requests=int(mine.sum()),
+                    linked=int((mine & (links.unlinked == Unlinked.LINKED)).sum()),
+                    bios=int(bios[mine].sum()),
+                    stages=_stages(links.stages[mine & links.timed]),
+                    doubtful=int((mine & links.doubtful).sum()),
+                )
+                rows.append(row)
         linked = links.unlinked == Unlinked.LINKED
         certainty.update(Certainty(one).name.lower() for one in links.certainty[linked].tolist())
         unlinked.update(REASONS[Unlinked(one)] for one in links.unlinked[~linked].tolist())
@@ -103,32 +102,11 @@ def figures(found: Guest) -> Figures:
         within_ns=line.within,
         bounds=found.agreement.requests,
         contradicting=found.agreement.contradicting,
-        rows=[row for disk in found.disks for row in _rows(found, disk)],
+        rows=rows,
         certainty=dict(certainty),
         unlinked=dict(unlinked),
         unmatched=[found.guest.device_name(dev) for dev in found.unmatched],
     )
-
-
-def _rows(found: Guest, disk: Disk) -> list[Row]:
-    links, rows = disk.links, []
-    bios = np.bincount(links.edges.request, minlength=len(disk.requests))
-    for code, name in enumerate(OPERATIONS):
-        mine = disk.requests.op == code
-        if mine.any():
-            rows.append(
-                Row(
-                    disk=found.guest.device_name(disk.dev),
-                    behind=found.host.device_name(disk.part),
-                    operation=name,
-                    requests=int(mine.sum()),
-                    linked=int((mine & (links.unlinked == Unlinked.LINKED)).sum()),
-                    bios=int(bios[mine].sum()),
-                    stages=_stages(links.stages[mine & links.timed]),
-                    doubtful=int((mine & links.doubtful).sum()),
-                )
-            )
-    return rows
 
 
 def _stages(times: I64) -> list[StageFigures]:

@@ -36,7 +36,6 @@ _MOST_ALIKE = 64
 """Bios at a request's sector; requests with more are no help."""
 _MOST_CANDIDATES = 4_000_000
 LEAST = 8
-"""Requests that have to agree."""
 _LEAST_SHARE = 0.3
 """Share of the requests with candidates that have to agree, of a stretch."""
 
@@ -48,7 +47,6 @@ class Pairs:
     request: I64
     """Row of `GuestRequests` (n,), ascending."""
     at: I64
-    """Its issue, ns of the guest's clock."""
     low: I64
     """Least offset, ns: from both completions."""
     high: I64
@@ -63,11 +61,8 @@ class Pairs:
 
 @dataclass(frozen=True)
 class Agreement:
-    """The clocks' line, and what it rests on."""
-
     fit: Fit
     requests: int
-    """Pairs of requests and bios that bound it."""
     contradicting: int
     """Pairs that were left out because they contradict the others."""
 
@@ -77,7 +72,11 @@ def agree(requests: GuestRequests, served: HostBios) -> Agreement | None:
     pairs = candidates(requests, served)
     if len(pairs) < LEAST:
         return None
-    chosen = _unmistakable(pairs.take(_agreeing(pairs)))
+    chosen = pairs.take(_agreeing(pairs))
+    _, row, count = np.unique(chosen.request, return_inverse=True, return_counts=True)
+    alone = count[row] == 1  # the only candidate left
+    if int(alone.sum()) >= LEAST:
+        chosen = chosen.take(alone)
     if len(np.unique(chosen.request)) < LEAST:
         return None
     found = fit(chosen.at, chosen.low, chosen.high)
@@ -150,13 +149,6 @@ def _agreeing(pairs: Pairs) -> Bool:
     return chosen
 
 
-def _unmistakable(pairs: Pairs) -> Pairs:
-    """Return the pairs of requests with one candidate left; all pairs if these are too few."""
-    _, row, count = np.unique(pairs.request, return_inverse=True, return_counts=True)
-    alone = count[row] == 1
-    return pairs.take(alone) if int(alone.sum()) >= LEAST else pairs
-
-
 def _drift(ns: int) -> int:
     return int(ns * MOST_DRIFT * 1e-6)
 
@@ -186,10 +178,7 @@ def _most_agreed(
 
 @dataclass(frozen=True)
 class Disk:
-    """A virtual disk and what is behind it."""
-
     dev: int
-    """dev_t in the guest."""
     part: int
     """dev_t on the host of the device, or partition, with the image."""
     requests: GuestRequests
@@ -200,8 +189,6 @@ class Disk:
 
 @dataclass(frozen=True)
 class Guest:
-    """What `join` found."""
-
     process: Process
     guest: Context
     host: Context
@@ -223,11 +210,16 @@ def join(guest: Trace, host: Trace, wanted: str, mapping: Mapping) -> Guest:
     found: list[tuple[int, int, Agreement]] = []
     unmatched = []
     for dev in np.unique(requests.dev).tolist():
-        best = _image_of(requests.take(requests.dev == dev), served)
-        if best is None:
-            unmatched.append(dev)
+        mine = requests.take(requests.dev == dev)
+        images = [
+            (dev, part, agreement)
+            for part in np.unique(served.part).tolist()
+            if (agreement := agree(mine, served.take(served.part == part))) is not None
+        ]
+        if images:
+            found.append(max(images, key=lambda one: one[2].requests))
         else:
-            found.append((dev, *best))
+            unmatched.append(dev)
     if not found:
         raise ConversionError(
             f"--guest-of {wanted}: no disk of the guest has its requests among the "
@@ -236,27 +228,13 @@ def join(guest: Trace, host: Trace, wanted: str, mapping: Mapping) -> Guest:
             "host recorded? An image in a file or of qcow2 needs --image (docs/guests.md)"
         )
     agreement = min((one for *_, one in found), key=lambda one: one.fit.line.within)
-    recorded = _recorded(host)
-    disks = []
-    for dev, part, own in found:
-        mine = requests.take(requests.dev == dev), served.take(served.part == part)
-        links = link(*mine, agreement.fit.line, recorded)
-        disks.append(Disk(dev, part, *mine, links, own))
-    return Guest(process, guest.context, host.context, disks, agreement, unmatched)
-
-
-def _recorded(host: Trace) -> Recorded:
-    """Return what a log covers, once it was read to its end; all time without clock readings."""
+    # Without clock readings the log covers all time.
     clocks = [reading["monotonic"] for reading in host.context.clocks]
     begin, end = (clocks[0], clocks[-1]) if clocks else (0, int(np.iinfo(np.int64).max))
-    return Recorded(begin, end, [(int(w["start"]), int(w["end"])) for w in host.losses])
-
-
-def _image_of(requests: GuestRequests, served: HostBios) -> tuple[int, Agreement] | None:
-    """Return the device on the host where most of a disk's requests are found; None: nowhere."""
-    found = [
-        (part, agreement)
-        for part in np.unique(served.part).tolist()
-        if (agreement := agree(requests, served.take(served.part == part))) is not None
-    ]
-    return max(found, key=lambda one: one[1].requests, default=None)
+    recorded = Recorded(begin, end, [(int(w["start"]), int(w["end"])) for w in host.losses])
+    disks = []
+    for dev, part, own in found:
+        both = requests.take(requests.dev == dev), served.take(served.part == part)
+        links = link(*both, agreement.fit.line, recorded)
+        disks.append(Disk(dev, part, *both, links, own))
+    return Guest(process, guest.context, host.context, disks, agreement, unmatched)

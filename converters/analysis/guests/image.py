@@ -52,27 +52,22 @@ class Mapping:
         sectors (flushes) stay.
         """
         for step in reversed(self.steps):
-            served = _moved(served, step)
+            end = served.sector + served.sectors
+            first = np.searchsorted(step.there + step.sectors, served.sector, side="right")
+            stop = np.searchsorted(step.there, end, side="left")
+            plain = served.sectors == 0
+            count = np.where(plain, 0, np.maximum(stop - first, 0))
+            row = np.repeat(np.arange(len(served)), count)
+            extent = spread(first, count)
+            begin = np.maximum(served.sector[row], step.there[extent])
+            until = np.minimum(end[row], (step.there + step.sectors)[extent])
+            pieces = replace(
+                served.take(row),
+                sector=begin - step.there[extent] + step.here[extent],
+                sectors=until - begin,
+            )
+            served = type(served).concatenate([pieces, served.take(plain)])
         return served
-
-
-def _moved(served: "HostBios", step: Extents) -> "HostBios":
-    """Return the pieces of bios that lie in extents, with their sectors as `here`."""
-    end = served.sector + served.sectors
-    first = np.searchsorted(step.there + step.sectors, served.sector, side="right")
-    stop = np.searchsorted(step.there, end, side="left")
-    plain = served.sectors == 0
-    count = np.where(plain, 0, np.maximum(stop - first, 0))
-    row = np.repeat(np.arange(len(served)), count)
-    extent = spread(first, count)
-    begin = np.maximum(served.sector[row], step.there[extent])
-    until = np.minimum(end[row], (step.there + step.sectors)[extent])
-    pieces = replace(
-        served.take(row),
-        sector=begin - step.there[extent] + step.here[extent],
-        sectors=until - begin,
-    )
-    return type(served).concatenate([pieces, served.take(plain)])
 
 
 def read_mapping(paths: tuple[str, ...]) -> Mapping:

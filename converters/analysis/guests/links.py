@@ -25,13 +25,10 @@ _MOST_AT_ONCE = 4_000_000
 
 
 class Unlinked(IntEnum):
-    """Why a request has no bio of the host."""
-
     LINKED = 0
     NO_HOST_IO = 1
     """The process queued nothing for it: the host's page cache, or the image, answered."""
     OUTSIDE = 2
-    """The host was not recording then."""
     NOT_ENDED = 3
     """Its issue or completion is not in the guest's log."""
     COMMAND = 4
@@ -55,9 +52,7 @@ class Edges(Table):
     """One row per range of a request that a bio served, by (request, queue of the bio)."""
 
     request: I64
-    """Row of `GuestRequests`."""
     bio: I64
-    """Row of `HostBios`."""
     sectors: I64
     """Sectors of the range; 0: a flush."""
 
@@ -72,7 +67,6 @@ class Links:
 
     edges: Edges
     unlinked: U8
-    """Unlinked value."""
     certainty: U8
     """Of linked requests. EXACT: each sector was moved by one bio; INCOMPLETE: some sectors by
     none, or a completion is not known; AMBIGUOUS: a sector by several, or others wanted the same
@@ -99,10 +93,7 @@ class Recorded:
 
 
 def link(requests: GuestRequests, served: HostBios, line: Line, recorded: Recorded) -> Links:
-    """requests, served: of one virtual disk and its image.
-
-    line: the host's clock by the guest's. recorded: of the host.
-    """
+    """line: the host's clock by the guest's. recorded: of the host."""
     issue, complete = line.times(requests.issue), line.times(requests.complete)
     known = (requests.issue != NEVER) & (requests.complete != NEVER) & (requests.op != OTHER)
     edges = _edges(requests, served, np.flatnonzero(known), issue, complete, line.within)
@@ -110,9 +101,16 @@ def link(requests: GuestRequests, served: HostBios, line: Line, recorded: Record
     stages, timed = _stages(edges, served, issue, complete, found)
     doubtful = requests.doubtful.copy()
     doubtful[edges.request[served.doubtful[edges.bio]]] = True
+    unlinked = np.full(len(requests), Unlinked.NO_HOST_IO, dtype=np.uint8)
+    unlinked[(complete < recorded.begin) | (issue > recorded.end)] = Unlinked.OUTSIDE
+    for start, stop in recorded.lost:
+        unlinked[(complete >= start) & (issue <= stop)] = Unlinked.HOST_LOST
+    unlinked[(requests.issue == NEVER) | (requests.complete == NEVER)] = Unlinked.NOT_ENDED
+    unlinked[requests.op == OTHER] = Unlinked.COMMAND
+    unlinked[found] = Unlinked.LINKED
     return Links(
         edges=edges,
-        unlinked=_reasons(requests, found, issue, complete, recorded),
+        unlinked=unlinked,
         certainty=_certainty(requests, served, edges, timed),
         stages=stages,
         timed=timed & ~doubtful,
@@ -188,16 +186,3 @@ def _stages(
     known = timed[row]
     stages[row[known]] = np.diff(marks[known], axis=1)
     return stages, timed
-
-
-def _reasons(
-    requests: GuestRequests, found: Bool, issue: I64, complete: I64, recorded: Recorded
-) -> U8:
-    reasons = np.full(len(requests), Unlinked.NO_HOST_IO, dtype=np.uint8)
-    reasons[(complete < recorded.begin) | (issue > recorded.end)] = Unlinked.OUTSIDE
-    for start, stop in recorded.lost:
-        reasons[(complete >= start) & (issue <= stop)] = Unlinked.HOST_LOST
-    reasons[(requests.issue == NEVER) | (requests.complete == NEVER)] = Unlinked.NOT_ENDED
-    reasons[requests.op == OTHER] = Unlinked.COMMAND
-    reasons[found] = Unlinked.LINKED
-    return reasons

@@ -7,30 +7,25 @@ stretches add up to the report of the same log.
 
 import heapq
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
 from biotrail.converters.analysis.blame import online
 from biotrail.converters.analysis.blame.company import everybody_recorded
 from biotrail.converters.analysis.blame.online import Online, Waits
-from biotrail.converters.analysis.blame.tree import BASES, Blamed, Victim, Waited
-from biotrail.converters.analysis.distributions.call_figures import (
-    CALL_PARTS,
-    coded,
-    named,
-)
-from biotrail.converters.analysis.distributions.depth import Depth, Span, in_window
+from biotrail.converters.analysis.blame.tree import BASES, Blamed, Victim
+from biotrail.converters.analysis.distributions.call_figures import CALL_PARTS, coded, named
+from biotrail.converters.analysis.distributions.depth import Depth, Span, follow, in_window
 from biotrail.converters.analysis.distributions.groups import (
     LEFT_OUT,
-    Group,
     Groups,
     add_to_all,
     merged_by_code,
 )
-from biotrail.converters.analysis.distributions.keys import OP_BITS, ByProcess
+from biotrail.converters.analysis.distributions.keys import OP_BITS, ByProcess, name_of
 from biotrail.converters.analysis.distributions.samples import Samples, of_bios, of_requests
 from biotrail.converters.analysis.distributions.sketch import Distribution
 from biotrail.converters.analysis.figures import Summary
@@ -54,13 +49,7 @@ from biotrail.converters.analysis.report.report import (
     operation_reports,
     time_and_number,
 )
-from biotrail.converters.analysis.report.tree import (
-    DepthReport,
-    GroupReport,
-    LossReport,
-    Percentiles,
-    Report,
-)
+from biotrail.converters.analysis.report.tree import DepthReport, LossReport, Percentiles, Report
 from biotrail.converters.analysis.report.waits import WaitsByReason
 from biotrail.converters.calls.names import name_of_error
 from biotrail.converters.events.context import Context
@@ -80,13 +69,10 @@ from biotrail.converters.lifecycles.windows import queued_below
 from biotrail.converters.pipeline import Trace
 
 MOST_SLOW = 10
-"""Slowest I/Os, and slowest calls, in a snapshot."""
 
 
 @dataclass
 class CallsOfStretch(CallsByName):
-    """Figures of the calls whose windows came in a stretch of time, and the slowest of them."""
-
     every: bool = False
     """Whether calls that neither queued a bio nor waited for I/O are among the slowest, too."""
     slowest: list[SlowCall] = field(default_factory=list)
@@ -140,14 +126,12 @@ def _slow(calls: Calls, row: int, tasks: Tasks, context: Context) -> SlowCall:
 
 
 _NOTHING_LOST = LossReport({}, 0, 0, 0, False, 0, 0, 0, 0, [], [])
-Places = dict[int, Group]
 
 
 class Recent:
     """What sentences need of a stretch beside its groups: calls that waited, and limits."""
 
     def __init__(self, context: Context) -> None:
-        self._context = context
         self._waits = WaitsByReason(context)
         self._calls = CallsByGroup(context, "process")
         self._callers = Callers(context, self._calls, self._waits)
@@ -162,37 +146,53 @@ class Recent:
         self._held.add(window)
 
     def report(
-        self,
-        begin: int,
-        end: int,
-        groups: tuple[Places, Places],
-        processes: list[GroupReport],
-        depths: Mapping[str, DepthReport],
-        blamed: Blamed | None,
-    ) -> Report:
-        """Return the stretch's report, whose lists are those that sentences are made of.
-
-        groups: of bios that no stacked device queued for others, and of requests, by place. depths:
-        name of a device → bios in flight.
-        """
-        context, span = self._context, max(end - begin, 0)
-        bios, requests = groups
-        devices = []
+        self, part: "_Part", now: Stretch, devices: list[DeviceNow], context: Context
+    ) -> Report | None:
+        """Return the stretch `now` as a report, with what sentences are made of; None: no I/O."""
+        if not now.total.bios.ios:
+            return None
+        bios, requests = part.bios.by_code, part.requests.by_code
+        span, nothing = max(now.end_ns - now.begin_ns, 0), Device(Depth(0), Depth(0))
+        depths = {
+            one.device: DepthReport(
+                one.queue.mean,
+                one.queue.max,
+                one.queue.active_ns,
+                one.queue.time_ns - one.queue.active_ns,
+                Summary.of(Distribution()),
+            )
+            for one in devices
+        }
+        found = []
         for dev in sorted({place >> OP_BITS for place in (*bios, *requests) if place >= 0}):
             operations = operation_reports(bios, requests, span, context, dev)
-            nothing = Device(Depth(0), Depth(0))
-            one = device_report(dev, nothing, None, [], [], operations, {}, span, context)
-            devices.append(replace(one, queue=depths.get(one.device, one.queue)))
+            device = device_report(dev, nothing, None, [], [], operations, {}, span, context)
+            found.append(replace(device, queue=depths.get(device.device, device.queue)))
+        blamed = None
+        if now.blame is not None:  # without what would be without a culprit
+            victims = [
+                Victim(
+                    name=one.name,
+                    ios=one.ios,
+                    wait_ns=one.wait_ns,
+                    parts=one.parts,
+                    small_ns=one.small_ns,
+                    p99_ns=0,
+                    without=[],
+                )
+                for one in now.blame.victims
+            ]
+            blamed = Blamed(now.blame.by, now.blame.by, victims)
         return Report(
             log_id=context.log_id,
             host=context.host,
             kernel="",
-            begin_ns=begin,
-            end_ns=end,
+            begin_ns=now.begin_ns,
+            end_ns=now.end_ns,
             begin=None,
             total=operation_report({}, bios.values(), requests.values(), span, context),
-            devices=sorted(devices, key=lambda one: time_and_number(one.total.bios)),
-            processes=processes,
+            devices=sorted(found, key=lambda one: time_and_number(one.total.bios)),
+            processes=now.processes,
             loss=_NOTHING_LOST,
             percentiles=Percentiles(),
             waits=self._waits.reports(),
@@ -203,28 +203,9 @@ class Recent:
         )
 
 
-def blamed_now(by: str, victims: list[Waited]) -> Blamed:
-    """Return who waited for whom in a stretch, without what would be without a culprit."""
-    blamed = [
-        Victim(
-            name=one.name,
-            ios=one.ios,
-            wait_ns=one.wait_ns,
-            parts=one.parts,
-            small_ns=one.small_ns,
-            p99_ns=0,
-            without=[],
-        )
-        for one in victims
-    ]
-    return Blamed(by, by, blamed)
-
-
 MINUTE_NS = 60_000_000_000
 MOST_GROUPS = 256
 """Groups of one kind in one stretch; I/O of later groups is added to `others`."""
-MOST_DEVICES = 256
-"""Devices whose depths are kept."""
 
 
 class LiveTrace(Trace):
@@ -253,12 +234,8 @@ class LiveTrace(Trace):
 
 @dataclass
 class _Part:
-    """Figures of one stretch of time, which can be added up with others."""
-
     begin: int = -1
-    """ns; -1: not known yet."""
     end: int = -1
-    """ns; -1: not known yet."""
     bios: Groups = field(default_factory=lambda: Groups(MOST_GROUPS))
     lower: Groups = field(default_factory=lambda: Groups(MOST_GROUPS))
     """Bios that stacked devices queued for others, which `bios` and `processes` leave out."""
@@ -302,7 +279,7 @@ class Live:
         self._by, self._online = blame, Online(context, blame) if blame else None
         self._processes = ByProcess(context)
         begin = context.clocks[0]["monotonic"] if context.clocks else -1
-        self._part = self._fresh(begin)
+        self._part = _Part(begin, begin, calls=CallsOfStretch(every=every_call))
         self._recent = Recent(context)
         self._minute: deque[_Part] = deque()
         self._depths: dict[int, tuple[Depth, Depth]] = {}
@@ -351,7 +328,8 @@ class Live:
         """
         if last and self._online is not None:
             self._part.waits.merge(self._online.finish().waits)
-        part, self._part = self._part, self._fresh(self._part.end)
+        part, calls = self._part, CallsOfStretch(every=self._every_call)
+        self._part = _Part(part.end, part.end, calls=calls)
         self._minute.append(part)
         while part.end - self._minute[0].begin > MINUTE_NS and len(self._minute) > 1:
             self._minute.popleft()
@@ -372,27 +350,36 @@ class Live:
             skipped_ns=source.skipped_ns,
             slowest_calls=minute.calls.slowest,
             calls_until_ns=self._context.calls_timed_until,
-            report=_report(recent, part, now, devices),
+            report=recent.report(part, now, devices, self._context),
         )
-
-    def _fresh(self, begin: int) -> _Part:
-        return _Part(begin, begin, calls=CallsOfStretch(every=self._every_call))
 
     def _stretch(self, part: _Part) -> Stretch:
         span, context = max(part.end - part.begin, 0), self._context
         bios = merged_by_code(part.bios.by_code, part.lower.by_code)
         requests = part.requests.by_code
         places = sorted({*bios, *requests})
-        found = [
-            operation_report(
-                self._name(place),
-                [bios[place]] if place in bios else [],
-                [requests[place]] if place in requests else [],
-                span,
-                context,
+        found = []
+        for place in places:
+            device, operation = context.device_name(place >> OP_BITS), context.op_name(place)
+            found.append(
+                operation_report(
+                    {"others": 1} if place < 0 else {"device": device, "operation": operation},
+                    [bios[place]] if place in bios else [],
+                    [requests[place]] if place in requests else [],
+                    span,
+                    context,
+                )
             )
-            for place in places
+        processes = [
+            group_report(name_of(self._processes, code), group, span, context)
+            for code, group in part.processes.by_code.items()
         ]
+        blame = None
+        if self._by is not None:
+            waits, everybody = part.waits, everybody_recorded(context)
+            based = {name: waits.based.get(name, 0) for name in BASES}
+            left_out = {name: waits.left_out.get(name, 0) for name in online.LEFT_OUT}
+            blame = Blame(self._by, waits.victims(), based, left_out, everybody)
         return Stretch(
             begin_ns=max(part.begin, 0),
             end_ns=max(part.end, 0),
@@ -400,82 +387,42 @@ class Live:
                 {}, part.bios.by_code.values(), requests.values(), span, context
             ),
             operations=sorted(found, key=lambda o: -o.bios.ios),
-            processes=self._process_reports(part, span),
+            processes=sorted(processes, key=lambda one: -one.ios),
             calls=part.calls.reports(context),
-            blame=self._blame(part.waits),
+            blame=blame,
         )
-
-    def _blame(self, waits: Waits) -> Blame | None:
-        if self._by is None:
-            return None
-        everybody = everybody_recorded(self._context)
-        based = {name: waits.based.get(name, 0) for name in BASES}
-        left_out = {name: waits.left_out.get(name, 0) for name in online.LEFT_OUT}
-        return Blame(self._by, waits.victims(), based, left_out, everybody)
-
-    def _name(self, place: int) -> dict[str, str | int | None]:
-        """Of OTHERS: {"others": 1}."""
-        if place < 0:
-            return {"others": 1}
-        return {
-            "device": self._context.device_name(place >> OP_BITS),
-            "operation": self._context.op_name(place),
-        }
-
-    def _process_reports(self, part: _Part, span: int) -> list[GroupReport]:
-        found = [
-            group_report(
-                self._processes.name(code) if code >= 0 else {"others": 1},
-                group,
-                span,
-                self._context,
-            )
-            for code, group in part.processes.by_code.items()
-        ]
-        return sorted(found, key=lambda g: -g.ios)
 
     def _add_slow(self, window: Lifecycles, bios: Samples, codes: I64) -> None:
-        rows = np.argsort(-bios.latency, kind="stable")[:MOST_SLOW]
-        found = [
-            self._slow(window, bios, codes, row) for row in rows.tolist() if bios.latency[row] >= 0
-        ]
-        self._part.slowest = slowest_of(self._part.slowest + found)
-
-    def _slow(
-        self,
-        window: Lifecycles,
-        bios: Samples,
-        codes: I64,
-        row: int,
-    ) -> Slow:
-        stages = np.flatnonzero(bios.stage_owner == row)
-        longest = int(stages[np.argmax(bios.stage_ns[stages])]) if len(stages) else -1
-        place = int(bios.place[row])
-        name = self._processes.name(int(codes[row]))
-        return Slow(
-            device=self._context.device_name(place >> OP_BITS),
-            operation=self._context.op_name(place),
-            process=None if name["process"] is None else str(name["process"]),
-            pid=None if name["pid"] is None else int(name["pid"]),
-            sector=int(window.bios.sector[row]),
-            bytes=int(bios.size[row]),
-            end_ns=int(bios.end[row]),
-            latency_ns=int(bios.latency[row]),
-            stage=STAGE_NAMES[Stage(int(bios.stage[longest]))] if longest >= 0 else None,
-            stage_ns=int(bios.stage_ns[longest]) if longest >= 0 else 0,
-            title=None if name["title"] is None else str(name["title"]),
-        )
+        found = self._part.slowest
+        for row in np.argsort(-bios.latency, kind="stable")[:MOST_SLOW].tolist():
+            if bios.latency[row] < 0:
+                break
+            stages = np.flatnonzero(bios.stage_owner == row)
+            longest = int(stages[np.argmax(bios.stage_ns[stages])]) if len(stages) else -1
+            place = int(bios.place[row])
+            name: dict[str, Any] = {**self._processes.name(int(codes[row]))}
+            found.append(
+                Slow(
+                    device=self._context.device_name(place >> OP_BITS),
+                    operation=self._context.op_name(place),
+                    process=name["process"],
+                    pid=name["pid"],
+                    sector=int(window.bios.sector[row]),
+                    bytes=int(bios.size[row]),
+                    end_ns=int(bios.end[row]),
+                    latency_ns=int(bios.latency[row]),
+                    stage=STAGE_NAMES[Stage(int(bios.stage[longest]))] if longest >= 0 else None,
+                    stage_ns=int(bios.stage_ns[longest]) if longest >= 0 else 0,
+                    title=name["title"],
+                )
+            )
+        self._part.slowest = slowest_of(found)
 
     def _add_depths(self, window: Lifecycles) -> None:
         """Also count in `_open` what is in flight."""
         queue = in_window(window, window.bios, window.open_bios)
         issue = in_window(window, window.requests, window.open_requests)
-        for dev in dict.fromkeys([*queue.devices(), *issue.devices()]):
-            if dev not in self._depths and len(self._depths) < MOST_DEVICES:
-                self._depths[dev] = Depth(window.begin), Depth(window.begin)
-        for dev, depths in self._depths.items():
-            for steps, depth in zip((queue, issue), depths, strict=True):
-                depth.add(steps, dev)
+        follow(self._depths, (queue, issue), window.begin)
         self._open = {
             dev: (_under_way(window.open_bios, dev), _under_way(window.open_requests, dev))
             for dev in self._depths
@@ -492,25 +439,6 @@ class Live:
                 both.append(Depths(in_flight, mean, most, span.busy_ns, span.time_ns))
             found.append(DeviceNow(self._context.device_name(dev), *both))
         return found
-
-
-def _report(recent: Recent, part: _Part, now: Stretch, devices: list[DeviceNow]) -> Report | None:
-    if not now.total.bios.ios:
-        return None
-    nothing = Summary.of(Distribution())
-    depths = {
-        one.device: DepthReport(
-            one.queue.mean,
-            one.queue.max,
-            one.queue.active_ns,
-            one.queue.time_ns - one.queue.active_ns,
-            nothing,
-        )
-        for one in devices
-    }
-    blamed = None if now.blame is None else blamed_now(now.blame.by, now.blame.victims)
-    groups = part.bios.by_code, part.requests.by_code
-    return recent.report(now.begin_ns, now.end_ns, groups, now.processes, depths, blamed)
 
 
 def _under_way(table: Bios | Requests, dev: int) -> int:

@@ -13,7 +13,6 @@ from biotrail.converters.analysis.distributions.keys import OP_BITS
 from biotrail.converters.analysis.distributions.samples import of_bios
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import I64, Lifecycles
-from biotrail.recorder.schema.cgroup_names import CgroupName
 
 MOST = 128
 """Groups that are kept apart; further ones are added up. Also the names by which they are."""
@@ -59,16 +58,21 @@ class Totals:
     def _label_codes(self, window: Lifecycles) -> I64:
         """Return the number of each bio's labels, above the bits of a place."""
         ids, place = np.unique(window.bios.cgroup, return_inverse=True)
-        numbers = [self._number(self._context.cgroup_names.name(one)) for one in ids.tolist()]
+        numbers = []
+        for one in ids.tolist():
+            name = self._context.cgroup_names.name(one)
+            container = name.container or name.container_id or ""
+            values = {  # names, or ids where there are none
+                "unit": name.unit or name.slice or "",
+                "container": f"{container} (its monitor)" if name.monitor else container,
+                "pod": name.pod or name.pod_uid or "",
+                "namespace": name.namespace or "",
+            }
+            labels = tuple(values[field] for field in LABELS[self._by or ""])
+            known = labels in self._labels or len(self._labels) < MOST
+            numbers.append(self._labels.setdefault(labels, len(self._labels)) if known else MOST)
         found: I64 = np.array(numbers, dtype=np.int64)[place] << _PLACE_BITS
         return found
-
-    def _number(self, name: CgroupName) -> int:
-        values = _values(name)
-        labels = tuple(values[field] for field in LABELS[self._by or ""])
-        if labels not in self._labels and len(self._labels) >= MOST:
-            return MOST
-        return self._labels.setdefault(labels, len(self._labels))
 
     def groups(self) -> list[Total]:
         """Return the groups, which are those that `add` changes."""
@@ -83,17 +87,6 @@ class Totals:
             device = self._context.device_name(place >> OP_BITS)
             found.append(Total(device, self._context.op_name(place), group, own))
         return found
-
-
-def _values(name: CgroupName) -> dict[str, str]:
-    """Names, or ids where there are none."""
-    container = name.container or name.container_id or ""
-    return {
-        "unit": name.unit or name.slice or "",
-        "container": f"{container} (its monitor)" if name.monitor else container,
-        "pod": name.pod or name.pod_uid or "",
-        "namespace": name.namespace or "",
-    }
 
 
 MOST_VICTIMS = 64
@@ -112,11 +105,9 @@ class BlameTotals:
     def __init__(self, context: Context, by: str) -> None:
         self._online = Online(context, by)
         self.waited: Counter[str] = Counter()
-        """Victim → Q2C of its I/Os, ns."""
         self.untold: Counter[str] = Counter()
         """Victim → that of I/Os of which it cannot be told who slowed them."""
         self.behind: Counter[tuple[str, str]] = Counter()
-        """(victim, culprit) → ns."""
         self._rest: Counter[tuple[str, str]] = Counter()
         """(victim, culprit) → ns, 0 or less, that is carried forward."""
 
@@ -133,11 +124,9 @@ class BlameTotals:
             self.waited[victim] += row.wait_ns
             self.untold[victim] += row.untold
             for culprit, ns in row.behind.items():
-                self._add((victim, culprit), ns)
-
-    def _add(self, pair: tuple[str, str], ns: int) -> None:
-        kept = pair in self.behind or len(self.behind) < MOST_PAIRS
-        pair = pair if kept else (pair[0], tree.OTHERS)
-        rest = self._rest[pair] + ns
-        self.behind[pair] += max(rest, 0)
-        self._rest[pair] = min(rest, 0)
+                pair = victim, culprit
+                if pair not in self.behind and len(self.behind) >= MOST_PAIRS:
+                    pair = victim, tree.OTHERS
+                rest = self._rest[pair] + ns
+                self.behind[pair] += max(rest, 0)
+                self._rest[pair] = min(rest, 0)

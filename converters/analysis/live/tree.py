@@ -24,10 +24,8 @@ class Depths:
     now: int
     """Number at the stretch's end."""
     mean: float
-    """Mean, weighted by time."""
     max: int
     active_ns: int
-    """Time with at least one in flight."""
     time_ns: int
     """Length of the stretch's windows; 0 if none came."""
 
@@ -43,8 +41,6 @@ class DeviceNow:
 
 @dataclass
 class Slow:
-    """One slow bio."""
-
     device: str
     operation: str
     process: str | None
@@ -52,21 +48,16 @@ class Slow:
     sector: int
     bytes: int
     end_ns: int
-    """Time of the completion."""
     latency_ns: int
-    """Q2C."""
     stage: str | None
     """The longest stage; None without stages."""
     stage_ns: int
-    """Time in that stage; 0 without stages."""
     title: str | None = None
     """What the process calls itself, or which script it runs; None: neither, or not known."""
 
 
 @dataclass
 class SlowCall:
-    """One slow system call."""
-
     call: str
     process: str | None
     """Name of the calling thread."""
@@ -75,15 +66,12 @@ class SlowCall:
     end_ns: int
     """Time of the return."""
     duration_ns: int
-    """From entry to return."""
     part: str
     """The longest part of that time, as in call_figures.CALL_PARTS."""
     part_ns: int
-    """Time in that part."""
     bios: int
     """Bios that it queued; 65535: that many or more."""
     error: str | None
-    """Name of the error that it returned; None: none."""
     title: str | None = None
     """What its process calls itself, or which script it runs; None: neither, or not known."""
 
@@ -93,11 +81,8 @@ class Blame:
     """Who waited for whom, of the I/Os that settled in a stretch of time."""
 
     by: str
-    """What victims and culprits are."""
     victims: list[Waited]
-    """By time, the most first."""
     based: Annotated[dict[str, int], Shown("bases")]
-    """How many I/Os have a base of their stretch of time, of all time, and of a substitute."""
     left_out: dict[str, int]
     """What is not in it, or stands beside nothing: number by name, of blame.online.LEFT_OUT."""
     everybody: Annotated[bool, Shown("everybody_recorded")]
@@ -106,28 +91,21 @@ class Blame:
 
 @dataclass
 class Stretch:
-    """A stretch of time, and the bios and requests whose windows came in it."""
-
     begin_ns: int
     end_ns: int
     total: OperationReport
     operations: list[OperationReport]
     """One per device and operation, most I/O first."""
     processes: list[GroupReport]
-    """Most I/O first."""
     calls: list[CallReport] = field(default_factory=list)
     """System calls by name, those with I/O first, then by time; empty unless they are timed."""
     blame: Blame | None = None
-    """None: it was not asked for."""
 
 
 @dataclass(kw_only=True)
 class Snapshot:
-    """The figures that `top` shows at one time."""
-
     format: int = FORMAT
     number: int
-    """Number of the snapshot, from 1."""
     last: bool
     """Whether the recording has ended with this snapshot."""
     devices: list[DeviceNow]
@@ -136,7 +114,6 @@ class Snapshot:
     minute: Stretch
     """The last minute, with the stretch `now`."""
     slowest: list[Slow]
-    """The slowest bios of the last minute, the slowest first."""
     lost_records: int
     """Records that the recorder has lost since it began."""
     skipped_ns: int
@@ -144,6 +121,5 @@ class Snapshot:
     slowest_calls: list[SlowCall] = field(default_factory=list)
     """The slowest system calls of the last minute, the slowest first."""
     calls_until_ns: int | None = None
-    """When the recorder ceased to time calls (`--call-budget`); None: it did not so far."""
     report: Annotated[Report | None, HIDDEN] = field(default=None, repr=False)
     """The stretch `now` as a report, for its first sentences; None: it has no I/O."""

@@ -5,8 +5,6 @@ Functions have the time that they took. Where a log has tracepoints alone, these
 the life's next hit: what came after them.
 """
 
-from collections.abc import Iterator
-
 from biotrail.converters.analysis.lives.merged import Calls
 from biotrail.converters.events.tables import NEVER
 from biotrail.converters.sites.trees import (
@@ -23,24 +21,17 @@ MOST_STACKS = 50_000
 
 
 class Functions:
-    """Adds up the functions and tracepoints of lives, and their stacks."""
-
     def __init__(self, functions: bool) -> None:
         self.has_functions = functions
         self.lives = 0
         self.time = 0
-        """ns of all lives."""
         self.left_out = 0
-        """Calls whose stacks had no room."""
         self._by_name: dict[tuple[NodeKind, str, str], Calls] = {}
         self._stacks: dict[tuple[str, ...], tuple[int, int]] = {}
         """Names from the context inwards → (calls, ns)."""
 
     def rows(self) -> list[Calls]:
-        """Return all functions and tracepoints, those with the most time first.
-
-        `took` of tracepoints is the time until the life's next hit, if the log has no functions.
-        """
+        """Most time first; of tracepoints until the next hit, if the log has no functions."""
         return sorted(self._by_name.values(), key=lambda f: (-f.took.total, -f.calls, f.name))
 
     def stacks(self) -> list[tuple[tuple[str, ...], int, int]]:
@@ -50,7 +41,15 @@ class Functions:
     def add(self, life: Life) -> None:
         self.lives += 1
         self.time += max(life.span, 0)
-        following = until_next(life)
+        # Per hit the ns until the next one; of the last one 0. A death that is not the last hit
+        # (functions return after it) ends the time of the one before.
+        following, before = [0] * len(life.node_of), -1
+        for at, index in enumerate(life.node_of):
+            node = life.nodes[index]
+            time = node.begin if node.hit == at else node.end
+            if before >= 0:
+                following[at - 1] = max(time - before, 0)
+            before = time
         for run in life.contexts:
             above = [context_name(run)]
             for node in life.walk(run.roots):
@@ -71,9 +70,6 @@ class Functions:
         elif not self.has_functions:
             found.took.add(following)
             own = following
-        self._add_stack(stack, own)
-
-    def _add_stack(self, stack: tuple[str, ...], own: int) -> None:
         calls, time = self._stacks.get(stack, (0, 0))
         if not calls and len(self._stacks) >= MOST_STACKS:
             self.left_out += 1
@@ -83,30 +79,7 @@ class Functions:
 
 def context_name(run: ContextRun) -> str:
     """What contexts of one kind share, as the outermost frame: `fio`, `softirq`."""
-    return run.comm or KIND_NAMES[run.kind] if run.kind == ContextKind.TASK else _kind(run)
-
-
-def _kind(run: ContextRun) -> str:
     name = KIND_NAMES[run.kind]
+    if run.kind == ContextKind.TASK:
+        return run.comm or name
     return f"{name} {run.what}" if run.what and run.kind <= ContextKind.THREAD else name
-
-
-def until_next(life: Life) -> list[int]:
-    """Return per hit of a life the ns until the next one; of the last one 0.
-
-    A death that is not the last hit (functions return after it) ends the time of the one before.
-    """
-    times = [0] * len(life.node_of)
-    for at, following in _pairs(life):
-        times[at] = following
-    return times
-
-
-def _pairs(life: Life) -> Iterator[tuple[int, int]]:
-    before = -1
-    for at, index in enumerate(life.node_of):
-        node = life.nodes[index]
-        time = node.begin if node.hit == at else node.end
-        if before >= 0:
-            yield at - 1, max(time - before, 0)
-        before = time

@@ -3,6 +3,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 
@@ -63,11 +64,9 @@ class Calls:
     module: str
     calls: int = 0
     lives: int = 0
-    """Lives that have it."""
     last: int = 0
     """Number of the life that was counted last."""
     unfinished: int = 0
-    """Calls without a return."""
     took: Figures = field(default_factory=Figures)
     """From entry to return, of calls that have both; of tracepoints and frames nothing."""
     own: Figures = field(default_factory=Figures)
@@ -90,15 +89,10 @@ class Calls:
 
 @dataclass
 class MergedNode(Calls):
-    """A function or tracepoint at one place of the lives' trees."""
-
     start: Figures = field(default_factory=Figures)
     """From the life's begin to the first call in the life."""
     below: "dict[tuple[str, bool], MergedNode]" = field(default_factory=dict)
     """By name, and whether the node has times of its own."""
-
-    def ordered(self) -> "list[MergedNode]":
-        return in_order(self.below.values())
 
 
 @dataclass
@@ -109,38 +103,29 @@ class MergedContext:
     name: str
     """Of a task the name of its thread, of others that of the kind: as texts begin."""
     what: str
-    """As `ContextRun.what`."""
     which: int
     """From 1: the first such context in a life, the second, the third and all later ones."""
     runs: int = 0
     lives: int = 0
     last: int = 0
-    """As `Calls.last`."""
     start: Figures = field(default_factory=Figures)
     """From the life's begin to the context's first hit, of the first in the life."""
     waited: Figures = field(default_factory=Figures)
     """From the last hit before, in any context, to the first in it; of those where there is time
     between."""
     took: Figures = field(default_factory=Figures)
-    """From the first hit in it to the last."""
     roots: dict[tuple[str, bool], MergedNode] = field(default_factory=dict)
 
-    def ordered(self) -> list[MergedNode]:
-        return in_order(self.roots.values())
+
+Placed = TypeVar("Placed", MergedNode, MergedContext)
 
 
-def in_order(nodes: Iterable[MergedNode]) -> list[MergedNode]:
+def in_order(nodes: Iterable[Placed]) -> list[Placed]:
     """Return nodes in the order of their mean starts; of equal ones, that of most lives first."""
-    return sorted(nodes, key=_place)
-
-
-def _place(one: MergedNode | MergedContext) -> tuple[float, int]:
-    return one.start.total / max(one.start.of.count, 1), -one.lives
+    return sorted(nodes, key=lambda one: (one.start.total / max(one.start.of.count, 1), -one.lives))
 
 
 class Merged:
-    """The trees of many lives as one."""
-
     def __init__(self) -> None:
         self.lives = 0
         self.took = Figures()
@@ -159,7 +144,7 @@ class Merged:
         self._nodes = 0
 
     def contexts(self) -> list[MergedContext]:
-        return sorted(self._contexts.values(), key=_place)
+        return in_order(self._contexts.values())
 
     def add(self, life: Life) -> None:
         self.lives += 1
@@ -197,7 +182,19 @@ class Merged:
         if waited > 0:
             context.waited.add(waited)
         context.took.add(run.end - run.begin)
-        self._add_nodes(life, run.roots, context.roots)
+        rest = [(index, context.roots) for index in reversed(run.roots)]
+        while rest:
+            index, beside = rest.pop()
+            node = life.nodes[index]
+            place = node.name, node.kind != NodeKind.FRAME
+            found = beside.get(place)
+            if found is None:
+                if not self._has_room(life, [index]):
+                    continue
+                found = beside[place] = MergedNode(node.kind, node.name, node.module)
+            if found.add(node, self.lives):
+                found.start.add(max(node.begin - life.begin, 0))
+            rest += [(below, found.below) for below in reversed(node.below)]
 
     def _has_room(self, life: Life, roots: list[int]) -> bool:
         if self._nodes < MOST_NODES:
@@ -205,20 +202,3 @@ class Merged:
             return True
         self.left_out += sum(1 for _ in life.walk(roots))
         return False
-
-    def _add_nodes(
-        self, life: Life, roots: list[int], into: dict[tuple[str, bool], MergedNode]
-    ) -> None:
-        rest = [(index, into) for index in reversed(roots)]
-        while rest:
-            index, beside = rest.pop()
-            node = life.nodes[index]
-            key = node.name, node.kind != NodeKind.FRAME
-            found = beside.get(key)
-            if found is None:
-                if not self._has_room(life, [index]):
-                    continue
-                found = beside[key] = MergedNode(node.kind, node.name, node.module)
-            if found.add(node, self.lives):
-                found.start.add(max(node.begin - life.begin, 0))
-            rest += [(below, found.below) for below in reversed(node.below)]

@@ -68,7 +68,6 @@ MOST = {
     "commits": 16,
     "submissions": 32,
 }
-"""Rows of each list at most; `left_out` counts the others."""
 ROOM = {
     "devices": 1_000_000,
     "processes": 150_000,
@@ -105,9 +104,7 @@ MOST_PAIRS = 32
 MOST_PAIR_GROUPS = 24
 MOST_PAIR_KEYS = 10
 MOST_VICTIMS = 12
-"""Victims, and victims' calls, of blame."""
 MOST_EVENTS = 40
-"""Events of a slow I/O."""
 MOST_OTHERS = 8
 """Requests, mates, children and parents of a slow I/O, each."""
 
@@ -126,8 +123,11 @@ def page_data(
     left_out = {}
     for name, most in MOST.items():
         shown[name], left_out[name] = bounded(shown[name], ROOM[name], most)
-    pairs = [_pair(pair) for pair in shown["pairs"]]
-    shown["pairs"], left_out["pairs"] = bounded(pairs, ROOM["pairs"], MOST_PAIRS)
+    for pair in shown["pairs"]:
+        if (over := len(pair["groups"]) - MOST_PAIR_GROUPS) > 0:
+            pair["groups_cut"] = over
+        del pair["groups"][MOST_PAIR_GROUPS:], pair["slowest_keys"][MOST_PAIR_KEYS:]
+    shown["pairs"], left_out["pairs"] = bounded(shown["pairs"], ROOM["pairs"], MOST_PAIRS)
     if shown["blame"] is not None:
         shown["blame"] = {**shown["blame"], "experiment": None}  # `biotrail blame` shows it
         for name in ("victims", "calls"):
@@ -202,21 +202,15 @@ def _series(report: Report, timeline: Timeline, context: Context) -> list[dict[s
     ranked = sorted(names, key=lambda name: (order.get(name[0] or "", 0), name[1] or ""))
     # Series of all devices first, then the busiest device: `bounded` leaves out the last ones.
     return [
-        {"device": device, "operation": op, **_course(_sum(names[device, op], timeline))}
+        {"device": device, "operation": op, **_course(names[device, op], timeline)}
         for device, op in ranked
     ]
 
 
-def _sum(courses: list[Course], timeline: Timeline) -> Course:
-    if len(courses) == 1:
-        return courses[0]
-    whole = Course(*np.zeros((2, timeline.columns), np.int64))
-    for course in courses:
-        whole.merge(course)
-    return whole
-
-
-def _course(course: Course) -> dict[str, Any]:
+def _course(courses: list[Course], timeline: Timeline) -> dict[str, Any]:
+    course = courses[0] if len(courses) == 1 else Course(*np.zeros((2, timeline.columns), np.int64))
+    for more in courses if len(courses) > 1 else ():
+        course.merge(more)
     columns = range(len(course.ios))
     times = {column: Summary.of(found) for column, found in course.latency.items()}
     latencies = {
@@ -250,14 +244,6 @@ def _depths(report: Report, timeline: Timeline, context: Context) -> list[dict[s
             row[f"{name}_max"] = [span.most if span else 0 for span in spans]
         found.append(row)
     return sorted(found, key=lambda row: order.get(row["device"], len(order)))
-
-
-def _pair(pair: Mapping[str, Any]) -> dict[str, Any]:
-    groups = pair["groups"]
-    found = {**pair, "groups": groups[:MOST_PAIR_GROUPS]}
-    found["slowest_keys"] = pair["slowest_keys"][:MOST_PAIR_KEYS]
-    over = len(groups) - MOST_PAIR_GROUPS
-    return {**found, "groups_cut": over} if over > 0 else found
 
 
 def _slow(io: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 
 from collections import Counter
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -28,7 +29,6 @@ from biotrail.converters.events.tables import (
     NEVER,
     OP_MASK,
     U32,
-    Bios,
     Lifecycles,
     Table,
     WaitCause,
@@ -48,18 +48,15 @@ MOST_KEPT = 1 << 17
 MOST_COLUMNS = 24
 """Parties of a window, by device and operation, that are told apart: those with most time."""
 _RECORDER = (1 << 24) - 1
-"""Code of who does the recording's own I/O; those of others are less."""
 
 
 @dataclass
 class _Flight(Table):
     begin: I64
     end: I64
-    """FAR: in flight."""
     dev: U32
     op: U32
     who: I64
-    """Code of ByWriter."""
     bytes: I64
 
 
@@ -122,18 +119,14 @@ class Meanwhile:
         who = self._writer.codes(window, of_bios(bios, none, self._context))
         size = transferred(self._context, bios.opf, bios.bytes)
         if carries:
-            self._carry(window, who, size)
+            journal = by_threads(JOURNAL_THREADS, bios.task, window.tasks)
+            for row in np.flatnonzero(journal).tolist():
+                self._carried[(int(bios.dev[row]), int(who[row]))] += int(size[row])
         who = np.where(bios.own, _RECORDER, who)
         kept = bios.queue != NEVER
         end = np.where(bios.complete == NEVER, FAR, bios.complete)
         op = (bios.opf & OP_MASK).astype(np.uint32)
         return _Flight(bios.queue, end, bios.dev, op, who, size).take(kept)
-
-    def _carry(self, window: Lifecycles, who: I64, size: I64) -> None:
-        """Note whose data the threads that commit journals wrote."""
-        bios: Bios = window.bios
-        for row in np.flatnonzero(by_threads(JOURNAL_THREADS, bios.task, window.tasks)).tolist():
-            self._carried[(int(bios.dev[row]), int(who[row]))] += int(size[row])
 
     def _add_waits(self, process: I64, out: I64, woken: I64, flights: _Flight) -> None:
         pids, place = np.unique(process, return_inverse=True)
@@ -161,10 +154,7 @@ class Meanwhile:
                 sums[1] += size
 
     def of(self, pid: int) -> list[OthersInFlight]:
-        """Return what was in flight while calls of a process waited, the most first.
-
-        Without what threads that commit journals write for themselves, which is the commit.
-        """
+        """The most first, without what threads that commit journals write for themselves."""
         found: dict[Party, OthersInFlight] = {}
         for (of, dev, op, who), (ns, size) in self._sums.items():
             if of != pid or not ns:
@@ -187,16 +177,15 @@ class Meanwhile:
         return dict(found)
 
     def _party(self, dev: int, who: int, operation: str) -> Party:
-        if who == _RECORDER:
-            device = self._context.device_name(dev)
-            return Party(device=device, operation=operation, process=RECORDER, pid=None, title=None)
-        name = self._writer.name(who)
+        name: dict[str, Any] = {"process": RECORDER, "pid": None, "title": None}
+        if who != _RECORDER:
+            name |= self._writer.name(who)
         return Party(
             device=self._context.device_name(dev),
             operation=operation,
-            process=None if name["process"] is None else str(name["process"]),
-            pid=None if name["pid"] is None else int(name["pid"]),
-            title=None if name["title"] is None else str(name["title"]),
+            process=name["process"],
+            pid=name["pid"],
+            title=name["title"],
         )
 
 
@@ -221,14 +210,11 @@ _WAITING = ("runnable", "own_io", "other_io")
 
 
 class Callers:
-    """Finds the calls that waited most; takes each window after the figures that it rests on."""
-
     def __init__(self, context: Context, calls: CallsByGroup, waits: WaitsByReason) -> None:
         self._context, self._calls, self._waits = context, calls, waits
         self._meanwhile = Meanwhile(context)
         self._names = ProcessNames()
         self._process: dict[int, int] = {}
-        """Thread → its process."""
 
     def add(self, window: Lifecycles) -> None:
         if window.path is None:
@@ -237,10 +223,7 @@ class Callers:
         self._meanwhile.add(window)
 
     def reports(self) -> list[Caller]:
-        """Return the MOST pairs of a process and a call's name that waited most, the first most.
-
-        Calls that did no I/O, of kernel threads and of processes that are not known are none.
-        """
+        """The MOST pairs of a process and a call's name that waited most; of calls with I/O."""
         found = [
             one
             for one in self._calls.reports()

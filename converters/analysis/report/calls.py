@@ -44,7 +44,6 @@ OF_CALLS = (
     *("process", "thread", "cgroup", "unit", "container", "pod", "namespace"),
     *("file", "inode", "dir"),
 )
-"""Words of KEYS by which calls are grouped, too."""
 
 
 class CallsByGroup:
@@ -63,7 +62,6 @@ class CallsByGroup:
         self._first = FirstBios()
         self._files = by in OF_FILES
         self._figures: dict[tuple[int, int], CallFigures] = {}
-        """(code of the group, code of name and I/O) → figures."""
 
     def add(self, window: Lifecycles) -> None:
         """Past MOST_GROUPS pairs of group and name calls are in OTHERS."""
@@ -73,10 +71,17 @@ class CallsByGroup:
         first = self._first.of_calls(window)
         if not len(calls):
             return
-        stand_in = _bios(window.bios, calls)
+        # Keys are of bios: a stand-in for each call, of 1 byte, has what they look at.
+        columns = {one.name: getattr(window.bios, one.name) for one in fields(Bios)}
+        columns = {
+            name: np.zeros((len(calls), *like.shape[1:]), like.dtype)
+            for name, like in columns.items()
+        }
+        stand_in = Bios(**columns)
+        stand_in.tid, stand_in.task, stand_in.cpu = calls.tid, calls.task, calls.cpu
+        stand_in.bytes[:], stand_in.whom[:] = 1, -1
         stand_in.cgroup, stand_in.file = first.cgroup, first.file.astype(np.int32)
         stand_in.opf, stand_in.page = first.opf, first.page
-        # Keys are of bios: a stand-in for each call has what they look at.
         stood = replace(window, bios=stand_in, path=None)
         none = window.bio_stages.take(np.zeros(0, dtype=np.int64))
         group = self._key.codes(stood, of_bios(stand_in, none, self._context))
@@ -107,21 +112,6 @@ class CallsByGroup:
         return [one for reports in found for one in reports]
 
 
-def _bios(like: Bios, calls: Calls) -> Bios:
-    """Return a table with a bio per call that has its tid, task, CPU and 1 byte."""
-    count = len(calls)
-    columns = {
-        one.name: np.zeros(
-            (count, *getattr(like, one.name).shape[1:]), getattr(like, one.name).dtype
-        )
-        for one in fields(Bios)
-    }
-    columns.update(tid=calls.tid, task=calls.task, cpu=calls.cpu)
-    columns["bytes"] = np.ones(count, dtype=np.uint32)
-    columns["whom"] = np.full(count, -1, dtype=np.int32)
-    return Bios(**columns)
-
-
 def _report(code: int, figures: CallFigures, context: Context, group: Name) -> CallReport:
     call, io = named(code, context)
     return as_row(
@@ -138,7 +128,6 @@ def _report(code: int, figures: CallFigures, context: Context, group: Name) -> C
 @dataclass
 class CallsByName(Mergeable):
     figures: dict[int, CallFigures] = field(default_factory=dict)
-    """Code of `coded` → figures."""
 
     def add(self, calls: Calls, context: Context) -> None:
         codes = coded(calls)
@@ -166,16 +155,13 @@ _SUBMITTING = frozenset({"io_uring_enter", "io_submit"})
 class _Figures:
     count: int = 0
     modes: Counter[str] = field(default_factory=Counter)
-    """Name of a Runner → submissions whose first bio it queued."""
     completed: int = 0
     errors: Counter[str] = field(default_factory=Counter)
-    """Name of the error → submissions that completed with it."""
     bios: int = 0
     bytes: int = 0
     time: Distribution = field(default_factory=Distribution)
     """ns from submission to completion, where both are known."""
     steps: dict[str, Distribution] = field(default_factory=dict)
-    """Name in STEPS → ns, where both of its ends are known."""
 
     def add(self, rows: Submissions) -> None:
         """A step that would be negative is not counted."""
@@ -200,7 +186,6 @@ class _Figures:
 class SubmissionsByOperation:
     def __init__(self, context: Context) -> None:
         self._figures: dict[int, _Figures] = {}
-        """Number of `operations_of` → figures."""
         self._recorded = "uring" in context.path_parts
         self._submitting = numbers(_SUBMITTING, context.machine)
         self.unknown = 0

@@ -8,11 +8,7 @@ from typing import Any, TextIO
 
 from biotrail.converters.analysis.figures import StageTimes, Summary, summary
 from biotrail.converters.analysis.report.path import SETUP
-from biotrail.converters.analysis.report.tree import (
-    FORMAT,
-    GroupReport,
-    Report,
-)
+from biotrail.converters.analysis.report.tree import FORMAT, GroupReport, Report
 from biotrail.converters.lifecycles.operations import CLEARED
 from biotrail.recorder.schema import cgroup_names
 from biotrail.recorder.schema.strings import guarded
@@ -24,17 +20,9 @@ NAMES = (
 SCOPE = ("filters", "cut", "chosen")
 """Columns that say which I/O was recorded and which part of the log was read; the same in every
 line."""
-LATER = ("dir", "inodes", "call", "pair", "by", "key", "writer", "thread", "tid", "file_was")
-"""Name columns added in later versions, behind the others so that those keep their places."""
 DOUBTFUL = ("doubtful", "mean_with_doubtful_ns", "p99_with_doubtful_ns")
 """Columns of latencies in doubt, which are in no other figure of a time: how many, and mean and p99
 of the latency with them in; added later."""
-CGROUPS = (*cgroup_names.FIELDS, "cgroup_kind")
-"""Columns that say what a cgroup is; added later."""
-TITLE = ("title",)
-"""Column of what a process calls itself; added later still."""
-LABEL = ("label", "container_file")
-"""Columns of what people call a file, and where containers see it; likewise."""
 TIMES = tuple(summary(Summary(0, 0, 0.0, 0, 0, 0, 0, 0, 0)))
 COLUMNS = (
     "format",
@@ -54,15 +42,15 @@ COLUMNS = (
     "unfinished",
     "tries",
     "tried_bytes",
-    *LATER,
+    # Added in later versions, behind the others so that those keep their places:
+    *("dir", "inodes", "call", "pair", "by", "key", "writer", "thread", "tid", "file_was"),
     *SCOPE,
     *DOUBTFUL,
-    *CGROUPS,
+    *(*cgroup_names.FIELDS, "cgroup_kind"),
     *CLEARED.values(),
     "recorder_ns",
     "by_workers",
-    *TITLE,
-    *LABEL,
+    *("title", "label", "container_file"),
 )
 _COUNTED = (
     "failed",
@@ -73,16 +61,11 @@ _COUNTED = (
     *CLEARED.values(),
     "by_workers",
 )
-"""Counters that are columns of their own."""
 Line = dict[str, Any]
 """Column → value; absent columns are empty."""
 Labelled = tuple[str, Report, Mapping[str, str]]
 """(label of the recording, its report, its values of the SCOPE columns). label: "" if there is
 only one recording."""
-
-
-def write(report: Report, out: TextIO, scope: Mapping[str, str] | None = None) -> None:
-    write_all([("", report, scope or {})], out)
 
 
 def write_all(

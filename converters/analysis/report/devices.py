@@ -38,15 +38,10 @@ from biotrail.converters.lifecycles.windows import HANGS_NS, sure_complete, unde
 @dataclass
 class Below:
     children: int = 0
-    """Number of children."""
     doubtful: int = 0
-    """Children of which their own completion, or the parent's, is in doubt (`Bios.doubtful`)."""
     to_child: Distribution = field(default_factory=Distribution)
-    """ns from the parent's Q to the child's Q."""
     child: Distribution = field(default_factory=Distribution)
-    """ns from the child's Q to the child's C."""
     from_child: Distribution = field(default_factory=Distribution)
-    """ns from the child's C to the parent's C."""
 
 
 @dataclass
@@ -56,7 +51,6 @@ class Stacked:
     by_pair: dict[tuple[int, int, int], Below] = field(default_factory=dict)
     """(upper dev_t, lower dev_t, the parent's operation as in Samples.place) → times."""
     unmatched: int = 0
-    """Children whose parent did not end in the same window; they are in no pair."""
 
     def add(self, window: Lifecycles, context: Context) -> None:
         """A time that is not known, in doubt, or negative, is not counted, but the child is."""
@@ -136,17 +130,11 @@ class Pattern(Mergeable):
     """Distances between successive I/Os with data of one device, in time order."""
 
     sequential: int = 0
-    """I/Os that began at the sector where the previous one ended."""
     forward: int = 0
-    """I/Os that began after that sector."""
     backward: int = 0
-    """I/Os that began before that sector."""
     seek: Distribution = field(default_factory=Distribution)
-    """Bytes from the previous I/O's end to the beginning, in either direction; 0: sequential."""
     gap: Distribution = field(default_factory=Distribution)
-    """ns from one beginning to the next."""
     _end: int = -1
-    """Sector where the last I/O ended."""
     _at: int = -1
     """ns when the last I/O began; -1 before the first one."""
 
@@ -180,13 +168,9 @@ class Pattern(Mergeable):
 @dataclass
 class Device:
     queue: Depth
-    """Bios in flight, Q to C."""
     issued: Depth
-    """Requests in flight, D to C."""
     queue_pattern: Pattern = field(default_factory=Pattern)
-    """Bios in the order of Q."""
     issue_pattern: Pattern = field(default_factory=Pattern)
-    """Requests in the order of D."""
     operations: dict[int, tuple[Depth, Depth]] = field(default_factory=dict)
     """Number of an operation (as in Samples.place) → (queue, issued) of that operation alone;
     without intervals."""
@@ -247,17 +231,11 @@ _WAITS = (Stage.FLUSH, Stage.PRE_FLUSH, Stage.POST_FLUSH)
 @dataclass
 class Flush(Mergeable):
     requests: int = 0
-    """Flush requests with D and C."""
     waits: int = 0
-    """Times that a bio waited for a flush: before its data, after its data, or without data."""
     unmatched: int = 0
-    """Waits during which no flush request in the log was issued and completed."""
     shared: Counter[int] = field(default_factory=Counter)
-    """Number of bios that waited for one flush request → number of such requests."""
     time: Distribution = field(default_factory=Distribution)
-    """ns from D to C of flush requests."""
     doubtful: int = 0
-    """Flush requests with D and C that are not in `time`, as their C is in doubt."""
 
     @property
     def bios_per_request(self) -> float:
@@ -289,39 +267,36 @@ class Flushes:
         A wait is matched with the last of the device's flush requests to complete by the wait's
         end, if that was issued during the wait.
         """
-        known = _Recent.concatenate([self._recent, self._ended(window)])
-        waits = np.flatnonzero(is_in(window.bio_stages.stage, *_WAITS))
-        if len(waits):
-            self._match(window, waits, known)
+        requests, stages, bios = window.requests, window.bio_stages, window.bios
+        flushes = requests.take(
+            (requests.kind == RequestKind.FLUSH)
+            & (requests.issue != NEVER)
+            & (requests.complete != NEVER)
+        )
+        for dev in names_of(flushes.dev).tolist():
+            mine, one = flushes.take(flushes.dev == dev), self.by_dev[dev]
+            one.time.add((mine.complete - mine.issue)[~mine.doubtful])
+            one.doubtful += int(mine.doubtful.sum())
+        none = np.zeros(len(flushes), dtype=np.int64)
+        fresh = _Recent(flushes.dev, flushes.issue, flushes.complete, none)
+        known = _Recent.concatenate([self._recent, fresh])
+        waits = stages.take(is_in(stages.stage, *_WAITS))
+        waiting = (
+            bios.dev[np.searchsorted(bios.number, waits.owner)] if len(waits) else bios.dev[:0]
+        )
+        for dev in names_of(waiting).tolist():
+            ours, theirs = waiting == dev, np.flatnonzero(known.dev == dev)
+            theirs = theirs[np.argsort(known.complete[theirs], kind="stable")]
+            at = np.searchsorted(known.complete[theirs], waits.end[ours], side="right") - 1
+            begun, last = waits.start[ours][at >= 0], theirs[at[at >= 0]]
+            matched = last[known.issue[last] >= begun]
+            self.by_dev[dev].waits += len(at)
+            self.by_dev[dev].unmatched += len(at) - len(matched)
+            np.add.at(known.bios, matched, 1)
         self._retire(known, known.complete < window.begin - LINGER_NS)
 
     def finish(self) -> None:
         self._retire(self._recent, np.ones(len(self._recent.dev), dtype=np.bool_))
-
-    def _ended(self, window: Lifecycles) -> _Recent:
-        requests = window.requests
-        chosen = (requests.kind == RequestKind.FLUSH) & (requests.issue != NEVER)
-        rows = np.flatnonzero(chosen & (requests.complete != NEVER))
-        dev, issue, complete = requests.dev[rows], requests.issue[rows], requests.complete[rows]
-        for one in names_of(dev).tolist():
-            mine, doubtful = self.by_dev[one], requests.doubtful[rows][dev == one]
-            mine.time.add((complete - issue)[dev == one][~doubtful])
-            mine.doubtful += int(doubtful.sum())
-        return _Recent(dev, issue, complete, np.zeros(len(rows), dtype=np.int64))
-
-    def _match(self, window: Lifecycles, waits: I64, known: _Recent) -> None:
-        stages = window.bio_stages
-        bio_row = np.searchsorted(window.bios.number, stages.owner[waits])
-        dev, start, end = window.bios.dev[bio_row], stages.start[waits], stages.end[waits]
-        for one in names_of(dev).tolist():
-            ours, theirs = dev == one, np.flatnonzero(known.dev == one)
-            theirs = theirs[np.argsort(known.complete[theirs], kind="stable")]
-            at = np.searchsorted(known.complete[theirs], end[ours], side="right") - 1
-            begun, last = start[ours][at >= 0], theirs[at[at >= 0]]
-            matched = last[known.issue[last] >= begun]
-            self.by_dev[one].waits += len(at)
-            self.by_dev[one].unmatched += len(at) - len(matched)
-            np.add.at(known.bios, matched, 1)
 
     def _retire(self, known: _Recent, old: Bool) -> None:
         for dev, bios in zip(known.dev[old].tolist(), known.bios[old].tolist(), strict=True):
@@ -356,7 +331,6 @@ class Hanging:
         self._names = ProcessNames()
         self._open: dict[int, _Open] = {}
         self._done: dict[int, int] = {}
-        """dev_t → time of its last completion, ns."""
 
     def add(self, window: Lifecycles) -> None:
         self._names.take(window.tasks)
@@ -374,8 +348,18 @@ class Hanging:
             one.operations.add(names[codes[row]])
             if bios.issue[row] != NEVER:
                 one.issued_operations.add(names[codes[row]])
-            if one.queued < 0:
-                self._first(one, window, row)
+            if one.queued >= 0:
+                continue
+            one.queued = int(bios.queue[row])
+            task = int(doers(bios.take(np.array([row])))[0])
+            if task >= 0:
+                one.tid, one.pid = int(window.tasks.tid[task]), int(window.tasks.tgid[task])
+            if window.path is not None and task == int(bios.task[row]):
+                paths = window.path.bios
+                place, known = rows_of(paths.number, bios.number[row : row + 1])
+                if known[0] and (call := int(paths.call[place[0]])) >= 0:
+                    foreign = bool(paths.foreign[place[0]])
+                    one.call = name_of_call(call, foreign, self._context.machine)
         requests = window.requests
         still = (requests.issue != NEVER) & (requests.complete == NEVER)
         still &= (requests.absorbed_by == NEVER) & (requests.certainty == Certainty.INCOMPLETE)
@@ -385,20 +369,6 @@ class Hanging:
                 found.request_bytes += int(requests.bytes[row])
                 issue = int(requests.issue[row])
                 found.issued = issue if found.issued < 0 else min(issue, found.issued)
-
-    def _first(self, one: _Open, window: Lifecycles, row: int) -> None:
-        bios = window.bios
-        one.queued = int(bios.queue[row])
-        task = int(doers(bios.take(np.array([row])))[0])
-        if task >= 0:
-            one.tid, one.pid = int(window.tasks.tid[task]), int(window.tasks.tgid[task])
-        if window.path is None or task != int(bios.task[row]):
-            return
-        paths = window.path.bios
-        place, known = rows_of(paths.number, bios.number[row : row + 1])
-        if known[0] and (call := int(paths.call[place[0]])) >= 0:
-            foreign = bool(paths.foreign[place[0]])
-            one.call = name_of_call(call, foreign, self._context.machine)
 
     def reports(self, end: int) -> list[HangingReport]:
         """Return devices with I/O that completed none for HANGS_NS at `end` (ns), oldest first."""

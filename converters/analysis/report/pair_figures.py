@@ -8,12 +8,7 @@ import numpy as np
 from biotrail.converters.analysis.distributions.groups import Series
 from biotrail.converters.analysis.distributions.sketch import Distribution, add_grouped
 from biotrail.converters.analysis.figures import Summary
-from biotrail.converters.analysis.report.tree import (
-    PairGroup,
-    PairInterval,
-    PairKey,
-    PairReport,
-)
+from biotrail.converters.analysis.report.tree import PairGroup, PairInterval, PairKey, PairReport
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.distinct import distinct, names_of
 from biotrail.converters.events.site_tables import Pairs
@@ -26,14 +21,12 @@ MOST_GROUPS = 1_000
 MOST_KEYS = 10_000
 """Keys of a pair that are counted; those of further ones are in the total alone."""
 SHOWN_KEYS = 100
-"""Keys in a report: those with the most time."""
 
 
 @dataclass
 class _Figures:
     time: Distribution = field(default_factory=Distribution)
     groups: dict[int, Distribution] = field(default_factory=dict)
-    """By value of --by."""
     keys: dict[tuple[int, int], list[int]] = field(default_factory=dict)
     """By (key0, key1): [count, sum, max], ns."""
     without_group: int = 0

@@ -30,14 +30,7 @@ from biotrail.converters.calls.keys import rows_by_key, rows_of
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.distinct import distinct, names_of
 from biotrail.converters.events.path import DRIVERS
-from biotrail.converters.events.path_tables import (
-    NO_BPS,
-    NO_IOPS,
-    Calls,
-    DriverSteps,
-    HeldBios,
-    PathTables,
-)
+from biotrail.converters.events.path_tables import NO_BPS, NO_IOPS, Calls, PathTables
 from biotrail.converters.events.tables import (
     I64,
     NEVER,
@@ -46,7 +39,6 @@ from biotrail.converters.events.tables import (
     Lifecycles,
     Requests,
     Stage,
-    Tasks,
 )
 from biotrail.converters.lifecycles.operations import operations
 from biotrail.converters.lifecycles.windows import sure_complete
@@ -66,7 +58,6 @@ STEPS_BY_WAY = (
     ("D to raise", "raise to softirq", "softirq to C"),
     ("D to C",),
 )
-"""Names of the steps of each way, from the issue to the completion."""
 _IN_SOFTIRQ, _IN_INTERRUPT = 1, 2
 
 SETUP = "setup to D"
@@ -91,13 +82,10 @@ class _Divided:
 
     requests: int = 0
     undivided: int = 0
-    """Those of them without steps."""
     steps: dict[str, Distribution] = field(default_factory=dict)
-    """Name of the step → ns."""
     errors: int = 0
     timeouts: int = 0
     setup: Distribution = field(default_factory=Distribution)
-    """ns from the setup to D; of NVMe alone."""
 
     def add(self, names: Sequence[str], requests: Requests, between: Sequence[I64]) -> Bool:
         """Return which requests are divided, (n,).
@@ -152,20 +140,18 @@ class Completions:
             mine = steps.driver == number
             for dev in names_of(requests.dev[mine]).tolist() if driver in STEPS else ():
                 rows = mine & (requests.dev == dev)
-                self._add_driver(
-                    self._drivers[dev, driver], driver, requests.take(rows), steps.take(rows)
+                work, asked, done = (
+                    self._drivers[dev, driver],
+                    requests.take(rows),
+                    steps.take(rows),
                 )
-
-    def _add_driver(
-        self, work: _Divided, driver: str, requests: Requests, steps: DriverSteps
-    ) -> None:
-        between = [getattr(steps, name) for name in _BETWEEN[driver]]
-        divided = work.add(STEPS[driver], requests, between)
-        work.errors += int(steps.errors.sum())
-        work.timeouts += int(steps.timeouts.sum())
-        if driver == "nvme":
-            set_up = divided & (steps.begun != NEVER) & (steps.begun <= requests.issue)
-            work.setup.add((requests.issue - steps.begun)[set_up])
+                between_of = [getattr(done, name) for name in _BETWEEN[driver]]
+                divided = work.add(STEPS[driver], asked, between_of)
+                work.errors += int(done.errors.sum())
+                work.timeouts += int(done.timeouts.sum())
+                if driver == "nvme":
+                    set_up = divided & (done.begun != NEVER) & (done.begun <= asked.issue)
+                    work.setup.add((asked.issue - done.begun)[set_up])
 
     def reports(self, dev: int) -> tuple[list[CompletionReport], list[DriverReport]]:
         ways = [
@@ -205,7 +191,6 @@ KEPT_NS = 2_000_000_000
 @dataclass
 class Ready:
     _sums: Counter[tuple[int, int]] = field(default_factory=Counter)
-    """(place, stage) → ns."""
     _waits: I64 = field(default_factory=lambda: np.zeros((0, 3), np.int64))
     """(n, 3): thread, when woken, when it ran again."""
     _calls: list[Calls] = field(default_factory=list)
@@ -295,7 +280,6 @@ class _Held:
     bios: int = 0
     several: int = 0
     time: Distribution = field(default_factory=Distribution)
-    """ns of those for which it is known."""
     bps: int = NO_BPS
     iops: int = NO_IOPS
     processes: Counter[int] = field(default_factory=Counter)
@@ -307,7 +291,6 @@ class HeldByLimit:
         self._context = context
         self._names = ProcessNames()
         self._held: dict[tuple[int, int, str], _Held] = {}
-        """(cgroup's id, dev_t, operation) → its bios."""
 
     def add(self, window: Lifecycles) -> None:
         if window.path is None or not len(window.path.held):
@@ -321,16 +304,13 @@ class HeldByLimit:
         for place, (limit, dev, code) in enumerate(distinct.tolist()):
             key = limit, dev, names[code]
             rows = np.flatnonzero(at.reshape(-1) == place)
-            self._add(self._held.setdefault(key, _Held()), held.take(rows), window.tasks)
-
-    def _add(self, one: _Held, held: "HeldBios", tasks: Tasks) -> None:
-        """The limit shown is the last one, as it may be changed."""
-        one.bios += len(held)
-        one.several += int((held.limits > 1).sum())
-        one.bps, one.iops = int(held.bps[-1]), int(held.iops[-1])
-        one.time.add(held.held[held.held != NEVER])
-        for task in held.task[held.task >= 0].tolist():
-            one.processes[int(tasks.tgid[task])] += 1
+            one, mine = self._held.setdefault(key, _Held()), held.take(rows)
+            one.bios += len(mine)
+            one.several += int((mine.limits > 1).sum())
+            # The limit shown is the last one, as it may be changed.
+            one.bps, one.iops = int(mine.bps[-1]), int(mine.iops[-1])
+            one.time.add(mine.held[mine.held != NEVER])
+            one.processes.update(window.tasks.tgid[mine.task[mine.task >= 0]].tolist())
 
     def reports(self) -> list[HeldReport]:
         found = []

@@ -111,7 +111,6 @@ class Reporter:
         self._interval = interval
         self._by = by
         self.bios, self.requests = Groups(), Groups()
-        """By place (Samples.place, or OTHERS)."""
         self._lower = Groups()
         """Bios that stacked devices queued for others, which `bios` and lists leave out."""
         self._keys: dict[str, Key] = {
@@ -145,10 +144,7 @@ class Reporter:
 
     @property
     def groups(self) -> tuple[dict[int, Group], dict[int, Group]]:
-        """(bios, requests): place (Samples.place, or OTHERS) → group.
-
-        Not copies, where no stacked device queued bios.
-        """
+        """(bios, requests): place (or OTHERS) → group; not copies where no device is stacked."""
         bios = merged_by_code(self.bios.by_code, self._lower.by_code)
         return bios, self.requests.by_code
 
@@ -388,10 +384,7 @@ def make_report(
     interval: int = 0,
     by: str | None = None,
 ) -> Report:
-    """Read a trace to its end and return its report.
-
-    windows: of the trace, of which I/Os may have been left out; None: all.
-    """
+    """windows: of the trace, of which I/Os may have been left out; None: all."""
     reporter = Reporter(trace.context, interval, by)
     for window in trace.lifecycles() if windows is None else windows:
         reporter.add(window)
@@ -441,7 +434,6 @@ STAGE_ORDER = (
     Stage.FAILED,
     Stage.UNKNOWN,
 )
-"""Stages in the order in which an I/O meets them."""
 
 EVENT_NAMES = {
     "M": "back_merges",
@@ -454,10 +446,8 @@ EVENT_NAMES = {
     "P": "plugs",
     "U": "unplugs",
 }
-"""Letter → name of the events that are counted for each device."""
 
 Places = dict[int, Group]
-"""Place (as in Samples.place) → group."""
 
 
 def group_report(name: Name, group: Group, span_ns: int, context: Context) -> GroupReport:

@@ -25,7 +25,6 @@ MOST_PLACES = 1024
 TIMES = 10
 """Multiple of the median latency from which on an I/O is slow."""
 NOT_KNOWN = -1
-"""Bytes beside a bio whose Q is not in the log."""
 _FAR = np.iinfo(np.int64).max
 
 
@@ -38,15 +37,11 @@ class BytesInFlight:
     """
 
     _number: I64 = field(default_factory=lambda: np.zeros(0, np.int64))
-    """(n,): numbers of the bios under way at the last window's end, ascending."""
     _found: I64 = field(default_factory=lambda: np.zeros(0, np.int64))
     """(n,): bytes beside each of them, or NOT_KNOWN."""
 
     def add(self, window: Lifecycles, context: Context) -> I64:
-        """Return the bytes beside each ended bio: of other operations on its device, at its Q.
-
-        Not those without a Q in the log, or given up in this window without a C.
-        """
+        """Return the bytes of other operations on its device at each ended bio's Q."""
         both = Bios.concatenate([window.bios, window.open_bios])
         found = np.full(len(both), NOT_KNOWN, dtype=np.int64)
         if len(self._number) and len(both):
@@ -58,37 +53,31 @@ class BytesInFlight:
         place = both.dev.astype(np.int64) << 8 | operations_of(both, context)
         asked = np.flatnonzero(begun)
         size = transferred(context, both.opf, both.bytes)
-        found[asked] = _beside(place, both, size, ended, asked)
+        names, _, of = distinct_values(place)
+        devices, _, device = distinct_values(names >> 8)
+        flown = np.zeros(len(both), np.int64)
+        if len(devices) < len(names):  # else no device has several operations
+            until = np.where(ended != NEVER, ended, _FAR)
+            queued = np.flatnonzero(both.queue != NEVER)
+            queued = queued[np.argsort(both.queue[queued], kind="stable")]
+            order = queued[np.argsort(until[queued])]
+            loops.beside(
+                both.queue,
+                of,
+                np.where(ended != NEVER, size, 0),
+                queued,
+                order,
+                until[order],
+                device,
+                np.zeros(len(names), np.int64),
+                np.zeros(len(devices), np.int64),
+                flown,
+            )
+        found[asked] = flown[asked]
         order = np.argsort(window.open_bios.number)
         self._number = window.open_bios.number[order]
         self._found = found[~over][order]
         return found[over]
-
-
-def _beside(place: I64, bios: Bios, size: I64, ended: I64, asked: I64) -> I64:
-    names, _, of = distinct_values(place)
-    devices, _, device = distinct_values(names >> 8)
-    if len(devices) == len(names):  # no device has several operations
-        return np.zeros(len(asked), np.int64)
-    queued = np.flatnonzero(bios.queue != NEVER)
-    size = np.where(ended != NEVER, size, 0)
-    over = np.where(ended != NEVER, ended, _FAR)
-    queued = queued[np.argsort(bios.queue[queued], kind="stable")]
-    order = queued[np.argsort(over[queued])]
-    found = np.empty(len(bios), np.int64)
-    loops.beside(
-        bios.queue,
-        of,
-        size,
-        queued,
-        order,
-        over[order],
-        device,
-        np.zeros(len(names), np.int64),
-        np.zeros(len(devices), np.int64),
-        found,
-    )
-    return found[asked]
 
 
 def bytes_until(at: I64, size: I64, times: I64) -> I64:
@@ -108,13 +97,9 @@ class Tail:
     from_ns: int
     """Least latency of a slow I/O: the least power of two that is TIMES the median or more."""
     count: int
-    """Number of slow I/Os: latency of `from_ns` or more."""
     of: int
-    """Number of all I/Os with a latency."""
     ns: int
-    """Sum of the slow I/Os' latencies."""
     of_ns: int
-    """Sum of all latencies."""
     stages: dict[str, int]
     """Stage → ns that the slow I/Os spent in it, the longest stage first."""
     beside: float
@@ -155,10 +140,7 @@ class Tails:
             by_stage += by_octave[row]
 
     def tails(self, bios: dict[int, Group], context: Context) -> list[Tail]:
-        """Return the slow I/Os of each device and operation, the greatest sum of latencies first.
-
-        bios: place → group of all the log's bios, from which the medians are taken.
-        """
+        """The greatest sum of latencies first. bios: by place, from which the medians are taken."""
         found = []
         for place, (sums, by_stage) in sorted(self.by_place.items()):
             latency = bios[place].latency if place in bios else Distribution()

@@ -18,7 +18,6 @@ from biotrail.converters.events.tables import I64, Bool, Lifecycles
 
 MOST_COLUMNS = 256
 FIRST_INTERVAL = 1_000
-"""Width of a column at first, ns."""
 LOWER = 1 << 48
 """Added to the place of bios that stacked devices queued for others (windows.queued_below)."""
 MOST_PLACES = 64
@@ -27,7 +26,6 @@ MOST_PLACES = 64
 _COLUMN, _ROW = 16, 32
 """Bits of a key below its column and its row: `row << _ROW | column << _COLUMN | bucket`."""
 _MOST_WAITING = 500_000
-"""Latencies that wait to be counted, at most."""
 _NONE = np.iinfo(np.int64).max
 """Least latency of a row and column without I/O."""
 
@@ -39,19 +37,14 @@ class Course(Mergeable):
     ios: I64
     """Bios that ended in each column."""
     bytes: I64
-    """Their bytes."""
     latency: dict[int, Distribution] = field(default_factory=dict)
     """Column → latencies, ns; columns without a latency are absent."""
 
 
 class Timeline:
-    """Bios by the column in which they ended, and each device's queue depth in each column."""
-
     def __init__(self, most: int = MOST_COLUMNS) -> None:
         self.interval = FIRST_INTERVAL
-        """Width of a column, ns; doubles as the log goes on."""
         self.origin = -1
-        """ns where column 0 begins; -1 before the first window."""
         self.devices = Devices(self.interval)
         """Depths, with the columns as intervals. The caller of `add` has to add each window here,
         too, afterwards."""
@@ -67,10 +60,7 @@ class Timeline:
         self._last = -1
 
     def add(self, window: Lifecycles, bios: Samples, lower: Bool) -> None:
-        """Add the window's bios to the columns of time in which they ended (without a C: of Q).
-
-        lower: those of queued_below. The caller adds the window to `devices` afterwards.
-        """
+        """lower: those of queued_below. The caller adds the window to `devices` afterwards."""
         if self.origin < 0:
             self.origin = window.begin
         last = max(window.end - 1, int(bios.end.max(initial=0)))
@@ -101,10 +91,7 @@ class Timeline:
         return (self._last - self.origin) // self.interval + 1 if self.origin >= 0 else 0
 
     def courses(self) -> dict[int, Course]:
-        """Return place → I/O over time; LOWER is added to the place of bios queued below.
-
-        Arrays are views of the timeline's.
-        """
+        """By place, LOWER added to that of bios queued below; arrays are views."""
         self._fold()
         width = self.columns
         places = {row: place for place, row in self._rows.items() if self._ios[row].any()}

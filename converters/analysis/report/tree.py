@@ -19,19 +19,14 @@ FORMAT = 2
 
 @dataclass
 class PairGroup:
-    """Pairs of events with one value of --by."""
-
     text: str
     """The value as the log's header has it shown."""
     value: int
     time: Summary
-    """ns from the first event to the second."""
 
 
 @dataclass
 class PairKey:
-    """Pairs of events with one key."""
-
     text: str
     """The key's fields and values, such as "vec=TIMER, @cpu=1"."""
     values: list[int]
@@ -42,17 +37,12 @@ class PairKey:
 
 @dataclass
 class PairInterval:
-    """The pairs of one declaration that ended in one interval of time."""
-
     name: str
     time: Summary
-    """ns from the first event to the second."""
 
 
 @dataclass
 class PairReport:
-    """One declared pair of events (`biotrail pairs`)."""
-
     name: str
     begin: str
     """Tracepoint, as system:name; `end` likewise."""
@@ -61,9 +51,7 @@ class PairReport:
     by: str
     """"": pairs are not told apart further, and `groups` is empty."""
     time: Summary
-    """ns from the first event to the second."""
     groups: list[PairGroup]
-    """Those with the most time first."""
     groups_left_out: int
     """Pairs of values of --by beyond MOST_GROUPS: in `time` alone."""
     slowest_keys: list[PairKey]
@@ -81,7 +69,6 @@ class SubmissionReport:
     """Requests of io_uring or iocbs of aio of one operation that queued bios."""
 
     operation: str
-    """read, writev, fsync, … of io_uring; aio read, aio write."""
     count: int
     modes: dict[str, int]
     """inline, worker, sqpoll, kernel: who queued the first bio → number of submissions."""
@@ -89,10 +76,8 @@ class SubmissionReport:
     """Those of them whose completion was recorded."""
     failed: int
     errors: dict[str, int]
-    """Name of the error → number of completions with it."""
     bios: int
     bytes: int
-    """Sum of the lengths of the bios."""
     time: Summary
     """ns from the submission to the completion, where both are known."""
     steps: Annotated[list[StageTimes], Shown(rename={"stage": "step"})]
@@ -125,8 +110,6 @@ class OthersInFlight:
 
 @dataclass
 class Who:
-    """A process, and for how long."""
-
     process: str
     pid: int
     title: str | None
@@ -135,10 +118,7 @@ class Who:
 
 @dataclass
 class CallerWait:
-    """Waits for one reason."""
-
     reason: str
-    """As in calls.reason_rules.WAIT_REASON_NAMES."""
     ns: int
     own_io_ns: int
     """Of these, with a bio in flight that the call itself had queued."""
@@ -150,22 +130,16 @@ class CallerWait:
 
 @dataclass
 class OperationFigures:
-    """A group's bios of one operation."""
-
     operation: str
     ios: int
     bytes: int
     """Their length; of operations that move no data, that of their ranges."""
     latency: Summary
-    """ns."""
 
 
 @dataclass
 class GroupReport:
-    """Figures of the bios or requests of one group."""
-
     name: Annotated[Name, Shown(flat=True)]
-    """Field → value; empty for the total."""
     ios: int
     bytes: int
     done_bytes: int
@@ -174,7 +148,6 @@ class GroupReport:
     counters: Annotated[dict[str, int], Shown(flat=True)]
     """The other counters: name as in samples.COUNTERS → sum."""
     errors: dict[str, int]
-    """Status name → number of bios or requests that failed with that status."""
     size: Annotated[Summary, Shown(unit="bytes", histogram=True)]
     """bytes of data, with a histogram."""
     ranges: Annotated[Summary, Shown(unit="bytes", histogram=True)]
@@ -187,7 +160,6 @@ class GroupReport:
     ]
     """The same with those in doubt (counter `doubtful`) in; None where none is."""
     stages: list[StageTimes]
-    """Stages that occurred, in the order in which an I/O meets them."""
     group: Annotated[Group, HIDDEN] = field(repr=False)
     """The group that the figures are of, for histograms and comparisons; empty in intervals."""
     time_share: Annotated[float | None, Shown(optional=True)] = None
@@ -203,16 +175,12 @@ class DepthReport:
     """Number of bios or requests in flight on a device; without an end, as long as it is known."""
 
     mean: float
-    """Mean, weighted by time."""
     max: int
     active_ns: int
-    """Time with at least one in flight."""
     idle_ns: int
-    """Time with none in flight."""
     at_start: Annotated[Summary, Shown(unit="")]
     """For each bio (request) that began: number of others in flight then, with a histogram."""
     unended: int = 0
-    """Bios or requests of which the end is not known."""
     high: Annotated["DepthReport | None", Shown(without=("unended", "high"))] = None
     """The same figures if these were in flight as long as they may have been; None: there are none.
     """
@@ -223,17 +191,14 @@ class PatternReport:
     """Where each I/O with data began, relative to the end of the previous one on the device."""
 
     sequential: int
-    """I/Os that began where the previous one ended."""
     forward: int
     """I/Os that began after that sector."""
     backward: int
-    """I/Os that began before that sector."""
     sequential_share: float
     """`sequential` by the sum of the three, 0 to 1; 0.0 if there are none."""
     seek: Annotated[Summary, Shown(unit="bytes", histogram=True)]
     """Distance in bytes, forward or backward, with a histogram."""
     gap: Summary
-    """ns from one beginning to the next."""
 
 
 @dataclass
@@ -248,15 +213,11 @@ class FlushReport:
     shared: dict[int, int]
     """Number of bios that waited for one flush request → number of such requests."""
     time: Summary
-    """ns from D to C."""
     doubtful: int
-    """Flush requests that ended and are not in `time`, as their completion is in doubt."""
 
 
 @dataclass
 class CompletionReport:
-    """Requests of a device that were completed in one way."""
-
     way: str
     """A name of path.WAYS."""
     requests: int
@@ -269,8 +230,6 @@ class CompletionReport:
 
 @dataclass
 class DriverReport:
-    """What a device's driver did with its requests."""
-
     driver: str
     """A name of path.STEPS."""
     requests: int
@@ -299,21 +258,16 @@ class CallReport:
     count: int
     failed: int
     errors: dict[str, int]
-    """Name of the error → number of calls that returned it."""
     bytes: int
     """Sum of the results of calls that read, write or copy; 0 for others."""
     bios: int
-    """Bios that the calls queued."""
     time: Summary
-    """ns from entry to return."""
     parts: Annotated[list[StageTimes], Shown(rename={"stage": "part"})]
     """Parts of the time with a name of call_figures.CALL_PARTS; their shares add up to 1."""
 
 
 @dataclass
 class Caller:
-    """Calls of one name of one process."""
-
     call: CallReport
     """`name` is the process's; io is true."""
     waits: list[CallerWait]
@@ -329,13 +283,10 @@ class Caller:
 
 @dataclass
 class Throttled:
-    """A cgroup whose CPU quota held its threads."""
-
     cgroup: str
     ns: int
     """Summed over CPUs."""
     pids: set[int] = field(default_factory=set)
-    """Its processes, and those below, as far as they were seen."""
 
 
 @dataclass
@@ -347,7 +298,6 @@ class WaitReport:
 
     call: str
     reason: str
-    """As in calls.reason_rules.WAIT_REASON_NAMES."""
     share: float
     """Share of the time of the calls of this name that did I/O, 0 to 1."""
     own_io_ns: int
@@ -402,22 +352,17 @@ class HangingReport:
     completes_none_ns: int
     """From that Q, or the device's last completion if that was later, to the log's end."""
     who: Who | None
-    """Whose the first bio is; None: not known."""
     tid: int
-    """The thread; 0: not known."""
     call: str | None
     """In which that thread queued it; None: in none, or not recorded."""
 
 
 @dataclass
 class CommitReport:
-    """Commits of the journal (jbd2) of one file system."""
-
     device: str
     dev: int
     commits: int
     waits: int
-    """Waits of calls that one of these commits ended."""
     time: Summary
     """ns from jbd2_start_commit to jbd2_end_commit, where the start was recorded."""
     phases: Annotated[list[StageTimes], Shown(rename={"stage": "phase"})]
@@ -443,11 +388,8 @@ class OperationReport:
 
 @dataclass
 class DeviceReport:
-    """Figures of one device."""
-
     device: str
     dev: str
-    """major:minor."""
     kind: str
     stacked_on: list[str]
     total: OperationReport
@@ -455,15 +397,10 @@ class DeviceReport:
     events: dict[str, int]
     """Name as in report.EVENT_NAMES → number of such events in the log (merges, splits, …)."""
     queue: Annotated[DepthReport, Shown("depth.queue")]
-    """Bios from Q to C."""
     issued: Annotated[DepthReport, Shown("depth.issued")]
-    """Requests from D to C."""
     q2q: Annotated[PatternReport, Shown("pattern.q2q")]
-    """Bios in the order of Q."""
     d2d: Annotated[PatternReport, Shown("pattern.d2d")]
-    """Requests in the order of D."""
     flushes: FlushReport | None
-    """None where the device had no flushes."""
     completions: list[CompletionReport] = field(default_factory=list)
     """Ways in which requests were completed; empty where interrupts were not recorded."""
     drivers: list[DriverReport] = field(default_factory=list)
@@ -472,16 +409,11 @@ class DeviceReport:
 
 @dataclass
 class StackedReport:
-    """Bios of an upper device's operation, and their children on one lower device."""
-
     device: str
-    """Upper device."""
     below: str
-    """Lower device."""
     operation: str
     """Operation of the parents."""
     children: int
-    """Number of children."""
     doubtful: int
     """Children of which their own completion, or the parent's, is in doubt: times with that
     completion are left out."""
@@ -510,8 +442,6 @@ class IntervalDepth:
 
 @dataclass
 class IntervalReport:
-    """Figures of the I/O that ended in one interval of time."""
-
     begin_ns: int
     end_ns: int
     groups: list[GroupReport]
@@ -522,36 +452,25 @@ class IntervalReport:
 
 @dataclass
 class LossReport:
-    """What is missing from the log."""
-
     lost_records: dict[str, int]
     """Letter of the record's kind ("?" if the kind is not known) → number of records lost."""
     loss_windows: int
-    """Stretches of time in which records were lost."""
     loss_ns: int
-    """Sum of these stretches' lengths."""
     damaged_windows: int
-    """Damaged stretches of the log."""
     interrupted: bool
     """Whether the log has no end: the recorder was killed, or the rest of the log is missing."""
     completions_not_seen: int
-    """Requests whose completion was lost."""
     late_events: int
     """Events that came too late for their window."""
     unreadable_bytes: int
-    """Bytes of the log that could not be read."""
     unknown_records: int
-    """Records of kinds that this version does not know."""
     problems: list[str]
-    """Sentences about damage."""
     remarks: list[str]
     """Sentences about other things to know of the log."""
 
 
 @dataclass
 class Percentiles:
-    """How the report's percentiles were made."""
-
     method: str = "log-linear buckets"
     buckets_per_octave: int = round(1 / (2 * RELATIVE_ERROR))
     relative_error: Annotated[float, Shown(digits="")] = RELATIVE_ERROR
@@ -572,8 +491,6 @@ class ReadyTime:
 
 @dataclass
 class PurposeTime:
-    """Bios of one device that are for one thing."""
-
     device: str
     purpose: str
     """A name of purposes.PURPOSE_NAMES, `discard`, or "no data"."""
@@ -606,7 +523,6 @@ class Report:
     lower_bios: Annotated[int, Shown("lower.bios")] = 0
     """Bios that `total` leaves out, as stacked devices queued them for others."""
     lower_bytes: Annotated[int, Shown("lower.bytes")] = 0
-    """Their data."""
     devices: list[DeviceReport]
     stacked: list[StackedReport] = field(default_factory=list)
     stacked_unmatched: int = 0
@@ -615,18 +531,13 @@ class Report:
     cgroups: list[GroupReport] = field(default_factory=list)
     cpus: list[GroupReport] = field(default_factory=list)
     files: list[GroupReport] = field(default_factory=list)
-    """Empty if the log was recorded without files."""
     by: str | None = None
-    """Word of --by; None without."""
     groups: list[GroupReport] = field(default_factory=list)
-    """Groups of --by; empty without."""
     interval_ns: int = 0
-    """Length of an interval; 0: no intervals."""
     intervals: list[IntervalReport] = field(default_factory=list)
     intervals_left_out: int = 0
     """I/Os and pairs that came after their interval was closed (Series.left_out)."""
     certainty: dict[str, int] = field(default_factory=dict)
-    """Name of the certainty, lower case → number of bios."""
     loss: LossReport
     held: list[HeldReport] = field(default_factory=list)
     calls: list[CallReport] = field(default_factory=list)
@@ -648,17 +559,13 @@ class Report:
     submissions_unknown: int = 0
     """Bios queued inside io_uring_enter or io_submit whose request is not known."""
     pairs: list[PairReport] = field(default_factory=list)
-    """As the log's header declares them; empty: none."""
     blamed: Annotated["Blamed | None", Shown("blame")] = None
-    """Who waited for whom; None: it was not asked for."""
 
     # For sentences and text alone:
     operations: Annotated[list[OperationReport], HIDDEN] = field(default_factory=list, repr=False)
-    """Operations of `total`, most I/Os first."""
     tails: Annotated[list[Tail], HIDDEN] = field(default_factory=list, repr=False)
     """The slow I/Os of each device and operation, those with most time in total first."""
     purposes: Annotated[list[PurposeTime], HIDDEN] = field(default_factory=list, repr=False)
-    """What each device's bios were for, most time first."""
     ready: Annotated[list[ReadyTime], HIDDEN] = field(default_factory=list, repr=False)
     """What of stages is waiting for a CPU, most first; empty without the path."""
     steal_ns: Annotated[int, HIDDEN] = field(default=0, repr=False)

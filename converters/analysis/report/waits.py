@@ -22,7 +22,7 @@ from biotrail.converters.calls.reason_rules import WAIT_REASON_NAMES, WaitReason
 from biotrail.converters.events.array_steps import take_or
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.distinct import names_of
-from biotrail.converters.events.path_tables import Calls, Waits
+from biotrail.converters.events.path_tables import Waits
 from biotrail.converters.events.tables import FAR, I64, NEVER, Lifecycles, WaitCause
 from biotrail.recorder.schema.syscalls import PAGE_FAULT, shown_name
 
@@ -40,7 +40,6 @@ _MOST_WAKERS = 64
 @dataclass
 class Waited(Mergeable):
     time: Distribution = field(default_factory=Distribution)
-    """ns from leaving the CPU to the wake-up."""
     own: int = 0
     """ns of these with a bio of the call in flight."""
     no_file: int = 0
@@ -59,9 +58,7 @@ class WaitsByReason:
         self._on = "fs" in context.path_parts
         self._pending: Waits | None = None
         self._waited: dict[tuple[int, str, WaitReason], Waited] = {}
-        """(process, name, reason) → waits; past MOST_GROUPS the process is OTHERS."""
         self._calls: dict[str, int] = {}
-        """Name of a call → ns of all calls of this name that did I/O."""
         self.dropped = 0
         """Waits whose calls had not returned when there were more than MOST_PENDING of them."""
 
@@ -85,31 +82,25 @@ class WaitsByReason:
         did_io = (calls.bios > 0) | (calls.own_io > 0) | (calls.other_io > 0)
         did_io[row[known[waits.cause[known] != WaitCause.OTHERWISE]]] = True
         known = known[did_io[row[known]]]
-        self._add_calls(calls.take(did_io))
+        timed, codes = calls.take(did_io), coded(calls)[did_io] >> 1
+        for code in names_of(codes).tolist():
+            mine = timed.take(codes == code)
+            name, _ = named(code << 1, self._context)
+            self._calls[name] = self._calls.get(name, 0) + int((mine.exit - mine.entry).sum())
         row = row[known]
         io = np.where(calls.timed, FAR, calls.own_io + calls.other_io)[row]
         process = take_or(window.tasks.tgid.astype(np.int64), calls.task[row], 0)
         self._add_waits(waits.take(known), process, coded(calls)[row] >> 1, io)
 
-    def _add_calls(self, calls: Calls) -> None:
-        codes = coded(calls) >> 1
-        for code in names_of(codes).tolist():
-            mine = codes == code
-            lasted = int((calls.exit[mine] - calls.entry[mine]).sum())
-            name = self._name(code)
-            self._calls[name] = self._calls.get(name, 0) + lasted
-
     def _add_waits(self, waits: Waits, process: I64, code: I64, most: I64) -> None:
-        """code: of `coded`, without its lowest bit.
-
-        most: ns of each wait that count at most: of a call that reaps only while I/O was in flight.
-        """
+        """code: of `coded`, without its lowest bit. most: ns that count of each wait."""
         keys = code << _BITS | waits.reason.astype(np.int64)
         blocked = np.minimum(np.maximum(waits.woken - waits.out, 0), most)
         own = np.where(waits.cause == WaitCause.OWN_IO, blocked, 0)
         no_file = np.where((waits.number == PAGE_FAULT) & (waits.file < 0), blocked, 0)
         for pid, key, mine in by_pair(process, keys):
-            name, reason = self._name(key >> _BITS), WaitReason(key & ((1 << _BITS) - 1))
+            name, _ = named(key >> _BITS << 1, self._context)
+            reason = WaitReason(key & ((1 << _BITS) - 1))
             known = (pid, name, reason) in self._waited or len(self._waited) < MOST_GROUPS
             one = self._waited.setdefault((pid if known else OTHERS, name, reason), Waited())
             one.time.add(blocked[mine])
@@ -120,9 +111,6 @@ class WaitsByReason:
                 _count(one.limits, waits.limit[mine], blocked[mine])
             elif reason in LOCKS:
                 _count(one.wakers, waits.waker[mine], blocked[mine])
-
-    def _name(self, code: int) -> str:
-        return named(code << 1, self._context)[0]
 
     def reports(self) -> list[WaitReport]:
         merged: dict[tuple[str, WaitReason], Waited] = {}
@@ -174,10 +162,7 @@ class CommitsByDevice:
         self._journals: dict[int, _Journal] = {}
 
     def add(self, window: Lifecycles) -> None:
-        """A commit whose start was not seen counts, but has no time.
-
-        A wait counts for the device of the commit that ended it.
-        """
+        """A commit whose start was not seen has no time. Waits are of their commit's device."""
         if window.path is None:
             return
         commits, waits = window.path.commits, window.path.waits

@@ -55,15 +55,12 @@ class CallFacts:
     pid: int | None
     comm: str | None
     cpu: int
-    """CPU of the return."""
     entry_ns: int
     """Entry into the kernel, CLOCK_MONOTONIC."""
     duration_ns: int
-    """From entry to return."""
     result: int | None
     """What it returned, low 32 bits: bytes, 0, a negative errno; None: it was not timed."""
     error: str | None
-    """Name of the error; None: it returned none."""
     bytes: int
     """Bytes that it read, wrote or copied; 0 for other calls and errors."""
     fd: int | None
@@ -90,14 +87,10 @@ class CallFacts:
 
 @dataclass
 class WaitFacts:
-    """One wait of a call."""
-
     start_ns: int
     """ns from the call's entry to when its thread left the CPU."""
     blocked_ns: int
-    """From then to the wake-up."""
     runnable_ns: int
-    """From the wake-up until it ran."""
     cause: str
     """own I/O, other I/O, otherwise: as the parts of a call's time."""
     state: str
@@ -121,17 +114,13 @@ class WaitFacts:
 
 @dataclass
 class SlowCall:
-    """One slow call with its waits and the bios that it queued."""
-
     call: CallFacts
     waits: list[WaitFacts] = field(default_factory=list)
     """In order of time; of more than MOST_WAITS the longest."""
     waits_left_out: int = 0
-    """Recorded waits beyond these."""
     bios: list[IO] = field(default_factory=list)
     """Bios that it queued, in the order of their Q; of more than MOST_BIOS the slowest."""
     bios_left_out: int = 0
-    """Bios of the log beyond these."""
     bio_bytes: int = 0
     """Bytes of all bios of the log that it queued."""
     files: list[str] = field(default_factory=list)
@@ -188,10 +177,7 @@ def call_at(calls: Calls, row: int, tasks: Tasks, context: Context) -> CallFacts
 def waits_at(
     waits: Waits, rows: Mapping[int, int], names: TaskNames, context: Context
 ) -> list[WaitFacts]:
-    """rows: row in `waits` → ns of CLOCK_MONOTONIC from which `start_ns` counts.
-
-    names: of threads, for the name that the waker had when it woke.
-    """
+    """rows: row in `waits` → ns from which `start_ns` counts. names: of threads, for wakers."""
     chosen = waits.take(np.array(list(rows), dtype=np.int64))
     tasks, task = names.table(), names.rows(chosen.waker, chosen.woken)
     found = []
@@ -232,11 +218,9 @@ def state_name(state: int) -> str:
 
 
 MOST_WAITS = 256
-"""Waits of one call that are kept."""
 MOST_BIOS = 64
 """Bios of one call that are kept: a sync queues thousands."""
 MOST_FILES = 8
-"""Files of one call's bios that are kept."""
 
 
 @dataclass(frozen=True)

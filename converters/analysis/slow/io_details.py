@@ -44,7 +44,6 @@ class HeldBack:
     limits: int
     """Cgroups with a limit, from the I/O's own upwards; of several any may have held it."""
     ns: int | None
-    """For how long."""
     by: str | None
     """How that is known: "remap" (from a partition or an upper device), or the "wait" of a call,
     which gives the least that it can be."""
@@ -78,10 +77,7 @@ def held_back(context: Context, window: Lifecycles, number: int) -> HeldBack | N
 
 
 def wait_for_request(window: Lifecycles, row: int) -> str | None:
-    """Return what the thread that queued a bio waited for longest between its Q and G.
-
-    As in WAIT_REASON_NAMES, of _BEFORE_REQUEST alone.
-    """
+    """What a bio's thread waited for longest between Q and G, of _BEFORE_REQUEST."""
     queue, getrq = int(window.bios.queue[row]), int(window.bios.getrq[row])
     if window.path is None or NEVER in (queue, getrq):
         return None
@@ -96,16 +92,11 @@ def wait_for_request(window: Lifecycles, row: int) -> str | None:
 
 @dataclass
 class Span:
-    """One stage of an I/O."""
-
     stage: str
-    """Name of the stage, as in STAGE_NAMES."""
     start_ns: int
     """ns since the I/O was queued or, if that was not recorded, since its first stage began."""
     ns: int
-    """Duration."""
     share: float
-    """Share of the I/O's whole time, 0 to 1."""
 
 
 def slowest_first(under_way: bool, waited_ns: int) -> tuple[bool, int]:
@@ -142,7 +133,6 @@ class IO:
     """Q2C; 0 if C is in doubt; if under way, from Q to the log's end; else the end of the bio's
     known stages, or 0."""
     under_way: bool
-    """Whether the bio was in flight when the log ended."""
     doubtful: bool
     """Whether C may be that of another I/O (`Bios.doubtful`); then there are no stages either."""
     status: str
@@ -197,7 +187,6 @@ class RequestFacts:
     doubtful: bool
     """Whether C may be that of another I/O (`Requests.doubtful`)."""
     bios: int
-    """Bios that the request served."""
     others: int
     """Further bios that the request served: left out by the recording's filters, or its own I/O."""
     requeues: int

@@ -60,7 +60,6 @@ class Counts:
     held: int = 0
     """I/Os of these that a cgroup's limit held before their Q, which is no part of a duration."""
     tries: int = 0
-    """Failed NOWAIT attempts; not counted in the other numbers."""
 
 
 MOST_LIVES = 20
@@ -69,8 +68,6 @@ MOST_LIVES = 20
 
 @dataclass
 class FollowedLife:
-    """A followed life that belongs to an I/O."""
-
     life: int
     """Its number, as `biotrail tree --life` takes it."""
     number: int
@@ -102,29 +99,21 @@ def followed_lives(
 MOST_EVENTS = 1000
 """Events kept of one I/O: a discard of a whole disk has thousands of pieces."""
 MOST_MATES = 64
-"""Other bios of an I/O's requests that are kept."""
 MOST_CHILDREN = 64
-"""Bios below an I/O that are kept."""
 _WITH_TASK = frozenset({Kind.Q, Kind.G, Kind.M, Kind.F, Kind.X, Kind.A})
 _WITH_TAG = frozenset({Kind.START, Kind.I, Kind.R, Kind.RQ_MERGE, Kind.D})
 
 
 @dataclass
 class Step:
-    """One event of an I/O."""
-
     offset_ns: int
-    """ns since the I/O was queued."""
     letter: str
-    """Letter of the event: Q, G, I, D, C, …"""
     name: str
     """Name of the event's record kind."""
     cpu: int | None
-    """CPU of the event; None: not known."""
     tid: int | None
     """Thread in which the event happened; None: not recorded for this kind."""
     comm: str | None
-    """Name of that thread; None: not known."""
     request: int | None
     """Number of the event's request; None: an event of the bio, or of a piece of the bio."""
     device: str
@@ -133,15 +122,12 @@ class Step:
     tag: int | None
     """Tag in the event's record; None: no tag, or none recorded for this kind."""
     bios: int | None
-    """Number of bios that the request holds; only of D."""
     status: str | None
     """Status with which the bio or request ended; only of C, E and c."""
 
 
 @dataclass
 class SlowIO:
-    """One slow I/O with its events, requests and related bios."""
-
     io: IO
     begin_ns: int
     """CLOCK_MONOTONIC: time of Q; if not recorded, of the first event; 0 without any event."""
@@ -151,7 +137,6 @@ class SlowIO:
     requests: list[RequestFacts]
     """Requests that served the bio, by number."""
     mates: list[IO]
-    """Other bios of these requests, in the order in which they were queued."""
     mates_left_out: int
     parents: list[IO]
     """The parent (the upper device's bio), then the parent's parent, and so on."""
@@ -167,10 +152,7 @@ class SlowIO:
 
     @property
     def longest_pause(self) -> tuple[Step, Step] | None:
-        """The two successive events with the most time between; of equal ones the first.
-
-        None: fewer than two events, or some of the I/O's events were left out.
-        """
+        """Between two successive events; None: fewer than two, or some were left out."""
         if len(self.events) < 2 or self.events_left_out:
             return None
         pairs = zip(self.events, self.events[1:], strict=False)
@@ -178,10 +160,7 @@ class SlowIO:
 
     @property
     def below(self) -> tuple[int, int] | None:
-        """ns from D (without D: Q) to the first child's Q, and from there to the last child's C.
-
-        None: there are no children, or these times are not all known, or not in this order.
-        """
+        """ns from D (else Q) to the first child's Q, and to the last child's C; None: not known."""
         ends = [c.queue_ns + c.waited_ns for c in self.children if c.queue_ns is not None]
         known = all(c.latency_ns is not None for c in self.children) and self.io.latency_ns
         if not known or not ends or len(ends) < len(self.children) or self.children_left_out:
@@ -196,9 +175,7 @@ class Wanted:
     top: int = 20
     """How many at most; 0: none, matching I/Os are only counted."""
     over: int = 0
-    """Only those that took at least this long, ns."""
     failed: bool = False
-    """Only those that ended with an error."""
 
 
 @dataclass
@@ -214,7 +191,6 @@ class Slowest:
     found: list[SlowIO] = field(default_factory=list)
     """The slowest I/Os so far, at most `wanted.top`, the slowest first."""
     devices: set[int] = field(default_factory=set)
-    """dev_t of all devices with bios, chosen or not."""
     lives: dict[int, Life] | None = None
     """The followed lives of `found`, by number; None unless a further pass filled it in."""
     _end: int = NEVER
@@ -359,10 +335,30 @@ def _steps(
     tasks: TaskNames, window: Lifecycles, context: Context, events: Events, shown: Histories
 ) -> list[Step]:
     """offset_ns is CLOCK_MONOTONIC; the caller has to subtract the time of Q."""
-    found = [
-        _step(context, events, event, request)
-        for event, request in zip(shown.event.tolist(), shown.request.tolist(), strict=True)
-    ]
+    found = []
+    for event, request in zip(shown.event.tolist(), shown.request.tolist(), strict=True):
+        kind = Kind(int(events.kind[event]))
+        record = BY_KIND[kind]
+        fields = events.fields(kind, np.array([event]))
+        values: dict[str, Any] = {one: fields[one].tolist()[0] for one in fields.dtype.names or ()}
+        tag = values["tag"] if kind in _WITH_TAG else NO_TAG
+        sector = values.get("sector", NO_SECTOR)
+        step = Step(
+            offset_ns=int(events.ts[event]),
+            letter=record.letter,
+            name=record.name,
+            cpu=None if events.cpu[event] == NO_CPU else int(events.cpu[event]),
+            tid=(int(values["tid"]) or None) if kind in _WITH_TASK else None,
+            comm=None,
+            request=None if request == NEVER else request,
+            device=context.device_name(int(values["dev"])),
+            sector=None if sector == NO_SECTOR else sector,
+            bytes=int(values.get("bytes", 0)),
+            tag=None if tag == NO_TAG else int(tag),
+            bios=int(values["nr_bios"]) if kind == Kind.D else None,
+            status=context.status_name(int(values["status"])) if "status" in values else None,
+        )
+        found.append(step)
     tid = np.array([step.tid or 0 for step in found], dtype=np.uint32)
     rows = tasks.rows(tid, events.ts[shown.event])
     for step, row in zip(found, rows.tolist(), strict=True):
@@ -371,32 +367,7 @@ def _steps(
     return found
 
 
-def _step(context: Context, events: Events, event: int, request: int) -> Step:
-    kind = Kind(int(events.kind[event]))
-    record = BY_KIND[kind]
-    fields = events.fields(kind, np.array([event]))
-    values: dict[str, Any] = {name: fields[name].tolist()[0] for name in fields.dtype.names or ()}
-    tag = values["tag"] if kind in _WITH_TAG else NO_TAG
-    sector = values.get("sector", NO_SECTOR)
-    return Step(
-        offset_ns=int(events.ts[event]),
-        letter=record.letter,
-        name=record.name,
-        cpu=None if events.cpu[event] == NO_CPU else int(events.cpu[event]),
-        tid=(int(values["tid"]) or None) if kind in _WITH_TASK else None,
-        comm=None,
-        request=None if request == NEVER else request,
-        device=context.device_name(int(values["dev"])),
-        sector=None if sector == NO_SECTOR else sector,
-        bytes=int(values.get("bytes", 0)),
-        tag=None if tag == NO_TAG else int(tag),
-        bios=int(values["nr_bios"]) if kind == Kind.D else None,
-        status=context.status_name(int(values["status"])) if "status" in values else None,
-    )
-
-
 OF_EACH = 5
-"""Slowest I/Os kept of each device and operation."""
 MOST_EACH = 24
 """Pairs of device and operation of which the slowest I/Os are kept; later pairs have none."""
 _OP_BITS = 16

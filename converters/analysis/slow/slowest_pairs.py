@@ -16,7 +16,6 @@ class SlowPair:
     """A pair of events. Times in ns of CLOCK_MONOTONIC."""
 
     pair: str
-    """Name of the declared pair."""
     by: str
     """Value of --by as text; "" without."""
     key: str
@@ -27,7 +26,6 @@ class SlowPair:
     comm: str
     cpu: int
     number: int
-    """Index of the record among the log's events."""
 
     @property
     def latency_ns(self) -> int:
@@ -36,11 +34,8 @@ class SlowPair:
 
 @dataclass
 class SlowestPairs:
-    """The slowest pairs so far. `add` takes `Trace.lifecycles`' windows in order."""
-
     context: Context
     top: int
-    """How many are kept at most."""
     over_ns: int = 0
     """Only pairs that took at least this long are taken; they are counted in `slower`."""
     count: int = 0
@@ -59,21 +54,20 @@ class SlowestPairs:
 
     def found(self) -> list[SlowPair]:
         """Equal ones in the order of the log."""
-        names = PairNames(self.context)
-        rows = self._kept[0] if self._kept else None
-        return [] if rows is None else [_row(rows, at, names) for at in range(len(rows))]
-
-
-def _row(rows: Pairs, at: int, names: PairNames) -> SlowPair:
-    pair = int(rows.pair[at])
-    return SlowPair(
-        pair=names.name(pair),
-        by=names.by(pair, int(rows.by[at])),
-        key=names.key(pair, int(rows.key0[at]), int(rows.key1[at])),
-        began_ns=int(rows.began[at]),
-        ended_ns=int(rows.ended[at]),
-        tid=int(rows.tid[at]),
-        comm=rows.comm[at].decode(errors="replace"),
-        cpu=int(rows.cpu[at]),
-        number=int(rows.number[at]),
-    )
+        names, found = PairNames(self.context), []
+        for rows in self._kept:
+            for at in range(len(rows)):
+                pair = int(rows.pair[at])
+                one = SlowPair(
+                    pair=names.name(pair),
+                    by=names.by(pair, int(rows.by[at])),
+                    key=names.key(pair, int(rows.key0[at]), int(rows.key1[at])),
+                    began_ns=int(rows.began[at]),
+                    ended_ns=int(rows.ended[at]),
+                    tid=int(rows.tid[at]),
+                    comm=rows.comm[at].decode(errors="replace"),
+                    cpu=int(rows.cpu[at]),
+                    number=int(rows.number[at]),
+                )
+                found.append(one)
+        return found

@@ -42,14 +42,10 @@ class Neighbour:
     """
 
     number: int
-    """Number of the bio."""
     operation: str
     ios: int
-    """Number of bios."""
     bytes: int
-    """Sum of the bios' sizes."""
     comm: str | None
-    """Name of the submitting thread; None: not known."""
     queue_ns: int
     """Time of Q; negative: queued before the I/O in question."""
     issue_ns: int | None
@@ -57,19 +53,13 @@ class Neighbour:
     end_ns: int | None
     """Time of C; None: not in the log, in doubt, or still in flight at the log's end."""
     waited_ns: int | None
-    """Q to D; None without D."""
     in_device_ns: int | None
-    """D to C; None without D or C, or with C in doubt."""
 
 
 @dataclass
 class Before:
-    """The neighbours of one I/O, gathered window by window."""
-
     queue: int
-    """ns: when the I/O in question was queued."""
     end: int
-    """ns: when the I/O in question ended."""
     mates: frozenset[int] = frozenset()
     """Numbers of bios that shared requests with the I/O in question, and so are no neighbours."""
     _kept: list[tuple[int, Neighbour]] = field(default_factory=list)
@@ -105,36 +95,32 @@ class Before:
         )
         size = np.zeros(len(ios), np.int64)
         np.add.at(size, group.reshape(-1), bios.bytes[bio_row].astype(np.int64))
+        complete = sure_complete(bios)
         longest = np.lexsort((bios.number[bio_row[first]], -beside[first]))
         for one in longest[:MOST_BEFORE].tolist():
             row = int(bio_row[first[one]])
-            neighbour = self._neighbour(bios, row, operations[codes[row]], tasks)
-            neighbour.ios, neighbour.bytes = int(ios[one]), int(size[one])
+            queue, issued, ended = (
+                None if time == NEVER else int(time) - self.queue
+                for time in (bios.queue[row], bios.issue[row], complete[row])
+            )
+            task = int(bios.task[row])
+            neighbour = Neighbour(
+                number=int(bios.number[row]),
+                operation=operations[codes[row]],
+                ios=int(ios[one]),
+                bytes=int(size[one]),
+                comm=str(tasks.comm[task]) if task >= 0 else None,
+                queue_ns=queue or 0,
+                issue_ns=issued,
+                end_ns=ended,
+                waited_ns=None if issued is None or queue is None else issued - queue,
+                in_device_ns=None if issued is None or ended is None else ended - issued,
+            )
             self._kept.append((int(beside[first[one]]), neighbour))
         self._kept.sort(key=lambda kept: (-kept[0], kept[1].number))
         self.left_out += int(ios[longest[MOST_BEFORE:]].sum())
         self.left_out += sum(neighbour.ios for _, neighbour in self._kept[MOST_BEFORE:])
         del self._kept[MOST_BEFORE:]
-
-    def _neighbour(self, bios: Bios, row: int, operation: str, tasks: Tasks) -> Neighbour:
-        """Return a bio as a neighbour on its own; `end_ns` is never the log's end."""
-        queue, issue, complete = (
-            None if time == NEVER else int(time) - self.queue
-            for time in (bios.queue[row], bios.issue[row], sure_complete(bios)[row])
-        )
-        task = int(bios.task[row])
-        return Neighbour(
-            number=int(bios.number[row]),
-            operation=operation,
-            ios=1,
-            bytes=int(bios.bytes[row]),
-            comm=str(tasks.comm[task]) if task >= 0 else None,
-            queue_ns=queue or 0,
-            issue_ns=issue,
-            end_ns=complete,
-            waited_ns=None if issue is None or queue is None else issue - queue,
-            in_device_ns=None if issue is None or complete is None else complete - issue,
-        )
 
     def neighbours(self) -> list[Neighbour]:
         """By the time of D (without D: of Q)."""
@@ -148,22 +134,17 @@ FOREVER = np.iinfo(np.int64).max
 MOST_TASKS = 8
 """Thread names kept in a BioCounts besides OTHERS."""
 MOST_FLUSHES = 64
-"""Flushes listed for each I/O."""
 UNKNOWN_TASK = "(unknown)"
 
 
 @dataclass
 class Share:
-    """Number of I/Os, and the sum of their bytes."""
-
     ios: int = 0
     bytes: int = 0
 
 
 @dataclass
 class BioCounts:
-    """A set of bios, counted by operation and by submitting thread."""
-
     ios: int = 0
     bytes: int = 0
     operations: dict[str, Share] = field(default_factory=dict)
@@ -173,8 +154,6 @@ class BioCounts:
 
 @dataclass
 class QueueState:
-    """The other I/Os that a device had in flight at one time."""
-
     waiting: BioCounts = field(default_factory=BioCounts)
     """Bios that were queued but not yet issued to the driver."""
     in_device: BioCounts = field(default_factory=BioCounts)
@@ -196,10 +175,7 @@ class Flush:
 
 @dataclass
 class Surroundings:
-    """The other bios and the flush requests on an I/O's device while the I/O was under way."""
-
     when_queued: QueueState = field(default_factory=QueueState)
-    """The device at the I/O's Q."""
     when_issued: QueueState | None = None
     """The device at the I/O's D. None: the I/O was not issued (a flush without data, a bio-based
     device), or its D was not recorded."""
@@ -309,11 +285,7 @@ class Neighbourhood:
     def __init__(
         self, context: Context, ios: Iterable[IO], mates: Mapping[int, frozenset[int]] | None = None
     ) -> None:
-        """ios: those without a Q in the log get none.
-
-        mates: number of an I/O → numbers of the other bios of its requests, which `before` leaves
-        out.
-        """
+        """mates: number of an I/O → bios of its requests, which `before` leaves out."""
         self._context = context
         self._targets = [
             _Target(io, (mates or {}).get(io.number, frozenset()))

@@ -11,6 +11,7 @@ from zlib import crc32
 from biotrail.converters.analysis.page.data import as_json
 from biotrail.converters.analysis.stacks.stacks import (
     UNKNOWN,
+    WEIGHTS,
     Callers,
     Weighed,
     Weight,
@@ -21,7 +22,6 @@ from biotrail.converters.analysis.stacks.stacks import (
 from biotrail.converters.events.stacks import Stack
 
 ROOM = 3_500_000
-"""Characters of JSON that a tree may have, so that a page is below 5 MB."""
 OF_EACH = 200
 """Characters of JSON that a frame has besides its name, at most."""
 MOST_NAME = 500
@@ -29,8 +29,6 @@ MOST_NAME = 500
 
 
 class Recorded(NamedTuple):
-    """Callers of one recording."""
-
     label: str
     """Name of the recording, shown as a frame below "all"; "" if there is only one recording."""
     callers: Iterable[Callers]
@@ -39,8 +37,6 @@ class Recorded(NamedTuple):
 
 
 class Side(StrEnum):
-    """Kind of a frame, from which its colour follows."""
-
     ALL = "all"
     RECORDING = "recording"
     COMMAND = "command"
@@ -69,13 +65,11 @@ class Node(Weighed):
     name: str
     side: Side
     parent: int
-    """Index of the caller in the list of nodes; -1 for the first node, which is "all"."""
     depth: int
     """Number of frames outside this one; 0 for the first node."""
     bios: int = 0
     bytes: int = 0
     latency_ns: int = 0
-    """Sum of the bios' latencies."""
     below: dict[tuple[str, Side], int] = field(default_factory=dict, repr=False)
     """(name, side) of each function called → its index in the list of nodes."""
 
@@ -87,8 +81,6 @@ class Node(Weighed):
 
 @dataclass
 class Flame:
-    """The tree of a flame graph."""
-
     nodes: list[Node]
     """Depth first, siblings by name; `below` is empty."""
     left_out: int
@@ -101,31 +93,46 @@ def flame(recorded: Iterable[Recorded], room: int = ROOM) -> Flame:
     Frames that differ only in the offset are one node. room: characters of JSON for the nodes; the
     heaviest are kept, none without its caller.
     """
-    nodes = [Node("all", Side.ALL, -1, 0)]
-    for label, callers, stacks in recorded:
-        outermost = [(label, Side.RECORDING)] if label else []
-        for caller in callers:
-            at = 0
-            _add(nodes[0], caller)
-            for name in [*outermost, *_path(caller, stack_at(stacks, caller.stack))]:
-                at = nodes[at].below.get(name) or _new(nodes, at, name)
-                _add(nodes[at], caller)
-    kept = _heaviest(nodes, room)
-    return Flame(_ordered(nodes, kept), len(nodes) - len(kept))
+    return _tree(
+        (
+            (
+                [
+                    *([(label, Side.RECORDING)] if label else []),
+                    *_path(caller, stack_at(stacks, caller.stack)),
+                ],
+                (caller.bios, caller.bytes, caller.latency_ns),
+            )
+            for label, callers, stacks in recorded
+            for caller in callers
+        ),
+        room,
+    )
 
 
 def flame_of(
     stacks: Iterable[tuple[Sequence[tuple[str, Side]], int, int]], room: int = ROOM
 ) -> Flame:
     """stacks: (frames (name, side) from the outermost inwards, calls, ns) of each."""
+    return _tree(((frames, (calls, 0, ns)) for frames, calls, ns in stacks), room)
+
+
+def _tree(
+    stacks: Iterable[tuple[Sequence[tuple[str, Side]], tuple[int, int, int]]], room: int
+) -> Flame:
+    """stacks: (frames from the outermost inwards, (bios, bytes, ns)) of each."""
     nodes = [Node("all", Side.ALL, -1, 0)]
-    for frames, calls, time in stacks:
-        at = 0
-        for name in [None, *frames]:
-            if name is not None:
-                at = nodes[at].below.get(name) or _new(nodes, at, name)
-            nodes[at].bios += calls
-            nodes[at].latency_ns += time
+    for frames, (bios, size, ns) in stacks:
+        path = [0]
+        for name in frames:
+            parent = nodes[path[-1]]
+            if name not in parent.below:
+                parent.below[name] = len(nodes)
+                nodes.append(Node(*name, path[-1], parent.depth + 1))
+            path.append(parent.below[name])
+        for at in path:
+            nodes[at].bios += bios
+            nodes[at].bytes += size
+            nodes[at].latency_ns += ns
     kept = _heaviest(nodes, room)
     return Flame(_ordered(nodes, kept), len(nodes) - len(kept))
 
@@ -139,18 +146,6 @@ def _path(caller: Callers, stack: Stack) -> list[tuple[str, Side]]:
         side = Side.MODULE if frame.where else Side.KERNEL
         found.append((frame_text(frame, kernel=True), side))
     return [(name[:MOST_NAME], side) for name, side in [(caller.comm, Side.COMMAND), *found]]
-
-
-def _new(nodes: list[Node], parent: int, name: tuple[str, Side]) -> int:
-    nodes.append(Node(*name, parent, nodes[parent].depth + 1))
-    nodes[parent].below[name] = len(nodes) - 1
-    return len(nodes) - 1
-
-
-def _add(node: Node, caller: Callers) -> None:
-    node.bios += caller.bios
-    node.bytes += caller.bytes
-    node.latency_ns += caller.latency_ns
 
 
 def _heaviest(nodes: list[Node], room: int) -> set[int]:
@@ -188,7 +183,7 @@ def _ordered(nodes: list[Node], kept: set[int]) -> list[Node]:
 def as_dict(found: Flame, by: Weight) -> dict[str, object]:
     """by: the weight that the frames' widths show at first."""
     return {
-        "by": {Weight.COUNT: "bios", Weight.BYTES: "bytes", Weight.LATENCY: "latency_ns"}[by],
+        "by": WEIGHTS[by],
         "frames": [
             {
                 "name": node.name,

@@ -8,14 +8,18 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from biotrail.converters.analysis.distributions.sketch import Distribution, add_grouped
+from biotrail.converters.analysis.distributions.sketch import (
+    Distribution,
+    add_grouped,
+    plus,
+    sum_by,
+)
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.stacks import Frame, Stack
 from biotrail.converters.events.tables import I32, I64, NEVER, Bios, Lifecycles
 from biotrail.converters.lifecycles.operations import transferred
 
 BUCKETS = 64
-"""Bucket b holds latencies of [2^b, 2^(b+1)) ns; bucket 0 also 0 ns."""
 UNKNOWN = "[unknown]"
 NO_OFFSET = -1
 """Offset of a frame that stands for frames at different offsets of the same function."""
@@ -30,19 +34,18 @@ class Weight(StrEnum):
     LATENCY = "latency"
 
 
-class Weighed:
-    """What has figures by which stacks are compared."""
+WEIGHTS = {Weight.COUNT: "bios", Weight.BYTES: "bytes", Weight.LATENCY: "latency_ns"}
+"""Weight → the field that has it."""
 
+
+class Weighed:
     bios: int
     bytes: int
     latency_ns: int
 
     def weight(self, by: Weight) -> int:
-        return {
-            Weight.COUNT: self.bios,
-            Weight.BYTES: self.bytes,
-            Weight.LATENCY: self.latency_ns,
-        }[by]
+        weight: int = getattr(self, WEIGHTS[by])
+        return weight
 
 
 @dataclass
@@ -61,25 +64,17 @@ class Callers(Weighed):
     doubtful: int = 0
     """Bios with both whose C is in doubt (`Bios.doubtful`); they have no latency."""
     latency_ns: int = 0
-    """Sum of these bios' latencies, Q to C."""
     histogram: I64 = field(default_factory=lambda: np.zeros(BUCKETS, np.int64))
     """(BUCKETS,): number of these bios by power of two of the latency in ns."""
     times: Distribution = field(default_factory=Distribution)
     """These bios' latencies in finer buckets, for percentiles; empty if the table keeps none."""
 
     def merge(self, other: "Callers") -> None:
-        self.bios += other.bios
-        self.bytes += other.bytes
-        self.ended += other.ended
-        self.doubtful += other.doubtful
-        self.latency_ns += other.latency_ns
-        self.histogram += other.histogram
-        self.times.merge(other.times)
+        for name in ("bios", "bytes", "ended", "doubtful", "latency_ns", "histogram", "times"):
+            setattr(self, name, plus(getattr(self, name), getattr(other, name)))
 
 
 class StackTable:
-    """Adds up windows' bios by stack and task; memory depends on the number of distinct pairs."""
-
     def __init__(self, context: Context, percentiles: bool = False) -> None:
         self._context = context
         self._percentiles = percentiles
@@ -108,8 +103,8 @@ class StackTable:
         doubtful = np.bincount(group[ended & bios.doubtful], minlength=len(keys))
         ended &= ~bios.doubtful
         count = np.bincount(group)
-        size = _sums(group, transferred(self._context, bios.opf, bios.bytes), len(keys))
-        times = _sums(group[ended], latency[ended], len(keys))
+        size = sum_by(group, transferred(self._context, bios.opf, bios.bytes), len(keys))
+        times = sum_by(group[ended], latency[ended], len(keys))
         places = group[ended] * BUCKETS + log2(latency[ended])
         histogram = np.bincount(places, minlength=len(keys) * BUCKETS).reshape(-1, BUCKETS)
         fine = [Distribution() for _ in keys]
@@ -135,17 +130,8 @@ class StackTable:
         return list(found.values())
 
 
-def _sums(group: NDArray[np.intp], values: I64, groups: int) -> I64:
-    total = np.zeros(groups, np.int64)
-    np.add.at(total, group, values)
-    return total
-
-
 def log2(latency: I64) -> I32:
-    """Return the index of the highest bit of each latency (ns), and 0 for 0.
-
-    Exact for all int64, where a float's logarithm would be rounded.
-    """
+    """Return the index of each latency's highest bit, exact where floats are rounded."""
     bucket = np.zeros(len(latency), np.int32)
     rest = latency.copy()
     for shift in (32, 16, 8, 4, 2, 1):
@@ -169,7 +155,6 @@ class Group:
     stack: Stack
     """The stack; if there are several, the frames that they have in common, as of `_common`."""
     stacks: int
-    """Number of stacks in the group."""
 
 
 def grouped(
@@ -185,21 +170,21 @@ def grouped(
         stack = stack_at(stacks, caller.stack)
         key = caller.stack if offsets else (*map(tuple, stack_texts(stack)), stack.missing)
         members.setdefault((caller.comm, key), []).append(caller)
-    groups = [_group(found, stacks) for found in members.values()]
+    groups = []
+    for same in members.values():
+        sums = Callers(same[0].comm, same[0].stack)
+        for caller in same:
+            sums.merge(caller)
+        found = [stack_at(stacks, caller.stack) for caller in same]
+        stack = found[0]
+        if len(found) > 1:
+            kernel = _common([one.kernel for one in found])
+            stack = Stack(
+                kernel, _common([tuple(shown_user(one.user)) for one in found]), stack.missing
+            )
+        groups.append(Group(sums, stack, len(found)))
     # The sort is stable: among equals the order of their heaviest members stays.
     return sorted(groups, key=lambda group: (-group.sums.weight(by), group.sums.comm))
-
-
-def _group(members: list[Callers], stacks: list[Stack]) -> Group:
-    sums = Callers(members[0].comm, members[0].stack)
-    for caller in members:
-        sums.merge(caller)
-    found = [stack_at(stacks, caller.stack) for caller in members]
-    if len(found) == 1:
-        return Group(sums, found[0], 1)
-    kernel = _common([stack.kernel for stack in found])
-    user = _common([tuple(shown_user(stack.user)) for stack in found])
-    return Group(sums, Stack(kernel, user, found[0].missing), len(found))
 
 
 def _common(sides: list[tuple[Frame, ...]]) -> tuple[Frame, ...]:
@@ -262,12 +247,9 @@ def folded(callers: Iterable[Callers], stacks: list[Stack], by: Weight) -> list[
             kernel, user = stack_texts(stacks[caller.stack])
             missing = [f"[{stacks[caller.stack].missing}]"] if stacks[caller.stack].missing else []
             frames = [*user[::-1], *missing, *kernel[::-1]]
-        line = ";".join(_plain(part) for part in (caller.comm, *(frames or [UNKNOWN])))
+        # Names without what the format does not take.
+        names = (caller.comm, *(frames or [UNKNOWN]))
+        line = ";".join(n.replace(";", ":").replace("\n", " ") or UNKNOWN for n in names)
         weights[line] = weights.get(line, 0) + caller.weight(by)
     scale = 1000 if by == Weight.LATENCY else 1
     return [f"{line} {round(weight / scale)}" for line, weight in sorted(weights.items())]
-
-
-def _plain(text: str) -> str:
-    """Return a name without what the folded format does not take."""
-    return text.replace(";", ":").replace("\n", " ") or UNKNOWN

@@ -41,13 +41,18 @@ def svg(flame: Flame, by: Weight, title: str, notes: Sequence[str], formats: For
     top = MARGIN + LINE * len(lines)
     bottom = top + ROW * (1 + max((place.node.depth for place in places), default=0))
     height = bottom + MARGIN
+    texts = []
+    for at, text in enumerate(lines):
+        kind = 'font-size="14" font-weight="bold"' if at == 0 else 'fill="#5b6470"'
+        line = _text(_short(text, MOST_LINE))
+        texts.append(f'<text x="{MARGIN}" y="{MARGIN + LINE * at + FONT}" {kind}>{line}</text>')
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" '
             f'viewBox="0 0 {WIDTH} {height}" font-family="monospace" font-size="{FONT}">',
             f"<title>{_text(title)}</title>",
             f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>',
-            *(_line(at, text) for at, text in enumerate(lines)),
+            *texts,
             *(_frame(place, bottom, flame.nodes[0], formats) for place in places),
             "</svg>\n",
         ]
@@ -68,12 +73,6 @@ def _places(nodes: Sequence[Node], by: Weight) -> list[_Place]:
         free.append(x)
         found.append(_Place(node, x, wide))
     return found
-
-
-def _line(at: int, text: str) -> str:
-    y = MARGIN + LINE * at + FONT
-    kind = 'font-size="14" font-weight="bold"' if at == 0 else 'fill="#5b6470"'
-    return f'<text x="{MARGIN}" y="{y}" {kind}>{_text(_short(text, MOST_LINE))}</text>'
 
 
 def _frame(place: _Place, bottom: int, whole: Node, formats: Formats) -> str:

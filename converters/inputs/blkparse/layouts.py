@@ -62,7 +62,7 @@ _ADVICE = (
 
 
 def is_blkparse(first: bytes) -> bool:
-    """Return whether text begins as blkparse's does, in its default format or one of `-f`."""
+
     if b"\0" in first and not is_text(first):
         return False
     if _DEFAULT.search(first):
@@ -74,33 +74,25 @@ def is_blkparse(first: bytes) -> bool:
 
 
 def _is_record(tokens: Sequence[bytes]) -> bool:
-    """Return whether the words of a line may be a record's: a time and an action."""
-    return any(map(_FORMS["time"].fullmatch, tokens)) and any(
-        map(_FORMS["action"].fullmatch, tokens)
-    )
+
+    return all(any(map(_FORMS[form].fullmatch, tokens)) for form in ("time", "action"))
 
 
 def layout_of(block: bytes, name: str) -> "Layout | None":
-    """Return the layout of a text by its first block; None: blkparse's default format.
-
-    Raises LogFormatError: its columns do not tell what is needed, or not which is which.
-    """
-    if _DEFAULT.search(block) and not _has_one_form(block):
-        return None
+    """Return the layout of a text by its first block; None: blkparse's default format."""
+    if _DEFAULT.search(block):
+        # Most lines of an action have the form of all, or none; a few may be damaged.
+        counts: Counter[tuple[bytes, bool]] = Counter()
+        for line in _OWN_FORM.finditer(block):
+            form = _SAME_FOR_ALL[line["action"]]
+            counts[line["action"], form.match(line["rest"]) is not None] += 1
+        if all(counts[action, True] <= counts[action, False] for action in _SAME_FOR_ALL):
+            return None
     rows = [_TOKEN.findall(line) for line in block.splitlines()[:_TRIED_LINES]]
     rows = [row for row in rows if _is_record(row)]
     if not rows:
         raise LogFormatError(f"{name}: has no lines of blkparse: {_ADVICE}")
     return Layout(_columns(rows, name))
-
-
-def _has_one_form(block: bytes) -> bool:
-    """Return whether most lines of an action have the form of all; a few may be damaged."""
-    counts: Counter[tuple[bytes, bool]] = Counter()
-    for line in _OWN_FORM.finditer(block):
-        form = _SAME_FOR_ALL[line["action"]]
-        counts[line["action"], form.match(line["rest"]) is not None] += 1
-    return any(counts[action, True] > counts[action, False] for action in _SAME_FOR_ALL)
 
 
 @dataclass
@@ -110,12 +102,11 @@ class Layout:
     columns: list[str]
     remarks: list[str] = field(default_factory=list)
     unread: int = 0
-    """Lines with a time that are not of the layout."""
+
     _left: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
-        self.has_cpu = "cpu" in self.columns
-        self.has_number = "number" in self.columns
+
         words = [
             rb"(?P<comm>\[?[^\n]*?\]?)"
             if c == "comm"
@@ -141,7 +132,7 @@ class Layout:
         return b"".join(line + b"\n" for line in map(self._line, block.split(b"\n")[:-1]))
 
     def left_out(self) -> Iterator[str]:
-        """Yield a sentence for each action that was left out."""
+
         for action, count in sorted(self._left.items()):
             yield f"{count} records of {action} left out: -f does not print where from or to"
 
@@ -224,10 +215,7 @@ def _columns(rows: list[list[bytes]], name: str) -> list[str]:
 
 
 def _letters(values: list[list[bytes]], forms: list[set[str]], name: str) -> tuple[int, int]:
-    """Return the columns of the action and of RWBS. Raises LogFormatError: they are not clear.
-
-    Which are which is known by letters that only one of them can have.
-    """
+    """Return the columns of action and RWBS, known by letters that one alone can have."""
     actions = [i for i, known in enumerate(forms) if "action" in known]
     operations = [i for i, known in enumerate(forms) if "rwbs" in known]
     pairs = [
@@ -244,10 +232,7 @@ def _letters(values: list[list[bytes]], forms: list[set[str]], name: str) -> tup
 
 
 def _place(columns: list[str], values: list[list[bytes]], forms: list[set[str]], name: str) -> None:
-    """Set the columns of sector and number of sectors. Raises LogFormatError: they are not clear.
-
-    They stand around a +, or are the two numbers behind the action.
-    """
+    """Set the columns of sector and sectors: around a +, or the two numbers behind the action."""
     plus = [i for i, known in enumerate(forms) if "plus" in known]
     if len(plus) == 1 and 0 < plus[0] < len(columns) - 1:
         sector, sectors = plus[0] - 1, plus[0] + 1
@@ -268,10 +253,7 @@ def _place(columns: list[str], values: list[list[bytes]], forms: list[set[str]],
 def _numbers(
     columns: list[str], values: list[list[bytes]], forms: list[set[str]], name: str
 ) -> None:
-    """Set the columns of CPU, number and thread. Raises LogFormatError: they are not clear.
-
-    As in the default format CPU and number stand before the time, the thread behind it.
-    """
+    """Set the columns of CPU and number, which stand before the time, and thread, behind it."""
     time, letters = columns.index("time"), min(columns.index("action"), columns.index("rwbs"))
     bare = [i for i in range(len(columns)) if not columns[i] and "number" in forms[i]]
     before = [i for i in bare if i < min(time, letters)]

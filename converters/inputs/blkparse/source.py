@@ -5,13 +5,13 @@ import os
 import re
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
-from numpy.typing import NDArray
 
 from biotrail.converters.events.events import Events
-from biotrail.converters.events.tables import I64, SECTOR_BYTES, U8, U64, Bool
+from biotrail.converters.events.tables import I64, SECTOR_BYTES, U64, Bool
 from biotrail.converters.inputs.beginning import PathOrStream
 from biotrail.converters.inputs.blkparse.layouts import Layout, layout_of
 from biotrail.converters.inputs.blktrace.files import RecordBatch
@@ -23,8 +23,8 @@ from biotrail.converters.inputs.blktrace.format import (
     Act,
     Category,
 )
-from biotrail.converters.inputs.blktrace.records import Numbers, RecordSource, kept_rows
-from biotrail.converters.inputs.foreign import MAX_NS
+from biotrail.converters.inputs.blktrace.records import LETTERS, Numbers, RecordSource, kept_of
+from biotrail.converters.inputs.foreign import MAX_NS, ForeignSource
 from biotrail.converters.inputs.line_loops import COLUMNS, KINDS
 from biotrail.converters.inputs.lines import Examples, LineReader, Lines, TextFile, texts
 from biotrail.converters.inputs.translate import (
@@ -43,14 +43,13 @@ for _number, _letter in enumerate(b"QMFGSRDCPUTIXBA", 1):
     ACTS[_letter] = _number
 ACTS[ord("?")] = NOT_TOLD
 _NO_NAMES = (b"(null)", b"unknown")
-"""What blkparse prints for a thread whose name was not recorded."""
+
 _NUMBER_WORD = np.dtype(">u8")
+_HEAD_NAMES = {"number": "sequence", "dev": "device"}
 
 
 @dataclass
 class RecordLines(Lines):
-    """The lines of a block that blkparse printed."""
-
     @property
     def act(self) -> I64:
         """Each record's action (`Act`), (n,); of a message -1."""
@@ -60,14 +59,14 @@ class RecordLines(Lines):
 
     @property
     def is_message(self) -> Bool:
-        """Which are messages, (n,)."""
+
         bit = np.uint64(int(Category.NOTIFY) << CATEGORY_SHIFT)
         found: Bool = (self.column("action") & bit) != 0
         return found
 
     @property
     def text_length(self) -> I64:
-        """Bytes of each message, or thread's name, (n,)."""
+
         length: I64 = self.table[COLUMNS["comm"] + 1].view(np.int64)
         return length
 
@@ -79,35 +78,15 @@ class RecordLines(Lines):
 
 
 def batch_of(lines: RecordLines) -> RecordBatch:
-    """Return the records as blktrace's would be: what stands in the text in place of payloads.
+    """Return the records as blktrace's would be, with payloads as far as the text has them.
 
     The action has no category of FS, and an A is of the device in column dev.
     """
     head = np.zeros(len(lines), HEAD)
-    for name, column in (
-        ("sequence", "number"),
-        ("time", "time"),
-        ("sector", "sector"),
-        ("bytes", "bytes"),
-        ("action", "action"),
-        ("pid", "pid"),
-        ("device", "dev"),
-        ("cpu", "cpu"),
-    ):
-        head[name] = lines.column(column)
+    for name in ("number", "time", "sector", "bytes", "action", "pid", "dev", "cpu"):
+        head[_HEAD_NAMES.get(name, name)] = lines.column(name)
     head["error"] = lines.column("error").astype(np.uint16).view(np.int16)
-    words, length = _payloads(lines)
-    messages = np.flatnonzero(lines.is_message)
-    at = np.arange(len(lines)) * REMAP.itemsize
-    at[messages] = words.size + lines.column("comm")[messages].view(np.int64)
-    length[messages] = np.minimum(lines.text_length[messages], 0xFFFF)
-    head["pdu_len"] = length
-    data = np.concatenate([words, np.frombuffer(lines.data, np.uint8)])
-    return RecordBatch(data, "<", head, at, [])
-
-
-def _payloads(lines: RecordLines) -> tuple[U8, NDArray[np.uint16]]:
-    """Return (payloads of X, U and A, 16 bytes for each record, their lengths (n,))."""
+    # Payloads of X, U and A, 16 bytes for each record; a message's is in the text itself.
     act = lines.act
     words = np.zeros((len(lines), REMAP.itemsize), np.uint8)
     length = np.zeros(len(lines), np.uint16)
@@ -122,11 +101,17 @@ def _payloads(lines: RecordLines) -> tuple[U8, NDArray[np.uint16]]:
     where["sector_from"] = lines.column("old_sector")[remap]
     words[remap] = where.view(np.uint8).reshape(-1, REMAP.itemsize)
     length[remap] = REMAP.itemsize
-    return words.ravel(), length
+    messages = np.flatnonzero(lines.is_message)
+    at = np.arange(len(lines)) * REMAP.itemsize
+    at[messages] = words.size + lines.column("comm")[messages].view(np.int64)
+    length[messages] = np.minimum(lines.text_length[messages], 0xFFFF)
+    head["pdu_len"] = length
+    data = np.concatenate([words.ravel(), np.frombuffer(lines.data, np.uint8)])
+    return RecordBatch(data, "<", head, at, [])
 
 
 def names_of(lines: RecordLines) -> list[TracepointRows]:
-    """Return the threads' names in the lines, as rows of THREAD_NAMES, for those that have one."""
+
     named = np.flatnonzero((lines.text_length > 0) & ~lines.is_message)
     comm = texts(lines, "comm", COMM_BYTES, named)
     known = ~np.isin(comm, np.array(_NO_NAMES, comm.dtype))
@@ -135,36 +120,28 @@ def names_of(lines: RecordLines) -> list[TracepointRows]:
     return [TracepointRows(THREAD_NAMES, lines.time[named], cpu, pid, named, {"comm": comm})]
 
 
-_LETTERS = "QGMFXAcIRmDCPU"
 _FEW_GAPS = 8
 """Gaps in the numbers of the first block, and of so many records one may follow a gap; where more
 do, lines were selected."""
 _TAIL_BYTES = 1 << 12
 _MOST_CARRIED = 1 << 14
-"""Bytes of lines that wait for the next block, for what a remap's device is."""
+
 _OF_REQUEST = np.uint64(int(Category.FS) << CATEGORY_SHIFT)
 _NAMED = re.compile(rb"^Events \(([^)\n]+)\): ", re.MULTILINE)
 
 
 class BlkparseSource(RecordSource):
-    """The text of blkparse or btrace, by the path of a file, or as a stream.
-
-    reached: newest time met (ns), of the text, whose times count from the trace's first event.
-    """
+    """The text of blkparse or btrace. reached: newest time met (ns since the first event)."""
 
     def __init__(self, path: PathOrStream) -> None:
-        """Open the text, read its first block, and make a log's header of what is there.
-
-        Raises LogFormatError: it cannot be opened, or its layout does not tell what is needed.
-        """
+        """Open the text, read its first block, and make a log's header of what is there."""
         super().__init__(path, "blktrace")
         self.header["created_by"] = "blkparse"
-        self.header["events"]["letters"] = list(_LETTERS)
+        self.header["events"]["letters"] = list(LETTERS)
         self.end = {"reason": "end of blkparse's text"}
         self._text = TextFile(path, self.name)
         self.size = self._text.size
         self.reached = -1
-        self._blocks = self._text.blocks()
         self._reader = LineReader(RecordLines, acts=bytes(ACTS))
         self._requests = Requests()
         self._names = ThreadNames()
@@ -175,34 +152,37 @@ class BlkparseSource(RecordSource):
         self._lines = 0
         self._bad_lines = Examples()
         self._other_lines = Examples()
-        self.summary = Summary(self.name)
-        first = next(self._blocks, b"")
+        self.summary = Summary(self)
+        blocks = self._text.blocks()
+        first = next(blocks, b"")
         self._layout: Layout | None = layout_of(first, self.name)
-        self._first = self._plain(first)
         if self._layout is not None:
-            self.remarks += [f"{self.name}: {remark}" for remark in self._layout.remarks]
-        self._judge_beginning(path)
+            first = self._layout.rewritten(first)
+            blocks = map(self._layout.rewritten, blocks)
+            for remark in self._layout.remarks:
+                self.remark(remark)
+        self._blocks = chain([first], blocks)
+        self._judge_beginning(path, self._reader.read(first))
 
     @property
     def offset(self) -> int:
-        """Bytes of the file that were read so far."""
+
         return self._text.offset
 
-    def _judge_beginning(self, path: PathOrStream) -> None:
-        """Judge by the first block whether numbers tell losses, and which device it is, if one."""
-        lines = self._reader.read(self._first)
+    def _judge_beginning(self, path: PathOrStream, lines: RecordLines) -> None:
+
         if not len(lines):
             return
-        head = batch_of(lines).head
-        found = Numbers().check(head[lines.act != Act.REMAP])
-        gaps = sum(step.count > 0 for step in found.steps)
+        no_remap = lines.act != Act.REMAP
+        found = Numbers().check(batch_of(lines).head[no_remap])
+        gaps = sum(step.missing > 0 for step in found.steps)
         if gaps > _FEW_GAPS and gaps * _FEW_GAPS > len(lines):
             self.numbers_tell = False
-            self.remarks.append(
-                f"{self.name}: the numbers of its records have gaps everywhere: lines were "
-                "selected, by blkparse -a or grep; what the trace lost is not known"
+            self.remark(
+                "the numbers of its records have gaps everywhere: lines were selected, by blkparse "
+                "-a or grep; what the trace lost is not known"
             )
-        devices = np.unique(lines.column("dev")[lines.act != Act.REMAP]).tolist()
+        devices = np.unique(lines.column("dev")[no_remap]).tolist()
         names = set(_NAMED.findall(_tail(path)))
         if len(devices) == 1 and len(names) == 1 and b"," not in (name := names.pop()):
             text = name.decode("utf-8", "replace")
@@ -212,7 +192,7 @@ class BlkparseSource(RecordSource):
         """Yield each block's events, when the first time of what follows them is known."""
         held: Events | None = None
         carried = b""
-        for block in self._all_blocks():
+        for block in self._blocks:
             lines = self._reader.read(carried + block)
             lines, carried = self._with_devices(lines)
             first = int(lines.column("time").min(initial=np.uint64(MAX_NS)))
@@ -226,14 +206,6 @@ class BlkparseSource(RecordSource):
         if not self._met:
             raise self.without_block_events()
         yield Events.join(last), max(self.reached, 0), max(self.offset, 0)
-
-    def _all_blocks(self) -> Iterator[bytes]:
-        first, self._first = self._first, b""
-        yield first
-        yield from map(self._plain, self._blocks)
-
-    def _plain(self, block: bytes) -> bytes:
-        return block if self._layout is None else self._layout.rewritten(block)
 
     def _with_devices(self, lines: RecordLines) -> tuple[RecordLines, bytes]:
         """Return (lines whose remaps are of the device that was traced, text that has to wait).
@@ -262,7 +234,14 @@ class BlkparseSource(RecordSource):
 
     def _events(self, lines: RecordLines) -> Events:
         self._text.use(len(lines))
-        self._take_others(lines)
+        for other in lines.others:
+            number = self._lines + other.line + 1
+            if other.kind == KINDS["bad event"]:
+                self._bad_lines.add(number, other.text)
+            elif not self.summary.take(other.text):
+                self._other_lines.add(number, other.text)
+        self._lines += lines.lines
+        self.summary.count(lines)
         batch = batch_of(lines)
         of_request, size = self._requests.follow(lines)
         batch.head["action"][of_request] |= _OF_REQUEST
@@ -275,10 +254,7 @@ class BlkparseSource(RecordSource):
         return events
 
     def _in_order(self, batch: RecordBatch, lines: RecordLines) -> RecordBatch:
-        """Return the batch without records that have no number and an earlier time than before.
-
-        blkparse sorts by time: such lines are there twice, or of another trace.
-        """
+        """Leave out unnumbered records before the newest time: there twice, or another trace's."""
         bare = np.flatnonzero((batch.head["sequence"] == 0) & ~lines.is_message)
         keep = np.ones(len(batch.head), np.bool_)
         for cpu in np.unique(batch.head["cpu"][bare]).tolist():
@@ -287,61 +263,45 @@ class BlkparseSource(RecordSource):
             newest = np.maximum.accumulate(np.maximum(times, self._last.get(cpu, 0)))
             keep[rows] = times >= newest
             self._last[cpu] = int(newest[-1])
-        if keep.all():
-            return batch
         self._unnumbered_repeats += int(np.count_nonzero(~keep))
-        lost = kept_rows(keep, batch.lost)
-        return replace(batch, head=batch.head[keep], payload=batch.payload[keep], lost=lost)
-
-    def _take_others(self, lines: RecordLines) -> None:
-        for other in lines.others:
-            number = self._lines + other.line + 1
-            if other.kind == KINDS["bad event"]:
-                self._bad_lines.add(number, other.text)
-            elif not self.summary.take(other.text):
-                self._other_lines.add(number, other.text)
-        self._lines += lines.lines
-        self.summary.count(lines)
+        return batch if keep.all() else kept_of(batch, keep)
 
     def _report(self) -> None:
+        layout, bad, other = self._layout, self._bad_lines, self._other_lines
         self.problems += self._text.problems
         self.unreadable_bytes += self._text.unreadable
         self.left_out.pop(f"action {NOT_TOLD}", None)  # `Layout` counts them
         self.report_rest()
         if self._unnumbered_repeats:
-            self.problems.append(
-                f"{self.name}: {self._unnumbered_repeats} lines have earlier times than the lines "
-                "before: a part of the text is there twice, or another trace follows; left out"
+            self.problem(
+                f"{self._unnumbered_repeats} lines have earlier times than the lines before: a "
+                "part of the text is there twice, or another trace follows; left out"
             )
-        if self._layout is not None:
-            self.remarks += [f"{self.name}: {remark}" for remark in self._layout.left_out()]
-            if self._layout.unread:
-                self.problems.append(
-                    f"{self.name}: left out: {self._layout.unread} lines with a time that do not "
-                    "have the layout of the others"
+        if layout is not None:
+            for remark in layout.left_out():
+                self.remark(remark)
+            if layout.unread:
+                self.problem(
+                    f"left out: {layout.unread} lines with a time that do not have the layout of "
+                    "the others"
                 )
-        if self._bad_lines.count:
-            self.problems.append(
-                f"{self.name}: left out: {self._bad_lines.count} lines of records that are not "
-                f"understood, {self._bad_lines.first}"
+        if bad.count:
+            self.problem(
+                f"left out: {bad.count} lines of records that are not understood, {bad.first}"
             )
-        if self._other_lines.count:
-            self.remarks.append(
-                f"{self.name}: {self._other_lines.count} lines are no records, "
-                f"{self._other_lines.first}"
-            )
+        if other.count:
+            self.remark(f"{other.count} lines are no records, {other.first}")
         missing = sorted(set(range(max(self._cpus, default=0))) - self._cpus)
-        if missing and (self._layout is None or self._layout.has_cpu):
-            numbers = ", ".join(map(str, missing))
-            self.remarks.append(
-                f"{self.name}: no line of CPU {numbers}: it was idle or offline, or its file was "
-                "missing when blkparse read the others"
+        if missing and (layout is None or "cpu" in layout.columns):
+            self.remark(
+                f"no line of CPU {', '.join(map(str, missing))}: it was idle or offline, or its "
+                "file was missing when blkparse read the others"
             )
-        self.problems += self.summary.problems()
-        if self.summary.skipped and self._layout is not None and not self._layout.has_number:
-            self.problems.append(
-                f"{self.name}: its summary says that {self.summary.skipped} records are missing "
-                "(Skips); its lines do not tell where"
+        self.summary.report()
+        if self.summary.skipped and layout is not None and "number" not in layout.columns:
+            self.problem(
+                f"its summary says that {self.summary.skipped} records are missing (Skips); its "
+                "lines do not tell where"
             )
 
 
@@ -409,10 +369,7 @@ class Requests:
         """Devices with requests."""
 
     def follow(self, lines: RecordLines) -> tuple[Bool, U64]:
-        """Return (which merges and completions are of requests, sizes in bytes), (n,) each.
-
-        Of passthrough's C the size is that of its D.
-        """
+        """Return (which merges and completions are of requests, sizes in bytes), (n,) each."""
         act, size = lines.act, lines.column("bytes").copy()
         dev, sector = lines.column("dev"), lines.column("sector")
         of_request = np.zeros(len(act), np.bool_)
@@ -474,10 +431,7 @@ class Requests:
             ends.append(rest)
 
     def _complete(self, place: tuple[int, int], end: int) -> bool:
-        """Return whether a completion is of a request.
-
-        One that ends before the request does is of a part: the rest is completed later.
-        """
+        """Return whether a completion is of a request. Its rest may complete later."""
         ends = self._issued.get(place)
         if ends:
             whole = ends.pop(ends.index(end)) if end in ends else ends.pop(0)
@@ -491,7 +445,7 @@ class Requests:
         return place[0] in self._request_based or place[0] not in self._queues
 
     def _passthrough(self, act: int, key: tuple[int, int], size: int) -> int:
-        """Return the bytes of a passthrough request; of a C those of the D of its command."""
+
         if act == _D:
             self._commands[key].append(size)
         elif act in (_C, _R) and (waiting := self._commands.get(key)):
@@ -502,7 +456,7 @@ class Requests:
 
 
 def _take(held: Ends, place: tuple[int, int], end: int) -> bool:
-    """Remove what has this place and end; return whether it was there."""
+
     ends = held.get(place)
     if not ends or end not in ends:
         return False
@@ -522,7 +476,6 @@ _OTHER = re.compile(
     rb"(?:Throughput \(R/W\): |Input file .* added$|PC |Read depth|IO unplugs: |Allocation wait: "
     rb"|Dispatch wait: |Completion wait: )"
 )
-_DRIVER = np.uint64(int(Category.PC) << CATEGORY_SHIFT)
 _COUNTED: dict[str, tuple[Act, ...]] = {
     "Queued": (Act.QUEUE,),
     "Dispatches": (Act.ISSUE,),
@@ -543,9 +496,9 @@ _NAMES = {
 class Summary:
     """The counts of the summary, added up over devices and CPUs, and those of the text."""
 
-    def __init__(self, name: str) -> None:
-        """name: of the text, for messages."""
-        self._name = name
+    def __init__(self, source: ForeignSource) -> None:
+
+        self._source = source
         self._said: Counter[str] = Counter()
         self._inexact: Counter[str] = Counter()
         self._found: Counter[str] = Counter()
@@ -572,16 +525,16 @@ class Summary:
         return bool(counts) or _OTHER.match(text) is not None
 
     def count(self, lines: RecordLines) -> None:
-        """Count the records of a block of text as blkparse does."""
+
         act = lines.act
         self._found["entries"] += int(np.count_nonzero(act >= 0))
-        plain = act[(lines.column("action") & _DRIVER) == 0]
+        plain = act[(lines.column("action") & _PASSTHROUGH) == 0]
         numbers = np.bincount(plain[plain >= 0], minlength=len(Act) + 1)
         for what, acts in _COUNTED.items():
             self._found[what] += int(sum(numbers[a] for a in acts))
 
-    def problems(self) -> list[str]:
-        """Return what does not add up; nothing where the text has no summary."""
+    def report(self) -> None:
+        """Add a problem with what does not add up; none where the text has no summary."""
         found = []
         for what, said in self._said.items():
             # A requeued request is issued again; releases differ in whether it counts twice.
@@ -590,12 +543,11 @@ class Summary:
             if abs(said - self._found[what]) > slack:
                 about = "about " if self._inexact[what] else ""
                 found.append(f"{about}{said} {_NAMES[what]}, of which {self._found[what]} are here")
-        if not found:
-            return []
-        return [
-            f"{self._name}: its summary does not add up: it counts {'; '.join(found)}: lines were "
-            "left out or are there twice, or it is another text's"
-        ]
+        if found:
+            self._source.problem(
+                f"its summary does not add up: it counts {'; '.join(found)}: lines were left out "
+                "or are there twice, or it is another text's"
+            )
 
     def _add(self, what: str, digits: bytes, unit: bytes) -> None:
         value, inexact = _value(digits, unit)
@@ -604,9 +556,6 @@ class Summary:
 
 
 def _value(digits: bytes, unit: bytes) -> tuple[int, int]:
-    """Return (a printed count, by how much it may be less than what was counted).
-
-    blkparse cuts off: 1,234,567 is printed as 1,234K. The locale's separators are left out.
-    """
+    """Return (a printed count, by how much it may be too small): 1,234,567 is printed as 1,234K."""
     step = 1000 ** (b" KMGP".index(unit) if unit else 0)
     return int(re.sub(rb"\D", b"", digits) or b"0") * step, step - 1

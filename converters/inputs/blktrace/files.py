@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from biotrail.converters.events.tables import I64, U8, U64, Bool
+from biotrail.converters.events.tables import I64, U8
 from biotrail.converters.inputs.beginning import PathOrStream, name_of, open_file
 from biotrail.converters.inputs.blktrace.format import (
     CUT_PDU_LEN_AT,
@@ -28,11 +28,10 @@ from biotrail.recorder.schema.errors import LogFormatError
 _SET_FILE = re.compile(r"(?P<name>.+)\.blktrace\.(?P<cpu>\d+)")
 _LOST = re.compile(rb"CPU:(\d+) \[LOST (?:(\d+) )?EVENTS\]\n")
 _TAIL_BYTES = 1 << 16
-"""Bytes at a file's end that are searched for its newest record."""
+
 _BEGIN_BYTES = 256
-"""Bytes read to recognise a file's format."""
-_KEEP_GARBAGE = 64
-"""Unparsed bytes kept besides the newest block: a LOST EVENTS line may lie across two blocks."""
+
+_KEEP_GARBAGE = 64  # a LOST EVENTS line may lie across two blocks
 
 
 def find(path: str | os.PathLike[str]) -> dict[int, Path]:
@@ -41,9 +40,7 @@ def find(path: str | os.PathLike[str]) -> dict[int, Path]:
     path: the set's prefix or one of its files, such as `sda`, `traces/sda` and
     `traces/sda.blktrace.3`. Empty if there are no such files or the directory cannot be read.
     """
-    path = Path(path)
-    member = _SET_FILE.fullmatch(path.name)
-    name = member["name"] if member else path.name
+    path, name = Path(path), set_name(path)
     try:
         neighbours = list(path.parent.iterdir())
     except OSError:
@@ -57,7 +54,6 @@ def find(path: str | os.PathLike[str]) -> dict[int, Path]:
 
 
 def set_name(path: str | os.PathLike[str]) -> str:
-    """Return the NAME of a set: `sda` for `traces/sda` and `traces/sda.blktrace.3`."""
     name = Path(path).name
     member = _SET_FILE.fullmatch(name)
     return member["name"] if member else name
@@ -89,12 +85,7 @@ class RecordFile:
     """
 
     def __init__(self, source: PathOrStream, block_bytes: int, cpu: int = -1) -> None:
-        """Open the source, recognise its format, and read its first block.
-
-        source: a path or a binary stream. block_bytes: bytes per read. cpu: the file's CPU, -1 for
-        a stream of all. Raises LogFormatError: not readable, no blktrace data, or of an unknown
-        version; an empty file is accepted.
-        """
+        """Read the first block. Raises LogFormatError; an empty file is accepted."""
         self.name = name_of(source)
         self._stream = open_file(source, "a file or set of files that blktrace wrote")
         owned = isinstance(source, str | os.PathLike)
@@ -109,16 +100,18 @@ class RecordFile:
         self._block = block_bytes
         self._rest = b""
         self._ended = False
-        self._first = self._read_block() if self._begin() else None
-
-    @property
-    def empty(self) -> bool:
-        """Whether the file has not one byte."""
-        return self._ended and self._first is None and not self.offset
-
-    def peek(self) -> RecordBatch | None:
-        """Return the first batch, which `batches` yields as well; None if there is no record."""
-        return self._first
+        while len(self._rest) < _BEGIN_BYTES and not self._ended:
+            self._rest += self._read(self._block)
+        self.empty = not self._rest
+        self.first: RecordBatch | None = None
+        """The first batch, which `batches` yields as well."""
+        if not self.empty:
+            # A LOST EVENTS line may precede the first record.
+            lost = re.match(rb"(?:" + _LOST.pattern + rb")+", self._rest)
+            start = self._rest[lost.end() if lost else 0 :]
+            self.order = check_start(start, self.name)
+            self.cut = is_cut(start, self.order)
+            self.first = self._read_block()
 
     def newest(self) -> int:
         """Return the newest time (ns) in the last bytes of a file on disk; -1: there is none."""
@@ -131,31 +124,15 @@ class RecordFile:
         return int(times.max()) if len(times) else -1
 
     def batches(self) -> Iterator[RecordBatch]:
-        """Yield all records, block by block; can be called once.
-
-        Raises `reached` to a batch's newest time before yielding the batch. At the end closes the
-        file, but not a stream passed in. Raises LogFormatError: a read fails.
-        """
-        batch, self._first = self._first, None
+        """Yield all records, and set `reached` to the newest time. Closes the file at the end."""
+        batch, self.first = self.first, None
         while batch is not None:
             if len(batch.head):
                 self.reached = max(self.reached, int(batch.head["time"].max()))
             yield batch
             batch = self._read_block()
-        if self._stream is not None and self.size >= 0:
+        if self.size >= 0:
             self._stream.close()
-
-    def _begin(self) -> bool:
-        """Read the beginning, set `order` and `cut`; return whether there is any byte."""
-        while len(self._rest) < _BEGIN_BYTES and not self._ended:
-            self._rest += self._read(self._block)
-        if self._rest:
-            # A LOST EVENTS line may precede the first record.
-            lost = re.match(rb"(?:" + _LOST.pattern + rb")+", self._rest)
-            start = lost.end() if lost else 0
-            self.order = check_start(self._rest[start:], self.name)
-            self.cut = is_cut(self._rest[start:], self.order)
-        return bool(self._rest)
 
     def _read(self, count: int) -> bytes:
         """Return at most `count` bytes; b"" at the end, which sets `_ended`."""
@@ -170,10 +147,7 @@ class RecordFile:
         return data
 
     def _read_block(self) -> RecordBatch | None:
-        """Return all whole records in `_rest` as a RecordBatch, and read on; None at the end.
-
-        A batch may have no records, as the last has if LOST EVENTS lines end the file.
-        """
+        """Return all whole records in `_rest`, maybe none, and read on; None at the end."""
         while True:
             data = np.frombuffer(self._rest, dtype=np.uint8)
             found = find_records(data, self.order, self.cut)
@@ -181,70 +155,52 @@ class RecordFile:
                 break
             if self._ended:
                 lost = self._end_with_rest()
-                none = np.zeros(0, np.int64)
-                head, payload = heads(data, none, self.order, self.cut)
+                head, payload = heads(data, found.at, self.order, self.cut)
                 return RecordBatch(data, self.order, head, payload, lost) if lost else None
             self._rest += self._read(self._block)
-            if not self._ended and byte_order(self._rest[:MAGIC_BYTES]) is None:
-                self._drop_garbage()
+            drop = len(self._rest) - self._block - _KEEP_GARBAGE
+            if drop > 0 and not self._ended and byte_order(self._rest[:MAGIC_BYTES]) is None:
+                self._add_unreadable(self.offset, drop)
+                self.offset += drop
+                self._rest = self._rest[drop:]
         head, payload = heads(data, found.at, self.order, self.cut)
-        good = self._in_time(head["time"], found.at)
-        head, payload = head[good], payload[good]
-        lost = self._losses_in_gaps(data, found.gaps, found.at[good])
-        self.offset += found.rest
-        self._rest = self._rest[found.rest :]
-        more = self._read(self._block)
-        self._rest += more
-        return RecordBatch(data, self.order, head, payload, lost)
-
-    def _in_time(self, time: U64, at: I64) -> Bool:
-        """Return which records (n,) have times up to MAX_NS; others are a problem."""
-        good: Bool = time <= np.uint64(MAX_NS)
+        good = head["time"] <= np.uint64(MAX_NS)
         if not good.all():
-            bad = at[~good]
+            bad = found.at[~good]
             self.problems.append(
                 f"{self.name}: {len(bad)} records, from offset {self.offset + int(bad[0])} on, "
                 "have times past 146 years: left out"
             )
-        return good
-
-    def _drop_garbage(self) -> None:
-        """Drop what holds no record from `_rest`, but the newest block and _KEEP_GARBAGE bytes."""
-        drop = len(self._rest) - self._block - _KEEP_GARBAGE
-        if drop > 0:
-            self._add_unreadable(self.offset, drop)
-            self.offset += drop
-            self._rest = self._rest[drop:]
+        lost = self._losses_in_gaps(data, found.gaps, found.at[good])
+        self.offset += found.rest
+        self._rest = self._rest[found.rest :]
+        self._rest += self._read(self._block)
+        return RecordBatch(data, self.order, head[good], payload[good], lost)
 
     def _losses_in_gaps(
         self, data: U8, gaps: list[tuple[int, int]], at: I64
     ) -> list[tuple[int, int, int]]:
         """Return (index of the next record, CPU, lost or -1) per LOST EVENTS line in the gaps.
 
-        Other bytes in gaps are unreadable, but for what follows a CUT record. gaps: (start, end)
-        offsets in `data`. at: offset of each record in `data`, ascending.
+        Other bytes in gaps are unreadable, but for what follows a CUT record: as many bytes as its
+        payload has, their number, pdu_len, among them. gaps: (start, end) offsets in `data`. at:
+        offset of each record in `data`, ascending.
         """
         lost = []
         for start, end in gaps:
-            text = data[start:end].tobytes()[self._cut_record_rest(data[start:end]) :]
+            text = data[start:end].tobytes()
+            length = text[CUT_PDU_LEN_AT : CUT_PDU_LEN_AT + 2]
+            if self.cut and len(length) == 2:
+                count = int.from_bytes(length, "little" if self.order == "<" else "big")
+                text = text[count:] if count <= len(text) else text
             following = int(np.searchsorted(at, start))
+            bad = len(text)
             for match in _LOST.finditer(text):
                 lost.append((following, int(match[1]), int(match[2] or -1)))
-            bad = len(text) - sum(len(m[0]) for m in _LOST.finditer(text))
+                bad -= len(match[0])
             if bad:
                 self._add_unreadable(self.offset + start, bad)
         return lost
-
-    def _cut_record_rest(self, gap: U8) -> int:
-        """Return how many bytes of a gap belong to the CUT record before it.
-
-        It is followed by as many bytes as its payload has; their number, pdu_len, is among them.
-        """
-        length = gap[CUT_PDU_LEN_AT : CUT_PDU_LEN_AT + 2].tobytes()
-        if not self.cut or len(length) < 2:
-            return 0
-        count = int.from_bytes(length, "little" if self.order == "<" else "big")
-        return count if count <= len(gap) else 0
 
     def _add_unreadable(self, offset: int, count: int) -> None:
         self.unreadable += count
@@ -254,10 +210,7 @@ class RecordFile:
         )
 
     def _end_with_rest(self) -> list[tuple[int, int, int]]:
-        """Count the bytes in `_rest` at the file's end as unreadable; return the losses in them.
-
-        A record that is cut off takes all bytes to the end, LOST EVENTS lines too.
-        """
+        """Count what is left at the file's end as unreadable; return the losses in it."""
         rest, self._rest = self._rest, b""
         lost: list[tuple[int, int, int]] = []
         if byte_order(rest[:MAGIC_BYTES]) is None:

@@ -6,9 +6,8 @@ of the machine that was traced. The header's first word is a magic number and a 
 Numbers are those of include/uapi/linux/blktrace_api.h.
 """
 
-from dataclasses import dataclass
 from enum import IntEnum, IntFlag
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +29,6 @@ CGROUP = 1 << 8
 CGROUP_BYTES = 8
 CATEGORY_SHIFT = 16
 MINOR_BITS = 20
-"""A device number is major << 20 | minor."""
 
 
 class Act(IntEnum):
@@ -138,31 +136,28 @@ are missing. As many bytes as the payload has follow; they are not the payload b
 of the record: error, pdu_len, padding.
 """
 CUT_PDU_LEN_AT = 2
-"""Offset of pdu_len in the bytes that follow a CUT record."""
+
 
 HEAD = np.dtype([(n, "u8" if n == "action" else RECORD.fields[n][0]) for n in RECORD.names or ()])  # type: ignore[index]
-"""The fields of both versions, in the byte order of this machine."""
+
 
 REMAP = np.dtype([("device_from", ">u4"), ("device_to", ">u4"), ("sector_from", ">u8")])
 """Payload of REMAP: `struct blk_io_trace_remap`. Big-endian on every machine."""
 
 
 def categories(action: U64) -> U32:
-    """Return the category bits of each action."""
+
     return (action >> np.uint64(CATEGORY_SHIFT)).astype(np.uint32)
 
 
 def has(category: U32, bits: Category) -> Bool:
-    """Return which of the categories have any of these bits."""
+
     some: Bool = (category & np.uint32(bits)) != 0
     return some
 
 
 def byte_order(magic: bytes) -> ByteOrder | None:
-    """Return the byte order of the record that begins with `magic`, `<` or `>`, of any version.
-
-    None if these are not the four bytes of the magic number, or fewer.
-    """
+    """Return the byte order by the magic number of a record, of any version; None: it is none."""
     if len(magic) < MAGIC_BYTES:
         return None
     if int.from_bytes(magic, "little") & ~0xFF == MAGIC:
@@ -171,10 +166,7 @@ def byte_order(magic: bytes) -> ByteOrder | None:
 
 
 def check_start(data: bytes, name: str) -> ByteOrder:
-    """Return the byte order of a blktrace file, by its first bytes `data`.
-
-    name: of the file, for messages. Raises LogFormatError: no blktrace data, or an unknown version.
-    """
+    """Return the byte order of a blktrace file, by its first bytes."""
     magic = data[:MAGIC_BYTES]
     order = byte_order(magic)
     if order is None:
@@ -192,23 +184,20 @@ def check_start(data: bytes, name: str) -> ByteOrder:
     return order
 
 
-@dataclass
-class RecordPlaces:
-    """Result of `find_records`: where the records of some bytes are."""
+class RecordPlaces(NamedTuple):
+    """Where the whole records of some bytes are, ascending.
+
+    gaps: (start, end) of ranges between them that belong to none. rest: the offset after the last
+    record or gap.
+    """
 
     at: I64
-    """Offset of each whole record, ascending."""
     gaps: list[tuple[int, int]]
-    """(start, end) offsets of ranges between records that belong to no record."""
     rest: int
-    """Offset after the last whole record or gap: of a record cut off, or the end of the bytes."""
 
 
 def is_cut(data: bytes, order: ByteOrder) -> bool:
-    """Return whether `data` begins with a CUT record: its device is where version 1 has the CPU.
-
-    False if `data` is too short to tell, or of version 2.
-    """
+    """Return whether `data` begins with a CUT record: its device is where version 1 has the CPU."""
     if len(data) < CUT.itemsize or version_of(data, order) != VERSION:
         return False
     as_1 = np.frombuffer(data, RECORD.newbyteorder(order), 1)
@@ -216,7 +205,7 @@ def is_cut(data: bytes, order: ByteOrder) -> bool:
 
 
 def version_of(data: bytes, order: ByteOrder) -> int:
-    """Return the version in the magic number that `data` begins with."""
+
     return data[0] if order == "<" else data[MAGIC_BYTES - 1]
 
 
@@ -233,14 +222,28 @@ def find_records(data: U8, order: ByteOrder, cut: bool = False) -> RecordPlaces:
     if len(at) and at[0] == 0 and bool((end[:-1] == at[1:]).all()):
         count = int(whole.sum())
         return RecordPlaces(at[:count], [], int(end[count - 1]) if count else 0)
-    return _walk(at, end, len(data))
+    following = dict(zip(at.tolist(), end.tolist(), strict=True))
+    found: list[int] = []
+    gaps: list[tuple[int, int]] = []
+    place = 0
+    while place < len(data):
+        behind = following.get(place)
+        if behind is None:
+            later = int(np.searchsorted(at, place))
+            if later == len(at):
+                break
+            gaps.append((place, int(at[later])))
+            place = gaps[-1][1]
+        elif behind > len(data):
+            break
+        else:
+            found.append(place)
+            place = behind
+    return RecordPlaces(np.array(found, dtype=np.int64), gaps, place)
 
 
 def _candidates(data: U8, order: ByteOrder) -> I64:
-    """Return all offsets in `data` of the magic number with a known version, ascending.
-
-    Includes headers that are cut off at the end, and chance matches in payloads.
-    """
+    """Return all offsets in `data` of the magic number with a known version, ascending."""
     fixed = np.array([0x74, 0x61, 0x65] if order == "<" else [0x65, 0x61, 0x74], dtype=np.uint8)
     if len(data) < MAGIC_BYTES:
         return np.zeros(0, np.int64)
@@ -255,7 +258,7 @@ def _candidates(data: U8, order: ByteOrder) -> I64:
 
 
 def is_version_2(data: U8, at: I64, order: ByteOrder) -> Bool:
-    """Return which of the records at offsets `at` are `blk_io_trace2`."""
+
     second: Bool = data[at + (0 if order == "<" else 3)] == VERSION_2
     return second
 
@@ -269,32 +272,6 @@ def _lengths(data: U8, at: I64, order: ByteOrder) -> I64:
     low, high = (0, 1) if order == "<" else (1, 0)
     payload = data[length_at + low].astype(np.int64) | data[length_at + high].astype(np.int64) << 8
     return np.where(there, size + payload, MAX_RECORD_BYTES + 1)
-
-
-def _walk(candidates: I64, ends: I64, length: int) -> RecordPlaces:
-    """Follow record lengths from offset 0 to the last whole record; return records and gaps.
-
-    candidates, ends: where a record may begin, ascending, and where it would end. Where none
-    begins, the bytes to the next candidate are a gap.
-    """
-    following = dict(zip(candidates.tolist(), ends.tolist(), strict=True))
-    found: list[int] = []
-    gaps: list[tuple[int, int]] = []
-    at = 0
-    while at < length:
-        end = following.get(at)
-        if end is None:
-            later = int(np.searchsorted(candidates, at))
-            if later == len(candidates):
-                break
-            gaps.append((at, int(candidates[later])))
-            at = gaps[-1][1]
-        elif end > length:
-            break
-        else:
-            found.append(at)
-            at = end
-    return RecordPlaces(np.array(found, dtype=np.int64), gaps, at)
 
 
 def heads(data: U8, at: I64, order: ByteOrder, cut: bool = False) -> tuple[NDArray[np.void], I64]:
@@ -314,6 +291,6 @@ def heads(data: U8, at: I64, order: ByteOrder, cut: bool = False) -> tuple[NDArr
 
 
 def gather(data: U8, at: I64, count: int) -> U8:
-    """Return the `count` bytes at each offset as a new array, shape (len(at), count)."""
+
     windows = np.lib.stride_tricks.sliding_window_view(data, count)
     return np.ascontiguousarray(windows[at])

@@ -3,7 +3,7 @@
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,32 +19,24 @@ from biotrail.converters.inputs.foreign import WITHOUT_BIOS, ForeignSource
 from biotrail.recorder.schema.records import Kind
 
 Key = tuple[int, int]
-"""Device (dev_t) and CPU."""
+
 
 _WRAP, _HALF = 1 << 32, 1 << 31
 
 
-@dataclass
-class Step:
-    """A jump of the numbers between two records of a CPU and device, at `start` and `end` (ns).
-
-    count: number of missing records; -1: not known, as the numbers go back at a later time.
-    """
+class Step(NamedTuple):
+    """A jump of a CPU's numbers for a device (ns). missing: -1 where they go back."""
 
     key: Key
     start: int
     end: int
-    count: int
+    missing: int
 
 
 @dataclass
 class NumberCheck:
-    """Result of `Numbers.check`. keep: per record, whether it is not a repeat."""
-
     keep: Bool
     steps: list[Step] = field(default_factory=list)
-    repeats: list[tuple[Key, int, int]] = field(default_factory=list)
-    """(device and CPU, count of repeated records, number of the first)."""
 
 
 class Numbers:
@@ -73,7 +65,7 @@ class Numbers:
         return found
 
     def _compare(self, key: Key, rows: I64, number: I64, time: I64, found: NumberCheck) -> None:
-        """Add the steps and repeats among records (`rows`) of one device and CPU to `found`."""
+
         if key not in self._newest:
             self._newest[key] = int(number[0]) - 1, int(time[0])
         before, since = self._newest[key]
@@ -93,31 +85,29 @@ class Numbers:
         """Add steps and repeats, record by record, where a number is not above the last.
 
         Numbers wrap at 2^32. A record that is not ahead in number and not later is a repeat; not
-        ahead but later, it is of another trace: a step with count -1.
+        ahead but later, it is of another trace: a step of unknown length.
         """
         newest, at = self._newest[key]
-        repeated: list[int] = []
         for row, now, ts in zip(rows, number, time, strict=True):
             ahead = (now - newest + _HALF) % _WRAP - _HALF
             if ahead <= 0 and ts <= at:
                 found.keep[row] = False
-                repeated.append(now)
                 continue
             if ahead != 1:
                 found.steps.append(Step(key, at, max(at, ts), ahead - 1 if ahead > 0 else -1))
             newest, at = now, ts
         self._newest[key] = newest, at
-        if repeated:
-            found.repeats.append((key, len(repeated), repeated[0]))
-
-
-def kept_rows(keep: Bool, rows: list[tuple[int, Any, Any]]) -> list[tuple[int, Any, Any]]:
-    """Return the tuples with their row replaced by its index among the records that are kept."""
-    places = np.concatenate([[0], np.cumsum(keep)]).tolist()
-    return [(places[row], *rest) for row, *rest in rows]
 
 
 MESSAGES_KEPT = 10_000
+LETTERS = "QGMFXAcIRmDCPU"
+
+
+def kept_of(batch: RecordBatch, keep: Bool) -> RecordBatch:
+
+    places = np.concatenate([[0], np.cumsum(keep)]).tolist()
+    lost = [(places[row], cpu, count) for row, cpu, count in batch.lost]
+    return replace(batch, head=batch.head[keep], payload=batch.payload[keep], lost=lost)
 
 
 class Place(Protocol):
@@ -127,8 +117,7 @@ class Place(Protocol):
     reached: int
 
     @property
-    def offset(self) -> int:
-        """Bytes that were read so far."""
+    def offset(self) -> int: ...
 
 
 class RecordSource(ForeignSource):
@@ -140,7 +129,7 @@ class RecordSource(ForeignSource):
     """
 
     def __init__(self, given: PathOrStream, tool: str) -> None:
-        """Begin without records."""
+
         super().__init__(given, tool)
         self.messages: list[Message] = []
         self.messages_met = 0
@@ -154,64 +143,7 @@ class RecordSource(ForeignSource):
         self._met: set[int] = set()
 
     def report_rest(self) -> None:
-        """Add what is known at the end only.
 
-        To `problems` repeats and steps back of sequence numbers, to `remarks` the counts of records
-        left out by action and, if not all were kept, of messages, and what it costs that there was
-        no bio.
-        """
-        self._report_numbers()
-        if Kind.D in self._met and Kind.Q not in self._met:
-            self.remarks.append(f"{self.name}: Q (queue) does not occur: {WITHOUT_BIOS}")
-        if self.left_out:
-            what = ", ".join(f"{name} {count}" for name, count in sorted(self.left_out.items()))
-            self.remarks.append(f"{self.name}: records left out, as a log has no such kind: {what}")
-        if self.messages_met > len(self.messages):
-            self.remarks.append(
-                f"{self.name}: {self.messages_met} messages, of which the first "
-                f"{len(self.messages)} were kept"
-            )
-
-    def events_of(self, batch: RecordBatch, file: Place) -> Events:
-        """Return a batch's events without repeated records. file: where the batch comes from.
-
-        Adds to `left_out`, `messages_met`, `messages` and, as "message", `notes`; losses by
-        sequence numbers and by LOST EVENTS lines to `losses`.
-        """
-        batch = self._without_repeats(batch, file)
-        rows = self._translator.rows(batch)
-        self.left_out += rows.left_out
-        self.messages_met += len(rows.messages)
-        kept = rows.messages[: MESSAGES_KEPT - len(self.messages)]
-        self.messages += kept
-        self.notes += [("message", vars(message)) for message in kept]
-        self._add_losses(batch, file)
-        self._met.update(np.unique(rows.events.kind).tolist())
-        return rows.events
-
-    def _without_repeats(self, batch: RecordBatch, file: Place) -> RecordBatch:
-        """Return the batch without repeated records.
-
-        Missing numbers are losses, and times at which the numbers go back are damaged.
-        """
-        found = self._numbers.check(batch.head)
-        for step in found.steps:
-            if step.count >= 0:
-                if self.numbers_tell:
-                    self.add_loss(step.start, step.end, step.key[1], step.count)
-            else:
-                self._begun_again[file.name] += 1
-                window = {"offset": file.offset, "start": step.start, "end": step.end}
-                self.damaged.append(window)
-        for _, count, _ in found.repeats:
-            self._repeats[file.name] += count
-        if found.keep.all():
-            return batch
-        lost = kept_rows(found.keep, batch.lost)
-        head, payload = batch.head[found.keep], batch.payload[found.keep]
-        return replace(batch, head=head, payload=payload, lost=lost)
-
-    def _report_numbers(self) -> None:
         for name, count in self._repeats.items():
             self.problems.append(
                 f"{name}: {count} records have numbers and times that were there before: a part "
@@ -223,15 +155,41 @@ class RecordSource(ForeignSource):
                 "times: other traces follow; kept, but how many records are missing between them "
                 "is not known"
             )
+        if Kind.D in self._met and Kind.Q not in self._met:
+            self.remark(f"Q (queue) does not occur: {WITHOUT_BIOS}")
+        if self.left_out:
+            what = ", ".join(f"{name} {count}" for name, count in sorted(self.left_out.items()))
+            self.remark(f"records left out, as a log has no such kind: {what}")
+        if self.messages_met > len(self.messages):
+            self.remark(
+                f"{self.messages_met} messages, of which the first {len(self.messages)} were kept"
+            )
 
-    def _add_losses(self, batch: RecordBatch, file: Place) -> None:
-        """Add what LOST EVENTS lines say: a loss from the record before the line to the one after.
+    def events_of(self, batch: RecordBatch, file: Place) -> Events:
+        """Return a batch's events without repeated records. file: where the batch comes from.
 
-        If the batch lacks one of them, the other's time is both; without any it is the newest of
-        `file`.
+        Missing numbers are losses, and times at which the numbers go back are damaged.
         """
+        found = self._numbers.check(batch.head)
+        for step in found.steps:
+            if step.missing < 0:
+                self._begun_again[file.name] += 1
+                self.add_damage(file.offset, step.start, step.end)
+            elif self.numbers_tell:
+                self.add_loss(step.start, step.end, step.key[1], step.missing)
+        if not found.keep.all():
+            self._repeats[file.name] += int(np.count_nonzero(~found.keep))
+            batch = kept_of(batch, found.keep)
+        rows = self._translator.rows(batch)
+        self.left_out += rows.left_out
+        self.messages_met += len(rows.messages)
+        kept = rows.messages[: MESSAGES_KEPT - len(self.messages)]
+        self.messages += kept
+        self.notes += [("message", vars(message)) for message in kept]
+        times = batch.head["time"]
         for row, cpu, count in batch.lost:
-            times = batch.head["time"]
+            # Between the records around the line; the newest of the file if the batch has none.
             after = int(times[min(row, len(times) - 1)]) if len(times) else max(file.reached, 0)
-            before = int(times[row - 1]) if row else after
-            self.add_loss(before, after, cpu, count)
+            self.add_loss(int(times[row - 1]) if row else after, after, cpu, count)
+        self._met.update(np.unique(rows.events.kind).tolist())
+        return rows.events

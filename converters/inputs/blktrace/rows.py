@@ -54,6 +54,17 @@ for _act, _kind in {
     _KINDS[_act] = _kind
 _REQUEST_KINDS = (Kind.I, Kind.R, Kind.D, Kind.C, Kind.RQ_MERGE)
 
+_OPERATIONS = (
+    *(Category.DISCARD, Category.ZONE_APPEND, Category.ZONE_RESET, Category.ZONE_RESET_ALL),
+    *(Category.ZONE_FINISH, Category.ZONE_OPEN, Category.ZONE_CLOSE, Category.WRITE_ZEROES),
+)
+_FLAGS = {
+    Category.SYNC: "SYNC",
+    Category.META: "META",
+    Category.FUA: "FUA",
+    Category.FLUSH: "PREFLUSH",
+    Category.AHEAD: "RAHEAD",
+}
 _SHIFT_32 = np.uint64(32)
 
 
@@ -83,10 +94,8 @@ class TranslatedRecords:
 
 
 class Translator:
-    """Translator of one source's batches to rows."""
-
     def __init__(self, context: Context) -> None:
-        """context: gives the numbers of operations and flags that events get."""
+
         self._op = context.op_number
         self._flag = context.flag_mask
         self._swapper_named = False
@@ -134,10 +143,7 @@ class Translator:
     def _read_notes(
         self, batch: RecordBatch, notes: I64, kind: U8, result: TranslatedRecords
     ) -> None:
-        """Set `kind` of process notes to TASK, and add the other notes to `result`.
-
-        notes: rows of the batch that are notes. kind: per record of the batch, changed in place.
-        """
+        """Set `kind` (per record) of process notes to TASK; add other `notes` to `result`."""
         for row in notes.tolist():
             head = batch.head[row]
             note = int(head["action"]) & ACT_MASK
@@ -164,11 +170,7 @@ class Translator:
                 result.left_out[f"note {note}"] += 1
 
     def _fill(self, batch: RecordBatch, at: I64, kind: U8, category: U32, raw: U64) -> None:
-        """Write into `raw` all words of the records but the first (kind and time).
-
-        at: rows of the records in the batch. kind, category, raw: per record of `at`; raw is (n,
-        8), 0 before.
-        """
+        """Write the words of the records `at` into `raw`, (n, 8), all but the first."""
         head = batch.head[at]
         pid = head["pid"].astype(np.uint64)
         dev = head["device"].astype(np.uint64)
@@ -235,50 +237,30 @@ class Translator:
             raw[row, 2:4] = np.frombuffer(name, dtype="<u8")
 
     def _opf(self, category: U32) -> U32:
-        """Return bi_opf or cmd_flags of each record, (n,), as far as its category tells it.
 
-        With the numbers of the context's kernel.
-        """
         write = has(category, Category.WRITE)
         opf = np.where(write, self._op("write"), self._op("read")).astype(np.uint32)
         flush = has(category, Category.FLUSH)
         opf[flush & ~write] = self._op("flush")
-        for bit, name in (
-            (Category.DISCARD, "discard"),
-            (Category.ZONE_APPEND, "zone_append"),
-            (Category.ZONE_RESET, "zone_reset"),
-            (Category.ZONE_RESET_ALL, "zone_reset_all"),
-            (Category.ZONE_FINISH, "zone_finish"),
-            (Category.ZONE_OPEN, "zone_open"),
-            (Category.ZONE_CLOSE, "zone_close"),
-            (Category.WRITE_ZEROES, "write_zeroes"),
-        ):
-            opf[has(category, bit)] = self._op(name)
+        for bit in _OPERATIONS:
+            opf[has(category, bit)] = self._op(str(bit.name).lower())
         driver = has(category, Category.PC)
         opf[driver] = np.where(write, self._op("drv_out"), self._op("drv_in"))[driver]
-        for bit, name in (
-            (Category.SYNC, "SYNC"),
-            (Category.META, "META"),
-            (Category.FUA, "FUA"),
-            (Category.FLUSH, "PREFLUSH"),
-            (Category.AHEAD, "RAHEAD"),
-        ):
+        for bit, name in _FLAGS.items():
             opf[has(category, bit)] |= np.uint32(self._flag(name))
         return opf
 
 
 def _left_out(action: U64, category: U32, kind: U8) -> Counter[str]:
-    """Return the number of records without a kind in a log (0), notes aside, by action's name."""
+
     rows: Bool = (kind == 0) & ~has(category, Category.NOTIFY)
-    if not rows.any():
-        return Counter()
     numbers, counts = np.unique(action[rows] & np.uint64(ACT_MASK), return_counts=True)
     known: dict[int, str] = {int(a): a.name.lower() for a in Act}
     known[int(Act.COMPLETE)] = "zone append's place"
-    named: dict[str, int] = {}
+    found: Counter[str] = Counter()
     for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
-        named[known.get(number, f"action {number}")] = count
-    return Counter(named)
+        found[known.get(number, f"action {number}")] = count
+    return found
 
 
 def _next_time(times: I64, rows: I64) -> I64:

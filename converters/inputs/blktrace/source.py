@@ -13,36 +13,42 @@ from biotrail.converters.events.events import Events
 from biotrail.converters.events.tables import U64
 from biotrail.converters.inputs.blktrace.files import RecordFile, find, set_name
 from biotrail.converters.inputs.blktrace.format import Category, categories, has
-from biotrail.converters.inputs.blktrace.records import RecordSource
+from biotrail.converters.inputs.blktrace.records import LETTERS, RecordSource
 from biotrail.converters.inputs.blktrace.rows import Translator
-from biotrail.converters.inputs.foreign import clocks_at, without_block_events
+from biotrail.converters.inputs.foreign import without_block_events
 from biotrail.recorder.schema.records import Kind
 
 BLOCK_BYTES = 1 << 20
 _ALL_BLOCKS_BYTES = 32 << 20
-"""Bytes of blocks that all files of a set may hold in memory at once."""
+
 _LEAST_BLOCK_BYTES = 1 << 16
 _CLOCK_UNCERTAINTY_NS = 1_000
-_TOOL = "blktrace"
-_LETTERS = "QGMFXAcIRmDCPU"
 
 
 class BlktraceSource(RecordSource):
     """A set of blktrace's files, by its prefix or one of its files, or one stream, as a Source."""
 
     def __init__(self, path: str | os.PathLike[str] | BinaryIO) -> None:
-        """Open every file, read its first block, and make a log's header of what is there.
-
-        path: the prefix of a set, one of its files, another file, or a binary stream. Raises
-        LogFormatError: a file is no blktrace data, of a newer version, or cannot be read, or all
-        files are empty.
-        """
-        super().__init__(path, _TOOL)
+        """path: the prefix of a set, one of its files, another file, or a stream."""
+        super().__init__(path, "blktrace")
         self.set_name: str | None = None
         """Name of the set, which is its device's; None: the data are no set."""
-        self._absent: list[int] = []
-        self._files = self._open(path)
-        self._add_absent()
+        found = {} if not isinstance(path, str | os.PathLike) else find(path)
+        # Of another file, or a FIFO, that is beside a set, the set is not meant.
+        exists = bool(found) and os.path.exists(self.name) and not os.path.isdir(self.name)
+        if exists and Path(self.name) not in found.values():  # a Path knows ./sda as sda
+            found = {}
+        if found:
+            self.set_name = set_name(self.name)
+            share = _ALL_BLOCKS_BYTES // len(found)
+            block = min(BLOCK_BYTES, max(_LEAST_BLOCK_BYTES, share))
+            self._files = [RecordFile(file, block, cpu) for cpu, file in found.items()]
+        else:
+            self._files = [RecordFile(path, BLOCK_BYTES)]
+        if all(file.empty for file in self._files):
+            raise without_block_events(self.name, self.tool, "empty: there is not one record")
+        if absent := sorted(set(range(max(found, default=0))) - set(found)):
+            self._add_absent(absent)
         for file in self._files:
             if file.cut:
                 self.remarks.append(
@@ -55,59 +61,25 @@ class BlktraceSource(RecordSource):
         self._describe()
         self._reported = [0] * len(self._files)
 
-    def _open(self, path: str | os.PathLike[str] | BinaryIO) -> list[RecordFile]:
-        """Return the files of the set that `path` is of, by CPU; else the one file or stream."""
-        if not isinstance(path, str | os.PathLike):
-            files = [RecordFile(path, BLOCK_BYTES)]
-        elif found := self._files_of_set(path):
-            share = _ALL_BLOCKS_BYTES // len(found)
-            block = min(BLOCK_BYTES, max(_LEAST_BLOCK_BYTES, share))
-            files = [RecordFile(file, block, cpu) for cpu, file in found.items()]
-            self._absent = sorted(set(range(max(found))) - set(found))
-        else:
-            files = [RecordFile(path, BLOCK_BYTES)]
-        if all(file.empty for file in files):
-            raise without_block_events(self.name, _TOOL, "empty: there is not one record")
-        return files
-
-    def _files_of_set(self, path: str | os.PathLike[str]) -> dict[int, Path]:
-        """Return the files by CPU of the set that `path` is of, and set `set_name`; empty: of none.
-
-        So is a path that exists, is no directory, and is not of the set: another file, or a FIFO.
-        """
-        found = find(path)
-        exists = os.path.exists(path) and not os.path.isdir(path)
-        if exists and Path(path) not in found.values():  # a Path knows ./sda as sda
-            return {}
-        if found:
-            self.set_name = set_name(path)
-        return found
-
-    def _add_absent(self) -> None:
-        if not self._absent:
-            return
-        heads = [batch.head for file in self._files if (batch := file.peek()) is not None]
+    def _add_absent(self, cpus: list[int]) -> None:
+        heads = [file.first.head for file in self._files if file.first is not None]
         first = min((int(head["time"].min()) for head in heads if len(head)), default=0)
         last = max(file.newest() for file in self._files)
-        for cpu in self._absent:
+        for cpu in cpus:
             self.add_loss(first, max(first, last), cpu, -1)
-        numbers = ", ".join(map(str, self._absent))
-        self.remarks.append(
-            f"{self.name}: no file for CPU {numbers}: it was offline, or its events are missing; "
-            "all I/O counts as recorded while events were lost (blkparse stops reading at the "
-            "first CPU without a file)"
+        self.remark(
+            f"no file for CPU {', '.join(map(str, cpus))}: it was offline, or its events are "
+            "missing; all I/O counts as recorded while events were lost (blkparse stops reading at "
+            "the first CPU without a file)"
         )
 
     def _describe(self) -> None:
-        """Take clocks and device into the header, by the first batch of each file.
-
-        A set whose records are of one device has that device's name.
-        """
+        """Take clocks and device into the header, by the first batch of each file."""
         first: list[tuple[int, int]] = []
         devices: set[int] = set()
-        self.header["events"]["letters"] = list(_LETTERS)
+        self.header["events"]["letters"] = list(LETTERS)
         for file in self._files:
-            batch = file.peek()
+            batch = file.first
             if batch is None:
                 continue
             notes = has(categories(batch.head["action"]), Category.NOTIFY)
@@ -117,7 +89,7 @@ class BlktraceSource(RecordSource):
                 times = batch.head["time"][~notes]
                 first.append((self._event_time_of(clock[0], times), clock[1]))
         if first:
-            self.header["clocks"] = clocks_at(*min(first), _CLOCK_UNCERTAINTY_NS)
+            self.set_clocks(*min(first), _CLOCK_UNCERTAINTY_NS)
         if self.set_name is not None and len(devices) == 1:
             self.header["devices"] = [{"dev": devices.pop(), "name": self.set_name}]
 
@@ -128,17 +100,14 @@ class BlktraceSource(RecordSource):
         """
         if not len(times) or int(times.min()) >= noted:
             return noted
-        self.remarks.append(
-            f"{self.name}: blkparse -d made all times relative to the first event; wall-clock "
-            "times are early by the time between the trace's start and that event"
+        self.remark(
+            "blkparse -d made all times relative to the first event; wall-clock times are early by "
+            "the time between the trace's start and that event"
         )
         return int(times.min())
 
     def pieces(self) -> Iterator[tuple[Events, int, int]]:
-        """Yield each batch's events, as `parts` wants them.
-
-        Always the file that is furthest behind in time is read next, so that memory is bounded.
-        """
+        """Yield each batch's events; the file furthest behind in time is read next."""
         readers = {index: file.batches() for index, file in enumerate(self._files)}
         while readers:
             index = min(readers, key=lambda i: self._files[i].reached)

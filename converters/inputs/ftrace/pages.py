@@ -149,7 +149,7 @@ def find_events(data: U8, layout: PageLayout) -> PageEvents:
 
 
 def _longs(rows: U8, at: I64, layout: PageLayout) -> I64:
-    """Return the kernel's long at an offset (pages,) in each page (pages, page_bytes), as int64."""
+
     kind = "<" if layout.order == "little" else ">"
     columns = at[:, None] + np.arange(layout.commit_bytes)
     taken = np.take_along_axis(rows, columns, axis=1)
@@ -203,10 +203,7 @@ class CpuPages:
         self.problems.append(f"{self.fields.name}: {text}")
 
     def blocks(self) -> Iterator[U8]:
-        """Yield the pages, (pages * page_bytes,) uint8, about BLOCK_BYTES at a time.
-
-        A last page that is not whole is left out, with a problem.
-        """
+        """Yield the pages as uint8, about BLOCK_BYTES at a time; a last part is a problem."""
         page = self.buffer.page_bytes
         wanted = max(BLOCK_BYTES, _PAGES_AT_LEAST * page)
         rest = b""
@@ -227,13 +224,13 @@ class CpuPages:
             )
 
     def first_page(self) -> U8:
-        """Return the first page, (page_bytes,) uint8; empty if there is none. Advances likewise."""
+
         page = self.buffer.page_bytes
         data = next(self._pieces(page), b"")
         return np.frombuffer(data[:page] if len(data) >= page else b"", np.uint8)
 
     def _pieces(self, size: int) -> Iterator[bytes]:
-        """Yield the pages' bytes: chunks where they are compressed, else `size` at a time."""
+
         fields, compressed = self.fields, self.buffer.compressed
         end = self.where.offset + COUNT_BYTES * compressed + self.where.size
         if end > fields.size:

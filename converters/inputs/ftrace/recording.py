@@ -27,13 +27,10 @@ _STRING_PIECE = 16
 
 
 class Fields:
-    """A position in a file or a decompressed section, which each read advances.
-
-    name: shown in errors. order: of numbers; set once the file has said which.
-    """
+    """A position in a file or a decompressed section, which each read advances."""
 
     def __init__(self, stream: BinaryIO, name: str, order: ByteOrder = "little") -> None:
-        """stream: can seek; read from its present position on."""
+
         self.stream = stream
         self.name = name
         self.order: ByteOrder = order
@@ -108,12 +105,7 @@ class Decompressor:
         self.allowance = Allowance()
 
     def decompress(self, stored: bytes, size: int, where: str) -> bytes:
-        """Return the `size` bytes that were stored compressed, allocating no more.
-
-        where: file and offset, for the message. Raises LogFormatError: the data does not
-        decompress, or to another size, or to more than the log format's ratio allows beside one
-        page of 64 KiB, or with the data before to more than the allowance.
-        """
+        """Return the `size` bytes that were stored, allocating no more. Raises LogFormatError."""
         if size > most_raw(len(stored)) + _PAGE_BYTES:
             raise LogFormatError(
                 f"{where}: {len(stored)} compressed bytes declare {size}: the file is damaged; "
@@ -146,7 +138,6 @@ class Decompressor:
 
 
 MAGIC = b"\x17\x08\x44tracing"
-"""First bytes of every trace.dat."""
 
 
 class Option(IntEnum):
@@ -170,8 +161,6 @@ class Option(IntEnum):
 
 
 class CpuData(NamedTuple):
-    """Where a CPU's ring-buffer pages are: offset and size in bytes, as stored."""
-
     cpu: int
     offset: int
     size: int
@@ -239,7 +228,7 @@ class Recording:
         return "<" if self.order == "little" else ">"
 
     def add_counts(self, text: str) -> None:
-        """Take in an option CPUSTAT: "Buffer: NAME", or a CPU's counts, a line each."""
+
         pairs = dict(re.findall(r"^([A-Za-z ]+): (.*)$", text, re.MULTILINE))
         if "Buffer" in pairs:
             self.counted_buffer = pairs["Buffer"]
@@ -256,11 +245,7 @@ _KIND_BYTES = 10
 
 
 def read_recording(stream: BinaryIO, name: str) -> Recording:
-    """Return what a trace.dat says beside its pages.
-
-    stream: can seek, at the file's beginning. name: shown in errors. Raises LogFormatError: no
-    trace.dat, of another version, compressed in an unknown way, cut off or damaged.
-    """
+    """Return what a trace.dat, which the stream begins with, says beside its pages."""
     fields = Fields(stream, name)
     if fields.take(min(len(MAGIC), fields.size)) != MAGIC:
         raise LogFormatError(f"{name}: no trace.dat: it does not begin as trace-cmd's files do")
@@ -314,11 +299,7 @@ def _read_version_6(fields: Fields, recording: Recording) -> None:
 def _read_table(
     fields: Fields, recording: Recording, name: str, count: int
 ) -> list[tuple[str, int]]:
-    """Read a buffer's options and where its CPUs' pages are; add it to `recording.buffers`.
-
-    name: the instance's, "" for the top buffer. count: number of CPUs unless an option says
-    another. Returns the (name, offset) of the instances that options name. Raises LogFormatError.
-    """
+    """Add a buffer with its CPUs' pages; return (name, offset) of the instances that it names."""
     instances = []
     kind = fields.take(_KIND_BYTES)
     if kind.startswith(b"options"):
@@ -387,11 +368,7 @@ def _read_version_7(fields: Fields, recording: Recording) -> None:
 
 
 def _section(fields: Fields, recording: Recording) -> tuple[Fields, bool, int]:
-    """Return what is in the section that begins here, whether its data are compressed, its end.
-
-    Of a section with pages the content is not read: the fields go on in the file itself. Raises
-    LogFormatError: cut off, or damaged.
-    """
+    """Return (its content, whether pages are compressed, its end); pages are not read."""
     at = fields.at
     number, flags = fields.number(2), fields.number(2)
     fields.seek(fields.at + 4)  # the description
@@ -466,7 +443,6 @@ def _formats(fields: Fields) -> list[str]:
 
 
 def read_option(option: int, data: bytes, recording: Recording) -> None:
-    """Put what an option says into `recording`; unknown or short ones change nothing."""
 
     def number(at: int, count: int) -> int:
         return int.from_bytes(data[at : at + count], recording.order)
@@ -498,7 +474,7 @@ def read_option(option: int, data: bytes, recording: Recording) -> None:
 
 
 _LARGEST = 1 << 61
-"""Above all times and counts that a recording has."""
+
 _SECTIONS = (Option.HEADER_INFO, Option.FTRACE_EVENTS, Option.EVENT_FORMATS)
 
 
@@ -513,6 +489,6 @@ def _integer(text: str) -> int:
 
 
 def chosen_clock(text: str) -> str:
-    """Return the clock in brackets of tracefs's `trace_clock`; "" if none is."""
+
     match = re.search(r"\[([\w.-]+)\]", text)
     return match[1] if match else ""

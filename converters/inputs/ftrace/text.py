@@ -50,7 +50,7 @@ _COLUMNS: dict[str, tuple[str, ...]] = {
     "unplug": ("comm", "nr_rq"),
 }
 _MOST_BUFFERS = 64
-"""With more names before its lines, a text has something else there."""
+
 _LOST_OF_BUFFER = re.compile(rb"([^\s:\[\]]+): +CPU:\d+ \[")
 _BUFFER = re.compile(rb"([^\s:\[\]]+): +(?=\S)")
 _BUFFER_BELOW = re.compile(rb"\n([^\s:\[\]]+): +(?=\S)")
@@ -63,8 +63,6 @@ _IDENTIFYING = (
 
 @dataclass
 class EventLines(Lines):
-    """The lines of a block that ftrace, trace-cmd or perf printed."""
-
     @property
     def decimals(self) -> int:
 
@@ -72,10 +70,7 @@ class EventLines(Lines):
 
     @property
     def keys(self) -> U64:
-        """A number for each event, (n,), by which it is known again.
-
-        Not of its thread's name, which ftrace forgets.
-        """
+        """A number for each event, (n,), of all but its thread's name, which ftrace forgets."""
         keys = np.zeros(len(self), np.uint64)
         for name in _IDENTIFYING:
             keys = (keys ^ self.column(name)) * _PRIME
@@ -101,10 +96,7 @@ class EventLines(Lines):
         return list(names), of
 
     def rows(self, before: int, without: Bool) -> list[TracepointRows]:
-        """Return the events by tracepoint, without those of the mask, (n,).
-
-        before: number of lines before this block.
-        """
+        """Return the events by tracepoint, without those of the mask, (n,)."""
         event = np.where(without, len(_EVENTS), self.column("event").view(np.int64))
         rows = []
         for index in np.flatnonzero(np.bincount(event)[: len(_EVENTS)]).tolist():
@@ -132,23 +124,21 @@ class EventLines(Lines):
 
 
 _LOOKED_AT = 1 << 12
-"""Bytes of what nobody knows that are looked at."""
+
 _STEPS = {3: "1 ms", 6: "1 µs"}
-_ZEROS = -1
-"""Kind, beside those of KINDS, of a line with zeros."""
+_ZEROS = -1  # kind, beside those of KINDS, of a line with zeros
 _LOST = re.compile(rb"(?:\S+: +)?CPU:(\d+) \[(?:LOST )?(?:(\d+) )?EVENTS(?: DROPPED)?\]")
 _STARTED = re.compile(rb"#+ CPU (\d+) buffer started #+")
 _COMMENTS = (b"#", b"cpus=", b"version = ", b"CPU ")
 """Beginnings of lines that the tools write beside events."""
 _STACK = re.compile(rb"^(?: => |\s+[0-9a-f]{5,} )")
-"""EventLines of call chains."""
 
 
 class TextSource(TracepointSource):
     """Printed events, by the path of a file, which may be a gzip or zstd file, or as a stream."""
 
     def __init__(self, path: PathOrStream) -> None:
-        """Raises LogFormatError: it cannot be opened, or is short and has no event."""
+
         super().__init__(path, "ftrace text")
         self._text = TextFile(path, self.name)
         self.size = self._text.size
@@ -181,11 +171,7 @@ class TextSource(TracepointSource):
                 raise self._nothing_read()
 
     def batches(self) -> Iterator[Batch]:
-        """Yield the events of each block of lines, in the order of the lines.
-
-        Raises LogFormatError: times are counts of a clock that does not count seconds, or
-        differences.
-        """
+        """Yield the events of each block of lines, in the order of the lines."""
         held: Batch | None = None
         for block in self._blocks:
             lines = self._read(block)
@@ -388,32 +374,25 @@ class Block:
 
 
 def without_zeros(blocks: Iterable[bytes]) -> Iterator[Block]:
-    """Yield a text's blocks of lines; a line with zeros is none that a tool wrote, so it is empty.
-
-    Leaves out the mark by which some editors begin UTF-8.
-    """
+    """Yield blocks whose lines with zeros are empty, and the text is without UTF-8's mark."""
     offset = 0
     for data in blocks:
         plain = data if offset else data.removeprefix(UTF8_MARK)
-        yield _block(plain, offset + len(data) - len(plain))
+        block = Block(plain, offset + len(data) - len(plain))
         offset += len(data)
-
-
-def _block(data: bytes, offset: int) -> Block:
-    if b"\0" not in data:
-        return Block(data, offset)
-    zeros: list[OtherLine] = []
-    pieces: list[bytes] = []
-    line = done = 0
-    at = data.find(b"\0")
-    while at >= 0:
-        begin, end = data.rfind(b"\n", 0, at) + 1, data.find(b"\n", at)
-        line += data.count(b"\n", done, begin)
-        count = data.count(b"\0", at, end)
-        zeros.append(OtherLine(line, _ZEROS, bytes(count), offset + at))
-        pieces.append(data[done:begin])
-        done, at = end, data.find(b"\0", end)
-    return Block(b"".join([*pieces, data[done:]]), offset, zeros)
+        pieces: list[bytes] = []
+        line = done = 0
+        at = plain.find(b"\0")
+        while at >= 0:
+            begin, end = plain.rfind(b"\n", 0, at) + 1, plain.find(b"\n", at)
+            line += plain.count(b"\n", done, begin)
+            zeros = bytes(plain.count(b"\0", at, end))
+            block.zeros.append(OtherLine(line, _ZEROS, zeros, block.offset + at))
+            pieces.append(plain[done:begin])
+            done, at = end, plain.find(b"\0", end)
+        if pieces:
+            block.data = b"".join([*pieces, plain[done:]])
+        yield block
 
 
 # Events that a text has twice, and times that go back on a CPU.
@@ -536,10 +515,7 @@ class Snapshots:
         return np.maximum(by, 0), (by > 0) | ((by == 0) & (behind | exact))
 
     def are_differences(self, lines: EventLines) -> bool:
-        """Return whether times seem to be differences: they go back everywhere, and are small.
-
-        lines: the newest block, already passed to `repeats`.
-        """
+        """Return whether times go back everywhere, and are small."""
         often = self._events >= _SOME and self.older >= _SHARE_BACK * (self._events - 1)
         small = len(lines.time) > 0 and float(np.median(lines.time)) < _AS_DIFFERENCES_NS
         return often and small
@@ -592,7 +568,7 @@ class TextDamage:
     """
 
     def __init__(self, source: ForeignSource) -> None:
-        """source: gets the problems and damaged windows."""
+
         self._source = source
         self.overwritten = 0
         self.section = _Section()
@@ -642,7 +618,7 @@ class TextDamage:
         self._end_section()
 
     def report(self) -> None:
-        """Add a problem for each place with zeros, and each header that does not add up."""
+
         for place in self.zeros[:_NAMED_AT_MOST]:
             self._source.problem(
                 f"{place.zeros:,} bytes of zeros at byte {place.offset:,} of the text "
@@ -656,7 +632,7 @@ class TextDamage:
             self._source.problem(text)
 
     def _end_section(self) -> None:
-        """Report the section's odd lines if it has fewer entries than its header counts."""
+
         one = self.section
         missing = one.counted - one.read - one.lost
         if one.counted < 0 or missing <= 0:

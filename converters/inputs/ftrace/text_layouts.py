@@ -13,7 +13,7 @@ from biotrail.converters.events.tables import NO_CPU
 from biotrail.recorder.schema.block_events import KIND_OF
 
 NAMES_BLOCK_EVENT = re.compile(rb"\bblock_[a-z_]+(?:: |\()")
-"""A block event's name, as it stands before its fields."""
+
 _SCRIPT = "`perf script --ns -F comm,tid,cpu,time,event,trace`"
 _LONGEST = 1000
 """Bytes of a line, more than any event's: what the patterns cost stays small."""
@@ -21,40 +21,22 @@ _TIME = rb"^(.{0,100}?\d{1,11}\.\d{1,9}: +)"
 
 
 class Rewritten(NamedTuple):
-    """A layout whose lines are rewritten. name: shown. by: of the match, what stands for it."""
+    """A layout whose lines are rewritten. name: shown. by: what stands for the match."""
 
     name: str
     pattern: re.Pattern[bytes]
-    by: Callable[[re.Match[bytes]], bytes]
+    by: bytes | Callable[[re.Match[bytes]], bytes]
 
 
 class Unreadable(NamedTuple):
-    """A layout without what is needed. name, instead: shown."""
-
     name: str
     pattern: re.Pattern[bytes]
     instead: str
 
 
-def _in_seconds(microseconds: int) -> bytes:
-    return b"%d.%06d" % divmod(microseconds, 1_000_000)
-
-
-def _latency(match: re.Match[bytes]) -> bytes:
-    return b"%s %s: " % (match[1], _in_seconds(int(match[2])))
-
-
-def _verbose(match: re.Match[bytes]) -> bytes:
-    time = _in_seconds(int(match[4]) * 1000 + int(match[5]))
-    return b"%s-%s [%s] %s: " % (match[1], match[2], match[3], time)
-
-
-def _graph(match: re.Match[bytes]) -> bytes:
-    return b"%s-%s [%s] %s: %s" % (match[3], match[4], match[2], match[1], match[5])
-
-
-def _without_cpu(match: re.Match[bytes]) -> bytes:
-    return b"%s [%d] %s: " % (match[1], NO_CPU, match[2])
+def _seconds(digits: bytes, more: bytes = b"") -> bytes:
+    """Return µs, or ms and a part of them, as seconds."""
+    return b"%d.%06d" % divmod(int(digits + more), 1_000_000)
 
 
 _PAIR = re.compile(rb"\b([a-z_]+)=(?: *(?:0x[0-9a-f]+ \()?(-?\d+|0x[0-9a-f]+)\b\)?|(\S*))")
@@ -111,7 +93,7 @@ REWRITTEN = (
             rb"^ *(\d+\.\d{6}) \| +(\d+)\) +(\S.{0,15}?)-(\d+) +\|.{0,200}?"
             rb"/\* (block_[a-z_]+: .*) \*/$"
         ),
-        _graph,
+        rb"\3-\4 [\2] \1: \5",
     ),
     Rewritten(
         "ftrace's latency-format, verbose",
@@ -119,27 +101,27 @@ REWRITTEN = (
             rb"^ *(\S.{0,15}?) +(\d+) +(\d+) \d+ (?:[0-9a-f]{8} )+\[[0-9a-f]+\] +(\d+)\.(\d{3})ms "
             rb"\([+-]?\d+\.\d{3}ms\): "
         ),
-        _verbose,
+        lambda m: b"%s-%s [%s] %s: " % (m[1], m[2], m[3], _seconds(m[4], m[5])),
     ),
     Rewritten(
         "ftrace's latency-format",
         re.compile(rb"^( *\S.{0,15}?-\d+ +\d+[^\s\d]\S*) +(\d+)us[ $@*#!+]: "),
-        _latency,
+        lambda m: b"%s %s: " % (m[1], _seconds(m[2])),
     ),
     Rewritten(
         "perf script without CPU",
         re.compile(rb"^( *\S.{0,15}? +\d+(?:/\d+)?) +(\d+\.\d+): +(?=(?:\d+ +)?\w+:block_)"),
-        _without_cpu,
+        rb"\1 [%d] \2: " % NO_CPU,
     ),
     Rewritten(
         "differences beside the times",
         re.compile(_TIME + rb"\([+-]\d+(?:\.\d+)?\) +(?=\S)"),
-        lambda match: match[1],
+        rb"\1",
     ),
     Rewritten(
         "perf script's periods",
         re.compile(_TIME + rb"\d+ +(?=\S)"),
-        lambda match: match[1],
+        rb"\1",
     ),
     Rewritten("fields by name", _EVENT, _fields),
 )
@@ -188,7 +170,7 @@ BLK_TRACER = Unreadable(
     re.compile(rb"\d+,\d+"),
     "print it as blktrace's data: options `bin` and `nocontext-info` (docs/blktrace.md)",
 )
-"""Of its lines the device stands where the name of an event does."""
+
 DIFFERENCES = (
     "times are differences to the event before (perf script --deltatime), from which none can be "
     f"told where lines are missing: print times: {_SCRIPT}"
@@ -206,17 +188,17 @@ def usual(line: bytes) -> bytes | None:
 
 
 def unreadable(lines: bytes) -> Unreadable | None:
-    """Return the layout of lines of which none could be read; None: no known one."""
+
     return next((one for one in UNREADABLE if one.pattern.search(lines)), None)
 
 
 _BEGINNING = 1 << 16
-"""Bytes of a block within which a mail's own words end."""
+
 _QUOTES = re.compile(rb"^(?:> ?)+", re.MULTILINE)
 
 
 def without_quotes(data: bytes) -> bytes:
-    """Return lines without the marks by which mail quotes them, if most of the lines have such."""
+
     if not data.startswith(b">") and b"\n>" not in data[:_BEGINNING]:
         return data
     if 2 * (data.count(b"\n>") + data.startswith(b">")) < data.count(b"\n"):

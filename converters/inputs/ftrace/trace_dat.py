@@ -40,18 +40,13 @@ machine."""
 _PIECE = 1 << 20
 _HEAD = re.compile(r"^name: *(\S+)\s*\nID: *(\d{1,5})\s*$", re.MULTILINE)
 _ID_BYTES = 2
-"""Size of common_type, with which every record begins."""
 
 
 class TraceDatSource(TracepointSource):
     """A trace.dat, by its path or as a stream that can seek."""
 
     def __init__(self, path: PathOrStream) -> None:
-        """Open the file and read all but its pages.
-
-        Raises LogFormatError: not readable, a pipe, of an unknown version or compression, damaged,
-        without event formats, or with times that are no ns.
-        """
+        """Read all but the pages. Raises LogFormatError."""
         super().__init__(path, "trace-cmd")
         self._stream = open_file(path, "a file that trace-cmd wrote")
         self._owned = isinstance(path, str | os.PathLike)
@@ -77,10 +72,7 @@ class TraceDatSource(TracepointSource):
         self._describe()
 
     def _read_formats(self) -> None:
-        """Take the formats of the block layer's events; one that is damaged is left out, and noted.
-
-        Raises LogFormatError: there is no format of an event.
-        """
+        """Take the block layer's formats. Raises LogFormatError: there is none at all."""
         for system, texts in self.recording.formats.items():
             for text in texts:
                 if not (head := _HEAD.search(text)):
@@ -131,11 +123,7 @@ class TraceDatSource(TracepointSource):
                 return
 
     def _buffers(self) -> list[Buffer]:
-        """Return the buffers to read: those with pages, and with the clock of the first one.
-
-        Adds remarks on the clock, and on buffers that are left out. Raises LogFormatError: the
-        clock's times are no ns.
-        """
+        """Return the buffers to read: those with pages, and with the clock of the first one."""
         buffers = [buffer for buffer in self.recording.buffers if buffer.cpus]
         if not buffers:
             return []
@@ -160,10 +148,7 @@ class TraceDatSource(TracepointSource):
         return [buffer for buffer in buffers if buffer.clock == clock]
 
     def _describe(self) -> None:
-        """Add to the header what the file says of kernel and clocks, and remarks on what it lacks.
 
-        Raises LogFormatError: the file has neither pages nor text.
-        """
         if self.recording.kernel:
             self.header["kernel"] = {"release": self.recording.kernel}
         if self.recording.tool:
@@ -208,10 +193,7 @@ class TraceDatSource(TracepointSource):
         )
 
     def _in_ns(self, time: I64) -> I64:
-        """Return times of the trace's clock in ns, with the offset that trace-cmd adds on reading.
-
-        Counts of the TSC are multiplied and shifted as the kernel does (mul_u64_u32_shr).
-        """
+        """Return times in ns; the TSC's as the kernel makes them (mul_u64_u32_shr)."""
         if self.recording.tsc is not None:
             factor, shift = map(np.uint64, self.recording.tsc)
             counts, half = time.view(np.uint64), np.uint64(32)
@@ -221,7 +203,7 @@ class TraceDatSource(TracepointSource):
         return time + np.int64(offset) if offset else time
 
     def batches(self) -> Iterator[Batch]:
-        """Yield the events, each time of the CPU that is furthest behind."""
+
         readers = {index: pages.blocks() for index, pages in enumerate(self._cpus)}
         while readers:
             index = min(readers, key=lambda i: self._cpus[i].reached)
@@ -247,7 +229,7 @@ class TraceDatSource(TracepointSource):
             self._stream.close()
 
     def _check_counts(self) -> None:
-        """Report each CPU with fewer events than the kernel counted as given out."""
+
         found = {(pages.buffer.name, pages.where.cpu): pages.events for pages in self._cpus}
         read = {pages.buffer.name for pages in self._cpus}
         left_out = {b.name for b in self.recording.buffers if b.cpus} - read
@@ -317,7 +299,7 @@ class TraceDatSource(TracepointSource):
     def _rows(
         self, block: U8, found: PageEvents, time: I64, cpu: int
     ) -> tuple[list[TracepointRows], Counter[str]]:
-        """Return the block events in pages as rows, and the number of other records by event."""
+
         good = found.size >= _ID_BYTES
         ids = np.zeros(len(found.at), np.int64)
         ids[good] = _gather(block, found.at[good], f"{self.recording.numpy_order}u2")
@@ -348,12 +330,12 @@ class TraceDatSource(TracepointSource):
 
 
 def _of_instance(buffer: str) -> str:
-    """Return " of instance 'x'", or nothing for the top buffer."""
+
     return f" of instance {buffer!r}" if buffer else ""
 
 
 def _gather(data: U8, at: I64, kind: np.dtype[np.void] | str) -> NDArray[Any]:
-    """Return the values of a type at the offsets `at`, (n,)."""
+
     dtype: np.dtype[Any] = np.dtype(kind)
     raw = np.dtype((np.void, dtype.itemsize))
     windows = np.ndarray((len(data) - dtype.itemsize + 1,), raw, data.data, strides=(1,))

@@ -41,9 +41,9 @@ from biotrail.converters.inputs.lttng.frames import DISK_NAME, send
 
 _COMM_BYTES = 16
 Taken = tuple[int, Callable[[Any], int | bytes]]
-"""Index of a field in its structure, and the function that returns its value."""
+
 Getter = tuple[Any, tuple[str, Callable[[Any], int | bytes]]]
-"""Class of a field, numpy's type of its values, and the function that returns one."""
+
 _CONTEXT = {"tid": "thread", "pid": "process", "procname": "procname"}
 """Names of the records' fields by that of the context's."""
 _SAME = {"tid": "thread", "comm": "procname"}
@@ -79,12 +79,7 @@ class Layout:
     def _add(
         self, structure: Any, getters: tuple[Getter, ...], names: dict[str, str] | None
     ) -> list[Taken]:
-        """Add a structure's fields to `fields`; return (index, getter) of each.
-
-        structure: its class, or None. getters: as `_getters` returns them. names: the names of the
-        fields to take by those in the structure; None: all, under their own. Fields of other types
-        (sequences, structures) are left out.
-        """
+        """Add a structure's fields, by `names` or all; return (index, getter) of each."""
         taken = []
         for index, (own, member) in enumerate((structure or {}).items()):
             name = own if names is None else names.get(own)
@@ -97,7 +92,7 @@ class Layout:
         return taken
 
     def take(self) -> tuple[dict[str, Any], bytes]:
-        """Return what describes the batch's records, and these; begin the next batch."""
+
         table = {"event": self.name, "count": len(self.records), "fields": self.fields}
         payload = b"".join(self.records)
         self.records, self.count = [], 0
@@ -147,7 +142,7 @@ class Reading:
     """The reading of all streams into frames, the one that is furthest behind in time first."""
 
     def __init__(self, size: int) -> None:
-        """size: bytes of the traces' files, which bound how many events there can be."""
+
         self.native = importlib.import_module("bt2._native_bt")
         self.message_of = importlib.import_module("bt2.message")._create_from_ptr
         self.check = importlib.import_module("bt2.utils")._handle_func_status
@@ -203,10 +198,7 @@ class Reading:
         return list(messages)
 
     def _read(self, messages: list[Any], stream: Stream) -> bool:
-        """Add events to their classes' records, and take notice of the other messages.
-
-        Return False, and add a problem, if a time shows that what is read is damage.
-        """
+        """Add events to their classes' records; return False, with a problem, at damage."""
         native = self.native
         get_type, put = native.message_get_type, native.message_put_ref
         event_of, class_of = (
@@ -460,10 +452,7 @@ def _span(directories: Sequence[str]) -> tuple[int, int] | None:
 
 
 def _linked(directory: str, scratch: str, files: Mapping[str, str]) -> str:
-    """Return a new directory in `scratch` with links to a trace's metadata and files.
-
-    files: absolute path by name.
-    """
+    """Return a new directory in `scratch` with links to metadata and files (name → path)."""
     made = tempfile.mkdtemp(dir=scratch)
     metadata = os.path.abspath(os.path.join(directory, "metadata"))
     for name, path in {"metadata": metadata, **files}.items():
@@ -477,7 +466,7 @@ def _stream_files(directory: str) -> list[str]:
 
 
 def read_all(directories: Sequence[str], scratch: str) -> None:
-    """Send the contents of the traces. Raises Unreadable, bt2's errors: they cannot be read."""
+
     sizes = [os.path.getsize(os.path.join(d, f)) for d in directories for f in _stream_files(d)]
     reading = Reading(sum(sizes))
     opened = []
@@ -507,10 +496,7 @@ packets' headers for it, and what is damaged may keep it for ever."""
 
 
 def main(scratch: str, directories: Sequence[str]) -> int:
-    """Read the traces in these directories; return the exit status.
-
-    scratch: an empty directory for copies, which the caller removes.
-    """
+    """Read the traces; return the exit status. scratch: an empty directory for copies."""
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
     # The signal's default action ends the process, within C functions, too.
     signal.setitimer(signal.ITIMER_PROF, _OPENING_SECONDS)

@@ -20,7 +20,7 @@ _MAGIC_NUMBER = 0x75D11D57
 _TEXT = b"/* CTF 1."
 _STREAM_MAGIC = (b"\xc1\x1f\xfc\xc1", b"\xc1\xfc\x1f\xc1")
 _KERNEL = ("", "kernel", "archives/*/kernel", "*/kernel")
-"""Where traces are, below the directory that was given."""
+
 _NAMED_AT_MOST = 4
 
 
@@ -30,13 +30,13 @@ packet, and five bytes of schemes and versions."""
 
 
 def is_lttng(path: str | os.PathLike[str]) -> bool:
-    """Return whether a path is a directory with a trace, or with an LTTng session's domains."""
+
     place = Path(path)
     return place.is_dir() and bool(_traces(place) or _user_space(place))
 
 
 def is_part(first: bytes) -> bool:
-    """Return whether a file that begins with `first` is one of a trace: a stream, or metadata."""
+
     return first.startswith((*_STREAM_MAGIC, *_MAGIC, _TEXT))
 
 

@@ -13,7 +13,7 @@ FRAME = struct.Struct("<II")
 
 
 def send(frame: dict[str, Any], payload: bytes = b"") -> None:
-    """Write a frame. frame: what becomes JSON. payload: bytes."""
+
     text = json.dumps(frame, default=str).encode()
     sys.stdout.buffer.write(FRAME.pack(len(text), len(payload)) + text + payload)
     sys.stdout.buffer.flush()

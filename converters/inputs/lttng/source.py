@@ -28,7 +28,7 @@ from biotrail.recorder.schema.errors import LogFormatError
 _CLOCK_UNCERTAINTY_NS = 1_000
 _NS = 10**9
 _OWN = ("number", "time", "cpu", "thread", "process", "procname")
-"""Fields of a record that are not the tracepoint's own."""
+
 Version = tuple[int, int]
 _FIRST_WITH_BARRIER: Version = (2, 2)
 """Version of lttng-modules that put BARRIER at bit 4, and moved those behind up by one."""
@@ -46,11 +46,7 @@ class LttngSource(TracepointSource):
     """A kernel trace, or a session's directory with one, as a Source."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        """Find the traces, and read their metadata.
-
-        Raises LogFormatError: there is none of the kernel, or several recordings; it cannot be
-        read; or what reads it is not installed.
-        """
+        """Find the traces, and read their metadata. Raises LogFormatError."""
         super().__init__(path, "lttng")
         traces, others = find(path)
         self.size = sum(f.stat().st_size for d in traces for f in d.iterdir() if f.is_file())
@@ -113,7 +109,7 @@ class LttngSource(TracepointSource):
             self.problems.append(f"{path}: {size} bytes cannot be read: {why}")
 
     def batches(self) -> Iterator[Batch]:
-        """Yield the trace's events, as the child sends them."""
+
         reached = 0
         for frame in self._reading.frames():
             if frame.kind == "error":
@@ -125,10 +121,7 @@ class LttngSource(TracepointSource):
                 yield batch
 
     def _batch(self, frame: "Frame", reached: int) -> Batch:
-        """Return a frame's rows and losses; adds what streams could not be read on from.
-
-        reached: ns to which the batches before are complete.
-        """
+        """Return a frame's rows and losses. reached: ns of the batches before."""
         facts, rows, at = frame.facts, [], 0
         for table in facts["tables"]:
             dtype = np.dtype([(name, kind) for name, kind in table["fields"]])
@@ -154,7 +147,7 @@ class LttngSource(TracepointSource):
         return Batch(rows, reached, self._offset(reached), losses, passed_over)
 
     def _rows(self, event: str, records: NDArray[np.void]) -> TracepointRows:
-        """Return an event's records as rows; the thread is the context's, else the event's own."""
+
         names = records.dtype.names or ()
         columns: dict[str, Column] = {name: records[name] for name in names if name not in _OWN}
         if "rwbs" in columns and columns["rwbs"].dtype.kind in "iu":
@@ -172,10 +165,7 @@ class LttngSource(TracepointSource):
         )
 
     def _offset(self, reached: int) -> int:
-        """Return how many bytes were read when all up to `reached` (ns) was, by the trace's span.
-
-        babeltrace2 does not say. 0 where the span is not known.
-        """
+        """Return how many bytes were read up to a time (ns), by its share of the span."""
         begin, end = self._span
         share = (reached + (self._zero or 0) - begin) / max(end - begin, 1)
         return int(self.size * min(max(share, 0.0), 1.0))
@@ -211,7 +201,7 @@ def _letters(bits: int) -> bytes:
 INSTALL = "apt-get install python3-bt2 (or your system's name for babeltrace2's Python bindings)"
 _SYSTEM_PYTHON = "/usr/bin/python3"
 _ROOT = Path(__file__).parents[4]
-"""The directory of the package `biotrail`."""
+
 _PROGRAM = """
 import sys
 sys.path.append(sys.argv[1])  # behind all else: its other packages are of another Python
@@ -227,25 +217,18 @@ _SAID_BYTES = 2000
 
 
 class Frame(NamedTuple):
-    """A frame that the child sent: its JSON object, and the records that this describes."""
-
     facts: dict[str, Any]
     payload: bytes
 
     @property
     def kind(self) -> str:
-        """start, batch, end, or error."""
+
         return str(self.facts["frame"])
 
 
 class Reading:
-    """A child process that reads traces, and the frames that it sends."""
-
     def __init__(self, traces: Sequence[Path]) -> None:
-        """Start the child, and wait for its first frame.
-
-        Raises LogFormatError: babeltrace2's bindings are not installed, or cannot read the traces.
-        """
+        """Start the child, and wait for its first frame. Raises LogFormatError."""
         self.place = traces[0]
         for python in interpreters():
             self._start(python, traces)
@@ -282,7 +265,7 @@ class Reading:
         self._finalizer = weakref.finalize(self, _end, self._child, self._said, scratch)
 
     def frames(self) -> Iterator[Frame]:
-        """Yield the frames after the first one, up to "end" or "error", and end the child."""
+
         frame = self.first
         while frame.kind not in ("end", "error"):
             frame = self._receive()
@@ -316,10 +299,7 @@ class Reading:
 
 
 def interpreters() -> list[str]:
-    """Return the Pythons that may have the bindings, which are compiled for one version of it.
-
-    They are this one, if the module is there, and the distribution's.
-    """
+    """Return the Pythons that may have the bindings, which are compiled for one version."""
     found = [sys.executable] if importlib.util.find_spec("bt2") else []
     found += [p for p in (shutil.which(_SYSTEM_PYTHON), shutil.which("python3")) if p]
     return list(dict.fromkeys(found))

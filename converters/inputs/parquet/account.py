@@ -4,7 +4,7 @@
 import base64
 import binascii
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
@@ -39,7 +39,6 @@ MAX_CHUNKS = 1 << 22
 
 _MAX_NS = 1 << 62
 NO_CLOCK = -1
-"""In `Metadata.chunks`: the chunk has no clock reading."""
 
 
 @dataclass
@@ -55,9 +54,9 @@ class Account:
 
     created_by: str
     log: str
-    """Name of the log when it was archived."""
+
     log_bytes: int
-    """Size of the log in bytes."""
+
     events: int = 0
     kinds: dict[str, int] = field(default_factory=dict)
     groups: list[int] = field(default_factory=list)
@@ -89,22 +88,19 @@ class Metadata:
 
 
 def clock_of(row: I64) -> dict[str, int] | None:
-    """Return the clock reading (name → ns) in a row of `Metadata.chunks`; None if it has none."""
+
     names = _CHUNK_COLUMNS[2:]
     return None if row[2] == NO_CLOCK else dict(zip(names, row[2:].tolist(), strict=True))
 
 
 def chunk_row(events: int, complete_to: int, clock: Mapping[str, int] | None) -> list[int]:
-    """Return a row of `Metadata.chunks`."""
+
     reading = [NO_CLOCK] * 4 if clock is None else [int(clock[k]) for k in _CHUNK_COLUMNS[2:]]
     return [events, complete_to, *reading]
 
 
 def pack(metadata: Metadata) -> dict[str, str]:
-    """Return the keys and values for a Parquet file's metadata, which `unpack` reads.
-
-    Keys begin with PREFIX. All values are text, as some readers of Parquet accept nothing else.
-    """
+    """Return the keys and values for a Parquet file's metadata, which `unpack` reads."""
     parts = {
         **pack_facts(metadata.facts),
         "account": pack_json(asdict(metadata.account)),
@@ -115,13 +111,7 @@ def pack(metadata: Metadata) -> dict[str, str]:
 
 
 def unpack(name: str, stored: Mapping[bytes, bytes]) -> Metadata:
-    """Return the metadata that `pack` packed.
-
-    name: of the file, for messages. stored: the Parquet file's key-value metadata; keys of other
-    names, also of names that are no UTF-8, are ignored. Raises LogFormatError: not an archive of
-    events, of another format, a wrong checksum, a part that is missing, or contents that biotrail
-    does not write.
-    """
+    """Return the metadata that `pack` packed; other keys are ignored. Raises LogFormatError."""
     parts = {
         key.decode(errors="replace").removeprefix(PREFIX): value
         for key, value in stored.items()
@@ -149,7 +139,7 @@ def unpack(name: str, stored: Mapping[bytes, bytes]) -> Metadata:
 
 
 def not_ours(name: str) -> LogFormatError:
-    """Return the error to raise for a Parquet file that is no archive of events."""
+
     return LogFormatError(
         f"{name}: is a Parquet file, but no archive of events: give one that `biotrail archive` "
         "wrote"
@@ -158,24 +148,18 @@ def not_ours(name: str) -> LogFormatError:
 
 def _checksum(parts: Mapping[str, str]) -> str:
     """Return the CRC-32 of the packed parts, by key without PREFIX, in `_PACKED` order."""
-    crc = 0
-    for key in _PACKED:
-        crc = zlib.crc32(parts.get(key, "").encode(), crc)
-    return f"{crc:08x}"
+    return f"{zlib.crc32(''.join(parts.get(key, '') for key in _PACKED).encode()):08x}"
 
 
 def _pack_chunks(chunks: I64) -> str:
-    """Return `Metadata.chunks` as text: row differences, column by column, zstd, base64.
-
-    That takes a few bytes per chunk.
-    """
+    """Return chunks as text, a few bytes each: row differences, by column, zstd, base64."""
     steps = np.diff(chunks, axis=0, prepend=np.zeros((1, chunks.shape[1]), np.int64))
     data = np.ascontiguousarray(steps.T, "<i8").tobytes()
     return base64.b64encode(zstandard.ZstdCompressor().compress(data)).decode()
 
 
 def _unpack_chunks(name: str, packed: bytes) -> I64:
-    """Return `Metadata.chunks`, as `_pack_chunks` packed it. Raises LogFormatError."""
+
     row = 8 * len(_CHUNK_COLUMNS)
     try:
         data = base64.b64decode(packed, validate=True)
@@ -192,48 +176,33 @@ def _unpack_chunks(name: str, packed: bytes) -> I64:
 
 
 def _account(name: str, value: dict[str, Any]) -> Account:
-    """Return the Account in a decoded JSON object. Raises LogFormatError.
-
-    A key may not be missing, nor a value or a member of it have another type than biotrail writes.
-    """
+    """Return the Account in a decoded JSON object. Raises LogFormatError."""
     try:
         account = Account(**{f.name: value[f.name] for f in fields(Account)})
     except KeyError as error:
         raise _wrong(name, f"has no {error.args[0]}") from None
     plain = Account("", "", 0)
     for f in fields(Account):
-        found, wanted = getattr(account, f.name), type(getattr(plain, f.name))
-        if type(found) is not wanted:
+        if type(getattr(account, f.name)) is not type(getattr(plain, f.name)):
             raise _wrong(name, f"has {f.name} of another type")
-    whole = all(type(n) is int for n in account.groups) and all(
-        type(n) is int for row in account.grown for n in _four(name, row)
+    if not all(isinstance(row, list) and len(row) == 4 for row in account.grown):
+        raise _wrong(name, "has rows of grown that are not of four numbers")
+    windows = [w if isinstance(w, dict) else {} for w in account.damaged]
+    times: list[Any] = [w.get(key) for w in windows for key in ("offset", "start", "end")]
+    numbers: tuple[Iterable[Any], ...] = (
+        *(account.groups, account.checksums, account.kinds.values(), account.unknown.values()),
+        *(*account.grown, times),
     )
-    texts = all(isinstance(text, str) for text in account.problems + account.remarks)
-    counts = all(
-        type(n) is int
-        for n in [*account.kinds.values(), *account.unknown.values(), *account.checksums]
-    )
-    numbered = all(key.isdecimal() and len(key) < 4 for key in account.unknown)
-    windows = all(
-        isinstance(w, dict)
-        and all(
-            type(w.get(key)) is int and 0 <= w[key] <= _MAX_NS for key in ("offset", "start", "end")
-        )
-        for w in account.damaged
-    )
-    if not (whole and texts and counts and numbered and windows):
+    right = all(type(number) is int for numbers_of in numbers for number in numbers_of)
+    right &= all(isinstance(text, str) for text in account.problems + account.remarks)
+    right &= all(key.isdecimal() and len(key) < 4 for key in account.unknown)
+    if not right or not all(0 <= time <= _MAX_NS for time in times):
         raise _wrong(name, "has values of another type")
     return account
 
 
-def _four(name: str, row: Any) -> list[Any]:
-    if not isinstance(row, list) or len(row) != 4:
-        raise _wrong(name, "has rows of grown that are not of four numbers")
-    return row
-
-
 def _check(name: str, account: Account, chunks: I64) -> None:
-    """Raise LogFormatError unless the account fits the table of chunks."""
+
     if min(account.groups, default=0) < 0 or sum(account.groups) != len(chunks):
         raise _wrong(name, "has row groups that do not cover its chunks")
     if (chunks < NO_CLOCK).any() or (chunks > _MAX_NS).any() or (chunks[:, 0] < 0).any():
@@ -243,5 +212,5 @@ def _check(name: str, account: Account, chunks: I64) -> None:
 
 
 def _wrong(name: str, what: str) -> LogFormatError:
-    """Return the error to raise for an account that is wrong; what: continues "its account"."""
+
     return LogFormatError(f"{name}: its account {what}: no biotrail writes that; {_MAKE_AGAIN}")

@@ -50,7 +50,6 @@ _REASONS = (
     ("libjvm", "HDFS needs Java and Hadoop: install them, and set JAVA_HOME and HADOOP_HOME"),
     ("No response body", "access denied or no such bucket: check both"),
 )
-"""What pyarrow's messages hold, and what that means; the first that fits counts."""
 
 
 _GOOGLE = frozenset({"gs", "gcs"})
@@ -72,7 +71,7 @@ class Location(NamedTuple):
     url: str
 
     def child(self, name: str) -> "Location":
-        """Return the location of `name` (with / between folders) below this one."""
+
         before, options = _split_options(self.url)
         path, url = (text.rstrip("/") for text in (self.path, before))
         return Location(self.filesystem, f"{path}/{name}", f"{url}/{name}{options}")
@@ -101,7 +100,9 @@ def locate(url: str) -> Location:
         )
     if scheme not in _NATIVE:
         return _by_fsspec(url)
-    bucket, options = rest.partition("/")[0], _patient(scheme, options)
+    bucket = rest.partition("/")[0]
+    if scheme in _GOOGLE and _GOOGLE_PATIENCE not in options:
+        options += f"{'&' if options else '?'}{_GOOGLE_PATIENCE}={_GOOGLE_SECONDS}"
     if not bucket:
         raise LocationError(f"{url}: names no bucket; give {scheme}://BUCKET/FOLDER")
     # Made from the bucket alone: pyarrow would take a key's % and spaces for escapes and errors.
@@ -112,13 +113,6 @@ def locate(url: str) -> Location:
         container = bucket.partition("@")[0]
         return Location(filesystem, f"{container}/{rest.partition('/')[2]}".rstrip("/"), url)
     return Location(filesystem, rest.removeprefix(f"{_ANONYMOUS}@").rstrip("/"), url)
-
-
-def _patient(scheme: str, options: str) -> str:
-    """Return a URL's options (with their `?`, or "") with an end of trying, where it needs one."""
-    if scheme not in _GOOGLE or _GOOGLE_PATIENCE in options:
-        return options
-    return f"{options}{'&' if options else '?'}{_GOOGLE_PATIENCE}={_GOOGLE_SECONDS}"
 
 
 @lru_cache(64)
@@ -152,10 +146,7 @@ def _split_options(url: str) -> tuple[str, str]:
 
 
 def open_url(url: str) -> BinaryIO:
-    """Return a file at a URL, open for reading and seekable.
-
-    Raises LogNotFoundError, LogFormatError: it cannot be read; LocationError.
-    """
+    """Return a file at a URL, open for reading and seekable."""
     place = locate(url)
     try:
         return cast(BinaryIO, place.filesystem.open_input_file(place.path))
@@ -192,10 +183,7 @@ def expand(url: str, suffix: str = SUFFIX) -> list[str]:
 
 
 def _below(base: Location, recursive: bool) -> list[str]:
-    """Return the names of the files in a folder, relative to it; of no folder none.
 
-    Raises OSError or pa.ArrowException.
-    """
     selector = fs.FileSelector(base.path, recursive=recursive, allow_not_found=True)
     start = len(base.path.rstrip("/")) + 1
     infos = base.filesystem.get_file_info(selector)
@@ -211,11 +199,7 @@ def _matches(parts: Sequence[str], patterns: Sequence[str]) -> bool:
 
 
 def reason(error: BaseException) -> str:
-    """Return in a few words why a file system failed, and what to do about it where that is known.
-
-    pyarrow's own messages are several sentences with request ids; what is not known is cut to
-    the first line.
-    """
+    """Return in a few words why a file system failed, and what to do about it if known."""
     text = str(error)
     for sign, meaning in _REASONS:
         if sign in text:

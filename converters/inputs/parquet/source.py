@@ -30,23 +30,19 @@ from biotrail.recorder.schema.errors import LogFormatError
 
 MAGIC = b"PAR1"
 EVENTS = "events"
-"""Name of the directory in a dataset that holds the archives of events."""
+
 
 TABLE_KEY = "biotrail.table"
-"""Metadata key that marks a dataset's tables of bios and of requests."""
+
 
 _MAX_NS = 1 << 62
 MOST_EVENTS_A_BYTE = 256
 """Most events per stored byte of a row group; biotrail stores two or three bytes per event."""
 _MAX_GROUP = 1 << 22
-"""Most events in a row group, as each is read at once."""
 
 
 class ArchiveSource:
-    """An archive of one recording, as a Source with the same contents as its log.
-
-    `parts` adds damage of the archive itself to `problems` and `damaged` when it gets there.
-    """
+    """An archive of one recording, as a Source with the same contents as its log."""
 
     def __init__(self, path: str | os.PathLike[str] | BinaryIO) -> None:
         """Open an archive, or a dataset's directory that holds one archive; check its metadata.
@@ -78,11 +74,7 @@ class ArchiveSource:
         self._replay_findings(-1)
 
     def _check(self) -> None:
-        """Raise LogFormatError unless columns and row groups are as biotrail writes them.
 
-        Compares the columns' types with SCHEMA, the events of each row group with the account and
-        with _MAX_GROUP, and the cost of reading with the file's size (`_excessive_cost`).
-        """
         if wrong := arrow.wrong_columns(self._file.schema_arrow):
             raise LogFormatError(
                 f"{self.name}: its column {wrong} is not there or of another type; make it again "
@@ -108,11 +100,9 @@ class ArchiveSource:
             )
 
     def _group_events(self) -> list[int]:
-        """Return the number of events in each group of chunks, in order (`Account.groups`)."""
-        events = self.metadata.chunks[:, 0]
-        edges = np.cumsum([0, *self.metadata.account.groups])
-        total = np.concatenate([[0], np.cumsum(events)])
-        counts: list[int] = np.diff(total[edges]).tolist()
+
+        total = np.concatenate([[0], np.cumsum(self.metadata.chunks[:, 0])])
+        counts: list[int] = np.diff(total[np.cumsum([0, *self.metadata.account.groups])]).tolist()
         return counts
 
     def parts(self) -> Iterator[Part]:
@@ -141,11 +131,7 @@ class ArchiveSource:
         self._replay_findings(None)
 
     def wrong_blocks(self) -> list[str]:
-        """Read the file; return a description of each block that fails its checksum.
-
-        Blocks are of BLOCK_BYTES, up to the metadata, which is not checked here. Empty: all are
-        right. Raises OSError: the file cannot be read.
-        """
+        """Read the file; return a description of each block that fails its checksum."""
         account, found = self.metadata.account, []
         self._stream.seek(0)
         for index, crc in enumerate(account.checksums):
@@ -156,47 +142,23 @@ class ArchiveSource:
         return found
 
     def _events_of_group(self, index: int, counts: I64, first: int) -> Events:
-        """Return a row group's events; if it is damaged, report that and return no events.
-
-        index: of the row group. counts: number of events in each of its chunks. first: index of its
-        first chunk. Damage is added to `problems` and `damaged`.
-        """
+        """Return a row group's events, in the log's order; if it is damaged none."""
         try:
-            return self._read_group(index, counts, first)
+            events, chunk = arrow.read_events(
+                lambda names: self._file.read_row_group(index, columns=names),
+                frozenset(self._file.schema_arrow.names),
+            )
+            if not np.array_equal(np.repeat(np.arange(len(counts)) + first, counts), chunk):
+                raise ValueError("its events do not match the table of chunks")
+            if len(events) and not 0 <= events.ts.min() <= events.ts.max() <= _MAX_NS:
+                raise ValueError("its events have impossible times")
+            return events
         except (pa.ArrowException, OSError, ValueError) as error:
-            what = str(error).partition("\n")[0].rstrip(".")
-            self._report_damage(index, what, first, len(counts))
+            self._report_damage(index, _what(error), first, len(counts))
             return Events.empty()
 
-    def _read_group(self, index: int, counts: I64, first: int) -> Events:
-        """Return a row group's events, in the log's order.
-
-        index: of the row group. counts: number of events in each of its chunks. first: index of its
-        first chunk. Raises ValueError, OSError or pa.ArrowException: the row group is damaged, or
-        does not match its chunks.
-        """
-
-        def read(names: list[str]) -> pa.Table:
-            return self._file.read_row_group(index, columns=names)
-
-        events, chunk = arrow.read_events(read, self._names)
-        if not np.array_equal(np.repeat(np.arange(len(counts)) + first, counts), chunk):
-            raise ValueError("its events do not match the table of chunks")
-        if len(events) and not 0 <= events.ts.min() <= events.ts.max() <= _MAX_NS:
-            raise ValueError("its events have impossible times")
-        return events
-
-    @property
-    def _names(self) -> frozenset[str]:
-        return frozenset(self._file.schema_arrow.names)
-
     def _report_damage(self, index: int, what: str, first: int, chunks: int) -> None:
-        """Add a row group that cannot be read to `problems`, and its time to `damaged`.
-
-        index: of the row group. what: the reason, for the user. The time is that in the statistics
-        of the group's first column (time_ns); without these that of its `chunks` chunks from index
-        `first` on, from the `complete_to` of the chunk before them.
-        """
+        """Note a damaged row group: its time by statistics, else by its chunks."""
         group = self._file.metadata.row_group(index)
         offset = _group_offset(group)
         self.problems.append(
@@ -236,9 +198,12 @@ def _excessive_cost(meta: Any, size: int) -> str:
     for index in range(meta.num_row_groups):
         group = meta.row_group(index)
         columns = [group.column(place) for place in range(group.num_columns)]
-        begins = [_column_offset(column) for column in columns]
         stored = [int(column.total_compressed_size) for column in columns]
-        spans += [(at, at + length) for at, length in zip(begins, stored, strict=True)]
+        for column, length in zip(columns, stored, strict=True):
+            begin = int(column.data_page_offset)
+            if column.has_dictionary_page:
+                begin = min(begin, int(column.dictionary_page_offset))
+            spans.append((begin, begin + length))
         if min(stored, default=0) < 0 or group.num_rows > MOST_EVENTS_A_BYTE * sum(stored):
             return f"row group {index} has {group.num_rows} events in {sum(stored)} bytes"
     spans.sort()
@@ -250,22 +215,17 @@ def _excessive_cost(meta: Any, size: int) -> str:
     return ""
 
 
-def _column_offset(column: Any) -> int:
-    begin = int(column.data_page_offset)
-    return min(begin, int(column.dictionary_page_offset)) if column.has_dictionary_page else begin
-
-
 def _group_offset(group: Any) -> int:
     column = group.column(0)
     return int(column.dictionary_page_offset or column.data_page_offset)
 
 
-def _open(path: str | os.PathLike[str] | BinaryIO, name: str) -> tuple[BinaryIO, Any, int]:
-    """Return (stream, pq.ParquetFile, size in bytes) of an archive.
+def _what(error: Exception) -> str:
+    return str(error).partition("\n")[0].rstrip(".")
 
-    path: a path, a URL, or a seekable stream, which is returned. name: for messages. Raises
-    LogFormatError: not readable, cut off, a damaged footer, or no archive of events; LocationError.
-    """
+
+def _open(path: str | os.PathLike[str] | BinaryIO, name: str) -> tuple[BinaryIO, Any, int]:
+    """Return (stream, pq.ParquetFile, size in bytes) of an archive. Raises LogFormatError."""
     remote = is_url(path)
     given = open_url(name) if remote else path
     try:
@@ -294,19 +254,15 @@ def _open(path: str | os.PathLike[str] | BinaryIO, name: str) -> tuple[BinaryIO,
             pre_buffer=remote,  # one request for a row group's columns, and not one for each
         )
     except (pa.ArrowException, OSError) as error:
-        what = str(error).partition("\n")[0].rstrip(".")
         raise LogFormatError(
-            f"{name}: its Parquet footer is damaged ({what}); copy it again, or make it again from "
-            "the log"
+            f"{name}: its Parquet footer is damaged ({_what(error)}); copy it again, or make it "
+            "again from the log"
         ) from None
     return stream, file, size
 
 
 def only_archive(directory: str | os.PathLike[str]) -> Path:
-    """Return the path of the only archive in a dataset's directory.
 
-    Raises LogFormatError: there is none, or several.
-    """
     found = sorted(Path(directory, EVENTS).rglob("*.parquet"))
     if not found:
         raise LogFormatError(
@@ -322,11 +278,7 @@ def only_archive(directory: str | os.PathLike[str]) -> Path:
 
 
 def is_table(path: str) -> bool:
-    """Return whether a file is a dataset's table of bios or requests, by its metadata.
-
-    path: may be a URL. False if it is no Parquet file, or cannot be read. Raises LocationError, and
-    for a URL LogFormatError: there is no such file, or it cannot be reached.
-    """
+    """Return whether a file or URL is a dataset's table of bios or requests, by its metadata."""
     try:
         return TABLE_KEY.encode() in (pq.read_metadata(_given(path)).metadata or {})
     except (pa.ArrowException, OSError):
@@ -334,17 +286,12 @@ def is_table(path: str) -> bool:
 
 
 def _given(path: str) -> Any:
-    """Return an open file: pyarrow's paths are UTF-8. Raises OSError; of a URL as open_url."""
+
     return open_url(path) if is_url(path) else pa.OSFile(os.fsencode(path))
 
 
 def check_table(path: str) -> tuple[int, int, list[str]]:
-    """Read a dataset's table with its page checksums; return (bytes, readable rows, problems).
-
-    path: may be a URL. bytes: the file's size. problems: a description of each row group that
-    cannot be read. Raises pa.ArrowException or OSError: the file's footer cannot be read; as
-    open_url.
-    """
+    """Read a table with its page checksums; return (bytes, readable rows, problems)."""
     given = _given(path)
     size = given.size() if is_url(path) else os.stat(path).st_size
     file = pq.ParquetFile(given, page_checksum_verification=True)
@@ -354,6 +301,5 @@ def check_table(path: str) -> tuple[int, int, list[str]]:
             rows += len(file.read_row_group(index))
         except (pa.ArrowException, OSError, ValueError) as error:
             offset = _group_offset(file.metadata.row_group(index))
-            what = str(error).partition("\n")[0].rstrip(".")
-            problems.append(f"row group {index} at offset {offset} cannot be read ({what})")
+            problems.append(f"row group {index} at offset {offset} cannot be read ({_what(error)})")
     return size, rows, problems

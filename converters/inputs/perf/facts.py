@@ -28,8 +28,6 @@ _PIPE_HEADER_BYTES = 16
 
 
 class Tracepoint(NamedTuple):
-    """A tracepoint's system ("block") and format."""
-
     system: str
     form: Format
 
@@ -137,13 +135,6 @@ class Facts:
         while ids.rest >= 8:
             self.ids[ids.number(8)] = len(self.events)
         self.events.append(attr)
-
-    def add_attr_record(self, data: bytes) -> None:
-        """Add the event of a pipe's HEADER_ATTR record; data: behind the record's header."""
-        attr = read_attr(data, self.order, self.where)
-        cursor = Cursor(data, self.order, self.where)
-        cursor.take(attr.size)
-        self.add_event(attr, cursor)
 
     def add_tracing_data(self, data: bytes) -> None:
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 from typing import Literal
 
-from biotrail.converters.events.tables import I64, Bool
 from biotrail.recorder.schema.errors import LogFormatError
 
 ByteOrder = Literal["<", ">"]
@@ -89,16 +88,9 @@ class RecordType(IntEnum):
 
 FIRST_OF_PERF = 64
 """Types from here on are perf's own records; those of the kernel are below."""
-_LAST_OF_KERNEL, LAST_OF_PERF = 22, 86
+LAST_OF_KERNEL, LAST_OF_PERF = 22, 86
 """PERF_RECORD_CALLCHAIN_DEFERRED (Linux 6.19), and the last one of perf's (6.19), beyond the ones
 that are named above: no record has a type beyond these, or 0."""
-
-
-def is_known(types: I64) -> Bool:
-
-    kernel = (types > 0) & (types <= _LAST_OF_KERNEL)
-    known: Bool = kernel | ((types >= FIRST_OF_PERF) & (types <= LAST_OF_PERF))
-    return known
 
 
 class SampleType(IntFlag):

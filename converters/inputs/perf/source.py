@@ -17,6 +17,7 @@ from biotrail.converters.inputs.perf.layout import (
     RecordType,
     SampleLayout,
     SampleType,
+    read_attr,
 )
 from biotrail.converters.inputs.perf.records import Block, RecordStream
 from biotrail.converters.inputs.perf.samples import EventReader, Words
@@ -70,7 +71,10 @@ class PerfSource(TracepointSource):
                 at = int(block.at[row])
                 data = block.data[at + 8 : at + int(sizes[row])].tobytes()
                 if types[row] == RecordType.ATTR:
-                    self._facts.add_attr_record(data)
+                    attr = read_attr(data, self._facts.order, self.name)
+                    ids = Cursor(data, self._facts.order, self.name)
+                    ids.take(attr.size)
+                    self._facts.add_event(attr, ids)
                 else:
                     self._add_feature(data)
             if (types == RecordType.SAMPLE).any():

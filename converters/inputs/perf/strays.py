@@ -10,7 +10,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from biotrail.converters.events.tables import I64, Bool
-from biotrail.converters.inputs.perf.layout import FIRST_OF_PERF, HEADER_BYTES, RecordType, is_known
+from biotrail.converters.inputs.perf.layout import (
+    FIRST_OF_PERF,
+    HEADER_BYTES,
+    LAST_OF_KERNEL,
+    LAST_OF_PERF,
+    RecordType,
+)
 from biotrail.converters.inputs.perf.records import PACKED, Block
 from biotrail.converters.inputs.perf.samples import EventReader, Words
 from biotrail.converters.inputs.translate import TracepointRows
@@ -115,7 +121,6 @@ _ANY_END = (RecordType.SAMPLE, 17, 18)
 """A sample, and KSYMBOL and BPF_EVENT: where several events get one of these, the kernel adds the
 trailer's size anew for each (perf_event_ksymbol_output), so bytes follow the trailer."""
 Window = tuple[int, int]
-"""First and last time (ns)."""
 
 
 class Strays:
@@ -133,10 +138,7 @@ class Strays:
     def find(
         self, block: Block, words: Words, types: I64, rows: Sequence[TracepointRows]
     ) -> list[Window]:
-        """Return when what such records held was recorded, a window for each run of them.
-
-        types: of the block's records (n,). rows: its samples, by which the others are dated.
-        """
+        """Return when what such records held was recorded, a window for each run of them."""
         odd = _is_odd(block, words, types)
         hidden, time = np.zeros(len(types), np.bool_), np.zeros(len(types), np.int64)
         others = np.flatnonzero(types != RecordType.SAMPLE)
@@ -182,7 +184,8 @@ def _is_odd(block: Block, words: Words, types: I64) -> Bool:
 
     Packed ones stand in blocks only if they cannot be unpacked.
     """
-    odd: Bool = ~is_known(types)
+    kernel = (types > 0) & (types <= LAST_OF_KERNEL)
+    odd: Bool = ~(kernel | ((types >= FIRST_OF_PERF) & (types <= LAST_OF_PERF)))
     size = words.size(block.at)
     for kind in np.flatnonzero(np.bincount(types[~odd], minlength=1)).tolist():
         if kind == RecordType.SAMPLE:

@@ -18,7 +18,7 @@ from biotrail.converters.inputs.perfetto.packets import MISSING, NUMBER, Fields,
 from biotrail.converters.inputs.translate import COMM_BYTES, RWBS_BYTES, Column, TracepointRows
 
 FTRACE = 1
-"""TracePacket.ftrace_events."""
+
 _DESCRIPTORS = 11
 """FtraceEventBundle.generic_event_descriptors, of Perfetto 50 and later."""
 
@@ -41,7 +41,7 @@ class Ftrace:
     kind: I64
     """(n,): number of the event's own message in FtraceEvent; 0: it has none."""
     body: Messages
-    """That message."""
+
     broken: int
     """Number of events that end in something that is no field, or have no time or no message of
     their own, and of bundles that do, whose further events are not known."""
@@ -50,7 +50,7 @@ class Ftrace:
 
 
 def ftrace_of(fields: Fields) -> Ftrace:
-    """Return the ftrace events of a block of packets, given by its fields."""
+
     packet, bundles = fields.messages(FTRACE)
     owner, events = bundles.repeated(2)
     heads = np.empty((5, len(events)), dtype=np.int64)
@@ -164,11 +164,7 @@ def _column(fields: Fields, name: str, number: int) -> Column:
 
 
 def kernel_dev(userspace: I64) -> I64:
-    """Return the kernel's device numbers (major << 20 | minor) of glibc's (makedev), int64.
-
-    Perfetto's recorder translates the kernel's into these (cpu_reader.h,
-    TranslateBlockDeviceIDToUserspace).
-    """
+    """Return the kernel's device numbers of glibc's, into which Perfetto translates them."""
     number = userspace.view(np.uint64)
     low, middle = np.uint64(0xFF), np.uint64(0xFFF)
     major = (number >> np.uint64(8)) & middle | (number >> np.uint64(32)) & ~middle
@@ -178,7 +174,7 @@ def kernel_dev(userspace: I64) -> I64:
 
 
 def _generic_columns(events: Messages) -> dict[str, Column]:
-    """Return the columns of generic events of one tracepoint, by the fields that the first has."""
+
     owner, parts = events.repeated(2)
     fields = parts.fields([1, 3, 4, 5])
     names = fields.texts(1, 32).view("S32")[:, 0]

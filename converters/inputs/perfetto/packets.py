@@ -30,10 +30,6 @@ MISSING, NUMBER = -1, -2
 """Lengths (`Fields.length`) of a field that does not occur, and of one that is a number."""
 
 
-def _scratch() -> I64:
-    return np.zeros(4, dtype=np.int64)
-
-
 @dataclass(frozen=True)
 class Messages:
     """Messages in a buffer: begin[i] to end[i] are the bytes of the i-th."""
@@ -46,11 +42,11 @@ class Messages:
         return len(self.begin)
 
     def take(self, rows: I64) -> "Messages":
-        """Return the messages of the chosen rows."""
+
         return Messages(self.data, self.begin[rows], self.end[rows])
 
     def bytes(self, row: int) -> bytes:
-        """Return the bytes of one message."""
+
         return bytes(self.data[int(self.begin[row]) : int(self.end[row])])
 
     def fields(self, numbers: Sequence[int]) -> "Fields":
@@ -61,20 +57,18 @@ class Messages:
         value, length = np.empty(shape, dtype=np.int64), np.empty(shape, dtype=np.int64)
         found = Fields(self.data, tuple(numbers), value, length)
         found.broken = loops.single_fields(
-            self.data, self.begin, self.end, slots, value, length, _scratch()
+            self.data, self.begin, self.end, slots, value, length, np.zeros(4, dtype=np.int64)
         )
         return found
 
     def repeated(self, number: int) -> "tuple[I64, Messages]":
-        """Return (owner, messages): every field of bytes with this number, in order.
-
-        owner: (n,), the row of the message that each is in.
-        """
+        """Return (owner, messages): every field of bytes with this number, each's row."""
         # A field has two bytes at least; pages that are not written take no memory.
         most = int((self.end - self.begin).sum()) // 2
         owner, begin, end = (np.empty(most, dtype=np.int64) for _ in range(3))
+        scratch = np.zeros(4, dtype=np.int64)
         count, _ = loops.repeated_fields(
-            self.data, self.begin, self.end, number, owner, begin, end, _scratch()
+            self.data, self.begin, self.end, number, owner, begin, end, scratch
         )
         return owner[:count].copy(), Messages(self.data, begin[:count].copy(), end[:count].copy())
 
@@ -119,18 +113,17 @@ _PACKET_TAG = 0x0A
 """A packet's first byte: the number of the field, and that it is bytes."""
 _TAG_BYTE = bytes([_PACKET_TAG])
 _ENOUGH = 4096
-"""Bytes of a trace by which it is recognised."""
+
 _KNOWN_FIELDS = 1024
 """TracePacket's fields have lower numbers, but for those of tests and extensions."""
 _BLOCK = 4 << 20
 _MOST_PACKETS = 1 << 16
 _LARGEST = 64 << 20
-"""Bytes of the largest packet that is read; Perfetto's own buffers are smaller."""
+
 _MOST_INFLATED = 16 << 20
 """Bytes of packets that are compressed in one packet; Perfetto's recorder puts some MB in one."""
 _ENDS = "does not decompress further: {}"
 _LONGEST_HEAD = 20
-"""Bytes of a field's tag and length, at most."""
 
 
 class Packets:
@@ -141,10 +134,7 @@ class Packets:
     """
 
     def __init__(self, stream: BinaryIO) -> None:
-        """Take an open trace, at its beginning; decompress it if it is gzip or zstd.
-
-        It stays the caller's.
-        """
+        """stream: a trace at its beginning, plain, gzip or zstd; it stays the caller's."""
         self._allowance = Allowance()
         self._stream = plain(stream, self._allowance)
         self.whole = 0
@@ -161,7 +151,7 @@ class Packets:
         """Bytes that the packet at `whole` has; 0: not known."""
 
     def blocks(self) -> Iterator[Messages]:
-        """Yield the packets, some at a time, and after them those that were compressed in them."""
+
         while data := self._next():
             at = 0
             while True:
@@ -206,10 +196,7 @@ class Packets:
                 yield found.take(np.arange(first, min(first + _MOST_PACKETS, len(found))))
 
     def _next(self) -> bytes:
-        """Return the bytes of the packet that was not whole, and more; b"": there are no more.
-
-        Nor are there where there is a problem.
-        """
+        """Return the bytes of the packet that was not whole, and more; b"": no more."""
         if self.problem is not None:
             return b""
         size = max(_BLOCK, self._wanted - len(self._pending))
@@ -221,10 +208,7 @@ class Packets:
         return self._pending + more if more else b""
 
     def _whole(self, data: memoryview) -> tuple[Messages, int]:
-        """Return (packets, bytes used) of what begins with a packet; advance `whole`.
-
-        Sets `_wanted`, or `problem` where there is no packet.
-        """
+        """Return (packets, bytes used); advance `whole`, set `_wanted` or `problem`."""
         scratch = np.zeros(4, dtype=np.int64)
         found, used = self._fields(data, _MOST_PACKETS, scratch)
         count = len(found)
@@ -244,10 +228,7 @@ class Packets:
     def _fields(
         self, data: memoryview, most: int, scratch: I64 | None = None
     ) -> tuple[Messages, int]:
-        """Return (packets, bytes used) of a Trace, which may be cut off; `most` packets at most.
-
-        Counts the bytes of other fields. scratch: see `whole_fields`.
-        """
+        """Return (packets, bytes used) of a Trace, which may be cut off; `most` at most."""
         begin, end = (np.empty(most, dtype=np.int64) for _ in range(2))
         scratch = np.zeros(4, dtype=np.int64) if scratch is None else scratch
         count, used = loops.whole_fields(data, PACKET, begin, end, scratch)
@@ -262,23 +243,17 @@ class Packets:
 
 
 def plain(stream: BinaryIO, allowance: Allowance) -> Unpacked:
-    """Return a stream of the decompressed bytes of one that is at its beginning and can seek."""
+
     first = stream.read(len(ZSTD))
     stream.seek(0)
     return unpacked(stream, first, allowance)
 
 
 def is_perfetto(first: bytes) -> bool:
-    """Return whether bytes begin as a Perfetto trace does, plain or compressed.
-
-    first: as `Beginning.first`. The first packet has to hold fields alone that a TracePacket may
-    have.
-    """
+    """Return whether the first packet has fields that a TracePacket may have alone."""
     first = beginning(first, _ENOUGH)
-    return first.startswith(_TAG_BYTE) and _has_packets(first)
-
-
-def _has_packets(first: bytes) -> bool:
+    if not first.startswith(_TAG_BYTE):
+        return False
     length, begin = _varint(first, 1)
     end = begin + length
     if length < 0 or not _is_packet(first[begin:end], end > len(first)):

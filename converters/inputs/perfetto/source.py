@@ -71,10 +71,7 @@ class PerfettoSource(TracepointSource):
     """A Perfetto trace with block events, from a file or a pipe, as a Source."""
 
     def __init__(self, given: PathOrStream) -> None:
-        """Open a trace and read it once. A pipe is copied to a temporary file.
-
-        Raises LogFormatError: it cannot be read, is no Perfetto trace, or has no block events.
-        """
+        """Read a trace once; a pipe is copied to a temporary file. Raises LogFormatError."""
         super().__init__(given, "perfetto")
         self._stream = _opened(given)
         self._path = self.name if isinstance(given, str | os.PathLike) else None
@@ -103,7 +100,7 @@ class PerfettoSource(TracepointSource):
         self._set_header(self.survey)
 
     def _look(self, fields: Fields, ftrace: Ftrace) -> None:
-        """Take in what a block of packets says besides events, by its PACKET_FIELDS."""
+
         times = ftrace.time[(ftrace.time >= 0) & (ftrace.time < MAX_NS)]
         self._earliest.append(int(times.min()) if len(times) else MAX_NS)
         if len(ftrace.descriptors) and len(self._messages) < _MOST_MESSAGES:
@@ -174,7 +171,7 @@ class PerfettoSource(TracepointSource):
             yield cast(BinaryIO, io.BufferedReader(_Positioned(self._stream.fileno())))
 
     def batches(self) -> Iterator[Batch]:
-        """Yield the trace's block events, by blocks of packets; called once."""
+
         # By block: the time (ns) before which no later block has an ftrace event.
         later = list(accumulate(reversed([*self._earliest[1:], MAX_NS]), min))[::-1]
         self._stream.seek(0)
@@ -203,7 +200,7 @@ class PerfettoSource(TracepointSource):
         return Batch(rows, complete_to, offset, losses, passed)
 
     def _event_name(self, kind: int) -> str:
-        """Return the tracepoint of a message's number in FtraceEvent."""
+
         if kind in self._messages:
             return self._messages[kind][0]
         from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import FtraceEvent
@@ -237,10 +234,7 @@ class PerfettoSource(TracepointSource):
         return losses
 
     def _undated(self) -> list[Loss]:
-        """Return loss windows over the whole trace for losses that only the kernel's counts show.
-
-        Counts of CPUs with windows become remarks.
-        """
+        """Return windows of the whole trace for losses that only the kernel's counts show."""
         losses = []
         first, last = self.survey.span or (0, 0)
         for cpu, (start, end) in sorted(self._lost.items()):

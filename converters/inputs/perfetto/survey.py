@@ -27,7 +27,7 @@ PACKET_FIELDS = (
     *(FTRACE, TREE, _SNAPSHOT, TIME, SEQUENCE, _EVENT, CONFIG, STATS, DROPPED),
     *(_SYSTEM, _CLOCK, _DEFAULTS, _DESCRIPTOR, _SERVICE, _MACHINE),
 )
-"""Fields of a TracePacket that are looked at."""
+
 _IDS = (SEQUENCE, _EVENT, _DEFAULTS, _DESCRIPTOR)
 """Those with ids, which the packets of all machines share."""
 Watcher = Callable[[Fields, Ftrace], None]
@@ -42,8 +42,6 @@ _LATEST = 1 << 62
 
 @dataclass
 class Survey:
-    """What a reading of all packets of a trace has found."""
-
     path: str
     packets: int = 0
     whole: int = 0
@@ -81,18 +79,18 @@ class Survey:
     """Whether buffers were read while it recorded: a reader may have sorted a part of its events
     before the trace's end."""
     blocked_reasons: bool = False
-    """Whether ftrace recorded sched_blocked_reason."""
+
     block_io: bool = False
-    """Whether ftrace recorded block_io_start."""
+
     unplaced: int = 0
     """Number of packets whose times are on clocks that no snapshot has beside the primary one."""
     _named: bool = False
-    """Whether a snapshot has named the primary clock."""
+
     _defaults: dict[int, int] = field(default_factory=dict)
     """By sequence: the clock that its packets' times are on by default, where one is named."""
 
     def problems(self) -> list[str]:
-        """Return what cannot be read of the trace, a sentence each."""
+
         found = (
             (self.problem, f"after {self.whole} bytes {self.problem}: that part is left out"),
             (
@@ -121,11 +119,11 @@ class Survey:
 
     @property
     def span(self) -> tuple[int, int] | None:
-        """The earliest and the latest time on the primary clock (ns); None: no time is known."""
+
         return (self.first, self.last) if self.first <= self.last else None
 
     def add(self, block: Messages, fields: Fields, ftrace: Ftrace) -> None:
-        """Take in a block of packets, by its PACKET_FIELDS and ftrace events."""
+
         self.packets += len(block)
         self.damaged += fields.broken
         self._add_misplaced(block)
@@ -213,7 +211,7 @@ class Survey:
             self._add_span(ftrace.time[ftrace.time > 0])
 
     def _clocks(self, named: I64, sequences: I64) -> I64:
-        """Return the clock of each packet's time: named by it (0: none), or its sequence's."""
+
         clocks = np.where(named != 0, named, self.primary)
         unnamed = np.flatnonzero(named == 0)
         if self._defaults and len(unnamed):
@@ -228,11 +226,7 @@ class Survey:
 
 
 def survey(stream: BinaryIO, path: str, watch: Watcher | None = None) -> Survey:
-    """Read all packets of a trace once and return what they say. Memory is bounded by the ids.
-
-    stream: at its beginning. path: for messages. watch: called for each block of packets. Raises
-    LogFormatError: it is no Perfetto trace.
-    """
+    """Read all packets of a trace once and return what they say. Memory is bounded by the ids."""
     found = Survey(path)
     packets = Packets(stream)
     for block in packets.blocks():
@@ -271,7 +265,7 @@ def fields_of_host(block: Messages) -> tuple[Fields, int]:
 
 
 def _kernel_of(systems: Messages) -> dict[str, str]:
-    """Return sysname, release, version and machine (utsname) of the last SystemInfo."""
+
     _, names = systems.fields([1]).messages(1)
     if not len(names):
         return {}

@@ -26,8 +26,7 @@ def named(values: NDArray[Any], name: Naming) -> pa.Array:
 def dictionary(codes: NDArray[Any], names: Sequence[str | None]) -> pa.Array:
     """Return names[codes] as a dictionary array of strings.
 
-    codes: int, indices into `names`. Equal names become one entry, in alphabetical order; None
-    becomes null.
+    Equal names become one entry, in alphabetical order; None becomes null.
     """
     distinct = sorted({name for name in names if name is not None})
     places = {name: place for place, name in enumerate(distinct)}
@@ -233,8 +232,7 @@ def filled(schema: pa.Schema, rows: Any, **given: Any) -> pa.Table:
     """Return a table of the rows: what is not given is the rows' attribute of that name.
 
     A column of times (unit MONOTONIC, such as `queue_ns`) is the attribute without `_ns`, with null
-    for NEVER. schema: of `schema`. rows: a table whose columns are arrays (n,). given: column
-    → values (n,).
+    for NEVER.
     """
     columns = {}
     for field in schema:

@@ -31,8 +31,8 @@ hold the recorded values, null in kinds without the field."""
 def events_table(events: Events, context: Context) -> pa.Table:
     """Return a table of EVENT_SCHEMA with one row per event, in the events' order.
 
-    context: gives the names of devices and operations; null for events without one. The recorded
-    fields are null in kinds without them; texts are decoded as UTF-8, invalid bytes replaced.
+    The recorded fields are null in kinds without them; texts are decoded as UTF-8, invalid bytes
+    replaced.
     """
     by_kind = events_by_kind(events, np.zeros(len(events), np.int64))
     back = np.empty(len(events), np.int64)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A window's bios and requests as Arrow tables, with names instead of numbers."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -9,14 +10,15 @@ import pyarrow as pa
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.path import DRIVERS
 from biotrail.converters.events.path_column import NO_CALL
-from biotrail.converters.events.path_tables import BioPaths, Calls, DriverSteps, Waits
+from biotrail.converters.events.path_tables import BioPaths, Calls, DriverSteps, HeldBios, Waits
 from biotrail.converters.events.submission_tables import Submissions
 from biotrail.converters.events.tables import (
+    I32,
     I64,
     NEVER,
     NO_CPU,
+    U64,
     Bios,
-    Bool,
     Certainty,
     Lifecycles,
     RequestKind,
@@ -38,7 +40,7 @@ from biotrail.converters.lifecycles.arrow.columns import (
     nullable,
     stage_column,
 )
-from biotrail.converters.lifecycles.call_arguments import argument
+from biotrail.converters.lifecycles.call_arguments import WHATS, argument
 from biotrail.converters.lifecycles.operations import operations
 from biotrail.converters.lifecycles.purposes import PURPOSE_NAMES, Purpose, purposes
 from biotrail.recorder.schema import cgroup_names
@@ -49,56 +51,62 @@ from biotrail.recorder.schema.syscalls import shown_name
 NO_NAME = "(not known)"
 """Column `limit`: a limit held the bio, and whose is not known."""
 
+Rows = TypeVar("Rows", BioPaths, HeldBios, DriverSteps)
+_NVME, _SCSI = DRIVERS.index("nvme"), DRIVERS.index("scsi")
+Columns = dict[str, Any]
+"""Columns by name."""
 
-def path_columns(window: Lifecycles, context: Context) -> dict[str, pa.Array]:
-    """Return the columns PATH_NAMES with a value per bio of the window, in the order of its `bios`.
 
-    Null: the log was recorded without that part of the path; no program's thread queued the bio
-    (no call), or it did not write back a page whose dirtying is known (the `dirty_` columns); the
-    call was not timed (its entry); the call has no such argument (fd, offset, length). context: of
-    the log, for names of calls and cgroups.
+def cgroups(ids: U64, context: Context) -> pa.Array:
+    """Return the column of cgroups' paths; `id N` without a path, null for 0."""
+    return named(ids, lambda cg: context.cgroups.get(cg, f"id {cg}") if cg else None)
+
+
+def _of_rows(
+    names: tuple[str, ...],
+    schema: pa.Schema,
+    numbers: I64,
+    rows: Rows | None,
+    columns: Callable[[Rows, Context], Columns],
+    context: Context,
+) -> Columns:
+    """Return the columns of a table that has rows for some bios or requests; null for the others.
+
+    numbers: of the bios or requests. rows: the table, sorted by number. columns: returns its own.
     """
-    bios = window.bios.number
-    paths = None if window.path is None else window.path.bios
-    if paths is None or not len(paths):
-        return {name: pa.nulls(len(bios), BIO_SCHEMA.field(name).type) for name in PATH_NAMES}
-    columns = _path_columns(paths, context)
-    place = np.searchsorted(paths.number, bios)
-    known = paths.number[np.minimum(place, len(paths) - 1)] == bios
-    rows = pa.array(place, mask=~known)
-    return {name: columns[name].take(rows) for name in PATH_NAMES}
+    if rows is None or not len(rows):
+        return {name: pa.nulls(len(numbers), schema.field(name).type) for name in names}
+    number: I64 = rows.number
+    place = np.minimum(np.searchsorted(number, numbers), len(number) - 1)
+    taken = pa.array(place, mask=number[place] != numbers)
+    own = columns(rows, context)
+    return {name: own[name].take(taken) for name in names}
 
 
-def held_columns(window: Lifecycles, context: Context) -> dict[str, pa.Array]:
-    """Return the columns HELD_NAMES with a value per bio of the window, in the order of its `bios`.
+def _held_columns(held: HeldBios, context: Context) -> Columns:
+    def name(cgroup: int) -> str:
+        return context.cgroups.get(cgroup, f"id {cgroup}") if cgroup else NO_NAME
 
-    Null: no cgroup's limit held the bio, or that is not known. context: of the log, for names.
-    """
-    bios = window.bios.number
-    held = None if window.path is None else window.path.held
-    if held is None or not len(held):
-        return {name: pa.nulls(len(bios), BIO_SCHEMA.field(name).type) for name in HELD_NAMES}
-    place = np.minimum(np.searchsorted(held.number, bios), len(held) - 1)
-    rows = pa.array(place, mask=held.number[place] != bios)
-    columns = {
-        "limit": named(
-            held.limit, lambda cg: context.cgroups.get(cg, f"id {cg}") if cg else NO_NAME
-        ),
+    return {
+        "limit": named(held.limit, name),
         "held_ns": nullable(held.held),
         "held_tid": nullable(held.tid, 0),
     }
-    return {name: columns[name].take(rows) for name in HELD_NAMES}
 
 
-def _path_columns(paths: BioPaths, context: Context) -> dict[str, pa.Array]:
-    """Return the columns PATH_NAMES with a value per row of `paths`, by name."""
-    machine, cgroups = context.machine, context.cgroups
+def _path_columns(paths: BioPaths, context: Context) -> Columns:
+    """Return the columns PATH_NAMES.
+
+    Null: no program's thread queued the bio (no call), it did not write back a page whose dirtying
+    is known (`dirty_`), the call was not timed (its entry), or has no such argument.
+    """
+    machine = context.machine
     number = paths.call.astype(np.int64)
     coded = np.where(number == NO_CALL, -1, (number + 1) * 2 + paths.foreign)
-    given = {
-        what: argument(paths.args, paths.call, paths.foreign, machine, what)
-        for what in ("fd", "offset", "length")
-    }
+    arguments: Columns = {}
+    for what in WHATS:
+        values, known = argument(paths.args, paths.call, paths.foreign, machine, what)
+        arguments[f"call_{what}"] = pa.array(values, mask=~known)
     dirtied = paths.dirtied != NEVER
     comms, code = np.unique(paths.dirty_comm, return_inverse=True)
     texts = [comm.decode("utf-8", "replace") for comm in comms.tolist()]
@@ -107,44 +115,17 @@ def _path_columns(paths: BioPaths, context: Context) -> dict[str, pa.Array]:
             coded, lambda c: None if c < 0 else shown_name((c >> 1) - 1, bool(c & 1), machine)
         ),
         "entry_ns": nullable(paths.entry),
-        **{
-            f"call_{what}": pa.array(values, mask=~known) for what, (values, known) in given.items()
-        },
+        **arguments,
         "dirty_ns": nullable(paths.dirtied),
         "dirty_tid": pa.array(paths.dirty_tid, mask=~dirtied),
         "dirty_pid": pa.array(paths.dirty_pid, mask=~dirtied),
-        "dirty_cgroup": named(
-            paths.dirty_cgroup, lambda cg: cgroups.get(cg, f"id {cg}") if cg else None
-        ),
+        "dirty_cgroup": cgroups(paths.dirty_cgroup, context),
         "dirty_comm": named(np.where(dirtied, code, -1), lambda c: texts[c] if c >= 0 else None),
     }
 
 
-_NVME, _SCSI = DRIVERS.index("nvme"), DRIVERS.index("scsi")
-
-
-def driver_columns(window: Lifecycles) -> dict[str, pa.Array]:
-    """Return the columns DRIVER_NAMES with a value per request of the window, in their order.
-
-    Null: the log was recorded without the part driver of the path, the request's driver is none of
-    DRIVERS or its steps are not in the log, or that step is not known. Counts of errors and
-    time-outs are SCSI's, the queue's head and tail NVMe's, where its answer was recorded.
-    """
-    numbers = window.requests.number
-    steps = None if window.path is None else window.path.steps
-    if steps is None or not len(steps):
-        return {
-            name: pa.nulls(len(numbers), REQUEST_SCHEMA.field(name).type) for name in DRIVER_NAMES
-        }
-    columns = _driver_columns(steps)
-    place = np.searchsorted(steps.number, numbers)
-    known = steps.number[np.minimum(place, len(steps) - 1)] == numbers
-    rows = pa.array(place, mask=~known)
-    return {name: columns[name].take(rows) for name in DRIVER_NAMES}
-
-
-def _driver_columns(steps: DriverSteps) -> dict[str, pa.Array]:
-    """Return the columns DRIVER_NAMES with a value per row of `steps`, by name.
+def _driver_columns(steps: DriverSteps, _context: Context) -> Columns:
+    """Return the columns DRIVER_NAMES.
 
     Null: the driver is none of DRIVERS, a time is not known, the counts of a driver that is not
     SCSI, and the queue's head and tail of one that is not NVMe or whose answer was not recorded.
@@ -154,10 +135,11 @@ def _driver_columns(steps: DriverSteps) -> dict[str, pa.Array]:
     other = steps.driver >= len(DRIVERS)
     scsi = steps.driver == _SCSI
     queue = (steps.driver == _NVME) & (steps.answered != NEVER)
-    times = {"begun": steps.begun, "answered": steps.answered, "finished": steps.finished}
     return {
         "driver": pa.DictionaryArray.from_arrays(pa.array(number, mask=other), names),
-        **{f"driver_{name}_ns": pa.array(t, mask=t == NEVER) for name, t in times.items()},
+        "driver_begun_ns": nullable(steps.begun),
+        "driver_answered_ns": nullable(steps.answered),
+        "driver_finished_ns": nullable(steps.finished),
         "driver_errors": pa.array(steps.errors, mask=~scsi),
         "driver_timeouts": pa.array(steps.timeouts, mask=~scsi),
         "sq_head": pa.array(steps.sq_head, mask=~queue),
@@ -166,31 +148,37 @@ def _driver_columns(steps: DriverSteps) -> dict[str, pa.Array]:
 
 
 def bios_table(window: Lifecycles, context: Context) -> pa.Table:
-    """Return a table of BIO_SCHEMA with one row per bio that ended in the window.
+    """Return a table of BIO_SCHEMA with one row per bio that ended in the window, in their order.
 
-    In the order of `window.bios`. context: gives the names of devices, operations, cgroups and
-    files. Times, numbers and names that are not known are null; so are `partition` for a bio sent
-    to the disk itself, and `file` for a block device's own pages. A cgroup without a path is
-    `id N`. The columns of the path are null where the log has no --path.
+    Times, numbers and names that are not known are null; so are `partition` for a bio sent to the
+    disk itself, `file` for a block device's own pages, and the columns of the path where the log
+    has no --path.
     """
-    bios, tasks = window.bios, window.tasks
+    bios, tasks, path, files = window.bios, window.tasks, window.path, context.files
+    found, codes = np.unique(bios.cgroup, return_inverse=True)
+    names = [context.cgroup_names.name(int(one)) for one in found]
+    paths, held = (None, None) if path is None else (path.bios, path.held)
+    number = bios.number
     columns = {
         **_common(bios, window.bio_stages, context, bios.queue),
         "partition": named(
             np.where(bios.part == bios.dev, np.uint32(0), bios.part),
             lambda part: context.device_name(part) if part else None,
         ),
-        **thread_columns(bios, tasks),
-        **_whom_columns(bios, tasks),
-        "cgroup": named(
-            bios.cgroup, lambda cg: context.cgroups.get(cg, f"id {cg}") if cg else None
+        **who_columns(bios, tasks, context),
+        "for_tid": pa.array(np.append(tasks.tid, np.uint32(0))[bios.whom], mask=bios.whom < 0),
+        **_named_thread("for_", bios.whom, tasks),
+        "cgroup": cgroups(bios.cgroup, context),
+        **{
+            field: dictionary(codes, [getattr(name, field) for name in names])
+            for field in cgroup_names.FIELDS
+        },
+        "file": named(
+            bios.file,
+            lambda row: None if row < 0 or files[row].device else files[row].path,
         ),
-        **_cgroup_names(bios, context),
-        "title": titles(bios, tasks, context),
-        "file": named(bios.file, lambda row: _path(context, row)),
-        "file_was": former_paths(bios, context),
-        **path_columns(window, context),
-        **held_columns(window, context),
+        **_of_rows(PATH_NAMES, BIO_SCHEMA, number, paths, _path_columns, context),
+        **_of_rows(HELD_NAMES, BIO_SCHEMA, number, held, _held_columns, context),
         "purpose": named(
             purposes(bios, tasks, context), lambda purpose: PURPOSE_NAMES.get(Purpose(purpose))
         ),
@@ -201,67 +189,40 @@ def bios_table(window: Lifecycles, context: Context) -> pa.Table:
     return filled(BIO_SCHEMA, bios, **columns)
 
 
-def _cgroup_names(bios: Bios, context: Context) -> dict[str, pa.Array]:
-    found, codes = np.unique(bios.cgroup, return_inverse=True)
-    names = [context.cgroup_names.name(int(one)) for one in found]
+def who_columns(table: Bios | Calls | Waits, tasks: Tasks, context: Context) -> Columns:
+    """Return tid, pid, comm, title of the rows' threads, and the former paths of their files."""
+
+    def title(row: int) -> str | None:
+        return context.titles.title(tasks.pid(row), str(tasks.comm[row])) if row >= 0 else None
+
     return {
-        field: dictionary(codes, [getattr(name, field) for name in names])
-        for field in cgroup_names.FIELDS
+        **thread_columns(table, tasks),
+        "title": named(table.task, title),
+        "file_was": named(table.file, lambda row: context.files[row].was if row >= 0 else None),
     }
 
 
-def titles(table: Bios | Calls | Waits, tasks: Tasks, context: Context) -> pa.Array:
-    """Return the column of what each row's process calls itself; null where it does not."""
-    return named(
-        table.task,
-        lambda row: (
-            context.titles.title(tasks.pid(row), str(tasks.comm[row])) if row >= 0 else None
-        ),
-    )
+def thread_columns(table: Bios | Calls | Waits | Submissions, tasks: Tasks) -> Columns:
+    return {"tid": nullable(table.tid, 0), **_named_thread("", table.task, tasks)}
 
 
-def former_paths(table: Bios | Calls | Waits, context: Context) -> pa.Array:
-    """Return the column of the path of each row's file before it was renamed; null: it was not."""
-    return named(table.file, lambda row: context.files[row].was if row >= 0 else None)
-
-
-def thread_columns(table: Bios | Calls | Waits | Submissions, tasks: Tasks) -> dict[str, pa.Array]:
-    """Return the columns tid, pid and comm of the rows' threads, by name.
-
-    tasks: the threads' names, whose rows `table.task` has. tid is null where it is 0; pid and comm
-    are where `task` is -1, pid also where only the name is known.
-    """
-    pids = np.append(tasks.tgid, np.uint32(0))[table.task]
+def _named_thread(prefix: str, task: I32, tasks: Tasks) -> Columns:
+    """Return pid and comm of rows of `tasks`; null for -1, pid also where it is not known."""
+    pids = np.append(tasks.tgid, np.uint32(0))[task]
     return {
-        "tid": nullable(table.tid, 0),
-        "pid": pa.array(pids, mask=(table.task < 0) | (pids >= FIRST_UNKNOWN_TID)),
-        "comm": named(table.task, lambda row: str(tasks.comm[row]) if row >= 0 else None),
+        f"{prefix}pid": pa.array(pids, mask=(task < 0) | (pids >= FIRST_UNKNOWN_TID)),
+        f"{prefix}comm": named(task, lambda row: str(tasks.comm[row]) if row >= 0 else None),
     }
-
-
-def _whom_columns(bios: Bios, tasks: Tasks) -> dict[str, pa.Array]:
-    tids = np.append(tasks.tid, np.uint32(0))[bios.whom]
-    pids = np.append(tasks.tgid, np.uint32(0))[bios.whom]
-    nobody = bios.whom < 0
-    return {
-        "for_tid": pa.array(tids, mask=nobody),
-        "for_pid": pa.array(pids, mask=nobody | (pids >= FIRST_UNKNOWN_TID)),
-        "for_comm": named(bios.whom, lambda row: str(tasks.comm[row]) if row >= 0 else None),
-    }
-
-
-def _path(context: Context, row: int) -> str | None:
-    return None if row < 0 or context.files[row].device else context.files[row].path
 
 
 def requests_table(window: Lifecycles, context: Context) -> pa.Table:
-    """Return a table of REQUEST_SCHEMA with a row per request that ended in the window.
+    """Return a table of REQUEST_SCHEMA with a row per request that ended, in their order.
 
-    In the order of `window.requests`. context: gives the names of devices and operations. Times,
-    numbers and tags that are not known are null; the columns of the driver are where the log has no
-    --path driver.
+    Times, numbers and tags that are not known are null; the columns of the driver are where the log
+    has no --path driver.
     """
     requests = window.requests
+    steps, number = None if window.path is None else window.path.steps, requests.number
     columns = {
         **_common(requests, window.request_stages, context, requests.start),
         "kind": named(requests.kind, lambda kind: RequestKind(kind).name.lower()),
@@ -270,15 +231,25 @@ def requests_table(window: Lifecycles, context: Context) -> pa.Table:
         "hctx": nullable(requests.hctx, NO_TAG),
         "start_time": wall_clock(context, requests.start),
         "absorbed_by": nullable(requests.absorbed_by),
-        **driver_columns(window),
+        **_of_rows(DRIVER_NAMES, REQUEST_SCHEMA, number, steps, _driver_columns, context),
     }
     return filled(REQUEST_SCHEMA, requests, **columns)
 
 
-def _common(table: Bios | Requests, stages: Stages, context: Context, begin: I64) -> dict[str, Any]:
-    """Return the columns, by name, that bios and requests share and that are not attributes."""
+def _common(table: Bios | Requests, stages: Stages, context: Context, begin: I64) -> Columns:
+    """Return the columns that bios and requests share and that are not attributes.
+
+    Of stages, each owner's total time (ns); null where it has no such stage, or is in doubt.
+    """
     ended = (begin != NEVER) & (table.complete != NEVER)
     latency = np.maximum(table.complete - begin, 0)
+    sums = np.zeros((len(Stage), len(table)), np.int64)
+    there = np.zeros((len(Stage), len(table)), np.bool_)
+    if len(stages) and len(table):
+        rows = np.searchsorted(table.number, stages.owner)
+        np.add.at(sums, (stages.stage, rows), stages.end - stages.start)
+        there[stages.stage, rows] = True
+    there &= ~table.doubtful
     return {
         "device": named(table.dev, context.device_name),
         "dev": named(table.dev, dev_text),
@@ -291,30 +262,14 @@ def _common(table: Bios | Requests, stages: Stages, context: Context, begin: I64
         "certainty": named(table.certainty, lambda c: Certainty(c).name.lower()),
         "parent": nullable(table.parent),
         "family": nullable(table.family),
-        **_stage_columns(table.number, stages, table.doubtful),
+        **{stage_column(s): pa.array(sums[s], mask=~there[s]) for s in Stage},
     }
-
-
-def _stage_columns(number: I64, stages: Stages, doubtful: Bool) -> dict[str, pa.Array]:
-    """Return a column per stage, by name: each owner's total time in that stage (ns).
-
-    Null where the owner has no such stage, or is `doubtful` (n,). number: owners in ascending
-    order, a row each, among which every stage's owner must be.
-    """
-    sums = np.zeros((len(Stage), len(number)), np.int64)
-    there = np.zeros((len(Stage), len(number)), np.bool_)
-    if len(stages) and len(number):
-        rows = np.searchsorted(number, stages.owner)
-        np.add.at(sums, (stages.stage, rows), stages.end - stages.start)
-        there[stages.stage, rows] = True
-    there &= ~doubtful
-    return {stage_column(s): pa.array(sums[s], mask=~there[s]) for s in Stage}
 
 
 def wall_clock(context: Context, times: I64) -> pa.Array:
     """Return CLOCK_MONOTONIC times (ns) as UTC timestamps, each by the nearest clock reading.
 
-    Null for NEVER; all null if the log has no clock readings. int64 ns, without interpolation.
+    Null for NEVER; all null if the log has no clock readings.
     """
     if not context.clocks:
         return pa.nulls(len(times), WALL)

@@ -30,10 +30,7 @@ _POINTER, _U64 = ctypes.c_void_p, ctypes.c_uint64
 
 
 def library() -> ModuleType:
-    """Import and return `_otf2`, the OTF2 library's low-level Python package.
-
-    Raises ConversionError where it is not installed.
-    """
+    """Return `_otf2`, the OTF2 library's low-level Python package; ConversionError without it."""
     try:
         return import_module("_otf2")
     except ImportError as error:
@@ -45,19 +42,14 @@ def library() -> ModuleType:
 def check_directory(directory: Path) -> None:
     """Raise OutputError unless `directory` is empty, or does not exist and its parent does."""
     try:
-        _check_directory(directory)
+        if not directory.parent.is_dir():
+            raise OutputError(f"{directory}: {directory.parent} is no directory, create it first")
+        if directory.exists() and not directory.is_dir():
+            raise OutputError(f"{directory} is no directory: OTF2 archives are, name another path")
+        if directory.exists() and any(directory.iterdir()):
+            raise OutputError(f"{directory} is not empty: name another directory or remove it")
     except OSError as error:
         raise OutputError(f"{directory}: {error.strerror}: name another directory") from error
-
-
-def _check_directory(directory: Path) -> None:
-    """Raise OutputError unless `directory` is empty, or does not exist and its parent does."""
-    if not directory.parent.is_dir():
-        raise OutputError(f"{directory}: {directory.parent} is no directory, create it first")
-    if directory.exists() and not directory.is_dir():
-        raise OutputError(f"{directory} is no directory: OTF2 archives are, name another path")
-    if directory.exists() and any(directory.iterdir()):
-        raise OutputError(f"{directory} is not empty: name another directory or remove it")
 
 
 class _Quiet:
@@ -70,10 +62,6 @@ class _Quiet:
     )
 
     def __init__(self) -> None:
-        """Register an error callback with the OTF2 library that prints nothing.
-
-        Keeps the one that was registered before.
-        """
         shared = import_module("_otf2.Config").conf.lib
         self._register = shared["OTF2_Error_RegisterCallback"]
         self._register.argtypes = (_POINTER, _POINTER)
@@ -101,6 +89,8 @@ class Archive:
         check_directory(directory)
         self._existed = directory.exists()
         self.directory = directory
+        self.anchor = directory / f"{NAME}.otf2"
+        """Path of the file that readers open."""
         self.strings: dict[str, int] = {"": 0}
         """Number of each string of the archive."""
         self.event_counts: dict[int, int] = {}
@@ -117,11 +107,6 @@ class Archive:
             raise
 
     def _open(self) -> None:
-        """Open an archive of one process in `directory` for writing, and its event files.
-
-        Sets `handle`, the library's handle of the archive, and keeps its callbacks alive. Raises
-        OutputError where the library fails.
-        """
         lib, directory = self.lib, str(self.directory)
         if characters(directory) != directory:
             raise OutputError(
@@ -143,11 +128,6 @@ class Archive:
         self.call(lib.Archive_SetSerialCollectiveCallbacks, self.handle)
         self.call(lib.Archive_OpenEvtFiles, self.handle)
 
-    @property
-    def anchor(self) -> Path:
-        """Path of the file that readers open."""
-        return self.directory / f"{NAME}.otf2"
-
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Return what a function of the library returns; its errors are raised as OutputError."""
         try:
@@ -165,9 +145,8 @@ class Archive:
     def string(self, text: str) -> int:
         """Return the number of a string, by which events and definitions refer to it.
 
-        The same text always gets the same number; control characters are escaped first (`shown`).
-        Adds a new text to `strings`; after `end_events` it is also defined in the archive at once,
-        which raises OutputError where that fails.
+        Control characters are escaped first (`shown`). After `end_events` a new text is also
+        defined in the archive at once.
         """
         text = shown(text)
         if text not in self.strings:
@@ -177,12 +156,7 @@ class Archive:
         return self.strings[text]
 
     def event_file(self, location: int) -> EventFile:
-        """Return the event file of a location: of one disk's bios, requests or counters.
-
-        location: its number. Creates the directory of event files, and the EventFile, on first use;
-        the file itself is created at its first full chunk. Raises OutputError where the directory
-        cannot be created.
-        """
+        """Return the event file of a location, which is created at its first full chunk."""
         if location not in self._files:
             with self._explained():
                 (self.directory / NAME).mkdir(exist_ok=True)
@@ -190,7 +164,6 @@ class Archive:
         return self._files[location]
 
     def write(self, file: EventFile, records: Records) -> None:
-        """Append records to an event file. Raises OutputError where it cannot be written."""
         with self._explained():
             file.write(records)
 
@@ -198,8 +171,7 @@ class Archive:
         """Close all event files; from now on only definitions may follow.
 
         Sets `event_counts`, and `_definitions` to the library's writer of definitions. Writes an
-        empty file of local definitions per location, which readers require. Raises OutputError
-        where writing fails, or the disk has no room for the definitions.
+        empty file of local definitions per location, which readers require.
         """
         lib, handle = self.lib, self.handle
         for location, file in self._files.items():
@@ -228,21 +200,15 @@ class Archive:
 
         what: its kind, such as "Location". arguments: the fields of
         OTF2_GlobalDefWriter_Write`what`, in order, strings as numbers (`string`). Only after
-        `end_events`. Raises OutputError where it fails.
+        `end_events`.
         """
         function = getattr(self.lib, f"GlobalDefWriter_Write{what}")
         self.call(function, self._definitions, *arguments)
-
-    def define_strings(self) -> None:
-        """Write the strings numbered so far; later ones are written when they are numbered."""
-        for text, number in self.strings.items():
-            self.define("String", number, text)
 
     def markers(self, group: str, category: str, rows: list[tuple[int, int, str]]) -> None:
         """Write markers that apply to all locations, all of one kind and of high severity.
 
         group, category: texts under which viewers list them. rows: (start ns, duration ns, text).
-        Raises OutputError where writing fails.
         """
         lib = self.lib
         writer = self.call(lib.Archive_GetMarkerWriter, self.handle)
@@ -263,8 +229,7 @@ class Archive:
     def abandon(self) -> None:
         """Remove the archive's files, and the directory if this archive created it.
 
-        These are all that begin with `traces` in the directory, and those below. Restores the
-        library's error callback. The archive must not be used afterwards.
+        The archive must not be used afterwards.
         """
         self._quiet.end()
         for path in self.directory.glob(f"{NAME}*"):

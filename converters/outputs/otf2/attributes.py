@@ -7,15 +7,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from biotrail.converters.events.context import Context
-from biotrail.converters.events.tables import NEVER, U8, U32, Bool, Certainty
+from biotrail.converters.events.tables import NEVER, U32, Bool, Certainty
 from biotrail.converters.outputs.otf2.events import (
     DOUBTFUL,
+    NO_STRING,
     OWN,
     TRUNCATED,
     EventArray,
     Phase,
 )
-from biotrail.converters.outputs.otf2.operations import NO_STRING
 from biotrail.converters.outputs.otf2.records import Attribute, Column, Field
 from biotrail.recorder.schema.records import NO_SECTOR
 
@@ -81,10 +81,9 @@ class Attributes:
         events: of one location, as EVENT. ops: per event (n,) the number of its operation's name,
         NO_STRING: OTF2's mode says it. bios: whether the events are of bios or of requests:
         "fragments" or "bios" is the number of pieces. MEANINGS describes the attributes; an event
-        for which one has its usual value lacks it, and an attribute that no event has comes, too.
-        Begin events have sector, op, tid, comm, parent and own, end events request, pieces,
-        requeues, error (Complete only), certainty, absorbed by and doubtful; any may be truncated.
-        Numbers new names of statuses and certainties in the archive (`string`).
+        for which one has its usual value lacks it. Begin events have sector, op, tid, comm, parent
+        and own, end events request, pieces, requeues, error (Complete only), certainty, absorbed by
+        and doubtful; any may be truncated.
         """
         phase, flags = events["phase"], events["flags"]
         begin = phase == Phase.BEGIN
@@ -98,35 +97,24 @@ class Attributes:
         name = "fragments" if bios else "bios"
         yield attribute(name, events["pieces"], end & (events["pieces"] > 1))
         yield attribute("requeues", events["requeues"], end & (events["requeues"] > 0))
-        yield self._error(events)
-        yield self._certainty(events["certainty"], end)
+        failed = events["status"] != 0
+        yield self._named("error", events["status"], failed, self.context.status_name)
+        doubted = end & (events["certainty"] != Certainty.EXACT)
+        certainties = [certainty.name.lower() for certainty in Certainty]
+        yield self._named("certainty", events["certainty"], doubted, certainties.__getitem__)
         yield attribute("truncated", np.ones_like(flags), flags & TRUNCATED > 0)
         absorbed = (phase == Phase.CANCELLED) & (events["detail"] > 0)
         yield attribute("absorbed by", events["detail"] - np.uint64(1), absorbed)
         yield attribute("doubtful", np.ones_like(flags), flags & DOUBTFUL > 0)
 
-    def _error(self, events: EventArray) -> AttributeColumn:
-        """Return the attribute "error": the status's name, for events with a status other than 0.
-
-        Only Complete events have a status. Numbers each of these names in the archive (`string`).
-        """
-        has = events["status"] != 0
-        strings = np.zeros(len(events), dtype=np.uint32)
-        for status in np.unique(events["status"][has]).tolist():
-            strings[events["status"] == status] = self.string(self.context.status_name(status))
-        return attribute("error", strings, has)
-
-    def _certainty(self, certainty: U8, end: Bool) -> AttributeColumn:
-        """Return the attribute "certainty": its name, for end events whose certainty is not EXACT.
-
-        certainty: per event (n,), a Certainty. end: which events (n,) end an operation. Numbers
-        each of these names in the archive (`string`).
-        """
-        has = end & (certainty != Certainty.EXACT)
-        strings = np.zeros(len(certainty), dtype=np.uint32)
-        for value in np.unique(certainty[has]).tolist():
-            strings[certainty == value] = self.string(Certainty(value).name.lower())
-        return attribute("certainty", strings, has)
+    def _named(
+        self, name: str, values: Column, has: Bool, text: Callable[[int], str]
+    ) -> AttributeColumn:
+        """Return an attribute with the numbers of the values' texts, new ones in the archive."""
+        strings = np.zeros(len(values), dtype=np.uint32)
+        for value in np.unique(values[has]).tolist():
+            strings[values == value] = self.string(text(value))
+        return attribute(name, strings, has)
 
 
 _NONE = {"sector": NO_SECTOR, "op": NO_STRING, "tid": 0}
@@ -134,5 +122,4 @@ _NONE = {"sector": NO_SECTOR, "op": NO_STRING, "tid": 0}
 
 
 def attribute(name: str, values: Column, has: Bool) -> AttributeColumn:
-    """Return the attribute of that name, with its values and the events that have it."""
     return ATTRIBUTES[name], values, has

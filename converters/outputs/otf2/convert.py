@@ -6,25 +6,27 @@ held back until they are in order of time (`events.Queue`), counted (`gauges`) a
 (`writer`); the library writes the definitions last (`archive.Archive`).
 """
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from biotrail.converters.events.context import Context
-from biotrail.converters.events.tables import NEVER, Bios, Lifecycles, LossWindows, Requests, Tasks
+from biotrail.converters.events.tables import NEVER, Bios, Lifecycles, LossWindows, Requests
 from biotrail.converters.outputs.otf2.archive import Archive
 from biotrail.converters.outputs.otf2.definitions import define
-from biotrail.converters.outputs.otf2.events import HOLD_EVENTS, EventArray, Phase, Queue
-from biotrail.converters.outputs.otf2.gauges import GAUGES, Gauges, Values
-from biotrail.converters.outputs.otf2.handles import BIOS, COUNTERS, REQUESTS, Handles, Location
-from biotrail.converters.outputs.otf2.operations import (
+from biotrail.converters.outputs.otf2.events import (
+    HOLD_EVENTS,
+    EventArray,
     Operations,
+    Phase,
+    Queue,
     bio_operations,
     request_operations,
 )
+from biotrail.converters.outputs.otf2.gauges import GAUGES, Gauges, Values
+from biotrail.converters.outputs.otf2.handles import BIOS, COUNTERS, REQUESTS, Handles, Location
 from biotrail.converters.outputs.otf2.pairs import PairLocations
 from biotrail.converters.outputs.otf2.threads import Threads
 from biotrail.converters.outputs.otf2.writer import Writer
@@ -67,7 +69,6 @@ class _Conversion:
     """One run: the queues and counters of all locations, and the loss markers."""
 
     def __init__(self, archive: Archive, context: Context, hold_events: int) -> None:
-        """Begin a conversion into an open archive; nothing is written yet."""
         self._archive = archive
         self._context = context
         self._hold_events = hold_events
@@ -92,8 +93,14 @@ class _Conversion:
         """Take in a window of lifecycles; write the events that nothing can precede any more."""
         self.summary.bios += len(window.bios)
         self.summary.requests += len(window.requests)
-        self._note_loss(window.loss)
-        self._number_comms(window.tasks)
+        loss = window.loss
+        for row in range(len(loss)):
+            start, end, count = int(loss.start[row]), int(loss.end[row]), int(loss.count[row])
+            self._markers.append((start, max(end - start, 0), _loss_text(loss, row)))
+            self.summary.lost += max(count, 0)
+            self.summary.lost_unknown += count < 0
+        new = [self._archive.string(comm) for comm in window.tasks.comm[len(self._comms) :]]
+        self._comms = np.concatenate([self._comms, np.array(new, dtype=np.uint32)])
         bios = bio_operations(window.bios, self._comms)
         requests = request_operations(window.requests)
         self._seen_to = max(self._seen_to, *(_latest(ops) for ops in (bios, requests)))
@@ -122,14 +129,24 @@ class _Conversion:
             self._queue_ended(BIOS, bios, self._seen_to)
             self._queue_ended(REQUESTS, requests, self._seen_to)
         for location, queue in self._queues.items():
-            self._write(location, queue.drain())
+            self._write(location, queue.take())
             self.summary.moved += queue.moved
             self.summary.held = max(self.summary.held, queue.peak)
-        self._count_others()
+        summary, threads, pairs = self.summary, self._threads, self._pairs
+        summary.calls, summary.call_operations = threads.calls, threads.operations
+        summary.pairs = pairs.pairs
+        for written in (threads, pairs):
+            summary.moved += written.moved
+            if written.first_ns != NEVER:
+                first = written.first_ns if summary.first_ns == NEVER else summary.first_ns
+                summary.first_ns = min(first, written.first_ns)
+                summary.last_ns = max(summary.last_ns, written.last_ns)
         for location, gauges in self._gauges.items():
             self._samples(location, gauges.finish(self.summary.last_ns))
-        if not self.handles.locations:
-            self._locations_without_io()
+        if not self.handles.locations:  # readers require one
+            disks = [dev for dev in self._context.devices if self._context.disk_of(dev) == dev]
+            for disk in disks or [0]:
+                self._archive.event_file(self.handles.location(disk, BIOS).number)
         define(self._archive, self._context, self.handles, self.summary, self._markers)
         return self.summary
 
@@ -140,12 +157,8 @@ class _Conversion:
             queue = self._queues.setdefault(location, Queue(self._hold_events))
             queue.finish(ops.take(ops.disk == disk), until)
 
-    def _number_comms(self, tasks: Tasks) -> None:
-        new = [self._archive.string(comm) for comm in tasks.comm[len(self._comms) :]]
-        self._comms = np.concatenate([self._comms, np.array(new, dtype=np.uint32)])
-
     def _write(self, location: Location, events: EventArray) -> None:
-        """Write events of one location, and count them in `summary`; none: nothing is done."""
+        """Write events of one location, and count them in `summary`."""
         if not len(events):
             return
         summary = self.summary
@@ -169,35 +182,6 @@ class _Conversion:
             self._writer.samples(place, metric, values.time, values.value)
             self.summary.samples += len(values.time)
 
-    def _count_others(self) -> None:
-        """Add the calls and pairs that were written to `summary`: number, order and times."""
-        summary, threads, pairs = self.summary, self._threads, self._pairs
-        summary.calls, summary.call_operations = threads.calls, threads.operations
-        summary.pairs = pairs.pairs
-        for written in (threads, pairs):
-            summary.moved += written.moved
-            if written.first_ns != NEVER:
-                first = written.first_ns if summary.first_ns == NEVER else summary.first_ns
-                summary.first_ns = min(first, written.first_ns)
-                summary.last_ns = max(summary.last_ns, written.last_ns)
-
-    def _locations_without_io(self) -> None:
-        """Create an empty location for the bios of each disk, as readers require one.
-
-        Of the log's devices, without partitions; a log without devices gets one of dev_t 0.
-        """
-        disks = [dev for dev in self._context.devices if self._context.disk_of(dev) == dev]
-        for disk in disks or [0]:
-            self._archive.event_file(self.handles.location(disk, BIOS).number)
-
-    def _note_loss(self, loss: LossWindows) -> None:
-        """Add loss windows, in which a full ring lost records, to the markers and to `summary`."""
-        for row in range(len(loss)):
-            start, end, count = int(loss.start[row]), int(loss.end[row]), int(loss.count[row])
-            self._markers.append((start, max(end - start, 0), _loss_text(loss, row)))
-            self.summary.lost += max(count, 0)
-            self.summary.lost_unknown += count < 0
-
 
 def _latest(ops: Operations) -> int:
     return int(max(ops.last.max(), ops.complete.max())) if len(ops) else NEVER
@@ -212,18 +196,6 @@ def _loss_text(loss: LossWindows, row: int) -> str:
     return f"lost: {number} {what}" + (f" on CPU {cpu}" if cpu >= 0 else "")
 
 
-@contextmanager
-def _archive(directory: Path) -> Iterator[Archive]:
-    """Yield a new archive in `directory`; close it after the block."""
-    archive = Archive(directory)
-    try:
-        yield archive
-        archive.close()
-    except BaseException:
-        archive.abandon()
-        raise
-
-
 def convert(
     lifecycles: Iterable[Lifecycles],
     context: Context,
@@ -236,14 +208,19 @@ def convert(
     lifecycles: windows, in order of time. directory: is created, or exists and is empty; the
     archive is `traces.otf2` in it, and the files beside that. hold_events: most events of a
     device's bios, or of its requests, that are held in memory; some more are held where an
-    operation is open for up to one second. Memory does not grow with the trace.
-
+    operation is open for up to one second.
     Raises ConversionError without the otf2 package, OutputError where the directory is in use or
     cannot be written; then nothing of the archive is left.
     """
-    with _archive(directory) as archive:
+    archive = Archive(directory)
+    try:
         conversion = _Conversion(archive, context, hold_events)
         for window in lifecycles:
             conversion.add(window)
             del window  # not kept while the next is made
-        return conversion.end()
+        summary = conversion.end()
+        archive.close()
+    except BaseException:
+        archive.abandon()
+        raise
+    return summary

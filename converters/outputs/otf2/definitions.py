@@ -21,7 +21,6 @@ from biotrail.converters.outputs.otf2.handles import (
     REQUESTS,
     FileHandle,
     Handles,
-    Location,
 )
 from biotrail.recorder.schema.device_numbers import dev_text
 from biotrail.recorder.schema.strings import shown
@@ -51,7 +50,6 @@ class _Definitions:
     """Writes an archive's definitions, each after those that it refers to."""
 
     def __init__(self, archive: Archive, context: Context, handles: Handles) -> None:
-        """Number the devices of `handles` as nodes and files, disks before partitions."""
         self._archive = archive
         self._context = context
         self._handles = handles
@@ -89,7 +87,7 @@ class _Definitions:
             self._archive.define("Attribute", attribute.number, *texts, kind)
 
     def system_tree(self) -> None:
-        """Write the system tree's nodes: host, "block devices", disks, partitions."""
+        """Define the nodes: host, "block devices", disks and partitions with their properties."""
         lib, define = self._lib, self._archive.define
         none = lib.UNDEFINED_SYSTEM_TREE_NODE
         host = self._text(self._context.host)
@@ -103,76 +101,49 @@ class _Definitions:
             kind = self._text("partition" if dev != disk else "disk")
             name = self._text(self._context.device_name(dev))
             define("SystemTreeNode", node, name, kind, parent)
-            for key, value in self._facts(dev).items():
-                self._property("SystemTreeNodeProperty", node, key, value)
-
-    def _facts(self, dev: int) -> dict[str, str]:
-        """Return the properties (name → text) of a device's node. dev: kernel dev_t.
-
-        "dev" is `8:0`; those of _FACTS that the log's header or notes have; "stacked_on", the names
-        of the devices directly below (also of that with a loop device's file): `sda, sdb`, left out
-        where there are none.
-        """
-        entry = self._context.devices.get(dev, {})
-        facts = {"dev": dev_text(dev)}
-        facts |= {key: str(entry[key]) for key in _FACTS if key in entry}
-        below = [self._context.device_name(lower) for lower in self._context.lower_devices(dev)]
-        return facts | ({"stacked_on": ", ".join(below)} if below else {})
-
-    def _property(self, what: str, owner: int, key: str, value: str) -> None:
-        union = self._lib.AttributeValue()
-        union.stringRef = self._text(value)
-        arguments: tuple[Any, ...] = (owner, self._text(key), self._lib.TYPE_STRING, union)
-        self._archive.define(what, *arguments)
+            entry = self._context.devices.get(dev, {})
+            facts = {"dev": dev_text(dev)}
+            facts |= {key: str(entry[key]) for key in _FACTS if key in entry}
+            below = [self._context.device_name(d) for d in self._context.lower_devices(dev)]
+            facts |= {"stacked_on": ", ".join(below)} if below else {}
+            for key, value in facts.items():
+                union = lib.AttributeValue()
+                union.stringRef = self._text(value)
+                text = self._text(key)
+                define("SystemTreeNodeProperty", node, text, lib.TYPE_STRING, union)
 
     def locations(self) -> None:
         """Define a location group and a location for each disk's bios, requests and counters.
 
         Both belong to the disk's node: the group, a process, directly, the location below its
-        group. Bios and requests are CPU threads, counters a metric location. A location has its
-        number of events. For threads see `_thread`, for pairs `_pairs`. Groups are numbered in
+        group. Bios and requests are CPU threads, counters a metric location. Those of threads and
+        pairs are below a group of their process or pair, below the host. Groups are numbered in
         their order, as readers require.
         """
         lib, define = self._lib, self._archive.define
         groups: list[int | str | None] = []
         for location in self._handles.locations.values():
-            if location.layer in (CALLS, PAIRS):
-                (self._thread if location.layer == CALLS else self._pairs)(location, groups)
-                continue
-            number = location.number
-            name = self._text(f"{self._context.device_label(location.dev)} {location.layer}")
-            node = self._nodes[location.dev]
-            group = (lib.LOCATION_GROUP_TYPE_PROCESS, node, lib.UNDEFINED_LOCATION_GROUP)
-            define("LocationGroup", len(groups), name, *group)
-            events = self._archive.event_counts[number]
-            counts = location.layer == COUNTERS
-            kind = lib.LOCATION_TYPE_METRIC if counts else lib.LOCATION_TYPE_CPU_THREAD
-            define("Location", number, name, kind, events, len(groups))
-            groups.append(None)
-
-    def _thread(self, location: Location, groups: list[int | str | None]) -> None:
-        """Define the location of a thread's calls, and the group of its process if it is new."""
-        pid, name = self._handles.threads[location.dev]
-        process = self._handles.processes.get(pid) or name
-        text = f"{name or 'thread'} {location.dev}"
-        self._below_host(location.number, text, pid, f"{process or 'process'} {pid}", groups)
-
-    def _pairs(self, location: Location, groups: list[int | str | None]) -> None:
-        place = self._handles.pairs[location.dev]
-        self._below_host(location.number, place.key, place.pair, f"pairs: {place.pair}", groups)
-
-    def _below_host(
-        self, number: int, name: str, owner: int | str, title: str, groups: list[int | str | None]
-    ) -> None:
-        """Define a location, and its group below the host, called `title`, if it is new."""
-        lib = self._lib
-        if owner not in groups:
-            group = (lib.LOCATION_GROUP_TYPE_PROCESS, _HOST, lib.UNDEFINED_LOCATION_GROUP)
-            self._archive.define("LocationGroup", len(groups), self._text(title), *group)
-            groups.append(owner)
-        events = self._archive.event_counts[number]
-        kind, text = lib.LOCATION_TYPE_CPU_THREAD, self._text(name)
-        self._archive.define("Location", number, text, kind, events, groups.index(owner))
+            owner: int | str | None = None
+            node, kind = _HOST, lib.LOCATION_TYPE_CPU_THREAD
+            if location.layer == CALLS:
+                owner, name = self._handles.threads[location.dev]
+                text = f"{name or 'thread'} {location.dev}"
+                title = f"{self._handles.processes.get(owner) or name or 'process'} {owner}"
+            elif location.layer == PAIRS:
+                place = self._handles.pairs[location.dev]
+                owner, text, title = place.pair, place.key, f"pairs: {place.pair}"
+            else:
+                text = title = f"{self._context.device_label(location.dev)} {location.layer}"
+                node = self._nodes[location.dev]
+                if location.layer == COUNTERS:
+                    kind = lib.LOCATION_TYPE_METRIC
+            if owner is None or owner not in groups:
+                group = (lib.LOCATION_GROUP_TYPE_PROCESS, node, lib.UNDEFINED_LOCATION_GROUP)
+                define("LocationGroup", len(groups), self._text(title), *group)
+                groups.append(owner)
+            at = len(groups) - 1 if owner is None else groups.index(owner)
+            events = self._archive.event_counts[location.number]
+            define("Location", location.number, self._text(text), kind, events, at)
 
     def regions(self) -> None:
         """Define the regions: calls are functions that do I/O, waits and pairs artificial."""
@@ -217,7 +188,7 @@ class _Definitions:
     def io(self) -> None:
         """Define I/O paradigms for bios and requests, a file /dev/NAME per device, I/O handles.
 
-        Files have the numbers of `_files`, handles those of `Handles.handles`, in ascending order.
+        Handles have the numbers of `Handles.handles`, in ascending order.
         """
         lib, define = self._lib, self._archive.define
         for number, (identification, name) in enumerate(_PARADIGMS.values()):
@@ -255,9 +226,9 @@ class _Definitions:
     def _file_handle(self, handle: FileHandle) -> None:
         """Define an I/O handle of calls, and its file if it is a file's.
 
-        It is open for reading and writing from the beginning, as opening is not recorded. Files
-        are numbered after those of the devices, in order. A descriptor's is named after its
-        process, as far as the name is known.
+        It is open from the beginning, as opening is not recorded. Files are numbered after those of
+        the devices, in order. A descriptor's is named after its process, as far as the name is
+        known.
         """
         lib, handles = self._lib, self._handles
         if handle.path:
@@ -308,14 +279,15 @@ def define(
 
     handles: the locations, I/O handles and counters that the events refer to. summary: final counts
     and times. losses: markers (start ns, duration ns, text). The clock's range covers events and
-    losses. Raises OutputError where writing fails.
+    losses.
     """
     archive.end_events()
     definitions = _Definitions(archive, context, handles)
     times = [t for start, length, _ in losses for t in (start, start + length)]
     times += [t for t in (summary.first_ns, summary.last_ns) if t != NEVER]
     definitions.clock(min(times, default=0), max(times, default=0))
-    archive.define_strings()
+    for text, number in archive.strings.items():
+        archive.define("String", number, text)
     definitions.attributes()
     definitions.system_tree()
     definitions.locations()

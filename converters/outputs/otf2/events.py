@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Turn lifecycles into OTF2's I/O operation events.
+"""Turn bios and requests into operations, tables with the same columns, and these into events.
 
 An operation is Begin, Issued, Complete; Begin, Complete when it was never issued; Begin, Issued,
 Cancelled when its completion was not recorded. OTF2 requires the events of a location in order of
@@ -7,15 +7,133 @@ time, but a window brings the early events of operations that ended late: a `Que
 back until nothing older can come.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from biotrail.converters.events.tables import I64, NEVER, U64, Bool
-from biotrail.converters.outputs.otf2.operations import LATEST, Operations
+from biotrail.converters.events.tables import (
+    I32,
+    I64,
+    NEVER,
+    U8,
+    U32,
+    U64,
+    Bios,
+    Bool,
+    Requests,
+    Table,
+)
+from biotrail.converters.lifecycles.windows import first_seen, last_seen
+
+LATEST = np.iinfo(np.int64).max
+"""A time after all others."""
+NO_STRING = 0xFFFF_FFFF
+"""The number of no string."""
+NO_NAMES: U32 = np.empty(0, dtype=np.uint32)
+
+
+@dataclass
+class Operations(Table):
+    """Bios or requests, as rows of one shape. Times in ns, NEVER where not seen."""
+
+    number: I64
+    disk: U32
+    """Disk's dev_t."""
+    dev: U32
+    """dev_t of the partition or disk that was addressed."""
+    sector: U64
+    bytes: U32
+    opf: U32
+    begin: I64
+    """Q of a bio, allocation of a request; NEVER: before the trace began."""
+    first: I64
+    """Earliest known time."""
+    last: I64
+    """Latest known time, its completion aside."""
+    issue: I64
+    complete: I64
+    done_bytes: U32
+    status: I32
+    absorbed_by: I64
+    """Number of the request that this one was merged into; NEVER: none."""
+    own: Bool
+    parent: I64
+    """Number of the upper device's operation; NEVER: none is known."""
+    request: I64
+    """Number of the request that finished the bio last; NEVER: none, or a request itself."""
+    tid: U32
+    """Submitting thread; 0: not known."""
+    comm: U32
+    """Number of the submitting thread's name; NO_STRING: not known."""
+    pieces: U32
+    """Fragments of a bio, or bios of a request."""
+    requeues: U32
+    certainty: U8
+    doubtful: Bool
+    """Whether `complete` is known, but may be another one's (`Bios.doubtful`)."""
+    gone: I64
+    """As `Bios.gone`."""
+
+
+def _names(task: I32, comms: U32) -> U32:
+    """Return the number of each task's name (n,), NO_STRING where it is not known.
+
+    comms: per row of the log's table of tasks, the name's number.
+    """
+    named = (task >= 0) & (task < len(comms))
+    names = np.full(len(task), NO_STRING, dtype=np.uint32)
+    names[named] = comms[task[named]]
+    return names
+
+
+_SAME = (
+    *("number", "sector", "bytes", "opf", "issue", "complete", "done_bytes", "status", "own"),
+    *("gone", "parent", "requeues", "certainty", "doubtful"),
+)
+"""Columns that bios, requests and operations have in common."""
+
+
+def bio_operations(bios: Bios, comms: U32 = NO_NAMES) -> Operations:
+    """Return each bio, in order, as an operation on the partition or disk that it was sent to.
+
+    comms: per row of the window's tasks, the number of the thread's name in the archive; a row
+    beyond it has no name. The begin of a cut, at which the bio was in flight, is one of its known
+    times.
+    """
+    return Operations(
+        **{name: getattr(bios, name) for name in _SAME},
+        disk=bios.dev,
+        dev=np.where(bios.part == 0, bios.dev, bios.part),
+        begin=bios.queue,
+        first=first_seen(bios),
+        last=np.maximum(last_seen(bios, completed=False), bios.cut),
+        absorbed_by=np.full(len(bios), NEVER, dtype=np.int64),
+        request=bios.request,
+        tid=bios.tid,
+        comm=_names(bios.task, comms),
+        pieces=bios.fragments,
+    )
+
+
+def request_operations(requests: Requests) -> Operations:
+    """Return each request, in order, as an operation on its disk."""
+    return Operations(
+        **{name: getattr(requests, name) for name in _SAME},
+        disk=requests.dev,
+        dev=requests.dev,
+        begin=requests.start,
+        first=first_seen(requests),
+        last=np.maximum(last_seen(requests, completed=False), requests.cut),
+        absorbed_by=requests.absorbed_by,
+        request=np.full(len(requests), NEVER, dtype=np.int64),
+        tid=np.zeros(len(requests), dtype=np.uint32),
+        comm=np.full(len(requests), NO_STRING, dtype=np.uint32),
+        pieces=requests.bios,
+    )
+
 
 HOLD_EVENTS = 1_200_000
 """Most events that a queue holds back (72 bytes each) before it writes those of long-open
@@ -86,7 +204,6 @@ def _event_rows(ops: Operations, time: I64, truncated: Bool, phase: Phase) -> Ev
 
 
 def _begin_events(ops: Operations, time: I64, blocking: Bool) -> EventArray:
-    """Return Begin events (n,), one per operation, with `time` (ns)."""
     events = _event_rows(ops, time, ops.begin == NEVER, Phase.BEGIN)
     events["detail"], events["link"] = ops.sector, ops.parent
     events["bytes"] = ops.bytes
@@ -111,15 +228,10 @@ def _end_events(ops: Operations, time: I64, truncated: Bool, phase: Phase) -> Ev
 class WrittenBegins:
     """Open operations whose first events were written already."""
 
-    numbers: I64
+    numbers: I64 = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     """Their numbers, sorted."""
-    issued: Bool
+    issued: Bool = field(default_factory=lambda: np.empty(0, dtype=np.bool_))
     """Per number: whether Issued was written, too."""
-
-    @classmethod
-    def none(cls) -> Self:
-        """Return one without operations."""
-        return cls(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.bool_))
 
     def add(self, numbers: I64, issued: Bool) -> None:
         """Add operations, whose numbers must not be there yet."""
@@ -137,7 +249,6 @@ class WrittenBegins:
         return begin_written, begin_written & self.issued[at]
 
     def remove(self, numbers: I64) -> None:
-        """Remove operations; numbers that are not there are ignored."""
         keep = ~np.isin(self.numbers, numbers)
         self.numbers, self.issued = self.numbers[keep], self.issued[keep]
 
@@ -188,33 +299,16 @@ def _only(rows: Bool, ops: Operations, *columns: Any) -> tuple[Any, ...]:
     return ops.take(rows), *(column[rows] for column in columns)
 
 
-def open_events(ops: Operations) -> EventArray:
-    """Return Begin events of operations in flight, then Issued of those with a known issue.
-
-    Neither sorted by time nor by operation. A begin that is not known is the earliest known time;
-    an issue before it is moved to it.
-    """
-    start = np.where(ops.begin != NEVER, ops.begin, ops.first)
-    begins = _begin_events(ops, start, np.zeros(len(ops), dtype=np.bool_))
-    issued = ops.issue != NEVER
-    issues = _event_rows(ops, np.maximum(ops.issue, start), ~issued, Phase.ISSUED)[issued]
-    return _joined([begins, issues])
-
-
 class Queue:
     """One location's events, held back until nothing older can come."""
 
     def __init__(self, hold_events: int = HOLD_EVENTS) -> None:
-        """Begin without events.
-
-        hold_events: number of held events beyond which `release` begins operations in flight for
-        long.
-        """
+        """hold_events: number beyond which `release` begins operations in flight for long."""
         self._parts: list[EventArray] = []
         self._hold_events = hold_events
         self._written_to = np.iinfo(np.int64).min
         """ns: time of the last event that was released."""
-        self._written = WrittenBegins.none()
+        self._written = WrittenBegins()
         """Open operations with events that were put into the queue before their end."""
         self.held = 0
         """Number of events held back now."""
@@ -235,41 +329,29 @@ class Queue:
 
         Sorted by (time, number, phase). They are the events before `end` (ns) and before the first
         known time of `still_open`, the operations in flight at `end`, of which those whose Begin
-        was put in before do not count. When more than `hold_events` are
-        held, operations in flight for LONG_NS get their Begin and Issued now, so that they hold
-        nothing back; their Issued follows in a later call if they are issued later.
+        was put in before do not count. When more than `hold_events` are held, operations in flight
+        for LONG_NS get their Begin and Issued now, so that they hold nothing back; their Issued
+        follows in a later call if they are issued later.
         """
         begin_written, issue_written = self._written.find(still_open.number)
-        issued_since = begin_written & ~issue_written & (still_open.issue != NEVER)
-        self._put_issues(still_open.take(issued_since))
+        issued = still_open.issue != NEVER
+        since = still_open.take(begin_written & ~issue_written & issued)
+        if len(since):
+            no = np.zeros(len(since), dtype=np.bool_)
+            self._put(_event_rows(since, since.issue, no, Phase.ISSUED))
+            self._written.remove(since.number)
+            self._written.add(since.number, ~no)
         waiting = still_open.take(~begin_written & (still_open.first != NEVER))
         if self.held > self._hold_events:
-            waiting = self._begin_long_open(waiting, end)
-        edge = min(end, int(waiting.first.min())) if len(waiting) else end
-        return self._take(edge)
-
-    def _put_issues(self, ops: Operations) -> None:
-        """Put in the Issued events of `ops`, whose Begin was written before they were issued."""
-        if len(ops):
-            self._put(_event_rows(ops, ops.issue, np.zeros(len(ops), dtype=np.bool_), Phase.ISSUED))
-            self._written.remove(ops.number)
-            self._written.add(ops.number, np.ones(len(ops), dtype=np.bool_))
-
-    def _begin_long_open(self, waiting: Operations, end: int) -> Operations:
-        """Put in Begin, and Issued where known, of operations in flight for LONG_NS at `end` (ns).
-
-        waiting: operations without an event in the queue. Returns those of it that are not put in:
-        younger, or completed though still in the open table. Adds the others to `_written`.
-        """
-        long_open = (waiting.complete == NEVER) & (waiting.first < end - LONG_NS)
-        begin_now = waiting.take(long_open)
-        self._put(open_events(begin_now))
-        self._written.add(begin_now.number, begin_now.issue != NEVER)
-        return waiting.take(~long_open)
-
-    def drain(self) -> EventArray:
-        """Remove and return all events, sorted."""
-        return self._take(LATEST)
+            long_open = (waiting.complete == NEVER) & (waiting.first < end - LONG_NS)
+            ops, waiting = waiting.take(long_open), waiting.take(~long_open)
+            start = np.where(ops.begin != NEVER, ops.begin, ops.first)
+            no, issued = np.zeros(len(ops), dtype=np.bool_), ops.issue != NEVER
+            issue = np.maximum(ops.issue, start)
+            self._put(_begin_events(ops, start, no))
+            self._put(_event_rows(ops, issue, no, Phase.ISSUED)[issued])
+            self._written.add(ops.number, issued)
+        return self.take(min(end, int(waiting.first.min(initial=end))))
 
     def _put(self, events: EventArray) -> None:
         if len(events):
@@ -277,11 +359,11 @@ class Queue:
             self.held += len(events)
             self.peak = max(self.peak, self.held)
 
-    def _take(self, edge: int) -> EventArray:
+    def take(self, edge: int = LATEST) -> EventArray:
         """Remove and return, sorted by (time, number, phase), the events before `edge` (ns).
 
         An event older than the last one that was returned before is moved to that one's time, and
-        counted in `moved`. Updates `held`.
+        counted in `moved`.
         """
         if not self._parts:
             return np.empty(0, dtype=EVENT)
@@ -313,7 +395,6 @@ def _taken(events: EventArray, rows: I64) -> EventArray:
 
 
 def _time_order(events: EventArray) -> I64:
-    """Return the indices (n,), int64, that sort events by time."""
     order = np.argsort(events["time"], kind="stable")
     time = events["time"][order]
     same = time[1:] == time[:-1]

@@ -8,8 +8,7 @@ import numpy as np
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import I64, OP_MASK, U32, U64, Table
 from biotrail.converters.outputs.counters import RATE_BIN, READ_OPS, WRITE_OPS, Level, Rate, Samples
-from biotrail.converters.outputs.otf2.events import TRUNCATED, UNISSUED, EventArray, Phase
-from biotrail.converters.outputs.otf2.operations import LATEST
+from biotrail.converters.outputs.otf2.events import LATEST, TRUNCATED, UNISSUED, EventArray, Phase
 
 
 @dataclass(frozen=True)
@@ -47,8 +46,7 @@ class Gauges:
         """Begin all counters with 0 at `origin`, ns: the time of the disk's first event.
 
         A counter that changes right there begins with its new value. Bins begin at multiples of
-        their length. context: names the operations, by which an event is a read, a write or
-        neither.
+        their length.
         """
         self._first = origin
         origin -= origin % RATE_BIN

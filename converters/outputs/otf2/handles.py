@@ -57,7 +57,6 @@ class Handles:
     """Numbers locations, I/O handles and counters in the order in which they are asked for."""
 
     def __init__(self) -> None:
-        """Begin without locations, handles, counters, regions, threads and pairs."""
         self.locations: dict[tuple[int, str], Location] = {}
         self.handles: dict[tuple[str, int], int] = {}
         """(layer, dev_t) → number of the I/O handle."""
@@ -78,11 +77,16 @@ class Handles:
         self.files: dict[str | tuple[int, int], FileHandle] = {}
         """I/O handles of calls, by path, or by (process id, file descriptor)."""
 
-    def thread(self, tid: int) -> Location:
-        """Return the location of a thread's calls; a new one on first use."""
-        key = (tid, CALLS)
+    def location(self, dev: int, layer: str) -> Location:
+        """Return the location of a disk's bios, requests or counters, or of a thread's calls.
+
+        A new one on first use. dev: the disk's dev_t, or with CALLS the thread's id.
+        """
+        key = (dev, layer)
         if key not in self.locations:
-            self.locations[key] = Location(len(self.locations), tid, CALLS)
+            self.locations[key] = Location(len(self.locations), dev, layer)
+            if layer != CALLS:
+                self.disks.setdefault(dev, dev)
         return self.locations[key]
 
     def pair(self, place: PairPlace) -> Location:
@@ -96,10 +100,6 @@ class Handles:
         """Return the number of a pair's region of that name; the next one on first use."""
         region = PairRegion(name, pair, events)
         return self.pair_regions.setdefault(region, len(self.regions) + len(self.pair_regions))
-
-    def name_thread(self, tid: int, pid: int, name: str) -> None:
-        """Set a thread's process and name; of several, the last ones are the location's."""
-        self.threads[tid] = (pid, name)
 
     def region(self, name: str) -> int:
         """Return the number of the region of that name; the next one on first use."""
@@ -124,24 +124,11 @@ class Handles:
     def _next_handle(self) -> int:
         return len(self.handles) + len(self.files)
 
-    def location(self, disk: int, layer: str) -> Location:
-        """Return the location of a disk's bios, requests or counters; a new one on first use.
-
-        disk: dev_t. layer: BIOS, REQUESTS or COUNTERS. A new one gets the next number, and the disk
-        is added to `disks`.
-        """
-        key = (disk, layer)
-        if key not in self.locations:
-            self.locations[key] = Location(len(self.locations), disk, layer)
-            self.disks.setdefault(disk, disk)
-        return self.locations[key]
-
     def number(self, location: Location, dev: int) -> int:
         """Return the number of the I/O handle through which operations address a device.
 
         location: a disk's bios or requests. dev: dev_t of that disk or of a partition on it. On
-        first use the handle gets the next number. A handle for requests has the bios' handle of
-        that device as parent, which gets a number before it if it has none. Adds `dev` to `disks`.
+        first use the handle gets the next number.
         """
         # The parent of a requests' handle is the bios' handle: create that even without a bio.
         for key in sorted({(BIOS, dev), (location.layer, dev)} - self.handles.keys()):

@@ -89,12 +89,8 @@ class Shape:
         return 1 + self.measured + sum(field.most for field in self.fields)
 
 
-def _ones(most: int) -> NDArray[np.uint64]:
-    """Return per 0 to `most` a uint64 whose so many lowest bytes are 1."""
-    return np.array([sum(1 << 8 * at for at in range(size)) for size in range(most + 1)], "<u8")
-
-
-_SHOWN = _ones(8)
+_SHOWN = np.array([sum(1 << 8 * at for at in range(size)) for size in range(9)], "<u8")
+"""Per 0 to 8: a number whose so many lowest bytes are 1."""
 
 
 def _sizes(values: Column, most: int) -> U8:
@@ -127,8 +123,7 @@ class _Rows:
     def put(self, field: Field, values: Column, used: Bool) -> Column:
         """Set a field's values (n,) in the rows, used where `used` (n,) says so.
 
-        Fills `bytes` and `used`, for a compressed field also the part for its size. Returns the
-        bytes that the field takes in each row (n,), uint8, 0 where it is not used.
+        Returns the bytes that the field takes in each row (n,), uint8, 0 where it is not used.
         """
         self.bytes[field.name] = values
         if not field.compressed:
@@ -141,17 +136,13 @@ class _Rows:
         self.used[field.name] = _SHOWN[size]
         return size + used
 
-    def joined(self) -> U8:
-        return self.bytes.view(np.uint8)[self.used.view(np.bool_)]
-
 
 @lru_cache(maxsize=64)
 def _dtype(fields: tuple[Field, ...], attributes: tuple[Attribute, ...]) -> np.dtype[np.void]:
     """Return the layout of a row: one part per value that any record of the batch may have.
 
-    fields: of all kinds of events. attributes: those that some event has. The parts are the time
-    stamp, the attribute list's header, id, type and value of each attribute, the event's kind and
-    length, and its fields. A compressed value has its size, one byte, as a part before it.
+    fields: of all kinds of events. attributes: those that some event has. A compressed value has
+    its size, one byte, as a part before it.
     """
     parts: list[tuple[str, str]] = [("stamp", "u1"), ("time", "<u8")]
     parts += [(name, "u1") for name in ("list", "list length", "count size", "count")]
@@ -206,18 +197,18 @@ def encode(
         kinds[key], mosts[key] = kind.kind, kind.most
     rows.bytes["kind"] = kinds[shape]
     most = mosts[shape] + np.where(count > 0, 7 + _ENTRY_BYTES * count.astype(np.int64), 0)
+    data = rows.bytes.view(np.uint8)[rows.used.view(np.bool_)]
     start = np.zeros(len(time) + 1, dtype=np.int64)
     head = 1 + measured[shape]
     np.cumsum(TIME_STAMP_BYTES * timed + list_bytes + head + length, out=start[1:])
-    return Records(rows.joined(), start, time, timed, most)
+    return Records(data, start, time, timed, most)
 
 
 def _attributes(rows: _Rows, present: list[tuple[Attribute, Column, Bool]]) -> tuple[U8, I64]:
     """Lay out the attributes in `rows`; return per row (n,) how many, and the bytes of their list.
 
-    present: (attribute, its values (n,), which rows (n,) have it). Fills the list's header (4
-    bytes, which count), and each attribute's id, type and value. Both results are 0 for a row
-    without attributes, which gets no header.
+    present: (attribute, its values (n,), which rows (n,) have it). The list's header of 4 bytes
+    counts; a row without attributes gets none.
     """
     count = np.zeros(len(rows.bytes), dtype=np.uint8)
     length = np.zeros(len(rows.bytes), dtype=np.uint8)
@@ -253,13 +244,13 @@ _LAST_EVENT = 10
 
 
 class EventFile:
-    """Events of one location. Up to a chunk is in memory; the file is open only during a write."""
+    """Events of one location. Up to a chunk is in memory; the file is open only during a write.
+
+    The file is created at the first full chunk or by `close`. None may be there before: its bytes
+    would stay in front of the events.
+    """
 
     def __init__(self, path: Path) -> None:
-        """Begin a file without events; `path` is created at the first full chunk or by `close`.
-
-        No file may be there before: its bytes would stay in front of the events.
-        """
         self.events = 0
         """Number of events written."""
         self.time: int | None = None
@@ -271,9 +262,9 @@ class EventFile:
     def write(self, records: Records) -> None:
         """Append encoded records of the location's next events, in order of time.
 
-        Writes each chunk that becomes full to the file; the rest waits for the next call or
-        `close`. The first record of a further chunk gets a time stamp record before it, in place of
-        its own. Sets `events` and `time`. Raises OSError where the file cannot be written.
+        Writes each chunk that becomes full to the file. The first record of a further chunk gets a
+        time stamp record before it, in place of its own. Raises OSError where the file cannot be
+        written.
         """
         # Per record: offset in `data` up to which the chunk must have room for the library to put
         # the record there; the library sets aside `most` bytes whatever the record takes.
@@ -292,9 +283,11 @@ class EventFile:
             self.events += stop - at
             at, skip = stop, 0
             if at < len(records.time):
-                self._end_chunk()
+                self._chunk += bytes(CHUNK_BYTES - len(self._chunk))
+                self._flush()
                 self._begin_chunk()
-                self._stamp(int(records.time[at]))
+                self._chunk.append(_TIME_STAMP)
+                self._chunk += int(records.time[at]).to_bytes(8, "little")
                 skip = TIME_STAMP_BYTES if records.timed[at] else 0
         if len(records.time):
             self.time = int(records.time[-1])
@@ -309,15 +302,6 @@ class EventFile:
         self._chunk += bytes((_CHUNK, _LITTLE_ENDIAN))
         self._chunk += (self.events + 1).to_bytes(8, "little") + bytes(8)
 
-    def _stamp(self, time: int) -> None:
-        self._chunk.append(_TIME_STAMP)
-        self._chunk += time.to_bytes(8, "little")
-
-    def _end_chunk(self) -> None:
-        """Pad the chunk to its full size and write it."""
-        self._chunk += bytes(CHUNK_BYTES - len(self._chunk))
-        self._flush()
-
     def _flush(self) -> None:
         """Append the chunk to the file, with the number of its last event."""
         self._chunk[_LAST_EVENT:_HEADER_BYTES] = self.events.to_bytes(8, "little")
@@ -327,10 +311,7 @@ class EventFile:
 
 
 def check_room(directory: Path, size: int) -> None:
-    """Raise OutputError unless a file of `size` bytes can be allocated in `directory`.
-
-    The file is temporary: the room is free again afterwards.
-    """
+    """Raise OutputError unless a file of `size` bytes can be allocated in `directory`."""
     try:
         with tempfile.TemporaryFile(dir=directory) as file:
             if size:  # posix_fallocate(3) refuses a length of 0

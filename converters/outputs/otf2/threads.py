@@ -2,9 +2,7 @@
 """Write the locations of threads: their system calls, with waits and I/O operations in them."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,12 +20,11 @@ from biotrail.converters.events.tables import (
     WAIT_CAUSE_NAMES,
     Bool,
     Lifecycles,
-    Tasks,
     WaitCause,
 )
 from biotrail.converters.outputs.otf2.archive import Archive
 from biotrail.converters.outputs.otf2.attributes import AttributeColumn, attribute
-from biotrail.converters.outputs.otf2.handles import Handles
+from biotrail.converters.outputs.otf2.handles import CALLS, Handles
 from biotrail.converters.outputs.otf2.records import Column, Shape, encode
 from biotrail.converters.outputs.otf2.writer import (
     BYTES,
@@ -95,8 +92,7 @@ _FIRST, _LAST = -2, np.iinfo(np.int64).max - 1
 def operation_modes(calls: Calls, machine: str) -> U8:
     """Return OTF2's I/O mode of each call (n,), uint8: READ, WRITE, FLUSH, or NO_IO.
 
-    By the call's name, as in _MODES; all other calls, also sync, and those of 32-bit programs are
-    NO_IO. machine: uname's, by which calls are numbered.
+    By the call's name, as in _MODES; those of 32-bit programs are NO_IO.
     """
     modes = np.full(len(calls), NO_IO, dtype=np.uint8)
     for mode, names in _MODES.items():
@@ -104,50 +100,30 @@ def operation_modes(calls: Calls, machine: str) -> U8:
     return modes
 
 
-def asked_bytes(calls: Calls, machine: str) -> I64:
-    """Return the bytes that each call asked for: int64 (n,).
-
-    It is the third argument of read, write, pread64 and pwrite64. Calls with a vector of buffers do
-    not say: for these, and all others, it is what they returned, 0 where they failed. It has a
-    meaning for reads and writes of 64-bit programs alone. machine: uname's.
-    """
-    given = np.isin(calls.number, numbers(_LENGTH_GIVEN, machine))
-    return np.where(given, calls.arg2, np.maximum(calls.result, 0)).astype(np.int64)
-
-
-@dataclass
-class Regions:
-    """Numbers of the regions of a window's calls and waits."""
-
-    call: U32
-    """Per call (n,)."""
-    blocked: int
-    runnable: int
-
-
 def call_events(
-    calls: Calls, modes: U8, row: I64, waits: Waits, regions: Regions
+    calls: Calls, modes: U8, row: I64, waits: Waits, regions: tuple[U32, int, int]
 ) -> tuple[CallEvents, int]:
     """Return the events of calls, and how many calls were moved: those that end before their entry.
 
-    Such a call ends at its entry. calls: in the order in which they are written, entries known;
-    modes: of `operation_modes`. row, waits: waits of these calls and per wait the row of its call,
-    as PendingWaits.take returns them. The events are in the order of the calls; within a call:
-    ENTER, BEGIN (unless NO_IO), its waits in their order, COMPLETE, LEAVE. A wait is two regions:
-    `blocked` until it was woken, then `runnable`; those of no length are left out. Waits are
-    clipped to their call; times may go back between waits and calls (`in_order`).
+    Such a call ends at its entry. calls: in the order in which they are written, entries known.
+    row, waits: waits of these calls and per wait the row of its call. regions: numbers: per call;
+    of a wait until it was woken, and from there. The events are in the order of the calls; within a
+    call: ENTER, BEGIN (unless NO_IO), its waits in their order, COMPLETE, LEAVE. Halves of a wait
+    of no length are left out. Waits are clipped to their call; times may go back between waits and
+    calls (`in_order`).
     """
+    of_call, blocked, runnable = regions
     start, end = calls.entry, np.maximum(calls.exit, calls.entry)
     every = np.arange(len(calls))
     io = np.flatnonzero(modes != NO_IO)
     parts = [
-        _events(every, start, _FIRST, CallPhase.ENTER, regions.call),
+        _events(every, start, _FIRST, CallPhase.ENTER, of_call),
         _events(io, start[io], _FIRST + 1, CallPhase.BEGIN),
         _events(io, end[io], _LAST, CallPhase.COMPLETE),
-        _events(every, end, _LAST + 1, CallPhase.LEAVE, regions.call),
+        _events(every, end, _LAST + 1, CallPhase.LEAVE, of_call),
     ]
     moved = int((calls.exit < calls.entry).sum())
-    spans = (waits.out, waits.woken, regions.blocked), (waits.woken, waits.run, regions.runnable)
+    spans = (waits.out, waits.woken, blocked), (waits.woken, waits.run, runnable)
     for half, (out, back, region) in enumerate(spans):
         since = np.clip(out, start[row], end[row])
         until = np.clip(back, since, end[row])
@@ -167,9 +143,7 @@ def _events(
 ) -> CallEvents:
     """Return events (n,) of the calls in rows `row` at `time` (ns), with `wait` -1."""
     events = np.zeros(len(row), dtype=EVENT)
-    columns: dict[str, Any] = {"time": time, "row": row, "place": place, "region": region}
-    for name, values in columns.items():
-        events[name] = values
+    events["time"], events["row"], events["place"], events["region"] = time, row, place, region
     events["phase"], events["wait"] = int(phase), -1
     return events
 
@@ -192,11 +166,7 @@ class Threads:
     """Writes the calls of a log's threads, window by window, as they return."""
 
     def __init__(self, archive: Archive, handles: Handles, context: Context) -> None:
-        """Write into `archive`; nothing is written yet.
-
-        handles: numbers locations, regions and I/O handles, and gets the names of threads and
-        processes. context: the log's.
-        """
+        """handles: gets the names of threads and processes, too."""
         self._archive = archive
         self._handles = handles
         self._context = context
@@ -218,9 +188,7 @@ class Threads:
         """Write the calls that returned in a window, the log's next, whose entry is known.
 
         With their waits, also of windows before, and as I/O operations where they are. Calls are
-        numbered as they returned (`calls` counts on). Creates a location for each thread with a
-        call; adds regions, I/O handles and names to `handles`. Changes the class's counts. Raises
-        OutputError where writing fails.
+        numbered as they returned (`calls` counts on).
         """
         if window.path is None:
             return
@@ -236,18 +204,25 @@ class Threads:
         modes[~calls.timed] = NO_IO  # what these moved is not known
         events, moved = call_events(calls, modes, row, waits, self._regions(calls))
         self.moved += moved
-        self._name_threads(calls, window.tasks)
+        tasks = window.tasks
+        tids, last = np.unique(calls.tid[::-1], return_index=True)
+        for tid, task in zip(tids.tolist(), calls.task[::-1][last].tolist(), strict=True):
+            pid, comm = (int(tasks.tgid[task]), str(tasks.comm[task])) if task >= 0 else (tid, "")
+            self._handles.threads[tid] = (pid, comm)
+            main = np.flatnonzero(tasks.tid == pid)
+            if len(main):
+                self._handles.processes[pid] = str(tasks.comm[main[-1]])
         # Numbered as they returned, whatever the windows are.
         columns = self._columns(calls, events, modes, files, self.calls + order)
         attributes = list(self._attributes(calls, waits, events, modes))
         self.operations += int((modes != NO_IO).sum())
         self.calls += len(calls)
-        tid = calls.tid[events["row"]]
-        edges = np.flatnonzero(np.diff(tid.astype(np.int64), prepend=-1))
+        of = calls.tid[events["row"]].astype(np.int64)
+        edges = np.flatnonzero(np.diff(of, prepend=-1))
         for begin, end in zip(edges, [*edges[1:], len(events)], strict=True):
             for start in range(int(begin), int(end), WRITE_EVENTS):
                 rows = slice(start, min(start + WRITE_EVENTS, int(end)))
-                self._write(int(tid[begin]), events, rows, columns, attributes)
+                self._write(int(of[begin]), events, rows, columns, attributes)
 
     def _write(
         self,
@@ -258,7 +233,7 @@ class Threads:
         attributes: list[AttributeColumn],
     ) -> None:
         """Write the events `rows` of one thread, after all that it has so far, in order of time."""
-        file = self._archive.event_file(self._handles.thread(tid).number)
+        file = self._archive.event_file(self._handles.location(tid, CALLS).number)
         time, moved = in_order(events["time"][rows], self._last.get(tid, 0))
         self.moved += moved
         self._last[tid] = int(time[-1])
@@ -271,11 +246,10 @@ class Threads:
         records = encode(time, stamped(time, file), phase, CALL_SHAPES, these, carried)
         self._archive.write(file, records)
 
-    def _regions(self, calls: Calls) -> Regions:
+    def _regions(self, calls: Calls) -> tuple[U32, int, int]:
         """Return the numbers of the regions of calls and waits; new ones get the next numbers.
 
-        A call's is that of its name, which all 32-bit calls of one number share; those of waits,
-        BLOCKED and RUNNABLE, are numbered even where there are no waits.
+        A call's is that of its name; those of waits are numbered even where there are none.
         """
         keys = calls.number.astype(np.int64) << 2 | calls.timed << 1 | calls.foreign
         found, codes = np.unique(keys, return_inverse=True)
@@ -285,17 +259,7 @@ class Threads:
         ]
         region = self._handles.region
         of_call = np.array([region(name) for name in names], dtype=np.uint32)[codes]
-        return Regions(of_call, region(BLOCKED), region(RUNNABLE))
-
-    def _name_threads(self, calls: Calls, tasks: Tasks) -> None:
-        """Note process id and name of each thread with a call, and the name of its main thread."""
-        tids, last = np.unique(calls.tid[::-1], return_index=True)
-        for tid, row in zip(tids.tolist(), calls.task[::-1][last].tolist(), strict=True):
-            pid, comm = (int(tasks.tgid[row]), str(tasks.comm[row])) if row >= 0 else (tid, "")
-            self._handles.name_thread(tid, pid, comm)
-            main = np.flatnonzero(tasks.tid == pid)
-            if len(main):
-                self._handles.processes[pid] = str(tasks.comm[main[-1]])
+        return of_call, region(BLOCKED), region(RUNNABLE)
 
     def _columns(
         self, calls: Calls, events: CallEvents, modes: U8, files: I64, number: I64
@@ -303,12 +267,14 @@ class Threads:
         """Return the fields of all events, by name: (events,) each.
 
         Bytes: at BEGIN those asked for, else those returned; 0 for calls other than reads and
-        writes, and for errors. files, number: per call, its row in `Context.files` (-1: none), and
-        its matching id. Numbers new I/O handles.
+        writes, and for errors. Calls with a vector of buffers do not say what they ask for. files,
+        number: per call, its row in `Context.files` (-1: none), and its matching id. Numbers new
+        I/O handles.
         """
         row = events["row"]
-        asked = asked_bytes(calls, self._context.machine)
         done = np.maximum(calls.result, 0).astype(np.int64)
+        says = np.isin(calls.number, numbers(_LENGTH_GIVEN, self._context.machine))
+        asked = np.where(says, calls.arg2, done).astype(np.int64)
         moves = modes < FLUSH
         begins = events["phase"] == CallPhase.BEGIN
         size = np.where(begins, asked[row], done[row]) * moves[row]
@@ -325,8 +291,7 @@ class Threads:
         """Return the number of each call's I/O handle (n,), 0 for a call that is no operation.
 
         It is that of the file's path where the file is known and no block device, else of the file
-        descriptor (first argument) in its process, which must be in the handles' `threads`. files:
-        per call, its row in `Context.files`, -1: none. New handles get numbers.
+        descriptor (first argument) in its process.
         """
         numbers = np.zeros(len(calls), dtype=np.uint32)
         for row in np.flatnonzero(modes != NO_IO).tolist():
@@ -345,7 +310,7 @@ class Threads:
 
         At BEGIN: fd. At a call's LEAVE: error, its name, of those that failed; result of calls that
         are no read or write, if above 0; queued bios if above 0. At ENTER of a wait's `blocked`
-        region: what it waits for. Numbers new texts in the archive.
+        region: what it waits for.
         """
         row, phase = events["row"], events["phase"]
         begins, leaves = phase == CallPhase.BEGIN, phase == CallPhase.LEAVE

@@ -7,9 +7,8 @@ from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import I64, OP_MASK, U8, U32, U64, Bool
 from biotrail.converters.outputs.otf2.archive import Archive
 from biotrail.converters.outputs.otf2.attributes import UINT64, Attributes
-from biotrail.converters.outputs.otf2.events import BLOCKING, EventArray, Phase
+from biotrail.converters.outputs.otf2.events import BLOCKING, NO_STRING, EventArray, Phase
 from biotrail.converters.outputs.otf2.handles import BIOS, Handles, Location
-from biotrail.converters.outputs.otf2.operations import NO_STRING
 from biotrail.converters.outputs.otf2.records import (
     Column,
     EventFile,
@@ -49,8 +48,8 @@ def modes(events: EventArray, context: Context) -> tuple[U8, list[str]]:
 
     OTF2 knows reads, writes and flushes. Any other operation is a read or a write by the direction
     of its data (the lowest bit of a req_op), with its own name; "" where the mode says it, or no
-    event has the operation. An empty write with PREFLUSH is how the kernel spells a flush: its mode
-    is that of a flush. Events without bytes, such as Issued, look empty; only Begin has the mode.
+    event has the operation. An empty write with PREFLUSH is how the kernel spells a flush. Events
+    without bytes, such as Issued, look empty; only Begin has the mode.
     """
     ops = events["opf"] & OP_MASK
     seen = np.bincount(ops, minlength=OP_MASK + 1)
@@ -69,18 +68,14 @@ class Writer:
     """Writes locations' events into an archive."""
 
     def __init__(self, archive: Archive, handles: Handles, context: Context) -> None:
-        """Write into `archive`. handles: numbers the I/O handles that events refer to."""
+        """handles: numbers the I/O handles that events refer to."""
         self._archive = archive
         self._handles = handles
         self._context = context
         self._attributes = Attributes(context, archive.string)
 
     def operations(self, location: Location, events: EventArray) -> None:
-        """Append a location's next events, in order of time, to its event file.
-
-        New names of operations, statuses and certainties are numbered in the archive, new I/O
-        handles in the handles. Raises OutputError where writing fails.
-        """
+        """Append a location's next events, in order of time, to its event file."""
         for start in range(0, len(events), WRITE_EVENTS):
             batch = events[start : start + WRITE_EVENTS]
             file = self._archive.event_file(location.number)
@@ -89,8 +84,8 @@ class Writer:
     def samples(self, location: Location, metric: U32, time: I64, value: U64) -> None:
         """Append samples of counters, in order of time, to a location's event file.
 
-        location: of a disk's counters. metric: number of each sample's counter (`Handles.metric`);
-        time: ns; value: in the counter's unit. Shape (n,). Raises OutputError where writing fails.
+        metric: number of each sample's counter (`Handles.metric`); time: ns; value: in the
+        counter's unit.
         """
         file = self._archive.event_file(location.number)
         columns: dict[str, Column] = {
@@ -104,7 +99,6 @@ class Writer:
         self._archive.write(file, records)
 
     def _records(self, location: Location, events: EventArray, file: EventFile) -> Records:
-        """Return a location's next events as encoded records."""
         mode, names = modes(events, self._context)
         strings = [self._archive.string(name) if name else NO_STRING for name in names]
         ops = np.array(strings, dtype=np.uint32)[events["opf"] & OP_MASK]
@@ -131,8 +125,8 @@ class Writer:
 def stamped(time: I64, file: EventFile) -> Bool:
     """Mark events that need a time stamp: bool (n,), True for another time than the event before.
 
-    time: ns (n,) of the location's next events. The first is compared with the newest event of
-    `file`; in a file without one it needs a time stamp.
+    time: ns (n,) of the location's next events; the first is compared with the newest event of
+    `file`.
     """
     timed = np.ones(len(time), dtype=np.bool_)
     timed[1:] = time[1:] != time[:-1]

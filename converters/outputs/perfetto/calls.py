@@ -31,7 +31,7 @@ class CallMaker:
         """Start before the first window.
 
         threads: per thread id that has a call (process id, thread name) at its last one; filled
-        here. flows: arrows to the calls' bios and from these to waits; None: none.
+        here.
         """
         self._drawing, self._detail = drawing, drawing.options.detail
         self._threads, self._flows, self._slowest = threads, flows, slowest
@@ -57,12 +57,10 @@ class CallMaker:
     def calls(self, path: PathTables | None, tasks: Tasks, *, rest: bool = False) -> Slices:
         """Return slices of calls, and of waits outside of timed ones, in the order of entry.
 
-        path: the window's; None: it has no calls. tasks: the window's threads, rows of
-        `Calls.task`. Calls whose entry is not known are left out. With `flows`, calls that return
-        at or after `FlowMaker.settled` are held back for a later window, as more of their bios'
-        completions may follow; if more than 65,536 calls are held, or no window follows (`rest`),
-        all are returned. Adds the threads of the returned calls to `threads`; keeps waits of calls
-        without a slice so far.
+        Calls whose entry is not known are left out. With `flows`, calls that return at or after
+        `FlowMaker.settled` are held back for a later window, as more of their bios' completions may
+        follow; if more than 65,536 calls are held, or no window follows (`rest`), all are returned.
+        Keeps waits of calls without a slice so far.
         """
         if path is not None:
             shown = path.calls.with_io | self._drawing.options.every_call
@@ -82,9 +80,12 @@ class CallMaker:
         return self._take(table.take(np.argsort(table.entry, kind="stable")), tasks)
 
     def _take(self, table: Calls, tasks: Tasks) -> Slices:
-        """Return the slices of calls."""
         self._intern()
-        self._add_threads(table, tasks)
+        tids, last = np.unique(table.tid[::-1], return_index=True)
+        for tid, row in zip(tids.tolist(), table.task[::-1][last].tolist(), strict=True):
+            known = row >= 0
+            named = (int(tasks.tgid[row]), str(tasks.comm[row])) if known else (tid, "")
+            self._threads[tid] = named
         machine, names = self._drawing.context.machine, self._drawing.names
         ids = names.ids(
             table.number.astype(np.int64) * 2 + table.timed,
@@ -112,17 +113,7 @@ class CallMaker:
             self._flows.forget(table)
         return slices
 
-    def _add_threads(self, table: Calls, tasks: Tasks) -> None:
-        """Add (process id, name) of each call's thread, at its last row, to `threads`."""
-        tids, last = np.unique(table.tid[::-1], return_index=True)
-        rows = table.task[::-1][last]
-        for tid, row in zip(tids.tolist(), rows.tolist(), strict=True):
-            known = row >= 0
-            named = (int(tasks.tgid[row]), str(tasks.comm[row])) if known else (tid, "")
-            self._threads[tid] = named
-
     def _arguments(self, slices: Slices, table: Calls, commit: I64, every: bool) -> None:
-        """Add names.CALL_ARGUMENTS to `slices`, of the rows of `table`, or the error alone."""
         errors = -np.clip(table.result, -LARGEST_ERRNO - 1, 0)
         error = self._drawing.strings.ids(errors, lambda number: name_of_error(-number))
         if not every:

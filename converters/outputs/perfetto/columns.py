@@ -119,7 +119,6 @@ class Slices:
 
     @classmethod
     def none(cls, category: str) -> "Slices":
-        """Return no slices of the category."""
         none = np.zeros(0, dtype=np.int64)
         return cls.of_rows(category, none, none, none, none)
 
@@ -127,16 +126,14 @@ class Slices:
         return len(self.number)
 
     def uint(self, name: str, values: NDArray[Any], where: Bool | None = None) -> None:
-        """Append an unsigned argument.
+        """Append an unsigned argument, one of ARGUMENTS, if any slice has it.
 
-        name: of ARGUMENTS. values: per slice (n,). where: slices that have the argument; None: all.
-        Only values outside of `where` may be negative. Nothing is appended if no slice has the
-        argument.
+        values: per slice (n,); only those outside of `where` may be negative. where: slices that
+        have the argument; None: all.
         """
         self._add(name, _UINT, values, where)
 
     def sint(self, name: str, values: NDArray[Any], where: Bool) -> None:
-        """Append a signed argument that the slices in `where` have. values: per slice (n,)."""
         self._add(name, _INT, values.astype(np.int64), where)
 
     def true(self, name: str, where: Bool) -> None:
@@ -160,8 +157,8 @@ class Slices:
         """Put marks among the stages: slices of no length, from which an arrow of `flow` leads on.
 
         The UI draws an arrow from the end of its source, so that one to what begins within a slice
-        has to come from something that ends before. row: per mark (m,), its slice. at: ns, when
-        the arrow leaves; a mark within a stage is moved to the stage's begin. name: interned.
+        has to come from something that ends before. row: per mark (m,), its slice. at: ns, when the
+        arrow leaves; a mark within a stage is moved to the stage's begin. name: interned.
         """
         if not len(row):
             return
@@ -190,10 +187,7 @@ class Slices:
         return Slices(self.category, group, start, end, name, self.number[at], self.rows[at])
 
     def adopt(self, part: "Slices", at: I64) -> None:
-        """Take over the arguments of `part`, whose slices are those at `at` (ascending) of these.
-
-        And its stages, if it has any.
-        """
+        """Take over the arguments, and stages if any, of `part`: the slices at `at` (ascending)."""
         if part.stages is not None:
             count = np.zeros(len(self), dtype=np.int64)
             count[at] = part.stages.count
@@ -223,11 +217,9 @@ class Seen:
 def seen_of(table: Bios | Requests, stages: Stages | None = None) -> Seen:
     """Return when each row of `table` was first and last seen, by its own times and its stages'.
 
-    table: rows (n,). stages: of these rows. A cut at which the row was in flight counts as one of
-    its times. Both are NEVER for a row without any time. A row is `lost`, and `over`, if its end
-    was not recorded (`Bios.gone`), or if it is a bio without a completion and with neither Q nor a
-    cut (the begin of the chosen part of the log): then nothing says that it is still in flight. A
-    request merged into another is `over`, and not `lost`.
+    A cut at which the row was in flight counts as one of its times. A bio without a completion and
+    with neither Q nor a cut is `lost`, too: nothing says that it is still in flight. A request
+    merged into another is `over`, and not `lost`.
     """
     first, last = first_seen(table), np.maximum(last_seen(table), table.cut)
     if stages is not None and len(stages.owner):
@@ -255,8 +247,7 @@ def _rows_of(number: I64, owner: I64) -> I64:
 def add_stages(slices: Slices, stages: Stages) -> None:
     """Set `slices.stages` to the stages that take time, clipped to their slices.
 
-    stages: of the bios or requests of the slices; those of others are ignored. Without slices or
-    stages nothing is done.
+    stages: of the bios or requests of the slices; those of others are ignored.
     """
     if not len(slices) or not len(stages.owner):
         return
@@ -276,8 +267,8 @@ def add_stages(slices: Slices, stages: Stages) -> None:
 def add_stage_times(slices: Slices, stages: Stages, told: Bool) -> None:
     """Add a `…_ns` argument per kind of stage: the total of a slice's stages, clipped to it.
 
-    stages: as for `add_stages`. told: (n,) the slices that get such arguments, where they have such
-    a stage, also if that took no time.
+    told: (n,) the slices that get such arguments, where they have such a stage, also if that took
+    no time.
     """
     if not len(slices) or not len(stages.owner):
         return

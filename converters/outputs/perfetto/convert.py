@@ -65,7 +65,7 @@ from biotrail.converters.outputs.perfetto.summary import LARGE, PerfettoSummary,
 from biotrail.converters.outputs.perfetto.tracks import Identity, Streams
 from biotrail.converters.outputs.perfetto.tree import Tree
 from biotrail.converters.outputs.perfetto.writing import SliceWriter, last_packet
-from biotrail.converters.sites.building import LifeReader
+from biotrail.converters.sites.lives import LifeReader
 
 __all__ = ["LARGE", "PerfettoSummary", "convert", "convert_parts"]
 
@@ -160,7 +160,7 @@ class _Converter:
         self._interrupts = InterruptMaker(drawing)
         self._with_path = False
         """Whether a window had what was recorded beside the block layer."""
-        self._lives = LifeWriter(context, self._identity, tree, lives)
+        self._lives = LifeWriter(self._identity, tree, lives or LifeReader(context))
         self.counters = CounterWriter(drawing, *parts)
         self._slowest = Slowest(drawing, self._flights)
         self._blame = blame
@@ -202,7 +202,15 @@ class _Converter:
             self._flows.add(window, bios, requests, slowest, shown)
             if window.sites is not None and window.sites.joined is not None:
                 joined = window.sites.joined
-                mark_lives(window, joined, self._lives.kind, bios, requests, self._identity, names)
+                mark_lives(
+                    window,
+                    joined,
+                    self._lives.kind,
+                    bios,
+                    requests,
+                    self._identity,
+                    names,
+                )
             if self._place.crossing is not None:
                 mark_crossing(self._place.crossing, bios, requests, names)
         beside = self._beside(window)
@@ -213,7 +221,7 @@ class _Converter:
             self._file.packets(events)
         if self._reasons is not None and path is not None:
             self._file.packets(self._reasons.packets(path.waits, self._clocks.to_boottime))
-        self._write_lives(self._lives.packets(window))
+        self._write_lives(window)
         self._slices.write(bios, open_bios)
         self._slices.write(requests, open_requests)
         self._write_beside(beside)
@@ -231,7 +239,7 @@ class _Converter:
             recorded = slices.number[slices.number < FIRST_UNRECORDED]
             total.families = max(total.families, int(recorded.max(initial=-1)) + 1)
         self._at_end = _at_end(window)
-        if len(self._drawing.strings) > _MOST_STRINGS:
+        if len(self._drawing.strings.known) > _MOST_STRINGS:
             self._streams.forget_strings()
 
     def _beside(self, window: Lifecycles) -> list[Slices]:
@@ -281,7 +289,7 @@ class _Converter:
             self._start(last, rest)
             self._write_beside(rest)
         if until == FOREVER:
-            self._write_lives(self._lives.rest())
+            self._write_lives(None)
         begin = self._begin or 0
         readings = self.context.clocks if self._timed else []
         read_at = (int(reading["monotonic"]) for reading in readings)
@@ -371,8 +379,8 @@ class _Converter:
             if len(slices):
                 self._slices.write(slices, Slices.none(slices.category))
 
-    def _write_lives(self, packets: list[TracePacket]) -> None:
-        self._file.packets(packets)
+    def _write_lives(self, window: Lifecycles | None) -> None:
+        self._file.packets(self._lives.packets(window))
         self._end = max(self._end, self._lives.end)
         begin, end = self._lives.longest
         self._note_longest(np.array([begin]), np.array([end]))

@@ -46,7 +46,6 @@ class Flights:
     """The bios of the windows so far, as far as a slow I/O or call may have been beside them."""
 
     def __init__(self, context: Context) -> None:
-        """Start before the first window. context: the log's."""
         self._context = context
         self._writers = Writers(context, process_of_owner)
         self._kept: _Flight | None = None
@@ -112,7 +111,11 @@ class Flights:
         own = (now.tid == tid) & (now.queue >= begin)
         if disk is None and not own.any():
             return ""
-        disk = _busiest(now.take(own), begin, end) if disk is None else disk
+        if disk is None:
+            theirs = now.take(own)
+            devs, place = np.unique(theirs.dev, return_inverse=True)
+            sums = sum_by(place.astype(np.int64), _within(theirs, begin, end), len(devs))
+            disk = int(devs[np.argmax(sums)])
         return self._named(disk, now.take((now.dev == disk) & ~own), begin, end)
 
     def _named(self, dev: int, flights: _Flight, begin: int, end: int) -> str:
@@ -143,9 +146,3 @@ class Flights:
 def _within(flights: _Flight, begin: int, end: int) -> I64:
     span = np.minimum(flights.end, end) - np.maximum(flights.queue, begin)
     return np.asarray(np.maximum(span, 0), dtype=np.int64)
-
-
-def _busiest(flights: _Flight, begin: int, end: int) -> int:
-    dev, place = np.unique(flights.dev, return_inverse=True)
-    sums = sum_by(place.reshape(-1).astype(np.int64), _within(flights, begin, end), len(dev))
-    return int(dev[np.argmax(sums)])

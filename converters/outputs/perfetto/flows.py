@@ -129,8 +129,8 @@ class FlowMaker:
         """Start before the first window.
 
         first: a hash, below 2^64, from which on arrows are numbered, modulo 2^64: it keeps those of
-        several logs apart. names: event names, to which those of marks are added. every: whether
-        all arrows are drawn; else those of the bios that are given to `add`.
+        several logs apart. every: whether all arrows are drawn; else those of the bios that are
+        given to `add`.
         """
         self._first = np.uint64(first & ~7)
         self._every = every
@@ -153,12 +153,12 @@ class FlowMaker:
     ) -> None:
         """Set flows and marks of a window's bios and requests, and note the bios of its calls.
 
-        bios, requests: slices of the window's tables, changed here. slowest: numbers of bios that
-        have an arrow to their slice among the slowest. shown: numbers of the topmost bios whose
-        other arrows are drawn, with those of their families; with `every` those of all bios of
-        timed calls, and of the families of these. An arrow leads to the request that finished a
-        bio, unless that one began before the bio was queued (a merge); and to a lower bio from the
-        request of the bio above, or from that bio if no request of it is drawn. Sets `settled`.
+        slowest: numbers of bios that have an arrow to their slice among the slowest. shown: numbers
+        of the topmost bios whose other arrows are drawn, with those of their families; with `every`
+        those of all bios of timed calls, and of the families of these. An arrow leads to the
+        request that finished a bio, unless that one began before the bio was queued (a merge); and
+        to a lower bio from the request of the bio above, or from that bio if no request of it is
+        drawn. Sets `settled`.
         """
         path, table = window.path, window.bios
         self._known, self.settled = self._kept, FAR
@@ -217,9 +217,8 @@ class FlowMaker:
     def of_calls(self, slices: Slices, table: Calls) -> None:
         """Put a mark into the slices of the calls of `table` for each bio that has an arrow.
 
-        A call is known by its thread and entry time; the bios are those of the last `add`, and
-        those kept from windows before. A wait outside of timed calls began after the Q of its bios:
-        none leads from it to them.
+        The bios are those of the last `add`, and those kept from windows before. A wait outside of
+        timed calls began after the Q of its bios: none leads from it to them.
         """
         known = self._known
         keys = Keys.among((table.tid, table.entry), (known.tid, known.entry))
@@ -294,10 +293,7 @@ class FlowMaker:
         return found
 
     def forget(self, table: Calls) -> None:
-        """Drop the kept bios of the calls of `table`, of which none may be drawn later.
-
-        At most 262,144 bios stay kept, the newest.
-        """
+        """Drop the kept bios of the calls of `table`, of which none may be drawn later."""
         kept = self._kept
         keys = Keys.among((table.tid, table.entry), (kept.tid, kept.entry))
         returned = np.zeros(len(keys.tid), dtype=np.bool_)
@@ -323,8 +319,7 @@ class FlowMaker:
     def _flows(self, count: int, *arrows: tuple[Arrow, I64, I64]) -> Flows | None:
         """Return the flows of `count` slices; None: there is no flow.
 
-        arrows: with index of the slice and number of each, (n,), in any order. Those of a slice are
-        in the order of the arrows and the numbers.
+        arrows: with index of the slice and number of each, (n,), in any order.
         """
         rows = np.concatenate([row for _, row, _ in arrows])
         if not len(rows):
@@ -410,10 +405,7 @@ def _requests_of(number: I64, requests: Requests, drawn: I64) -> I64:
 
 
 def _find(number: I64, wanted: I64) -> tuple[I64, Bool]:
-    """Return the row of each wanted number in `number` (distinct, any order), and if it is there.
-
-    The row is 0 where it is not.
-    """
+    """Return the row of each number in `number` (distinct, any order), and if it is there."""
     if (number[:-1] < number[1:]).all():
         row, known = rows_of(number, wanted)
         return row, known & (wanted != NEVER)
@@ -453,9 +445,9 @@ def mark_lives(
 ) -> None:
     """Add the argument `life`, and a mark with a flow, to the slices of followed requests or bios.
 
-    window: whose slices `bios` and `requests` are; changed here. kind: the struct that the log
-    follows. A bio whose last request was followed has the argument too, without a flow. Of several
-    lives of a request, its slice has the first one's number, and a flow to each.
+    kind: the struct that the log follows. A bio whose last request was followed has the argument
+    too, without a flow. Of several lives of a request, its slice has the first one's number, and a
+    flow to each.
     """
     if not len(joined):
         return

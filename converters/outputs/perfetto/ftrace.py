@@ -90,8 +90,12 @@ class BlockedReasons:
             event = packet.ftrace_events.event.add(timestamp=time, pid=tid)
             blocked = event.sched_blocked_reason
             blocked.pid, blocked.io_wait = tid, int(io_wait)
+            if name and name not in self._ids:
+                self._ids[name] = len(self._ids) + 1
+                text = characters(name).encode("utf-8")
+                packet.interned_data.kernel_symbols.add(iid=self._ids[name], str=text)
             if name:
-                blocked.caller = self._id(packet, name)
+                blocked.caller = self._ids[name]
         return [packet]
 
     def _where(self, stack: int, reason: int) -> str:
@@ -100,11 +104,3 @@ class BlockedReasons:
             if not name.startswith(_SCHEDULER):
                 return name
         return "" if reason == WaitReason.UNKNOWN else WAIT_REASON_NAMES[WaitReason(reason)]
-
-    def _id(self, packet: TracePacket, name: str) -> int:
-        """Return the id of a name; a new one is added to the packet's interned data."""
-        if name not in self._ids:
-            self._ids[name] = len(self._ids) + 1
-            text = characters(name).encode("utf-8")
-            packet.interned_data.kernel_symbols.add(iid=self._ids[name], str=text)
-        return self._ids[name]

@@ -34,9 +34,7 @@ def record_name(kind: int) -> str:
 def ioprio_text(ioprio: int) -> str:
     """Return an I/O priority as ionice shows it, `best-effort 4`; empty for 0.
 
-    ioprio: class << 13 | hint << 3 | level (IOPRIO_PRIO_VALUE_HINT). The level is shown for
-    realtime and best-effort only, a hint behind it (`idle, hint 1`). A class beyond idle is shown
-    as `class 4 level 0`, without a hint.
+    ioprio: class << 13 | hint << 3 | level (IOPRIO_PRIO_VALUE_HINT).
     """
     kind, hint, level = ioprio >> 13, ioprio >> 3 & 0x3FF, ioprio & 7
     if not ioprio:
@@ -357,14 +355,12 @@ class Interned:
 
     def __init__(self, first: int = 1) -> None:
         self._first = first
-        self._ids: dict[str, int] = {}
-
-    def __len__(self) -> int:
-        return len(self._ids)
+        self.known: dict[str, int] = {}
+        """Id by text, in the order of the ids; once cleared, texts are numbered anew."""
 
     def id(self, text: str) -> int:
         """Return the text's id, a new one at its first use, the next after the last."""
-        return self._ids.setdefault(text, self._first + len(self._ids))
+        return self.known.setdefault(text, self._first + len(self.known))
 
     def ids(self, values: NDArray[Any], text: Callable[[int], str | None]) -> NDArray[np.uint64]:
         """Return the id of each value's text (n,), 0 for an empty one; `text` is asked once each.
@@ -381,21 +377,8 @@ class Interned:
         ids = [self.id(text.decode("utf-8", "replace")) for text in found.tolist()]
         return np.array(ids, dtype=np.uint64)[of.reshape(-1)]
 
-    def texts(self) -> list[str]:
-        """Return all texts, in the order of their ids."""
-        return list(self._ids)
-
     def text(self, iid: int) -> str:
-        """Return the text of an id."""
-        return self.texts()[iid - self._first]
-
-    def items(self) -> list[tuple[int, str]]:
-        """Return all (id, text) pairs."""
-        return [(iid, text) for text, iid in self._ids.items()]
-
-    def clear(self) -> None:
-        """Forget all texts: they are numbered anew."""
-        self._ids.clear()
+        return list(self.known)[iid - self._first]
 
 
 @dataclass

@@ -33,9 +33,8 @@ from biotrail.converters.submissions.names import (
 def commit_slices(table: Commits, drawing: Drawing, flows: FlowMaker | None) -> Slices:
     """Return a slice per commit of a journal that ended in a window, in the order of start.
 
-    Its phases are nested. A commit whose start was not seen, as recording began later, starts at
-    the first phase that was seen, or at its end. Phases between moments of which one was not seen
-    have no slice. flows: arrows from the journal's bios, and to waits; None: none.
+    Its phases are nested. A commit whose start was not seen starts at the first phase that was
+    seen, or at its end. Phases between moments of which one was not seen have no slice.
     """
     if not len(table):
         return Slices.none(COMMIT)
@@ -76,8 +75,9 @@ class SubmissionMaker:
         """Return a slice per submission of a window, in the order of (start, number).
 
         From the submission, or the first Q where that is not known, to the completion, or the end
-        of the last bio; those without a known start are left out, the end is at least the start.
-        `group` is the process id. tasks: rows of `Submissions.task`. Adds processes to `processes`.
+        of the last bio; those without a known start are left out. `group` is the process id, or the
+        thread's where the task is not known. Adds to `processes` each new id, with the name of the
+        thread that queued the first bio of the first such row.
         """
         if not len(rows):
             return Slices.none(SUBMISSION)
@@ -86,7 +86,13 @@ class SubmissionMaker:
         order = np.lexsort((rows.number, start))
         rows, start = rows.take(order), start[order]
         end = np.maximum(np.where(rows.completed != NEVER, rows.completed, rows.ended), start)
-        process = self._process(rows, tasks)
+        process = rows.tid.astype(np.int64)
+        if len(tasks):
+            known, task = rows.task >= 0, np.maximum(rows.task, 0)
+            process = np.where(known, tasks.tgid[task].astype(np.int64), process)
+            for pid, at in zip(*np.unique(process, return_index=True), strict=True):
+                name = str(tasks.comm[task[at]]) if known[at] else ""
+                self._processes.setdefault(int(pid), name)
         names = self._drawing.names.ids(operations_of(rows), operation_name)
         slices = Slices.of_rows(SUBMISSION, process, start, end, names)
 
@@ -97,24 +103,7 @@ class SubmissionMaker:
         self._ranking.add_arguments(self._drawing.options.detail, slices, failed, add)
         return slices
 
-    def _process(self, rows: Submissions, tasks: Tasks) -> I64:
-        """Return per row its process id, int64 (n,), the thread's id where the task is not known.
-
-        Adds each new id to `processes`, with the name of the thread that queued the first bio of
-        the first such row, "" if not known; nothing is added if `tasks` is empty.
-        """
-        thread = rows.tid.astype(np.int64)
-        if not len(tasks):
-            return thread
-        known, task = rows.task >= 0, np.maximum(rows.task, 0)
-        process = np.where(known, tasks.tgid[task].astype(np.int64), thread)
-        for pid, at in zip(*np.unique(process, return_index=True), strict=True):
-            name = str(tasks.comm[task[at]]) if known[at] else ""
-            self._processes.setdefault(int(pid), name)
-        return process
-
     def _arguments(self, slices: Slices, rows: Submissions, every: bool) -> None:
-        """Add names.SUBMISSION_ARGUMENTS to the slices of `rows`, or the error alone."""
         strings, over = self._drawing.strings, rows.completed != NEVER
         if every:
             slices.uint("number", rows.number, rows.number >= 0)
@@ -163,8 +152,7 @@ class _Completions(Table):
         A time is NEVER if it is not known or cannot be this completion's: an interrupt that is not
         between issue and completion (or softirq, if there is one), a softirq after the completion,
         a raise that is not between interrupt and softirq. Left out are requests never issued, and
-        rows whose `entered` is then NEVER; of a softirq, `hard` and `raised` still may be.
-        `window.path` must not be None.
+        rows whose `entered` is then NEVER.
         """
         assert window.path is not None
         row, known = rows_of(window.requests.number, window.path.interrupts.number)
@@ -195,10 +183,10 @@ class InterruptMaker:
     def interrupts(self, window: Lifecycles) -> Slices:
         """Return a slice for each interrupt, or softirq, that no later window adds to.
 
-        window: the log's next. Requests that were completed in the same softirq, or in the same
-        interrupt without a softirq, share a slice, from the first that is known of interrupt,
-        raise and softirq to the last completion. Held back is what may have completed a request
-        that is still open, up to 65,536 completions. Sorted by start.
+        Requests that were completed in the same softirq, or in the same interrupt without a
+        softirq, share a slice, from the first that is known of interrupt, raise and softirq to the
+        last completion. Held back is what may have completed a request that is still open, up to
+        65,536 completions. Sorted by start.
         """
         if window.path is None:
             return Slices.none(INTERRUPT)
@@ -219,9 +207,8 @@ class InterruptMaker:
     def _slices(self, ends: _Completions) -> Slices:
         """Return the slices of completions, with arguments and stages, sorted by start.
 
-        Rows of the same device and `entered` share a slice. It begins with the earliest interrupt,
-        else the raise, else the softirq, and ends with the last completion; its name says whether
-        it begins with an interrupt. `irq` only with an interrupt, `completions` if more than 1.
+        Rows of the same device and `entered` share a slice; its name says whether it begins with an
+        interrupt. `irq` only with an interrupt, `completions` if more than 1.
         """
         if not len(ends):
             return Slices.none(INTERRUPT)

@@ -14,15 +14,11 @@ from biotrail.converters.inputs.perfetto.clocks import BOOTTIME
 from biotrail.converters.sites.pair_names import pairs_alone
 
 
-def _none() -> I64:
-    return np.zeros(0, dtype=np.int64)
-
-
 @dataclass(frozen=True)
 class Arrows:
     """Flows of slices: (n,) each, in any order. Slices of both logs with one id are joined."""
 
-    number: I64 = field(default_factory=_none)
+    number: I64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     """Of the request or bio."""
     id: U64 = field(default_factory=lambda: np.zeros(0, dtype=np.uint64))
 
@@ -33,7 +29,7 @@ class Crossing:
 
     requests: Arrows = field(default_factory=Arrows)
     bios: Arrows = field(default_factory=Arrows)
-    timed: I64 = field(default_factory=_none)
+    timed: I64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     """Numbers of requests whose stages on the host are known, ascending."""
     stages: I64 = field(default_factory=lambda: np.zeros((0, 4), dtype=np.int64))
     """Of these, ns: to the host, queued there, with its device, and from there."""
@@ -87,7 +83,6 @@ class Place:
 
     @classmethod
     def alone(cls, context: Context) -> "Place":
-        """Return the place of the only log in a trace."""
         what = "kernel events" if pairs_alone(context.header) else "block I/O"
         return cls(context.log_id, f"{context.host}: {what}")
 
@@ -114,7 +109,13 @@ def places(logs: Sequence[Named]) -> list[Place]:
     and `facts` are left to the caller.
     """
     trace = " ".join(f"{log.log_id} {log.name}" for log in logs)
-    labels = _labels(logs)
+    boots: dict[str, set[str]] = {}
+    for log in logs:
+        boots.setdefault(log.host, set()).add(log.boot)
+    labels = [
+        f"{log.host}, boot {log.boot[:8] or 'unknown'}" if len(boots[log.host]) > 1 else log.host
+        for log in logs
+    ]
     shared = Counter(labels)
     names = _distinct([log.name for log in logs])
     placed = []
@@ -127,20 +128,6 @@ def places(logs: Sequence[Named]) -> list[Place]:
             place = replace(place, label=name, host=f"{label}: {name}", above=label, above_key=key)
         placed.append(place)
     return placed
-
-
-def _labels(logs: Sequence[Named]) -> list[str]:
-    """Return, per log, the name of its root: its host, with the boot where the host has several.
-
-    The boot is the first 8 digits of its id, or `unknown`: `db1, boot 1f0e2d3c`.
-    """
-    boots: dict[str, set[str]] = {}
-    for log in logs:
-        boots.setdefault(log.host, set()).add(log.boot)
-    return [
-        f"{log.host}, boot {log.boot[:8] or 'unknown'}" if len(boots[log.host]) > 1 else log.host
-        for log in logs
-    ]
 
 
 def _distinct(names: Sequence[str]) -> list[str]:

@@ -31,10 +31,9 @@ class Ranking:
     def choose(self, slices: Slices, apart: Bool, *, together: bool = False) -> I64:
         """Return the indices of those slices that are among the slowest so far, ascending.
 
-        slices: a window's bios or requests. apart: per slice (n,), whether it is ranked apart from
-        the others: it failed, or its latency is in doubt. A slice that is open to the trace's end
-        is slower than any other. Of equally slow slices the first are chosen. together: rank all
-        groups as one. Adds the latencies to `_kept`.
+        apart: per slice (n,), whether it is ranked apart from the others: it failed, or its latency
+        is in doubt. A slice that is open to the trace's end is slower than any other. Of equally
+        slow slices the first are chosen. together: rank all groups as one.
         """
         group = slices.group * (not together)
         key = (group << 17) | (slices.name.astype(np.int64) << 1) | apart
@@ -60,28 +59,20 @@ class Ranking:
                     slices.adopt(part, at)
 
     def choose_of(self, key: I64, latency: I64) -> I64:
-        """Return the indices of the slowest so far of each key, as `choose` does.
-
-        key: (n,), what is ranked together. latency: ns (n,).
-        """
+        """Return the indices of the slowest so far of each key, as `choose` does. latency: ns."""
         chosen = []
         for one in _few_distinct(key):
             rows = np.flatnonzero(key == one)
-            chosen.append(rows[self._slowest(int(one), latency[rows])])
+            kept = self._kept.get(int(one), np.zeros(0, dtype=np.int64))
+            if len(kept) == self.most:
+                rows = rows[latency[rows] > kept.min()]
+            both = np.concatenate([kept, latency[rows]])
+            if len(both) > self.most:
+                order = np.argsort(-both, kind="stable")[: self.most]
+                both, rows = both[order], rows[np.sort(order[order >= len(kept)]) - len(kept)]
+            self._kept[int(one)] = both
+            chosen.append(rows)
         return np.sort(np.concatenate(chosen)) if chosen else np.zeros(0, dtype=np.int64)
-
-    def _slowest(self, place: int, latency: I64) -> I64:
-        """Return which of the latencies (n,) are among the longest so far, and keep those."""
-        kept = self._kept.get(place, np.zeros(0, dtype=np.int64))
-        slow = np.arange(len(latency))
-        if len(kept) == self.most:
-            slow = np.flatnonzero(latency > kept.min())
-        both = np.concatenate([kept, latency[slow]])
-        if len(both) > self.most:
-            order = np.argsort(-both, kind="stable")[: self.most]
-            both, slow = both[order], slow[np.sort(order[order >= len(kept)]) - len(kept)]
-        self._kept[place] = both
-        return slow
 
 
 def _few_distinct(key: I64) -> I64:

@@ -84,9 +84,8 @@ class BlockMaker:
     def note_stacked(self, window: Lifecycles) -> None:
         """Add families with a bio or request of a lower device in the window to `_stacked`.
 
-        A family (number of the topmost bio) is what one bio of the topmost device caused; a lower
-        device's bio or request has a parent. Families that are not in the window at all are
-        dropped.
+        A family (number of the topmost bio) is what one bio of the topmost device caused. Families
+        that are not in the window at all are dropped.
         """
         tables = window.bios, window.open_bios, window.requests, window.open_requests
         known = self._stacked
@@ -99,11 +98,8 @@ class BlockMaker:
         """Return a slice per bio of which any time is known, in the order of (start, number).
 
         A slice ends at the completion; without one, at the last known time if the bio's end was
-        lost (`Seen.lost`: marked LOST, or with neither Q nor cut), else it is open to the trace's
-        end (FOREVER). With detail FULL it has all arguments that docs/perfetto.md lists, stages,
-        and a call stack where one is known; with STANDARD the arguments of those that are not
-        chosen are their `number`, `what` and those of `_unusual`; with less, the last alone, and
-        with BIOS neither stages nor correlation ids.
+        lost (`Seen.lost`), else it is open to the trace's end (FOREVER). Which arguments, stages
+        and call stacks it has follows from the detail (docs/perfetto.md).
         """
         stages, tasks = window.bio_stages, window.tasks
         seen = seen_of(window.bios, stages)
@@ -130,11 +126,9 @@ class BlockMaker:
     def requests(self, window: Lifecycles) -> Slices:
         """Return a slice per request of which any time is known, in the order of (start, number).
 
-        A slice ends at the completion; without one, at the last known time if the request was
-        merged into another (`absorbed_by`) or its end was lost (marked LOST), else it is open to
-        the trace's end (FOREVER). With detail STANDARD, requests that are neither chosen nor
-        finished a chosen bio of the last call of `bios` have no stages and the arguments of
-        `_unusual` alone; others have all arguments that docs/perfetto.md lists, and stages.
+        As of bios; a request merged into another ends at its last known time. With detail STANDARD
+        those that are neither chosen nor finished a chosen bio of the last call of `bios` have no
+        stages.
         """
         stages = window.request_stages
         seen = seen_of(window.requests, stages)
@@ -158,12 +152,7 @@ class BlockMaker:
         return others
 
     def losses(self, table: LossWindows) -> Slices:
-        """Return a slice per loss window (records lost, to full rings or damage), sorted by start.
-
-        A slice has the kind of record (`unknown` where it is not known), CPU and count, left out
-        where not known, and the host where the trace has several logs. A start before 0 becomes 0,
-        an end before the start the start.
-        """
+        """Return a slice per loss window (rings that ran full, or damage), sorted by start."""
         table = table.take(np.argsort(table.start, kind="stable"))
         start, group = np.maximum(table.start, 0), np.zeros(len(table), dtype=np.int64)
         name = np.full(len(table), self.drawing.names.id("lost events"))
@@ -187,9 +176,8 @@ class BlockMaker:
     def _begin(self, category: str, table: R, seen: Seen) -> tuple[Slices, R]:
         """Return slices of the rows with a known time, sorted by (start, number), and their rows.
 
-        They have neither arguments nor stages. category: BIO or REQUEST. table: rows (n,); seen:
-        their times, also (n,). A slice ends at the completion, else at the last known time where
-        `seen.over`, else at FOREVER, but not before its start.
+        They have neither arguments nor stages. A slice ends at the completion, else at the last
+        known time where `seen.over`, else at FOREVER, but not before its start.
         """
         rows = np.flatnonzero(seen.first >= 0)
         first, number = seen.first[rows], table.number[rows]
@@ -213,7 +201,6 @@ class BlockMaker:
         return slices, table
 
     def _names(self, table: Bios | Requests) -> U64:
-        """Return the interned name of each row of `table`."""
         opf, names = table.opf, self.drawing.names
         ids = names.ids(opf, self._context.op_name)
         preflush = (opf & np.uint32(self._context.flag_mask("PREFLUSH"))) != 0
@@ -228,7 +215,6 @@ class BlockMaker:
     # Arguments of bios
 
     def _bio_arguments(self, slices: Slices, table: Bios, window: Lifecycles, seen: Seen) -> None:
-        """Add to slices of bios all arguments but the times of stages."""
         tasks, strings = window.tasks, self._strings
         known = table.task >= 0
         if known.any():
@@ -292,10 +278,7 @@ class BlockMaker:
         slices.text("held_for", ids)
 
     def _path(self, slices: Slices, table: Bios, path: PathTables) -> None:
-        """Add call and submission, and who dirtied the first page, where they are known.
-
-        `fd` is the call's first argument, of any known system call.
-        """
+        """Add call and submission, and who dirtied the first page, where they are known."""
         if not len(path.bios):
             return
         strings = self._strings
@@ -393,11 +376,7 @@ class BlockMaker:
         slices.uint("softirq_to_complete_ns", table.complete - ends.soft, soft)
 
     def _steps(self, slices: Slices, table: Requests, steps: DriverSteps) -> None:
-        """Add what the driver did to requests of which it is known.
-
-        Times between D, the driver's steps and C are added where both ends are known, in this
-        order, and the request was not requeued.
-        """
+        """Add what the driver did, and the times between D, its steps and C, unless requeued."""
         if not len(steps):
             return
         row, known = rows_of(steps.number, table.number)

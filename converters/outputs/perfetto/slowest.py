@@ -85,7 +85,6 @@ class SlowSlice:
 
     @property
     def latency(self) -> int:
-        """From start to end, ns."""
         return self.end - self.start
 
 
@@ -100,7 +99,7 @@ def slow_packets(
     """Yield the lanes' descriptors of the category's track, then the slices in order of start.
 
     host: the slices' `host` argument; empty: they have none. flow: returns the id of the arrow to a
-    bio's slice by its number; None: there are none. blame: who slowed them; None: is not told.
+    bio's slice by its number. blame: who slowed them.
     """
     slices = sorted(slices, key=lambda one: one.start)
     start, end = (np.array([getattr(s, at) for s in slices], np.int64) for at in ("start", "end"))
@@ -119,8 +118,14 @@ def slow_packets(
         if flow is not None:
             event.flow_ids.append(flow(one.number))
         add_facts(event, {**one.facts, "host": host})
-        if blame is not None:
-            _add_behind(event, blame.behind(one.number)[:_CULPRITS], one.latency)
+        behind = [] if blame is None else blame.behind(one.number)[:_CULPRITS]
+        if behind:
+            told = event.debug_annotations.add(name="behind").array_values
+            for culprit, ns in behind:
+                entries = told.add().dict_entries
+                entries.add(name="culprit", string_value=shown(culprit))
+                entries.add(name="wait_ns", uint_value=ns)
+                entries.add(name="percent", double_value=round(100 * ns / one.latency, 1))
         yield begin
         last = one.start
         for name, begins, ends in one.stages:
@@ -130,18 +135,6 @@ def slow_packets(
                 yield end_packet(track, until)
                 last = until
         yield end_packet(track, one.end)
-
-
-def _add_behind(event: TrackEvent, behind: list[tuple[str, int]], latency: int) -> None:
-    """Add the argument `behind`: for each culprit its name, ns, and share of the latency in %."""
-    if not behind:
-        return
-    told = event.debug_annotations.add(name="behind")
-    for culprit, ns in behind:
-        one = told.array_values.add()
-        one.dict_entries.add(name="culprit", string_value=shown(culprit))
-        one.dict_entries.add(name="wait_ns", uint_value=ns)
-        one.dict_entries.add(name="percent", double_value=round(100 * ns / latency, 1))
 
 
 @dataclass
@@ -157,8 +150,7 @@ class SlowCalls:
     def add(self, slices: Slices, table: Calls, row: I64, waits: Waits, tasks: Tasks) -> I64:
         """Take in calls; return the indices of those slices that are among the slowest so far.
 
-        slices: of the calls of `table`, in its order. row: per wait, its call. tasks: threads, to
-        which `table.task` refers.
+        slices: of the calls of `table`, in its order. row: per wait, its call.
         """
         least = self.kept[-1].latency if len(self.kept) == MOST else -1
         at = np.flatnonzero(slices.end - slices.start > least)
@@ -284,8 +276,8 @@ class Slowest:
     def _slice(self, slices: Slices, window: Lifecycles, at: int) -> SlowSlice:
         """Return one I/O as a slice with its stages.
 
-        Its colour is that of its bio's slice: by the correlation id or, where that has none, by
-        the operation.
+        Its colour is that of its bio's slice: by the correlation id or, where that has none, by the
+        operation.
         """
         context, row = self.drawing.context, int(slices.rows[at])
         io = io_at(context, window, row, window.end)
@@ -294,14 +286,25 @@ class Slowest:
             family = int(slices.family[at])
         operation = self.drawing.names.text(int(slices.name[at]))
         begin, latency = int(slices.start[at]), io.waited_ns
+        purpose, call = "", ""
+        if "dirty" in context.path_parts:
+            bio = window.bios.take(np.array([row]))
+            kind = Purpose(int(purposes(bio, window.tasks, context)[0]))
+            purpose = "" if kind == Purpose.DATA else PURPOSE_NAMES.get(kind, "")
+        if window.path is not None:
+            paths = window.path.bios
+            known = row_of(paths.number, io.number)
+            if known >= 0 and paths.call[known] != NO_CALL:
+                foreign = bool(paths.foreign[known])
+                call = name_of_call(int(paths.call[known]), foreign, context.machine)
         facts = {
             "why": self._why(io, window, row, begin, int(slices.end[at])),
             "process": io.comm,
             "latency_ns": latency,
             "bytes": io.bytes,
             "device": context.device_label(io.dev),
-            "call": self._call(window, io.number),
-            "purpose": self._purpose(window, row),
+            "call": call,
+            "purpose": purpose,
             "file": io.file,
             "cgroup": io.cgroup,
             "flags": io.flags,
@@ -333,25 +336,6 @@ class Slowest:
         told.append(self.flights.beside_bio(io.number, io.dev, begin, end))
         of = f"{duration(longest.ns)} of {duration(io.waited_ns)} in {longest.stage}"
         return f"{of}: {'; '.join(filter(None, told))}"
-
-    def _purpose(self, window: Lifecycles, row: int) -> str:
-        """Return what a bio, by its row, is for; empty: for data, or it is not known."""
-        if "dirty" not in self.drawing.context.path_parts:
-            return ""
-        one = window.bios.take(np.array([row]))
-        purpose = Purpose(int(purposes(one, window.tasks, self.drawing.context)[0]))
-        return "" if purpose == Purpose.DATA else PURPOSE_NAMES.get(purpose, "")
-
-    def _call(self, window: Lifecycles, number: int) -> str:
-        """Return the system call that queued a bio; empty: not known."""
-        if window.path is None:
-            return ""
-        paths = window.path.bios
-        row = row_of(paths.number, number)
-        if row < 0 or paths.call[row] == NO_CALL:
-            return ""
-        machine = self.drawing.context.machine
-        return name_of_call(int(paths.call[row]), bool(paths.foreign[row]), machine)
 
 
 # Draw who slowed whom: culprits of the slowest I/Os, and how much of victims' I/O waits.

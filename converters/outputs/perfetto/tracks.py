@@ -180,7 +180,7 @@ class Streams:
 
     def forget_strings(self) -> None:
         """Empty the table of strings; every stream redefines those that it uses."""
-        self.drawing.strings.clear()
+        self.drawing.strings.known.clear()
         self._defined[:] = False
         self._current += 1
 
@@ -203,7 +203,7 @@ class Streams:
         the interned id of each use; id 0: none.
         """
         # Every sequence has to repeat names and clocks when any of them changes.
-        counts = (len(self.drawing.names), self.clocks.offset_changes, len(self._used))
+        counts = (len(self.drawing.names.known), self.clocks.offset_changes, len(self._used))
         if counts != self._counts:
             self._counts, self._current = counts, self._current + 1
         packets: list[TracePacket] = []
@@ -251,7 +251,7 @@ class Streams:
             data.event_categories.add(iid=CATEGORY_IIDS[ARROW], name=ARROW)
         for stage in stages:
             data.event_names.add(iid=STAGE_IIDS[stage], name=STAGE_TITLES[stage])
-        for iid, name in self.drawing.names.items():
+        for name, iid in self.drawing.names.known.items():
             data.event_names.add(iid=iid, name=name)
         for argument in ARGUMENTS[category]:
             iid = ARGUMENT_IIDS[argument.name]
@@ -259,7 +259,7 @@ class Streams:
                 data.debug_annotation_names.add(iid=iid, name=argument.name)
 
     def _define(self, strings: Iterable[tuple[I64, U64]]) -> Iterator[TracePacket]:
-        wanted = np.zeros((len(self._tracks), len(self.drawing.strings) + 1), dtype=np.bool_)
+        wanted = np.zeros((len(self._tracks), len(self.drawing.strings.known) + 1), dtype=np.bool_)
         for stream, ids in strings:
             wanted[stream, ids.astype(np.int64)] = True
         wanted[:, 0] = False
@@ -269,7 +269,7 @@ class Streams:
         known = self._defined[: len(wanted), : wanted.shape[1]]
         new = wanted & ~known
         known |= wanted
-        texts = self.drawing.strings.texts()
+        texts = list(self.drawing.strings.known)
         for index in np.flatnonzero(new.any(axis=1)).tolist():
             packet = self._packet(index)
             for iid in np.flatnonzero(new[index]).tolist():

@@ -39,39 +39,32 @@ def find_bcc() -> str | None:
     Of several versions of Python the newest: 3.11 before 3.9. Another package of that name is
     skipped, known by its lack of libbcc.py.
     """
-    patterns = [place.format(*sys.version_info[:2]) for place in _PLACES]
-    directories = [
-        path
-        for pattern in patterns
-        for path in sorted(glob.glob(pattern), key=_by_version, reverse=True)
-    ]
+
+    def version(path: str) -> tuple[list[int], str]:
+        found = re.findall(r"/python([0-9]+(?:\.[0-9]+)*)", path)
+        return [int(part) for part in found[-1].split(".")] if found else [], path
+
+    directories: list[str] = []
+    for place in _PLACES:
+        found = glob.glob(place.format(*sys.version_info[:2]))
+        directories += sorted(found, key=version, reverse=True)
     for path in [*directories, *sys.path]:
         if path and os.path.exists(os.path.join(path, "bcc", "libbcc.py")):
             return os.path.join(path, "bcc")
     return None
 
 
-def _by_version(path: str) -> tuple[list[int], str]:
-    found = re.findall(r"/python([0-9]+(?:\.[0-9]+)*)", path)
-    return [int(part) for part in found[-1].split(".")] if found else [], path
-
-
-def import_bcc(place: str) -> Any:
-    """Import and return the package bcc at `place`, without adding to sys.path."""
+def _load(request: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
+    """Return the answer, and descriptors of the programs and then the maps; raises as bcc does."""
+    place = request["place"]
     spec = importlib.util.spec_from_file_location(
         "bcc", os.path.join(place, "__init__.py"), submodule_search_locations=[place]
     )
     if spec is None or spec.loader is None:
         raise ImportError(f"{place} is no package")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["bcc"] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-def _load(request: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
-    """Return the answer, and descriptors of the programs and then the maps; raises as bcc does."""
-    bcc = import_bcc(request["place"])
+    bcc: Any = importlib.util.module_from_spec(spec)
+    sys.modules["bcc"] = bcc
+    spec.loader.exec_module(bcc)
     # -w: no warnings from the kernel's headers, which were written for another compiler.
     bpf = bcc.BPF(text=request["text"].encode(), cflags=["-w", *request["flags"]])
     programs = [bpf.load_func(name, _TRACEPOINT).fd for name in request["programs"]]

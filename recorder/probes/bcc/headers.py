@@ -50,8 +50,7 @@ class Headers(NamedTuple):
 def find() -> Path | None:
     """Return where kernel headers are: in NAMED if set, the running kernel's, or another's.
 
-    None: NAMED is set and does not exist, or no headers are installed. Only those of other kernels,
-    the newest first, are known to be complete; `resolve` checks.
+    Only those of other kernels, the newest first, are known to be complete; `resolve` checks.
     """
     if named := os.environ.get(NAMED):
         return Path(named) if os.path.exists(named) else None
@@ -99,8 +98,7 @@ def resolve(place: Path) -> Headers:
 def _directories(place: Path) -> Headers:
     """Return the headers at `place`, with the other directory if Debian split them in two.
 
-    If several own directories belong to the common one (amd64, cloud-amd64), the running kernel's,
-    else the last by name.
+    Of several flavours the running kernel's, else the last by name.
     """
     if (common := _common(place)) is not None:
         return Headers(common, place)

@@ -50,11 +50,9 @@ def require() -> str:
 
 
 def load(text: str, programs: list[str], maps: list[str]) -> Loaded:
-    """Compile C text in a child process and load its programs; return descriptors.
+    """Have a child process compile C text and load its programs; return descriptors by name.
 
-    `programs`, `maps`: names in the text whose descriptors are returned. Raises TooBigError: the
-    kernel refused maps for their size; ProbeError: bcc or headers are missing or not complete, or
-    compiling or loading failed, also where the child ended without an answer.
+    Raises TooBigError: the kernel refused maps for their size; ProbeError.
     """
     request = {"text": text, "programs": programs, "maps": maps, "place": require()}
     kernel_headers = bcc_headers.resolve(bcc_headers.find() or Path())
@@ -102,10 +100,7 @@ def _exchange(peer: socket.socket, request: bytes) -> tuple[dict[str, Any], list
 
 
 def failure(error: str, said: str) -> ProbeError:
-    """Return the error to raise: TooBigError where a smaller ring may help, else ProbeError.
-
-    `error`: the child's answer. `said`: output of the child, with that of compiler and verifier.
-    """
+    """Return the error for the child's answer `error`, and what compiler and verifier `said`."""
     if re.search(r"Argument list too long|Cannot allocate memory", said):
         return TooBigError("the kernel refuses rings of this size: choose a smaller --buffer-size")
     lines = [line for line in said.splitlines() if line.strip()]

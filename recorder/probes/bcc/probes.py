@@ -36,12 +36,6 @@ _SMALLEST_BYTES = 64 << 10
 _PLUGS = "PU"  # letters of block_plug and block_unplug
 
 
-def possible_cpus() -> int:
-    """Return the highest possible CPU's number + 1: the rings are indexed by CPU number."""
-    text = Path("/sys/devices/system/cpu/possible").read_text()
-    return int(text.replace(",", "-").split("-")[-1]) + 1
-
-
 class BccProbes(Probes):
     capabilities = Capabilities("bcc")
 
@@ -56,12 +50,7 @@ class BccProbes(Probes):
         self._attached: set[str] = set()
 
     def open(self) -> None:
-        """Compile and load the programs and map the rings; nothing is recorded until attach().
-
-        Mounts tracefs if it is not mounted. Raises ProbeError: rights, tracefs, bcc, headers or an
-        essential tracepoint (Q, D, C) is missing or lacks a field, the configuration needs the core
-        backend (stacks are not looked at here), or compiling or loading fails.
-        """
+        """Compile and load the programs and map the rings; mounts tracefs if it is not mounted."""
         require_rights()
         bcc_source.check_filters(self.config.filters)
         if self.config.events == LIGHT:
@@ -87,7 +76,8 @@ class BccProbes(Probes):
         for letter in ESSENTIAL:
             if self._reasons[letter]:
                 raise ProbeError(f"event {letter} cannot be recorded: {self._reasons[letter]}")
-        cpus = possible_cpus()
+        possible = Path("/sys/devices/system/cpu/possible").read_text()
+        cpus = int(possible.replace(",", "-").split("-")[-1]) + 1  # the highest one's number, + 1
         main = RingSizes.choose(cpus, self.config.ring_bytes).ring_bytes
         self.sizes = self._load_fitting(RingSizes(main, _UPPER_BYTES), cpus)
 
@@ -134,11 +124,6 @@ class BccProbes(Probes):
         self._rings = Rings.map(rings, cpus, sizes, machine_barrier())
 
     def attach(self) -> None:
-        """Attach the programs: completions first and Q last.
-
-        Raises ProbeError: not open, or a tracepoint cannot be attached to; those before it stay
-        attached until detach() or close().
-        """
         loaded = self._opened()
         # Completions first and Q last: every bio whose Q is recorded has its later events too.
         for probe in reversed(STEPS):
@@ -179,10 +164,7 @@ class BccProbes(Probes):
         return self._loaded
 
     def kernel_enums(self) -> KernelEnums:
-        """Return biotrail's own numbers, for the programs make `opf` from the letters of rwbs.
-
-        Only flags that have a letter are in `flag_bits`, and PREFLUSH.
-        """
+        """Return biotrail's own numbers, by which the programs make `opf` of letters."""
         lettered = (*RWBS_FLAGS.values(), "PREFLUSH")
         return {"op_enum": OPS, "flag_bits": {n: b for n, b in FLAGS.items() if n in lettered}}
 

@@ -87,10 +87,7 @@ _OTHERS = {
 
 
 def absent(letters: Iterable[str], formats: Mapping[str, Format]) -> dict[str, list[str]]:
-    """Return {event letter: names of record fields that this kernel's tracepoints do not report}.
-
-    `letters`: of recorded events; those with all fields are left out.
-    """
+    """Return names of record fields that this kernel's tracepoints lack, by event letter."""
     by_letter: dict[str, list[str]] = {}
     for letter in letters:
         record = BY_LETTER[letter]
@@ -122,10 +119,9 @@ def source(
     sizes: RingSizes,
     cpus: int,
 ) -> str:
-    """Return the whole C text for bcc: constants, records, rings, filters, a program per event.
+    """Return the whole C text for bcc. Raises ProbeError: a field has no known size or offset.
 
     `forms`: formats of the events to record, by letter. `cpus`: elements of the map of rings.
-    Raises ProbeError: a field has a size or offset that is not known.
     """
     numbers = {f"BT_OP_{RWBS_OPS[letters]}": OPS[RWBS_OPS[letters]] for letters in RWBS_OPS}
     numbers["BT_OP_DRV_IN"] = OPS["DRV_IN"]
@@ -152,10 +148,7 @@ def source(
 
 
 def _status() -> str:
-    """Return the text of `s32 bt_status(s32 error)`: errno of a tracepoint to blk_status_t.
-
-    An errno without a blk_status_t is returned itself, negative.
-    """
+    """Return the text of `bt_status`: errno of a tracepoint to blk_status_t, if it has one."""
     cases = [f"case {-errno}: return {status};" for status, errno in ERRNO.items()]
     body = [
         "if (!error) return 0;",
@@ -196,10 +189,7 @@ def _load(form: Format, field: Field, size: int) -> str:
 
 
 def _letters(form: Format, field: Field) -> str:
-    """Return a C expression for the first letters of rwbs as a u64, the first lowest.
-
-    BPF loads have to be aligned, so each is as wide as its offset allows.
-    """
+    """Return a C expression for letters of rwbs as a u64, the first lowest, by aligned loads."""
     terms, offset, end = [], field.offset, field.offset + min(field.size, _RWBS_BYTES)
     while offset < end:
         size = next(s for s in (8, 4, 2, 1) if offset % s == 0 and offset + s <= end)

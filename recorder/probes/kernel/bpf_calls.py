@@ -23,10 +23,7 @@ def u64(*names: str) -> list[tuple[str, type[c_uint64]]]:
 
 
 class ProgInfo(ctypes.Structure):
-    """`struct bpf_prog_info` (include/uapi/linux/bpf.h), up to attach_btf_id.
-
-    Members that are newer than the running kernel stay 0.
-    """
+    """`struct bpf_prog_info` (include/uapi/linux/bpf.h); what the kernel does not know stays 0."""
 
     _fields_ = (
         *u32("type", "id"),
@@ -97,10 +94,9 @@ def _numbers() -> tuple[int, int]:
 
 
 def bpf(command: int, attr: ctypes.Structure) -> int:
-    """Have the kernel execute a command, and return its result, 0 or more.
+    """Have the kernel execute a command; `attr`: what it reads of `union bpf_attr`.
 
-    attr: the members of `union bpf_attr` that the command reads, from its beginning on. Raises
-    OSError, and ProbeError (`_numbers`).
+    Raises OSError, and ProbeError (`_numbers`).
     """
     libc = ctypes.CDLL(None, use_errno=True)
     result = libc.syscall(_numbers()[0], c_int(command), byref(attr), c_int(ctypes.sizeof(attr)))
@@ -126,9 +122,8 @@ def refused() -> int | None:
 def perf_event_open(attr: PerfEventAttr) -> int:
     """Return the descriptor of a new perf event of this process, on any CPU.
 
-    So no certain CPU has to be online. For tracepoints and kprobes this does not matter: the kernel
-    runs an event's programs for every task, whether the event is enabled or not. Sets `attr.size`.
-    Raises OSError, and ProbeError (`_numbers`).
+    So no certain CPU has to be online: for tracepoints and kprobes the kernel runs an event's
+    programs for every task, whether the event is enabled or not. Raises OSError, and ProbeError.
     """
     attr.size = ctypes.sizeof(attr)
     libc = ctypes.CDLL(None, use_errno=True)

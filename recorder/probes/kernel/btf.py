@@ -57,11 +57,9 @@ class KernelBtf:
     """The running kernel's BTF, parsed by libbpf; a context manager that frees it."""
 
     def __init__(self, module: str = "") -> None:
-        """Load /sys/kernel/btf/vmlinux and, on top of it, the BTF of a module.
+        """Load /sys/kernel/btf/vmlinux and, on top of it, the BTF of a module, if it has one.
 
-        `module`: has no effect where it is not loaded or is part of the kernel, where its types are
-        in vmlinux, or where modules have no BTF (before 5.11). Raises ProbeError: the BTF cannot be
-        read, or libbpf is missing or too old.
+        It has none where it is not loaded, or before 5.11. Raises ProbeError.
         """
         self._lib = load_library()
         self._base: int | None = None
@@ -90,7 +88,7 @@ class KernelBtf:
     def close(self) -> None:
         """Free the BTF; nothing can be read afterwards. Closing again has no effect."""
         for btf in {self._btf, self._base} - {None}:
-            self._lib.void("btf__free", btf)
+            self._lib.get("btf__free")(btf)
         self._btf = self._base = None
 
     def _find(self, name: str, kind: int, btf: int | None = None) -> int | None:
@@ -120,11 +118,7 @@ class KernelBtf:
         return kind.count - 1  # the first is the probe's own data
 
     def module_parameters(self, tracepoint: str, module: str) -> int | None:
-        """Return how many arguments a module's tracepoint passes, as `parameters` does.
-
-        None: the module is not loaded or has no such tracepoint, or the kernel has no BTF of
-        modules (before 5.11).
-        """
+        """Return what `parameters` does, of a module's tracepoint; None: no BTF of it."""
         if not (_BTF / module).exists():
             return None
         try:
@@ -135,7 +129,7 @@ class KernelBtf:
         try:
             return self.parameters(tracepoint, btf)
         finally:
-            self._lib.void("btf__free", btf)
+            self._lib.get("btf__free")(btf)
 
     def enum(self, name: str) -> dict[str, int] | None:
         """Return an enum's 32-bit values, read as signed, by name; None: there is no such enum."""
@@ -167,10 +161,6 @@ class KernelBtf:
     def function_id(self, name: str) -> int | None:
         return self._find(name, _KIND_FUNC)
 
-    def tracepoint_id(self, name: str) -> int | None:
-        """Return the BTF id that programs on the tracepoint `name` are loaded for; None: none."""
-        return self._find(f"btf_trace_{name}", _KIND_TYPEDEF)
-
     def members(self, name: str) -> list[str] | None:
         """Return the names of a struct's direct members; None: there is no such struct."""
         number = self._find(name, _KIND_STRUCT)
@@ -195,10 +185,7 @@ class KernelBtf:
         return None
 
     def pointed(self, name: str, member: str) -> str:
-        """Return the name of the struct that a direct member of a struct points to; "": none.
-
-        const and the like count.
-        """
+        """Return the name of the struct that a direct member points to; "": none, or const."""
         for found, number, _ in self._members(self._find(name, _KIND_STRUCT)):
             if found == member and (kind := self._type(number)).kind == _KIND_PTR:
                 pointed = kind.size_or_type
@@ -210,10 +197,7 @@ class KernelBtf:
 
 
 def kernel_enums(btf: KernelBtf) -> KernelEnums:
-    """Return the numbers by which this kernel's `opf` is decoded, as in a log's header.
-
-    Names are without prefixes (REQ_OP_, __REQ_), and REQ_OP_LAST and __REQ_NR_BITS are left out.
-    """
+    """Return the numbers by which this kernel's `opf` is decoded, as in a log's header."""
     ops = next((values for name in _OP_ENUMS if (values := btf.enum(name))), None)
     flags = btf.enum(_FLAG_ENUM)
     if ops is None or flags is None:

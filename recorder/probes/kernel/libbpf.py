@@ -64,7 +64,6 @@ _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "bpf_obj_get_info_by_fd": (c_int, (c_int, c_void_p, POINTER(c_uint32))),
     "libbpf_num_possible_cpus": (c_int, ()),
     "libbpf_set_print": (c_void_p, (_PrintFunction,)),
-    "libbpf_get_error": (ctypes.c_long, (c_void_p,)),
     "btf__load_vmlinux_btf": (c_void_p, ()),
     "btf__load_module_btf": (c_void_p, (c_char_p, c_void_p)),
     "btf__free": (None, (c_void_p,)),
@@ -132,11 +131,7 @@ class Libbpf:
         return result
 
     def pointer(self, doing: str, name: str, *arguments: Any) -> int:
-        """Call function `name` and return the address that it returns.
-
-        Raises RefusedError for NULL (with errno, 0 where the call did not set it) and for an
-        ERR_PTR, an address that stands for an errno.
-        """
+        """Call function `name`; raises RefusedError for NULL and for an ERR_PTR."""
         ctypes.set_errno(0)
         result = getattr(self._library, name)(*arguments)
         value = int(result or 0)
@@ -148,9 +143,6 @@ class Libbpf:
 
     def possible_cpus(self) -> int:
         return self.call("the number of CPUs is unknown", "libbpf_num_possible_cpus")
-
-    def void(self, name: str, *arguments: Any) -> None:
-        getattr(self._library, name)(*arguments)
 
     def get(self, name: str) -> Callable[..., Any]:
         """Return function `name` unchecked, for callers that interpret its result themselves."""
@@ -169,11 +161,7 @@ class Libbpf:
 
 @cache
 def load_library() -> Libbpf:
-    """Return the distribution's libbpf (1 or 0), loaded once for the whole process.
-
-    Raises ProbeError: none is installed, or the first that is lacks a function. A failure is not
-    kept: the next call tries again.
-    """
+    """Return the distribution's libbpf. A failure is not kept: the next call tries again."""
     for name in _NAMES:
         try:
             return Libbpf(ctypes.CDLL(name, use_errno=True))
@@ -275,10 +263,7 @@ class BpfObject:
         )
 
     def verify_by_states(self, program: str) -> None:
-        """Have the verifier compare states at each jump, so that it goes through less of `program`.
-
-        For programs that are too large for old kernels' verifiers otherwise.
-        """
+        """Have the verifier compare states at each jump, for large programs on old kernels."""
         self._lib.call(
             f"program {program}",
             "bpf_program__set_flags",
@@ -336,10 +321,7 @@ class BpfObject:
         )
 
     def keys(self, name: str) -> Iterator[int]:
-        """Yield the keys of a loaded map with 32-bit keys, while programs may add more.
-
-        A key that is added meanwhile may be left out. Ends silently at any error of the kernel.
-        """
+        """Yield a map's 32-bit keys, up to an error; one that is added then may be missed."""
         fd = self.map_fd(name)
         step = self._lib.get("bpf_map_get_next_key")
         key, following = c_uint32(0), c_uint32(0)
@@ -363,10 +345,7 @@ class BpfObject:
         self._lib.get("bpf_map_delete_elem")(self.map_fd(name), byref(key))
 
     def instructions(self, program: str) -> bytes:
-        """Return a program's instructions, 8 bytes each; once it is loaded, as they were loaded.
-
-        Then they have the maps' descriptors, and can be loaded again while this object is open.
-        """
+        """Return a program's instructions, 8 bytes each; once loaded with maps' descriptors."""
         where = self._program(program)
         doing = f"the instructions of program {program}"
         count = self._lib.call(doing, "bpf_program__insn_cnt", where)
@@ -374,13 +353,9 @@ class BpfObject:
 
     def rewrite(self, change: Callable[[bytes], bytes]) -> None:
         """Replace the instructions of every program by `change` of them, as many, before load()."""
-        step, name_of = (
-            self._lib.get("bpf_object__next_program"),
-            self._lib.get("bpf_program__name"),
-        )
-        program = None
-        while program := step(self._object, program):
-            name = name_of(program).decode()
+        get, program = self._lib.get, None
+        while program := get("bpf_object__next_program")(self._object, program):
+            name = get("bpf_program__name")(program).decode()
             code = change(self.instructions(name))
             doing = f"the instructions of program {name}"
             self._lib.call(doing, "bpf_program__set_insns", program, code, len(code) // 8)
@@ -411,10 +386,10 @@ class BpfObject:
     def detach_one(self, program: str) -> None:
         link = self._links.pop(program, None)
         if link is not None:
-            self._lib.void("bpf_link__destroy", link)
+            self._lib.get("bpf_link__destroy")(link)
 
     def close(self) -> None:
         self.detach()
         if self._object is not None:
-            self._lib.void("bpf_object__close", self._object)
+            self._lib.get("bpf_object__close")(self._object)
             self._object = None

@@ -23,11 +23,9 @@ class RunStats:
         self._fd = -1  # -1: off
 
     def switch(self, on: bool) -> None:
-        """Switch the kernel's counting of runs on or off, for all BPF programs of the host.
+        """Switch the counting of runs of all BPF programs of the host, where that is allowed.
 
-        On while any process holds a descriptor from BPF_ENABLE_STATS: off closes this object's
-        only. Without an error nothing happens where it is refused (no CAP_SYS_ADMIN) or libbpf is
-        missing.
+        On while any process holds a descriptor from BPF_ENABLE_STATS.
         """
         if on and self._fd < 0:
             with suppress(ProbeError):
@@ -43,10 +41,7 @@ class StatsChild:
     """As RunStats, by a child process (stats_child.py), so that this one can give up the right."""
 
     def __init__(self, report: Callable[[str], None]) -> None:
-        """Start the child process; it counts nothing yet. Raises OSError.
-
-        `report`: called with a message for the user once the child turns out to have ended.
-        """
+        """`report` gets a message for the user once the child turns out to have ended."""
         self._report = report
         self._on = False
         self._process = helpers.begin(_CHILD, answers=False)

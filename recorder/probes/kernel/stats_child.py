@@ -13,17 +13,7 @@ import sys
 
 _BELOW = "/biotrail/recorder/probes/kernel/stats_child.py"
 """This file, below what has to be on the path."""
-_LIBRARIES = ("libbpf.so.1", "libbpf.so.0")
 _BPF_STATS_RUN_TIME = 0
-
-
-def _library() -> ctypes.CDLL:
-    for name in _LIBRARIES[:-1]:
-        try:
-            return ctypes.CDLL(name)
-        except OSError:
-            continue
-    return ctypes.CDLL(_LIBRARIES[-1])
 
 
 def _main() -> None:
@@ -31,7 +21,10 @@ def _main() -> None:
     sys.path.append(os.path.abspath(__file__).removesuffix(_BELOW))
     from biotrail.recorder.rights import capabilities
 
-    library = _library()
+    try:
+        library = ctypes.CDLL("libbpf.so.1")
+    except OSError:
+        library = ctypes.CDLL("libbpf.so.0")
     right = capabilities.mask(["CAP_SYS_ADMIN"])
     capabilities.become(right, right, 0)
     capabilities.gain_no_more()

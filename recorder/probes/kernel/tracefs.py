@@ -32,10 +32,7 @@ def remedy() -> str:
 
 
 def find() -> Path:
-    """Return the directory of tracefs, after mounting it at PLACES[0] if it is not mounted.
-
-    Raises ProbeError: access is denied, mount(2) failed, or there are no events after it.
-    """
+    """Return the directory of tracefs, after mounting it at PLACES[0] if it is not mounted."""
     place = mounted()
     if place is not None:
         return place
@@ -58,10 +55,7 @@ def find() -> Path:
 
 
 def read(tracefs: Path, system: str, names: list[str]) -> dict[str, Format]:
-    """Return the formats of a system's tracepoints by name, without those that do not exist.
-
-    Raises ProbeError: a format cannot be read or parsed.
-    """
+    """Return the formats of a system's tracepoints by name, without those that do not exist."""
     formats = {}
     for name in names:
         try:

@@ -20,7 +20,6 @@ from biotrail.recorder.schema import limits, shared
 from biotrail.recorder.schema.device_numbers import dev_text
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.payloads import KernelEnums
-from biotrail.recorder.symbols.kallsyms import addresses_of
 
 ID_PID = 1 << 32
 """Marks a key of the map bt_ids as a process id (the lower 32 bits); ID_TID: as a thread id."""
@@ -34,21 +33,11 @@ _MAX_OP = 63
 _WAITED_ENDS = ("iomap_dio_bio_end_io", "submit_bio_wait_endio", "bio_wait_end_io")
 """Of iomap's direct I/O, and of submit_bio_wait() on older kernels and on newer ones."""
 _LOOP_COMPLETE = "lo_rw_aio_complete"
+END_FUNCTIONS = (*_WAITED_ENDS, _LOOP_COMPLETE)
+"""Functions that end bios."""
 
 
 DeviceFilter = shared.FILTER.ctype
-
-
-def _partition_sectors(dev: int) -> tuple[int, int]:
-    base = Path(f"/sys/dev/block/{dev_text(dev)}")
-    try:
-        start = int((base / "start").read_text())
-        return start, start + int((base / "size").read_text())
-    except (OSError, ValueError) as error:
-        raise ProbeError(
-            f"{dev_text(dev)} is no partition of this machine ({base}): "
-            "name a device that /sys/class/block lists"
-        ) from error
 
 
 def device_filters(devices: list[tuple[int, int]]) -> list[ctypes.Structure]:
@@ -58,10 +47,21 @@ def device_filters(devices: list[tuple[int, int]]) -> list[ctypes.Structure]:
             f"{len(devices)} devices were named, at most {limits.MAX_FILTERS} can be: "
             "record all devices and choose when converting"
         )
-    return [
-        DeviceFilter(disk, part, *(_partition_sectors(part) if part else (0, 0)))
-        for disk, part in devices
-    ]
+    found = []
+    for disk, part in devices:
+        start = end = 0
+        if part:
+            base = Path(f"/sys/dev/block/{dev_text(part)}")
+            try:
+                start = int((base / "start").read_text())
+                end = start + int((base / "size").read_text())
+            except (OSError, ValueError) as error:
+                raise ProbeError(
+                    f"{dev_text(part)} is no partition of this machine ({base}): "
+                    "name a device that /sys/class/block lists"
+                ) from error
+        found.append(DeviceFilter(disk, part, start, end))
+    return found
 
 
 def follows(filters: Filters, devices: Sequence[tuple[int, int]]) -> bool:
@@ -73,21 +73,9 @@ def follows(filters: Filters, devices: Sequence[tuple[int, int]]) -> bool:
     return filters.judge_bios or any(part or is_stacked(disk) for disk, part in devices)
 
 
-def _comm(name: str) -> Any:
-    prefix = name.endswith("*")
-    text = os.fsencode(name[:-1] if prefix else name)[:_COMM_BYTES]
-    mask = b"\xff" * (len(text) if prefix else len(text) + 1)
-    return shared.COMM.ctype.from_buffer_copy(text.ljust(16, b"\0") + mask.ljust(16, b"\0"))
-
-
 def _bits(names: Sequence[str], number_of: Mapping[str, int]) -> int:
     numbers = (number_of.get(name) for name in names)
     return sum(1 << n for n in numbers if n is not None and n <= _MAX_OP)
-
-
-def _refuse_many(count: int, limit: int, what: str) -> None:
-    if count > limit:
-        raise ProbeError(f"{count} {what} were named, at most {limit} can be: name fewer")
 
 
 def config(
@@ -104,9 +92,9 @@ def config(
     """Return the programs' configuration (shared.CONFIG).
 
     `filters`: of process and thread ids, and of cgroups, only whether there are any; the caller
-    puts the ids into the maps. `hold_irqs`: the kernel has bpf_local_irq_save(). `ends`: as
-    `end_functions`; None: not known. Partitions' sectors and this process (as the recorder, whose
-    own I/O is known by it) are looked up now. Raises ProbeError: too many devices or filter values,
+    puts the ids into the maps. `hold_irqs`: the kernel has bpf_local_irq_save(). `ends`:
+    addresses of END_FUNCTIONS. Partitions' sectors and this process (as the recorder, whose own I/O
+    is known by it) are looked up now. Raises ProbeError: too many devices or filter values,
     or a partition, operation or flag that this machine lacks.
     """
     ops, bits = enums["op_enum"], enums["flag_bits"]
@@ -138,32 +126,32 @@ def config(
         # By which bpf/behalf.h and bpf/loop.h know whose I/O a bio is.
         waited_ends=tuple(ends.get(name, 0) for name in _WAITED_ENDS),
         loop_complete=ends.get(_LOOP_COMPLETE, 0),
-        # By which bpf/own.h knows the recorder's own I/O; its files are told by OwnFiles.
+        # By which bpf/own.h knows the recorder's own I/O; CoreProbes.own_file() tells its files.
         file_ops=_bits(_FILE_OPS, ops),
         recorder=os.getpid(),
         leave_own=not filters.own_io,
         ns_dev=namespace[0],
         ns_inode=namespace[1],
     )
-    _set_lists(made, filters, bits)
-    return made
-
-
-def end_functions() -> dict[str, int]:
-    """Return the addresses by name of functions that end bios, as far as the kernel shows them."""
-    return addresses_of((*_WAITED_ENDS, _LOOP_COMPLETE))
-
-
-def _set_lists(made: Any, filters: Filters, bits: Mapping[str, int]) -> None:
-    _refuse_many(len(filters.comms), limits.MAX_COMMS, "task names")
-    _refuse_many(len(filters.flags), limits.MAX_FLAGS, "sets of flags")
-    _refuse_many(len(filters.sectors), limits.MAX_RANGES, "ranges of sectors")
+    for given, limit, what in (
+        (filters.comms, limits.MAX_COMMS, "task names"),
+        (filters.flags, limits.MAX_FLAGS, "sets of flags"),
+        (filters.sectors, limits.MAX_RANGES, "ranges of sectors"),
+    ):
+        if len(given) > limit:
+            raise ProbeError(f"{len(given)} {what} were named, at most {limit} can be: name fewer")
     flags = [sum(1 << n for n in set(masks(names, bits, "--flags"))) for names in filters.flags]
     made.nr_comms, made.nr_flags = len(filters.comms), len(flags)
     made.nr_ranges = len(filters.sectors)
     for place, name in enumerate(filters.comms):
-        made.comms[place] = _comm(name)
-    for place, mask in enumerate(flags):
-        made.flags[place] = mask
+        # Compared with its NUL, or as a prefix if it ends in *.
+        prefix = name.endswith("*")
+        text = os.fsencode(name[:-1] if prefix else name)[:_COMM_BYTES]
+        mask = b"\xff" * (len(text) if prefix else len(text) + 1)
+        both = text.ljust(16, b"\0") + mask.ljust(16, b"\0")
+        made.comms[place] = shared.COMM.ctype.from_buffer_copy(both)
+    for place, mask_of in enumerate(flags):
+        made.flags[place] = mask_of
     for place, (first, last) in enumerate(filters.sectors):
         made.ranges[place] = shared.RANGE.ctype(first, last + 1)
+    return made

@@ -46,10 +46,7 @@ class CgroupMaps:
     """These maps of one object."""
 
     def __init__(self, bpf: BpfObject, filters: Filters, *, reports: bool, made: bool) -> None:
-        """Look up the cgroups that are chosen by path, and size the maps, before loading.
-
-        reports: the programs' paths of cgroups are read. made: of cgroups that are made, too.
-        """
+        """reports: the programs' paths of cgroups are read; made: of those made later, too."""
         where = cgroups.hierarchy() if filters.cgroups else None
         self._chosen = [cgroup_id(path, where) for path in filters.cgroups]
         self._bpf = bpf
@@ -81,14 +78,14 @@ class CgroupMaps:
         return None if self._ring is None else self._bpf.map_fd("bt_cgroup_ring")
 
     def new_cgroups(self) -> list[CgroupPath]:
-        if self._ring is None:
-            return []
-        return [
-            CgroupPath(int(one["cgroup"]), _path(one["names"][: one["bytes"]].tobytes()))
-            if one["whole"]
-            else CgroupPath(int(one["cgroup"]), None)
-            for one in self._ring.take()
-        ]
+        found = []
+        for one in [] if self._ring is None else self._ring.take():
+            path = None
+            if one["whole"]:
+                names = one["names"][: one["bytes"]].tobytes()  # upwards, each with its NUL
+                path = "/" + os.fsdecode(b"/".join(reversed(names.split(b"\0")[:-1])))
+            found.append(CgroupPath(int(one["cgroup"]), path))
+        return found
 
     def list_cgroup(self, number: int, *, wanted: bool) -> None:
         with self._lock:
@@ -104,8 +101,3 @@ class CgroupMaps:
         if self._ring is not None:
             self._ring.close()
             self._ring = None
-
-
-def _path(names: bytes) -> str:
-    """Return the path of names from the cgroup upwards, each with its NUL."""
-    return "/" + "/".join(os.fsdecode(one) for one in reversed(names.split(b"\0")[:-1]))

@@ -6,7 +6,6 @@ when they are made; the recorder's own memory is held against measurements (docs
 """
 
 import errno
-from dataclasses import dataclass
 
 from biotrail.recorder.host.memory_limit import Room
 from biotrail.recorder.probes.rings.ring import SMALLEST_RING_BYTES, RingSizes
@@ -26,44 +25,34 @@ def least_bytes(filters: bool) -> int:
     return _LEAST_WITH_FILTERS if filters else _LEAST
 
 
-@dataclass(frozen=True)
-class Demand:
-    """Rings of each CPU, a table that may be smaller, and other maps.
+def fit(
+    sizes: RingSizes,
+    cpus: int,
+    table: int,
+    others: int,
+    room: Room | None,
+    least_table: int,
+    least: int,
+) -> tuple[RingSizes, int]:
+    """Return rings and table, halved until they leave the recorder RECORDER_BYTES of `room`.
 
-    table: bytes, a power of two; 0: there is none. others: bytes of all other maps.
+    The larger of both is halved, down to the smallest rings and to `least_table` bytes. `table`:
+    bytes, a power of two; 0: there is none. `others`: bytes of all other maps. Raises ProbeError:
+    not even `least` bytes are left then.
     """
-
-    sizes: RingSizes
-    cpus: int
-    table: int
-    others: int
-
-    @property
-    def rings(self) -> int:
-        return self.cpus * self.sizes.area_bytes
-
-    @property
-    def total(self) -> int:
-        return self.rings + self.table + self.others
-
-    def fitting(self, room: Room | None, least_table: int, least: int) -> "Demand":
-        """Return rings and table, halved until they leave the recorder RECORDER_BYTES of `room`.
-
-        The larger of both is halved, down to the smallest rings and to `least_table` bytes. Raises
-        ProbeError: not even `least` bytes are left then.
-        """
-        found = self
-        while room is not None and found.total > room.bytes - RECORDER_BYTES:
-            rings_may = found.sizes.ring_bytes > SMALLEST_RING_BYTES
-            table_may = found.table > least_table
-            if table_may and (found.table >= found.rings or not rings_may):
-                found = Demand(found.sizes, found.cpus, found.table // 2, found.others)
-            elif rings_may:
-                found = Demand(found.sizes.halved(), found.cpus, found.table, found.others)
-            else:
-                break
-        ensure_room(found.total, room, least)
-        return found
+    while room is not None:
+        rings = cpus * sizes.area_bytes
+        if rings + table + others <= room.bytes - RECORDER_BYTES:
+            break
+        rings_may = sizes.ring_bytes > SMALLEST_RING_BYTES
+        if table > least_table and (table >= rings or not rings_may):
+            table //= 2
+        elif rings_may:
+            sizes = sizes.halved()
+        else:
+            break
+    ensure_room(cpus * sizes.area_bytes + table + others, room, least)
+    return sizes, table
 
 
 def ensure_room(maps: int, room: Room | None, least: int) -> None:
@@ -80,10 +69,7 @@ def ensure_room(maps: int, room: Room | None, least: int) -> None:
 
 
 def may_shrink(number: int, sizes: RingSizes, locked: bool = False) -> bool:
-    """Return whether smaller rings may load where `sizes` were refused with errno `number`.
-
-    `locked`: maps are charged to RLIMIT_MEMLOCK, beyond which the kernel answers EPERM.
-    """
+    """Return whether smaller rings may load; `locked`: EPERM is for RLIMIT_MEMLOCK."""
     if number == errno.E2BIG:
         return sizes.area_bytes > _OLD_LIMIT
     limits = (errno.ENOMEM, errno.EPERM) if locked else (errno.ENOMEM,)

@@ -8,7 +8,6 @@ import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
 
 import numpy as np
 
@@ -133,10 +132,9 @@ _DRIVER_SLOTS = 1 << 15
 
 @dataclass(frozen=True)
 class Driver:
-    """A driver's programs by tracepoint, in the order in which a request passes them.
+    """A driver's programs by tracepoint, as a request passes them, with variants (_p).
 
-    Each program has a variant, ending in _p, that disables preemption. remedy: where a tracepoint
-    is missing, what may be the cause.
+    remedy: where a tracepoint is missing, what may be the cause.
     """
 
     name: str
@@ -144,6 +142,12 @@ class Driver:
     remedy: str
     present: str | None = None
     """Directory of sysfs that has an entry while a device has the driver; None: always there."""
+
+    def has_devices(self) -> bool:
+        try:
+            return self.present is None or bool(os.listdir(self.present))
+        except OSError:  # the module is not loaded
+            return False
 
 
 DRIVERS = (
@@ -177,64 +181,29 @@ DRIVERS = (
 """In the order of the `driver` field's numbers, from 1 on."""
 
 
-def _has_devices(name: str) -> bool:
-    """Return whether the host has devices of the driver, as far as sysfs tells."""
-    present = next(driver.present for driver in DRIVERS if driver.name == name)
-    try:
-        return present is None or bool(os.listdir(present))
-    except OSError:  # the module is not loaded
-        return False
-
-
-@dataclass(frozen=True)
-class DriverChoice:
-    """Which drivers' steps are recorded.
-
-    programs: in the order of attaching. lacking: driver → why its steps are not recorded.
-    """
-
-    programs: tuple[str, ...] = ()
-    lacking: tuple[tuple[str, str], ...] = ()
-
-    @property
-    def recorded(self) -> list[str]:
-        """Names of the drivers that are not `lacking`, in the order of DRIVERS."""
-        without = dict(self.lacking)
-        return [driver.name for driver in DRIVERS if driver.name not in without]
-
-    @property
-    def reason(self) -> str:
-        """Why the part is not recorded at all; "" if some driver's steps are."""
-        if self.recorded:
-            return ""
-        return "; ".join(f"{name}: {why}" for name, why in self.lacking)
-
-
-NO_DRIVERS = DriverChoice()
-
-
 @dataclass(frozen=True)
 class PathChoice:
     """What of the path is recorded on this kernel.
 
     parts: names of PATH_PARTS. programs: (part, program) to load, in the order of attaching.
-    lacking: why a part that was asked for, or something of it (COMMITS), is not recorded. drivers:
-    which drivers' steps are.
     """
 
     parts: frozenset[str] = frozenset()
     programs: tuple[tuple[str, str], ...] = ()
     lacking: dict[str, str] = field(default_factory=dict)
-    drivers: DriverChoice = NO_DRIVERS
+    """Why a part that was asked for, or something of it (COMMITS), is not recorded."""
+    without: dict[str, str] = field(default_factory=dict)
+    """Drivers whose steps are not recorded, and why, if the part driver was asked for."""
     frozen: int = 0
     """Bit of a task's flags while it is in the freezer, where such a task is in state D; else 0."""
 
-    def facts(self) -> PathFacts | None:
-        """Return the log header's entry `path`; None if no part was asked for.
+    @property
+    def drivers(self) -> list[str]:
+        """Names of the drivers that are not `without`, in the order of DRIVERS."""
+        return [driver.name for driver in DRIVERS if driver.name not in self.without]
 
-        "drivers", only if the part driver is recorded: driver → why its steps are not recorded, ""
-        if they are.
-        """
+    def facts(self) -> PathFacts | None:
+        """Return the log header's entry `path`; None if no part was asked for."""
         if not self.parts and not self.lacking:
             return None
         missing: list[MissingPart] = [
@@ -245,19 +214,16 @@ class PathChoice:
             "missing": missing,
         }
         if _DRIVER in self.parts:
-            found["drivers"] = dict.fromkeys(self.drivers.recorded, "")
-            found["drivers"].update(self.drivers.lacking)
+            found["drivers"] = dict.fromkeys(self.drivers, "") | self.without
         return found
 
     def messages(self) -> list[str]:
         """Return a message for each entry of `lacking`, and for drivers of the host's devices."""
         found = [f"--path {part} is not recorded: {why}" for part, why in self.lacking.items()]
-        if _DRIVER in self.parts:
-            found += [
-                f"--path driver: requests of {name} have no steps: {why}"
-                for name, why in self.drivers.lacking
-                if _has_devices(name)
-            ]
+        for driver in DRIVERS if _DRIVER in self.parts else ():
+            why = self.without.get(driver.name)
+            if why and driver.has_devices():
+                found.append(f"--path driver: requests of {driver.name} have no steps: {why}")
         return found
 
 
@@ -310,20 +276,24 @@ def choose_path(
         commits, reason = _journal_programs(btf, preemptible)
         programs += commits
         lacking.update({COMMITS: reason} if reason else {})
-    known = choose_drivers(preemptible, symbols) if _DRIVER in wanted else NO_DRIVERS
-    programs += [(_DRIVER, program) for program in known.programs]
-    if _DRIVER in wanted and known.reason:
-        lacking[_DRIVER] = known.reason
+    without: dict[str, str] = {}
+    if _DRIVER in wanted:
+        steps, without = choose_drivers(preemptible, symbols)
+        programs += [(_DRIVER, program) for program in steps]
+        if not steps:
+            lacking[_DRIVER] = "; ".join(f"{name}: {why}" for name, why in without.items())
     parts = frozenset(part for part in wanted if part not in lacking)
     chosen = tuple(pair for pair in programs if pair[0] in parts)
     # Since 6.1 a task in the freezer has a state of its own, and later kernels use the bit for
     # something else; these have the function frozen().
     has_flag = "wait" in parts and not btf.has_function("frozen")
-    return PathChoice(parts, chosen, lacking, known, _PF_FROZEN if has_flag else 0)
+    return PathChoice(parts, chosen, lacking, without, _PF_FROZEN if has_flag else 0)
 
 
-def choose_drivers(preemptible: bool, symbols: bytes | None = None) -> DriverChoice:
-    """Return which drivers' steps this kernel can record, and the programs for them.
+def choose_drivers(
+    preemptible: bool, symbols: bytes | None = None
+) -> tuple[list[str], dict[str, str]]:
+    """Return the programs for drivers' steps, and why those of a driver cannot be recorded.
 
     symbols: text as in /proc/kallsyms; None: that of this kernel. A driver needs all of its
     tracepoints, and loop the address of the function that ends its file I/O too. A module that is
@@ -332,28 +302,26 @@ def choose_drivers(preemptible: bool, symbols: bytes | None = None) -> DriverCho
     if symbols is None:
         symbols = read_symbols()
     programs: list[str] = []
-    lacking: list[tuple[str, str]] = []
+    without: dict[str, str] = {}
     for driver in DRIVERS:
         # The kernel or a loaded module has the function that calls the tracepoint's probes.
         missing = [
             name for name in driver.programs if not has_symbol(f"__traceiter_{name}", symbols)
         ]
         if missing:
-            why = f"this kernel has no tracepoint {missing[0]} ({driver.remedy})"
-            lacking.append((driver.name, why))
-            continue
-        if driver.name == "loop" and not address_in(_LOOP_COMPLETE, symbols):
+            without[driver.name] = f"this kernel has no tracepoint {missing[0]} ({driver.remedy})"
+        elif driver.name == "loop" and not address_in(_LOOP_COMPLETE, symbols):
             why = f"the address of {_LOOP_COMPLETE} is hidden, or the module loop is not loaded"
-            lacking.append((driver.name, why))
-            continue
-        programs += [name + ("_p" if preemptible else "") for name in driver.programs.values()]
-    return DriverChoice(tuple(programs), tuple(lacking))
+            without[driver.name] = why
+        else:
+            programs += [name + ("_p" if preemptible else "") for name in driver.programs.values()]
+    return programs, without
 
 
 def _journal_programs(btf: KernelBtf, preemptible: bool) -> tuple[list[tuple[str, str]], str]:
-    """Return ((part, program) in the order of attaching, "") for commits, or ([], reason).
+    """Return (all programs for commits in the order of attaching, ""), or ([], reason).
 
-    All of the tracepoints or none. libbpf finds modules only with CAP_SYS_ADMIN.
+    libbpf finds modules only with CAP_SYS_ADMIN.
     """
     for tracepoint in JOURNAL_PROGRAMS:
         count = btf.parameters(tracepoint)
@@ -401,44 +369,71 @@ def path_programs() -> dict[str, str]:
     return found
 
 
+_TEXT = ("_stext", "_etext")
+"""Symbols between which the kernel's code is, without that of modules."""
+_RING_SETS, _RING_SET_BYTES = 1 << 14, 8 * 32
+_RING_THREADS, _RING_THREAD_BYTES = 1 << 16, 16
+_URING_FUNCTIONS = {
+    "iomap_end_io": "iomap_dio_bio_end_io",
+    "blkdev_end_io": "blkdev_bio_end_io",
+    "blkdev_end_io_async": "blkdev_bio_end_io_async",
+    "ring_complete": "io_complete_rw",
+    "ring_complete_polled": "io_complete_rw_iopoll",
+    "aio_complete": "aio_complete_rw",
+}
+"""Kernel function by its member of `struct bt_uring`."""
+
+
 class PathMaps:
     """The maps and programs of the path in one object."""
 
     def __init__(self, bpf: BpfObject, choice: PathChoice, over_ns: int) -> None:
-        """Set constants, maps' sizes and which programs are loaded in `bpf`, before it is loaded.
-
-        Maps of parts that are not recorded get one entry. over_ns: timed calls that took longer are
-        recorded even without I/O.
-        """
+        """Prepare `bpf`, before it is loaded; over_ns: longer calls are recorded without I/O."""
         self._bpf = bpf
         self._choice = choice
         self._timing = 1
         chosen = {program for _, program in choice.programs}
         for program in path_programs():
             bpf.set_autoload(program, program in chosen)
-        constants = _constants(choice.parts, over_ns)
-        constants.frozen = choice.frozen
+        machine, where = platform.machine(), cgroups.hierarchy()
+        constants = shared.PATH.ctype(
+            over_ns=over_ns,
+            block_softirq=_BLOCK_SOFTIRQ,
+            unified=where is not None and where.unified,
+            tick_ns=round(time.clock_getres(_MONOTONIC_COARSE) * 1e9),
+            ioctl=next(iter(syscalls.numbers(frozenset({"ioctl"}), machine)), _NO_CALL),
+            frozen=choice.frozen,
+            **dict.fromkeys(choice.parts, 1),
+        )
+        syscalls.set_bits(constants.idles, syscalls.IDLE_CALLS, machine)
+        syscalls.set_bits(constants.fds, syscalls.FD_CALLS, machine)
+        syscalls.set_bits(constants.reaps, syscalls.REAPING_CALLS, machine)
         if "fs" in choice.parts:
             found = addresses_of(_TEXT)
             if len(found) == len(_TEXT):
                 constants.text, end = (found[name] for name in _TEXT)
                 constants.text_bytes = end - constants.text
-        steps = _DRIVER_SLOTS if _DRIVER in choice.parts else 1
-        bpf.set_map_entries("bt_driver_steps", steps)
-        calls = _CALL_SLOTS if choice.parts & {"time", "wait"} else 1
-        bpf.set_map_entries("bt_call_slots", calls)
+        bpf.set_map_entries("bt_driver_steps", _DRIVER_SLOTS if _DRIVER in choice.parts else 1)
+        timed = bool(choice.parts & {"time", "wait"})
+        bpf.set_map_entries("bt_call_slots", _CALL_SLOTS if timed else 1)
         self._constants_made = constants
         self.dirty_bytes = 0
         """Bytes of the table of who dirtied pages; 0: that is not recorded."""
         self._dirty_wanted = dirty_table(os.sysconf("SC_PHYS_PAGES"))
         self.size_dirty(self._dirty_wanted)
-        _prepare_uring(bpf, "uring" in choice.parts)
+        # Where the kernel lacks or hides functions, bios of direct I/O are joined to their request
+        # by the thread or worker that queues them, and those of aio are not joined.
+        uring = "uring" in choice.parts
+        addresses = addresses_of(_URING_FUNCTIONS.values()) if uring else {}
+        section = shared.URING.ctype(
+            **{name: addresses.get(of, 0) for name, of in _URING_FUNCTIONS.items()}
+        )
+        bpf.set_initial_value(".rodata.uring", section)
+        bpf.set_map_size("bt_ring_sets", _RING_SET_BYTES, _RING_SETS if uring else 1)
+        bpf.set_map_size("bt_running_reqs", _RING_THREAD_BYTES, _RING_THREADS if uring else 1)
 
     def size_dirty(self, size: int) -> None:
-        """Set the size of the table of who dirtied pages, before loading; without it, nothing.
-
-        size: bytes, a power of two.
-        """
+        """Set the bytes, a power of two, of the table of who dirtied pages, before loading."""
         slots = 1
         if "dirty" in self._choice.parts:
             self.dirty_bytes = size
@@ -474,10 +469,7 @@ class PathMaps:
         return PathRuns(totals["calls"], totals["timed"], by_part)
 
     def stop_timing(self) -> None:
-        """Detach the programs of the part time; calls that run now stay unrecorded.
-
-        The other parts go on; waits stand by themselves from now on.
-        """
+        """Detach the programs of the part time; waits stand by themselves from now on."""
         self._timing += 1
         self._bpf.update_section(".data.timing", ctypes.c_uint64(self._timing))
         for part, program in self._choice.programs:
@@ -488,8 +480,8 @@ class PathMaps:
 def dirty_table(pages: int) -> int:
     """Return how many bytes the table of who dirtied pages takes where there is room.
 
-    `pages`: of the machine's memory. A slot for two pages at least, in a power of two: more than
-    twice as many as pages may be dirty by default (vm.dirty_ratio, a fifth of memory).
+    A slot for two pages at least: more than twice as many as pages may be dirty by default
+    (vm.dirty_ratio, a fifth of memory).
     """
     size = 1 << (pages * _DIRTY_SLOT_BYTES // 2 - 1).bit_length()
     return min(max(size, LEAST_DIRTY_BYTES), MOST_DIRTY_BYTES)
@@ -498,48 +490,3 @@ def dirty_table(pages: int) -> int:
 def dirty_shift(size: int) -> int:
     regions = size // (2 * _DIRTY_SLOT_BYTES * _DIRTY_REGION)
     return 64 - (regions - 1).bit_length()
-
-
-def _constants(parts: Collection[str], over_ns: int) -> Any:
-    machine = platform.machine()
-    where = cgroups.hierarchy()
-    unified = where is not None and where.unified
-    path = shared.PATH.ctype(over_ns=over_ns, block_softirq=_BLOCK_SOFTIRQ, unified=unified)
-    path.tick_ns = round(time.clock_getres(_MONOTONIC_COARSE) * 1e9)
-    for part in parts:
-        setattr(path, part, 1)
-    syscalls.set_bits(path.idles, syscalls.numbers(syscalls.IDLE_CALLS, machine))
-    syscalls.set_bits(path.fds, syscalls.numbers(syscalls.FD_CALLS, machine))
-    path.ioctl = next(iter(syscalls.numbers(frozenset({"ioctl"}), machine)), _NO_CALL)
-    syscalls.set_bits(path.reaps, syscalls.numbers(syscalls.REAPING_CALLS, machine))
-    return path
-
-
-_TEXT = ("_stext", "_etext")
-"""Symbols between which the kernel's code is, without that of modules."""
-_RING_SETS, _RING_SET_BYTES = 1 << 14, 8 * 32
-_RING_THREADS, _RING_THREAD_BYTES = 1 << 16, 16
-_URING_FUNCTIONS = {
-    "iomap_end_io": "iomap_dio_bio_end_io",
-    "blkdev_end_io": "blkdev_bio_end_io",
-    "blkdev_end_io_async": "blkdev_bio_end_io_async",
-    "ring_complete": "io_complete_rw",
-    "ring_complete_polled": "io_complete_rw_iopoll",
-    "aio_complete": "aio_complete_rw",
-}
-"""Kernel function by its member of `struct bt_uring`."""
-
-
-def _prepare_uring(bpf: BpfObject, recorded: bool) -> None:
-    """Set the sizes of the maps and the addresses of kernel functions, before `bpf` is loaded.
-
-    Where the kernel lacks or hides functions, bios of direct I/O are joined to their request by the
-    thread or worker that queues them, and those of aio are not joined.
-    """
-    addresses = addresses_of(_URING_FUNCTIONS.values()) if recorded else {}
-    section = shared.URING.ctype(
-        **{name: addresses.get(of, 0) for name, of in _URING_FUNCTIONS.items()}
-    )
-    bpf.set_initial_value(".rodata.uring", section)
-    bpf.set_map_size("bt_ring_sets", _RING_SET_BYTES, _RING_SETS if recorded else 1)
-    bpf.set_map_size("bt_running_reqs", _RING_THREAD_BYTES, _RING_THREADS if recorded else 1)

@@ -64,23 +64,20 @@ class StackMaps:
     """The stack maps of one object. No stack is removed, so an id never changes its meaning."""
 
     def __init__(self, bpf: BpfObject, wanted: Stacks, waits: bool = False) -> None:
-        """Set the sizes of the maps that `wanted` needs, before `bpf` is loaded.
-
-        `waits`: the stacks of waits are recorded, of WAIT_DEPTH frames at most.
-        """
+        """Size the maps before loading; `waits`: stacks of waits are recorded."""
         self._bpf = bpf
         depth = max_depth()
-        self._known: dict[str, set[int]] = {}
+        self._frames: dict[str, int] = {}
         if wanted >= Stacks.KERNEL:
             bpf.set_map_size(_KERNEL_MAP, depth * 8, KERNEL_STACKS)
-            self._known[_KERNEL_MAP] = set()
+            self._frames[_KERNEL_MAP] = depth
         if wanted >= Stacks.USER:
             bpf.set_map_size(_USER_MAP, depth * BUILD_ID_FRAME.itemsize, USER_STACKS)
-            self._known[_USER_MAP] = set()
-        self._depth = {_KERNEL_MAP: depth, _USER_MAP: depth, _WAIT_MAP: min(depth, WAIT_DEPTH)}
+            self._frames[_USER_MAP] = depth
         if waits:
-            bpf.set_map_size(_WAIT_MAP, self._depth[_WAIT_MAP] * 8, WAIT_STACKS)
-            self._known[_WAIT_MAP] = set()
+            self._frames[_WAIT_MAP] = min(depth, WAIT_DEPTH)
+            bpf.set_map_size(_WAIT_MAP, self._frames[_WAIT_MAP] * 8, WAIT_STACKS)
+        self._known: dict[str, set[int]] = {name: set() for name in self._frames}
         self._value = ctypes.create_string_buffer(depth * BUILD_ID_FRAME.itemsize)
 
     def fresh(self) -> FreshStacks:
@@ -88,31 +85,25 @@ class StackMaps:
 
         A stack ends before its first unused entry (kernel: address 0; user: status 0).
         """
-        return FreshStacks(
-            {n: before_zero(np.frombuffer(data, "<u8")) for n, data in self._read(_KERNEL_MAP, 8)},
-            {
-                n: _with_frames(np.frombuffer(data, BUILD_ID_FRAME))
-                for n, data in self._read(_USER_MAP, BUILD_ID_FRAME.itemsize)
-            },
-            {n: before_zero(np.frombuffer(data, "<u8")) for n, data in self._read(_WAIT_MAP, 8)},
-        )
+        user: dict[int, NDArray[np.void]] = {}
+        if _USER_MAP in self._known:
+            for key, data in new_stacks(self._bpf, _USER_MAP, self._known[_USER_MAP], self._value):
+                frames = np.frombuffer(data, BUILD_ID_FRAME)
+                unused = np.flatnonzero(frames["status"] == 0)
+                user[key] = frames[: unused[0]] if len(unused) else frames
+        return FreshStacks(self._addresses(_KERNEL_MAP), user, self._addresses(_WAIT_MAP))
 
-    def _read(self, name: str, frame: int) -> list[tuple[int, bytes]]:
-        """Return (id, frames, zeros behind them) of a map's stacks that are new."""
+    def _addresses(self, name: str) -> dict[int, NDArray[np.uint64]]:
         if name not in self._known:
-            return []
-        size = self._depth[name] * frame
+            return {}
         found = new_stacks(self._bpf, name, self._known[name], self._value)
-        return [(key, data[:size]) for key, data in found]
+        return {n: before_zero(np.frombuffer(b, "<u8", self._frames[name])) for n, b in found}
 
 
 def new_stacks(
     bpf: BpfObject, name: str, known: set[int], value: "ctypes.Array[ctypes.c_char]"
 ) -> list[tuple[int, bytes]]:
-    """Return (id, bytes of `value`) of a map's stacks that are not `known`, which then has them.
-
-    value: memory of a map's value at least.
-    """
+    """Return (id, bytes of `value`) of a map's stacks that are not `known`, which then has them."""
     found = []
     for key in bpf.keys(name):
         if key not in known and bpf.read_value(name, key, value):
@@ -125,8 +116,3 @@ def before_zero(addresses: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Return a view of the addresses before the first 0: the kernel zeroes unused entries."""
     empty = np.flatnonzero(addresses == 0)
     return addresses[: empty[0]] if len(empty) else addresses
-
-
-def _with_frames(frames: NDArray[np.void]) -> NDArray[np.void]:
-    empty = np.flatnonzero(frames["status"] == 0)
-    return frames[: empty[0]] if len(empty) else frames

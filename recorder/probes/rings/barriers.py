@@ -78,10 +78,7 @@ def is_strongly_ordered() -> bool:
 
 
 def machine_barrier(ordered: bool = False) -> Barrier:
-    """Return the reader's barriers for this machine. Raises ProbeError: it is not known.
-
-    `ordered`: where machines reorder, the writer publishes its head by a full barrier or a release.
-    """
+    """Return this machine's; `ordered`: the writer publishes its head by a barrier or release."""
     if is_strongly_ordered():
         return Barrier()
     return Fence() if ordered else Membarrier()

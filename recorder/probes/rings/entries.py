@@ -39,11 +39,7 @@ class EntryRing:
         barrier: Barrier,
         page: int = mmap.PAGESIZE,
     ) -> None:
-        """Make views of the ring's parts; reading goes on from the consumer's position.
-
-        consumer: a page that begins with the consumer's position. produced: a page that begins with
-        the producer's position, then the data of `size` bytes, twice.
-        """
+        """consumer, produced: pages that begin with these positions; behind `produced` the data."""
         self.size = size
         self._buffers = (consumer, produced)
         self._consumer: NDArray[np.uint64] = np.ndarray((1,), "<u8", consumer)
@@ -68,10 +64,7 @@ class EntryRing:
         return cls(consumer, produced, size, machine_barrier(ordered=True))
 
     def take(self) -> NDArray[np.void]:
-        """Copy all complete entries up to the first that is being written; free their space.
-
-        Raises ProbeError: an entry has another size.
-        """
+        """Copy all complete entries up to the first that is being written; free their space."""
         produced = int(self._producer[0])
         if produced == self._done:
             return np.zeros(0, self.entry)

@@ -127,8 +127,9 @@ class Rings:
         self._left_events = self._words((cpus, KINDS), _LEFT_EVENTS_OFFSET, (area, 8))
         self._shares = 1 / np.array(sizes.by_level, dtype=np.float64)
         self._done = self._tails.copy()
-        self._lost_seen = _totals((cpus, LEVELS, 256))
-        self._deep_seen = _totals((cpus, 256))
+        self._lost_seen = np.zeros((cpus, LEVELS, 256), np.uint64)
+        self._deep_seen = np.zeros((cpus, 256), np.uint64)
+        self._lost_seen.flags.writeable = self._deep_seen.flags.writeable = False
 
     @classmethod
     def map(cls, fd: int, cpus: int, sizes: RingSizes, barrier: Barrier) -> "Rings":
@@ -151,9 +152,8 @@ class Rings:
     def drain(self) -> list[Segment]:
         """Copy all committed records, then advance the tails, which frees their space.
 
-        Returns a Segment per ring that had records, ordered by CPU, then level. Raises ProbeError:
-        a head is more than a ring ahead of its tail; then not even the records of the rings before
-        it are returned.
+        A Segment per ring that had records, by CPU, then level. Raises ProbeError: a head is more
+        than a ring ahead of its tail.
         """
         heads = self._heads.copy()
         cpus, levels = (heads != self._done).nonzero()
@@ -189,10 +189,7 @@ class Rings:
         return float(np.maximum.reduce(used, axis=None))  # used.max() takes twice as long
 
     def lost(self) -> NDArray[np.uint64]:
-        """Return counts of records lost to a full ring since loading, (cpus, LEVELS, 256) by kind.
-
-        A copy that cannot be written; the same array again while nothing is lost.
-        """
+        """Return (cpus, LEVELS, 256) records lost by kind; the same array while none is."""
         self._lost_seen = _seen(self._lost_seen, self._lost)
         return self._lost_seen
 
@@ -202,10 +199,7 @@ class Rings:
         return self._deep_seen
 
     def left_out(self) -> tuple[list[int], list[int]]:
-        """Return counts since loading of what filters left out: bios by reason, events by kind.
-
-        Lists of 16 (enum bt_reason of bpf/filters.h) and 64 numbers, summed over all CPUs.
-        """
+        """Return what filters left out: 16 counts of bios by reason, 64 of events by kind."""
         return self._left_out.sum(axis=0).tolist(), self._left_events.sum(axis=0).tolist()
 
     def close(self) -> None:
@@ -217,17 +211,8 @@ class Rings:
             self._buffer.close()
 
 
-def _totals(shape: tuple[int, ...]) -> NDArray[np.uint64]:
-    totals = np.zeros(shape, dtype=np.uint64)
-    totals.flags.writeable = False
-    return totals
-
-
 def _seen(before: NDArray[np.uint64], counters: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return the counters as totals (…, 256): `before` itself where nothing has grown.
-
-    512 CPUs have 130,000 counters: what looks for those that have grown need not, then.
-    """
+    """Return counters as totals (…, 256): `before` itself where none of the 130,000 has grown."""
     if np.array_equal(before[..., :KINDS], counters):
         return before
     totals = np.zeros_like(before)

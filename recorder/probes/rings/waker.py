@@ -17,7 +17,8 @@ from biotrail.recorder.probes.rings.barriers import Barrier
 from biotrail.recorder.schema.errors import ProbeError
 
 _FLAG = ".data.asleep"
-_RING = "bt_wake_ring"
+RING = "bt_wake_ring"
+"""Sized before loading: a page, the least that the kernel allows."""
 
 Buffer = mmap.mmap | bytearray
 
@@ -39,13 +40,9 @@ class Waker:
         self._asleep, self._consumer, self._produced = words
         self._barrier = barrier
 
-    @staticmethod
-    def prepare(bpf: BpfObject) -> None:
-        bpf.set_map_size(_RING, 0, mmap.PAGESIZE)
-
     @classmethod
     def map(cls, bpf: BpfObject, barrier: Barrier) -> Self:
-        ring, page = bpf.map_fd(_RING), mmap.PAGESIZE
+        ring, page = bpf.map_fd(RING), mmap.PAGESIZE
         try:
             asleep = mmap.mmap(bpf.map_fd(_FLAG), page)
             consumer = mmap.mmap(ring, page)
@@ -58,10 +55,7 @@ class Waker:
         return cls(asleep, consumer, produced, ring, barrier)
 
     def arm(self) -> None:
-        """Have the programs wake from now on.
-
-        To be called before the rings and triggers are looked at: what the look misses wakes.
-        """
+        """Have the programs wake, from before a look at rings and triggers on."""
         self._consumer[0] = self._produced[0]
         self._asleep[0] = 1
         self._barrier.release()  # a full one, where stores and later loads need it

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from biotrail.recorder.probes.kernel import bpf_calls
 from biotrail.recorder.probes.kernel.bpf_calls import (
@@ -79,22 +80,24 @@ class Place:
     btf_fd: int = 0
 
 
-class _LoadAttr(ctypes.Structure):
-    """The members of `union bpf_attr` for BPF_PROG_LOAD, up to attach_btf_obj_fd."""
+def _attr(*fields: tuple[str, Any]) -> type[ctypes.Structure]:
+    """Return the members of `union bpf_attr` for a command, or another struct of bpf(2)."""
+    return type("attr", (ctypes.Structure,), {"_fields_": fields})
 
-    _fields_ = (
-        *u32("prog_type", "insn_cnt"),
-        *u64("insns", "license"),
-        *u32("log_level", "log_size"),
-        *u64("log_buf"),
-        *u32("kern_version", "prog_flags"),
-        ("prog_name", c_char * 16),
-        *u32("prog_ifindex", "expected_attach_type", "prog_btf_fd", "func_info_rec_size"),
-        *u64("func_info"),
-        *u32("func_info_cnt", "line_info_rec_size"),
-        *u64("line_info"),
-        *u32("line_info_cnt", "attach_btf_id", "attach_btf_obj_fd", "pad"),
-    )
+
+_LoadAttr = _attr(  # BPF_PROG_LOAD, up to attach_btf_obj_fd
+    *u32("prog_type", "insn_cnt"),
+    *u64("insns", "license"),
+    *u32("log_level", "log_size"),
+    *u64("log_buf"),
+    *u32("kern_version", "prog_flags"),
+    ("prog_name", c_char * 16),
+    *u32("prog_ifindex", "expected_attach_type", "prog_btf_fd", "func_info_rec_size"),
+    *u64("func_info"),
+    *u32("func_info_cnt", "line_info_rec_size"),
+    *u64("line_info"),
+    *u32("line_info_cnt", "attach_btf_id", "attach_btf_obj_fd", "pad"),
+)
 
 
 @dataclass(frozen=True)
@@ -108,10 +111,7 @@ class Template:
 
     @classmethod
     def of(cls, bpf_object: BpfObject, name: str) -> "Template":
-        """Return the template `name` of a loaded object; it may have no cookie.
-
-        Raises RefusedError: there is no such program, or it was not loaded.
-        """
+        """Raises RefusedError: there is no such program, or it was not loaded."""
         code = bpf_object.instructions(name)
         low, high = struct.pack("<I", COOKIE & 0xFFFFFFFF), struct.pack("<I", COOKIE >> 32)
         loads = [
@@ -123,7 +123,6 @@ class Template:
         return cls(name, code, tuple(loads))
 
     def with_cookie(self, cookie: int) -> bytes:
-        """Return the instructions with the cookie (0 to 2^64-1) in place of COOKIE."""
         code = bytearray(self.code)
         for at in self.cookie_at:
             struct.pack_into("<I", code, at + 4, cookie & 0xFFFFFFFF)
@@ -144,10 +143,7 @@ class Template:
         return Template(self.name, bytes(code), self.cookie_at)
 
     def load(self, place: Place, cookie: int = 0) -> int:
-        """Load a clone with this cookie for a place; return its descriptor, the caller's to close.
-
-        Raises RefusedError: the kernel refuses; quotes the end of the verifier's log.
-        """
+        """Load a clone; return its descriptor, the caller's to close. Raises RefusedError."""
         return load(self.name, self.with_cookie(cookie), place)
 
 
@@ -156,11 +152,7 @@ RETURN_0 = struct.pack("<BBhi", 0xB7, 0, 0, 0) + struct.pack("<BBhi", 0x95, 0, 0
 
 
 def load(name: str, code: bytes, place: Place) -> int:
-    """Load instructions as a program; return its descriptor, the caller's to close.
-
-    name: of the program, cut to 15 bytes. Raises RefusedError: the kernel refuses. Only then the
-    program is loaded again with the verifier's log, whose end is quoted.
-    """
+    """Return the descriptor of a loaded program, the caller's to close. Raises RefusedError."""
     try:
         return _load(name, code, place, None)
     except OSError as error:
@@ -206,7 +198,6 @@ class Descriptors(ExitStack):
     """Descriptors of programs and of their attachments, closed in the reverse order of adding."""
 
     def add(self, descriptor: int) -> int:
-        """Keep a descriptor to close, and return it."""
         self.callback(_close, descriptor)
         return descriptor
 
@@ -217,7 +208,7 @@ def _close(descriptor: int) -> None:
 
 
 class ModuleBtfs(Descriptors):
-    """Descriptors of modules' BTF."""
+    """Descriptors of the BTF of modules."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -230,42 +221,18 @@ class ModuleBtfs(Descriptors):
         return self._known[module]
 
 
-class _RawTracepoint(ctypes.Structure):
-    """`union bpf_attr` for BPF_RAW_TRACEPOINT_OPEN."""
-
-    _fields_ = (*u64("name"), *u32("prog_fd", "pad"))
-
-
-class _PerfLink(ctypes.Structure):
-    """`union bpf_attr` for BPF_LINK_CREATE on a perf event."""
-
-    _fields_ = (*u32("prog_fd", "target_fd", "attach_type", "flags"), *u64("cookie"))
-
-
-class _MultiLink(ctypes.Structure):
-    """`union bpf_attr` for BPF_LINK_CREATE on many functions."""
-
-    _fields_ = (
-        *u32("prog_fd", "target_fd", "attach_type", "flags", "multi_flags", "count"),
-        *u64("symbols", "addresses", "cookies"),
-    )
-
-
-class _ById(ctypes.Structure):
-    """`union bpf_attr` for BPF_BTF_GET_NEXT_ID and BPF_BTF_GET_FD_BY_ID."""
-
-    _fields_ = (*u32("id", "next_id", "open_flags"),)
-
-
-class _BtfInfo(ctypes.Structure):
-    """`struct bpf_btf_info`."""
-
-    _fields_ = (
-        *u64("btf"),
-        *u32("btf_size", "id"),
-        *u64("name"),
-        *u32("name_len", "kernel_btf"),
-    )
+_RawTracepoint = _attr(*u64("name"), *u32("prog_fd", "pad"))  # BPF_RAW_TRACEPOINT_OPEN
+_PerfLink = _attr(  # BPF_LINK_CREATE on a perf event
+    *u32("prog_fd", "target_fd", "attach_type", "flags"), *u64("cookie")
+)
+_MultiLink = _attr(  # BPF_LINK_CREATE on many functions
+    *u32("prog_fd", "target_fd", "attach_type", "flags", "multi_flags", "count"),
+    *u64("symbols", "addresses", "cookies"),
+)
+_ById = _attr(*u32("id", "next_id", "open_flags"))  # BPF_BTF_GET_NEXT_ID, BPF_BTF_GET_FD_BY_ID
+_BtfInfo = _attr(  # struct bpf_btf_info
+    *u64("btf"), *u32("btf_size", "id"), *u64("name"), *u32("name_len", "kernel_btf")
+)
 
 
 def typed(program: int) -> int:
@@ -281,12 +248,7 @@ def functions(
     *,
     returns: bool = False,
 ) -> int:
-    """Attach a program of type KPROBE to many functions at once, all or none.
-
-    addresses: of the functions. cookies: for bpf_get_attach_cookie(), one for each. attach_type:
-    KPROBE_MULTI or KPROBE_SESSION, the one that the program was loaded with. returns: to the
-    functions' returns instead of their entries (KPROBE_MULTI only).
-    """
+    """Attach a program of type KPROBE to many functions, or to their returns, all or none."""
     count = len(addresses)
     places = (c_uint64 * count)(*addresses)
     values = (c_uint64 * count)(*cookies)
@@ -302,10 +264,7 @@ def functions(
 
 
 def kprobe_event(function: str, *, returns: bool = False) -> int:
-    """Return the descriptor of a perf event at a function's entry, or at its return.
-
-    function: its name; "MODULE:NAME" for a module's, as in the kernel's kprobe events.
-    """
+    """Return a perf event's descriptor. function: "MODULE:NAME" for a module's."""
     name = ctypes.create_string_buffer(function.encode())
     retprobe = (_KPROBES / "format" / "retprobe").read_text() if returns else ""  # "config:0"
     attr = PerfEventAttr(
@@ -327,26 +286,19 @@ def link_event(event: int, program: int, cookie: int) -> int:
 def module_btf(module: str) -> int:
     """Return a descriptor of a loaded module's BTF. Raises OSError: none, or no right to look."""
     attr = _ById()
+    name = ctypes.create_string_buffer(_MODULE_NAME_BYTES)
     while True:
         bpf(_BTF_GET_NEXT_ID, attr)
         attr.id = attr.next_id
-        descriptor = bpf(_BTF_GET_FD_BY_ID, _ById(attr.id))
-        try:
-            found = _btf_name(descriptor)
-        except OSError:
-            os.close(descriptor)
-            raise
-        if found == module:
-            return descriptor
-        os.close(descriptor)
-
-
-def _btf_name(descriptor: int) -> str:
-    """Return the module of a BTF object: "vmlinux" for the kernel's, "" for a program's."""
-    name = ctypes.create_string_buffer(_MODULE_NAME_BYTES)
-    info = _BtfInfo(name=ctypes.addressof(name), name_len=len(name))
-    bpf(OBJ_GET_INFO_BY_FD, InfoByFd(descriptor, ctypes.sizeof(info), ctypes.addressof(info)))
-    return name.value.decode() if info.kernel_btf else ""
+        info = _BtfInfo(name=ctypes.addressof(name), name_len=len(name))
+        with Descriptors() as kept:
+            descriptor = kept.add(bpf(_BTF_GET_FD_BY_ID, _ById(attr.id)))
+            place = InfoByFd(descriptor, ctypes.sizeof(info), ctypes.addressof(info))
+            bpf(OBJ_GET_INFO_BY_FD, place)
+            # A program's BTF has no name; the kernel's is called vmlinux.
+            if info.kernel_btf and name.value.decode() == module:
+                kept.pop_all()
+                return descriptor
 
 
 _TRIED_ON = "bpf_fentry_test1"
@@ -372,10 +324,7 @@ class Way:
 
 @cache
 def all_ways() -> tuple[Way, ...]:
-    """Try every way on this kernel, and return them in the order of FUNCTION_WAYS.
-
-    Takes some milliseconds; done once in a process. Raises ProbeError: no BTF, or no libbpf.
-    """
+    """Try every way on this kernel, which takes some milliseconds. Raises ProbeError: no BTF."""
     with KernelBtf() as btf:
         function, session = btf.function_id(_TRIED_ON), btf.function_id(SESSION_CALL)
 

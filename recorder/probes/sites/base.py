@@ -2,7 +2,8 @@
 """What programs at chosen sites have in common: their object, filters, ring and losses."""
 
 import ctypes
-from collections.abc import Callable, Collection, Sequence
+from abc import abstractmethod
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from biotrail.recorder.probes.maps.fitting import ensure_room, least_bytes
 from biotrail.recorder.probes.programs import is_preemptible, object_path
 from biotrail.recorder.probes.rings.ring import LEVELS, RingSizes
 from biotrail.recorder.probes.sites.attaching import Descriptors
-from biotrail.recorder.probes.sites.ring import SiteRing, fitting
+from biotrail.recorder.probes.sites.ring import SiteRing, fitting, ring_bytes
 from biotrail.recorder.schema.device_numbers import dev_number
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.limits import MAX_DEVS
@@ -31,7 +32,6 @@ from biotrail.recorder.schema.payloads import KernelEnums
 from biotrail.recorder.schema.site_structs import SITE_CONFIG, SITE_COUNTS
 from biotrail.recorder.sites.expressions import Value
 
-_ONE = ctypes.c_uint64(1)
 _BLOCK = Path("/sys/class/block")
 
 
@@ -69,11 +69,7 @@ def _dev(directory: Path) -> int | None:
 def per_cpu(
     bpf: BpfObject, name: str, key: "ctypes._CData", kind: type[ctypes.Structure]
 ) -> list[ctypes.Structure]:
-    """Return the values of a per-CPU map's key, by possible CPU; all 0 where it is not there.
-
-    kind: the ctypes class of a value, whose size is a multiple of 8. Raises RefusedError: there is
-    no such map.
-    """
+    """Return the values of a per-CPU map's key, by possible CPU; all 0 where it is not there."""
     library = load_library()
     values = (kind * library.possible_cpus())()
     look_up = library.get("bpf_map_lookup_elem")
@@ -91,7 +87,6 @@ _ALL_TEMPLATES = (
 
 
 def fill_value(to: Any, value: Value) -> None:
-    """Fill a struct bt_value."""
     to.source, to.size, to.steps = int(value.source), value.size, len(value.at)
     to.shift, to.bits, to.is_signed = value.shift, value.bits, value.is_signed
     for index, offset in enumerate(value.at):
@@ -101,78 +96,83 @@ def fill_value(to: Any, value: Value) -> None:
 class SiteProbes(Probes):
     """Base of what records sites.
 
-    A subclass has open(), attach(), programs() and backend_facts(). It sets `_object` and `_ring`,
-    and adds its programs and what attaches them to `_programs` and `_links`. Nothing is pinned, so
-    the kernel detaches and frees everything when the process ends, however it ends.
+    A subclass has attach(), programs(), backend_facts(), and what open() calls: _look_up(), _fill()
+    and _loaded(). It adds its programs and what attaches them to `_programs` and `_links`. Nothing
+    is pinned, so the kernel detaches and frees everything when the process ends, however it ends.
     """
 
     capabilities = Capabilities("core")
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._enums: KernelEnums = {}
-        self.counts_skips = False
-        self._hold_irqs = self._reports_cgroups = False
-        self._object: BpfObject | None = None
-        self._ring: SiteRing | None = None
-        self._wanted_bytes = 0
-        self._programs = Descriptors()
-        self._links = Descriptors()
-
-    def short_of_memory(self) -> str:
-        """Return a message if the ring was made smaller as memory was short; "" if it was not."""
-        if self._ring is None or self._ring.size >= self._wanted_bytes:
-            return ""
-        return (
-            f"the ring of pairs and followed objects is {self._ring.size >> 10} KiB instead of "
-            f"{self._wanted_bytes >> 10}: a memory limit leaves no room for more, so records may "
-            "be lost under load; raise the memory limit of this service or login"
-        )
-
-    @staticmethod
-    def _check_start(filters: Filters) -> None:
-        """Raise ProbeError where rights or memory are missing; allow locked memory."""
-        require_rights()
-        ensure_room(0, memory_limit.room(), least_bytes(filters=False))
-        check_tasks(filters)
-        allow_locked_memory()
-
-    def _read_kernel(self) -> bool:
-        """Take facts from the kernel's types; return whether its tracepoints are preemptible."""
-        with KernelBtf() as btf:
-            self._enums = kernel_enums(btf)
-            self.counts_skips = btf.has_function("bpf_prog_inc_misses_counter")
-            self._hold_irqs = btf.has_function("bpf_local_irq_save")
-            self._reports_cgroups = btf.parameters(TRACEPOINT) is not None
-            return is_preemptible(btf)
-
-    def _load(
+    def __init__(
         self,
-        templates: Collection[str],
         filters: Filters,
         devices: Sequence[tuple[int, int]],
-        fill: Callable[[BpfObject], None],
-        ring: int,
+        ring: int | None,
         *,
         record: bool = False,
         count: bool = False,
-    ) -> BpfObject:
-        """Load the object with these templates, and map its ring. Raises ProbeError.
+    ) -> None:
+        """Keep the arguments; nothing is loaded or looked up before open().
 
-        fill: sets constants and sizes of maps before. ring: its wanted bytes. record, count: what
-        becomes of pairs of events, records or histograms.
+        devices: (dev_t of the disk, dev_t of the partition or 0); empty: all. ring: bytes of the
+        one ring; None: chosen. record, count: what becomes of pairs of events, records or
+        histograms.
         """
+        super().__init__()
+        self.filters, self.devices = filters, devices
+        self._asked_ring, self._wanted_bytes = ring, 0
+        self._record, self._count = record, count
+        self._enums: KernelEnums = {}
+        self.counts_skips = False
+        self._object: BpfObject | None = None
+        self._ring: SiteRing | None = None
+        self._programs = Descriptors()
+        self._links = Descriptors()
+
+    @abstractmethod
+    def _look_up(self) -> None:
+        """Look up what the kernel has, before anything is loaded. Raises SiteError, ProbeError."""
+
+    @abstractmethod
+    def _fill(self, bpf: BpfObject, suffix: str) -> Collection[str]:
+        """Set constants and sizes of maps; return the names of the templates to load.
+
+        suffix: of typed templates, where the kernel's tracepoints may be preempted.
+        """
+
+    @abstractmethod
+    def _loaded(self, bpf: BpfObject) -> None:
+        """Use the loaded object. Raises OSError, ProbeError."""
+
+    def open(self) -> None:
+        require_rights()
+        ensure_room(0, memory_limit.room(), least_bytes(filters=False))
+        check_tasks(self.filters)
+        allow_locked_memory()
+        self._look_up()
+        try:
+            self._load()
+        except (OSError, ProbeError):
+            self.close()
+            raise
+
+    def _load(self) -> None:
+        filters = self.filters
+        with KernelBtf() as btf:
+            self._enums = kernel_enums(btf)
+            self.counts_skips = btf.has_function("bpf_prog_inc_misses_counter")
+            hold_irqs = btf.has_function("bpf_local_irq_save")
+            reports_cgroups = btf.parameters(TRACEPOINT) is not None
+            suffix = "_p" if is_preemptible(btf) else ""
         bpf = self._object = BpfObject(object_path("sites.bpf.o"))
-        for name in _ALL_TEMPLATES:
-            bpf.set_autoload(name, name in templates)
         sizes = RingSizes.choose(1, None)
-        config = admission.config(sizes, [], filters, self._enums, hold_irqs=self._hold_irqs)
+        config = admission.config(sizes, [], filters, self._enums, hold_irqs=hold_irqs)
         bpf.set_initial_value(".rodata", config)
-        numbers = _device_numbers(devices)
+        numbers = _device_numbers(self.devices)
         where = cgroups.hierarchy() if filters.by_cgroup else None
         made = SITE_CONFIG.ctype(
-            record=record,
-            count=count,
+            record=self._record,
+            count=self._count,
             unified=where is not None and where.unified,
             nr_devs=len(numbers),
             devs=(ctypes.c_uint32 * MAX_DEVS)(*numbers),
@@ -185,23 +185,34 @@ class SiteProbes(Probes):
         ids += [admission.ID_TID | tid for tid in filters.tids]
         bpf.set_map_size("bt_ids", 8, max(1, len(ids)))
         maps = self._cgroups = CgroupMaps(
-            bpf, filters, reports=bool(filters.named), made=self._reports_cgroups
+            bpf, filters, reports=bool(filters.named), made=reports_cgroups
         )
-        fill(bpf)
+        templates = self._fill(bpf, suffix)
+        for name in _ALL_TEMPLATES:
+            bpf.set_autoload(name, name in templates)
         # What memory allows beside the other maps.
-        self._wanted_bytes, room = ring, memory_limit.room()
+        wanted, room = ring_bytes(self._asked_ring), memory_limit.room()
         if room is not None:
             others = bpf.map_bytes(load_library().possible_cpus())
             room = room._replace(bytes=room.bytes - others)
-        size = fitting(ring, room)
+        self._wanted_bytes, size = wanted, fitting(wanted, room)
         ensure_room(size, room, least_bytes(filters=False))
         bpf.set_map_size("bt_site_ring", 0, size)
         bpf.load()
         for number in ids:
-            bpf.put("bt_ids", ctypes.c_uint64(number), _ONE)
+            bpf.put("bt_ids", ctypes.c_uint64(number), ctypes.c_uint64(1))
         maps.open()
         self._ring = SiteRing.map(bpf.map_fd("bt_site_ring"), size)
-        return bpf
+        self._loaded(bpf)
+
+    def short_of_memory(self) -> str:
+        if self._ring is None or self._ring.size >= self._wanted_bytes:
+            return ""
+        return (
+            f"the ring of pairs and followed objects is {self._ring.size >> 10} KiB instead of "
+            f"{self._wanted_bytes >> 10}: a memory limit leaves no room for more, so records may "
+            "be lost under load; raise the memory limit of this service or login"
+        )
 
     def _opened(self) -> BpfObject:
         if self._object is None:
@@ -215,7 +226,6 @@ class SiteProbes(Probes):
             self._object.detach()
 
     def close(self) -> None:
-        """Detach and unload everything. Closing again has no effect."""
         self._run_stats.switch(False)
         self._links.close()
         self._programs.close()
@@ -235,10 +245,7 @@ class SiteProbes(Probes):
         return self._ring.fill() if self._ring is not None else 0.0
 
     def lost(self) -> NDArray[np.uint64]:
-        """Return counts of records lost to a full ring, (cpus, LEVELS, 256) by kind, since open.
-
-        All at level 0, as the ring is one for all levels. Raises ProbeError: not open.
-        """
+        """All at level 0, as the ring is one for all levels."""
         counts = per_cpu(self._opened(), "bt_site_counts", ctypes.c_uint32(0), SITE_COUNTS.ctype)
         totals = np.zeros((len(counts), LEVELS, 256), np.uint64)
         for cpu, one in enumerate(counts):
@@ -247,7 +254,7 @@ class SiteProbes(Probes):
         return totals
 
     def too_deep(self) -> NDArray[np.uint64]:
-        """Return zeros (cpus, 256): sites' programs may nest to any depth."""
+        """Return zeros: sites' programs may nest to any depth."""
         return np.zeros((load_library().possible_cpus(), 256), np.uint64)
 
     def kernel_enums(self) -> KernelEnums:

@@ -4,8 +4,12 @@
 By themselves, or beside the block layer's events in one log.
 """
 
+import ctypes
+import mmap
+import os
+import platform
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any, cast
@@ -19,9 +23,9 @@ from biotrail.recorder.probes.backend import Capabilities, Probes, ProgramInfo
 from biotrail.recorder.probes.capability import require_rights
 from biotrail.recorder.probes.kernel import tracefs
 from biotrail.recorder.probes.kernel.bpf_calls import program_info
-from biotrail.recorder.probes.kernel.libbpf import BpfObject, RefusedError
+from biotrail.recorder.probes.kernel.libbpf import BpfObject, RefusedError, load_library
 from biotrail.recorder.probes.maps.path_maps import PathRuns
-from biotrail.recorder.probes.maps.stack_maps import FreshStacks
+from biotrail.recorder.probes.maps.stack_maps import FreshStacks, before_zero, max_depth, new_stacks
 from biotrail.recorder.probes.sites import attaching, functions
 from biotrail.recorder.probes.sites.attaching import (
     AttachType,
@@ -32,12 +36,13 @@ from biotrail.recorder.probes.sites.attaching import (
     Way,
     all_ways,
 )
-from biotrail.recorder.probes.sites.base import SiteProbes
-from biotrail.recorder.probes.sites.follow_maps import FollowMaps
+from biotrail.recorder.probes.sites.base import SiteProbes, fill_value, per_cpu
 from biotrail.recorder.probes.sites.follow_options import AUTO, PART, FollowOptions
 from biotrail.recorder.probes.sites.functions import FunctionPrograms
-from biotrail.recorder.probes.sites.ring import ring_bytes
+from biotrail.recorder.probes.sites.ring import SITE_ENTRY
+from biotrail.recorder.schema import follow_structs
 from biotrail.recorder.schema.errors import ProbeError, SiteError
+from biotrail.recorder.schema.follow_structs import KEPT_HITS, SITE_BIRTH, SITE_DEATH, LifeState
 from biotrail.recorder.schema.payloads import BackendFacts, End
 from biotrail.recorder.schema.records import BY_KIND, Kind, Role
 from biotrail.recorder.sites import declarations, following
@@ -46,6 +51,16 @@ from biotrail.recorder.sites.following import TYPED, FollowPlan, KernelFunctions
 from biotrail.recorder.sites.types import TypeTable
 from biotrail.recorder.symbols.kallsyms import addresses_by_module
 
+_CALL_THREADS = 4096
+"""Threads with open calls at one time (BT_CALL_THREADS)."""
+_STACKS = 16384
+_MACHINES = {"x86_64": follow_structs.Machine.X86_64, "aarch64": follow_structs.Machine.AARCH64}
+_LOOK_NS = 100_000_000
+_IDLE_NS = 200_000_000
+_STACK_MAP, _CALLS = "bt_site_stacks", "bt_calls_of_threads"
+_COUNTS = tuple(m.name for m in follow_structs.FOLLOW_COUNTS.members if m.name != "pad")
+_LIFE = np.dtype(follow_structs.LIFE.ctype)
+_HIT = BY_KIND[Kind.HIT].dtype
 _LETTER = BY_KIND[Kind.HIT].letter
 _NO_ADDRESS = "its address is not known"
 """Reason of functions that kallsyms does not list, as a key of `unseen`."""
@@ -95,7 +110,10 @@ def _chosen_way(name: str) -> Way:
 
 
 class FollowProbes(SiteProbes):
-    """The programs of followed objects: open(), attach(), drain() repeatedly, detach(), close()."""
+    """The programs of followed objects: open(), attach(), drain() repeatedly, detach(), close().
+
+    Their maps are in bpf/objects.h and bpf/open_calls.h.
+    """
 
     capabilities = Capabilities("core", site_stacks=True)
 
@@ -108,26 +126,26 @@ class FollowProbes(SiteProbes):
         devices: Sequence[tuple[int, int]] = (),
         ring: int | None = None,
     ) -> None:
-        """Keep the arguments; nothing is loaded or checked before open().
-
-        devices: (dev_t of the disk, dev_t of the partition or 0); empty: all. ring: bytes of the
-        one ring; None: chosen.
-        """
-        super().__init__()
+        super().__init__(filters, devices, ring)
         self.plan = plan
         """What is attached; after attach() with what the kernel refused."""
-        self.options, self.filters, self.devices = options, filters, devices
-        self._way, self._wanted_ring = way, ring
+        self.options, self._way = options, way
         self.attached = FunctionPrograms(self._programs, self._links)
-        self._maps: FollowMaps | None = None
+        self.idle = 0
+        """Lives that ended as nothing more was seen of their object."""
+        self._has_deaths = bool(plan.named(SITE_DEATH))
+        self._looked = 0
+        self._lives: NDArray[np.void] = np.empty(0, _LIFE)
+        self._hits: NDArray[np.void] = np.empty(0, SITE_ENTRY)
+        self._mappings: list[mmap.mmap] = []
+        self._stack = ctypes.create_string_buffer(max_depth() * 8)
+        self._known_stacks: set[int] = set()
         self._counts: dict[str, int] = {}
         self._addresses: dict[tuple[str, str], int] = {}
         self._typed = functions.TYPED
         self._tracepoints: dict[str, int] = {}
 
-    def open(self) -> None:
-        """Load the templates and map the ring. Raises ProbeError; then nothing stays loaded."""
-        self._check_start(self.filters)
+    def _look_up(self) -> None:
         if self.devices and not self.plan.device.at:
             raise ProbeError(
                 f"a struct {self.plan.struct} names no device: follow it without -d, or declare "
@@ -138,20 +156,59 @@ class FollowProbes(SiteProbes):
             names = (site.taking.name for site in self.plan.functions)
             self._addresses = addresses_by_module(names)
 
-        def fill(bpf: BpfObject) -> None:
-            self._maps = FollowMaps(bpf, self.plan, self.options)
-            bpf.set_initial_value(".rodata.follow", self._maps.constants())
+    def _fill(self, bpf: BpfObject, suffix: str) -> Collection[str]:
+        bpf.set_initial_value(".rodata.follow", self._constants())
+        slots = self.options.at_once
+        for name, value_size, entries in (
+            ("bt_objects", 4, slots),
+            ("bt_lives", _LIFE.itemsize, slots),
+            ("bt_free_lives", 4, slots),
+            ("bt_kept_hits", SITE_ENTRY.itemsize, self._kept_hits or 1),
+            ("bt_refused", 8, 1 << follow_structs.REFUSED_BITS),
+            (_CALLS, bpf.value_size(_CALLS), _CALL_THREADS if self.plan.functions else 1),
+            (_STACK_MAP, len(self._stack), _STACKS),
+        ):
+            bpf.set_map_size(name, value_size, entries)
+        self._typed = functions.TYPED + suffix
+        return {self._typed, *functions.templates(self._way)}
 
+    @property
+    def _kept_hits(self) -> int:
+        return self.options.at_once * KEPT_HITS if self.options.slower_ns else 0
+
+    def _loaded(self, bpf: BpfObject) -> None:
+        self._lives = self._view("bt_lives", _LIFE, self.options.at_once)
+        if self._kept_hits:
+            self._hits = self._view("bt_kept_hits", SITE_ENTRY, self._kept_hits)
+
+    def _constants(self) -> Any:
+        plan, options = self.plan, self.options
+        made = follow_structs.FOLLOW.ctype(
+            slower_ns=options.slower_ns,
+            lives=options.lives,
+            every=options.every,
+            remember=options.every > 1 or sum(bool(s.meaning & SITE_BIRTH) for s in plan.sites) > 1,
+            returns=bool(plan.functions),
+            machine=_MACHINES.get(platform.machine(), 0),
+        )
+        fill_value(made.detail, plan.detail)
+        fill_value(made.device, plan.device)
+        fill_value(made.process, plan.process)
+        return made
+
+    def _view(self, name: str, dtype: np.dtype[np.void], count: int) -> NDArray[np.void]:
+        """Map an array of `count` elements, which the kernel rounds up to whole pages each 8."""
+        size = dtype.itemsize * count
+        fd = self._opened().map_fd(name)
         try:
-            self._typed = functions.TYPED + ("_p" if self._read_kernel() else "")
-            templates = {self._typed, *functions.templates(self._way)}
-            ring = ring_bytes(self._wanted_ring)
-            self._load(templates, self.filters, self.devices, fill, ring)
-            if self._maps is not None:
-                self._maps.map()
-        except (OSError, ProbeError):
-            self.close()
-            raise
+            mapped = mmap.mmap(fd, -(-size // mmap.PAGESIZE) * mmap.PAGESIZE)
+        except OSError as error:
+            raise ProbeError(
+                f"the map {name} ({size} bytes) cannot be mapped: {os.strerror(error.errno or 0)}"
+            ) from error
+        self._mappings.append(mapped)
+        view: NDArray[np.void] = np.ndarray((count,), dtype, mapped)
+        return view
 
     def attach(self) -> None:
         """Attach functions and tracepoints, then let lives begin. Raises ProbeError.
@@ -179,8 +236,8 @@ class FollowProbes(SiteProbes):
                 f"none of the sites of struct {self.plan.struct} could be attached: "
                 + "; ".join(sorted(refused))
             )
-        if self._maps is not None:
-            self._maps.start()
+        self._free(range(self.options.at_once))
+        bpf.update_section("bt_follow_numbers", follow_structs.FOLLOW_NUMBERS.ctype(open=1))
 
     def _attach_tracepoints(self, bpf: BpfObject, refused: dict[str, list[str]]) -> None:
         template = Template.of(bpf, self._typed)
@@ -200,38 +257,100 @@ class FollowProbes(SiteProbes):
 
     def detach(self) -> None:
         """Let no life begin any more, then detach all programs; the ring stays readable."""
-        if self._maps is not None and self._object is not None:
-            self._maps.stop()
+        if self._mappings and self._object is not None:
+            closed = follow_structs.FOLLOW_NUMBERS.ctype()
+            self._object.update_section("bt_follow_numbers", closed)
         super().detach()
 
     def close(self) -> None:
-        """Detach and unload everything. Closing again has no effect."""
-        if self._maps is not None:
-            self._maps.close()
-            self._maps = None
+        self._lives, self._hits = np.empty(0, _LIFE), np.empty(0, SITE_ENTRY)
+        while self._mappings:
+            self._mappings.pop().close()
         self._tracepoints.clear()
         self.attached.programs.clear()
         super().close()
 
     def drain(self) -> list[Segment]:
         """Copy out all complete records, and those of long lives that ended (--slower)."""
-        if self._maps is None or self._ring is None:
+        if self._ring is None:
             return []
-        self._maps.forget_idle(time.monotonic_ns())
-        return self._ring.drain(self._maps.take_kept())
+        self.forget_idle(time.monotonic_ns())
+        return self._ring.drain(self.take_kept())
+
+    def _free(self, slots: Iterable[int]) -> None:
+        library, fd = load_library(), self._opened().map_fd("bt_free_lives")
+        for slot in slots:
+            number = ctypes.c_uint32(slot)
+            library.call(
+                "map bt_free_lives", "bpf_map_update_elem", fd, None, ctypes.byref(number), 0
+            )
+
+    def forget_idle(self, now_ns: int) -> None:
+        """End lives without a hit for a while, whose end was not seen.
+
+        So if a site was passed after which only the release comes, which not every way of release
+        shows; or if this type has no deaths at all. now_ns: CLOCK_MONOTONIC. Looks at most every
+        _LOOK_NS.
+        """
+        if now_ns - self._looked < _LOOK_NS:
+            return
+        self._looked = now_ns
+        lives = self._lives
+        idle = now_ns - lives["touched"].astype(np.int64)
+        over = (lives["last"] != 0) & (idle > _IDLE_NS)
+        if not self._has_deaths:
+            over |= idle > self.options.idle_ns
+        for slot in np.flatnonzero(over & (lives["object"] != 0)).tolist():
+            self._forget(slot)
+
+    def _forget(self, slot: int) -> None:
+        """End the life in a slot, as bt_end_life in bpf/objects.h does."""
+        life = self._lives[slot]
+        key, value = ctypes.c_uint64(int(life["object"])), ctypes.c_uint32(0)
+        fd, library = self._opened().map_fd("bt_objects"), load_library()
+        look_up, delete = library.get("bpf_map_lookup_elem"), library.get("bpf_map_delete_elem")
+        if look_up(fd, ctypes.byref(key), ctypes.byref(value)) or value.value != slot:
+            return
+        delete(fd, ctypes.byref(key))
+        life["object"] = 0
+        self.idle += 1
+        slower = self.options.slower_ns
+        if slower and int(life["touched"]) - int(life["born"]) >= slower:
+            life["state"] = LifeState.KEPT
+            return
+        life["state"] = LifeState.DROPPED
+        self._free([slot])
+
+    def take_kept(self) -> NDArray[np.void]:
+        """Return the hits (n,) of SITE_ENTRY of long lives that ended; their slots become free."""
+        slots = np.flatnonzero(self._lives["state"] == LifeState.KEPT).tolist()
+        if not slots:
+            return np.empty(0, SITE_ENTRY)
+        parts = []
+        for slot in slots:
+            hits = self._hits[slot * KEPT_HITS : (slot + 1) * KEPT_HITS].copy()
+            # Places that stayed empty hold hits of former lives.
+            raw = hits.view(np.uint8).reshape(len(hits), SITE_ENTRY.itemsize)
+            records = np.ascontiguousarray(raw[:, -_HIT.itemsize :]).view(_HIT)[:, 0]
+            parts.append(hits[records["life"] == self._lives["life"][slot]])
+        self._lives["state"][slots] = LifeState.TAKEN
+        self._free(slots)
+        return np.concatenate(parts)
 
     def fresh_stacks(self) -> FreshStacks:
-        """Return the stacks that are new since the last call. Raises RefusedError."""
-        site = self._maps.fresh_stacks() if self._maps is not None else {}
+        if self._object is None:
+            return FreshStacks({}, {}, {}, {})
+        found = new_stacks(self._object, _STACK_MAP, self._known_stacks, self._stack)
+        site = {key: before_zero(np.frombuffer(data, "<u8")) for key, data in found}
         return FreshStacks({}, {}, {}, site)
 
     def counts(self) -> dict[str, int]:
-        """Return what became of lives and calls: totals of struct bt_follow_counts by name.
-
-        After close() those of the last call before; {} without one.
-        """
-        if self._maps is not None:
-            self._counts = {**self._maps.counts(), "idle": self._maps.idle}
+        """Return totals of struct bt_follow_counts by name; after close() those read last."""
+        if self._mappings and self._object is not None:
+            kind = follow_structs.FOLLOW_COUNTS.ctype
+            rows = per_cpu(self._object, "bt_follow_counts", ctypes.c_uint32(0), kind)
+            totals = {name: sum(int(getattr(row, name)) for row in rows) for name in _COUNTS}
+            self._counts = {**totals, "idle": self.idle}
         return self._counts
 
     def runs(self) -> int | None:
@@ -239,11 +358,9 @@ class FollowProbes(SiteProbes):
         return self.counts().get("runs", 0)
 
     def end_facts(self) -> End:
-        """Return the END frame's counts of lives and calls."""
         return {"sites": {"follow": self.counts()}}
 
     def backend_facts(self) -> BackendFacts:
-        """Return the header's entries, with "sites"."""
         options = self.options
         follow = self.plan.facts()
         follow["every"], follow["max"] = options.every, options.at_once
@@ -255,10 +372,7 @@ class FollowProbes(SiteProbes):
         }
 
     def programs(self) -> list[ProgramInfo]:
-        """Return the programs, those of functions summed up by what they are for.
-
-        Where each function has a program of its own, their counters are added up.
-        """
+        """Return the programs, those of functions summed up by what they are for."""
         rows = [
             _summed(f"{self._way.name} {role}", "", descriptors)
             for role, descriptors in self.attached.programs.items()
@@ -310,12 +424,10 @@ class JoinedProbes:
         return self._block.capabilities._replace(site_stacks=True)
 
     def path_runs(self) -> PathRuns:
-        """Return how often the programs of the path, and those that follow, ran since open."""
         runs = self._block.path_runs()
         return replace(runs, by_part={**runs.by_part, PART: self._follow.runs() or 0})
 
     def open(self) -> None:
-        """Raises ProbeError; then nothing stays loaded."""
         self._block.open()
         try:
             self._follow.open()

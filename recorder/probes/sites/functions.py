@@ -7,7 +7,7 @@ A function that the kernel refuses is left out, and named with the reason; the o
 import errno
 import os
 import resource
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 
 from biotrail.recorder.probes.kernel import bpf_calls
 from biotrail.recorder.probes.kernel.btf import KernelBtf
@@ -58,17 +58,15 @@ def cookie(site: PlannedSite, role: Role, result: int = 0) -> int:
 
 
 def templates(way: Way) -> tuple[str, ...]:
-    """Return the names of the programs that a way needs, to be loaded with the object."""
     if way.name == "kprobe" and not way.cookies:
         return _COPIES
     return _TEMPLATES[way.name]
 
 
 class FunctionPrograms:
-    """Programs at functions: what was attached, and what was refused."""
+    """Programs at functions; loaded and links get their descriptors."""
 
     def __init__(self, loaded: Descriptors, links: Descriptors) -> None:
-        """loaded, links: get descriptors of programs, and of what attaches them."""
         self._loaded, self._links = loaded, links
         self.programs: dict[str, list[int]] = {}
         """Descriptors by what they are for: "entry", "return", "entry and return"."""
@@ -127,40 +125,32 @@ class FunctionPrograms:
         template = Template.of(bpf, "bt_hit_session").calling(SESSION_HELPER, call)
         kind = AttachType.KPROBE_SESSION
         program = self._load("entry and return", template, Place(ProgramType.KPROBE, kind))
-
-        def link(places: list[int], cookies: list[int], links: Descriptors) -> None:
-            links.add(attaching.functions(program, places, cookies, kind))
-
-        self._attach_parts(sites, link)
+        self._attach_parts(sites, kind, {program: False})
 
     def _attach_multi(self, bpf: BpfObject, sites: Sequence[PlannedSite]) -> None:
         kind = AttachType.KPROBE_MULTI
         place = Place(ProgramType.KPROBE, kind)
         entry = self._load("entry", Template.of(bpf, "bt_hit_entry"), place)
         back = self._load("return", Template.of(bpf, "bt_hit_return"), place)
-
-        def link(places: list[int], cookies: list[int], links: Descriptors) -> None:
-            links.add(attaching.functions(back, places, cookies, kind, returns=True))
-            links.add(attaching.functions(entry, places, cookies, kind))
-
-        self._attach_parts(sites, link)
+        self._attach_parts(sites, kind, {back: True, entry: False})
 
     def _attach_parts(
-        self,
-        sites: Sequence[PlannedSite],
-        link: Callable[[list[int], list[int], Descriptors], None],
+        self, sites: Sequence[PlannedSite], kind: AttachType, programs: Mapping[int, bool]
     ) -> None:
         """Attach all sites at once; where that is refused, each half, down to refused functions.
 
-        link: attaches programs to addresses, with a cookie for each.
+        programs: descriptors, and whether they are for functions' returns.
         """
         parts = [list(sites)] if sites else []
         while parts:
             part = parts.pop()
+            places = [site.address for site in part]
             cookies = [cookie(site, Role.ENTRY) for site in part]
             try:
                 with Descriptors() as links:
-                    link([site.address for site in part], cookies, links)
+                    for program, returns in programs.items():
+                        link = attaching.functions(program, places, cookies, kind, returns=returns)
+                        links.add(link)
                     self._links.enter_context(links.pop_all())
                 self.functions.update(site.index for site in part)
             except OSError as error:
@@ -204,7 +194,6 @@ class FunctionPrograms:
         self.programs.setdefault("entry", []).append(entry)
 
     def _attach_kprobes(self, bpf: BpfObject, way: Way, sites: Sequence[PlannedSite]) -> None:
-        """Attach a kretprobe and a kprobe to each function."""
         place = Place(ProgramType.KPROBE)
         entry, back = (Template.of(bpf, name) for name in templates(way))
         roles = {"return": back, "entry": entry}

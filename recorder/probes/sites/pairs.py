@@ -4,9 +4,11 @@
 import ctypes
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from ctypes import byref, c_uint32
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from numpy.typing import NDArray
 
 from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.probes.backend import ProgramInfo
+from biotrail.recorder.probes.kernel import tracefs
 from biotrail.recorder.probes.kernel.bpf_calls import attach_tracepoint, program_info
 from biotrail.recorder.probes.kernel.libbpf import BpfObject, load_library
 from biotrail.recorder.probes.sites import attaching
@@ -26,11 +29,11 @@ from biotrail.recorder.probes.sites.attaching import (
     Template,
 )
 from biotrail.recorder.probes.sites.base import SiteProbes, fill_value, per_cpu
-from biotrail.recorder.probes.sites.ring import SMALLEST_RING_BYTES, ring_bytes
-from biotrail.recorder.probes.sites.tracepoints import Tracepoint, Tracepoints
+from biotrail.recorder.probes.sites.ring import SMALLEST_RING_BYTES
 from biotrail.recorder.schema import site_structs
 from biotrail.recorder.schema.device_numbers import dev_text
 from biotrail.recorder.schema.errors import ProbeError, SiteError
+from biotrail.recorder.schema.formats import Format
 from biotrail.recorder.schema.limits import (
     HIST_SLOTS,
     MAX_BEGINS,
@@ -42,11 +45,12 @@ from biotrail.recorder.schema.payloads import BackendFacts, End, PairCounts, Pai
 from biotrail.recorder.schema.records import BY_KIND, Kind
 from biotrail.recorder.schema.site_values import value_text
 from biotrail.recorder.sites.declarations import Pair
-from biotrail.recorder.sites.expressions import Value
-from biotrail.recorder.sites.resolving import TYPED, ResolvedPair, ResolvedSide, resolve
-from biotrail.recorder.sites.types import TypeTable
+from biotrail.recorder.sites.expressions import FormatScope, Scope, TypedScope, Value
+from biotrail.recorder.sites.resolving import FORMAT, TYPED, ResolvedPair, ResolvedSide, resolve
+from biotrail.recorder.sites.types import Prototype, TypeTable
 from biotrail.recorder.symbols.kallsyms import LiveKernelSymbols
 
+_NEAR = 5
 MAX_OPEN = 65_536
 """Default number of begins that may wait for their end at once."""
 BY_VALUES = 64
@@ -126,7 +130,6 @@ class Latencies:
 
     @property
     def mean(self) -> float:
-        """Mean in ns; 0 of none."""
         return self.sum / self.count if self.count else 0.0
 
     def percentiles(self, shares: Sequence[float]) -> list[float]:
@@ -152,6 +155,87 @@ class Latencies:
         first = np.searchsorted(BOUNDS, starts)
         counts: NDArray[np.int64] = np.add.reduceat(self.slots.astype(np.int64), first)
         return counts
+
+
+# Tracepoints by name: by their types (BTF), and by their formats (tracefs)
+
+
+@dataclass(frozen=True)
+class Tracepoint:
+    """A tracepoint of this kernel. prototype: None: it has no types here."""
+
+    system: str
+    name: str
+    prototype: Prototype | None
+    format: Format
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.system}:{self.name}"
+
+
+class Tracepoints:
+    def __init__(self, types: TypeTable, place: Path | None = None) -> None:
+        """place: tracefs's directory; None: found, or mounted. Raises ProbeError."""
+        self.types = types
+        self._place = place or tracefs.find()
+        self._found: dict[str, Tracepoint] = {}
+
+    @cached_property
+    def systems(self) -> dict[str, list[str]]:
+        events = self._place / "events"
+        try:
+            return {
+                entry.name: [one.name for one in os.scandir(entry) if one.is_dir()]
+                for entry in os.scandir(events)
+                if entry.is_dir()
+            }
+        except OSError as error:
+            raise ProbeError(
+                f"the tracepoints below {events} cannot be listed: {error.strerror}; run as root"
+            ) from error
+
+    def find(self, text: str) -> Tracepoint:
+        """Return the tracepoint that is named as system:name, or by its name alone.
+
+        Raises SiteError: there is none, or several systems have one of this name; the message names
+        those that are near. ProbeError: tracefs cannot be read.
+        """
+        if text in self._found:
+            return self._found[text]
+        system, colon, name = text.strip().rpartition(":")
+        holders = [one for one, names in self.systems.items() if name in names]
+        if not colon and len(holders) > 1:
+            raise SiteError(
+                f"several systems have a tracepoint {name}: write one of "
+                + ", ".join(f"{one}:{name}" for one in sorted(holders))
+            )
+        if (colon and system not in holders) or not holders:
+            raise SiteError(f"this kernel has no tracepoint {text}{self._near(text)}")
+        system = system or holders[0]
+        formats = tracefs.read(self._place, system, [name])
+        found = Tracepoint(system, name, self.types.prototype(name), formats[name])
+        self._found[text] = found
+        return found
+
+    def scopes(self, text: str) -> Mapping[str, Scope]:
+        """Return what names mean at a tracepoint, by way. Raises as `find`."""
+        found = self.find(text)
+        scopes: dict[str, Scope] = {}
+        if found.prototype is not None:
+            scopes[TYPED] = TypedScope(found.prototype, found.full_name)
+        scopes[FORMAT] = FormatScope(found.format, found.full_name, self.types)
+        return scopes
+
+    def _near(self, text: str) -> str:
+        known = [f"{system}:{name}" for system, names in self.systems.items() for name in names]
+        if ":" in text:
+            near = get_close_matches(text, known, _NEAR)
+        else:
+            by_name = {one.partition(":")[2]: one for one in known}
+            near = [by_name[name] for name in get_close_matches(text, by_name, _NEAR)]
+        hint = f"; near: {', '.join(near)}" if near else ""
+        return f"{hint}; a module's are there once it is loaded (modprobe)"
 
 
 @dataclass(frozen=True)
@@ -196,17 +280,13 @@ class PairProbes(SiteProbes):
         max_open: int = MAX_OPEN,
         by_values: int = BY_VALUES,
     ) -> None:
-        """Keep what to pair; nothing is loaded or looked up before open().
+        """record: write PAIR records into the ring. max_open: begins that may wait at once.
 
-        devices: (dev_t of the disk, dev_t of the partition or 0); empty: all. record: write PAIR
-        records into the ring, of so many bytes (None: chosen). max_open: begins that may wait at
-        once. by_values: values of --by with a histogram of their own, for each pair.
+        by_values: values of --by with a histogram of their own, for each pair.
         """
-        super().__init__()
-        self.filters = filters
-        self._wanted, self._devices = wanted, devices
-        self._record, self._wanted_ring = record, ring
-        self._max_open, self._by_values = max_open, by_values
+        ring = ring if record else SMALLEST_RING_BYTES
+        super().__init__(filters, devices, ring, record=record, count=True)
+        self._wanted, self._max_open, self._by_values = wanted, max_open, by_values
         self.pairs: list[ResolvedPair] = []
         """The pairs as this kernel has them; set by open()."""
         self.final: list[PairReading] = []
@@ -216,51 +296,30 @@ class PairProbes(SiteProbes):
         self._events: list[_Event] = []
         self._attached = False
 
-    def open(self) -> None:
-        """Resolve the pairs' names, and load a program for each event.
-
-        Raises SiteError: a tracepoint or field does not exist, or cannot be a key. ProbeError: no
-        rights, no BTF, no tracefs, or the kernel refuses the programs; nothing stays loaded then.
-        """
-        self._check_start(self.filters)
-        known = Tracepoints(TypeTable.kernel())
-        self.pairs = resolve_all(self._wanted, known, needs_device=bool(self._devices))
+    def _look_up(self) -> None:
+        self._known = Tracepoints(TypeTable.kernel())
+        self.pairs = resolve_all(self._wanted, self._known, needs_device=bool(self.devices))
         # Now, as the right to see addresses is given up later.
         if any(pair.by and pair.by_value.format == _SYMBOL for pair in self.pairs):
             self._symbols = LiveKernelSymbols()
 
-        def fill(bpf: BpfObject) -> None:
-            bpf.set_initial_value(".rodata.pairs", section(self.pairs))
-            by_values = self._by_values * sum(bool(pair.by) for pair in self.pairs)
-            begun_size = ctypes.sizeof(site_structs.PAIR_BEGUN.ctype)
-            bpf.set_map_size(_BEGUN, begun_size, self._max_open)
-            bpf.set_map_size(_BY_HISTS, ctypes.sizeof(_Hist), max(1, by_values))
+    def _fill(self, bpf: BpfObject, suffix: str) -> Collection[str]:
+        bpf.set_initial_value(".rodata.pairs", section(self.pairs))
+        by_values = self._by_values * sum(bool(pair.by) for pair in self.pairs)
+        begun_size = ctypes.sizeof(site_structs.PAIR_BEGUN.ctype)
+        bpf.set_map_size(_BEGUN, begun_size, self._max_open)
+        bpf.set_map_size(_BY_HISTS, ctypes.sizeof(_Hist), max(1, by_values))
+        for index, pair in enumerate(self.pairs):
+            self._events += _events(pair, index, self._known, suffix)
+        return {event.template for event in self._events}
 
-        try:
-            suffix = "_p" if self._read_kernel() else ""
-            events = [
-                event
-                for index, pair in enumerate(self.pairs)
-                for event in _events(pair, index, known, suffix)
-            ]
-            bpf = self._load(
-                {event.template for event in events},
-                self.filters,
-                self._devices,
-                fill,
-                ring_bytes(self._wanted_ring) if self._record else SMALLEST_RING_BYTES,
-                record=self._record,
-                count=True,
-            )
-            for event in events:
-                with ModuleBtfs() as modules:
-                    place = _place(event, modules)
-                    descriptor = Template.of(bpf, event.template).load(place, event.cookie)
-                self._programs.add(descriptor)
-                self._events.append(replace(event, descriptor=descriptor))
-        except (OSError, ProbeError):
-            self.close()
-            raise
+    def _loaded(self, bpf: BpfObject) -> None:
+        for at, event in enumerate(self._events):
+            with ModuleBtfs() as modules:
+                place = _place(event, modules)
+                descriptor = Template.of(bpf, event.template).load(place, event.cookie)
+            self._programs.add(descriptor)
+            self._events[at] = replace(event, descriptor=descriptor)
 
     def attach(self) -> None:
         """Attach the programs, of each pair the begins first.
@@ -293,7 +352,6 @@ class PairProbes(SiteProbes):
             self.final = self.readings()
 
     def readings(self) -> list[PairReading]:
-        """Return each pair's totals since open, in the order of `pairs`. Raises ProbeError."""
         bpf = self._opened()
         waiting = Counter(key.pair for key in _keys(bpf, _BEGUN, site_structs.PAIR_KEY.ctype))
         return [
@@ -310,7 +368,7 @@ class PairProbes(SiteProbes):
         return total
 
     def _totals(self, bpf: BpfObject) -> list[PairReading]:
-        """Return the totals of each pair, without begins that wait."""
+        """As readings(), without begins that wait."""
         keys = {
             (int(key.pair), int(key.by)): key
             for key in _keys(bpf, _BY_HISTS, site_structs.PAIR_BY.ctype)
@@ -335,7 +393,6 @@ class PairProbes(SiteProbes):
         return {value: symbol.name for value, symbol in found.items() if symbol is not None}
 
     def backend_facts(self) -> BackendFacts:
-        """Return the log header's entries: the backend, and `sites` with the pairs."""
         return {
             "backend": self.capabilities.backend,
             "counts_skips": self.counts_skips,
@@ -343,7 +400,6 @@ class PairProbes(SiteProbes):
         }
 
     def end_facts(self) -> End:
-        """Return the END frame's entry `sites`: what became of events that are in no record."""
         found: list[PairCounts] = []
         for pair, reading in zip(self.pairs, self.final or self.readings(), strict=True):
             counts, names = reading.counts, self.names(pair, reading.by)
@@ -363,7 +419,6 @@ class PairProbes(SiteProbes):
         return {"sites": {"pairs": found}}
 
     def programs(self) -> list[ProgramInfo]:
-        """Return every event's program with its counters. Raises ProbeError."""
         found = []
         for event in self._events:
             try:
@@ -378,7 +433,6 @@ class PairProbes(SiteProbes):
         return found
 
     def close(self) -> None:
-        """Detach and unload everything. Closing again has no effect."""
         super().close()
         self._events = []
 
@@ -485,7 +539,6 @@ def _keys(bpf: BpfObject, name: str, kind: type[Any]) -> Iterator[Any]:
 
 
 def pair_facts(pair: ResolvedPair) -> PairFacts:
-    """Return what a log's header says of a pair."""
     values = dict(zip(("key0", "key1"), pair.begins[0].keys, strict=False))
     if pair.by:
         values["by"] = pair.by_value
@@ -517,10 +570,7 @@ def pair_facts(pair: ResolvedPair) -> PairFacts:
 
 
 def shown(value: Value, number: int, symbols: dict[int, str]) -> str:
-    """Return a number as its value's format and names show it.
-
-    symbols: names of functions by address, for values of the format "symbol".
-    """
+    """symbols: names of functions by address, for values of the format "symbol"."""
 
     def device(dev: int) -> str:
         numbers = dev_text(dev)

@@ -33,10 +33,7 @@ _TIME_MASK = np.uint64((1 << TIMESTAMP_BITS) - 1)
 
 
 def ring_bytes(wanted: int | None = None) -> int:
-    """Return the size of the ring in bytes: `wanted` rounded up to a power of two, or the default.
-
-    Raises ProbeError: `wanted` is not between SMALLEST_RING_BYTES and 512 MiB.
-    """
+    """Return the size of the ring, a power of two. Raises ProbeError: `wanted` cannot be."""
     if wanted is None:
         return _DEFAULT_RING_BYTES
     if not SMALLEST_RING_BYTES <= wanted <= 512 << 20:
@@ -59,8 +56,6 @@ def fitting(size: int, room: Room | None) -> int:
 
 
 class SiteRing(EntryRing):
-    """The ring, mapped: `drain` repeatedly, then `close`."""
-
     entry = _ENTRY
 
     def __init__(self, *parts: Any, **others: Any) -> None:

@@ -259,10 +259,7 @@ def test_a_cut_trace_is_read_as_far_as_it_goes(cli, log, tmp_path):
     assert len(read(both.read_bytes()[len(whole) :]).slices("bio")) == len(BIOS)
 
 
-@pytest.mark.parametrize(
-    "more",
-    [["-o", "x.otf2"], ["-o", "x.pftrace", "--max-size", "1M"]],
-)
+@pytest.mark.parametrize("more", [["-o", "x.otf2"], ["-o", "x.pftrace", "--max-size", "1M"]])
 def test_usage(cli, log, tmp_path, more):
     # GIVEN options that do not go with another trace
     # WHEN convert is called
@@ -328,11 +325,7 @@ def test_a_log_can_be_written_into_a_trace_again_and_again(cli, tmp_path):
         assert done.status == 0, done.err
         parts.append(both.read_bytes()[trace.stat().st_size :])
         trace = both
-    for kind in (
-        lambda d: _ids(d)[0],
-        lambda d: _ids(d)[1],
-        _flows,
-    ):
+    for kind in (lambda d: _ids(d)[0], lambda d: _ids(d)[1], _flows):
         found = [kind(part) for part in parts]
         assert len(set.union(*found)) == sum(len(each) for each in found) > 0
 

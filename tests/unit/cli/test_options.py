@@ -28,7 +28,9 @@ from biotrail.cli.record import command as record
 from biotrail.converters.events.files import Labels
 from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.probes.maps import admission
+from biotrail.recorder.probes.rings.ring import RingSizes
 from biotrail.recorder.schema.errors import SiteError
+from biotrail.recorder.schema.payloads import KernelEnums
 from biotrail.recorder.sites.declarations import READY_MADE, load
 from biotrail.recorder.sites.declarations import read as read_declarations
 from biotrail.text import units
@@ -174,7 +176,10 @@ def test_durations_become_options_that_read_the_same(ns: int) -> None:
 
 def test_a_task_name_of_any_bytes_is_compared_as_bytes() -> None:
     # GIVEN a name that is no UTF-8 WHEN it is a filter THEN the programs have its bytes
-    assert bytes(admission._comm(os.fsdecode(b"a\xff")))[:3] == b"a\xff\0"
+    filters = Filters(comms=(os.fsdecode(b"a\xff"),))
+    enums: KernelEnums = {"op_enum": {}, "flag_bits": {}}
+    found = admission.config(RingSizes.choose(1), [], filters, enums)
+    assert bytes(found.comms[0])[:3] == b"a\xff\0"
     # AND on reading it is what such a name looks like in a log
     assert as_read(os.fsdecode(b"a\xff")) == "a\N{REPLACEMENT CHARACTER}"
 

@@ -251,15 +251,12 @@ def test_a_recorder_that_is_killed_is_one_message() -> None:
             recorder.wait()
 
 
-@pytest.mark.parametrize(
-    ("how", "status"), [(RecorderProcess.stop, 143), (RecorderProcess.kill, 137)]
-)
-def test_a_recorder_that_we_end_is_no_error(how: object, status: int) -> None:
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGKILL, 137)])
+def test_a_recorder_that_we_end_is_no_error(number: signal.Signals, status: int) -> None:
     # GIVEN a recorder that has no handlers yet
     with running(WAITS) as recorder:
         # WHEN it is stopped or killed by us THEN its status is as a shell tells it
-        assert callable(how)
-        how(recorder)
+        recorder.send(number)
         assert recorder.wait() == status
 
 

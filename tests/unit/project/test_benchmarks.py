@@ -38,7 +38,7 @@ from benchmarks.offered import summarize as sum_up
 from benchmarks.offered_load import Offer
 from biotrail.converters.events.tables import NEVER, Certainty
 from biotrail.converters.pipeline import Trace
-from biotrail.converters.sites.building import LifeReader, read_lives
+from biotrail.converters.sites.lives import LifeReader
 from biotrail.recorder.log import LogReader, LogWriter, Segment
 from biotrail.recorder.schema.records import Kind
 from tests.support import path_sample
@@ -122,7 +122,7 @@ def test_an_enlarged_log_has_further_lives_and_pairs(tmp_path: Path) -> None:
     # WHEN they are repeated THEN lives have numbers of their own, each with the same hits
     enlarge(followed, TIMES, long)
     trace = Trace(long)
-    lives = [one.life for one in read_lives(trace.lifecycles(), LifeReader(trace.context))]
+    lives = list(LifeReader(trace.context).read(trace.lifecycles()))
     assert [life.number for life in lives] == [1, 2, 3]
     assert len({tuple(shape(life)) for life in lives}) == 1
     # AND a pair takes as long each time

@@ -270,7 +270,7 @@ class Host:
         (self.proc / "filesystems").write_text(KINDS)
         self.lines: list[str] = []
         self.of: dict[str, str] = {}
-        patch.setattr(files_module, "_mount_id", self._mount_id)
+        patch.setattr(files_module, "mount_id", self._mount_id)
         patch.setattr(files_module, "read_generation", lambda fd: 7)
 
     def mount(self, number: str, point: Path, fstype: str) -> None:
@@ -278,7 +278,7 @@ class Host:
         self.of[str(point)] = number
         (self.proc / "self" / "mountinfo").write_text("\n".join(self.lines) + "\n")
 
-    def _mount_id(self, handle: int, proc: Path) -> str:
+    def _mount_id(self, handle: int, proc: str) -> str:
         """The mount with the longest point above the file that is open."""
         path = os.readlink(f"/proc/self/fd/{handle}")
         above = [point for point in self.of if f"{path}/".startswith(f"{point}/")]

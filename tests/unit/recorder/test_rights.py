@@ -260,12 +260,15 @@ def test_what_does_not_work_is_told_in_log_info_and_cost(
     assert any("processes of other users: not visible" in note for note in seen)
 
 
-def test_hidden_processes_concern_children_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hidden_processes_concern_children_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # GIVEN a host that hides other users' processes
     monkeypatch.setattr(rights, "sees_all_processes", lambda: False)
     # WHEN no children are asked for THEN nothing is said of it
-    plain = RecordOptions(created_by="t", argv=[], output=None)
-    assert all(lack.key != "processes" for lack in rights_kept.lacking(plain))
+    record_session(options(tmp_path / "x", duration=0.01), probes=FakeProbes())
+    lacks = LogReader(tmp_path / "x").header["rights"]["lacking"]
+    assert not any("processes" in lack["what"] for lack in lacks)
     # AND a process that is not there may be one that is hidden
     from biotrail.recorder.filters import filters
 

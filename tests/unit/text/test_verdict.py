@@ -530,10 +530,7 @@ def test_who_ran_instead(tmp_path: Path, ran: dict[str, int], words: str, own: b
 
 
 @pytest.mark.parametrize("cuts", [(), (20 * MS, 60 * MS)])
-@pytest.mark.parametrize(
-    ("others", "beside"),
-    [(3, "backup"), (0, None)],
-)
+@pytest.mark.parametrize(("others", "beside"), [(3, "backup"), (0, None)])
 def test_own_io_beside_another_ones_write_back(
     tmp_path: Path, others: int, beside: str | None, cuts: tuple[int, ...]
 ) -> None:

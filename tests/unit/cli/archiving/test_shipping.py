@@ -682,9 +682,7 @@ def test_a_log_that_is_replaced_between_check_and_use_is_left(
 
 
 @needs_root
-def test_a_directory_of_logs_that_is_a_link_of_its_user_is_refused(
-    hostile: Hostile,
-) -> None:
+def test_a_directory_of_logs_that_is_a_link_of_its_user_is_refused(hostile: Hostile) -> None:
     # GIVEN a link to other logs, made by a user who may not read them
     link = hostile.logs / "more"
     link.symlink_to(hostile.closed)
@@ -701,9 +699,7 @@ def test_a_directory_of_logs_that_is_a_link_of_its_user_is_refused(
     assert (hostile.closed / "x.biotrail").exists()
 
 
-def test_a_staging_directory_that_is_swapped_meanwhile_leads_nowhere(
-    hostile: Hostile,
-) -> None:
+def test_a_staging_directory_that_is_swapped_meanwhile_leads_nowhere(hostile: Hostile) -> None:
     # GIVEN many logs, whose owner swaps `.shipping` with a link to a closed directory meanwhile
     for number in range(2, 9):
         write_log(hostile.logs / f"run-{number}.biotrail", number)

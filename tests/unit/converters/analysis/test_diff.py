@@ -728,9 +728,7 @@ def run_log(path: Path, seed: int, factor: float, **header: Any) -> Path:
             lines.append(f"{now + at:.1f} {letter} 254:0 {rest}{more}")
         now += 6000 + served
     return captures.write_log(
-        path,
-        events_of("\n".join(lines)),
-        {**captures.header(log_id=f"{seed:032x}"), **header},
+        path, events_of("\n".join(lines)), {**captures.header(log_id=f"{seed:032x}"), **header}
     )
 
 

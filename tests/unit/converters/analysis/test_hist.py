@@ -41,7 +41,6 @@ from biotrail.converters.events.distinct import distinct_values
 from biotrail.converters.events.tables import NEVER, Stage
 from biotrail.converters.pipeline import Trace
 from biotrail.text import hist as hist_text
-from biotrail.text.hist import Shades
 from tests.scenarios.tools import events_of, tables_of
 from tests.simulation.delivery import log_of
 from tests.simulation.loads import history
@@ -274,12 +273,13 @@ def test_a_terminal_gets_colours_or_blocks(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.delenv("NO_COLOR", raising=False)
     # WHEN shades are chosen / THEN they are colours
-    assert "\x1b[48;5;226m" in hist_text.Shades.for_output().row([0, 1, 10], 10)
+    assert "\x1b[48;5;226m" in hist_text.shaded(hist_text.shades(), [0, 1, 10], 10)
     # AND characters where no colours are wanted
     monkeypatch.setenv("NO_COLOR", "1")
-    row = hist_text.Shades.for_output().row([0, 1, 10], 10)
+    row = hist_text.shaded(hist_text.shades(), [0, 1, 10], 10)
     assert row in (" ░█", " .@")
-    assert hist_text.Shades(hist_text.BLOCKS, False).row([0, 1, 10, 100, 1000], 1000) == " ░▒▓█"
+    counts = [0, 1, 10, 100, 1000]
+    assert hist_text.shaded(list(hist_text.BLOCKS), counts, 1000) == " ░▒▓█"
 
 
 def test_one_pass_is_enough_for_a_pipe(cli: Cli, tmp_path: Path) -> None:
@@ -336,7 +336,7 @@ def test_blktrace_files(cli: Cli, name: str) -> None:
 @pytest.mark.parametrize(("what", "words"), [("I/O", "1 to 3 I/Os"), ("pair", "1 to 3 pairs")])
 def test_a_heat_map_says_what_it_counts(what: str, words: str) -> None:
     # GIVEN shades up to 3 WHEN they are explained THEN what is counted has its name
-    assert Shades(" .:@", coloured=False).legend(3, what).endswith(words)
+    assert hist_text.legend(list(" .:@"), 3, what).endswith(words)
 
 
 # Distributions beside what numpy finds exactly.

@@ -398,8 +398,7 @@ def test_intervals_add_up_to_the_whole() -> None:
 
 
 @pytest.mark.parametrize(
-    "by",
-    ["process", "device", "op", "cgroup", "unit", "container", "pod", "namespace", "cpu"],
+    "by", ["process", "device", "op", "cgroup", "unit", "container", "pod", "namespace", "cpu"]
 )
 def test_by_anything_holds_every_bio_once(by: str) -> None:
     # GIVEN the sample log WHEN it is grouped
@@ -426,11 +425,7 @@ def test_a_log_without_events_has_a_report(tmp_path: Path) -> None:
 
 WRITE, DISCARD, SECURE_ERASE, WRITE_ZEROES = 1, 3, 5, 9
 MIB = 1 << 20
-OPERATIONS = [
-    (DISCARD, "discarded"),
-    (WRITE_ZEROES, "zeroed"),
-    (SECURE_ERASE, "erased"),
-]
+OPERATIONS = [(DISCARD, "discarded"), (WRITE_ZEROES, "zeroed"), (SECURE_ERASE, "erased")]
 
 
 def log(tmp_path: Path, op: int) -> Path:

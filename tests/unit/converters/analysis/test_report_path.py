@@ -140,11 +140,7 @@ def test_by_call(cli: Cli, tmp_path: Path) -> None:
     # THEN each name is a group, and there is no table of calls, as they were not timed
     groups = [(group["call"], group["ios"]) for group in found["groups"]]
     assert groups[0] == ("pread64", 2)
-    assert sorted(groups[1:], key=str) == [
-        ("32-bit syscall 3", 1),
-        ("page fault", 1),
-        (None, 1),
-    ]
+    assert sorted(groups[1:], key=str) == [("32-bit syscall 3", 1), ("page fault", 1), (None, 1)]
     assert found["calls"] == []
     assert "(kernel thread)" in cli("report", "--by", "call", path).out
 
@@ -173,10 +169,7 @@ def two_groups(tmp_path: Path) -> Path:
             "process",
             [("cp", "fsync", 1, 700), ("cp", "pread64", 1, 900), ("db", "pread64", 3, 1500)],
         ),
-        (
-            "cgroup",
-            [(7, "pread64", 3, 1500), (0, "pread64", 1, 900), (8, "fsync", 1, 700)],
-        ),
+        ("cgroup", [(7, "pread64", 3, 1500), (0, "pread64", 1, 900), (8, "fsync", 1, 700)]),
     ],
 )
 @pytest.mark.parametrize("window", [1, 2, 250_000])

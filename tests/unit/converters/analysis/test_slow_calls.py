@@ -89,10 +89,7 @@ def test_a_call_with_its_waits_and_bios(database: Path, window: int) -> None:
     }
     # AND its waits in order, with who ended them
     waits = [(w.start_ns, w.blocked_ns, w.runnable_ns, w.cause) for w in found.waits]
-    assert waits == [
-        (300, 40 * MS - 300, MS, "own I/O"),
-        (42 * MS, 4 * MS, 0, "other I/O"),
-    ]
+    assert waits == [(300, 40 * MS - 300, MS, "own I/O"), (42 * MS, 4 * MS, 0, "other I/O")]
     wakers = [(w.state, w.context, w.waker_tid, w.waker_comm) for w in found.waits]
     assert wakers == [("D", "softirq", None, None), ("D", "task", 7, "jbd2/vda-8")]
     # AND its bios

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from biotrail.converters.calls.names import MOVES_BYTES, name_of_call, name_of_error
 from biotrail.converters.events.tables import NEVER
-from biotrail.converters.outputs.otf2 import pairs
 from biotrail.converters.outputs.otf2.convert import Otf2Summary, convert
 from biotrail.converters.outputs.otf2.events import (
     BLOCKING,
@@ -24,11 +23,13 @@ from biotrail.converters.outputs.otf2.events import (
     Phase,
     Queue,
     WrittenBegins,
+    bio_operations,
     finished_events,
+    request_operations,
 )
-from biotrail.converters.outputs.otf2.operations import bio_operations, request_operations
 from biotrail.converters.outputs.otf2.records import CHUNK_BYTES
 from biotrail.converters.pipeline import WINDOW_EVENTS, Trace
+from biotrail.converters.sites import pair_names
 from tests.support import captures, path_sample
 from tests.support.file_logs import MOUNTS
 from tests.support.otf2_archives import (
@@ -98,7 +99,7 @@ def short(events: EventArray) -> list[tuple[str, int, int]]:
 )
 def test_events_of_a_bio(row: dict[str, int], events: list[tuple[str, int, int]]) -> None:
     # GIVEN a bio with some of its times / WHEN turned into events / THEN these are in OTF2's order
-    found, moved = finished_events(bio_operations(bios(row)), 1000, WrittenBegins.none())
+    found, moved = finished_events(bio_operations(bios(row)), 1000, WrittenBegins())
     assert (short(found), moved) == (events, 0)
 
 
@@ -107,7 +108,7 @@ def test_operations_devices_absorbed_requests_and_odd_times() -> None:
     large = 2**62 + 4097
     ops = bio_operations(bios({"number": large, "issue": 20, "complete": 90}))
     # WHEN turned into events / THEN each has the number
-    events, _ = finished_events(ops, 1000, WrittenBegins.none())
+    events, _ = finished_events(ops, 1000, WrittenBegins())
     assert set(events["number"].tolist()) == {large}
     # GIVEN bios with and without a partition / WHEN made operations
     ops = bio_operations(bios({"part": 77}, {"part": 0}, {"part": VDA}))
@@ -116,7 +117,7 @@ def test_operations_devices_absorbed_requests_and_odd_times() -> None:
     # GIVEN a request that was merged into another
     ops = request_operations(requests({"number": 5, "start": 10, "insert": 14, "absorbed_by": 2}))
     # WHEN turned into events
-    events, _ = finished_events(ops, 1000, WrittenBegins.none())
+    events, _ = finished_events(ops, 1000, WrittenBegins())
     # THEN it is cancelled at its last time, not at the trace's end
     assert short(events) == [
         ("BEGIN", 10, 0),
@@ -126,7 +127,7 @@ def test_operations_devices_absorbed_requests_and_odd_times() -> None:
     assert events["detail"][events["phase"] == Phase.CANCELLED].tolist() == [3]
     # GIVEN an issue before the queueing / WHEN turned into events
     ops = bio_operations(bios({"queue": 10, "issue": 5, "complete": 90}))
-    events, moved = finished_events(ops, 1000, WrittenBegins.none())
+    events, moved = finished_events(ops, 1000, WrittenBegins())
     # THEN OTF2's order holds, and the change is counted
     assert short(events) == [("BEGIN", 10, 0), ("ISSUED", 10, 0), ("COMPLETE", 90, 0)]
     assert moved == 1
@@ -158,7 +159,7 @@ def test_events_wait_for_what_began_earlier() -> None:
     # WHEN something older comes that nothing announced
     queue.finish(bio_operations(bios({"number": 0, "queue": 10, "complete": 95})), 200)
     # THEN it is kept, at the earliest time that OTF2 permits, and counted
-    assert [row[:2] for row in short(queue.drain())] == [("BEGIN", 90), ("COMPLETE", 95)]
+    assert [row[:2] for row in short(queue.take())] == [("BEGIN", 90), ("COMPLETE", 95)]
     assert queue.moved == 1
 
 
@@ -192,7 +193,7 @@ def test_a_full_queue_begins_what_has_long_been_open() -> None:
     ]
     queue.finish(bio_operations(bios(*ended)), end + 9)
     # THEN only what was missing follows; an issue that never was is marked
-    assert short(queue.drain()) == [
+    assert short(queue.take()) == [
         ("COMPLETE", end + 1, 0),
         ("ISSUED", end + 2, 0),
         ("COMPLETE", end + 3, 0),
@@ -232,7 +233,7 @@ def in_windows(rows: list[dict[str, int]], cuts: list[int], queue: Queue) -> Eve
         queue.finish(bio_operations(bios(*ended)), end)
         written.append(queue.release(end, bio_operations(bios(*seen))))
     queue.finish(bio_operations(bios(*left)), LAST_NS)
-    return np.concatenate([*written, queue.drain()])
+    return np.concatenate([*written, queue.take()])
 
 
 LAST_NS = 100 * LONG_NS
@@ -247,7 +248,7 @@ def test_windows_do_not_change_what_is_written(rows: list[dict[str, int]], cuts:
     written = in_windows(rows, cuts, queue)
     # THEN the events are those of one window, in the same order
     whole.finish(bio_operations(bios(*rows)), LAST_NS)
-    assert np.array_equal(written, whole.drain())
+    assert np.array_equal(written, whole.take())
     assert queue.moved == 0
 
 
@@ -550,7 +551,7 @@ def test_further_keys_share_locations_without_overlap(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # GIVEN room for one key, and pairs of others of which two overlap
-    monkeypatch.setattr(pairs, "MOST_KEYS", 1)
+    monkeypatch.setattr(pair_names, "MOST_KEYS", 1)
     log = SiteLog()
     log.pair(0, 10, 0x10, pair=WORK)
     log.pair(20, 60, 0x20, pair=WORK)

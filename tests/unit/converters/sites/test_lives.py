@@ -9,14 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from biotrail.converters.events.tables import NEVER
 from biotrail.converters.lifecycles.account import FollowedCounts
 from biotrail.converters.pipeline import Trace
 from biotrail.converters.sites import lives as gathering
 from biotrail.converters.sites.trees import Ending
 from biotrail.recorder.schema.payloads import FollowFacts
 from biotrail.recorder.schema.records import HIT_BORN, HIT_ENDED, Kind, Role
-from tests.support.follow_logs import US, FollowLog, followed, lives, logs, many, read_write
+from tests.support.follow_logs import US, FollowLog, lives, logs, many, read_write
 from tests.support.site_logs import FOLLOW, SiteLog
 from tests.support.stack_logs import DEV, START
 
@@ -29,14 +28,14 @@ def test_windows_of_any_size_give_the_same_lives(
     log: FollowLog, window: int, cuts: list[int]
 ) -> None:
     # GIVEN any hits  WHEN they are read in one window, or in small ones from several chunks
-    whole = followed(log)
-    parts = followed(log, window, *cuts)
-    # THEN lives and trees are the same, in the same order
-    assert [asdict(one.life) for one in parts] == [asdict(one.life) for one in whole]
-    # AND every hit is in a life, or counted
-    names = [name for name in whole[0].hits.dtype.names or () if name != "number"]
-    for one, other in zip(parts, whole, strict=True):
-        assert one.hits[names].tolist() == other.hits[names].tolist()
+    whole, parts = (
+        [asdict(life) for life in found] for found in (lives(log), lives(log, window, *cuts))
+    )
+    # THEN lives, hits and trees are the same, in the same order
+    for life in (*whole, *parts):
+        rows = life.pop("rows")
+        life["hits"] = rows[[name for name in rows.dtype.names if name != "number"]].tolist()
+    assert parts == whole
 
 
 @settings(max_examples=30, deadline=None)
@@ -101,11 +100,9 @@ def test_a_life_alone_ends_when_its_address_is_used_again() -> None:
         log.passes(life * US, "a", born=True, life=life, object=address)
     trace = Trace(BytesIO(log.data()))
     # WHEN some are read alone
-    gatherer = gathering.Gatherer(wanted=gathering.Wanted(lives=frozenset((1, 2))))
-    for window in trace.lifecycles():
-        gatherer.add(window.sites and window.sites.hits, NEVER)
+    reader = gathering.LifeReader(trace.context, (1, 2))
+    found = {life.number: life.ending for life in reader.read(trace.lifecycles())}
     # THEN the first ended by the third, and no birth elsewhere ended the second
-    found = {life.number: life.ending for life in gatherer.rest()}
     assert found == {1: Ending.REUSED, 2: Ending.LOG_ENDED}
 
 

@@ -22,7 +22,6 @@ from biotrail.converters.events.context import Context
 from biotrail.converters.events.distinct import distinct
 from biotrail.converters.events.site_tables import Pairs
 from biotrail.converters.lifecycles.cutting import Span
-from biotrail.converters.outputs.perfetto import pairs as perfetto_pairs
 from biotrail.converters.outputs.perfetto.convert import convert
 from biotrail.converters.pipeline import WINDOW_EVENTS, Trace
 from biotrail.converters.sites import pair_names
@@ -245,9 +244,8 @@ def test_perfetto_names_a_bounded_number_of_keys_and_values(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # GIVEN more keys and values of --by than a trace names
-    monkeypatch.setattr(perfetto_pairs, "MOST_TRACKS", 2)
-    monkeypatch.setattr(perfetto_pairs, "_OTHERS", 2)
-    monkeypatch.setattr(perfetto_pairs, "MOST_TEXTS", 4)
+    monkeypatch.setattr(pair_names, "MOST_KEYS", 2)
+    monkeypatch.setattr(pair_names, "MOST_TEXTS", 4)
     log = SiteLog(pairs=[SOFTIRQ])
     for n in range(8):
         log.pair(100 * n, 100 * n + 50, 20 + n, 3, by=30 + n)

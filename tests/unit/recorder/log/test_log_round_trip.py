@@ -15,13 +15,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from biotrail.recorder.log import LogReader, LogWriter, Segment, columns, names
+from biotrail.recorder.log import LogReader, LogWriter, Segment, columns
 from biotrail.recorder.log.chunks import decode_chunk, encode_chunk, first_time, runs, split, unwrap
 from biotrail.recorder.log.frames import MAX_CHUNK_DATA, encode_frame, encode_preamble
 from biotrail.recorder.log.packing import Packer
 from biotrail.recorder.schema.errors import LogFormatError, OutputError
 from biotrail.recorder.schema.records import BLOCK_BYTES, RECORDS, TIMESTAMP_BITS, Kind
 from tests.support.both_ways import uncompiled
+from tests.support.chunks_by_hand import name_records
 from tests.support.log_samples import (
     HEADER,
     LOSSES,
@@ -461,7 +462,7 @@ def test_name_records_are_found_by_the_kinds_that_are_present(
 
     def found() -> list[list[bytes]]:
         packed = Packer(level).chunks(segments, CLOCK)
-        ways = names.name_records(segments), *(chunk.names for chunk in packed)
+        ways = name_records(segments), *(chunk.names for chunk in packed)
         return [[rows.tobytes() for rows in way] for way in ways]
 
     # WHEN the names are looked for, alone and while packing, with the compiled loops and without

@@ -9,12 +9,11 @@ import pytest
 
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.log import LogReader, Segment
-from biotrail.recorder.log.names import Names, file_slot, name_records
+from biotrail.recorder.log.names import Names, file_slot
 from biotrail.recorder.notes.hotplug import MountWatch
 from biotrail.recorder.notes.stacks import NAMELESS, REASONLESS, StackWatch
-from biotrail.recorder.output.flight_buffer import FlightBuffer
 from biotrail.recorder.output.series import STACKS_PER_NOTE, Series, split_into_notes
-from biotrail.recorder.output.sinks import Limit, RotatingLog
+from biotrail.recorder.output.sinks import FlightBuffer, Limit, RotatingLog
 from biotrail.recorder.probes.backend import Capabilities, ProbeConfig
 from biotrail.recorder.probes.bcc.probes import BccProbes
 from biotrail.recorder.probes.file_ways import Files, files_of
@@ -24,6 +23,7 @@ from biotrail.recorder.schema.records import schema
 from biotrail.recorder.session.session import record
 from biotrail.recorder.symbols.kallsyms import LiveKernelSymbols
 from tests.support.chunks_by_hand import HEADER as PLAIN
+from tests.support.chunks_by_hand import name_records
 from tests.support.cli_runner import Cli
 from tests.support.fake_probes import FakeProbes, options
 from tests.support.file_logs import MOUNTS, bio, names, paths_of
@@ -77,9 +77,9 @@ def test_every_rotated_file_names_its_files_and_stacks(tmp_path: Path) -> None:
         log.write_chunk([Segment(0, 0, 4096, b"".join(bio(number, 12)))], clock(at))
     log.close({"reason": "test", "stopped": clock(START + 10**8)})
     # THEN each names its bio's file, and says that it tells files
-    first, *others = log.files
+    first, *others = log.series.files
     assert len(others) == 2
-    for path in log.files:
+    for path in log.series.files:
         assert paths_of(Trace(path)) == ["/srv/db/table"]
         assert LogReader(path).header["files"] == {}
     # AND each later one has all stacks
@@ -100,8 +100,8 @@ def test_a_dump_names_its_files_and_stacks(tmp_path: Path) -> None:
     log.write_chunk([Segment(0, 0, 4096, b"".join(bio(20, 12)))], clock(START + 3 * 10**7))
     # WHEN it ends  THEN its dump has them, and the stacks that it was told of
     log.close({"reason": "test", "stopped": clock(START + 10**8)})
-    assert paths_of(Trace(log.files[0])) == ["/srv/wal"]
-    assert stack_notes(log.files[0]) == [{"kernel": {"5": READ}}]
+    assert paths_of(Trace(log.series.files[0])) == ["/srv/wal"]
+    assert stack_notes(log.series.files[0]) == [{"kernel": {"5": READ}}]
 
 
 def test_mounts_are_told_when_they_are_new(tmp_path: Path) -> None:

@@ -7,12 +7,12 @@ import pytest
 
 from biotrail.recorder.host.process_titles import Process
 from biotrail.recorder.log import Segment
-from biotrail.recorder.log.names import name_records
 from biotrail.recorder.notes import titles
 from biotrail.recorder.notes.titles import TitleWatch
 from biotrail.recorder.schema.payloads import TitlesNote
 from biotrail.recorder.schema.records import Kind
 from tests.support import log_samples
+from tests.support.chunks_by_hand import name_records
 from tests.support.stack_logs import START, record
 
 

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import pytest
 import zstandard
 from click.testing import CliRunner
@@ -18,12 +19,11 @@ from biotrail.cli import info
 from biotrail.cli.options.record_keeping import amount, limit, together, trigger
 from biotrail.recorder.filters.triggers import Hit, Pressure, Triggers
 from biotrail.recorder.log import LogReader, LogWriter, Segment
-from biotrail.recorder.log.packing import _compressor
+from biotrail.recorder.log.packing import Packer
 from biotrail.recorder.log.writer import _JOINED
 from biotrail.recorder.log.writer import LogWriter as FileLogWriter
-from biotrail.recorder.output.flight_buffer import FlightBuffer
 from biotrail.recorder.output.series import Series
-from biotrail.recorder.output.sinks import Limit
+from biotrail.recorder.output.sinks import FlightBuffer, Limit
 from biotrail.recorder.output.writer import WriterThread
 from biotrail.recorder.schema.allocator import keep_freed_memory
 from biotrail.recorder.schema.errors import OutputError
@@ -66,7 +66,7 @@ def test_dumps_go_on_when_the_writer_is_quicker_than_the_order(tmp_path: Path) -
     flight = Flight(log, cast(WriterThread, PromptWriter(log)), 0, 0)
     # WHEN a dump is ordered THEN the next one can be, when that is written
     for number in (1, 2):
-        flight.request_dump("SIGUSR1")
+        flight.asked_by = "SIGUSR1"
         assert flight.due(0)
         flight.order(clock(2000 * number))
         assert log.messages.get(timeout=60).startswith("wrote ")
@@ -86,7 +86,7 @@ def test_only_the_newest_is_kept_with_the_names_it_needs(tmp_path: Path) -> None
     # WHEN it is written out
     log.close(end())
     # THEN the last three seconds are there, with the name, the cgroup and their losses alone
-    (path,) = log.files
+    (path,) = log.series.files
     reader = LogReader(path)
     assert times(path) == [n * SECOND - SECOND // 2 for n in range(7, 11)]
     assert len(times(path, Kind.TASK)) == 1
@@ -107,7 +107,7 @@ def test_memory_is_limited_by_size_and_dumps_by_number(tmp_path: Path) -> None:
     # THEN they are within the limit, the newest among them
     assert 0 < log.size <= 1000
     log.close(end())
-    assert times(log.files[0])[-1] == 99 * SECOND - SECOND // 2
+    assert times(log.series.files[0])[-1] == 99 * SECOND - SECOND // 2
     # GIVEN a series of at most two dumps
     (tmp_path / "two").mkdir()
     log = kept(tmp_path / "two", Limit(seconds=3), max_files=2)
@@ -119,7 +119,7 @@ def test_memory_is_limited_by_size_and_dumps_by_number(tmp_path: Path) -> None:
             time.sleep(0.001)
     log.close(end())
     # THEN the newest two are there
-    numbers = [LogReader(path).header["kept"]["number"] for path in log.files]
+    numbers = [LogReader(path).header["kept"]["number"] for path in log.series.files]
     assert (numbers, len(os.listdir(tmp_path / "two"))) == ([3, 4], 2)
 
 
@@ -151,7 +151,7 @@ def test_a_dump_that_fails_is_told_and_the_next_one_works(tmp_path: Path) -> Non
     directory.mkdir()
     log.close(end())
     # THEN the second has all
-    assert times(log.files[0]) == [SECOND // 2, 3 * SECOND // 2]
+    assert times(log.series.files[0]) == [SECOND // 2, 3 * SECOND // 2]
     # AND a failing last dump is an error
     other = kept(directory / "not there", Limit(seconds=3))
     with pytest.raises(OutputError, match="directory does not exist"):
@@ -257,7 +257,7 @@ def dump(log: FlightBuffer, at: int) -> tuple[Path, str]:
     log.dump({"reason": "asked for"}, clock(at * SECOND))
     while log.busy:
         time.sleep(0.001)
-    return Path(log.files[-1]), log.messages.get(timeout=60)
+    return Path(log.series.files[-1]), log.messages.get(timeout=60)
 
 
 def period(path: Path) -> tuple[float, float, float]:
@@ -322,7 +322,7 @@ def test_what_is_kept_covers_all_time_since_the_last_that_was_let_go(tmp_path: P
     fill(log, range(1, 3))
     # WHEN it ends THEN its dump covers two seconds
     log.close(end(stopped=clock(2 * SECOND)))
-    assert period(Path(log.files[0]))[2] == pytest.approx(2.0, abs=1e-3)
+    assert period(Path(log.series.files[0]))[2] == pytest.approx(2.0, abs=1e-3)
 
 
 def test_an_idle_recording_is_dumped_by_the_clock(
@@ -373,7 +373,7 @@ def test_a_last_dump_that_fails_is_told_once_with_what_is_missing(
     assert str(tmp_path / "dump-") in str(caught.value)
     assert ".part" not in str(caught.value)
     assert "about 6 of its 10 events" in str(caught.value)
-    assert len(times(log.files[0])) == 4
+    assert len(times(log.series.files[0])) == 4
 
 
 # Kept memory, and frames that are written in two parts.
@@ -386,8 +386,8 @@ def test_a_machine_without_mallopt_goes_on(monkeypatch: pytest.MonkeyPatch):
 
 @pytest.mark.parametrize("level", [1, 2, 3, 19])
 def test_every_level_compresses_to_what_any_zstd_reads(level: int):
-    data = bytes(range(256)) * 4096
-    assert zstandard.ZstdDecompressor().decompress(_compressor(level).compress(data)) == data
+    data = np.arange(1 << 18, dtype="<u4").tobytes()
+    assert zstandard.ZstdDecompressor().decompress(Packer(level).compress(data)[0]) == data
 
 
 @pytest.mark.parametrize("size", [_JOINED - 100, _JOINED + 100])

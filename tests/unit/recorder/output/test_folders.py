@@ -304,22 +304,22 @@ def test_rotation_stays_in_its_directory(ours: Path, tmp_path: Path) -> None:
     assert os.listdir(tmp_path / "closed") == []
     assert len(os.listdir(moved)) == 2
     # AND the paths that are told lead there
-    assert [os.path.dirname(path) for path in log.files] == [str(moved)] * 2
-    assert all(not LogReader(path).interrupted for path in log.files)
+    assert [os.path.dirname(path) for path in log.series.files] == [str(moved)] * 2
+    assert all(not LogReader(path).interrupted for path in log.series.files)
 
 
 def test_old_files_are_not_deleted_elsewhere(ours: Path, tmp_path: Path) -> None:
     # GIVEN a file of the series, of which a hard link lies in another directory
     series = Series(str(ours / "x"), 1)
-    with series.create():
-        series.publish()
+    with (new := series.create()).stream:
+        series.publish(new)
     (first,) = series.files
     theirs = tmp_path / "closed" / os.path.basename(first)
     theirs.hardlink_to(first)
     # WHEN the directory is swapped for that one, and the next file is made
     swap(ours, tmp_path / "closed")
-    with series.create():
-        series.publish()
+    with (new := series.create()).stream:
+        series.publish(new)
     series.delete_old()
     # THEN the file of the other directory is untouched, and ours was deleted
     assert theirs.exists()

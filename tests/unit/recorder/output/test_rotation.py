@@ -13,7 +13,7 @@ from biotrail.converters.events.path_column import NO_CALL
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.accounting.loss import NOT_ONE_CPU
 from biotrail.recorder.log import LogReader, Segment
-from biotrail.recorder.log.names import NO_CPU, Names, name_records
+from biotrail.recorder.log.names import NO_CPU, Names
 from biotrail.recorder.output.series import shifted
 from biotrail.recorder.output.sinks import Limit
 from biotrail.recorder.output.writer import WriterThread
@@ -25,6 +25,7 @@ from tests.support.chunks_by_hand import (
     CLOCK,
     PromptWriter,
     clock,
+    name_records,
     queue,
     rotating,
     task,
@@ -48,12 +49,12 @@ def test_every_file_repeats_what_it_needs(tmp_path: Path) -> None:
     log.close({"reason": "test", "stopped": clock(4000)})
     # THEN each has its own id, number and clock, no event is older than its header, and each
     # has the task, the cgroup and the device
-    readers = [LogReader(path) for path in log.files]
+    readers = [LogReader(path) for path in log.series.files]
     assert len({r.header["log_id"] for r in readers}) == 3
     assert [r.header["series"]["number"] for r in readers] == [1, 2, 3]
     assert [r.header["clocks"]["monotonic"] for r in readers] == [1000, 1990, 3000]
     assert readers[1].header["clocks"]["realtime"] == 3990
-    for reader, path in zip(readers[1:], log.files[1:], strict=True):
+    for reader, path in zip(readers[1:], log.series.files[1:], strict=True):
         first = next(iter(reader.chunks()))
         assert first.segments[0].cpu == NO_CPU
         assert len(times(path, Kind.TASK)) == 1
@@ -93,10 +94,10 @@ def test_a_call_that_goes_on_is_repeated(tmp_path: Path) -> None:
     log.write_chunk([Segment(0, 0, len(data), b"".join(bios))], clock(border + 9))
     log.close({"reason": "test", "stopped": clock(border + 10)})
     # THEN a reader of that file alone knows the other call, which the file repeats at its beginning
-    (first, *_) = LogReader(log.files[1]).chunks()
+    (first, *_) = LogReader(log.series.files[1]).chunks()
     assert first.segments[-1].cpu == NO_CPU
-    assert times(log.files[1], Kind.CALL) == [border]
-    events = Events.join([found for found, _ in Trace(log.files[1]).events()])
+    assert times(log.series.files[1], Kind.CALL) == [border]
+    events = Events.join([found for found, _ in Trace(log.series.files[1]).events()])
     assert events.path is not None
     assert events.path[events.rows(Kind.Q)]["call"].tolist() == [NO_CALL, 43]
 
@@ -110,7 +111,7 @@ def test_an_idle_file_ends_where_the_next_begins(tmp_path: Path) -> None:
     log.write_chunk([Segment(0, 0, 48, queue(9500))], clock(10000))
     log.close({"reason": "test", "stopped": clock(10000)})
     # THEN the first file covers the idle time, and the second begins at its end
-    first, second = (LogReader(path) for path in log.files)
+    first, second = (LogReader(path) for path in log.series.files)
     assert first.end is not None
     assert first.end["stopped"] == clock(9000)
     assert second.header["clocks"] == clock(9000)
@@ -141,7 +142,7 @@ def test_losses_are_told_in_the_file_whose_time_they_fall_into(tmp_path: Path) -
     # WHEN the log ends
     log.close({"reason": "test", "stopped": CLOCK})
     # THEN each end counts its own
-    first, second = (LogReader(path) for path in log.files)
+    first, second = (LogReader(path) for path in log.series.files)
     assert first.end is not None
     assert (first.end["lost"], first.end["too_deep"]) == ({str(int(Kind.D)): 5}, 5)
     assert second.end is not None
@@ -155,7 +156,7 @@ def test_only_files_of_this_run_are_deleted(tmp_path: Path) -> None:
     foreign.write_bytes(b"not ours")
     log = rotating(tmp_path, max_files=2)
     # WHEN somebody puts another file in the place of the first, and four files are made
-    first = Path(log.files[0])
+    first = Path(log.series.files[0])
     first.unlink()
     first.write_bytes(b"not ours either")
     for number in range(3):
@@ -165,8 +166,10 @@ def test_only_files_of_this_run_are_deleted(tmp_path: Path) -> None:
     # THEN ours are deleted, the others not, and what is kept is told
     assert foreign.read_bytes() == b"not ours"
     assert first.read_bytes() == b"not ours either"
-    assert (len(log.files), log.deleted) == (2, 1)
-    assert {foreign.name, first.name, *(Path(p).name for p in log.files)} == {*os.listdir(tmp_path)}
+    assert (len(log.series.files), log.series.deleted) == (2, 1)
+    assert {foreign.name, first.name, *(Path(p).name for p in log.series.files)} == {
+        *os.listdir(tmp_path)
+    }
 
 
 def test_names_keep_the_newest_of_each_slot() -> None:

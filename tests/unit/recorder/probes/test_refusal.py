@@ -20,7 +20,7 @@ from biotrail.recorder.probes.maps.path_maps import (
     path_programs,
 )
 from biotrail.recorder.probes.maps.stack_maps import Stacks
-from biotrail.recorder.probes.programs import EVENT_SETS, PROBES, essential_letters
+from biotrail.recorder.probes.programs import EVENT_SETS, PROBES
 from biotrail.recorder.rights import capabilities
 from biotrail.recorder.schema.errors import ProbeError
 
@@ -105,7 +105,6 @@ def test_what_a_completion_tells_is_not_refused(monkeypatch: pytest.MonkeyPatch)
     light.refuse(config(filters=filters, triggers=Triggers(slow_ns=1, failed=True)))
     # GIVEN the event sets THEN light has one event, which no other set has
     assert EVENT_SETS["light"] == "L"
-    assert essential_letters("light") == ("L",)
     assert all("L" not in letters for name, letters in EVENT_SETS.items() if name != "light")
     assert {p.letter for p in PROBES} == set(EVENT_SETS["all"]) | {"L"}
     # GIVEN the bcc backend, with all rights
@@ -146,20 +145,19 @@ def of(*drivers: Driver) -> bytes:
 
 def test_drivers_are_known_by_all_their_modules() -> None:
     # GIVEN the symbols of all drivers WHEN their programs are chosen
-    choice = choose_drivers(False, of(*DRIVERS) + END)
+    programs, without = choose_drivers(False, of(*DRIVERS) + END)
     # THEN each driver's are there, in the order of a request's way, and no reason
-    assert choice.recorded == ["nvme", "scsi", "loop"]
-    assert list(choice.programs) == [n for driver in DRIVERS for n in driver.programs.values()]
-    assert (choice.lacking, choice.reason) == ((), "")
+    assert programs == [n for driver in DRIVERS for n in driver.programs.values()]
+    assert without == {}
     # GIVEN such a kernel with preemptible tracepoints WHEN programs are chosen
-    programs = choose_drivers(True, of(*DRIVERS) + END).programs
+    programs = choose_drivers(True, of(*DRIVERS) + END)[0]
     # THEN all are variants that the object has
     assert all(name.endswith("_p") for name in programs)
     assert set(programs) <= set(path_programs())
     # GIVEN a symbol that only begins with a tracepoint's name WHEN programs are chosen
     text = b"ffffffff81 T __traceiter_nvme_sq_more\nffffffff81 T __pfx___traceiter_nvme_sq\n"
     # THEN it is not taken for it
-    assert "nvme" in dict(choose_drivers(False, text).lacking)
+    assert "nvme" in choose_drivers(False, text)[1]
     # GIVEN a kernel that shows no symbols WHEN the part is wanted
     path = choose_path(frozenset({"driver"}), None, False, b"")  # type: ignore[arg-type]
     # THEN it is left out whole, with each driver's reason
@@ -177,22 +175,21 @@ def test_a_driver_needs_all_its_tracepoints(driver: Driver) -> None:
     # GIVEN a kernel that lacks the last tracepoint of one driver WHEN programs are chosen
     *_, last = driver.programs
     text = of(*DRIVERS).replace(f"__traceiter_{last}\t".encode(), b"another\t") + END
-    choice = choose_drivers(False, text)
+    programs, without = choose_drivers(False, text)
     # THEN this driver is lacking, with reason, and the others are recorded
-    assert dict(choice.lacking).keys() == {driver.name}
-    assert f"this kernel has no tracepoint {last} (" in dict(choice.lacking)[driver.name]
-    assert set(choice.programs).isdisjoint(driver.programs.values())
-    assert len(choice.recorded) == 2
-    assert choice.reason == ""
+    assert without.keys() == {driver.name}
+    assert f"this kernel has no tracepoint {last} (" in without[driver.name]
+    assert programs == [n for one in DRIVERS if one != driver for n in one.programs.values()]
 
 
 @pytest.mark.parametrize("end", [b"", b"0000000000000000 t lo_rw_aio_complete\t[loop]\n"])
 def test_loop_needs_the_address_of_its_function(end: bytes) -> None:
     # GIVEN a kernel without the loop driver, or that hides addresses WHEN programs are chosen
-    choice = choose_drivers(False, of(*DRIVERS) + end)
+    programs, without = choose_drivers(False, of(*DRIVERS) + end)
     # THEN loop is lacking, and the others are recorded
-    assert choice.recorded == ["nvme", "scsi"]
-    assert "lo_rw_aio_complete" in dict(choice.lacking)["loop"]
+    assert programs == [n for one in DRIVERS[:2] for n in one.programs.values()]
+    assert without.keys() == {"loop"}
+    assert "lo_rw_aio_complete" in without["loop"]
 
 
 @pytest.mark.parametrize("nvme", [True, False])

@@ -3,11 +3,13 @@
 
 import os
 import pwd
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from biotrail.recorder.schema.errors import SiteError
+from biotrail.recorder.schema.follow_structs import SITE_BIRTH, SITE_DEATH
 from biotrail.recorder.sites import declarations
 from biotrail.recorder.sites.declarations import (
     READY_MADE,
@@ -19,7 +21,8 @@ from biotrail.recorder.sites.declarations import (
     parse,
     read,
 )
-from biotrail.recorder.sites.expressions import NO_VALUE, ObjectScope
+from biotrail.recorder.sites.expressions import NO_VALUE
+from biotrail.recorder.sites.following import KernelFunctions, plan
 from biotrail.recorder.sites.resolving import resolve
 from biotrail.recorder.sites.types import PLACE, TypeTable
 from tests.support.named_scopes import KERNELS, kernel_names, scopes_of
@@ -53,10 +56,7 @@ def test_a_file_is_read_beside_the_ready_made_ones(tmp_path: Path) -> None:
     # THEN both are there beside the ready-made ones, with the file that they come from
     mine = found.pairs["mine"]
     variant = mine.variants[0]
-    assert variant.begins == (
-        Event("sys:one"),
-        Event("sys:two", ("b",), ("x == 1",)),
-    )
+    assert variant.begins == (Event("sys:one"), Event("sys:two", ("b",), ("x == 1",)))
     assert (variant.key, variant.by, mine.names) == (("a|c",), ("d", "e"), {0: "zero"})
     assert mine.origin == str(tmp_path / "pairs.toml")
     assert "softirq" in found.pairs
@@ -155,29 +155,20 @@ def test_the_users_file_is_that_of_who_called_sudo(monkeypatch: pytest.MonkeyPat
     assert own_file() == Path("/root/elsewhere/biotrail/pairs.toml")
 
 
+@pytest.mark.skipif(not (PLACE / "vmlinux").exists(), reason="this kernel has no BTF")
 def test_ready_made_types_fit_this_kernel() -> None:
-    # GIVEN this kernel's types
-    if not (PLACE / "vmlinux").exists():
-        pytest.skip("this kernel has no BTF")
+    # GIVEN this kernel's types, and functions of which any may be attached
     types = TypeTable.kernel()
-    for declared in read(declarations.READY_MADE).types.values():
-        # THEN each declared type has an expression that compiles for each of its purposes, and
-        # tracepoints or functions that begin and end a life
-        scope = ObjectScope(types, declared.name)
-        for alternatives in (declared.detail, declared.device, declared.process):
-            assert not alternatives or any(compiles(scope, text) for text in alternatives)
-        there = {t.name for t in types.functions_taking(declared.name)}
-        there |= {t.name for t in types.tracepoints_taking(declared.name)}
-        for sites in (declared.births, declared.deaths + declared.last):
-            assert sites == ("*",) or any(site.rpartition(":")[2] in there for site in sites)
-
-
-def compiles(scope: ObjectScope, text: str) -> bool:
-    try:
-        scope.value(text)
-    except SiteError:
-        return False
-    return True
+    any_function = KernelFunctions(Counter(), frozenset(), None, frozenset())
+    for declared in read(READY_MADE).types.values():
+        # WHEN it is planned how a type is followed
+        found = plan(types, declared, "session", any_function, 10_000)
+        # THEN it has an expression that compiles for each of its purposes, and sites that begin and
+        # end a life
+        values = (found.detail, found.device, found.process)
+        wanted = (declared.detail, declared.device, declared.process)
+        assert [bool(value.text) for value in values] == [bool(texts) for texts in wanted]
+        assert found.named(SITE_BIRTH) and found.named(SITE_DEATH)
 
 
 # docs/declarations.md lists every ready-made pair and type, as declarations.toml has them.

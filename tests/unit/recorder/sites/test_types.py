@@ -14,6 +14,7 @@ from biotrail.recorder.sites.expressions import (
     Condition,
     FormatScope,
     ObjectScope,
+    Scope,
     Source,
     TypedScope,
     Value,
@@ -29,13 +30,6 @@ def made() -> Crafted:
     return crafted()
 
 
-@pytest.fixture(scope="module")
-def running() -> TypeTable:
-    if not (PLACE / "vmlinux").exists():
-        pytest.skip("this kernel has no BTF")
-    return TypeTable.kernel()
-
-
 def named(takings: list[Taking]) -> dict[str, Taking]:
     return {taking.name: taking for taking in takings}
 
@@ -45,27 +39,25 @@ def test_functions_that_take_a_struct_are_found_with_the_first_argument(made: Cr
     # by value, or made by the tracing macros
     # WHEN those that take a request are asked for
     found = named(made.table.functions_taking("request"))
-    # THEN the others are not among them, and each has its argument and id
-    assert set(found) == {
-        *("blk_start", "blk_end", "blk_hidden", "blk_seventh", "blk_behind", "blk_stacked"),
-        *("drv_queue", "drv_shared"),
+    # THEN the others are not among them, and each has its argument; behind a struct of two words
+    # the slot says where it is, behind a larger one, and behind six numbers, it is in no register
+    shown = {n: (t.module, t.argument, t.slot, t.in_register) for n, t in found.items()}
+    assert shown == {
+        "blk_start": ("", 0, 0, True),
+        "blk_end": ("", 1, 1, True),
+        "blk_hidden": ("", 0, 0, True),
+        "blk_seventh": ("", 6, 6, False),
+        "blk_behind": ("", 1, 2, True),
+        "blk_stacked": ("", 1, -1, False),
+        "drv_queue": ("drv", 1, 1, True),
+        "drv_shared": ("drv", 0, 0, True),
     }
-    end = found["blk_end"]
-    assert (end.argument, end.arguments, end.btf_id) == (1, 3, made.ids["end"])
-    assert found["blk_hidden"].argument == 0
-    # AND of a module's functions, of which one has the kernel's own prototype, both are its own
-    queue, shared = found["drv_queue"], found["drv_shared"]
-    assert (queue.module, queue.argument, queue.btf_id) == ("drv", 1, made.ids["drv"])
-    assert (shared.module, shared.argument, shared.btf_id) == ("drv", 0, made.ids["shared"])
+    # AND its id, also of a module's functions, of which one has the kernel's own prototype
+    ids = {"blk_end": "end", "drv_queue": "drv", "drv_shared": "shared"}
+    assert {name: found[name].btf_id for name in ids} == {n: made.ids[i] for n, i in ids.items()}
+    assert found["blk_end"].arguments == 3
     # AND a struct that only the module has is found there
     assert [t.name for t in made.table.functions_taking("drv_cmd")] == ["drv_queue"]
-    # AND behind a struct of two words the slot says where it is; behind a larger one, and behind
-    # six numbers, it is in no register
-    assert (found["blk_behind"].argument, found["blk_behind"].slot) == (1, 2)
-    assert found["blk_behind"].in_register
-    assert not found["blk_stacked"].in_register
-    assert not found["blk_seventh"].in_register
-    assert found["blk_seventh"].argument == 6
 
 
 def test_tracepoints_that_take_a_struct_are_found(made: Crafted) -> None:
@@ -114,9 +106,8 @@ def test_what_has_no_types_is_said(made: Crafted, tmp_path: Path) -> None:
     # WHEN a struct's name is misspelt  THEN the message has names like it
     with pytest.raises(SiteError, match="no struct requets; near: request"):
         made.table.functions_taking("requets")
-    # GIVEN a module whose BTF is damaged
+    # GIVEN a module whose BTF is damaged  THEN it has none
     table = TypeTable(BtfBuilder().bytes(), {"bad": lambda: struct.pack("<I", 7)})
-    # THEN it has none
     assert table.prototype("bad:bad_event") is None
     # GIVEN a kernel without BTF  THEN the message names the option that it needs
     with pytest.raises(SiteError, match="CONFIG_DEBUG_INFO_BTF"):
@@ -146,8 +137,10 @@ def test_what_is_no_btf_is_one_message(data: bytes, message: str) -> None:
         TypeTable(data, {})
 
 
-def test_this_kernels_requests_are_found(running: TypeTable) -> None:
+@pytest.mark.skipif(not (PLACE / "vmlinux").exists(), reason="this kernel has no BTF")
+def test_this_kernels_requests_are_found() -> None:
     # GIVEN the running kernel
+    running = TypeTable.kernel()
     functions = named(running.functions_taking("request"))
     # THEN functions and tracepoints that every kernel has are found with their argument
     assert functions["blk_mq_start_request"].argument == 0
@@ -285,46 +278,50 @@ def test_fields_of_a_format(text: str, at: tuple[int, ...], size: int, format_: 
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("scope", "text", "message"),
     [
-        ("rqq", "'rqq' at character 1: no argument rqq; near: rq; there is arg0 rq"),
-        ("arg3", "no argument arg3; .*arg2 what .unsigned char., @tid, @pid, @cpu"),
-        ("rq->dsk", "'rq->dsk' at character 5: .*no member dsk; .*members: q, bio, tag, __sector"),
-        ("rq->q->dsk", "at character 8: .*no member dsk; near: disk"),
-        ("rq-q", "at character 3: expected ->member, .member or .number., not '-q'"),
-        ("rq->bio->bi_iter", "is a whole struct bvec_iter: name one of its .*members: bi_sector"),
-        ("rq->counts", "is an array .unsigned int .4..: name an element, as in 'rq->counts.0.'"),
-        ("rq->counts[4]", "the array has 4 elements"),
-        ("rq->tag[0]", "int is no array"),
-        ("rq->tag->x", "int has no members"),
-        ("rq->secret->x", "has no members that the kernel's types .BTF. describe"),
-        ("rq->q->disk->disk_name", "has 32 characters; a key has at most 8 bytes"),
-        ("bytes->x", "unsigned int has no members"),
-        ("@thread", "'@thread' is none of @tid, @pid, @cpu"),
-        ("", "an expression is empty; there is arg0 rq"),
-        ("3", "expected a name"),
+        (typed, "rqq", "'rqq' at character 1: no argument rqq; near: rq; there is arg0 rq"),
+        (typed, "arg3", "no argument arg3; .*arg2 what .unsigned char., @tid, @pid, @cpu"),
+        (
+            typed,
+            "rq->dsk",
+            "->dsk' at character 5: .*no member dsk; .*members: q, bio, tag, __sector",
+        ),
+        (typed, "rq->q->dsk", "at character 8: .*no member dsk; near: disk"),
+        (typed, "rq-q", "at character 3: expected ->member, .member or .number., not '-q'"),
+        (
+            typed,
+            "rq->bio->bi_iter",
+            "is a whole struct bvec_iter: name one of .*members: bi_sector",
+        ),
+        (
+            typed,
+            "rq->counts",
+            "array .unsigned int .4..: name an element, as in 'rq->counts.0.'",
+        ),
+        (typed, "rq->counts[4]", "the array has 4 elements"),
+        (typed, "rq->tag[0]", "int is no array"),
+        (typed, "rq->tag->x", "int has no members"),
+        (typed, "rq->secret->x", "has no members that the kernel's types .BTF. describe"),
+        (typed, "rq->q->disk->disk_name", "has 32 characters; a key has at most 8 bytes"),
+        (typed, "bytes->x", "unsigned int has no members"),
+        (typed, "@thread", "'@thread' is none of @tid, @pid, @cpu"),
+        (typed, "", "an expression is empty; there is arg0 rq"),
+        (typed, "3", "expected a name"),
+        (by_format, "cmd", "is a text of any length .*at most 8 bytes"),
+        (by_format, "comm", "has 16 characters; a key has at most 8 bytes"),
+        (by_format, "counts", "is an array: name an element"),
+        (by_format, "counts[3]", "counts has 3 elements"),
+        (by_format, "dve", "no field dve; near: dev; there is dev, rq, counts"),
+        (by_format, "dev->x", "dev .dev_t. has no members"),
     ],
 )
-def test_what_is_wrong_of_a_typed_expression_is_said(text: str, message: str) -> None:
+def test_what_is_wrong_of_an_expression_is_said(
+    scope: Callable[[], Scope], text: str, message: str
+) -> None:
     # GIVEN an expression  THEN its message names the site, the text, the place, and what there is
     with pytest.raises(SiteError, match=f"tracepoint block:rq_issue: .*{message}"):
-        typed().value(text)
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("cmd", "is a text of any length .*at most 8 bytes"),
-        ("comm", "has 16 characters; a key has at most 8 bytes"),
-        ("counts", "is an array: name an element"),
-        ("counts[3]", "counts has 3 elements"),
-        ("dve", "no field dve; near: dev; there is dev, rq, counts"),
-        ("dev->x", "dev .dev_t. has no members"),
-    ],
-)
-def test_what_is_wrong_of_a_field_is_said(text: str, message: str) -> None:
-    with pytest.raises(SiteError, match=message):
-        by_format().value(text)
+        scope().value(text)
 
 
 @pytest.mark.parametrize(

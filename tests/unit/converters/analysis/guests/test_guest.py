@@ -47,12 +47,7 @@ def stages(found: Guest) -> list[list[int]]:
 
 @pytest.mark.parametrize(
     "clock",
-    [
-        Clock(),
-        CLOCK,
-        Clock(behind=900 * SECOND, fast=-400e-6),
-        Clock(behind=-1, fast=300e-6),
-    ],
+    [Clock(), CLOCK, Clock(behind=900 * SECOND, fast=-400e-6), Clock(behind=-1, fast=300e-6)],
 )
 def test_requests_and_stages_are_those_of_the_truth(tmp_path: Path, clock: Clock) -> None:
     # GIVEN logs of 400 transfers, of a guest whose clock is off and drifts

@@ -16,7 +16,6 @@ from biotrail.recorder.probes.programs import (
     choose,
     is_preemptible,
     wanted_letters,
-    without_plugs,
 )
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.records import BY_LETTER
@@ -98,7 +97,7 @@ KFUNC = ("bpf_preempt_disable",)
 
 
 def _programs(events, kernel):
-    return {c.probe.letter: c.program for c in choose(events, kernel) if c.program}
+    return {c.letter: c.name for c in choose(events, kernel) if c.name}
 
 
 def test_this_kernels_types(btf):
@@ -154,14 +153,14 @@ def test_debian_5_10_has_leading_queues_on_bio_events_only():
     assert chosen["D"] == "bt_issue"
     assert chosen["C"] == "bt_complete"
     assert not set("sdE") & set(chosen)
-    reasons = {c.probe.letter: c.reason for c in choose("all", DEBIAN_5_10) if not c.program}
+    reasons = {c.letter: c.reason for c in choose("all", DEBIAN_5_10) if not c.name}
     assert reasons["s"] == "this kernel has no tracepoint block_io_start"
     # GIVEN a kernel whose queues do not know their disk  WHEN devices are chosen
-    choices = without_plugs(choose("all", DEBIAN_5_10), DEBIAN_5_10)
+    choices = choose("all", DEBIAN_5_10, by_device=True)
     # THEN plugs have a reason in place of a program, and nothing else has lost its own
-    before = {c.probe.letter for c in choose("all", DEBIAN_5_10) if c.program}
-    assert before - {c.probe.letter for c in choices if c.program} == {"P", "U"}
-    assert all("which device they are for" in c.reason for c in choices if c.probe.letter in "PU")
+    before = {c.letter for c in choose("all", DEBIAN_5_10) if c.name}
+    assert before - {c.letter for c in choices if c.name} == {"P", "U"}
+    assert all("which device they are for" in c.reason for c in choices if c.letter in "PU")
 
 
 def test_getrq_stands_in_where_start_is_missing():
@@ -193,9 +192,9 @@ def test_what_cannot_be_chosen_has_a_reason():
     # GIVEN a kernel whose block_split has five arguments
     kernel = OtherKernel(LATEST | {"block_split": 5})
     # WHEN programs are chosen
-    choice = next(c for c in choose("all", kernel) if c.probe.letter == "X")
+    choice = next(c for c in choose("all", kernel) if c.letter == "X")
     # THEN it is left out, and said why
-    assert choice.program is None
+    assert choice.name == ""
     assert "5 arguments" in choice.reason
     # GIVEN a set that does not exist WHEN it is asked for THEN the message lists those that do
     with pytest.raises(ProbeError, match="minimal, lifecycle, all"):

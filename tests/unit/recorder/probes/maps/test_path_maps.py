@@ -21,7 +21,7 @@ from biotrail.recorder.probes.core import CoreProbes
 from biotrail.recorder.probes.kernel.libbpf import MapType, map_bytes
 from biotrail.recorder.probes.maps import path_maps
 from biotrail.recorder.probes.maps.admission import config
-from biotrail.recorder.probes.maps.fitting import Demand, ensure_room, least_bytes
+from biotrail.recorder.probes.maps.fitting import ensure_room, fit, least_bytes
 from biotrail.recorder.probes.maps.path_maps import (
     COMMITS,
     DRIVERS,
@@ -135,7 +135,7 @@ def test_all_nothing_or_one_part_is_chosen() -> None:
     choice = chosen(ALL, MODERN)
     # THEN all are recorded, by one program for each tracepoint, in the order of the table
     assert (choice.parts, choice.lacking) == (ALL, {})
-    of_drivers = ["driver"] * len(choice.drivers.programs)
+    of_drivers = ["driver"] * sum(len(driver.programs) for driver in DRIVERS)
     of_commits = ["fs"] * len(JBD2)
     expected = [probe.part for probe in PROBES] + of_commits + of_drivers
     assert [part for part, _ in choice.programs] == expected
@@ -379,10 +379,13 @@ def test_calls_are_told_apart_by_their_numbers(monkeypatch: pytest.MonkeyPatch) 
 # Maps and constants of the part uring: by whether it is recorded, and what kallsyms shows.
 
 
-def prepared(recorded: bool) -> Object:
+def prepared(*parts: str) -> tuple[Any, tuple[int, int]]:
+    """The constants, and the entries of the maps."""
     bpf = Object()
-    path_maps._prepare_uring(bpf, recorded)  # type: ignore[arg-type]
-    return bpf
+    PathMaps(bpf, chosen(frozenset(parts), MODERN), 1)  # type: ignore[arg-type]
+    maps = bpf.sizes["bt_ring_sets"], bpf.sizes["bt_running_reqs"]
+    assert [size for size, _ in maps] == [256, 16]
+    return bpf.sections[".rodata.uring"], (maps[0][1], maps[1][1])
 
 
 def test_the_part_uring_has_maps_and_functions_where_it_is_recorded(
@@ -390,20 +393,18 @@ def test_the_part_uring_has_maps_and_functions_where_it_is_recorded(
 ) -> None:
     # GIVEN a kernel that shows its symbols WHEN the part is not recorded
     monkeypatch.setattr(path_maps, "addresses_of", lambda names: dict.fromkeys(names, 7))
-    bpf = prepared(False)
+    section, entries = prepared("irq")
     # THEN its maps have one entry, and no function is known
-    assert {entries for _, entries in bpf.sizes.values()} == {1}
-    section = bpf.sections[".rodata.uring"]
+    assert entries == (1, 1)
     assert not any(getattr(section, member.name) for member in shared.URING.members)
     # GIVEN a kernel that lacks a function WHEN the part is recorded
     names = {"io_complete_rw": 0xFFFFFFFF81000010, "aio_complete_rw": 0xFFFFFFFF81000020}
     monkeypatch.setattr(path_maps, "addresses_of", lambda _: names)
-    bpf = prepared(True)
+    section, entries = prepared("uring")
     # THEN programs have the addresses of the others, and the maps their sizes
-    section = bpf.sections[".rodata.uring"]
     assert (section.ring_complete, section.aio_complete) == tuple(names.values())
     assert (section.iomap_end_io, section.ring_complete_polled) == (0, 0)
-    assert bpf.sizes == {"bt_ring_sets": (256, 1 << 14), "bt_running_reqs": (16, 1 << 16)}
+    assert entries == (1 << 14, 1 << 16)
 
 
 # What the recorder's own I/O is known by: its process, and the files it writes.
@@ -557,9 +558,9 @@ MIB = 1 << 20
 
 def fitted(room: int | None, table: int = 0, others: int = 0) -> tuple[int, int]:
     """Bytes of a ring of level 0, and of the table, of 2 CPUs with rings of 64 MiB, in `room`."""
-    demand = Demand(RingSizes.choose(2, 64 * MIB), 2, table, others)
-    found = demand.fitting(None if room is None else Room(room, "are left"), MIB, 20 * MIB)
-    return found.sizes.ring_bytes, found.table
+    limit = None if room is None else Room(room, "are left")
+    sizes, fits = fit(RingSizes.choose(2, 64 * MIB), 2, table, others, limit, MIB, 20 * MIB)
+    return sizes.ring_bytes, fits
 
 
 @pytest.mark.parametrize(

@@ -15,12 +15,12 @@ from biotrail.recorder.probes.sites.pairs import (
     BOUNDS,
     OCTAVES,
     Latencies,
+    Tracepoints,
     pair_facts,
     resolve_all,
     section,
     shown,
 )
-from biotrail.recorder.probes.sites.tracepoints import Tracepoints
 from biotrail.recorder.schema.errors import SiteError
 from biotrail.recorder.schema.limits import HIST_SLOTS, MAX_CONDITIONS, MAX_PAIRS, Operator
 from biotrail.recorder.sites.declarations import Event, Pair, Variant
