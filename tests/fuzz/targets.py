@@ -190,7 +190,7 @@ def _through(data: bytes) -> None:
             for form in flame_graph.FORMS:
                 flame_graph.text(form, "x", tree, Weight.BYTES, [])
         _answers(data)
-        html.page("", report_page.collect(lambda: Trace(io.BytesIO(data)))).encode()
+        html.page("page", "", report_page.collect(lambda: Trace(io.BytesIO(data)))).encode()
     except LogFormatError as error:
         check_message(str(error))
 
