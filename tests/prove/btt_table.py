@@ -17,8 +17,8 @@ import pytest
 from tests.prove.claims import Claim, failed, not_run, table
 from tests.reference.btt_rules import STAGES, printed
 from tests.support import devices
+from tests.support.blk_tracer import clean_load, traced
 from tests.support.blktrace_records import NOTIFY, records
-from tests.support.btt_loads import clean_load, traced
 from tests.support.btt_tables import (
     Whole,
     associated,
