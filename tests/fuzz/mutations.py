@@ -146,7 +146,6 @@ def command_lines(draw: st.DrawFn) -> bytes:
 
 
 def inputs_of(target: str) -> st.SearchStrategy[bytes]:
-    """Inputs for a target of targets.py."""
     if target == "command":
         return command_lines()
     if target == "model":
