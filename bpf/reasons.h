@@ -5,7 +5,7 @@
 
 #include "ring.h"
 
-/* Why a bio was left out; recorder/filters/filters.py names them in this order. */
+/* Why a bio was left out; recorder/filters/left_out.py names them in this order. */
 enum bt_reason {
 	BT_BY_DEVICE,
 	BT_BY_OP,

@@ -20,7 +20,7 @@
 #define BT_LEVELS 3 /* a mask of two bits holds it: bt_begin() */
 #define BT_KINDS 64
 #define BT_HEADER_BYTES 4096
-#define BT_REASONS 16 /* enum bt_reason, filters.h */
+#define BT_REASONS 16 /* enum bt_reason, reasons.h */
 
 /* Header page of each CPU's element; recorder/probes/rings/ring.py has the same offsets. */
 struct bt_area {

@@ -235,6 +235,7 @@ _ROLE_NAMES = {Role.ENTRY: "entry", Role.RETURN: "return", Role.EVENT: "tracepoi
 
 
 def _comms(trace: Trace, tid: Any, ts: Any) -> list[str | None]:
+    """Return the name that each thread had then. tid, ts: columns of records; ts in ns."""
     names = trace.tasks.table().comm
     return [names[row] if row >= 0 else None for row in trace.tasks.rows(tid, ts).tolist()]
 

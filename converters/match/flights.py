@@ -465,6 +465,7 @@ def within(m: Machine, t: Range) -> None:
 
 
 def all_of(m: Machine, t: Range) -> None:
+    """Find all of a tree with the event's operation, in order of their sectors."""
     if not t:
         return
     all_of(m, t.left)

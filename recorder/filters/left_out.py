@@ -9,7 +9,7 @@ REASONS = (
     *("device", "op", "flags", "min_size", "sectors", "pid", "tid", "comm", "cgroup"),
     *("file", "no_file", "no_dir", "no_bio"),
 )
-"""Why something was left out, in the order of enum bt_reason (bpf/filters.h).
+"""Why something was left out, in the order of enum bt_reason (bpf/reasons.h).
 
 The filter that a bio did not match. no_file: --file or --dir is given, and the bio's file is not
 known; no_dir: its directory is not known, or is too deep for --dir. no_bio: a request or plug

@@ -232,6 +232,7 @@ def resume() -> Iterator[str]:
 
 
 def _resume_one(at: int, name: str) -> str:
+    label = f"{DIRECTORY}/{name}"  # until it is read: a guard that lives removes its own
     try:
         with os.fdopen(os.open(name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=at)) as file:
             entry = json.loads(file.read(1 << 16))

@@ -99,6 +99,7 @@ def _label(party: str) -> str:
 
 
 def figures(total: Total, labels: int = 0) -> Figures:
+    """labels: how many are shown; all others together have OTHER for each."""
     group = total.group
     return Figures(
         total.device or OTHER,

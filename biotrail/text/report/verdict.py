@@ -157,7 +157,7 @@ def _held(report: Report) -> Found | None:
         **{"known": one.time.count, "held_ns": one.time.sum},
         **{"waited_ns": ns, "of_waited_ns": waited},
     }
-    return text, f"io.max (v1: blkio.throttle.*) of that cgroup; {READING}, Q2G", figures
+    return text, f"io.max (v1: blkio.throttle.*) of that cgroup; {READING}, Before Q", figures
 
 
 def _blamed(report: Report) -> Found | None:

@@ -167,6 +167,10 @@ def weights(bases: Bases, served: Served) -> I64:
 
 
 def slots_of(names: Names, served: Served) -> I64:
+    """Return the slot of each row's pair of victim and culprit; unknown pairs have the last.
+
+    victim, culprit: codes of parties below 2^31; victim NEVER: none.
+    """
     pair = served.victim << 31 | served.culprit
     found, _, place = distinct_values(np.where(served.victim < 0, NEVER, pair))
     rest = len(names.slots) - 1

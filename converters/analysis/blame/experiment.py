@@ -203,6 +203,7 @@ class Trial:
 
 
 def _states(sums: I64) -> tuple[State, State]:
+    """sums: (blocks, 2, 2 or more): while the suspect runs, while it stands; count, ns."""
     running, standing = (
         State(int(count), float(ns / count) if count else 0.0)
         for count, ns in sums.sum(axis=0)[:, :2]
