@@ -24,6 +24,7 @@ from biotrail.recorder.log.opening import read_opening
 from biotrail.recorder.log.source import Source, frame_at, read_payload
 from biotrail.recorder.log.survey import Survey
 from biotrail.recorder.schema.errors import LogFormatError
+from biotrail.recorder.schema.payloads import End, LossWindow
 
 _ENTRY = np.dtype(
     [
@@ -275,10 +276,10 @@ class LogReader:
                 if frame.type == FrameType.NOTE:
                     self.notes.append(read_note(value))
                 elif frame.type == FrameType.LOSS:
-                    validation.losses(value, "")
+                    validation.check(value, list[LossWindow])
                     self.losses += value
                 else:
-                    validation.end(value, "")
+                    validation.check(value, End)
                     self.end = value
             elif frame.type > max(FrameType):
                 self._unknown[frame.type] += 1

@@ -30,6 +30,7 @@ from biotrail.recorder.log.frames import (
     encode_frame,
 )
 from biotrail.recorder.schema.errors import LogFormatError
+from biotrail.recorder.schema.payloads import End, Header
 from tests.support import crafted_logs
 from tests.support.log_samples import (
     LOSSES,
@@ -549,21 +550,21 @@ def test_what_compresses_beyond_belief_is_written_as_it_is() -> None:
 def test_a_header_of_another_shape_is_refused(header: dict[str, Any], problem: str) -> None:
     # WHEN a made-up header is checked  THEN the first wrong value is named
     with pytest.raises(DamagedError, match=problem):
-        validation.header(header, "")
+        validation.check(header, Header)
 
 
 def test_headers_and_notes_of_other_versions_pass() -> None:
     # GIVEN a header as another version may write it: keys not known here, sizes of another form
     header = {"later": [None], "rings": {"bytes": 1}, "filters": {"cgroups": [{"path": "/x"}]}}
     # WHEN it is checked  THEN it passes
-    validation.header(header, "")
-    validation.header({}, "")
+    validation.check(header, Header)
+    validation.check({}, Header)
     # GIVEN cgroups in both forms, and a note that this version does not know
     validation.note("cgroups", {"1": "/a"})
     validation.note("cgroups", {"cgroups": {"1": "/a"}})
     validation.note("of a later version", {"any": object()})
     # WHEN END has a limit of cost that is not set  THEN it passes
-    validation.end({"recorder": {"cpu_seconds": 1, "max_rss_bytes": 2, "max_cpu": None}}, "")
+    validation.check({"recorder": {"cpu_seconds": 1, "max_rss_bytes": 2, "max_cpu": None}}, End)
 
 
 @pytest.mark.parametrize(
