@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from biotrail.recorder.schema import generate, shared
+from biotrail.recorder.schema import generate
 from biotrail.recorder.schema.errors import TraceError
 from biotrail.recorder.schema.records import RECORDS
 from tests.support.paths import ROOT
@@ -105,8 +105,3 @@ def test_the_recorders_structs_are_the_programs() -> None:
         for member in struct.members:
             place = getattr(struct.ctype, member.name).offset
             assert f"offsetof(struct {struct.name}, {member.name}) == {place}" in text
-    # GIVEN a member whose comment does not fit beside it WHEN it is written THEN it is above
-    lines = generate._shared_member(shared.Member("sectors", "u64", "x" * 90, "2"))
-    assert lines == [f"\t/* {'x' * 90} */", "\t__u64 sectors[2];"]
-    # AND one without a comment is alone
-    assert generate._shared_member(shared.Member("end", "u32")) == ["\t__u32 end;"]
