@@ -31,8 +31,7 @@ _EVENTS = {
 
 
 def pairs_in(header: Mapping[str, Any]) -> bool:
-    sites = header.get("sites")
-    return isinstance(sites, Mapping) and bool(sites.get("pairs"))
+    return bool(header.get("sites", {}).get("pairs"))
 
 
 def pairs_alone(header: Mapping[str, Any]) -> bool:
@@ -44,12 +43,8 @@ class PairNames:
     """The declared pairs of one log."""
 
     def __init__(self, context: Context) -> None:
-        sites = context.header.get("sites")
-        facts = sites.get("pairs", []) if isinstance(sites, dict) else []
-        self._facts: list[dict[str, Any]] = [dict(f) for f in facts if isinstance(f, Mapping)]
+        self._facts: list[Any] = context.header.get("sites", {}).get("pairs", [])
         self._context = context
-        self._symbols: list[dict[str, str]] = []
-        self._counts: list[dict[str, Any]] = []
         self.finish(context.end)
 
     def __len__(self) -> int:
@@ -57,9 +52,10 @@ class PairNames:
 
     def finish(self, end: Mapping[str, Any] | None) -> None:
         """Take what the log's END says of its pairs."""
-        found = ((end or {}).get("sites") or {}).get("pairs", [])
-        self._counts = [dict(f) for f in found if isinstance(f, Mapping)]
-        self._symbols = [dict(f.get("names") or {}) for f in self._counts]
+        self._counts: list[dict[str, Any]] = (end or {}).get("sites", {}).get("pairs", [])
+
+    def _count(self, pair: int) -> dict[str, Any]:
+        return self._counts[pair] if pair < len(self._counts) else {}
 
     def fact(self, pair: int, name: str) -> Any:
         """Return a value of PairFacts; "" where the header does not have it."""
@@ -102,7 +98,7 @@ class PairNames:
         if str(value) in names:
             return str(names[str(value)])
         form = (self.fact(pair, "formats") or {}).get(name, "dec")
-        symbols = self._symbols[pair] if pair < len(self._symbols) else {}
+        symbols = self._count(pair).get("names", {})
 
         def device(dev: int) -> str:
             return self._context.device_name(dev) or dev_text(dev)
@@ -111,8 +107,8 @@ class PairNames:
 
     def unpaired(self, pair: int) -> dict[str, int]:
         """Return the counts of events that became no pair, those above 0, by END's names."""
-        counts = self._counts[pair] if pair < len(self._counts) else {}
-        return {name: int(counts[name]) for name in _EVENTS if int(counts.get(name) or 0)}
+        counts = self._count(pair)
+        return {name: counts[name] for name in _EVENTS if counts.get(name)}
 
 
 def unpaired_text(name: str) -> str:

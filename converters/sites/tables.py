@@ -103,19 +103,19 @@ class Following:
     """What a log followed, by the header's sites.follow (docs/log-format.md)."""
 
     def __init__(self, header: Mapping[str, Any]) -> None:
-        facts = _facts(header)
-        self.type = str(facts.get("type", "object"))
+        facts = header.get("sites", {}).get("follow", {})
+        self.type: str = facts.get("type", "object")
         """Name of the struct."""
-        self.way = str(facts.get("way", ""))
+        self.way: str = facts.get("way", "")
         """How functions were attached; "typed": only tracepoints were; "": not known."""
-        self.detail_unit = str(facts.get("detail_unit", ""))
-        self.detail = str(facts.get("detail", ""))
+        self.detail_unit: str = facts.get("detail_unit", "")
+        self.detail: str = facts.get("detail", "")
         """Expression of the hits' `detail`; "": none."""
         self._sites = [
             Site(
-                str(site.get("name", "")) or f"site {number}",
+                site.get("name") or f"site {number}",
                 site.get("kind") != "tracepoint",
-                str(site.get("module", "")),
+                site.get("module", ""),
             )
             for number, site in enumerate(facts.get("sites", []))
         ]
@@ -142,11 +142,5 @@ class Following:
         return f"{self.detail_unit or self.detail} {detail}"
 
 
-def _facts(header: Mapping[str, Any]) -> Mapping[str, Any]:
-    sites = header.get("sites")
-    follow = sites.get("follow") if isinstance(sites, Mapping) else None
-    return follow if isinstance(follow, Mapping) else {}
-
-
 def follows(header: Mapping[str, Any]) -> bool:
-    return bool(_facts(header))
+    return bool(header.get("sites", {}).get("follow"))
