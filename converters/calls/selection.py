@@ -5,11 +5,7 @@ import numpy as np
 
 from biotrail.converters.calls.keys import CallBios, Keys, latest_end
 from biotrail.converters.events.path_tables import BioPaths, Calls, HeldBios, Waits
-from biotrail.converters.events.tables import (
-    NEVER,
-    Bios,
-    Bool,
-)
+from biotrail.converters.events.tables import NEVER, Bios, Bool
 
 
 class CallsOfBios:

@@ -244,11 +244,7 @@ class Account:
         """
         if is_light:
             self.light.add(requests)
-        for table, counts in (
-            (bios, self.bios),
-            (requests, self.requests),
-            (edges, self.edges),
-        ):
+        for table, counts in ((bios, self.bios), (requests, self.requests), (edges, self.edges)):
             for certainty in Certainty:
                 name = certainty.name.lower()
                 count = int((table.certainty == certainty).sum())

@@ -14,15 +14,7 @@ import numpy as np
 
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.events import Events
-from biotrail.converters.events.tables import (
-    FAR,
-    I64,
-    NEVER,
-    Bios,
-    Certainty,
-    Requests,
-    Stages,
-)
+from biotrail.converters.events.tables import FAR, I64, NEVER, Bios, Certainty, Requests, Stages
 from biotrail.converters.lifecycles.windows import T, first_seen, last_seen, restricted
 from biotrail.recorder.schema.errors import ConversionError
 

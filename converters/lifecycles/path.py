@@ -28,13 +28,7 @@ from biotrail.converters.events.submission_tables import (
     Runner,
     Submissions,
 )
-from biotrail.converters.events.tables import (
-    I32,
-    I64,
-    NEVER,
-    U32,
-    EventRows,
-)
+from biotrail.converters.events.tables import I32, I64, NEVER, U32, EventRows
 from biotrail.converters.events.tasks import TaskNames
 from biotrail.recorder.schema.records import STATE_IO_WAIT, Kind
 from biotrail.recorder.schema.syscalls import UNKNOWN_CALL

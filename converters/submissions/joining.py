@@ -19,19 +19,10 @@ from biotrail.converters.events.submission_tables import (
     NO_OFFSET,
     BioRequests,
     Flag,
-    RequestEnds,
     Runner,
     Submissions,
 )
-from biotrail.converters.events.tables import (
-    I64,
-    NEVER,
-    U64,
-    Bios,
-    Bool,
-    Lifecycles,
-    Tasks,
-)
+from biotrail.converters.events.tables import I64, NEVER, U64, Bios, Bool, Lifecycles, Tasks
 from biotrail.converters.events.tasks import TaskNames
 from biotrail.converters.lifecycles.path import no_tables
 from biotrail.recorder.schema.syscalls import REAPING_CALLS, numbers
@@ -92,7 +83,11 @@ class SubmissionJoiner:
         if path is None:
             path = no_tables(names)
         found = self._merged(path.bio_requests, window, path)
-        _complete(found, path.request_ends)
+        ends = path.request_ends.take(np.arange(len(path.request_ends))[::-1])
+        place = _places(found, ends.req, ends.submitted)
+        ends, place = ends.take(place >= 0), place[place >= 0]
+        for name in ("completed", "result", "setup", "ring"):
+            getattr(found.rows, name)[place] = getattr(ends, name)
         self._reap(found, path.calls.take(path.calls.timed), names.table(), end)
         asked = path.bio_requests
         numbered = found.rows.number[_places(found, asked.request["req"], asked.submitted)]
@@ -264,17 +259,6 @@ def _places(found: _Found, req: U64, key: I64) -> I64:
     place = np.minimum(place, len(pairs) - 1)
     same = (have[place] == req) & (found.key[place] == key)
     return np.where(same, place, -1)
-
-
-def _complete(found: _Found, ends: RequestEnds) -> None:
-    """Set `completed`, `result`, `setup` and `ring` of requests by their completions, in place."""
-    place = _places(found, ends.req, ends.submitted)[::-1]
-    ends = ends.take(np.arange(len(ends))[::-1])
-    known = place >= 0
-    place, ends, rows = place[known], ends.take(known), found.rows
-    rows.completed[place] = ends.completed
-    for name in ("result", "setup", "ring"):
-        getattr(rows, name)[place] = getattr(ends, name)
 
 
 def _with_numbers(paths: BioPaths, bios: BioRequests, numbered: I64) -> BioPaths:

@@ -87,17 +87,6 @@ CallEvents = NDArray[np.void]
 _FIRST, _LAST = -2, np.iinfo(np.int64).max - 1
 
 
-def operation_modes(calls: Calls, machine: str) -> U8:
-    """Return OTF2's I/O mode of each call (n,), uint8: READ, WRITE, FLUSH, or NO_IO.
-
-    By the call's name, as in _MODES; those of 32-bit programs are NO_IO.
-    """
-    modes = np.full(len(calls), NO_IO, dtype=np.uint8)
-    for mode, names in _MODES.items():
-        modes[np.isin(calls.number, numbers(frozenset(names), machine)) & ~calls.foreign] = mode
-    return modes
-
-
 def call_events(
     calls: Calls, modes: U8, row: I64, waits: Waits, regions: tuple[U32, int, int]
 ) -> tuple[CallEvents, int]:
@@ -181,8 +170,11 @@ class Threads(InTurn):
         files = self._files.of(window, calls)
         if not len(calls):
             return
-        modes = operation_modes(calls, self._context.machine)
-        modes[~calls.timed] = NO_IO  # what these moved is not known
+        modes = np.full(len(calls), NO_IO, dtype=np.uint8)
+        moves = calls.timed & ~calls.foreign  # what others moved is not known
+        for mode, names in _MODES.items():
+            these = numbers(frozenset(names), self._context.machine)
+            modes[np.isin(calls.number, these) & moves] = mode
         events, moved = call_events(calls, modes, row, waits, self._regions(calls))
         self.moved += moved
         tasks = window.tasks

@@ -98,11 +98,12 @@ class CallMaker:
         commit = np.full(len(slices), NEVER)
         np.maximum.at(commit, row, waits.commit)
         failed = (table.result < 0) & (table.result >= -LARGEST_ERRNO)
-
-        def add(part: Slices, at: I64, every: bool) -> None:
-            self._arguments(part, table.take(at), commit[at], every)
-
-        self._ranking.add_arguments(self._detail, slices, failed, add)
+        self._ranking.add_arguments(
+            self._detail,
+            slices,
+            failed,
+            lambda part, at, every: self._arguments(part, table.take(at), commit[at], every),
+        )
         slowest = self._slowest.add(slices, table, row, waits, tasks)
         self._add_waits(slices, row, waits, np.isin(row, slowest))
         if self._flows is not None:

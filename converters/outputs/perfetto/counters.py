@@ -8,14 +8,7 @@ import numpy as np
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket, TrackDescriptor
 
 from biotrail.converters.events.distinct import distinct_values
-from biotrail.converters.events.tables import (
-    I64,
-    NEVER,
-    Bios,
-    Bool,
-    Lifecycles,
-    LossWindows,
-)
+from biotrail.converters.events.tables import I64, NEVER, Bios, Bool, Lifecycles, LossWindows
 from biotrail.converters.lifecycles.windows import last_seen
 from biotrail.converters.outputs.counters import (
     LEVEL_BIN,

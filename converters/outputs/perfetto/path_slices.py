@@ -95,12 +95,12 @@ class SubmissionMaker:
                 self._processes.setdefault(int(pid), name)
         names = self._drawing.names.ids(operations_of(rows), operation_name)
         slices = Slices.of_rows(SUBMISSION, process, start, end, names)
-
-        def add(part: Slices, at: I64, every: bool) -> None:
-            self._arguments(part, rows.take(at), every)
-
-        failed = np.asarray((rows.completed != NEVER) & (rows.result < 0))
-        self._ranking.add_arguments(self._drawing.options.detail, slices, failed, add)
+        self._ranking.add_arguments(
+            self._drawing.options.detail,
+            slices,
+            np.asarray((rows.completed != NEVER) & (rows.result < 0)),
+            lambda part, at, every: self._arguments(part, rows.take(at), every),
+        )
         return slices
 
     def _arguments(self, slices: Slices, rows: Submissions, every: bool) -> None:

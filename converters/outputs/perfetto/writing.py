@@ -224,14 +224,10 @@ class SliceWriter:
         self._streams = streams
         self._tree = tree
         self._summary = summary
-        self._pools: dict[tuple[str, int], LanePool] = {}
+        self.pools: dict[tuple[str, int], LanePool] = {}
         """Per (category, dev_t): its lanes. Loss windows have dev_t 0."""
         self._open_streams: list[int] = []
         """Streams whose last slice is open: `finish` writes its END."""
-
-    @property
-    def lanes(self) -> int:
-        return sum(len(pool.last_end) for pool in self._pools.values())
 
     def write(self, slices: Slices, in_flight: Slices) -> None:
         """Put a window's slices of one category on lanes, and write them.
@@ -243,7 +239,7 @@ class SliceWriter:
         """
         stream = np.zeros(len(slices), dtype=np.int64)
         groups = names_of(np.concatenate([slices.group, in_flight.group]))
-        pooled = [dev for category, dev in self._pools if category == slices.category]
+        pooled = [dev for category, dev in self.pools if category == slices.category]
         for dev in sorted({*groups.tolist(), *pooled}):
             rows = np.flatnonzero(slices.group == dev)
             stream[rows] = self._streams_of(slices, rows, in_flight, dev)
@@ -256,7 +252,7 @@ class SliceWriter:
         Slices in flight reserve a lane if they began no later than the latest end so far of the
         pool, or the last begin or end among `rows`. Later ones overlap nothing in this window.
         """
-        pool = self._pools.setdefault((slices.category, dev), LanePool())
+        pool = self.pools.setdefault((slices.category, dev), LanePool())
         start, end = slices.start[rows], slices.end[rows]
         until = max(pool.frontier, int(start.max(initial=-1)))
         until = max(until, int(end[end != FOREVER].max(initial=-1)))
