@@ -39,9 +39,8 @@ _AIO_SUBMIT = frozenset({"io_submit"})
 class _Found:
     """Rows of requests, and what is still to be known of each.
 
-    key: submission time or first recorded Q (ns): with `req` the request's identity. settled:
-    whether the call that reaps it is known, or known to be not recorded. open: whether a bio of it
-    is in flight.
+    key: submission time or first recorded Q (ns): with `req` the request's identity. settled: the
+    call that reaps it is known, or known to be not recorded. open: a bio of it is in flight.
     """
 
     rows: Submissions
@@ -55,10 +54,7 @@ class _Found:
 
 
 class SubmissionJoiner:
-    """Joins the requests of a log, window after window, in order.
-
-    Between windows it keeps the requests that are not complete: about as many as are in flight.
-    """
+    """Joins the requests of a log, window after window, in order."""
 
     def __init__(self, context: Context) -> None:
         none = np.zeros(0, dtype=np.int64)
@@ -71,11 +67,10 @@ class SubmissionJoiner:
     def join(
         self, window: "Lifecycles | Result", names: TaskNames, end: int, final: bool
     ) -> PathTables | None:
-        """Return the window's `path` with `submissions`, and `submission` of its bios' paths.
+        """Return the window's `path` with the submissions that became complete, and bios' numbers.
 
-        `submissions` has the requests that became complete: without a bio in flight, and reaped,
-        known not to be, or their address used by a later one. final: the last window: all others
-        are given, too. The tables given are not changed.
+        Complete is one without a bio in flight that was reaped, is known not to be, or whose
+        address a later one has. final: the last window: all others are given, too.
         """
         path = window.path
         if not len(self._pending.rows) and (path is None or not len(path.bio_requests)):

@@ -197,9 +197,8 @@ class Encoder:
     def _with_submitters(self, events: Events, pid: U32) -> U32:
         """Return a copy of `pid` (n,) with the threads of s, I, D and m filled in.
 
-        events: in order of time, directly after those of the last call. pid: thread id per event,
-        right where the record has one (Q, G, M, F, X, A). The thread is that of the newest earlier
-        such event of the same bio pointer, also of an earlier call; 0 if there is none, or no
+        pid: right where the record has one (Q, G, M, F, X, A). The thread is that of the newest
+        earlier such event of the same bio pointer, also of an earlier call; 0: there is none, or no
         pointer.
         """
         recorded = np.isin(events.kind, _WITH_TID)
@@ -247,8 +246,7 @@ def _numbers(recorded: I64, following: int) -> I64:
     """Return consecutive sequence numbers (n,), which begin anew at each recorded number.
 
     recorded: numbers that the kernel gave (n,), 0: none. following: the number that comes next, 1
-    before the first event of this device and CPU. Rows before the first recorded number count from
-    `following`, or up to that number if `following` is 1.
+    before the first event of this device and CPU, where rows count up to the first recorded one.
     """
     place = np.arange(len(recorded))
     recorded_row = np.flatnonzero(recorded > 0)

@@ -224,10 +224,8 @@ class Threads(InTurn):
     ) -> dict[str, Column]:
         """Return the fields of all events, by name: (events,) each.
 
-        Bytes: at BEGIN those asked for, else those returned; 0 for calls other than reads and
-        writes, and for errors. Calls with a vector of buffers do not say what they ask for. files,
-        number: per call, its row in `Context.files` (-1: none), and its matching id. Numbers new
-        I/O handles.
+        Calls with a vector of buffers do not say how many bytes they ask for. files, number: per
+        call, its row in `Context.files` (-1: none), and its matching id.
         """
         row = events["row"]
         done = np.maximum(calls.result, 0).astype(np.int64)
@@ -248,8 +246,7 @@ class Threads(InTurn):
     def _io_handles(self, calls: Calls, modes: U8, files: I64) -> U32:
         """Return the number of each call's I/O handle (n,), 0 for a call that is no operation.
 
-        It is that of the file's path where the file is known and no block device, else of the file
-        descriptor (first argument) in its process.
+        That of the file where it is known and no block device, else of the file descriptor.
         """
         numbers = np.zeros(len(calls), dtype=np.uint32)
         for row in np.flatnonzero(modes != NO_IO).tolist():
@@ -264,12 +261,7 @@ class Threads(InTurn):
     def _attributes(
         self, calls: Calls, waits: Waits, events: CallEvents, modes: U8
     ) -> Iterator[AttributeColumn]:
-        """Yield the attributes of all events: (what, values (events,), which have it (events,)).
-
-        At BEGIN: fd. At a call's LEAVE: error, its name, of those that failed; result of calls that
-        are no read or write, if above 0; queued bios if above 0. At ENTER of a wait's `blocked`
-        region: what it waits for.
-        """
+        """Yield the attributes of all events: (what, values (events,), which have it (events,))."""
         row, phase = events["row"], events["phase"]
         begins, leaves = phase == CallPhase.BEGIN, phase == CallPhase.LEAVE
         of_call = leaves & (events["wait"] < 0)

@@ -57,10 +57,9 @@ class CallMaker:
     def calls(self, path: PathTables | None, tasks: Tasks, *, rest: bool = False) -> Slices:
         """Return slices of calls, and of waits outside of timed ones, in the order of entry.
 
-        Calls whose entry is not known are left out. With `flows`, calls that return at or after
-        `FlowMaker.settled` are held back for a later window, as more of their bios' completions may
-        follow; if more than 65,536 calls are held, or no window follows (`rest`), all are returned.
-        Keeps waits of calls without a slice so far.
+        With `flows`, calls that return at or after `FlowMaker.settled` are held back for a later
+        window, as more of their bios' completions may follow, unless too many are held, or no
+        window follows (`rest`).
         """
         if path is not None:
             shown = path.calls.with_io | self._drawing.options.every_call
@@ -136,7 +135,7 @@ class CallMaker:
         row: per wait (n,), its slice; sorted, then by time. shown: per wait, whether an arrow from
         the commit that ended it is drawn in any case. A wait has two stages: off the CPU until
         woken, named by the reason, and from there until it ran, which has the arrow from what ended
-        the wait. They are clipped to the call; those of no length are left out.
+        the wait.
         """
         if not len(waits):
             return

@@ -221,8 +221,7 @@ class LossTotal:
     def samples(self, at: int) -> Samples:
         """Return the whole counter: (times in ns, records lost so far), sorted by time.
 
-        A zero at `at` (ns, the trace's begin), then a sample at the end of each bin in which a loss
-        window ends: when within that window a record was lost is not known.
+        A zero at `at` (ns, the trace's begin), then a sample at the end of each bin.
         """
         keys = np.array(sorted(self.lost), dtype=np.int64)
         steps = np.array([self.lost[k] for k in keys.tolist()], dtype=np.int64)

@@ -75,9 +75,7 @@ class SubmissionMaker:
         """Return a slice per submission of a window, in the order of (start, number).
 
         From the submission, or the first Q where that is not known, to the completion, or the end
-        of the last bio; those without a known start are left out. `group` is the process id, or the
-        thread's where the task is not known. Adds to `processes` each new id, with the name of the
-        thread that queued the first bio of the first such row.
+        of the last bio. `group` is the process id, or the thread's where the task is not known.
         """
         if not len(rows):
             return Slices.none(SUBMISSION)
@@ -149,10 +147,9 @@ class _Completions(Table):
     def of(cls, window: Lifecycles) -> "_Completions":
         """Return a row for each request of a window that was completed in an interrupt or softirq.
 
-        A time is NEVER if it is not known or cannot be this completion's: an interrupt that is not
-        between issue and completion (or softirq, if there is one), a softirq after the completion,
-        a raise that is not between interrupt and softirq. Left out are requests never issued, and
-        rows whose `entered` is then NEVER.
+        A time is NEVER if it cannot be this completion's: an interrupt that is not between issue
+        and completion (or softirq), a softirq after the completion, a raise that is not between the
+        two.
         """
         assert window.path is not None
         row, known = rows_of(window.requests.number, window.path.interrupts.number)
@@ -184,9 +181,8 @@ class InterruptMaker:
         """Return a slice for each interrupt, or softirq, that no later window adds to.
 
         Requests that were completed in the same softirq, or in the same interrupt without a
-        softirq, share a slice, from the first that is known of interrupt, raise and softirq to the
-        last completion. Held back is what may have completed a request that is still open, up to
-        65,536 completions. Sorted by start.
+        softirq, share a slice, up to the last completion. Held back is what may have completed a
+        request that is still open.
         """
         if window.path is None:
             return Slices.none(INTERRUPT)

@@ -181,9 +181,8 @@ class LanePool:
     def _lowest(self, start: I64, end: I64, held: I64, held_end: I64) -> I64:
         """Return for each slice (n,), in the order of `start`, the lowest lane that is free then.
 
-        A lane is free if its last slice ended strictly before; end FOREVER occupies it beyond this
-        window. held: lanes that slices of this window occupy already; held_end: until when (ns).
-        Numbers beyond the pool's lanes are new ones.
+        held: lanes that slices of this window occupy already; held_end: until when (ns). Numbers
+        beyond the pool's lanes are new ones.
         """
         ends = self.last_end.copy()
         ends[held] = held_end
