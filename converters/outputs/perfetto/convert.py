@@ -19,7 +19,6 @@ from biotrail.converters.events.tables import I64, NEVER, Lifecycles, LossWindow
 from biotrail.converters.inputs.perfetto.clocks import BOOTTIME
 from biotrail.converters.lifecycles.result import FIRST_UNRECORDED
 from biotrail.converters.lifecycles.windows import restricted
-from biotrail.converters.outputs.perfetto.calls import CallMaker
 from biotrail.converters.outputs.perfetto.callstacks import CallStacks
 from biotrail.converters.outputs.perfetto.clocks import OWN_CLOCK, ClockBook
 from biotrail.converters.outputs.perfetto.columns import FOREVER, Slices
@@ -48,6 +47,7 @@ from biotrail.converters.outputs.perfetto.packets import (
 )
 from biotrail.converters.outputs.perfetto.pairs import PairMaker
 from biotrail.converters.outputs.perfetto.path_slices import (
+    CallMaker,
     InterruptMaker,
     SubmissionMaker,
     commit_slices,
