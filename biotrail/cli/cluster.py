@@ -141,11 +141,10 @@ _CONFIG = {
 
 @contextmanager
 def client_of(scheduler: str | None, workers: int | None) -> Iterator[Client]:
-    """Yield a client of the scheduler at an address or, without one, of a cluster on this machine.
+    """Yield a client of a scheduler or of a cluster here, of a process per CPU or `workers`.
 
-    The local cluster has a process per CPU unless `workers` says how many. It listens on the
-    loopback interface alone, to those with its own temporary keys (TLS), for whoever reaches a
-    scheduler can run code there; it keeps its files in a private directory that is removed.
+    The cluster listens on the loopback interface alone, to those with its temporary keys (TLS), for
+    whoever reaches a scheduler can run code there; its files are in a private directory.
     """
     # Dask prints what it retries and why; the command says at its end what could not be done.
     for name in ("distributed", "distributed.client", "tornado", "asyncio"):
@@ -230,14 +229,6 @@ class Host:
 def analyse(
     client: Client, files: Sequence[str], columns: Columns, asked: ReadOptions, told: Told
 ) -> Part:
-    seen, left_out = _look(client, files, told)
-    hosts, double = hosts_of(seen)
-    whole, broken = _read(client, hosts, columns, asked, told)
-    whole.left_out += [*left_out, *double, *broken]
-    return whole
-
-
-def _look(client: Client, files: Sequence[str], told: Told) -> tuple[list[Seen], list[LeftOut]]:
     seen: list[Seen] = []
     left_out: list[LeftOut] = []
     looking = client.map(look, list(files), pure=False, batch_size=1000)
@@ -250,15 +241,16 @@ def _look(client: Client, files: Sequence[str], told: Told) -> tuple[list[Seen],
         else:
             left_out.append(found)
         told(f"{count} of {len(files)} files looked at")
-    return seen, left_out
+    hosts, double = hosts_of(seen)
+    whole, broken = _read(client, hosts, columns, asked, told)
+    whole.left_out += [*left_out, *double, *broken]
+    return whole
 
 
 def hosts_of(seen: Iterable[Seen]) -> tuple[dict[str, Host], list[LeftOut]]:
     """Return host → its recordings, and the files that are copies of others.
 
-    The files of a rotated run are one recording. Of several files of one log (a log and its
-    archive, or copies) an archive is kept, which is whole where a log may be cut off; of several
-    the first by name.
+    Of a log and its archive the archive is kept, which is whole where a log may be cut off.
     """
     runs: dict[tuple[str, str], list[str]] = {}
     known: dict[str, str] = {}
@@ -282,9 +274,8 @@ def _read(
 ) -> tuple[Part, list[LeftOut]]:
     """Read all recordings, and return their sum, and the files whose workers failed.
 
-    A recording's task gives a part; when all of a host are there, a task closes the host; and each
-    FAN_IN parts that are there are added up by a task, until one is left. Dask decides what runs
-    where, and runs again what was on a worker that ended.
+    When all parts of a host are there, a task closes the host; each FAN_IN parts are added up by a
+    task, until one is left. Dask runs again what was on a worker that ended.
     """
     reading: dict[Future, tuple[str, list[str]]] = {}
     for name, host in hosts.items():

@@ -112,10 +112,7 @@ def _to_blktrace(trace: Trace, target: str, force: bool) -> Result:
 
 
 def report_lines(source: Opened, result: Result, form: str) -> list[str]:
-    """Return what was written, how certain it is, what it lacks, how to open it.
-
-    Of BLKTRACE, which holds records, there is nothing to say about certainty and losses.
-    """
+    """Return what was written, how certain it is, what it lacks, and how to open it."""
     trace = source.trace
     cut = [f"  {line}" for line in source.lines()]
     where = "standard output" if result.path is None else str(result.path)
@@ -214,16 +211,16 @@ def _convert(logs: tuple[str, ...], asked: ConvertOptions) -> tuple[Result, list
     if len(logs) == 1 and guest.guest_of is None:
         form, target = _checked_output(logs[0], asked)  # before a pipe is read
         with opened(logs[0], asked.cut, reading) as source:
-            return _one(logs[0], source, form, target, asked)
+            return convert_one(logs[0], source, form, target, asked)
     recordings = open_recordings(logs, reading)
     if len(recordings) > 1 or guest.guest_of is not None:
         return _merge(recordings, asked)
     form, target = _checked_output(recordings[0].paths[0], asked)
     source = cut_of(lambda: open_recordings(logs, reading)[0].trace, asked.cut)
-    return _one(recordings[0].paths[0], source, form, target, asked)
+    return convert_one(recordings[0].paths[0], source, form, target, asked)
 
 
-def _one(
+def convert_one(
     log: str, source: Opened, form: str, target: str, asked: ConvertOptions
 ) -> tuple[Result, list[str]]:
     trace, force = source.trace, asked.force
@@ -244,7 +241,8 @@ def _other_trace(log: str, source: Opened, form: str, asked: ConvertOptions) -> 
     is_trace = source.trace.context.header.get("backend") == "perfetto"
     if asked.beside is None and (form != PERFETTO or asked.alone or not is_trace):
         return None
-    from biotrail.cli.converting.other_trace import itself_beside, other_traces
+    from biotrail.cli.converting.other_trace import OtherTrace, other_traces
+    from biotrail.converters.clocks.perfetto_trace import itself
     from biotrail.converters.inputs.perfetto.source import PerfettoSource
 
     if asked.beside is not None:
@@ -252,7 +250,9 @@ def _other_trace(log: str, source: Opened, form: str, asked: ConvertOptions) -> 
     if asked.drawing.max_size is not None:
         raise click.UsageError("--max-size writes a Perfetto trace's bios alone: give --alone, too")
     reader = source.trace.reader
-    return itself_beside(reader) if isinstance(reader, PerfettoSource) else None
+    if not isinstance(reader, PerfettoSource):
+        return None
+    return OtherTrace(reader.name, reader.survey, itself(reader.survey), reader.again)
 
 
 def _checked_output(log: str, asked: ConvertOptions) -> tuple[str, str]:

@@ -216,11 +216,10 @@ def order(count: int, draw: random.Random) -> list[str]:
 def alternate(
     commands: tuple[Words, Words], count: int, directory: str, options: Sequence[str]
 ) -> tuple[Words, Words]:
-    """Record `count` runs of each command, and return the logs of A and of B.
+    """Record `count` runs of each command without a shell; return the logs of A and of B.
 
     A and B take turns in pairs, so that what changes with time changes both; which of a pair is
-    first is drawn. Commands are run as they are, without a shell; what they print goes to standard
-    error.
+    first is drawn.
     """
     for option in options:
         if not option.startswith("-") or option.startswith(_OURS) or option == "--":

@@ -46,10 +46,7 @@ def command(as_json: bool) -> int:
 
 
 def lines(checks: list[Check]) -> list[str]:
-    """Return a line for each check (`ok`, `NO` or `no`) and, if it failed, one for its remedy.
-
-    NO: the core backend cannot record without it. no: recording is possible, but records less.
-    """
+    """Return a line for each check, and its remedy. NO: core cannot record; no: it records less."""
     width = max((len(check.name) for check in checks), default=0)
     found = []
     for check in checks:

@@ -34,10 +34,7 @@ ENDINGS = (".parquet", ".biotrail")
 
 
 def find(places: Sequence[str]) -> list[str]:
-    """Return the files at paths, globs, directories and URLs, each once, sorted.
-
-    Of a dataset they are its archives, without its tables of bios and requests.
-    """
+    """Return the files at paths, globs, directories and URLs; of a dataset its archives alone."""
     from biotrail.converters.inputs.parquet.locations import expand  # pyarrow
 
     found: set[str] = set()
@@ -55,11 +52,7 @@ def find(places: Sequence[str]) -> list[str]:
 
 
 def _local(place: str) -> list[str]:
-    """Return the files that a path, glob or directory means.
-
-    What has the name of an archive or log, and is none, is among them, so that it is named: a link
-    that leads nowhere, a FIFO, a directory without archives.
-    """
+    """Return the files of a place, and what only has an archive's name, so that it is reported."""
     there = os.path.lexists(place)
     paths = [place] if there or not has_magic(place) else glob(place, recursive=True)
     files: list[str] = []

@@ -124,8 +124,14 @@ def _origin_lines(log: str, trace: Trace) -> list[str]:
         *_pair_lines(trace),
         *_followed_lines(trace),
         *_part_lines(trace),
-        *([_field("not told", _absent(header))] if header.get("absent") else []),
     ]
+    if absent := header.get("absent"):
+        letters: dict[str, str] = {}
+        for letter, name in [(letter, name) for letter, names in absent.items() for name in names]:
+            letters[name] = letters.get(name, "") + letter
+        fields = ", ".join(f"{name} ({where})" for name, where in letters.items())
+        flags = ", ".join(kernel.get("flag_bits", {}))
+        found.append(_field("not told", f"{fields}; of the flags, all but {flags}"))
     if account.first_ns >= 0:
         span = units.duration(account.last_ns - account.first_ns)
         first, last = (trace.context.wall_clock(ns) for ns in (account.first_ns, account.last_ns))
@@ -141,9 +147,7 @@ def _origin_lines(log: str, trace: Trace) -> list[str]:
 def _timing_text(trace: Trace) -> str:
     """Return `2024-05-01 12:00:00.1Z to …Z (1.2 s), 4,000 calls: about 1.1 ms of CPU (0.1 %)`.
 
-    Where the recorder ended timing (the note `call_timing`), that stands in place of the cost. The
-    cost is known of a whole recording alone: of an interrupted log, and of all but the last file of
-    several, there is none; in the last file it is that of all files.
+    Only a log's end, and of several files the last one's, has the cost, of all files.
     """
     context = trace.context
     if "time" not in context.path_parts:
@@ -265,25 +269,17 @@ def _recorded(header: Mapping[str, Any]) -> str:
     if "path" in header:
         path = header["path"]
         drivers = path.get("drivers", {})
-        named = {"driver": f"driver ({', '.join(n for n, why in drivers.items() if not why)})"}
-        recorded = path.get("parts", ())
-        parts = [named[part] if drivers and part in named else part for part in recorded]
+        known = ", ".join(name for name, why in drivers.items() if not why)
+        parts = [
+            f"driver ({known})" if drivers and part == "driver" else part
+            for part in path.get("parts", ())
+        ]
         text += "; path: " + (", ".join(parts) or "no part of it")
         lacking = [f"{m['part']}: {m['reason']}" for m in path.get("missing", [])]
         lacking += [f"{name}: {why}" for name, why in drivers.items() if why]
         text += f" (not {'; '.join(lacking)})" if lacking else ""
     missing = ", ".join(f"{m['letter']}: {m['reason']}" for m in events.get("missing", []))
     return f"{text}; missing {missing}" if missing else text
-
-
-def _absent(header: Mapping[str, Any]) -> str:
-    letters: dict[str, str] = {}
-    for letter, names in header["absent"].items():
-        for name in names:
-            letters[name] = letters.get(name, "") + letter
-    fields = ", ".join(f"{name} ({where})" for name, where in letters.items())
-    flags = ", ".join(header.get("kernel", {}).get("flag_bits", {}))
-    return f"{fields}; of the flags, all but {flags}"
 
 
 def _cost_lines(trace: Trace) -> list[str]:

@@ -120,10 +120,7 @@ class LazyGroup(click.Group):
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Keep numpy's BLAS from starting threads when numpy is imported inside the block.
-
-    Unused, they would take memory, and would keep the rights that the recorder gives up.
-    """
+    """Import numpy without its BLAS's threads: they take memory, and keep rights we give up."""
     given = os.environ.setdefault(_BLAS_THREADS, "")
     os.environ[_BLAS_THREADS] = "1"
     try:
@@ -162,10 +159,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _open_closed_streams() -> None:
-    """Open the standard streams that the caller closed (`>&-`), for which Python has None.
-
-    Else a log would be given the number 2, and what libbpf prints there would be written into it.
-    """
+    """Open standard streams that are closed: else a log would get number 2, and messages."""
     for number, (name, flags) in enumerate(
         (("stdin", os.O_WRONLY), ("stdout", os.O_RDONLY), ("stderr", os.O_WRONLY))
     ):

@@ -34,11 +34,7 @@ def run(
     as_json: bool,
     quiet: bool,
 ) -> int:
-    """Print I/Os until the recording ends; return the recorder's exit status.
-
-    target: path of the log that is kept; None: none is. what: a sentence for the user: which
-    devices are recorded, and until when.
-    """
+    """Print I/Os until the recording ends; return the recorder's status. target: a log to keep."""
     with ExitStack() as stack:
         kept = output.NewFile(target, force=force) if target else None
         if kept is not None:
@@ -73,9 +69,7 @@ def run(
 def print_all(source: LiveSource, *, own_io: bool, as_json: bool) -> int:
     """Print the I/Os of the log until it ends; return how many were printed.
 
-    An I/O is printed when it has ended, or when a later window shows that its end was not recorded;
-    those without an end in the last window are counted on standard error, as are I/Os that were
-    skipped.
+    An I/O is printed when it has ended, or when a later window shows that its end was not recorded.
     """
     trace = LiveTrace(source, own_io=own_io)
     context = trace.context

@@ -201,12 +201,12 @@ def _what(options: RecordOptions) -> str:
     return f"recording {what} {until} to {to}"
 
 
-class LiveLine:
+class LiveLine(StatusLine):
     """A status line on standard error that is overwritten with each status."""
 
     def __init__(self, what: str, show: bool) -> None:
+        super().__init__(draws=show)
         self._what = what
-        self._line = StatusLine(draws=show)
         self._last = Status(0.0, 0, 0, 0)
 
     def update(self, status: Status) -> None:
@@ -215,20 +215,17 @@ class LiveLine:
             tell(self._what)
             self._what = ""
         if status.note:
-            self._line.clear()
+            self.clear()
             tell(status.note)
         else:
             passed = status.seconds - self._last.seconds
             rate = round((status.events - self._last.events) / passed) if passed > 0 else 0
-            self._line.show(
+            self.show(
                 f"{status.seconds:7.1f} s   {units.count(status.events)} events   "
                 f"{units.count(rate)}/s   {units.count(status.lost)} lost   "
                 f"{units.size(status.log_bytes)}"
             )
         self._last = status
-
-    def clear(self) -> None:
-        self._line.clear()
 
 
 def _finish(options: RecordOptions, summary: Summary, quiet: bool) -> int:

@@ -237,10 +237,7 @@ def _as_dict(
 
 
 def _write_pages(logs: tuple[str, ...], asked: ReportOptions) -> None:
-    """Write a page for each recording; of several, each page's name gets the label.
-
-    Without `asked.force` OutputError is raised before any page is written if a file exists.
-    """
+    """Write a page for each recording; of several, each page's name gets the label."""
     from biotrail.cli.reporting import page as page_file
     from biotrail.text import units
 

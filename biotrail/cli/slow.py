@@ -233,8 +233,7 @@ def _ios_or_calls(
 ) -> tuple[Callable[[], None], Path | None]:
     """Find the slowest of all recordings, and what was around each, by reading each twice.
 
-    A third time where functions are asked for. guest: the first recording's. Returns a function
-    that prints what was found, and the path of the trace that was written, if any.
+    Returns a function that prints what was found, and the path of the trace that was written.
     """
     kind = _CALLS if asked.calls else _IOS
     findings = of_each(given, lambda one: kind.find(one, asked))
@@ -303,11 +302,6 @@ def _print_json(
     *,
     several: bool,
 ) -> None:
-    """Print the findings as one JSON object, in which the list is sorted as `asked.order` says.
-
-    several: whether the command was given more than one recording, even if only one of them has
-    findings.
-    """
     if several:
         made: dict[str, Any] = {"format": FORMAT, "wanted": {}, "recordings": [], kind.key: []}
         for one, found in findings:

@@ -173,10 +173,7 @@ def _write_flame(
 
 
 def gather(trace: Trace, chosen: Chosen = iter, percentiles: bool = False) -> StackTable:
-    """Read a trace to its end and return the table of its call stacks.
-
-    percentiles: whether to keep each caller's `times`.
-    """
+    """Return the table of a trace's call stacks. percentiles: keep each caller's `times`."""
     if "stacks" not in trace.reader.header:
         raise ConversionError(
             "this log has no call stacks: record again with biotrail record --stacks"

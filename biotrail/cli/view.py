@@ -222,10 +222,7 @@ def wait_for(event: threading.Event, seconds: float) -> bool:
 
 
 def wait(server: TraceServer, goes_on: bool = False) -> None:
-    """Wait until the trace has been fetched, or Ctrl-C; print refused requests to stderr.
-
-    goes_on: wait for Ctrl-C even then, as the page asks the server for its own parts.
-    """
+    """Wait until the trace was fetched, or Ctrl-C; goes_on: for Ctrl-C alone."""
     end = threading.Event() if goes_on else server.fetched
     printed, told = 0, False
     try:

@@ -225,7 +225,7 @@ def whose(victim: Victim, culprit: str, of_operations: bool) -> str:
 def without_them(victim: Victim, told: Without) -> str:
     """Return what the mean and the 99th percentile of a victim would be without a culprit.
 
-    The percentile is left out where it is not known, or would be longer: others' I/O stays.
+    The percentile is left out where it would be longer: others' I/O stays.
     """
     between = ""
     if told.between_ns is not None:

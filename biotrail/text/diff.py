@@ -230,13 +230,16 @@ def _shown(figure: Figure) -> bool:
 
 
 def _row(operation: str, figure: Figure) -> list[str]:
+    change = "-" if not figure.difference else _points(figure.difference, figure.unit)
+    if figure.relative is not None and (figure.relative_low is not None or not figure.differs):
+        change = _per_cent(figure.relative)
     return [
         operation,
         _of(figure),
         _FIGURES.get(figure.name, figure.name),
         _value(figure.a, figure.unit),
         _value(figure.b, figure.unit),
-        _change(figure),
+        change,
         _interval(figure),
         _mark(figure),
     ]
@@ -268,13 +271,6 @@ def _value(value: float | None, unit: str) -> str:
     if unit == "bytes/s":
         return units.size(value) + "/s"
     return f"{value:,.0f}" if unit == "1/s" else f"{value:.2f}"
-
-
-def _change(figure: Figure) -> str:
-    """Return B's difference from A, relative if there is a relative interval or no change."""
-    if figure.relative is not None and (figure.relative_low is not None or not figure.differs):
-        return _per_cent(figure.relative)
-    return "-" if not figure.difference else _points(figure.difference, figure.unit)
 
 
 def _interval(figure: Figure) -> str:

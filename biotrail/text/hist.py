@@ -39,10 +39,7 @@ Key = tuple[int, str]
 def ranked(
     context: Context, found: Histograms, order: Order | None, limit: int
 ) -> tuple[list[tuple[Key, GroupHistogram]], int]:
-    """Return the histograms to show, in order, and how many are left out.
-
-    order: None: by device, then by operation. limit: 0: all.
-    """
+    """Return the histograms to show, and how many are left out. order: None: by their names."""
 
     def weight(group: GroupHistogram, order: Order) -> float:
         values = group.values
@@ -116,10 +113,7 @@ def _head(context: Context, found: Histograms, code: int, text: str) -> str:
 
 
 def histogram(found: Histogram, unit: str) -> Iterator[str]:
-    """Yield a histogram in the format of bcc's print_log2_hist.
-
-    Of a linear one, long runs of empty buckets are left out.
-    """
+    """Yield lines as bcc's print_log2_hist; linear ones without long runs of empty buckets."""
     counts = found.counts.tolist()
     used = [slot for slot, count in enumerate(counts) if count]
     bars = Bars(max(counts), found.maximum)
@@ -141,10 +135,7 @@ def histogram(found: Histogram, unit: str) -> Iterator[str]:
 def heat_map(
     group: GroupHistogram, columns: Columns, unit: str, margin: int, what: str
 ) -> Iterator[str]:
-    """Yield a heat map: time to the right, values upwards, shades by the logarithm of the count.
-
-    margin: width of the labels. Columns are joined where the terminal is too narrow.
-    """
+    """Yield time to the right, values upwards, shades by the logarithm of the count."""
     scale, counts = group.heat.scale, group.heat.counts
     labels = _labels(scale, counts)
     room = max(shutil.get_terminal_size((WIDTH, 24)).columns - margin - 3, 8)

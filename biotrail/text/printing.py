@@ -58,10 +58,7 @@ def as_json(value: Any, indent: int | None = None) -> str:
 
 
 class StatusLine:
-    """A line on standard error that says what is being done; nothing where that is no terminal.
-
-    Clear it before anything else is printed.
-    """
+    """A line on a terminal that says what is done, cleared before anything else is printed."""
 
     def __init__(self, *, draws: bool | None = None) -> None:
         self._draws = sys.stderr.isatty() if draws is None else draws
@@ -95,10 +92,7 @@ guard_option: Callable[[Any], Any] = click.option(
 
 
 def cells(guard: bool, terminal: bool) -> Callable[[str], str]:
-    """Return a function that turns a text into a CSV cell.
-
-    guard: put an apostrophe before what a spreadsheet would take for a formula.
-    """
+    """Return what makes CSV cells. guard: an apostrophe before what may be taken for a formula."""
 
     def cell(text: str) -> str:
         text = shown(text) if terminal else text

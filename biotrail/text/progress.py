@@ -52,10 +52,7 @@ def progress(
     on_window: OnWindow | None = None,
     window_events: int | None = None,
 ) -> Iterator[Iterator[Lifecycles]]:
-    """Yield the trace's lifecycles, with a bar on standard error where that is a terminal.
-
-    window_events: events of each window, also where the log's chunks hold more.
-    """
+    """Yield windows with a bar. window_events: of each, also where chunks hold more."""
     windows = trace.lifecycles
     if window_events is not None:
         windows = partial(windows, window_events, small=True)

@@ -25,10 +25,7 @@ _US_BITS = 10
 
 
 def ranked(groups: list[Group], order: Order | None) -> list[Group]:
-    """Return the groups sorted by `order`, the largest first; None: in their present order.
-
-    Order.P99 needs callers that were gathered with percentiles.
-    """
+    """Return the groups by `order`, the largest first. P99 needs percentiles in the table."""
     if order is None:
         return groups
 

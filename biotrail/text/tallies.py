@@ -158,10 +158,7 @@ def pairing_lines(pairing: Pairing) -> list[str]:
 def doubtful_text(
     count: int, of: int, about: str = "", every: tuple[float, float] | None = None
 ) -> str:
-    """Return `2 of 3 latencies of writes on 8:0 are in doubt (…) and in no figure; with …`.
-
-    every: mean and p99 (ns) with those in doubt in.
-    """
+    """Return `2 of 3 latencies are in doubt …`. every: mean and p99 (ns) with those in."""
     verb, they = ("is", "it") if count == 1 else ("are", "them")
     latencies = " ".join(["latency" if of == 1 else "latencies", *([about] if about else [])])
     text = (

@@ -88,22 +88,8 @@ class Stage(IntEnum):
 
 
 STAGE_NAMES = {
-    Stage.Q2G: "Q2G",
-    Stage.G2I: "G2I",
-    Stage.I2D: "I2D",
-    Stage.G2D: "G2D",
-    Stage.D2C: "D2C",
-    Stage.Q2M: "Q2M",
-    Stage.M2D: "M2D",
-    Stage.R2D: "R2D",
-    Stage.PRE_FLUSH: "pre-flush",
-    Stage.POST_FLUSH: "post-flush",
-    Stage.FLUSH: "flush",
-    Stage.BIO_BASED: "bio-based",
-    Stage.FAILED: "failed",
-    Stage.UNKNOWN: "unknown",
-    Stage.Q2D: "Q2D",
-    Stage.M2I: "M2I",
+    stage: stage.name if "2" in stage.name else stage.name.lower().replace("_", "-")
+    for stage in Stage
 }
 
 

@@ -45,7 +45,7 @@ def within(directory: str) -> Iterator[None]:
             ("biotrail.cli.archiving.shipping.stopped_by_signals", _over),
         ):
             stack.enter_context(mock.patch(target, replaced))
-        for name in ("LocalCluster", "_connected"):
+        for name in ("LocalCluster", "Client"):
             stack.enter_context(_dask(name))
         libbpf.load_library.cache_clear()
         stack.callback(libbpf.load_library.cache_clear)

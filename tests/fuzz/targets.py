@@ -190,13 +190,12 @@ def _through(data: bytes) -> None:
             for form in flame_graph.FORMS:
                 flame_graph.text(form, "x", tree, Weight.BYTES, [])
         _answers(data)
-        html.page("", report_page.collect(lambda: Trace(io.BytesIO(data)))).encode()
+        html.page("page", "", report_page.collect(lambda: Trace(io.BytesIO(data)))).encode()
     except LogFormatError as error:
         check_message(str(error))
 
 
 def _answers(data: bytes) -> None:
-    """The slowest I/Os with what was around them, and every kind of histogram."""
     trace = Trace(io.BytesIO(data))
     found = Slowest(trace, Choice(trace.context), Wanted(5))
     counted = [

@@ -89,10 +89,7 @@ def _check_log(source: LogSource, found: Finding) -> None:
 
 
 def _check_archive(source: Any, found: Finding) -> None:
-    """Read all of an archive, and compare it with its account of events and its checksums.
-
-    What was wrong with the log that it was made from becomes a note.
-    """
+    """Read all of an archive, and compare it with its account and its checksums."""
     found.kind = "archive"
     account = source.metadata.account
     kinds = _count(source, found)

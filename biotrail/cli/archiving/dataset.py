@@ -71,11 +71,7 @@ def add(
     level: int,
     force: bool,
 ) -> Iterator[str]:
-    """Add recordings to the dataset `target`, one after the other; yield lines about each.
-
-    After an error the dataset holds the recordings before the failed one, and none if two of them
-    would have the same files.
-    """
+    """Add recordings to a dataset, none if two have the same files; yield lines about each."""
     if {*tables} > {"events"} and any("-" in recording.paths for recording in recordings):
         raise click.UsageError("standard input is read once: give --tables events, or a file")
     names: dict[str, str] = {}  # blktrace's sets a/sda and b/sda have one

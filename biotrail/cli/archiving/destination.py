@@ -45,10 +45,7 @@ class _Credentials(NamedTuple):
 
 
 def abort_uploads(place: Location) -> int:
-    """Abort the uploads in parts to an object, as far as credentials permit; return their number.
-
-    To be called by who alone writes the object.
-    """
+    """Abort the uploads in parts to an object, which nobody else writes; return their number."""
     found = credentials() if place.url.startswith("s3://") else None
     if found is None:
         return 0
@@ -63,11 +60,7 @@ def abort_uploads(place: Location) -> int:
 
 
 def credentials() -> _Credentials | None:
-    """Return the credentials that S3's tools would use.
-
-    From the environment; the shared file, with AWS_PROFILE; where botocore is installed, from all
-    that it knows, as an instance's role.
-    """
+    """Return what S3's tools would use: environment, shared file, botocore if installed."""
     env = os.environ
     if env.get("AWS_ACCESS_KEY_ID") and env.get("AWS_SECRET_ACCESS_KEY"):
         return _Credentials(
@@ -210,8 +203,7 @@ def ensure_same(place: "Destination", staged: Path, name: str) -> None:
 class _Directory:
     """A directory that exists: of a disk that is not mounted no other place is filled.
 
-    It is opened anew each time, as a disk may be mounted there meanwhile; no link below it is
-    followed.
+    It is opened anew each time, as a disk may be mounted there; no link below it is followed.
     """
 
     def __init__(self, to: str) -> None:
@@ -345,7 +337,6 @@ class _Bucket:
 Destination = _Directory | _Bucket
 """A place for archives by name: `events/host=…/date=…/NAME.parquet`.
 
-Methods raise OutputError or LocationError where the place fails or cannot be reached, and
-NotShippedError where it works, but can have no archive of that name. `put` replaces an archive that
-is there; `clear` removes what tries that broke off have left.
+Methods raise OutputError or LocationError where the place fails, and NotShippedError where it can
+have no archive of that name. `clear` removes what tries that broke off have left.
 """

@@ -8,7 +8,6 @@ import time
 from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 from urllib.parse import quote
 
 from biotrail.cli.archiving.checking import check
@@ -63,10 +62,7 @@ class Shipped:
 
 @dataclass(frozen=True)
 class Shipper:
-    """Ships logs of one directory to one destination.
-
-    take_damaged: delete damaged logs too, once what can be read of them is stored.
-    """
+    """Ships a directory's logs. take_damaged: delete damaged ones, once what is left is stored."""
 
     logs: HeldDirectory
     staging: Staging
@@ -76,43 +72,39 @@ class Shipper:
     take_damaged: bool
 
     def ship(self, log: FoundLog) -> Shipped | None:
-        """Ship a finished log, or go on with what an earlier shipper began.
+        """Ship a finished log, or go on with what an earlier shipper began; None: all was done.
 
-        Returns None where nothing was to be done: the log stays, and its archive is there already.
         Nothing is deleted unless its archive was read whole, and its copy at the destination was
-        read back and is the same. Raises OutputError or LocationError where the destination or the
-        staging directory fails; any other TraceError is the log's own fault.
+        read back and is the same. OutputError or LocationError is the fault of the destination or
+        the staging directory; any other TraceError is the log's own.
         """
-        with opened(self.logs, log) as (found, stream):
-            return self._ship(found, stream)
-
-    def _ship(self, log: FoundLog, stream: BinaryIO) -> Shipped | None:
-        trace = Trace(stream)
-        source = trace.reader
-        log_id = str(source.header.get("log_id", ""))
-        if not isinstance(source, LogSource) or not log_id:
-            raise NotShippedError(f"{log.path}: not a biotrail log: not shipped")
-        stem = log.name.removesuffix(SUFFIX)
-        digits = quote(log_id[:_ID_DIGITS], safe="")
-        name = f"{folder_of(trace)}/{stem}-{digits}.parquet"
-        staged = self.staging.archive
-        status = StatusLine()
-        try:
-            there = self._stored(name, log_id, log)
-            if there is not None and self._reason_to_keep(there):
-                return None
-            if there is None or not self._fetched_whole(name, staged):
-                recording, shown = Recording([log.path], trace), self.staging.archive_shown
-                write_events(recording, staged, self.level, True, shown)
-                _ensure_whole(staged, log, source)
-                status.show(f"storing {self.place.shown(name)}")
-                self.place.put(staged, name)
-                ensure_same(self.place, staged, name)
-            return self._finish(log, name, ArchiveSource(staged).metadata)
-        finally:
-            status.clear()
-            self.staging.remove_archive()
-            self.place.clear(name)
+        with opened(self.logs, log) as (log, stream):  # noqa: PLR1704 - the same, with its size
+            trace = Trace(stream)
+            source = trace.reader
+            log_id = str(source.header.get("log_id", ""))
+            if not isinstance(source, LogSource) or not log_id:
+                raise NotShippedError(f"{log.path}: not a biotrail log: not shipped")
+            stem = log.name.removesuffix(SUFFIX)
+            digits = quote(log_id[:_ID_DIGITS], safe="")
+            name = f"{folder_of(trace)}/{stem}-{digits}.parquet"
+            staged = self.staging.archive
+            status = StatusLine()
+            try:
+                there = self._stored(name, log_id, log)
+                if there is not None and self._reason_to_keep(there):
+                    return None
+                if there is None or not self._fetched_whole(name, staged):
+                    recording, shown = Recording([log.path], trace), self.staging.archive_shown
+                    write_events(recording, staged, self.level, True, shown)
+                    _ensure_whole(staged, log, source)
+                    status.show(f"storing {self.place.shown(name)}")
+                    self.place.put(staged, name)
+                    ensure_same(self.place, staged, name)
+                return self._finish(log, name, ArchiveSource(staged).metadata)
+            finally:
+                status.clear()
+                self.staging.archive.unlink(missing_ok=True)
+                self.place.clear(name)
 
     def _stored(self, name: str, log_id: str, log: FoundLog) -> Metadata | None:
         stream = self.place.open(name)
@@ -181,10 +173,7 @@ class Shipper:
 
 
 def _ensure_whole(staged: Path, log: FoundLog, source: Source) -> None:
-    """Read a new archive; raise NotShippedError unless it is whole and has all of the log's chunks.
-
-    source: the log, read to its end.
-    """
+    """Read a new archive; raise NotShippedError unless it has all of the log's chunks."""
     found = check(str(staged))
     wanted = (source.end or {}).get("log", {}).get("chunks")
     problems = list(found.problems)
@@ -213,10 +202,9 @@ def watch(
     take_damaged: bool,
     quiet: bool,
 ) -> int:
-    """Ship logs until a signal ends it, or (`once`) those that are finished; return the status.
+    """Ship logs until a signal, or (`once`) those that are finished; 1: one could not be.
 
-    The log that is being shipped when SIGTERM, SIGHUP or SIGINT comes is finished first; a second
-    SIGINT interrupts that too. Status 1: a log could not be shipped.
+    The log that is being shipped when a signal comes is finished; a second SIGINT interrupts that.
     """
     place = destination(to)
     logs = hold_logs(directory)
@@ -255,11 +243,10 @@ class _Watching:
         self._trouble = ""
 
     def look(self) -> None:
-        """Ship every finished log of the directory that was not dealt with before.
+        """Ship every finished log that was not dealt with, those that were refused last.
 
-        Whose fault it is that a log is not stored, the next one shows: if that is stored and the
-        first is refused again, it is the log's own, which is set apart; if neither is, it is the
-        destination's, whose error is raised. Logs that were refused come last.
+        Whose fault a refusal is, the next log shows: if that is stored and the first is refused
+        again, it is the log's own, which is set apart; else the destination's, which is raised.
         """
         self._written = 0
         found = logs_in(self._logs)

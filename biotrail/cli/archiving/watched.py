@@ -53,10 +53,7 @@ def _unreadable(directory: str, error: OSError) -> OutputError:
 
 
 def logs_in(directory: HeldDirectory) -> list[FoundLog]:
-    """Return the logs in a directory, sorted by name: files of one run in the order of writing.
-
-    Hidden files are the recorder's before they have their header.
-    """
+    """Return the logs in a directory, sorted by name; hidden ones have no header yet."""
     found = []
     try:
         with folders.readable(directory.fd) as fd, os.scandir(fd) as entries:
@@ -99,7 +96,7 @@ def writer_of(directory: HeldDirectory, log: FoundLog) -> Writer:
     """Return whether any process has a log open for writing, in whatever namespace.
 
     The kernel grants a read lease (F_SETLEASE) on a file that nobody has open for writing, and no
-    other; it is given back at once. So a recorder that was killed is told from one that waits.
+    other. So a recorder that was killed is told from one that waits.
     """
     with _readable(directory, log) as stream:
         fd = stream.fileno()
@@ -133,19 +130,8 @@ class Staging:
 
     fd: int
     shown: str
-
-    @property
-    def archive(self) -> Path:
-        """Where the archive is made: a path that no renaming leads elsewhere."""
-        return Path(folders.path_in(self.fd, _STAGED))
-
-    @property
-    def archive_shown(self) -> str:
-        return f"{self.shown}/{_STAGED}"
-
-    def remove_archive(self) -> None:
-        with suppress(FileNotFoundError):
-            os.unlink(_STAGED, dir_fd=self.fd)
+    archive: Path
+    archive_shown: str
 
     def clear(self) -> None:
         """Delete what a shipper that was killed left, and nothing else."""
@@ -170,10 +156,7 @@ class Staging:
 
 @contextmanager
 def locked(logs: HeldDirectory) -> Iterator[Staging]:
-    """Yield the staging directory, made and cleared, while no other shipper may work there.
-
-    The kernel gives the lock back however this process ends.
-    """
+    """Yield the staging directory, cleared. The lock is released however this process ends."""
     shown = os.path.join(logs.path, STAGING)
     with ExitStack() as stack:
         try:
@@ -182,7 +165,8 @@ def locked(logs: HeldDirectory) -> Iterator[Staging]:
             lock = os.open(_LOCK, _OPEN_LOCK, 0o600, dir_fd=at)
             stack.callback(os.close, lock)
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            staging = Staging(at, shown)
+            archive = Path(folders.path_in(at, _STAGED))  # no renaming leads it elsewhere
+            staging = Staging(at, shown, archive, f"{shown}/{_STAGED}")
             staging.clear()
         except BlockingIOError as error:
             raise OutputError(

@@ -134,11 +134,7 @@ def run_one(name: str, directory: Path) -> None:
 
 @contextmanager
 def held(directory: Path) -> Iterator[tuple[list[str], list[subprocess.Popen[str]]]]:
-    """Start all loads and, when all are prepared, yield a command and their processes.
-
-    The command releases all loads, and runs until they have ended. Those left are killed after the
-    block.
-    """
+    """Yield a command that releases all loads and waits for them, and the loads' processes."""
     pipes = [str(directory / name) for name in (_GO, _DONE)]
     for name in (_GO, _DONE):
         os.mkfifo(directory / name, 0o600)

@@ -53,16 +53,15 @@ class Recorder:
         target: str = "-",
         speaks: bool = False,
     ) -> None:
-        """log: a file for its log; None: `stream`. target: its -o.
-
-        speaks: whether it inherits standard error; `said` is empty then.
-        """
+        """log: a file for its log; None: `stream`. speaks: it inherits standard error."""
         self._command = [*_biotrail(), "record", "-q"]
         self._command += ["-o", target, *arguments, *(["--", *command] if command else [])]
         self._log, self._speaks = log, speaks
         self._sent: set[int] = set()
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed in __exit__
         self._process: subprocess.Popen[bytes]
+        self.stream: BinaryIO
+        self.pid: int
 
     def __enter__(self) -> Self:
         parent, prctl = os.getpid(), ctypes.CDLL(None).prctl
@@ -86,6 +85,7 @@ class Recorder:
             start_new_session=True,
             preexec_fn=before_exec,  # noqa: PLW1509 - no thread runs yet
         )
+        self.pid, self.stream = self._process.pid, cast(BinaryIO, self._process.stdout)
         return self
 
     def __exit__(
@@ -103,14 +103,6 @@ class Recorder:
         finally:
             self._process.wait()
             self._said.close()
-
-    @property
-    def stream(self) -> BinaryIO:
-        return cast(BinaryIO, self._process.stdout)
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
 
     def stop(self) -> None:
         """Send SIGTERM: the recorder completes its log and exits."""
@@ -213,9 +205,6 @@ class Tail:
 
     def seekable(self) -> bool:
         return False
-
-    def drain(self) -> None:
-        """Do nothing, as opposed to Tee: the file holds the whole log already."""
 
 
 class Tee:

@@ -64,11 +64,7 @@ class Aligned:
 
 
 def align(recordings: Sequence[Recording], guest: Guest | None, other: str | None) -> list[Aligned]:
-    """Align all recordings; labels are empty until `_write`.
-
-    The timeline is that of one of them; of the host that is the second one, if the first is its
-    `guest`; of the Perfetto trace at the path `other`, if there is one.
-    """
+    """Align all on the timeline of one of them, of a guest's host, or of the trace `other`."""
     beside: list[OtherTrace] = []
     if other is not None:
         from biotrail.cli.converting.other_trace import other_traces
@@ -98,11 +94,7 @@ def convert(
     beside: str | None = None,
     guest: Guest | None = None,
 ) -> tuple[Result, list[str]]:
-    """Write all recordings to one trace, `target` (`-`: standard output); return lines about it.
-
-    beside: path of a Perfetto trace that goes into the same file. guest: as for `align`; there is
-    none with `beside`.
-    """
+    """Write all recordings to one trace, beside the Perfetto trace `beside`, if there is one."""
     logs = align(recordings, guest, beside)
     if target == "-":
         result = to_stdout(lambda out: _write_all(logs, out, drawing).warning)

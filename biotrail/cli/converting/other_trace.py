@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 from biotrail.cli.options.drawing import Drawing
-from biotrail.converters.clocks.perfetto_trace import Joined, itself, joined
+from biotrail.converters.clocks.perfetto_trace import Joined, joined
 from biotrail.converters.inputs.perfetto.clocks import BOOTTIME
 from biotrail.converters.inputs.perfetto.packets import plain
-from biotrail.converters.inputs.perfetto.source import PerfettoSource
 from biotrail.converters.inputs.perfetto.survey import Survey, survey
 from biotrail.converters.inputs.unpacking import Allowance
 from biotrail.converters.outputs.perfetto.packets import Facts
@@ -124,11 +123,6 @@ def other_traces(path: str, logs: Sequence[tuple[str, Trace]]) -> list[OtherTrac
         theirs = survey(stream, path)
     again = partial(opened_trace, path)
     return [OtherTrace(path, theirs, joined(log, trace, theirs), again) for log, trace in logs]
-
-
-def itself_beside(source: PerfettoSource) -> OtherTrace:
-    """Return how what is made of a trace's block events stands beside the trace itself."""
-    return OtherTrace(source.name, source.survey, itself(source.survey), source.again)
 
 
 @contextmanager

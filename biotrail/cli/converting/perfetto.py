@@ -63,10 +63,7 @@ def open_lines(where: str, result: Result) -> list[str]:
 def announced(
     source: Opened, lifecycles: Iterator[Lifecycles], drawing: Drawing
 ) -> Iterator[Lifecycles]:
-    """Return the windows; first say on standard error if their trace becomes large.
-
-    Reads the first window with I/O. Of a pipe, whose length is not known, nothing is said.
-    """
+    """Return the windows; first say if their trace becomes large, unless they are a pipe's."""
     seen: list[Lifecycles] = []
     for window in lifecycles:
         seen.append(window)
@@ -88,10 +85,7 @@ def announced(
 
 
 def share_read(source: Opened, window: Lifecycles) -> float | None:
-    """Return which share of all that is to be converted was read when `window` came.
-
-    The share is that of the chunks, or in a cut of time that of the time.
-    """
+    """Return which share of the chunks, or of a cut's time, was read when `window` came."""
     trace, reader = source.trace, source.trace.reader
     if not isinstance(reader, Indexed):
         return None
@@ -136,7 +130,7 @@ def write(
     drawing: Drawing,
     beside: "OtherTrace | None" = None,
 ) -> Result:
-    """Write the windows to `target` (`-`: standard output), or to parts, which `beside` forbids."""
+    """Write the windows to `target` (`-`: standard output), or to parts if a size is given."""
     if target == "-":
         return to_stdout(lambda out: write_stream(source, lifecycles, out, drawing, beside).warning)
     if drawing.max_size is not None:
@@ -207,10 +201,7 @@ def _converter_arguments(source: Opened, drawing: Drawing) -> dict[str, Any]:
 def _write_parts(
     source: Opened, lifecycles: Iterator[Lifecycles], target: str, force: bool, drawing: Drawing
 ) -> Result:
-    """Write the windows to files of about `drawing.max_size` bytes, named by `part_path`.
-
-    A part is larger if one window's packets are, or by what is written at its end.
-    """
+    """Write to files of about `drawing.max_size` bytes; one window's packets may be more."""
     from biotrail.converters.outputs.perfetto.convert import convert_parts
 
     paths: list[Path] = []

@@ -10,6 +10,7 @@ https://github.com/prometheus/client_model.
 import gzip
 import io
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from http import HTTPStatus
 from itertools import groupby
 from typing import Any
@@ -145,10 +146,7 @@ def _histograms(family: Metric) -> Any:
 
 
 def _add_native(histogram: Any, counts: list[int]) -> None:
-    """Add the native buckets. counts: number of values in each classic bucket.
-
-    The last, which has no end, becomes the native bucket behind the last bound.
-    """
+    """Add native buckets. counts: of classic ones; the last, which has no end, becomes one."""
     histogram.schema = SCHEMA
     histogram.zero_threshold = ZERO_THRESHOLD
     histogram.zero_count = counts[0]
@@ -226,12 +224,8 @@ def wants_protobuf(accept: str) -> bool:
         known = media == MEDIA_TYPE
         if known and given.get("proto", FAMILY) != FAMILY:
             continue
-        shares[known] = max(shares.get(known, 0.0), _share(given.get("q", "1")))
+        share = 0.0
+        with suppress(ValueError):
+            share = float(given.get("q", "1"))
+        shares[known] = max(shares.get(known, 0.0), share)
     return shares.get(True, 0.0) > 0 and shares[True] >= shares.get(False, 0.0)
-
-
-def _share(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return 0.0

@@ -43,10 +43,7 @@ class Exposition:
         exemplars: Callable[[], Exemplars] | None = None,
         labels: tuple[str, ...] = (),
     ) -> None:
-        """read: returns the figures now, in any thread; None: set before it is first needed.
-
-        counts: of the kernel, by devices' names. labels: names beside device and operation.
-        """
+        """counts: of the kernel, by devices' names. labels: beside device and operation."""
         self._labels = (*_PLACE, *labels)
         self.read, self._info, self._counts = read, info, counts
         self._exemplars = exemplars

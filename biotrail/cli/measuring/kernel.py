@@ -41,10 +41,7 @@ class Counts:
 
 
 def kernel_counts(names: Iterable[str], sysfs: str = SYSFS) -> list[Counts]:
-    """Return the counts of the disks with these names, sorted by name; of dm the mapper's name.
-
-    A disk that is not there, or goes away meanwhile, is left out.
-    """
+    """Return counts of the disks with these names (dm: the mapper's) that are there."""
     wanted = set(names)
     found = []
     entries: list[str] = []
@@ -102,7 +99,9 @@ class KernelSums:
         found = self._program.read()
         runs = self._program.program()
         if new := {one.dev for one in found} - self._names.keys() - {measuring.OTHER}:
-            self._names.update(names_of(new))
+            listed = devices.snapshot(only=new)
+            names = {int(one["dev"]): one.get("dm_name") or one["name"] for one in listed}
+            self._names |= {dev: str(names.get(dev, dev_text(dev))) for dev in new}
         io = by_name(self._figures(one) for one in found)
         cost = Cost({"metrics": time.process_time()}, runs.runs, runs.run_ns)
         return Reading(io, Losses({"recursion": runs.skipped}), cost)
@@ -120,10 +119,3 @@ class KernelSums:
         stages = {name: one for name, one in zip(STAGES, times, strict=True) if any(one.counts)}
         latency = stages.pop(LATENCY, NO_TIMES)
         return Figures(device, op, sums.ios, sums.bytes, sums.failed, latency, stages)
-
-
-def names_of(wanted: set[int]) -> dict[int, str]:
-    """Return the name of each device (dev_t), the device mapper's for dm; major:minor without."""
-    listed = devices.snapshot(only=wanted)
-    found = {int(one["dev"]): one.get("dm_name") or one["name"] for one in listed}
-    return {dev: str(found.get(dev, dev_text(dev))) for dev in wanted}

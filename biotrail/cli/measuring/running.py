@@ -31,11 +31,7 @@ def serve_sums(
     flight: Sequence[str] = (),
     target: str = "",
 ) -> int:
-    """Serve what the kernel adds up until the end; return the exit status.
-
-    devices: (dev_t, 0) of each disk; empty: all. flight, target: arguments and -o of a flight
-    recorder beside it, which ends this with it; target "": there is none.
-    """
+    """Serve what the kernel adds up. flight, target: of a flight recorder, whose end ends it."""
     with ExitStack() as stack:
         stop = stack.enter_context(stopped_by_signals())
         stack.enter_context(passing_dumps(None))

@@ -17,10 +17,7 @@ from biotrail.text.progress import progress
 
 
 class Blaming:
-    """Blames a recording: first the windows of a reading go through `watch`, then `finish` reads.
-
-    Without `watch`, `finish` reads twice.
-    """
+    """Blames a recording: its windows go through `watch` first, or `finish` reads it twice."""
 
     def __init__(
         self, again: Callable[[], Trace], cut: Cut, options: BlameOptions, *, shown: bool = True
@@ -42,10 +39,7 @@ class Blaming:
     def finish(
         self, use: Callable[[Trace, Iterator[Lifecycles]], None] | None = None
     ) -> tuple[Trace, Blamed]:
-        """Read for the second time, and return that trace and what was found.
-
-        use: gets that trace and its windows first; what it leaves is read all the same.
-        """
+        """Read again; return the trace and what was found. use: gets its windows first."""
         trace, second = self._second_pass(use)
         return trace, close(second)
 

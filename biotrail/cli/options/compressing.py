@@ -23,8 +23,7 @@ _WAITING = 4
 def in_thread(stream: BinaryIO) -> Iterator[BinaryIO]:
     """Yield a stream that can only be written to; a thread writes the same bytes to `stream`.
 
-    An exception that `stream` raised comes from a later write or from the end of the block. One in
-    the block ends the thread, and what was not yet written is given up. Up to 6 MiB wait.
+    Its exceptions come from a later write or the end of the block. Up to 6 MiB wait.
     """
     writer = _ThreadWriter(stream)
     try:
@@ -89,10 +88,7 @@ def plain(path: str) -> str:
 
 @contextmanager
 def compressed(stream: BinaryIO, path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """Yield a stream that compresses into `stream`, in a thread, as the ending of `path` says.
-
-    Equal input gives equal output: the gzip header gets neither a name nor a time.
-    """
+    """Yield a stream that compresses as the ending of `path` says: equal input, equal output."""
     ending = os.fspath(path)
     if ending.endswith(GZIP):
         packer = gzip.GzipFile("", "wb", _GZIP_LEVEL, stream, mtime=0)

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A part of a log: its times, devices and I/Os; the options that choose it (docs/cuts.md)."""
 
-import functools
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from biotrail.cli.options.gathering import Command, Decorator, with_options
+from biotrail.cli.options.gathering import Decorator, made_of
 from biotrail.cli.options.opening import USUAL, Reading, open_again, open_log, readable_twice
 from biotrail.cli.options.task_options import named_options
 from biotrail.converters.analysis.choosing.choosing import ANY, Choice, Finder, OutcomeFilter, Who
@@ -40,8 +39,7 @@ _LOOKS = 3
 class Moment:
     """A time as the user wrote it (`text`). Exactly one other attribute is not None.
 
-    offset: ns since recording began; before_end: ns before the log's end; wall: a date and time;
-    daytime: a time of day in UTC.
+    offset: ns since recording began; before_end: ns before the log's end; daytime: in UTC.
     """
 
     text: str
@@ -69,20 +67,12 @@ def parse_moment(text: str) -> Moment:
 
 @dataclass(frozen=True)
 class Times:
-    """A part of a log's time: from `begin` (None: the log's begin) to before `end` (None: its end).
-
-    If `around` is given, `window` ns around it instead.
-    """
+    """A part of a log's time, from `begin` to before `end`; or `window` ns `around` a time."""
 
     begin: Moment | None = None
     end: Moment | None = None
     around: Moment | None = None
     window: int = 0
-
-    @property
-    def by_end(self) -> bool:
-        given = (self.begin, self.end, self.around)
-        return any(moment is not None and moment.before_end is not None for moment in given)
 
     def span(self, trace: Trace) -> Span:
         """Return this part in the trace's clock (ns of CLOCK_MONOTONIC), clipped to the log."""
@@ -104,10 +94,9 @@ class Times:
 
 
 def _resolved(moment: Moment, trace: Trace, first: int, last: int) -> int:
-    """Return a moment in ns of CLOCK_MONOTONIC. first, last: ns of the log's first and last event.
+    """Return a moment in ns of CLOCK_MONOTONIC. first, last: of the log's events.
 
-    A time of day is that of the day on which the log begins or, if it is before the log's begin
-    and the log lasts as long, of the next day.
+    A time of day before the log's begin is that of the next day, if the log lasts as long.
     """
     if moment.offset is not None:
         return trace.start + moment.offset
@@ -209,11 +198,10 @@ class Cut:
         return {**found, **({"chosen": self.words()} if self.chooses else {})}
 
     def needs_file(self) -> bool:
-        """Return whether the log cannot be a pipe: it is read twice, or its end must be known.
-
-        So with cgroups: a pipe's log names them behind their first I/O.
-        """
-        return self.wanted != ANYHOW or self.times.by_end or bool(self.files) or self.who.by_cgroup
+        """Return whether the log cannot be a pipe; one names cgroups behind their first I/O."""
+        given = (self.times.begin, self.times.end, self.times.around)
+        by_end = any(moment is not None and moment.before_end is not None for moment in given)
+        return self.wanted != ANYHOW or by_end or bool(self.files) or self.who.by_cgroup
 
 
 @dataclass
@@ -272,10 +260,7 @@ def opened(log: str, cut: Cut, reading: Reading = USUAL) -> Iterator[Opened]:
 
 
 def cut_of(open_new: Callable[[], Trace], cut: Cut) -> Opened:
-    """Return the chosen part of a trace. open_new: opens the trace from its beginning.
-
-    If I/Os are chosen by their outcome (slow, failed), reads the part once to find them.
-    """
+    """Return the chosen part of a trace, which is read once to find I/Os by their outcome."""
     limited = limiting(open_new, cut)
     outcome = ANY
     if cut.wanted != ANYHOW:
@@ -294,11 +279,7 @@ def cut_of(open_new: Callable[[], Trace], cut: Cut) -> Opened:
 
 
 def limiting(open_new: Callable[[], Trace], cut: Cut) -> Callable[[], Trace]:
-    """Return what opens a trace from its beginning, limited to the chosen time.
-
-    If files are chosen, the part is read once here, so that each file has its last name from the
-    beginning on.
-    """
+    """Return what opens the chosen time. Files are read for here, so each has its last name."""
     if not cut.files:
         return lambda: cut.limited(open_new())
     first = cut.limited(open_new())
@@ -422,27 +403,6 @@ _OUTCOMES: tuple[Decorator, ...] = (
 )
 
 
-def _options(*options: Decorator) -> Decorator:
-    """Return a decorator that adds options; the command gets their values as `cut`: a Cut."""
-
-    def decorate(command: Command) -> Command:
-        @functools.wraps(command)
-        def called(*arguments: Any, **given: Any) -> Any:
-            ours = {name: given.pop(name) for name in list(given) if name.startswith("cut_")}
-            return command(*arguments, cut=_cut(ours), **given)
-
-        return with_options(*options)(called)
-
-    return decorate
-
-
-cut_options = _options(*_TIMES, _DEVICE, *_IOS, _FILE, *_OUTCOMES)
-choice_options = _options(*_TIMES, _DEVICE, *_IOS, _FILE)
-"""For commands that have their own --slower-than, --slowest and --failed."""
-record_options = _options(*_TIMES, _DEVICE)
-time_options = _options(*_TIMES)
-
-
 def _cut(given: dict[str, Any]) -> Cut:
     devices, comms, cgroups, *named, files = (
         tuple(map(values.as_read, given.get(f"cut_{name}", ())))
@@ -481,6 +441,18 @@ def _times(
         raise click.UsageError("--around needs no other time: leave out --from and --to")
     length = units.seconds(WINDOW) if window is None else window
     return Times(around=around, window=nanoseconds(length))
+
+
+def _options(*options: Decorator) -> Decorator:
+    """Return a decorator that adds options; the command gets their values as `cut`: a Cut."""
+    return made_of("cut", _cut, lambda name: name.startswith("cut_"), *options)
+
+
+cut_options = _options(*_TIMES, _DEVICE, *_IOS, _FILE, *_OUTCOMES)
+choice_options = _options(*_TIMES, _DEVICE, *_IOS, _FILE)
+"""For commands that have their own --slower-than, --slowest and --failed."""
+record_options = _options(*_TIMES, _DEVICE)
+time_options = _options(*_TIMES)
 
 
 def nanoseconds(seconds: float) -> int:

@@ -14,10 +14,9 @@ _OPTION = "option"
 
 
 def option(*words: str, usual: Any = None, **attributes: Any) -> Any:
-    """Return a dataclass field that is an option of the command line.
+    """Return a dataclass field that is an option, by click.option's words and attributes.
 
-    words, attributes: of click.option; the option's value has the field's name. usual: the
-    field's default where that is not the option's.
+    usual: the field's default where that is not the option's.
     """
     decorator_of = lambda name: click.option(*words, name, **attributes)  # noqa: E731
     if usual is None:
@@ -32,30 +31,32 @@ def added(decorator: Decorator, usual: Any = MISSING) -> Any:
 
 
 def gathered(kind: type[Any], name: str, *, without: Collection[str] = ()) -> Decorator:
-    """Return a decorator that adds the options in the fields of `kind` to a command.
-
-    The command gets them as its argument `name`, a `kind`. without: fields that are no options of
-    this command, and have their defaults.
-    """
+    """Add the options of `kind`, but `without`, to a command, which gets a `kind` as `name`."""
     decorators = {
         one.name: one.metadata[_OPTION](one.name) for one in fields(kind) if one.name not in without
     }
+    return made_of(
+        name, lambda values: kind(**values), decorators.__contains__, *decorators.values()
+    )
+
+
+def made_of(
+    name: str,
+    make: Callable[[dict[str, Any]], Any],
+    is_taken: Callable[[str], bool],
+    *options: Decorator,
+) -> Decorator:
+    """Add options to a command, which gets as `name` what `make` makes of the taken values."""
 
     def decorate(command: Command) -> Command:
         @functools.wraps(command)
         def called(*arguments: Any, **given: Any) -> Any:
-            values = {field: given.pop(field) for field in decorators}
-            return command(*arguments, **{name: kind(**values)}, **given)
+            values = {one: given.pop(one) for one in list(given) if is_taken(one)}
+            return command(*arguments, **{name: make(values)}, **given)
 
-        return with_options(*decorators.values())(called)
-
-    return decorate
-
-
-def with_options(*options: Decorator) -> Decorator:
-    def decorate(command: Command) -> Command:
-        for one in reversed(options):
-            command = one(command)
-        return command
+        found: Command = called
+        for one in reversed(options):  # click has the last one first in the help
+            found = one(found)
+        return found
 
     return decorate

@@ -63,9 +63,8 @@ def address(ui: str, url: str = "", view: View | None = None) -> str:
 def _commands(view: View | None) -> list[dict[str, object]]:
     """Return commands that show the tracks to look at first, and a table of the slowest.
 
-    The tracks are in a workspace of their own, so that nothing of another program's trace, and no
-    followed life, is expanded. Regular expressions are of names: older UIs know no other. Without a
-    view, or a device in it, there is no I/O: groups are expanded where they are.
+    The tracks are in a workspace of their own, so that nothing of another program's trace is
+    expanded. Regular expressions are of names: older UIs know no other.
     """
     if view is None or not view.device:
         return [_command("ExpandTracksByRegex", _OTHERS)]

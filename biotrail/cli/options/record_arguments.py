@@ -288,10 +288,7 @@ class RecordingCommand(click.Command):
 
 
 def given(ctx: click.Context, not_passed_on: Collection[str]) -> list[str]:
-    """Return the options that a RecordingCommand was given, `--name=value`, as `record` takes them.
-
-    not_passed_on: names of parameters that are the command's own.
-    """
+    """Return the options that a RecordingCommand was given, `--name=value`, for `record`."""
     parser = ctx.command.make_parser(ctx)
     values, _, _ = parser.parse_args(list(ctx.meta[_RAW]))
     found = []

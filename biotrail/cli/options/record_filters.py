@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Filter options of `biotrail record` and `top`."""
 
-import functools
 import os
 from dataclasses import replace
 from itertools import chain
@@ -9,7 +8,7 @@ from typing import Any
 
 import click
 
-from biotrail.cli.options.gathering import Command, with_options
+from biotrail.cli.options.gathering import made_of
 from biotrail.cli.options.task_options import TaskHelp, task_options, words_of
 from biotrail.recorder.filters.filters import MAX_FOLLOWED, Filters
 from biotrail.text import units, values
@@ -43,7 +42,7 @@ _TASK_HELP = TaskHelp(
     "/system.slice/app.service, or the cgroup's directory.",
     named=("I/O of", "Also of those that appear later. With --cgroup: of either."),
 )
-_OPTIONS = with_options(
+_OPTIONS = (
     click.option(
         "--below",
         is_flag=True,
@@ -112,26 +111,26 @@ _OPTIONS = with_options(
 )
 
 
-def filter_options(command: Command) -> Command:
-    @functools.wraps(command)
-    def called(filters: Filters, **given: Any) -> Any:
-        flags = tuple(
-            tuple(w for w in word.split("+") if w) for word in words_of(given.pop("flags"))
-        )
-        if () in flags:
-            raise click.BadParameter("names no flag", param_hint="--flags")
-        filters = replace(
-            filters,
-            files=tuple(map(os.path.abspath, given.pop("only_files"))),
-            dirs=tuple(map(os.path.abspath, given.pop("only_dirs"))),
-            ops=words_of(given.pop("op")),
-            flags=flags,
-            min_bytes=given.pop("min_size"),
-            sectors=tuple(chain.from_iterable(given.pop("sectors"))),
-            below=given.pop("below"),
-            own_io=given.pop("own_io"),
-            max_followed=given.pop("max_in_flight"),
-        )
-        return command(filters=filters, **given)
+def _filters(given: dict[str, Any]) -> Filters:
+    flags = tuple(tuple(w for w in word.split("+") if w) for word in words_of(given["flags"]))
+    if () in flags:
+        raise click.BadParameter("names no flag", param_hint="--flags")
+    filters: Filters = given["filters"]
+    return replace(
+        filters,
+        files=tuple(map(os.path.abspath, given["only_files"])),
+        dirs=tuple(map(os.path.abspath, given["only_dirs"])),
+        ops=words_of(given["op"]),
+        flags=flags,
+        min_bytes=given["min_size"],
+        sectors=tuple(chain.from_iterable(given["sectors"])),
+        below=given["below"],
+        own_io=given["own_io"],
+        max_followed=given["max_in_flight"],
+    )
 
-    return _OPTIONS(called)
+
+_TAKEN = {"filters", "only_files", "only_dirs", "op", "flags", "min_size", "sectors"}
+_TAKEN |= {"below", "own_io", "max_in_flight"}
+filter_options = made_of("filters", _filters, _TAKEN.__contains__, *_OPTIONS)
+"""Adds the filters' options, those by task among them, to a command, which gets `filters`."""

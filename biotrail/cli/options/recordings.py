@@ -43,10 +43,7 @@ class Recording:
 
 
 def open_recordings(logs: Sequence[str], reading: Reading = USUAL) -> list[Recording]:
-    """Open logs and return their recordings, in the order of each one's first log.
-
-    A URL stands for the archives that it means (`meant`).
-    """
+    """Open logs, or the archives that URLs mean; return recordings by their first logs."""
     logs = meant(logs)
     if len(logs) == 1:
         return [Recording([logs[0]], reading.trace(open_log(logs[0])))]
@@ -88,10 +85,7 @@ def meant(logs: Sequence[str]) -> list[str]:
 
 
 def without_log_ending(log: str) -> str:
-    """Return the log's path without an ending of LOG_ENDINGS, and without slashes at its end.
-
-    Of a URL the file's name alone, so that what is made of it goes to the working directory.
-    """
+    """Return the path without LOG_ENDINGS; of a URL the file's name alone."""
     if is_url(log):
         from biotrail.converters.inputs.parquet.locations import locate
 
@@ -137,10 +131,7 @@ class InputRecording:
 def recordings(
     logs: Sequence[str], reading: Reading = USUAL, *, twice: bool = False
 ) -> Iterator[list[InputRecording]]:
-    """Yield the recordings in the logs, in the order of each one's first log.
-
-    twice: whether the command calls `again` more than once for a recording.
-    """
+    """Yield the recordings in the logs. twice: whether `again` is called more than once."""
     logs = meant(logs)
     if len(logs) == 1 and twice:
         with readable_twice(logs[0]) as source:
@@ -169,10 +160,7 @@ def _again(one: Recording, reading: Reading) -> Callable[[], Trace]:
 
 
 def _labels(found: Sequence[Recording]) -> list[str]:
-    """Return each recording's host, with boot and file name where hosts or boots are equal.
-
-    Labels are the same as in traces of `biotrail convert` (docs/hosts.md).
-    """
+    """Return each recording's host, with boot and file name where needed (docs/hosts.md)."""
     from biotrail.converters.outputs.perfetto.place import Named, places
 
     named = []
@@ -188,8 +176,7 @@ def of_each(
 ) -> list[tuple[InputRecording, Answer]]:
     """Call `answer` for each recording and return pairs (recording, answer).
 
-    Of several recordings, those for which `answer` raises ConversionError (no such device or
-    time) are left out, with a message on standard error, unless all fail.
+    Of several, those with a ConversionError (no such device or time) are left out, unless all are.
     """
     if len(found) == 1:
         return [(found[0], answer(found[0]))]
@@ -218,10 +205,7 @@ def headed(answers: Sequence[tuple[InputRecording, Answer]]) -> Iterator[Answer]
 def as_one_object(
     answers: Sequence[tuple[InputRecording, dict[str, Any]]], **about: Any
 ) -> dict[str, Any]:
-    """Return the facts of each recording for JSON, behind `about`.
-
-    If the command was given several, as the list `recordings`, even if only one has an answer.
-    """
+    """Return all facts for JSON: of several recordings as a list, even if one answered."""
     if not answers[0][0].label:
         return {**about, **answers[0][1]}
     return {**about, "recordings": [marked(one, facts) for one, facts in answers]}
@@ -245,11 +229,10 @@ class AlignedRecording:
 def align_recordings(
     found: Sequence[InputRecording], line: "Line | None" = None
 ) -> list[AlignedRecording]:
-    """Align the recordings on one timeline: CLOCK_BOOTTIME of one of the hosts (docs/hosts.md).
+    """Align the recordings on CLOCK_BOOTTIME of one of the hosts (docs/hosts.md).
 
-    line: of two recordings, the second one's clock by the first one's, where their requests give
-    it; the timeline is the second one's then. None: the wall clocks align them. Empty if there is
-    only one recording, or if any of them has no clock readings.
+    line: the second one's clock, which is the timeline then, by the first one's requests. Empty if
+    there is one recording alone, or any has no clock readings.
     """
     if len(found) < 2:
         return []

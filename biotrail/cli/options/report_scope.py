@@ -10,11 +10,7 @@ from biotrail.text.record.left_out import filters_text, read_left_out
 
 
 def filters(trace: Trace) -> dict[str, Any] | None:
-    """Return the filters of the recording for JSON; None if everything was recorded.
-
-    `left_out_bios` is None if the log has no end. Other keys are those of the log header's
-    `filters` that are set.
-    """
+    """Return the recording's filters for JSON. `left_out_bios`: None if the log has no end."""
     header = trace.context.header.get("filters", {})
     named = [str(one["spec"]) for one in header.get("devices", []) if one.get("spec")]
     text = " ".join([*(f"-d {name}" for name in named), filters_text(header)]).strip()

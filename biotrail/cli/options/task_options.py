@@ -4,12 +4,15 @@
 import functools
 from collections.abc import Iterable
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from biotrail.cli.options.gathering import Command, Decorator, with_options
+from biotrail.cli.options.gathering import Decorator, made_of
 from biotrail.text import units, values
+
+if TYPE_CHECKING:
+    from biotrail.recorder.filters.filters import Filters
 
 _MAX_TASK = (1 << 31) - 1
 
@@ -87,7 +90,7 @@ def task_options(texts: TaskHelp, *short_pid: str) -> Decorator:
     ids = functools.partial(click.option, multiple=True, type=task_ids)
     names = functools.partial(click.option, multiple=True, type=values.Name())
     children = click.option("--children", is_flag=True, help=texts.children)
-    options = with_options(
+    options: tuple[Decorator, ...] = (
         ids(*short_pid, "--pid", metavar="PID", help=texts.pid),
         *([children] if texts.children else []),
         ids("--tid", metavar="TID", help=texts.tid),
@@ -95,26 +98,22 @@ def task_options(texts: TaskHelp, *short_pid: str) -> Decorator:
         names("--cgroup", metavar="PATH", help=texts.cgroup),
         *named_options("", *texts.named),
     )
+    taken = {"pid", "children", "tid", "comm", "cgroup", "unit", "container", "pod"}
+    return made_of("filters", _filters, taken.__contains__, *options)
 
-    def decorate(command: Command) -> Command:
-        @functools.wraps(command)
-        def called(**given: Any) -> Any:
-            from biotrail.recorder.filters.filters import Filters  # not for reading logs
 
-            filters = Filters(
-                pids=tuple(chain.from_iterable(given.pop("pid"))),
-                children=given.pop("children", False),
-                tids=tuple(chain.from_iterable(given.pop("tid"))),
-                comms=given.pop("comm"),
-                cgroups=given.pop("cgroup"),
-                units=given.pop("unit"),
-                containers=given.pop("container"),
-                pods=given.pop("pod"),
-            )
-            if filters.children and not filters.pids:
-                raise click.UsageError("--children needs --pid: whose children?")
-            return command(filters=filters, **given)
+def _filters(given: dict[str, Any]) -> "Filters":
+    from biotrail.recorder.filters.filters import Filters  # not for reading logs
 
-        return options(called)
-
-    return decorate
+    if given.get("children") and not given["pid"]:
+        raise click.UsageError("--children needs --pid: whose children?")
+    return Filters(
+        pids=tuple(chain.from_iterable(given["pid"])),
+        children=given.get("children", False),
+        tids=tuple(chain.from_iterable(given["tid"])),
+        comms=given["comm"],
+        cgroups=given["cgroup"],
+        units=given["unit"],
+        containers=given["container"],
+        pods=given["pod"],
+    )

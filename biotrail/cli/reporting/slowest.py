@@ -61,8 +61,8 @@ def look_around(
 ) -> Path | None:
     """Read the trace again (second pass), and set each I/O's `surroundings`.
 
-    given: its windows, where another reads them, too. If `target` is given and I/Os were found,
-    also write a Perfetto trace of the time within `margin` (ns) of each I/O, and return its path.
+    given: its windows, where another reads them, too. target: of a Perfetto trace of the time
+    within `margin` (ns) of each I/O.
     """
     mates = {slow.io.number: frozenset(mate.number for mate in slow.mates) for slow in found.found}
     near = Neighbourhood(second.context, [slow.io for slow in found.found], mates)
@@ -101,8 +101,8 @@ def _read_again(
 ) -> Path | None:
     """Pass windows to `add`, until it returns that no later one is needed.
 
-    If `target` is given and there are spans, pass all, and write the Perfetto trace `target` of the
-    time around the spans; return its path. spans: (begin, end) in ns. margin: ns before and after.
+    With `target` and spans, (begin, end) in ns, pass all, and write a Perfetto trace of the time
+    within `margin` (ns) of the spans.
     """
     if target is None or not spans:
         any(map(add, windows))

@@ -31,10 +31,6 @@ _BODILESS = (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED)
 class BadRequestError(Exception):
     """A request that is not answered as asked; `args`: the status and why."""
 
-    def response(self) -> "Response":
-        status, why = self.args
-        return plain(status, why)
-
 
 @dataclass(frozen=True)
 class Request:
@@ -107,7 +103,7 @@ def respond(request: Request, answer: Callable[[Request], Response]) -> Response
     try:
         return answer(request)
     except BadRequestError as error:
-        return error.response()
+        return plain(*error.args)
     except Exception as error:
         return plain(HTTPStatus.INTERNAL_SERVER_ERROR, str(error) or type(error).__name__)
 
@@ -168,7 +164,7 @@ class Connection:
             try:
                 request = parse(bytes(self._head[: end.start()]))
             except BadRequestError as error:
-                self._begin(error.response(), True, now)
+                self._begin(plain(*error.args), True, now)
             else:
                 self._begin(respond(request, self._answer), request.method != "HEAD", now)
         return bool(data)
@@ -179,14 +175,14 @@ class Connection:
         if with_body:
             self._body, self._taken = response.body, response.taken
         self._do = self._send
-        self._get_on(now, STALL_SECONDS)
+        self.moved, self.deadline = now, now + STALL_SECONDS
 
     def _send(self, now: float) -> bool:
         """Send more of the response; tell the peer once that was all."""
         if self._left:
             sent = self.socket.send(self._left[:_PIECE])
             self._left = self._left[sent:]
-            self._get_on(now, STALL_SECONDS)
+            self.moved, self.deadline = now, now + STALL_SECONDS
         if self._left or self._fill():
             return True
         if isinstance(self._body, File) and self._at != self._body.size:
@@ -194,7 +190,7 @@ class Connection:
         # What the peer still sends is read, or the kernel would break off the response.
         self.socket.shutdown(socket.SHUT_WR)
         self._do = self._drain
-        self._get_on(now, REQUEST_SECONDS)
+        self.moved, self.deadline = now, now + REQUEST_SECONDS
         return True
 
     def _fill(self) -> bool:
@@ -214,9 +210,6 @@ class Connection:
         if self._taken is not None:
             self._taken()
         return False
-
-    def _get_on(self, now: float, seconds: float) -> None:
-        self.moved, self.deadline = now, now + seconds
 
 
 MOST_CONNECTIONS = 16

@@ -94,10 +94,8 @@ class TraceServer(LoopbackServer):
                 why = os.strerror(error.errno or 0)
                 reason = f"cannot be opened: {why}. Choose another one with --port"
             raise OutputError(f"Port {port} of {LOOPBACK} {reason}.") from error
-
-    @property
-    def url(self) -> str:
-        return f"http://{LOOPBACK}:{self.port}{self.path}"
+        self.url = f"http://{LOOPBACK}:{self.port}{self.path}"
+        """The trace's, with the secret path."""
 
     def _respond(self, request: Request) -> Response:
         known = secrets.compare_digest(request.target.encode("latin-1"), self.path.encode())
@@ -194,10 +192,7 @@ class UiServer(TraceServer):
             self._opened = opened.pop_all()
         self.origin = f"http://{LOOPBACK}:{self.port}"
         self._root = self.path.removesuffix(name)
-
-    @property
-    def page(self) -> str:
-        return self.origin + self._root.rstrip("/")
+        self.page = self.origin + self._root.rstrip("/")
 
     def __exit__(
         self,

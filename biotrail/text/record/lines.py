@@ -174,7 +174,7 @@ def ended(bios: Bios) -> tuple[Bios, Bios]:
 def _times(bios: Bios) -> tuple[I64, I64]:
     """Return per bio (n,) in ns: (Q to D, D to completion); NEVER where an end is not sure.
 
-    For a bio that was never issued (bio-based device, failed before) the second is from Q on.
+    For a bio that was never issued the second is from Q on.
     """
     complete = sure_complete(bios)
     issued, begun, ended = (c != NEVER for c in (bios.issue, bios.queue, complete))

@@ -20,10 +20,7 @@ MOST_LINES = 1000
 def pair_parts(
     report: Report, width: int, limit: int | None, most: int
 ) -> Iterator[RenderableType]:
-    """Yield the tables of pairs and keys, and sentences on what became no pair.
-
-    limit: rows, 0: all; None: `most` groups, MOST_KEYS keys of each pair, MOST_LINES of intervals.
-    """
+    """Yield the tables of pairs and keys. limit: rows, 0: all; None: each table's usual."""
     yield _latencies(report, width, most)
     keyed = [pair for pair in report.pairs if len(pair.slowest_keys) > 1]
     if keyed:

@@ -57,11 +57,7 @@ def parts(
     order: Order | None = None,
     words: Sequence[str] = (),
 ) -> Iterator[RenderableType]:
-    """Yield what to print. words: further lines below the first one.
-
-    limit: rows of each table of operations, groups and intervals, 0: all; None: MOST_ROWS groups,
-    MOST_LINES of intervals.
-    """
+    """Yield what to print. words: below the first line. limit: rows, 0: all; None: the usual."""
     most = MOST_ROWS if limit is None else limit
     first, *others = _head(report)
     yield block([first, *words, *others])
@@ -92,10 +88,7 @@ def parts(
 
 
 def _of_devices(report: Report, width: int, limit: int | None) -> Iterator[RenderableType]:
-    """Yield the tables of devices with I/O, and below them how many devices are left out.
-
-    limit: devices, 0: all; None: MOST_ROWS, and the sum of the others in the table of operations.
-    """
+    """Yield devices' tables. limit: devices, 0: all; None: MOST_ROWS, and the others' sum."""
     devices, more = first(report.devices, MOST_ROWS if limit is None else limit)
     if limit is None:
         yield operations(replace(report, devices=devices), width, rest=report.devices[MOST_ROWS:])
@@ -192,10 +185,7 @@ def processes(report: Report, width: int) -> RenderableType:
 
 
 def _lists(report: Report, width: int, limit: int) -> Iterator[RenderableType]:
-    """Yield the tables of processes, cgroups, files and CPUs that have groups.
-
-    A table whose only group is an unknown one is named instead, in a line after the tables.
-    """
+    """Yield the tables of groups; those whose only group is not known are named in a line."""
     nothing_known = []
     for title, word, groups in (
         ("Processes", "process", report.processes),

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from biotrail.converters.analysis.figures import Summary
 from biotrail.converters.analysis.report.tree import OperationReport, Report
 from biotrail.converters.calls.reason_rules import WAIT_REASON_NAMES, WaitReason
 from biotrail.converters.events.context import called
@@ -162,10 +161,7 @@ def _held(report: Report) -> Found | None:
 
 
 def _blamed(report: Report) -> Found | None:
-    """One party's I/O has BLAME_SHARE of a victim's time or more, and that BLAME_OF_SPAN.
-
-    Only where it was asked who waited for whom. The victim and culprit with most time are named.
-    """
+    """One party's I/O has BLAME_SHARE of a victim's time, and the victim BLAME_OF_SPAN of all."""
     if report.blamed is None:
         return None
     from biotrail.converters.analysis.blame.tree import OTHERS
@@ -255,7 +251,7 @@ def _main_part(report: Report) -> Found | None:
         "device": device,
         "operation": name,
         "operation_share": round(mine / ns, 6),
-        "mean_ns": _mean(one.bios.latency),
+        "mean_ns": round(one.bios.latency.mean, 3) if one.bios.latency.count else None,
         **_doubtful_figures(one),
     }
     if own := _recorder(report, part):
@@ -286,10 +282,6 @@ def _recorder(report: Report, part: str) -> float:
     return share if share >= RECORDER_SHARE else 0.0
 
 
-def _mean(values: Summary) -> float | None:
-    return round(values.mean, 3) if values.count else None
-
-
 def _doubtful_figures(one: OperationReport) -> dict[str, Any]:
     every = one.bios.with_doubtful
     if every is None:
@@ -301,10 +293,7 @@ def _doubtful_figures(one: OperationReport) -> dict[str, Any]:
 
 
 def _main_process(report: Report) -> tuple[str, dict[str, Any]]:
-    """Return who has most of the time, as words and figures; both empty if nobody has half of it.
-
-    Nobody is named if some device is below another: the kernel's threads queue its bios.
-    """
+    """Return who has half of the time; nobody where the kernel's threads queue for others."""
     total_ns = report.total.bios.latency.sum
     known = [one for one in report.processes if one.name.get("process") is not None]
     if not known or not total_ns or len(upper_devices(report)) < len(report.devices):
@@ -423,7 +412,7 @@ def _flushes(report: Report) -> Found | None:
         "share": round(ns / total_ns, 6),
         "count": flushes.requests,
         "bios_per_request": round(flushes.bios_per_request, 6),
-        "mean_ns": _mean(flushes.time),
+        "mean_ns": round(flushes.time.mean, 3) if flushes.time.count else None,
     }
     return text, f"who calls fsync, and how often: {READING}, flush", figures
 
@@ -561,10 +550,7 @@ class Sentence:
 
 
 def verdict(report: Report | None) -> list[Sentence]:
-    """Return the sentences of all rules whose conditions hold, in the order of RULES.
-
-    Where programs' waits were not recorded, the first one about I/O names the option that does.
-    """
+    """Return the sentences of all rules that hold; the first may name an option to see more."""
     if report is None:
         return []
     found = ((name, find(report)) for name, find in RULES.items())

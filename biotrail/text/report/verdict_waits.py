@@ -191,7 +191,7 @@ _WRITE_BACK = {WAIT_REASON_NAMES[one] for one in (WaitReason.PAGE_WRITE, WaitRea
 def waits(report: Report) -> Found | None:
     """A program's calls waited WAITED_OF_SPAN of the time, and WAITED_OF_CALLS of theirs.
 
-    And one cause has CAUSE_SHARE of the calls' time. The text is of those that waited longest.
+    And one cause has CAUSE_SHARE of the calls' time.
     """
     found = [one for one in (_victim(report, each) for each in report.callers) if one]
     if not found:
@@ -299,7 +299,16 @@ def _whose(cause: str, caller: Caller) -> dict[str, Any]:
     """Return figures of whose limit or lock it was; empty: neither, or not known."""
     of = [wait for wait in caller.waits if _OF_NAME.get(wait.reason) == cause]
     if cause == "CPU":
-        return _ran(caller)
+        whole = {part.stage: part.time.sum for part in caller.call.parts}.get("runnable", 0)
+        ns: Counter[tuple[bool, str]] = Counter()
+        for one in caller.ran:
+            ns[one.pid == caller.call.name["pid"], one.process] += one.ns
+        if not ns:
+            return {}
+        [((own, name), longest)] = ns.most_common(1)
+        share = longest / max(whole, longest)
+        known = share >= RAN_SHARE
+        return {"ran": name, "ran_own": own, "ran_share": round(share, 6)} if known else {}
     if cause == "limit":
         limits = Counter[str]()
         for wait in of:
@@ -316,10 +325,7 @@ def _whose(cause: str, caller: Caller) -> dict[str, Any]:
 
 
 def _kept_from_cpus(report: Report, pid: object, waited: int) -> tuple[str, dict[str, Any]]:
-    """Return what its cgroup's quota and the hypervisor may have of a process's waits for a CPU.
-
-    waited: ns of these. As a clause and figures; both empty: neither has QUOTA_SHARE of it.
-    """
+    """Return what of `waited` (ns) for a CPU a quota and the hypervisor may have."""
     text, figures = "", dict[str, Any]()
     least = max(QUOTA_SHARE * waited, 1)
     own = [group for group in report.throttled if pid in group.pids]
@@ -336,26 +342,11 @@ def _kept_from_cpus(report: Report, pid: object, waited: int) -> tuple[str, dict
     return text, figures
 
 
-def _ran(caller: Caller) -> dict[str, Any]:
-    """Return figures of who had the CPU meanwhile; empty: nobody is known for RAN_SHARE of it."""
-    whole = {part.stage: part.time.sum for part in caller.call.parts}.get("runnable", 0)
-    ns: Counter[tuple[bool, str]] = Counter()
-    for who in caller.ran:
-        ns[who.pid == caller.call.name["pid"], who.process] += who.ns
-    if not ns:
-        return {}
-    [((own, name), most)] = ns.most_common(1)
-    share = most / max(whole, most)
-    if share < RAN_SHARE:
-        return {}
-    return {"ran": name, "ran_own": own, "ran_share": round(share, 6)}
-
-
 def _beside(caller: Caller) -> tuple[str, dict[str, Any]]:
-    """Return what the device had meanwhile, as a clause and figures; both empty: nothing to name.
+    """Return what the device had meanwhile, as a clause and figures.
 
     Named are others' I/Os of one process and operation that were in flight BESIDE_MEAN of the time
-    and are BESIDE_SHARE of all in flight there, and the process's own where they are OWN_DEPTH.
+    and are BESIDE_SHARE of all, and the process's own where they are OWN_DEPTH.
     """
     pid = caller.call.name["pid"]
     means: dict[str, dict[tuple[bool, str, str], float]] = {}

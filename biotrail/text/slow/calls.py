@@ -49,10 +49,7 @@ Found = tuple[str, Trace, SlowestCalls]
 def lines_of_all(
     found: Sequence[Found], wanted: WantedCalls, detail: Detail, by_size: bool = False
 ) -> Iterator[str]:
-    """Yield the slow calls of all recordings in one list, the slowest first.
-
-    by_size: those that moved most bytes first.
-    """
+    """Yield the slow calls of all recordings, the slowest (by_size: the most bytes) first."""
     calls = [(label, trace, slow) for label, trace, one in found for slow in one.found]
     calls.sort(key=lambda row: -(row[2].call.bytes if by_size else row[2].call.duration_ns))
     yield from _summary([one for _, _, one in found], wanted)
@@ -164,8 +161,8 @@ def _result(call: CallFacts) -> str:
 def sentence(slow: SlowCall) -> str:
     """Return where a call's time went, and what of that its bios explain, as one sentence.
 
-    `this fsync took 48 ms: 41 ms waiting for other I/O, 5 ms waiting to run, 2 ms running; it
-    queued 3 bios, the slowest of which took 40 ms, 39 ms of that D2C`.
+    `this fsync took 48 ms: 41 ms waiting for other I/O, 7 ms running; it queued 3 bios, the slowest
+    of which took 40 ms, 39 ms of that D2C`.
     """
     call = slow.call
     parts = sorted(call.parts.items(), key=lambda part: -part[1])

@@ -168,10 +168,7 @@ SHOWN_OTHERS = 4
 
 
 def request_lines(slow: SlowIO, verbose: bool) -> Iterator[str]:
-    """Yield a line per request of the I/O, then the other I/Os in these requests.
-
-    Without `verbose` SHOWN_OTHERS requests at most: those that were longest with the device.
-    """
+    """Yield the requests, the longest with the device first, then other I/Os in them."""
     names = request_names(slow)
     shown = slow.requests
     more = len(shown) - SHOWN_OTHERS
@@ -235,11 +232,7 @@ def family_lines(slow: SlowIO, verbose: bool) -> Iterator[str]:
 
 
 def other_lines(ios: list[IO], left_out: int, begin: int, verbose: bool) -> Iterator[str]:
-    """Yield a line per I/O, without `verbose` of SHOWN_OTHERS, and how many more there are.
-
-    left_out: I/Os that are not in `ios`, counted as well. begin: ns of CLOCK_MONOTONIC from which
-    times count.
-    """
+    """Yield lines on I/Os, `left_out` more counted. begin: ns that times are counted from."""
     shown = ios if verbose else ios[:SHOWN_OTHERS]
     for io in shown:
         since = ""

@@ -32,11 +32,7 @@ Show = Callable[[Snapshot, Cost], None]
 def screen(
     stop: Callable[[], None], limit: int | None = None, order: Order | None = None
 ) -> Iterator[Show]:
-    """Yield what draws a snapshot on a terminal's whole screen, as large as the terminal is then.
-
-    Without a terminal snapshots are printed as text, one below the other. stop: called when q is
-    pressed.
-    """
+    """Yield what draws a snapshot on the whole screen, or prints it. stop: for the key q."""
     to = console()
 
     def print_below(snapshot: Snapshot, cost: Cost) -> None:

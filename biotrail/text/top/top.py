@@ -135,10 +135,7 @@ def parts(
 
 
 def fitting(rows: Sequence[int], limit: int, room: int) -> list[int]:
-    """Return how many of its `rows` each table shows in `room` lines; of the last tables none.
-
-    A table takes two lines for its head, and one that says how many more rows there are.
-    """
+    """Return how many of its `rows` each table shows in `room` lines; the last may be left out."""
     kept = len(rows)
     while kept and sum(_lines(1, have) for have in rows[:kept]) + (kept < len(rows)) > room:
         kept -= 1
