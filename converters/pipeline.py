@@ -470,7 +470,7 @@ class Trace:
         bios, requests = result.bios, result.requests
         self.account.add_own(bios, requests)
         left_out = None
-        if not self.own_io and result.has_own:
+        if not self.own_io and (bios.own.any() or result.open_bios.own.any()):
             left_out = own_of(result)
             result = without_own(result)
             bios, requests = result.bios, result.requests

@@ -22,11 +22,7 @@ from biotrail.converters.lifecycles.arrow.columns import (
     nullable,
     schema,
 )
-from biotrail.converters.lifecycles.arrow.tables import (
-    cgroups,
-    wall_clock,
-    who_columns,
-)
+from biotrail.converters.lifecycles.arrow.tables import cgroups, wall_clock, who_columns
 from biotrail.recorder.schema.syscalls import UNKNOWN_CALL, plain_number
 
 _THREAD = (

@@ -86,11 +86,8 @@ class CallDivider:
     def divide(self, window: "Lifecycles | Result", names: TaskNames) -> PathTables | None:
         """Return the window's `path` with the causes and reasons of its waits and its calls' parts.
 
-        New are `cause`, `own`, `reason`, `commit` and `limit` of the waits, how long limits held
-        bios where these tell it, a call for each wait outside of timed calls, with `entry` and
-        `file` of the wait and `entry` of the bios that it was the first wait for, and `own`,
-        `running`, `own_io`, `other_io`, `otherwise` and `undivided` of the calls, whose `blocked`
-        and `runnable` are cut to the call's time. The tables given are not changed.
+        Each wait outside of timed calls becomes a call, with `entry` and `file` of the wait and
+        `entry` of the bios that it was the first wait for. The tables given are not changed.
         window: the log's next, with all of its bios, the recording's own too, and none of them cut.
         names: of threads, with rows as `Bios.task` has them.
         """
@@ -166,12 +163,11 @@ class CallDivider:
     def _with_parts(self, calls: Calls, own_io: I64, other_io: I64, reaped: I64) -> Calls:
         """Return a copy of the calls with their parts, which add up to exit - entry.
 
-        These are runnable, own_io, other_io, otherwise (the last three: `blocked`), running (the
-        rest); if waits were not recorded, all of a call is undivided. Parts too large are cut, in
-        the order blocked, runnable, own_io, other_io. All are 0 where the entry is not known.
-        own_io, other_io: ns of each call's waits by cause. reaped: ns with I/O in flight that the
-        call reaps: own_io and other_io together are so long, or as long as it was blocked if that
-        is less; own_io comes first. NEVER: it reaps nothing.
+        `blocked` is own_io, other_io and otherwise; if waits were not recorded, all of a call is
+        undivided. Parts too large are cut. All are 0 where the entry is not known. own_io,
+        other_io: ns of each call's waits by cause. reaped: ns with I/O in flight that the call
+        reaps: own_io and other_io together are so long, or as long as it was blocked if that is
+        less; own_io comes first. NEVER: it reaps nothing.
         """
         known = calls.entry != NEVER
         lasted = np.where(known, np.maximum(calls.exit - calls.entry, 0), 0)
@@ -235,9 +231,8 @@ class CallDivider:
 
         A row for the newest call of each thread, unless it ended in this window or its entry is not
         known; and one for each call that is not timed and had a bio end since its thread last ran,
-        as far as that is known, within _REMEMBERED_NS. Bios in flight are not in its `end`: they
-        come again. keys: of the window's tables, in the order of `divide`. run: of its waits (ns).
-        own_io, other_io: ns per key, this window's included.
+        within _REMEMBERED_NS. Bios in flight are not in its `end`: they come again. run: of the
+        window's waits (ns). own_io, other_io: ns per key.
         """
         key_before, key_closed, key_still, key_wait, key_call = keys.of
         before = self._unreturned
@@ -315,8 +310,7 @@ class InFlight:
     def within(self, asked: tuple[I64, I64, I64], process: I64, start: I64, end: I64) -> I64:
         """Return for how many ns of each time asked for its process had I/O in flight: (m,).
 
-        asked: (process, from, to), (m,) each. process, start, end: (n,), I/O beside what was added,
-        such as what is still in flight; it is not kept.
+        asked: (process, from, to), (m,) each. process, start, end: (n,), I/O beside what was added.
         """
         found = np.zeros(len(asked[0]), dtype=np.int64)
         for one in np.unique(asked[0]).tolist():

@@ -56,20 +56,13 @@ class FirstBio(NamedTuple):
 
 
 class FirstBios:
-    """The cgroup and file of each call's first bio, window after window, in the log's order.
-
-    Between windows it keeps a row for each thread that is or was inside a call with bios.
-    """
+    """The cgroup and file of each call's first bio, window after window, in the log's order."""
 
     def __init__(self) -> None:
         self._before = _Found.none()
 
     def of_calls(self, window: Lifecycles) -> FirstBio:
-        """Return what is known of the first bio of each of the window's calls.
-
-        Bios of earlier windows count; what is known of a thread's newest call is kept until it
-        returns. window: the log's next one, with tables of the path.
-        """
+        """Return what is known of the first bio of each of the window's calls."""
         assert window.path is not None
         path, calls = window.path, window.path.calls
         bios = _Found.concatenate(

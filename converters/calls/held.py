@@ -40,10 +40,8 @@ class HeldWaits:
     def join(self, window: "Lifecycles | Result", path: PathTables) -> PathTables:
         """Return the path with `held` of bios that a wait tells, and the waits that were for these.
 
-        New are `held`, `since`, `tid` and `task` of held bios for which it was not known, `entry`
-        of all that a call waited for, and of the window's waits `limit` and, where the limit held
-        the bio for at least half of the wait, `reason`: CGROUP_LIMIT. path: the window's, its waits
-        with `cause` and `reason`.
+        Where the limit held the bio for at least half of the wait, its `reason` is CGROUP_LIMIT.
+        path: the window's, its waits with `cause` and `reason`.
         """
         waits = path.waits
         before = len(self._waits)

@@ -7,15 +7,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from biotrail.converters.events import distinct_loops as loops
-from biotrail.converters.events.tables import (
-    FAR,
-    I64,
-    NEVER,
-    U32,
-    Bios,
-    Bool,
-    Table,
-)
+from biotrail.converters.events.tables import FAR, I64, NEVER, U32, Bios, Bool, Table
 
 if TYPE_CHECKING:
     from biotrail.converters.events.path_tables import BioPaths, Calls, HeldBios

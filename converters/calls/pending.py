@@ -44,10 +44,8 @@ class CallFiles:
     def of(self, window: Lifecycles, calls: Calls) -> I64:
         """Return per call (n,) the row in `Context.files` of its file, -1: not known.
 
-        That is its descriptor's, where the log has it; else its bios'. A call whose bios (of this
-        window and earlier ones) are of several files, or of none that is known, has none; bios
-        without a known file do not count. window: the log's next, in order. calls: those that
-        return in it, which are forgotten then.
+        That is its descriptor's, else its bios', if all whose file is known have one. window: the
+        log's next. calls: those that return in it.
         """
         if window.path is None:
             return np.full(len(calls), -1, dtype=np.int64)

@@ -75,9 +75,8 @@ class LastCommits:
         """Return (transaction, device) of the commit that each wait was for: `Waits.commit`, (n,).
 
         A wait with reason JOURNAL_COMMIT is ended by the thread that commits (`waker`), right after
-        the commit's end. So it is the last commit of that thread that ended by the wake-up, if it
-        did not end before the wait began. Else, and for waits with other reasons, NEVER and 0.
-        waits, commits: those of the log's next window, waits with `reason`.
+        the commit's end: so it is the last of that thread that ended by the wake-up, if it did not
+        end before the wait began. Else NEVER and 0.
         """
         transaction = np.full(len(waits), NEVER, dtype=np.int64)
         dev = np.zeros(len(waits), dtype=np.uint32)

@@ -5,18 +5,11 @@ import numpy as np
 
 from biotrail.converters.calls.keys import CallBios, Keys, latest_end
 from biotrail.converters.events.path_tables import BioPaths, Calls, HeldBios, Waits
-from biotrail.converters.events.tables import (
-    NEVER,
-    Bios,
-    Bool,
-)
+from biotrail.converters.events.tables import NEVER, Bios, Bool
 
 
 class CallsOfBios:
-    """The calls that queued chosen bios, window after window, in the log's order.
-
-    Between windows it keeps, for each thread, its newest call with chosen bios that ended.
-    """
+    """The calls that queued chosen bios, window after window, in the log's order."""
 
     def __init__(self) -> None:
         none = np.zeros(0, dtype=np.int64)

@@ -79,12 +79,10 @@ class UntimedWaits:
     ) -> tuple[PathTables, I64]:
         """Return the path with waits in no timed call as calls' waits, and how many bios each has.
 
-        (n,): bios that it was the first wait for. Such a wait has its `out` for `entry`, as have
-        the bios that it was the first wait for and that have a row in the tables of paths, from
-        this window on. It has the file of its descriptor; else that of the first of these bios;
-        else that of the bio whose completion ended it: the last before the wake-up, while the wait
-        lasted. Where bios of several files completed so shortly before that it may be any of them,
-        none is.
+        That is how many it was the first wait for: these have the wait's `out` for `entry`, as the
+        wait has. It has the file of its descriptor; else that of the first of these bios; else that
+        of the bio whose completion ended it, unless bios of several files completed so shortly
+        before that it may be any of them.
         bios: (table, rows) of those that ended and those in flight. first: per bio in these rows,
         one after the other, the row of its wait as by `first_waits`. path: the window's, with
         causes.

@@ -114,10 +114,7 @@ class Pairing:
 
     @property
     def half_ns(self) -> int:
-        """Median over completions of the time between first and last of their group (ns).
-
-        Rounded up to 2ⁿ - 1, at most `most_ns`. 0 if there are no completions.
-        """
+        """Median over completions of the time that their group spans (ns), as 2ⁿ - 1."""
         seen = 0
         for bits, count in sorted(self.spans.items()):
             seen += count
@@ -237,18 +234,10 @@ class Account:
     def add_tables(
         self, bios: Bios, requests: Requests, edges: Edges, is_light: bool = False
     ) -> None:
-        """Count a window's rows, which ended in it, by certainty, and those in doubt.
-
-        Each certainty gets an entry, also with 0 rows. is_light: the log is a light one, whose
-        requests are counted in `light`, too.
-        """
+        """Count a window's rows, which ended in it, by certainty, and those in doubt."""
         if is_light:
             self.light.add(requests)
-        for table, counts in (
-            (bios, self.bios),
-            (requests, self.requests),
-            (edges, self.edges),
-        ):
+        for table, counts in ((bios, self.bios), (requests, self.requests), (edges, self.edges)):
             for certainty in Certainty:
                 name = certainty.name.lower()
                 count = int((table.certainty == certainty).sum())

@@ -14,15 +14,7 @@ import numpy as np
 
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.events import Events
-from biotrail.converters.events.tables import (
-    FAR,
-    I64,
-    NEVER,
-    Bios,
-    Certainty,
-    Requests,
-    Stages,
-)
+from biotrail.converters.events.tables import FAR, I64, NEVER, Bios, Certainty, Requests, Stages
 from biotrail.converters.lifecycles.windows import T, first_seen, last_seen, restricted
 from biotrail.recorder.schema.errors import ConversionError
 
@@ -80,15 +72,14 @@ def events_within(events: Events, begin: int, end: int) -> Events:
 
 
 def clipped(window: T, begin: int) -> T:
-    """Return a copy of the window without rows that ended before `begin` (ns).
+    """Return a copy of the window without rows that ended before `begin` (ns), or without any time.
 
-    Rows without any known time are left out, too. Rows in flight at `begin` get `cut` = `begin`,
-    are INCOMPLETE at least (LOST stays), and lose their queue (or start) time and the stages that
-    began before; their other earlier times become `begin`. Likewise in the tables of open bios and
-    requests; edges stay with their bios. Left out of the path and of sites is what a recording that
+    Rows in flight at `begin` get `cut` = `begin`, are INCOMPLETE at least (LOST stays), and lose
+    their queue (or start) time and the stages that began before; their other earlier times become
+    `begin`. Edges stay with their bios. Left out of the path and of sites is what a recording that
     began then would not have: calls entered before (or at a time not known, as the entry makes its
-    programs follow a call) with their waits, pairs that began before, earlier hits and commits, and
-    submissions whose first bio was queued before.
+    programs follow a call) with their waits, earlier pairs, hits and commits, and submissions whose
+    first bio was queued before.
     """
     found = restricted(
         window,

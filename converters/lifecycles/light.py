@@ -18,7 +18,6 @@ from biotrail.converters.events.tables import (
     I64,
     NEVER,
     OP_MASK,
-    U8,
     Bios,
     Bool,
     Certainty,
@@ -278,19 +277,15 @@ def _begun(events: Events, found: LightRequests) -> I64:
     return np.where(begun == NEVER, events.ts[found.first], begun)
 
 
-def _certainty(found: LightRequests) -> U8:
-    certainty = np.full(len(found), Certainty.EXACT, np.uint8)
-    certainty[(found.start == NEVER) | ~found.ended] = Certainty.INCOMPLETE
-    certainty[found.superseded & ~found.ended] = Certainty.LOST
-    return certainty
-
-
 def _requests(events: Events, found: LightRequests, context: Context) -> Requests:
     """Return a row per request. `bios` is 1 for the row that stands for all, `others` the rest."""
     first = found.first
     opf, sector = events.opf[first], events.sector[first]
     bios = events.field(Kind.LIGHT, "nr_bios", first).astype(np.uint32)
     bios = np.where(bios == LIGHT_MANY, np.uint32(_MANY), bios)
+    certainty = np.full(len(found), Certainty.EXACT, np.uint8)
+    certainty[(found.start == NEVER) | ~found.ended] = Certainty.INCOMPLETE
+    certainty[found.superseded & ~found.ended] = Certainty.LOST
     nothing = np.full(len(found), NEVER, np.int64)
     return Requests(
         number=found.number,
@@ -315,7 +310,7 @@ def _requests(events: Events, found: LightRequests, context: Context) -> Request
         absorbed_by=nothing.copy(),
         parent=nothing.copy(),
         family=found.number.copy(),
-        certainty=_certainty(found),
+        certainty=certainty,
         doubtful=np.zeros(len(found), np.bool_),
         own=np.zeros(len(found), np.bool_),
         cut=nothing.copy(),

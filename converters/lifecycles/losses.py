@@ -52,11 +52,10 @@ def loss_windows(
 def mark_lost(table: Bios | Requests, begin: I64, loss: LossWindows) -> None:
     """Set `table.certainty` to LOST in rows that were in flight during a loss window.
 
-    Rows that are INCOMPLETE stay so. Losses of the path's own records (calls, waits, interrupts, …)
-    do not count: no lifecycle depends on these. begin: per row, when it began (ns); NEVER counts as
-    before all loss. In flight is from `begin` to the completion, both included; of an absorbed
-    request to that of the request that it was merged into, if that is in the table (the next one
-    only, no further). Without a completion it lasts to the end of time.
+    Rows that are INCOMPLETE stay so. Losses of the path's own records do not count: no lifecycle
+    depends on these. begin: per row, when it began (ns); NEVER counts as before all loss. In flight
+    is from `begin` to the completion, both included; of an absorbed request to that of the request
+    that it was merged into (the next one only). Without a completion it lasts to the end of time.
     """
     loss = loss.take(~np.isin(loss.kind, _OF_PATH))
     if not len(loss) or not len(table):

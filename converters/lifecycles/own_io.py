@@ -11,10 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from biotrail.converters.events.events import Events
-from biotrail.converters.events.tables import (
-    NEVER,
-    OwnIo,
-)
+from biotrail.converters.events.tables import NEVER, OwnIo
 from biotrail.converters.lifecycles.windows import restricted
 from biotrail.recorder.schema.records import Q_FLAG_OWN, Kind
 

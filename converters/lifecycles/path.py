@@ -28,13 +28,7 @@ from biotrail.converters.events.submission_tables import (
     Runner,
     Submissions,
 )
-from biotrail.converters.events.tables import (
-    I32,
-    I64,
-    NEVER,
-    U32,
-    EventRows,
-)
+from biotrail.converters.events.tables import I32, I64, NEVER, U32, EventRows
 from biotrail.converters.events.tasks import TaskNames
 from biotrail.recorder.schema.records import STATE_IO_WAIT, Kind
 from biotrail.recorder.schema.syscalls import UNKNOWN_CALL
@@ -118,8 +112,7 @@ def no_tables(tasks: TaskNames) -> PathTables:
 def calls_of(events: Events, tasks: TaskNames) -> Calls:
     """Return a row for each RETURN record of a window, in order of time.
 
-    entry is NEVER where the record has none; task is the row in `tasks` of the thread's name at the
-    return, -1 unknown. The columns that `converters.calls` sets are 0.
+    The columns that `converters.calls` sets are 0.
     """
     rows = events.rows(Kind.RETURN)
 
@@ -159,9 +152,7 @@ def waits_of(events: Events, tasks: TaskNames) -> Waits:
     """Return a row for each WAIT record of a window, in order of time.
 
     The record's time is `run`; `woken` is that less its ns runnable, `out` is `woken` less its ns
-    blocked. entry is NEVER where the record has none; task is the row in `tasks` of the thread's
-    name at `run`, -1 unknown. What `converters.calls` sets is 0 (`cause`, `own`, `reason`,
-    `commit_dev`, `limit`) or NEVER (`commit`).
+    blocked. What `converters.calls` sets is 0 or NEVER.
     """
     rows = events.rows(Kind.WAIT)
     records = events.fields(Kind.WAIT, rows)
@@ -294,10 +285,9 @@ def bio_paths(events: Events, number: I64, queued: I64) -> BioPaths:
 def held_bios(events: Events, tasks: TaskNames, number: I64, queued: I64) -> HeldBios:
     """Return a row for each bio that a cgroup's limit held before its Q, by number.
 
-    How long, and for which thread, where the bio was remapped before its Q, from a partition or an
-    upper device: its first event is that A then, in the thread that submitted it. Else `held` is
-    NEVER, and `converters.calls` sets it where a call's wait tells, and that call's `entry`. The
-    thread is also known where the bio says who waits for it. queued: as for `bio_paths`.
+    How long, and for which thread, where the bio was remapped before its Q: its first event is that
+    A then, in the thread that submitted it. Else `held` is NEVER, and `converters.calls` sets it
+    where a call's wait tells. The thread is also known where the bio says who waits for it.
     """
     paths = paths_at(events, queued)
     known = np.flatnonzero(paths.field("held"))

@@ -8,15 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from biotrail.converters.events.events import Events
-from biotrail.converters.events.tables import (
-    I64,
-    U64,
-    Bios,
-    Edges,
-    Requests,
-    Stages,
-    Table,
-)
+from biotrail.converters.events.tables import I64, U64, Bios, Edges, Requests, Stages, Table
 
 if TYPE_CHECKING:
     from biotrail.converters.events.path_tables import PathTables
@@ -74,11 +66,6 @@ class Result(ABC):
     """As `Lifecycles.path`."""
     sites: "SiteTables | None" = None
     """As `Lifecycles.sites`; set by the pipeline."""
-
-    @property
-    def has_own(self) -> bool:
-        """Whether any bio, in flight or not, is the recording's own."""
-        return bool(self.bios.own.any() or self.open_bios.own.any())
 
     @abstractmethod
     def count_events(self, account: "Account", begin: int, own_io: bool) -> None:

@@ -60,9 +60,8 @@ SUBMISSION_SCHEMA = schema(SUBMISSIONS)
 def submissions_table(window: Lifecycles, context: Context) -> pa.Table:
     """Return a table of SUBMISSION_SCHEMA with a row for each of the window's submissions.
 
-    Sorted by number; empty if the window has no path. Without a known completion `ring`, `polled`,
-    `result` and `complete_ns` are null; `pid` and `comm` are those of the thread that queued the
-    first bio, `tid` is that which submitted.
+    `pid` and `comm` are those of the thread that queued the first bio, `tid` is that which
+    submitted.
     """
     if window.path is None:
         return SUBMISSION_SCHEMA.empty_table()

@@ -19,19 +19,10 @@ from biotrail.converters.events.submission_tables import (
     NO_OFFSET,
     BioRequests,
     Flag,
-    RequestEnds,
     Runner,
     Submissions,
 )
-from biotrail.converters.events.tables import (
-    I64,
-    NEVER,
-    U64,
-    Bios,
-    Bool,
-    Lifecycles,
-    Tasks,
-)
+from biotrail.converters.events.tables import I64, NEVER, U64, Bios, Bool, Lifecycles, Tasks
 from biotrail.converters.events.tasks import TaskNames
 from biotrail.converters.lifecycles.path import no_tables
 from biotrail.recorder.schema.syscalls import REAPING_CALLS, numbers
@@ -48,9 +39,8 @@ _AIO_SUBMIT = frozenset({"io_submit"})
 class _Found:
     """Rows of requests, and what is still to be known of each.
 
-    key: submission time or first recorded Q (ns): with `req` the request's identity. settled:
-    whether the call that reaps it is known, or known to be not recorded. open: whether a bio of it
-    is in flight.
+    key: submission time or first recorded Q (ns): with `req` the request's identity. settled: the
+    call that reaps it is known, or known to be not recorded. open: a bio of it is in flight.
     """
 
     rows: Submissions
@@ -64,10 +54,7 @@ class _Found:
 
 
 class SubmissionJoiner:
-    """Joins the requests of a log, window after window, in order.
-
-    Between windows it keeps the requests that are not complete: about as many as are in flight.
-    """
+    """Joins the requests of a log, window after window, in order."""
 
     def __init__(self, context: Context) -> None:
         none = np.zeros(0, dtype=np.int64)
@@ -80,11 +67,10 @@ class SubmissionJoiner:
     def join(
         self, window: "Lifecycles | Result", names: TaskNames, end: int, final: bool
     ) -> PathTables | None:
-        """Return the window's `path` with `submissions`, and `submission` of its bios' paths.
+        """Return the window's `path` with the submissions that became complete, and bios' numbers.
 
-        `submissions` has the requests that became complete: without a bio in flight, and reaped,
-        known not to be, or their address used by a later one. final: the last window: all others
-        are given, too. The tables given are not changed.
+        Complete is one without a bio in flight that was reaped, is known not to be, or whose
+        address a later one has. final: the last window: all others are given, too.
         """
         path = window.path
         if not len(self._pending.rows) and (path is None or not len(path.bio_requests)):
@@ -92,7 +78,11 @@ class SubmissionJoiner:
         if path is None:
             path = no_tables(names)
         found = self._merged(path.bio_requests, window, path)
-        _complete(found, path.request_ends)
+        ends = path.request_ends.take(np.arange(len(path.request_ends))[::-1])
+        place = _places(found, ends.req, ends.submitted)
+        ends, place = ends.take(place >= 0), place[place >= 0]
+        for name in ("completed", "result", "setup", "ring"):
+            getattr(found.rows, name)[place] = getattr(ends, name)
         self._reap(found, path.calls.take(path.calls.timed), names.table(), end)
         asked = path.bio_requests
         numbered = found.rows.number[_places(found, asked.request["req"], asked.submitted)]
@@ -264,17 +254,6 @@ def _places(found: _Found, req: U64, key: I64) -> I64:
     place = np.minimum(place, len(pairs) - 1)
     same = (have[place] == req) & (found.key[place] == key)
     return np.where(same, place, -1)
-
-
-def _complete(found: _Found, ends: RequestEnds) -> None:
-    """Set `completed`, `result`, `setup` and `ring` of requests by their completions, in place."""
-    place = _places(found, ends.req, ends.submitted)[::-1]
-    ends = ends.take(np.arange(len(ends))[::-1])
-    known = place >= 0
-    place, ends, rows = place[known], ends.take(known), found.rows
-    rows.completed[place] = ends.completed
-    for name in ("result", "setup", "ring"):
-        getattr(rows, name)[place] = getattr(ends, name)
 
 
 def _with_numbers(paths: BioPaths, bios: BioRequests, numbered: I64) -> BioPaths:

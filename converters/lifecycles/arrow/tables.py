@@ -174,8 +174,7 @@ def bios_table(window: Lifecycles, context: Context) -> pa.Table:
             for field in cgroup_names.FIELDS
         },
         "file": named(
-            bios.file,
-            lambda row: None if row < 0 or files[row].device else files[row].path,
+            bios.file, lambda row: None if row < 0 or files[row].device else files[row].path
         ),
         **_of_rows(PATH_NAMES, BIO_SCHEMA, number, paths, _path_columns, context),
         **_of_rows(HELD_NAMES, BIO_SCHEMA, number, held, _held_columns, context),

@@ -149,8 +149,19 @@ class Encoder:
         sector = np.where(events.sector == NO_SECTOR, np.uint64(0), events.sector)
         head["sector"] = np.where(of_task, np.uint64(0), sector)
         head["bytes"] = np.where(of_task, 0, events.bytes)
-        act, category = _by_kind(events)
-        category |= np.where(of_task, np.uint32(Category.READ), self._category(events.opf))
+        acts, categories = np.zeros((2, 256), np.uint32)
+        for number, (action, bits) in _ACTIONS.items():
+            acts[number], categories[number] = int(action), int(bits)
+        act, category, opf = acts[kind], categories[kind], events.opf
+        rows = events.rows(Kind.U)  # an unplug that the task asked for; else it slept
+        act[rows[events.fields(Kind.U, rows)["explicit"] != 0]] = int(Act.UNPLUG_IO)
+        # As __blk_add_trace gives them by operation and flags.
+        by_opf = np.where((opf & 1) != 0, Category.WRITE, Category.READ).astype(np.uint32)
+        for name, bit in _FLAGS:
+            by_opf[(opf & np.uint32(self._context.flag_mask(name))) != 0] |= np.uint32(bit)
+        for name, bit in _OPS:
+            by_opf[self._is(opf, {name})] |= np.uint32(bit)
+        category |= np.where(of_task, np.uint32(Category.READ), by_opf)
         passthrough = self._is(events.opf, PASSTHROUGH_OPS)
         of_request = np.isin(kind, _OF_REQUESTS)
         category[of_request & ~passthrough] |= np.uint32(Category.FS)
@@ -165,16 +176,6 @@ class Encoder:
         codes, all_names = self._context.op_codes(opf)
         wanted: Bool = np.array([n in names for n in all_names], dtype=np.bool_)[codes]
         return wanted
-
-    def _category(self, opf: U32) -> U32:
-        """Return the categories that __blk_add_trace gives operations and flags (n,), uint32."""
-        write = (opf & 1) != 0
-        category = np.where(write, Category.WRITE, Category.READ).astype(np.uint32)
-        for name, bit in _FLAGS:
-            category[(opf & np.uint32(self._context.flag_mask(name))) != 0] |= np.uint32(bit)
-        for name, bit in _OPS:
-            category[self._is(opf, {name})] |= np.uint32(bit)
-        return category
 
     def _pid(self, events: Events) -> U32:
         """Return the thread id of each event (n,), all of which have a blktrace action.
@@ -196,9 +197,8 @@ class Encoder:
     def _with_submitters(self, events: Events, pid: U32) -> U32:
         """Return a copy of `pid` (n,) with the threads of s, I, D and m filled in.
 
-        events: in order of time, directly after those of the last call. pid: thread id per event,
-        right where the record has one (Q, G, M, F, X, A). The thread is that of the newest earlier
-        such event of the same bio pointer, also of an earlier call; 0 if there is none, or no
+        pid: right where the record has one (Q, G, M, F, X, A). The thread is that of the newest
+        earlier such event of the same bio pointer, also of an earlier call; 0: there is none, or no
         pointer.
         """
         recorded = np.isin(events.kind, _WITH_TID)
@@ -246,8 +246,7 @@ def _numbers(recorded: I64, following: int) -> I64:
     """Return consecutive sequence numbers (n,), which begin anew at each recorded number.
 
     recorded: numbers that the kernel gave (n,), 0: none. following: the number that comes next, 1
-    before the first event of this device and CPU. Rows before the first recorded number count from
-    `following`, or up to that number if `following` is 1.
+    before the first event of this device and CPU, where rows count up to the first recorded one.
     """
     place = np.arange(len(recorded))
     recorded_row = np.flatnonzero(recorded > 0)
@@ -258,22 +257,6 @@ def _numbers(recorded: I64, following: int) -> I64:
     # Numbers below `following` were used in earlier windows of this CPU.
     begin = int(offset[0]) if following == 1 else following
     return place + take_or(offset, last, begin)
-
-
-def _by_kind(events: Events) -> tuple[U32, U32]:
-    """Return per event its BLK_TA_* action, and BLK_TC_* categories but those of its operation.
-
-    An unplug (U) is UNPLUG_IO if the task asked for it, UNPLUG_TIMER if it slept.
-    """
-    acts = np.zeros(256, np.uint32)
-    categories = np.zeros(256, np.uint32)
-    for kind, (action, bits) in _ACTIONS.items():
-        acts[kind], categories[kind] = int(action), int(bits)
-    act = acts[events.kind]
-    rows = events.rows(Kind.U)
-    explicit = events.fields(Kind.U, rows)["explicit"] != 0
-    act[rows[explicit]] = int(Act.UNPLUG_IO)
-    return act, categories[events.kind]
 
 
 def _errors(status: I32) -> NDArray[np.int16]:

@@ -170,8 +170,7 @@ class Archive:
     def end_events(self) -> None:
         """Close all event files; from now on only definitions may follow.
 
-        Sets `event_counts`, and `_definitions` to the library's writer of definitions. Writes an
-        empty file of local definitions per location, which readers require.
+        Writes an empty file of local definitions per location, which readers require.
         """
         lib, handle = self.lib, self.handle
         for location, file in self._files.items():
@@ -227,10 +226,7 @@ class Archive:
         self._quiet.end()
 
     def abandon(self) -> None:
-        """Remove the archive's files, and the directory if this archive created it.
-
-        The archive must not be used afterwards.
-        """
+        """Remove the archive's files, and the directory if this archive created it."""
         self._quiet.end()
         for path in self.directory.glob(f"{NAME}*"):
             shutil.rmtree(path) if path.is_dir() else path.unlink()

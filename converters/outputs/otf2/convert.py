@@ -205,12 +205,11 @@ def convert(
 ) -> Otf2Summary:
     """Write an OTF2 archive of a log's lifecycles, and return what it holds.
 
-    lifecycles: windows, in order of time. directory: is created, or exists and is empty; the
-    archive is `traces.otf2` in it, and the files beside that. hold_events: most events of a
-    device's bios, or of its requests, that are held in memory; some more are held where an
-    operation is open for up to one second.
-    Raises ConversionError without the otf2 package, OutputError where the directory is in use or
-    cannot be written; then nothing of the archive is left.
+    directory: is created, or exists and is empty; the archive is `traces.otf2` in it, and the files
+    beside that. hold_events: most events of a device's bios, or of its requests, that are held in
+    memory; some more are held where an operation is open for up to one second. Raises
+    ConversionError without the otf2 package, OutputError where the directory is in use or cannot be
+    written; then nothing of the archive is left.
     """
     archive = Archive(directory)
     try:

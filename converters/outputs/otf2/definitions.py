@@ -53,16 +53,13 @@ class _Definitions:
         self._archive = archive
         self._context = context
         self._handles = handles
-        self._lib = archive.lib
+        self._lib, self._text = archive.lib, archive.string
         # Disks before their partitions: a node's parent must be defined before the node.
         devices = sorted(handles.disks, key=lambda dev: (handles.disks[dev] != dev, dev))
         self._nodes = {dev: _BLOCK_DEVICES + 1 + at for at, dev in enumerate(devices)}
         self._files = {dev: at for at, dev in enumerate(devices)}
         self._paths = 0
         """Files of calls that are defined so far."""
-
-    def _text(self, text: str) -> int:
-        return self._archive.string(text)
 
     def clock(self, first: int, last: int) -> None:
         """Define time stamps as ns of CLOCK_MONOTONIC from `first` (at least 0) to `last`.

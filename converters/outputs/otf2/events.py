@@ -99,9 +99,8 @@ _SAME = (
 def bio_operations(bios: Bios, comms: U32 = NO_NAMES) -> Operations:
     """Return each bio, in order, as an operation on the partition or disk that it was sent to.
 
-    comms: per row of the window's tasks, the number of the thread's name in the archive; a row
-    beyond it has no name. The begin of a cut, at which the bio was in flight, is one of its known
-    times.
+    comms: per row of the window's tasks, the number of the thread's name in the archive. The begin
+    of a cut, at which the bio was in flight, is one of its known times.
     """
     return Operations(
         **{name: getattr(bios, name) for name in _SAME},

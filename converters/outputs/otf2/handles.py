@@ -127,8 +127,7 @@ class Handles:
     def number(self, location: Location, dev: int) -> int:
         """Return the number of the I/O handle through which operations address a device.
 
-        location: a disk's bios or requests. dev: dev_t of that disk or of a partition on it. On
-        first use the handle gets the next number.
+        location: a disk's bios or requests. dev: dev_t of that disk or of a partition on it.
         """
         # The parent of a requests' handle is the bios' handle: create that even without a bio.
         for key in sorted({(BIOS, dev), (location.layer, dev)} - self.handles.keys()):
@@ -139,8 +138,7 @@ class Handles:
     def metric(self, location: Location, gauge: int) -> int:
         """Return the number of a disk's counter, which its samples refer to.
 
-        location: of the disk's counters. gauge: index in GAUGES. Each disk gets len(GAUGES) numbers
-        in the order of first use. Numbers below len(GAUGES) are those of the metric classes.
+        gauge: index in GAUGES. Numbers below len(GAUGES) are those of the metric classes.
         """
         at = self._counters.setdefault(location.dev, len(self._counters))
         return len(GAUGES) * (at + 1) + gauge

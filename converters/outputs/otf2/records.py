@@ -93,22 +93,6 @@ _SHOWN = np.array([sum(1 << 8 * at for at in range(size)) for size in range(9)],
 """Per 0 to 8: a number whose so many lowest bytes are 1."""
 
 
-def _sizes(values: Column, most: int) -> U8:
-    """Return how many bytes each number (n,) takes without leading zeros: uint8, 0 for 0.
-
-    most: bytes of the largest number, at most 8.
-    """
-    size = np.zeros(len(values), dtype=np.uint8)
-    if not len(values):
-        return size
-    largest = int(values.max())
-    for at in range(most):
-        if largest >> 8 * at == 0:
-            break
-        size += values >= values.dtype.type(1 << 8 * at)
-    return size
-
-
 class _Rows:
     """Rows with room for every part of a record, and which bytes of each row are used."""
 
@@ -129,7 +113,12 @@ class _Rows:
         if not field.compressed:
             self.used[field.name] = used
             return used.view(np.uint8)
-        size = _sizes(values, field.width)
+        # How many bytes each number takes without leading zeros, 0 for 0.
+        size = np.zeros(len(values), dtype=np.uint8)
+        largest = int(values.max(initial=0))
+        for at in range(field.width):
+            if largest >> 8 * at:
+                size += values >= values.dtype.type(1 << 8 * at)
         self.bytes[field.name + " size"] = size
         self.used[field.name + " size"] = used
         size *= used

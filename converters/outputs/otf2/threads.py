@@ -87,17 +87,6 @@ CallEvents = NDArray[np.void]
 _FIRST, _LAST = -2, np.iinfo(np.int64).max - 1
 
 
-def operation_modes(calls: Calls, machine: str) -> U8:
-    """Return OTF2's I/O mode of each call (n,), uint8: READ, WRITE, FLUSH, or NO_IO.
-
-    By the call's name, as in _MODES; those of 32-bit programs are NO_IO.
-    """
-    modes = np.full(len(calls), NO_IO, dtype=np.uint8)
-    for mode, names in _MODES.items():
-        modes[np.isin(calls.number, numbers(frozenset(names), machine)) & ~calls.foreign] = mode
-    return modes
-
-
 def call_events(
     calls: Calls, modes: U8, row: I64, waits: Waits, regions: tuple[U32, int, int]
 ) -> tuple[CallEvents, int]:
@@ -181,8 +170,11 @@ class Threads(InTurn):
         files = self._files.of(window, calls)
         if not len(calls):
             return
-        modes = operation_modes(calls, self._context.machine)
-        modes[~calls.timed] = NO_IO  # what these moved is not known
+        modes = np.full(len(calls), NO_IO, dtype=np.uint8)
+        moves = calls.timed & ~calls.foreign  # what others moved is not known
+        for mode, names in _MODES.items():
+            these = numbers(frozenset(names), self._context.machine)
+            modes[np.isin(calls.number, these) & moves] = mode
         events, moved = call_events(calls, modes, row, waits, self._regions(calls))
         self.moved += moved
         tasks = window.tasks
@@ -232,10 +224,8 @@ class Threads(InTurn):
     ) -> dict[str, Column]:
         """Return the fields of all events, by name: (events,) each.
 
-        Bytes: at BEGIN those asked for, else those returned; 0 for calls other than reads and
-        writes, and for errors. Calls with a vector of buffers do not say what they ask for. files,
-        number: per call, its row in `Context.files` (-1: none), and its matching id. Numbers new
-        I/O handles.
+        Calls with a vector of buffers do not say how many bytes they ask for. files, number: per
+        call, its row in `Context.files` (-1: none), and its matching id.
         """
         row = events["row"]
         done = np.maximum(calls.result, 0).astype(np.int64)
@@ -256,8 +246,7 @@ class Threads(InTurn):
     def _io_handles(self, calls: Calls, modes: U8, files: I64) -> U32:
         """Return the number of each call's I/O handle (n,), 0 for a call that is no operation.
 
-        It is that of the file's path where the file is known and no block device, else of the file
-        descriptor (first argument) in its process.
+        That of the file where it is known and no block device, else of the file descriptor.
         """
         numbers = np.zeros(len(calls), dtype=np.uint32)
         for row in np.flatnonzero(modes != NO_IO).tolist():
@@ -272,12 +261,7 @@ class Threads(InTurn):
     def _attributes(
         self, calls: Calls, waits: Waits, events: CallEvents, modes: U8
     ) -> Iterator[AttributeColumn]:
-        """Yield the attributes of all events: (what, values (events,), which have it (events,)).
-
-        At BEGIN: fd. At a call's LEAVE: error, its name, of those that failed; result of calls that
-        are no read or write, if above 0; queued bios if above 0. At ENTER of a wait's `blocked`
-        region: what it waits for.
-        """
+        """Yield the attributes of all events: (what, values (events,), which have it (events,))."""
         row, phase = events["row"], events["phase"]
         begins, leaves = phase == CallPhase.BEGIN, phase == CallPhase.LEAVE
         of_call = leaves & (events["wait"] < 0)

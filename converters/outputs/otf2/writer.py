@@ -15,7 +15,6 @@ from biotrail.converters.outputs.otf2.records import (
     Column,
     EventFile,
     Field,
-    Records,
     Shape,
     encode,
 )
@@ -81,7 +80,22 @@ class Writer:
         for start in range(0, len(events), WRITE_EVENTS):
             batch = events[start : start + WRITE_EVENTS]
             file = self._archive.event_file(location.number)
-            self._archive.write(file, self._records(location, batch, file))
+            time, bios = batch["time"], location.layer == BIOS
+            mode, names = modes(batch, self._context)
+            strings = [self._archive.string(name) if name else NO_STRING for name in names]
+            ops = np.array(strings, dtype=np.uint32)[batch["opf"] & OP_MASK]
+            way = np.where(batch["flags"] & BLOCKING, 0, _NON_BLOCKING).astype(np.uint32)
+            columns: dict[str, Column] = {
+                HANDLE.name: self._handle(location, batch["dev"]),
+                MODE.name: mode,
+                WAY.name: way,
+                BYTES.name: batch["bytes"],
+                ID.name: batch["number"].astype(np.uint64),
+            }
+            attributes = self._attributes.of(batch, ops, bios=bios)
+            timed, phase = stamped(time, file), batch["phase"]
+            records = encode(time, timed, phase, OPERATION_SHAPES, columns, attributes)
+            self._archive.write(file, records)
 
     def samples(self, location: Location, metric: U32, time: I64, value: U64) -> None:
         """Append samples of counters, in order of time, to a location's event file.
@@ -99,21 +113,6 @@ class Writer:
         shape = np.zeros(len(time), dtype=np.uint8)
         records = encode(time, stamped(time, file), shape, METRIC_SHAPES, columns, ())
         self._archive.write(file, records)
-
-    def _records(self, location: Location, events: EventArray, file: EventFile) -> Records:
-        mode, names = modes(events, self._context)
-        strings = [self._archive.string(name) if name else NO_STRING for name in names]
-        ops = np.array(strings, dtype=np.uint32)[events["opf"] & OP_MASK]
-        columns: dict[str, Column] = {
-            HANDLE.name: self._handle(location, events["dev"]),
-            MODE.name: mode,
-            WAY.name: np.where(events["flags"] & BLOCKING, 0, _NON_BLOCKING).astype(np.uint32),
-            BYTES.name: events["bytes"],
-            ID.name: events["number"].astype(np.uint64),
-        }
-        timed = stamped(events["time"], file)
-        attributes = self._attributes.of(events, ops, bios=location.layer == BIOS)
-        return encode(events["time"], timed, events["phase"], OPERATION_SHAPES, columns, attributes)
 
     def _handle(self, location: Location, devs: U32) -> U32:
         """Return the number of each event's I/O handle (n,); new handles get the next numbers."""

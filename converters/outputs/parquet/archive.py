@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -77,10 +78,9 @@ def write(
     summary = Summary()
     account = Account(created_by, log, source.size)
     rows: list[list[int]] = []
-    growth = _Growth(source, account)
     summed = _Summed(out)
     with _writer(summed, level) as (writer, put, wait):
-        for group in _groups(source, growth, on_progress):
+        for group in _groups(source, account.grown, on_progress):
             first = len(rows)
             rows += [chunk_row(len(p.events), p.complete_to, p.clock) for p in group]
             if len(rows) > MAX_CHUNKS:
@@ -154,33 +154,22 @@ class _Summed:
         """Do nothing: `out` is closed by its opener."""
 
 
-class _Growth:
-    """Records in `account.grown` after which chunk the source's notes, losses and damages grew."""
-
-    def __init__(self, source: Source, account: Account) -> None:
-        self._source = source
-        self._grown = account.grown
-        self._chunk = -1
-        """Number of the chunk read last; -1: none."""
-        self.record()
-
-    def record(self) -> None:
-        """Append [chunk, notes, losses, damages] to `account.grown` if a count has changed."""
-        source = self._source
-        counts = [len(source.notes), len(source.losses), len(source.damaged)]
-        if not self._grown or self._grown[-1][1:] != counts:
-            self._grown.append([self._chunk, *counts])
-        self._chunk += 1
-
-
 def _groups(
-    source: Source, growth: _Growth, on_progress: Callable[[int], None] | None
+    source: Source, grown: list[list[int]], on_progress: Callable[[int], None] | None
 ) -> Iterator[list[Part]]:
-    """Yield lists of adjacent chunks, each list with GROUP_EVENTS events or more."""
+    """Yield lists of adjacent chunks, each list with GROUP_EVENTS events or more.
+
+    grown: gets [chunk, notes, losses, damages] where a count has changed, from chunk -1 on, which
+    is before the first.
+    """
     group: list[Part] = []
     events = 0
-    for part in source.parts():
-        growth.record()
+    for chunk, part in enumerate(chain([None], source.parts()), -1):
+        counts = [len(source.notes), len(source.losses), len(source.damaged)]
+        if not grown or grown[-1][1:] != counts:
+            grown.append([chunk, *counts])
+        if part is None:
+            continue
         group.append(part)
         events += len(part.events)
         if events >= GROUP_EVENTS:

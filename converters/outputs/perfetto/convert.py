@@ -19,7 +19,6 @@ from biotrail.converters.events.tables import I64, NEVER, Lifecycles, LossWindow
 from biotrail.converters.inputs.perfetto.clocks import BOOTTIME
 from biotrail.converters.lifecycles.result import FIRST_UNRECORDED
 from biotrail.converters.lifecycles.windows import restricted
-from biotrail.converters.outputs.perfetto.calls import CallMaker
 from biotrail.converters.outputs.perfetto.callstacks import CallStacks
 from biotrail.converters.outputs.perfetto.clocks import OWN_CLOCK, ClockBook
 from biotrail.converters.outputs.perfetto.columns import FOREVER, Slices
@@ -48,6 +47,7 @@ from biotrail.converters.outputs.perfetto.packets import (
 )
 from biotrail.converters.outputs.perfetto.pairs import PairMaker
 from biotrail.converters.outputs.perfetto.path_slices import (
+    CallMaker,
     InterruptMaker,
     SubmissionMaker,
     commit_slices,
@@ -202,15 +202,7 @@ class _Converter:
             self._flows.add(window, bios, requests, slowest, shown)
             if window.sites is not None and window.sites.joined is not None:
                 joined = window.sites.joined
-                mark_lives(
-                    window,
-                    joined,
-                    self._lives.kind,
-                    bios,
-                    requests,
-                    self._identity,
-                    names,
-                )
+                mark_lives(window, joined, self._lives.kind, bios, requests, self._identity, names)
             if self._place.crossing is not None:
                 mark_crossing(self._place.crossing, bios, requests, names)
         beside = self._beside(window)
@@ -305,7 +297,7 @@ class _Converter:
         ios, host = self._slowest.chosen(), self._place.host
         self._file.packets(slow_packets(self._tree, SLOWEST, ios, host, flow, self._blame))
         self._file.packets(slow_packets(self._tree, SLOW_CALL, self._slow_calls.kept, host))
-        self.summary.lanes = self._slices.lanes
+        self.summary.lanes = sum(len(one.last_end) for one in self._slices.pools.values())
         self.summary.devices = len(self._tree.devices)
         self.summary.sequences = 1 + len(self._streams)
         left_out = {*_NOT_IN_INSTANT, *(() if self.summary.lives else ("lives",))}

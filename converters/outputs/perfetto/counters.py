@@ -8,14 +8,7 @@ import numpy as np
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket, TrackDescriptor
 
 from biotrail.converters.events.distinct import distinct_values
-from biotrail.converters.events.tables import (
-    I64,
-    NEVER,
-    Bios,
-    Bool,
-    Lifecycles,
-    LossWindows,
-)
+from biotrail.converters.events.tables import I64, NEVER, Bios, Bool, Lifecycles, LossWindows
 from biotrail.converters.lifecycles.windows import last_seen
 from biotrail.converters.outputs.counters import (
     LEVEL_BIN,
@@ -228,8 +221,7 @@ class LossTotal:
     def samples(self, at: int) -> Samples:
         """Return the whole counter: (times in ns, records lost so far), sorted by time.
 
-        A zero at `at` (ns, the trace's begin), then a sample at the end of each bin in which a loss
-        window ends: when within that window a record was lost is not known.
+        A zero at `at` (ns, the trace's begin), then a sample at the end of each bin.
         """
         keys = np.array(sorted(self.lost), dtype=np.int64)
         steps = np.array([self.lost[k] for k in keys.tolist()], dtype=np.int64)

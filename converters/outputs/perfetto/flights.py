@@ -99,8 +99,8 @@ class Flights:
     def beside_call(self, tid: int, disk: int | None, begin: int, end: int) -> str:
         """Return in words what a device had while a thread waited in a call; empty: nothing else.
 
-        disk: which one; None: that of most of the bios that the thread queued, and nothing without
-        one. What the thread queued itself is left out.
+        disk: which one; None: that of most of the bios that the thread queued. Its own are left
+        out.
         """
         now = self._now
         now = now.take((now.end > begin) & (now.queue < end))

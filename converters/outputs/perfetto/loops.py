@@ -271,10 +271,7 @@ def put_head(
 @cython.inline
 @cython.exceptval(check=False)
 def put_end(
-    out: cython.uchar[::1],
-    at: cython.longlong,
-    since: cython.ulonglong,
-    sequence: cython.ulonglong,
+    out: cython.uchar[::1], at: cython.longlong, since: cython.ulonglong, sequence: cython.ulonglong
 ) -> cython.longlong:
     """Write an END packet; return the place behind it. since, sequence: as in `put_head`."""
     at = put_head(out, at, 2, since, sequence)

@@ -196,9 +196,7 @@ PAIR_ARGUMENTS = (
     Argument("tid", "that thread"),
     Argument("cpu", "where the second event was"),
     Argument(
-        "key",
-        "the key's fields and values",
-        "the track has its name, or past 1,000 such keys",
+        "key", "the key's fields and values", "the track has its name, or past 1,000 such keys"
     ),
     Argument("key0", "the key's first value, a number", "the track has the key's name"),
     Argument("key1", "its second value, likewise; 0 without one", "the track has the key's name"),

@@ -32,8 +32,7 @@ class Ranking:
         """Return the indices of those slices that are among the slowest so far, ascending.
 
         apart: per slice (n,), whether it is ranked apart from the others: it failed, or its latency
-        is in doubt. A slice that is open to the trace's end is slower than any other. Of equally
-        slow slices the first are chosen. together: rank all groups as one.
+        is in doubt. Of equally slow slices the first are chosen. together: rank all groups as one.
         """
         group = slices.group * (not together)
         key = (group << 17) | (slices.name.astype(np.int64) << 1) | apart

@@ -166,19 +166,14 @@ class BlockMaker:
     def in_flight(self, category: str, table: R) -> Slices:
         """Return slices without arguments and stages for a window's open bios or open requests.
 
-        They end at FOREVER; an entry that has completed but is still in the open table ends at its
-        completion. In the order of (start, number); rows without any known time have no slice.
+        They end at FOREVER, or at a completion. In the order of (start, number).
         """
         seen = seen_of(table)
         seen.over[:] = False
         return self._begin(category, table, seen)[0]
 
     def _begin(self, category: str, table: R, seen: Seen) -> tuple[Slices, R]:
-        """Return slices of the rows with a known time, sorted by (start, number), and their rows.
-
-        They have neither arguments nor stages. A slice ends at the completion, else at the last
-        known time where `seen.over`, else at FOREVER, but not before its start.
-        """
+        """Return slices of the rows with a known time, by (start, number), and their rows."""
         rows = np.flatnonzero(seen.first >= 0)
         first, number = seen.first[rows], table.number[rows]
         a, b = first[:-1], first[1:]

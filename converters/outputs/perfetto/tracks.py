@@ -11,10 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
-from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
-    TracePacket,
-    TrackDescriptor,
-)
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket, TrackDescriptor
 
 from biotrail.converters.events.tables import I64, U64, Bool
 from biotrail.converters.inputs.perfetto.clocks import MONOTONIC

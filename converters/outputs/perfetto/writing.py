@@ -181,9 +181,8 @@ class LanePool:
     def _lowest(self, start: I64, end: I64, held: I64, held_end: I64) -> I64:
         """Return for each slice (n,), in the order of `start`, the lowest lane that is free then.
 
-        A lane is free if its last slice ended strictly before; end FOREVER occupies it beyond this
-        window. held: lanes that slices of this window occupy already; held_end: until when (ns).
-        Numbers beyond the pool's lanes are new ones.
+        held: lanes that slices of this window occupy already; held_end: until when (ns). Numbers
+        beyond the pool's lanes are new ones.
         """
         ends = self.last_end.copy()
         ends[held] = held_end
@@ -224,14 +223,10 @@ class SliceWriter:
         self._streams = streams
         self._tree = tree
         self._summary = summary
-        self._pools: dict[tuple[str, int], LanePool] = {}
+        self.pools: dict[tuple[str, int], LanePool] = {}
         """Per (category, dev_t): its lanes. Loss windows have dev_t 0."""
         self._open_streams: list[int] = []
         """Streams whose last slice is open: `finish` writes its END."""
-
-    @property
-    def lanes(self) -> int:
-        return sum(len(pool.last_end) for pool in self._pools.values())
 
     def write(self, slices: Slices, in_flight: Slices) -> None:
         """Put a window's slices of one category on lanes, and write them.
@@ -243,7 +238,7 @@ class SliceWriter:
         """
         stream = np.zeros(len(slices), dtype=np.int64)
         groups = names_of(np.concatenate([slices.group, in_flight.group]))
-        pooled = [dev for category, dev in self._pools if category == slices.category]
+        pooled = [dev for category, dev in self.pools if category == slices.category]
         for dev in sorted({*groups.tolist(), *pooled}):
             rows = np.flatnonzero(slices.group == dev)
             stream[rows] = self._streams_of(slices, rows, in_flight, dev)
@@ -256,7 +251,7 @@ class SliceWriter:
         Slices in flight reserve a lane if they began no later than the latest end so far of the
         pool, or the last begin or end among `rows`. Later ones overlap nothing in this window.
         """
-        pool = self._pools.setdefault((slices.category, dev), LanePool())
+        pool = self.pools.setdefault((slices.category, dev), LanePool())
         start, end = slices.start[rows], slices.end[rows]
         until = max(pool.frontier, int(start.max(initial=-1)))
         until = max(until, int(end[end != FOREVER].max(initial=-1)))

@@ -28,11 +28,7 @@ Put = Callable[[pa.Table], Any]
 
 
 def write(
-    tables: Iterator[pa.Table],
-    schema: pa.Schema,
-    form: str,
-    out: BinaryIO,
-    cell: Cell = guarded,
+    tables: Iterator[pa.Table], schema: pa.Schema, form: str, out: BinaryIO, cell: Cell = guarded
 ) -> int:
     """Write the tables one behind the other, and return the number of rows.
 

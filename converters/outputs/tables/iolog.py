@@ -120,7 +120,9 @@ class _Writer:
         lines = []
         for dev in np.unique(bios.dev).tolist():
             if dev not in self._files:
-                name = f"/dev/{self._name(dev)}"
+                entry = self._context.devices.get(dev, {})
+                name = shown(str(entry.get("name") or self._context.device_name(dev)))
+                name = f"/dev/{name.replace(' ', '_')}"  # a space would end the word
                 self._files[dev] = name
                 self.summary.devices.append(name)
                 lines += [f"{micros[0]} {name} add\n", f"{micros[0]} {name} open\n"]
@@ -138,9 +140,3 @@ class _Writer:
             lines.append(f"{time} {self._files[dev]} {actions[code]} {offset} {size}\n")
         self.summary.ios += len(bios)
         self._out.write("".join(lines).encode())
-
-    def _name(self, dev: int) -> str:
-        """Return the device's name below /dev; a space, which would end the word, becomes `_`."""
-        entry = self._context.devices.get(dev, {})
-        name = str(entry.get("name") or self._context.device_name(dev))
-        return shown(name).replace(" ", "_")
