@@ -99,6 +99,7 @@ class RunningCalls:
 
 
 def _place(tid: I64, row: I64) -> I64:
+    """Return numbers (n,) that sort by thread, then by row."""
     return tid << _ROW_BITS | (row + 1)
 
 
@@ -110,7 +111,6 @@ _OF_QUEUED = (
 )
 _OF_COMPLETED = (Kind.INTERRUPT, Kind.DRIVER)
 KINDS = (*_OF_QUEUED, *_OF_COMPLETED, *ROWS, Kind.WAIT_STACK, Kind.WAIT_CALL)
-
 _TAKEN: dict[Kind, dict[str, str]] = {
     Kind.DIRTIED: {"tid": "tid", "pid": "tgid", "comm": "comm", "cgroup": "cgroup"},
     Kind.HELD: {"limit": "cgroup", "bps": "bps", "iops": "iops", "limits": "limits"},

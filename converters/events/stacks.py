@@ -18,7 +18,6 @@ _ID_BITS = 32
 
 class Frame(NamedTuple):
     name: str
-
     where: str
     """Module or file; empty: the kernel itself, or not known."""
     offset: int

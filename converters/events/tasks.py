@@ -83,11 +83,13 @@ class TaskNames:
 
 
 def _packed(tid: I64, ts: I64, since: I64) -> I64:
+    """Return keys that sort by thread, then by the rank of `ts` among the times `since`."""
     times = np.unique(since)
     rank = np.searchsorted(times, ts, side="right")
     return tid * (len(times) + 1) + rank
 
 
 def by_threads(beginning: str, task: I32, tasks: Tasks) -> Bool:
+    """Mark the rows (n,) whose thread's name begins so. task: row in `tasks`; -1: not known."""
     named = np.array([str(comm).startswith(beginning) for comm in tasks.comm], np.bool_)
     return np.append(named, False)[task]

@@ -21,11 +21,8 @@ from biotrail.recorder.schema.errors import TraceError
 from biotrail.recorder.schema.records import Kind
 
 MOST_WAITING_BYTES = 64 << 20
-
 MOST_WAITING_NS = 5_000_000_000
-
 IDLE_SECONDS = 0.25
-
 QUIET_NS = 1_500_000_000
 """Age from which on, in a log without new chunks, a time counts as without events. A chunk is
 0.9 s long, so younger events may not have been written yet."""
@@ -33,10 +30,8 @@ SILENCE_NS = 2_000_000_000
 """Time without events after which what waits for later ones is given out: longer than any reader
 of a log waits for them."""
 MOST_NAMES = 1000
-
 _NAMING = [int(kind) for kind in (Kind.TASK, Kind.CGROUP, Kind.FILE_NAME)]
 MOST_SKIPS = 100_000
-
 MOST_WINDOWS = 1000
 
 

@@ -19,10 +19,8 @@ PEEKED_BYTES = 4096
 PACKED_PEEKED_BYTES = ZSTD_BLOCK + 64
 """Bytes in which zstd's first block ends: its head is at most 18, the block's 3."""
 PIPE = "the path of a log, or of a pipe that you may read"
-
 _ZEROS_BYTES = 1 << 20
 _LEAST_BYTES = 64
-
 _URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+://")
 UTF8_MARK = b"\xef\xbb\xbf"
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
@@ -159,7 +157,6 @@ WHAT_IS_READ = (
 )
 _SCRIPT = "`perf script --ns -F comm,tid,cpu,time,event,trace`"
 _LOOKED_AT = 4096
-
 _KINDS: tuple[tuple[bytes, str, str], ...] = (
     (rb"\xff\xfe|\xfe\xff", "text in UTF-16", "convert it: `iconv -f UTF-16 -t UTF-8 FILE`"),
     (rb"(?s:.{257})ustar", "a tar archive", "unpack it first (tar xf)"),

@@ -18,9 +18,7 @@ from biotrail.recorder.schema.kernel_names import ERRNO, IOERR
 from biotrail.recorder.schema.records import NO_TAG, TIMESTAMP_BITS, Kind, schema
 
 MAX_NS = 1 << 62  # sums of such a time and a duration still fit int64
-
 NO_QUEUE = 0xFFFF
-
 NO_TAGS = np.uint64(NO_TAG << 32 | NO_TAG << 48)
 PART_EVENTS = 100_000
 WITHOUT_BIOS = (

@@ -22,7 +22,6 @@ from biotrail.recorder.schema.errors import LogFormatError, NotALogError
 PERF_MAGIC = b"PERFILE2"
 _PARQUET = b"PAR1"
 _MAYBE_PERFETTO = (b"\x0a", GZIP, ZSTD)  # 0x0a: a packet's tag
-
 _RECOGNISED_TEXT = 1 << 12
 
 
@@ -50,6 +49,7 @@ def open_source(path: str | os.PathLike[str] | BinaryIO | Source) -> Source:
 
 
 def _no_log(beginning: Beginning) -> Source | None:
+    """Return the source of an archive or another tool's recording; None: of no known tool."""
     given, first, path = beginning.given, beginning.first, beginning.path
     is_directory = path is not None and os.path.isdir(path)
 

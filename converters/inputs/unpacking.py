@@ -17,7 +17,6 @@ GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 RATIO = 64
 """Bytes that each stored byte may unpack to, whatever they are."""
 SLACK = 16 << 20
-
 EVENT_BYTES = 4096
 """Bytes that an event may take: a page of a ring that has one event, or its call chain as text."""
 ZSTD_BLOCK = 1 << 17
@@ -27,7 +26,6 @@ _PACKED_PIECE = 1 << 16
 _SKIPPED = b"\x50\x2a\x4d\x18"
 """Magic number of a zstd frame that holds no data; its lower 4 bits are anything."""
 _REPEATED = 1
-
 _CUT_OFF = "it is cut off"
 
 

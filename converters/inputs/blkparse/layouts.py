@@ -100,7 +100,6 @@ class Layout:
     columns: list[str]
     remarks: list[str] = field(default_factory=list)
     unread: int = 0
-
     _left: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:

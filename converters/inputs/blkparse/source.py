@@ -43,7 +43,6 @@ for _number, _letter in enumerate(b"QMFGSRDCPUTIXBA", 1):
     ACTS[_letter] = _number
 ACTS[ord("?")] = NOT_TOLD
 _NO_NAMES = (b"(null)", b"unknown")
-
 _NUMBER_WORD = np.dtype(">u8")
 _HEAD_NAMES = {"number": "sequence", "dev": "device"}
 
@@ -122,7 +121,6 @@ _FEW_GAPS = 8
 do, lines were selected."""
 _TAIL_BYTES = 1 << 12
 _MOST_CARRIED = 1 << 14
-
 _OF_REQUEST = np.uint64(int(Category.FS) << CATEGORY_SHIFT)
 _NAMED = re.compile(rb"^Events \(([^)\n]+)\): ", re.MULTILINE)
 

@@ -27,9 +27,7 @@ from biotrail.recorder.schema.errors import LogFormatError
 _SET_FILE = re.compile(r"(?P<name>.+)\.blktrace\.(?P<cpu>\d+)")
 _LOST = re.compile(rb"CPU:(\d+) \[LOST (?:(\d+) )?EVENTS\]\n")
 _TAIL_BYTES = 1 << 16
-
 _BEGIN_BYTES = 256
-
 _KEEP_GARBAGE = 64  # a LOST EVENTS line may lie across two blocks
 
 

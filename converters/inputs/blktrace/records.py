@@ -101,6 +101,7 @@ LETTERS = "QGMFXAcIRmDCPU"
 
 
 def kept_of(batch: RecordBatch, keep: Bool) -> RecordBatch:
+    """Return the batch's records of the mask `keep`, (n,)."""
     places = np.concatenate([[0], np.cumsum(keep)]).tolist()
     lost = [(places[row], cpu, count) for row, cpu, count in batch.lost]
     return replace(batch, head=batch.head[keep], payload=batch.payload[keep], lost=lost)

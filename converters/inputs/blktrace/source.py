@@ -19,7 +19,6 @@ from biotrail.recorder.schema.records import Kind
 
 BLOCK_BYTES = 1 << 20
 _ALL_BLOCKS_BYTES = 32 << 20
-
 _LEAST_BLOCK_BYTES = 1 << 16
 _CLOCK_UNCERTAINTY_NS = 1_000
 

@@ -230,7 +230,6 @@ class Recording:
 
 
 _COMPRESSED = 1
-
 _PAGE_BYTES_AT_MOST = 1 << 22
 _KIND_BYTES = 10
 """Length of "options", "latency" and "flyrecord", each filled up with spaces and a null byte."""
@@ -440,7 +439,6 @@ def read_option(option: int, data: bytes, recording: Recording) -> None:
 
 
 _LARGEST = 1 << 61
-
 _SECTIONS = (Option.HEADER_INFO, Option.FTRACE_EVENTS, Option.EVENT_FORMATS)
 
 

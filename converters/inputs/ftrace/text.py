@@ -34,10 +34,8 @@ _SHAPE_OF = {
     Kind.U: "unplug",
 }
 SHAPES = {name: _SHAPE_OF[kind] for name, kind in KIND_OF.items() if kind in _SHAPE_OF}
-
 _EVENTS = list(SHAPES)
 _TEXTS = {"rwbs": 8, "comm": 16}
-
 _WITH_RWBS = ("dev", "rwbs", "sector")
 _COLUMNS: dict[str, tuple[str, ...]] = {
     "bio": (*_WITH_RWBS, "nr_sector", "comm"),
@@ -50,7 +48,6 @@ _COLUMNS: dict[str, tuple[str, ...]] = {
     "unplug": ("comm", "nr_rq"),
 }
 _MOST_BUFFERS = 64
-
 _LOST_OF_BUFFER = re.compile(rb"([^\s:\[\]]+): +CPU:\d+ \[")
 _BUFFER = re.compile(rb"([^\s:\[\]]+): +(?=\S)")
 _BUFFER_BELOW = re.compile(rb"\n([^\s:\[\]]+): +(?=\S)")
@@ -123,7 +120,6 @@ class EventLines(Lines):
 
 
 _LOOKED_AT = 1 << 12
-
 _STEPS = {3: "1 ms", 6: "1 µs"}
 _ZEROS = -1  # kind, beside those of KINDS, of a line with zeros
 _LOST = re.compile(rb"(?:\S+: +)?CPU:(\d+) \[(?:LOST )?(?:(\d+) )?EVENTS(?: DROPPED)?\]")

@@ -13,7 +13,6 @@ from biotrail.converters.events.tables import NO_CPU
 from biotrail.recorder.schema.block_events import KIND_OF
 
 NAMES_BLOCK_EVENT = re.compile(rb"\bblock_[a-z_]+(?:: |\()")
-
 _SCRIPT = "`perf script --ns -F comm,tid,cpu,time,event,trace`"
 _LONGEST = 1000
 """Bytes of a line, more than any event's: what the patterns cost stays small."""
@@ -170,7 +169,6 @@ BLK_TRACER = Unreadable(
     re.compile(rb"\d+,\d+"),
     "print it as blktrace's data: options `bin` and `nocontext-info` (docs/blktrace.md)",
 )
-
 DIFFERENCES = (
     "times are differences to the event before (perf script --deltatime), from which none can be "
     f"told where lines are missing: print times: {_SCRIPT}"

@@ -41,9 +41,7 @@ from biotrail.converters.inputs.lttng.frames import DISK_NAME, send
 
 _COMM_BYTES = 16
 Taken = tuple[int, Callable[[Any], int | bytes]]
-
 Getter = tuple[Any, tuple[str, Callable[[Any], int | bytes]]]
-
 _CONTEXT = {"tid": "thread", "pid": "process", "procname": "procname"}
 """Names of the records' fields by that of the context's."""
 _SAME = {"tid": "thread", "comm": "procname"}

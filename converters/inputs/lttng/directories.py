@@ -20,7 +20,6 @@ _MAGIC_NUMBER = 0x75D11D57
 _TEXT = b"/* CTF 1."
 _STREAM_MAGIC = (b"\xc1\x1f\xfc\xc1", b"\xc1\xfc\x1f\xc1")
 _KERNEL = ("kernel", "archives/*/kernel", "*/kernel")
-
 _NAMED_AT_MOST = 4
 
 

@@ -28,7 +28,6 @@ from biotrail.recorder.schema.errors import LogFormatError
 _CLOCK_UNCERTAINTY_NS = 1_000
 _NS = 10**9
 _OWN = ("number", "time", "cpu", "thread", "process", "procname")
-
 Version = tuple[int, int]
 _FIRST_WITH_BARRIER: Version = (2, 2)
 """Version of lttng-modules that put BARRIER at bit 4, and moved those behind up by one."""
@@ -199,7 +198,6 @@ def _letters(bits: int) -> bytes:
 INSTALL = "apt-get install python3-bt2 (or your system's name for babeltrace2's Python bindings)"
 _SYSTEM_PYTHON = "/usr/bin/python3"
 _ROOT = Path(__file__).parents[4]
-
 _PROGRAM = """
 import sys
 sys.path.append(sys.argv[1])  # behind all else: its other packages are of another Python

@@ -54,9 +54,7 @@ class Account:
 
     created_by: str
     log: str
-
     log_bytes: int
-
     events: int = 0
     kinds: dict[str, int] = field(default_factory=dict)
     groups: list[int] = field(default_factory=list)

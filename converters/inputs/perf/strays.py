@@ -99,7 +99,6 @@ _SIZES: dict[int, tuple[int, int]] = {
     RecordType.TIME_CONV: (32, 56),
     RecordType.AUXTRACE: (48, 48),
 }
-
 _FIRST_WORD: dict[int, int] = {
     RecordType.FEATURE: 255,
     RecordType.EVENT_UPDATE: 4,
@@ -107,7 +106,6 @@ _FIRST_WORD: dict[int, int] = {
     RecordType.AUXTRACE_ERROR: 255,
     RecordType.CPU_MAP: 0xFFFF,
 }
-
 _EACH: dict[int, int] = {
     RecordType.ID_INDEX: 32,
     RecordType.THREAD_MAP: 24,

@@ -18,7 +18,6 @@ from biotrail.converters.inputs.perfetto.packets import MISSING, NUMBER, Fields,
 from biotrail.converters.inputs.translate import COMM_BYTES, RWBS_BYTES, Column, TracepointRows
 
 FTRACE = 1
-
 _DESCRIPTORS = 11
 """FtraceEventBundle.generic_event_descriptors, of Perfetto 50 and later."""
 
@@ -41,7 +40,6 @@ class Ftrace:
     kind: I64
     """(n,): number of the event's own message in FtraceEvent; 0: it has none."""
     body: Messages
-
     broken: int
     """Number of events that end in something that is no field, or have no time or no message of
     their own, and of bundles that do, whose further events are not known."""

@@ -111,13 +111,11 @@ _PACKET_TAG = 0x0A
 """A packet's first byte: the number of the field, and that it is bytes."""
 _TAG_BYTE = bytes([_PACKET_TAG])
 _ENOUGH = 4096
-
 _KNOWN_FIELDS = 1024
 """TracePacket's fields have lower numbers, but for those of tests and extensions."""
 _BLOCK = 4 << 20
 _MOST_PACKETS = 1 << 16
 _LARGEST = 64 << 20
-
 _MOST_INFLATED = 16 << 20
 """Bytes of packets that are compressed in one packet; Perfetto's recorder puts some MB in one."""
 _ENDS = "does not decompress further: {}"
@@ -236,6 +234,7 @@ class Packets:
 
 
 def plain(stream: BinaryIO, allowance: Allowance) -> Unpacked:
+    """Return a stream of the decompressed bytes of one that is at its beginning and can seek."""
     first = stream.read(len(ZSTD))
     stream.seek(0)
     return unpacked(stream, first, allowance)

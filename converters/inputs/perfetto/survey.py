@@ -27,7 +27,6 @@ PACKET_FIELDS = (
     *(FTRACE, TREE, _SNAPSHOT, TIME, SEQUENCE, _EVENT, CONFIG, STATS, DROPPED),
     *(_SYSTEM, _CLOCK, _DEFAULTS, _DESCRIPTOR, _SERVICE, _MACHINE),
 )
-
 _IDS = (SEQUENCE, _EVENT, _DEFAULTS, _DESCRIPTOR)
 """Those with ids, which the packets of all machines share."""
 Watcher = Callable[[Fields, Ftrace], None]
@@ -79,13 +78,10 @@ class Survey:
     """Whether buffers were read while it recorded: a reader may have sorted a part of its events
     before the trace's end."""
     blocked_reasons: bool = False
-
     block_io: bool = False
-
     unplaced: int = 0
     """Number of packets whose times are on clocks that no snapshot has beside the primary one."""
     _named: bool = False
-
     _defaults: dict[int, int] = field(default_factory=dict)
     """By sequence: the clock that its packets' times are on by default, where one is named."""
 
